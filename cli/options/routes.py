@@ -15,12 +15,13 @@ from .spelling import declared_of, filled
 from .study import StudyOptions
 
 if TYPE_CHECKING:
-    from ...pipelines.node.routes import Route
+    from ...pipelines.node.routes import Route, Source
 
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|min|h|d)")
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIMES = ("quiet", "hold", "retry", "keep", "keep-failed")
-_OWN = ("callers", "destination", "tls", "batch-name", *_TIMES)
+_SOURCE = ("source", "source-query", "source-token", "poll")
+_OWN = ("callers", "destination", "destination-token", "tls", "batch-name", *_SOURCE, *_TIMES)
 
 
 def routes_of(context: typer.Context, named: Path | None) -> "dict[str, Route]":
@@ -46,7 +47,7 @@ def routes_of(context: typer.Context, named: Path | None) -> "dict[str, Route]":
 
 def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route":
     from ...pipelines.jobs.queue.batch_name import BatchPattern
-    from ...pipelines.node.routes import Caller, Route, checked_title, parse_peer
+    from ...pipelines.node.routes import Caller, Route, checked_title, parse_destination
 
     if not isinstance(keys, dict):
         raise ConfigError(f"{place}must be a table.")
@@ -67,7 +68,7 @@ def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route"
     }
     values["model"] = Path(values["model"])  # typer makes it only for the function that it calls
     study = filled(StudyOptions, {**values, "output": Path()})
-    callers = asked["callers"]
+    callers = asked.get("callers", [])
     if not isinstance(callers, list) or not all(
         isinstance(one, str) for one in cast("list[Any]", callers)
     ):
@@ -78,7 +79,10 @@ def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route"
             request=study.request((), links="none"),
             scheduling=scheduling_of(values.get("priority", "normal"), values.get("window")),
             callers=tuple(Caller.parse(one) for one in cast("list[str]", callers)),
-            destination=parse_peer(str(asked["destination"])),
+            destination=parse_destination(
+                str(asked["destination"]), _path(asked, "destination-token")
+            ),
+            source=_source(asked),
             uses_tls=_flag(asked, "tls"),
             batch=BatchPattern.parse(str(asked.get("batch-name", ""))),
             **{key.replace("-", "_"): _seconds(asked[key]) for key in _TIMES if key in asked},
@@ -93,9 +97,26 @@ def _check_keys(place: str, asked: Mapping[str, Any], known: Set[str]) -> None:
     for key in asked:
         if key not in known:
             raise ConfigError(f"{place}{key} is not known; there are {', '.join(sorted(known))}.")
-    for key in ("model", "callers", "destination"):
+    for key in ("model", *(() if "source" in asked else ("callers",)), "destination"):
         if key not in asked:
             raise ConfigError(f"{place}{key} is missing.")
+    for key in _SOURCE:
+        if key in asked and "source" not in asked:
+            raise ConfigError(f"{place}{key} is for a route with a source.")
+
+
+def _source(asked: Mapping[str, Any]) -> "Source | None":
+    from ...pipelines.node.routes import Source, parse_filters, parse_web_peer
+
+    if "source" not in asked:
+        return None
+    peer = parse_web_peer(str(asked["source"]), _path(asked, "source-token"))
+    filters = parse_filters(str(asked.get("source-query", "")))
+    return Source(peer, filters, _seconds(asked.get("poll", "30 s")))
+
+
+def _path(asked: Mapping[str, Any], key: str) -> Path | None:
+    return Path(str(asked[key])) if key in asked else None
 
 
 def _flag(asked: Mapping[str, Any], key: str) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from ..dicom.dataset import pydicom
+from ..files.regular import open_regular
 
 PATIENT = "TEST^CUDA-CYCLEGAN"
 SLICES, SIDE = 4, 32
@@ -46,10 +47,12 @@ def write_synthetic_series(folder: Path) -> dict[str, Path]:
 
 def series_of(file: Path) -> tuple[str, str]:
     """Return the UIDs of a file's study and series."""
-    image = pydicom.dcmread(file, stop_before_pixels=True)
+    with open_regular(file) as opened:
+        image = pydicom.dcmread(opened, stop_before_pixels=True)
     return str(image.StudyInstanceUID), str(image.SeriesInstanceUID)
 
 
 def pixels_of(file: Path) -> bytes:
     """Return the bytes of a file's pixels."""
-    return pydicom.dcmread(file).PixelData
+    with open_regular(file) as opened:
+        return pydicom.dcmread(opened).PixelData

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from ...io.dicom_network.errors import NetworkError, RefusedError
-from ...io.dicom_network.sending import reporting_to
+from ...io.dicom_network.sending import Peer, reporting_to
 from ...io.dicom_network.storage_commitment import Commitment, Referenced
 from ...io.dicom_network.tls import Certificates
 from ..backoff import Backoff
@@ -143,8 +143,9 @@ class ReportSender:
     def _destination(self, called: Route, title: str) -> Destination | None:
         """Return the destination with a title: the called route's, or else another route's."""
         for route in (called, *self.routes.values()):
-            if route.destination.title == title:
-                return Destination(route.destination, called.title, route.uses_tls)
+            peer = route.destination
+            if isinstance(peer, Peer) and peer.title == title:
+                return Destination(peer, called.title, route.uses_tls)
         return None
 
     def _report(self, key: ReportKey, destination: Destination) -> None:
@@ -154,6 +155,7 @@ class ReportSender:
             return
         asked = report.commitment
         peer, tls = destination.peer, destination.tls_context(self._certificates)
+        assert isinstance(peer, Peer)  # one with a title
         with reporting_to(peer, destination.calling, tls) as link:
             safe = objects_in_inbox(self._inbox, key.route, asked)  # as late as possible
             try:

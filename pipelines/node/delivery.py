@@ -4,6 +4,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -11,6 +12,7 @@ from typing import Self
 from ...io.dicom_network.errors import NetworkError, RefusedError
 from ...io.dicom_network.sending import Peer, Transmission, instance_of, sending_to
 from ...io.dicom_network.tls import Certificates
+from ...io.dicom_network.web import WebLink, WebPeer, web_link
 from ..backoff import Backoff
 from .events import GaveUp, NodeEvent, NotSent, Resumed, Sent, Trouble
 from .inbox import SUFFIX
@@ -87,7 +89,7 @@ class Destination:
     peer: the receiver. calling: calling AE title. uses_tls: whether to connect over TLS.
     """
 
-    peer: Peer
+    peer: Peer | WebPeer
     calling: str
     uses_tls: bool
 
@@ -95,6 +97,14 @@ class Destination:
     def of(cls, route: Route) -> Self:
         """Return the destination of a route's results."""
         return cls(route.destination, route.title, route.uses_tls)
+
+    def connected(
+        self, certificates: Certificates | None
+    ) -> AbstractContextManager[Transmission | WebLink]:
+        """Connect to it for a block. Raises NetworkError."""
+        if isinstance(self.peer, WebPeer):
+            return web_link(self.peer, certificates)
+        return sending_to(self.peer, self.calling, self.tls_context(certificates))
 
     def tls_context(self, certificates: Certificates | None) -> ssl.SSLContext | None:
         """Return the TLS context for it, or None without TLS. Raises CertificateError."""
@@ -207,7 +217,7 @@ class Deliveries:
             lambda: self._pending().get(destination, []),
             self._store,
             self._emit,
-            lambda: destination.tls_context(self._certificates),
+            lambda: destination.connected(self._certificates),
             self._on_sent,
             self._clock,
         )
@@ -216,7 +226,7 @@ class Deliveries:
 class Deliverer:
     """Sender of the results of one destination.
 
-    pending: returns the results to send. tls: returns the TLS context, or None. on_sent: as of
+    pending: returns the results to send. connected: connects to the destination. on_sent: as of
     `Deliveries`. thread: in which it sends.
     """
 
@@ -226,14 +236,14 @@ class Deliverer:
         pending: Callable[[], list[Result]],
         store: NodeStore,
         emit: Callable[[NodeEvent], None],
-        tls: Callable[[], ssl.SSLContext | None],
+        connected: Callable[[], AbstractContextManager[Transmission | WebLink]],
         on_sent: Callable[[str, tuple[float, float]], None],
         clock: Callable[[], float],
     ) -> None:
         self._destination = destination
         self._on_sent = on_sent
         self._pending, self._store, self._emit = pending, store, emit
-        self._tls, self._clock = tls, clock
+        self._connected, self._clock = connected, clock
         self._backoff = sending_backoff()
         self._backoffs: dict[str, Backoff] = {}
         self.thread = PeriodicThread("delivery", self._send_pending, emit)
@@ -271,10 +281,9 @@ class Deliverer:
         return sorted(ready, key=lambda result: result.name in self._backoffs)
 
     def _deliver(self, ready: list[Result]) -> None:
-        destination = self._destination
         sending: Result | None = None
         try:
-            with sending_to(destination.peer, destination.calling, self._tls()) as link:
+            with self._connected() as link:
                 # Connecting may have taken long, and meanwhile other results may be pending.
                 while self._is_open and (ready := self._ready()):
                     for sending in ready:
@@ -304,7 +313,7 @@ class Deliverer:
         self._note([result], reason)
         return backoff
 
-    def _send(self, link: Transmission, result: Result) -> None:
+    def _send(self, link: Transmission | WebLink, result: Result) -> None:
         """Send objects that the destination lacks. Raises NetworkError if the association broke."""
         began, since = self._clock(), time.monotonic()
         confirmed = self._store.confirmed(result.name)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from ...io.dicom_network.errors import NetworkError
 from ...io.dicom_network.retrieval import retrieve_series
-from ...io.dicom_network.sending import sending_to
 from ...io.dicom_network.synthetic_series import (
     PATIENT,
     SLICES,
@@ -15,6 +14,7 @@ from ...io.dicom_network.synthetic_series import (
     write_synthetic_series,
 )
 from ...io.dicom_network.tls import Certificates
+from ...io.dicom_network.web import WebPeer, web_link
 from .delivery import Destination
 from .routes import Route
 
@@ -28,31 +28,39 @@ def test_destination(
     CertificateError.
     """
     destination = Destination.of(route)
-    peer, tls = destination.peer, destination.tls_context(certificates)
+    peer = destination.peer
     with tempfile.TemporaryDirectory() as folder:
         files = write_synthetic_series(Path(folder))
+        first, *_ = files.values()
+        step = f"an answer of {peer}"
         try:
-            with sending_to(peer, destination.calling, tls) as link:
-                step = f"C-ECHO to {peer}"
+            with destination.connected(certificates) as link:
                 link.echo()
                 yield step, None
                 step = f"{SLICES} images of patient {PATIENT} to {peer}"
                 for file in files.values():
                     link.store(file)
                 yield step, None
-        except NetworkError as error:
-            yield f"{peer}", str(error)
-            return
-        step = f"the same images back from {peer}, by C-GET"
-        first = next(iter(files.values()))
-        try:
-            back = retrieve_series(peer, destination.calling, tls, *series_of(first))
+            step = f"the same images back from {peer}"
+            back = _fetched_back(destination, certificates, *series_of(first))
         except NetworkError as error:
             yield step, str(error)
             return
         missing = files.keys() - back.keys()
         changed = [one for one, image in back.items() if image != pixels_of(files[one])]
         yield step, _trouble(missing, changed)
+
+
+def _fetched_back(
+    destination: Destination, certificates: Certificates | None, study: str, series: str
+) -> dict[str, bytes]:
+    """Return the pixels of the series' objects by their UIDs, by WADO-RS or C-GET."""
+    peer = destination.peer
+    if isinstance(peer, WebPeer):
+        with web_link(peer, certificates) as link:
+            return {one.instance: link.pixels(one) for one in link.instances(study)}
+    tls = destination.tls_context(certificates)
+    return retrieve_series(peer, destination.calling, tls, study, series)
 
 
 def _trouble(missing: set[str], changed: Sequence[str]) -> str | None:

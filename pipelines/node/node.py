@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from ...engine.errors import EngineError
@@ -17,18 +18,19 @@ from ...engine.model.model_file import load_model
 from ...io.dicom_network.errors import CertificateError, NetworkError
 from ...io.dicom_network.limits import DEFAULT_LIMITS, Limits
 from ...io.dicom_network.listener import Listener
-from ...io.dicom_network.sending import sending_to
 from ...io.dicom_network.tls import Certificates
+from ...io.dicom_network.web import WebPeer
 from ...io.errors import ScanError
 from ..backoff import Backoff
 from ..cycle import back_model
-from ..errors import ConfigError, PipelineError, QueueLostError
+from ..errors import ConfigError, MissingLibraryError, PipelineError, QueueLostError
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import QueueLink
 from ..results.record_folder import found_record
 from .commitment import PendingReports, ReportSender
 from .delivery import Deliveries, Destination
 from .events import Emptied, NodeEvent, Trouble
+from .fetching import Fetcher
 from .folder import make_folder, sole_owner
 from .inbox import Inbox
 from .reception import IncomingStudies, Reception
@@ -109,10 +111,14 @@ class DicomNode:
         self._submitter = Submitter(inbox, store, self._incoming, results, emit, clock)
         self._cleaner = InboxCleaner(inbox, store, self._incoming, results, emit, clock)
         self._cleaner.finish()
+        self._inbox, self._emit, self._clock = inbox, emit, clock
+        self._fetchers = self._opened_fetchers()
         self.listener = self._opened_listener()
 
     def close(self) -> None:
         """Stop sending, and disconnect from the queue."""
+        for fetcher in self._fetchers.values():
+            fetcher.close()
         self._deliveries.close()
         self._reports.close()
         self._link.close()
@@ -127,6 +133,9 @@ class DicomNode:
         self.listener.use_tls(self._server_context())
         self._routes = self._reception.routes = self._deliveries.routes = routes
         self._reports.routes = routes
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        self._fetchers = self._opened_fetchers()
         self._retries.forget()  # some may belong to removed routes
         for record in self.store.present():
             if record.left_out or record.held:
@@ -139,6 +148,8 @@ class DicomNode:
         attempt("outcomes", self._sync.note)
         attempt("given up", self._deliveries.resume)
         self._deliveries.wake()
+        for fetcher in self._fetchers.values():
+            fetcher.thread.wake()
         self._reports.wake()
         attempt("sent", self._sync.report_sent)
         attempt("emptying", lambda: self._cleaner.step(self._routes))
@@ -159,6 +170,22 @@ class DicomNode:
     def _quiet(self, study: StudyName) -> float | None:
         route = self._routes.get(study.route)
         return route.quiet if route else None
+
+    def _opened_fetchers(self) -> dict[str, Fetcher]:
+        return {
+            title: Fetcher(
+                title,
+                route.source,
+                self._inbox,
+                self._reception,
+                self.store,
+                self._settings.certificates,
+                self._emit,
+                self._clock,
+            )
+            for title, route in self._routes.items()
+            if route.source
+        }
 
     def _opened_listener(self) -> Listener:
         settings, context = self._settings, self._server_context()
@@ -314,6 +341,8 @@ def _removal_time(record: StudyRecord, route: Route) -> float:
 def check_routes(routes: Mapping[str, Route], certificates: Certificates | None) -> None:
     """Raise ConfigError, ModelFileError, PatchShapeError or SettingsError for a bad route."""
     for route in routes.values():
+        if isinstance(route.destination, WebPeer) or route.source:
+            _check_web_installed()
         if route.uses_tls and certificates is None:
             raise ConfigError(
                 f"The route {route.title} sends over TLS, which needs setting tls-certificate, "
@@ -322,6 +351,14 @@ def check_routes(routes: Mapping[str, Route], certificates: Certificates | None)
         model = load_model(route.request.model)
         model.network.graph.check_patch(route.request.options.patch or model.card.patch)
         back_model(model, route.request.options)
+
+
+def _check_web_installed() -> None:
+    if find_spec("dicomweb_client") is None:
+        raise MissingLibraryError(
+            "dicomweb-client is not installed, which speaks DICOMweb; "
+            "pip install 'cuda-cyclegan[dicomweb]'."
+        )
 
 
 def check_destinations(
@@ -335,8 +372,7 @@ def check_destinations(
 
 def _trouble(destination: Destination, certificates: Certificates | None) -> str | None:
     try:
-        tls = destination.tls_context(certificates)
-        with sending_to(destination.peer, destination.calling, tls) as link:
+        with destination.connected(certificates) as link:
             link.echo()
     except NetworkError as error:
         return str(error)

@@ -126,7 +126,7 @@ class Reception:
         self._turned_away: Counter[tuple[str, str]] = Counter()
         self._reported: dict[tuple[str, str], float] = {}
 
-    def session(self, called: str, calling: str, address: str) -> "_Session | Rejection":
+    def session(self, called: str, calling: str, address: str) -> "RouteSession | Rejection":
         """Return the session of an association, or why it is rejected."""
         route = self.routes.get(called)
         titles = f"{calling} to {called}"
@@ -134,9 +134,13 @@ class Reception:
             return replace(UNKNOWN_CALLED, titles=titles)
         if not route.admits(calling, address):
             return replace(UNKNOWN_CALLING, titles=titles)
-        return _Session(
+        return RouteSession(
             route.title, calling, self._inbox, self._incoming, self._pending, self._emit
         )
+
+    def fetching(self, route: str, source: str) -> "RouteSession":
+        """Return the session of a study that a route fetches."""
+        return RouteSession(route, source, self._inbox, self._incoming, self._pending, self._emit)
 
     def turned_away(self, address: str, reason: str, titles: str) -> None:
         """Report a rejected connection; similar ones are counted and reported once a minute.
@@ -156,7 +160,9 @@ class Reception:
         self._emit(TurnedAway(address, titles, reason, count))
 
 
-class _Session:
+class RouteSession:
+    """Session of one association, or of one study that is fetched."""
+
     def __init__(
         self,
         route: str,

@@ -1,10 +1,15 @@
 """Routes: processing of the objects sent to one AE title, and who may send them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from pathlib import Path
 from typing import Self, TypeAlias
+from urllib.parse import parse_qsl, urlsplit
 
 from ...io.dicom_network.sending import Peer
+from ...io.dicom_network.web import WebPeer
 from ..errors import ConfigError
 from ..jobs.queue.batch_name import EACH_NIGHT, BatchPattern
 from ..jobs.queue.schedule import SchedulingClass
@@ -53,12 +58,62 @@ def parse_peer(text: str) -> Peer:
     return Peer(checked_title(title), host.removeprefix("[").removesuffix("]"), int(port))
 
 
+def parse_destination(text: str, token: Path | None) -> Peer | WebPeer:
+    """Parse a destination from `TITLE@HOST:PORT` or a URL. Raises ConfigError."""
+    if "://" in text:
+        return parse_web_peer(text, token)
+    if token:
+        raise ConfigError("a token is for a destination whose URL begins with https://.")
+    return parse_peer(text)
+
+
+def parse_web_peer(text: str, token: Path | None) -> WebPeer:
+    """Parse the URL of a DICOMweb server. token: file with a bearer token. Raises ConfigError."""
+    found = urlsplit(text)
+    if found.scheme not in ("http", "https") or not found.hostname or found.username:
+        raise ConfigError(f"{found.hostname or text!r} is no URL such as https://host/dicom-web.")
+    if token and found.scheme == "http" and found.hostname not in _LOOPBACK:
+        raise ConfigError("a token needs https://, as others can read it on the way.")
+    return WebPeer(text.rstrip("/"), token)
+
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def parse_filters(text: str) -> dict[str, str]:
+    """Parse QIDO-RS filters from `KEY=VALUE&KEY=VALUE`. Raises ConfigError."""
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text)))
+    except ValueError as error:
+        raise ConfigError(
+            f"{text!r} is no query such as ModalitiesInStudy=MR&StudyDescription=Brain*."
+        ) from error
+
+
 def checked_title(text: str) -> str:
     """Return a valid AE title unchanged. Raises ConfigError."""
     is_plain = text.isascii() and text.isprintable() and "\\" not in text
     if not text.strip() or text.strip() != text or len(text) > 16 or not is_plain:
         raise ConfigError(f"{text!r} is no AE title: 1 to 16 letters, digits or signs.")
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """DICOMweb server from which a route fetches studies.
+
+    peer: the server. filters: QIDO-RS keys and values of the studies; without StudyDate, those from
+    yesterday on. poll: seconds between two searches.
+    """
+
+    peer: WebPeer
+    filters: Mapping[str, str] = field(default_factory=dict[str, str])
+    poll: float = 30.0
+
+    def filters_at(self, moment: datetime) -> dict[str, str]:
+        """Return the filters of a search."""
+        yesterday = f"{moment - timedelta(days=1):%Y%m%d}-"
+        return {"StudyDate": yesterday, **self.filters}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +126,15 @@ class Route:
     quiet: seconds without new objects after which a study counts as complete. hold: seconds that an
     incomplete study waits for the rest. retry: seconds for which sending a result is retried. keep:
     seconds that objects stay after all results were confirmed. keep_failed: the same for studies
-    with a failure. batch: name of the batches that its jobs join.
+    with a failure. batch: name of the batches that its jobs join. source:
+    DICOMweb server whose studies it fetches, or None.
     """
 
     title: str
     request: Request
     scheduling: SchedulingClass
     callers: tuple[Caller, ...]
-    destination: Peer
+    destination: Peer | WebPeer
     uses_tls: bool = False
     quiet: float = 30.0
     hold: float = 3600.0
@@ -86,6 +142,7 @@ class Route:
     keep: float = 86400.0
     keep_failed: float = 30 * 86400.0
     batch: BatchPattern = EACH_NIGHT
+    source: Source | None = None
 
     def admits(self, title: str, address: str) -> bool:
         """Whether a peer may send here."""

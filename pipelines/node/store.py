@@ -63,10 +63,15 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
             WITHOUT ROWID""",
         "CREATE TABLE open_transfer (study TEXT NOT NULL PRIMARY KEY) WITHOUT ROWID",
     ),
+    (
+        """CREATE TABLE fetched (
+            study TEXT NOT NULL PRIMARY KEY, objects TEXT NOT NULL, moment REAL NOT NULL)
+            WITHOUT ROWID""",
+    ),
 )
 """Statements that lead from each version of the file to the next, the first from an empty one."""
 VERSION = len(_MIGRATIONS)
-_TABLES = ("study", "series", "confirmed", "report", "refused", "open_transfer")
+_TABLES = ("study", "series", "confirmed", "report", "refused", "open_transfer", "fetched")
 
 _STUDY = tuple(field.name for field in fields(StudyRecord) if field.name != "series")
 _SERIES = tuple(field.name for field in fields(SeriesRecord))
@@ -151,6 +156,7 @@ class NodeStore:
             old = now - REMEMBERED_SECONDS
             connection.execute("DELETE FROM study WHERE emptied > 0 AND emptied < ?", (old,))
             connection.execute("DELETE FROM series WHERE study NOT IN (SELECT study FROM study)")
+            connection.execute("DELETE FROM fetched WHERE moment < ?", (old,))
         self._present = {record.study: record for record in self._studies("WHERE NOT emptied")}
         self._reserve()
 
@@ -257,6 +263,20 @@ class NodeStore:
         """Forget the objects of a result that was sent as a whole; as durable as `confirm`."""
         with self._writing(is_durable=False) as connection:
             connection.execute("DELETE FROM confirmed WHERE series = ?", (series,))
+
+    # Studies fetched from DICOMweb servers
+
+    def fetched(self, study: str) -> str:
+        """Return the hash of the objects that were listed when a study was fetched, or ""."""
+        rows = self._rows("SELECT objects FROM fetched WHERE study = ?", study)
+        return str(rows[0][0]) if rows else ""
+
+    def put_fetched(self, study: str, objects: str, moment: float) -> None:
+        """Note that a study was fetched. objects: hash of those that were listed."""
+        with self._writing() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO fetched VALUES (?, ?, ?)", (study, objects, moment)
+            )
 
     # Pending reports of storage commitment
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.dicom_judges import judge
 from support.ports import reserved_port
 from support.waiting import eventually
@@ -113,6 +114,16 @@ def orthanc(
             yield pacs
         finally:
             pacs.stop()
+
+
+DICOMWEB = Path("/usr/share/orthanc/plugins/libOrthancDicomWeb.so")
+
+
+def web_options() -> dict[str, object]:
+    """Configuration of Orthanc with its plug-in for DICOMweb, below /dicom-web."""
+    if not DICOMWEB.exists():
+        pytest.skip("orthanc-dicomweb is not installed")
+    return {"Plugins": [str(DICOMWEB)], "DicomWeb": {"Enable": True, "Root": "/dicom-web/"}}
 
 
 def _configure(
