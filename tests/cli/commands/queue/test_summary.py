@@ -14,6 +14,7 @@ def night(world: QueueWorld) -> QueueWorld:
     (world.inputs / "empty.nii").touch()
     world.submit("--name", "evening")
     world.work()
+    world.pass_time(60)
     (world.inputs / "empty.nii").unlink()
     world.submit("--name", "later", "--overlap", "0.5", "--at", "2100-01-01T00:00")
     return world
