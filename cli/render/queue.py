@@ -146,7 +146,8 @@ def _dated(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _counted(count: BatchCount) -> dict[str, Any]:
     fields = _dated(asdict(count))
-    return {**fields, **fields.pop("work")}
+    work = fields.pop("work")
+    return {**fields, **work}
 
 
 def _job(row: JobRow) -> dict[str, Any]:
