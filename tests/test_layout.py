@@ -102,8 +102,8 @@ MAY_IMPORT = {
         "io.links io.reading io.search io.volume pipelines.bench pipelines.calibration "
         "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host "
         "pipelines.jobs pipelines.jobs.queue pipelines.model_import pipelines.node "
-        "pipelines.program pipelines.report pipelines.results pipelines.settings pipelines.stopwatch "
-        "pipelines.study pipelines.timestamps"
+        "pipelines.program pipelines.report pipelines.results pipelines.settings "
+        "pipelines.stopwatch pipelines.study pipelines.timestamps"
     ),
     "cli.signals": "cli.errors cli.render pipelines.host",
     "engine": "",
