@@ -85,15 +85,15 @@ def sentence(error: Exception) -> str:
     match error:
         case ImportError():
             return (
-                f"The library {error.name or 'that was asked for'} is missing or broken ({error}); "
-                "install cuda-cyclegan again."
+                f"The library {error.name or 'that is needed'} is missing or broken ({error}); "
+                "reinstall cuda-cyclegan."
             )
         case OSError():
             return f"{error.filename or 'A file'} cannot be used ({error.strerror or error})."
         case _:
             return (
-                f"{type(error).__name__}: {error}; this looks like a fault of the program, please "
-                "report it with what --verbose prints."
+                f"{type(error).__name__}: {error}; this looks like a bug: please report it with "
+                "the output of --verbose."
             )
 
 
@@ -102,8 +102,8 @@ def _memory_advice() -> str:
     if limit is None:
         return "There is not enough memory; close other programs or use a smaller patch."
     return (
-        f"There is not enough memory, as this program may have no more than {memory(limit)} of "
-        "address space; raise that limit (ulimit -v) or use a smaller patch."
+        f"There is not enough memory: this program is limited to {memory(limit)} of address "
+        "space; raise the limit (ulimit -v) or use a smaller patch."
     )
 
 

@@ -19,7 +19,7 @@ Record = TypeVar("Record")
 
 _WORDS = {
     "str": "text",
-    "int": "a whole number",
+    "int": "an integer",
     "float": "a number",
     "bool": "true or false",
     "array": "a list",
@@ -104,7 +104,7 @@ def _default(item: Field[Any]) -> Any:
 
 
 def _refused(word: str) -> Json:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _decoded(kind: type, value: object) -> object:

@@ -33,24 +33,24 @@ STATE_WIDTH = 9
 def doctor(
     folder: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="Whose disk to test: a folder for results."),
+        typer.Option(metavar="DIR", help="Folder whose disk is tested, such as one for results."),
         Effect.WRITES,
     ] = Path(),
     queue: QueueOption = None,
     as_json: AsJson = False,
     verbose: Traceback = False,
 ) -> None:
-    """Check what this machine offers, and test each device.
+    """Check this machine and test each device.
 
-    Looks at packages, processor, memory, the disk of a folder, the job queue, cards and who holds
-    their memory, cuDNN and NVRTC; then each device translates a tiny patch in each precision, and
-    the result is compared with PyTorch's. A line is ok, a warning (works, but could be better) or a
-    failure, and says what to do.
+    Checks packages, processor, memory, the disk of a folder, the job queue, GPUs and which programs
+    use their memory, cuDNN and NVRTC. Each device then translates a tiny patch in each precision,
+    and the result is compared with PyTorch's. Each line is ok, a warning (works, but could be
+    better) or a failure, and says what to do.
 
     \b
     Exit status:
-      0  all that is offered works, perhaps with warnings
-      1  something does not
+      0  all checks passed, possibly with warnings
+      1  a check failed
     """
     with stop_signals(), errors_reported(verbose=verbose):
         from ...pipelines.doctor.doctor import examine
@@ -68,7 +68,7 @@ def _print(findings: "Iterable[Finding]") -> Counter[str]:
         for line in _lines(finding, columns_of(sys.stdout)):
             say(line, sys.stdout)
     troubles = [counted(states[state], state) for state in ("failure", "warning") if states[state]]
-    say(", ".join(troubles) or "All is well", sys.stdout)
+    say(", ".join(troubles) or "All checks passed", sys.stdout)
     return states
 
 

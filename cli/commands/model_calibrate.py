@@ -43,33 +43,34 @@ def calibrate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Model file.")],
     scans: Annotated[
         list[Path],
-        typer.Option(metavar="DIR", help="Reference set: scans that the model suits."),
+        typer.Option(metavar="DIR", help="Reference set: scans for which the model is suitable."),
     ],
     output: MadeModel,
     cycle: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Model that translates back: learn cycle errors too."),
+        typer.Option(metavar="FILE", help="Reverse model: also record cycle errors."),
     ] = None,
     mark_beyond: Annotated[
         float | None,
         typer.Option(
             metavar="SD",
-            help="Mark studies whose cycle error is so many standard deviations above the mean of "
-            "the set; none by default.",
+            help="Mark studies whose cycle error is more than this many standard deviations above "
+            "the mean of the set; none by default.",
         ),
     ] = None,
     compare: Annotated[
         bool,
         typer.Option(
             "--compare-inference",
-            help="Translate the scans in patches and at once; show seams, difference and time.",
+            help="Translate the scans with patch and with whole-volume inference; show seams, "
+            "differences and times.",
         ),
     ] = False,
     inference: Annotated[
         Inference | None,
         typer.Option(
             metavar="patches|volume",
-            help="How the new file's volumes are translated unless a user says otherwise.",
+            help="Default inference mode of the new model file.",
         ),
     ] = None,
     any_contrast: AnyContrast = False,
@@ -78,15 +79,16 @@ def calibrate(
     force: ReplacesOutput = False,
     verbose: Traceback = False,
 ) -> None:
-    """Learn what scans of a model are like.
+    """Record what suitable scans of a model look like.
 
-    The new file has the same weights, and a card that tells intensity, extent and spacing of a
-    reference set. 'translate' then notes scans that are unlike it, and refuses them with
-    --strict-input. With --cycle, mean and standard deviation of the set's cycle errors are learnt
-    too, and with --mark-beyond studies far above them are marked. Results of the model are up to
-    date with the new file too, unless --inference says otherwise than before.
+    The new file has the same weights, and a model card with intensity, extent and spacing of a
+    reference set. 'translate' then notes scans that differ from it, and rejects them with
+    --strict-input. With --cycle, the mean and standard deviation of the set's cycle errors are
+    recorded too; with --mark-beyond, studies far above them are marked. Existing results stay up to
+    date with the new file unless --inference changes the mode.
 
-    Exit status: 0 written; 1 written without some of the scans; 2 not written; 3 no scan was found.
+    Exit status: 0 written; 1 written, but some scans were skipped; 2 not written; 3 no scan was
+    found.
     """
     _check(mark_beyond, cycle)
     with stop_signals(), errors_reported(verbose=verbose):
@@ -135,7 +137,7 @@ def _check(mark_beyond: float | None, cycle: Path | None) -> None:
     if cycle is None:
         raise wrong_value(
             "--mark-beyond",
-            "it is of cycle errors; name the model that translates back with --cycle.",
+            "it needs cycle errors; give the reverse model with --cycle.",
         )
     if not 0 < mark_beyond < inf:
         raise wrong_value("--mark-beyond", "must be above zero.")
@@ -193,11 +195,11 @@ def _show(made: "Calibration") -> None:
         say(line, sys.stdout)
     tell(
         (
-            f"left out: {printable(name)}: {failure_text(failure)}"
+            f"skipped: {printable(name)}: {failure_text(failure)}"
             for name, failure in made.failures.items()
         ),
         sys.stderr,
     )
     expected = made.card.expected
     if expected:
-        say(f"Learnt from {counted(expected.studies, 'scan')}", sys.stdout)
+        say(f"Calibrated with {counted(expected.studies, 'scan')}", sys.stdout)

@@ -26,13 +26,11 @@ Examples:
 def report(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE.json...", help="Reports that 'translate --report' wrote."),
+        typer.Argument(metavar="FILE.json...", help="Reports written by 'translate --report'."),
     ],
     html: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.html", help="Write a page for a browser that needs no other file."
-        ),
+        typer.Option(metavar="FILE.html", help="Write a self-contained HTML page."),
         Effect.WRITES,
     ] = None,
     force: Annotated[
@@ -40,16 +38,16 @@ def report(
     ] = False,
     verbose: Traceback = False,
 ) -> None:
-    """Show what past batches came to.
+    """Show reports of past batches.
 
-    Times, throughput, memory, when each study was under way, and failures. Two reports are also
-    compared, study by study. The page for a browser needs no other file and no network, and shows
-    the pictures that 'translate --preview' made.
+    Times, throughput, memory, a timeline of the studies, and failures. Two reports are also
+    compared study by study. The HTML page is self-contained and shows the previews of 'translate
+    --preview'.
 
     \b
     Exit status:
       0  shown
-      2  a file is no report, or the page is there already
+      2  a file is not a report, or the page exists already
     """
     with stop_signals(), errors_reported(verbose=verbose):
         from ...pipelines.report.codec import read_report

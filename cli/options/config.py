@@ -60,8 +60,8 @@ def _warn_of_password(path: Path, tables: Mapping[str, Any]) -> None:
     queues = [queue for queue in asked if isinstance(queue, str)]
     if any(map(has_password, queues)) and is_readable_by_others(path):
         warning = (
-            f"Warning: others can read {path}, which holds the password of a queue; take that "
-            f"right away (chmod go-r), or keep the password in ~/.pgpass."
+            f"Warning: other users can read {path}, which contains the password of a queue; "
+            "remove their permission (chmod go-r) or keep the password in ~/.pgpass."
         )
         tell([printable(warning)], sys.stderr)
 
@@ -124,7 +124,7 @@ class ConfigValues:
         several = isinstance(stated, list)
         words = [str(each) for each in (cast("list[Any]", stated) if several else (stated,))]
         if any("\0" in word for word in words):
-            raise ConfigError(f"{self._place}{key} holds a zero byte, which no name may have.")
+            raise ConfigError(f"{self._place}{key} contains a zero byte, which names may not.")
         if several:
             return words if option.multiple else ",".join(words)
         if option.multiple:
@@ -145,13 +145,13 @@ def _check_names(path: Path, root: TyperGroup, tables: Mapping[str, Any]) -> Non
             continue
         if not known.get(name) or not isinstance(keys, dict):
             raise ConfigError(
-                f"{path}: {name} is not known; there are queue, [route.TITLE], and the tables "
+                f"{path}: {name} is not known; known are queue, [route.TITLE] and the tables "
                 f"{', '.join(f'[{table}]' for table in sorted(known) if known[table])}."
             )
         for key in cast("dict[str, Any]", keys):
             if key not in known[name]:
                 raise ConfigError(
-                    f"{path}: [{name}] {key} is not known; there are "
+                    f"{path}: [{name}] {key} is not known; known are "
                     f"{', '.join(sorted(known[name]))}."
                 )
 

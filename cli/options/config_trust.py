@@ -32,6 +32,6 @@ def _refusal(path: Path, key: str, effect: Effect) -> ConfigError:
     from ...pipelines.config import user_config
 
     return ConfigError(
-        f"./{path}: {key} {effect}, which a folder's file may not; set it in {user_config()}, or "
-        "name a file that you trust with --config."
+        f"./{path}: {key} {effect}, which a config file of a folder may not do; set it in "
+        f"{user_config()} or give a file that you trust with --config."
     )

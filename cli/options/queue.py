@@ -40,8 +40,8 @@ QueueOption: TypeAlias = Annotated[
         envvar="CUDA_CYCLEGAN_QUEUE",
         show_envvar=False,
         callback=_warn_of_password,
-        help="The job queue: a file on this machine, or postgresql://USER@HOST/DATABASE for "
-        "several.  [default: $CUDA_CYCLEGAN_QUEUE, or else a file of your own]",
+        help="Job queue: a file on this machine, or postgresql://USER@HOST/DATABASE for several "
+        "machines.  [default: $CUDA_CYCLEGAN_QUEUE, or a file in your home]",
         rich_help_panel=QUEUE,
     ),
     Effect.REDIRECTS,
@@ -49,7 +49,7 @@ QueueOption: TypeAlias = Annotated[
 PriorityOption: TypeAlias = Annotated[
     Priority,
     Option(
-        "Which jobs go first.",
+        "Priority of the jobs.",
         Shown("Queue", metavar="urgent|normal|low"),
         Rules(Effect.HARMLESS, of_route=True),
     ),
@@ -57,7 +57,7 @@ PriorityOption: TypeAlias = Annotated[
 WindowOption: TypeAlias = Annotated[
     str | None,
     Option(
-        "Start jobs only at these times of day, by the worker's clock; night is 19:00-07:00.",
+        "Start jobs only at these times of day on the worker's clock; night is 19:00-07:00.",
         Shown("Queue", metavar="HH:MM-HH:MM|night"),
         Rules(Effect.HARMLESS, of_route=True),
     ),
@@ -66,7 +66,7 @@ BatchName: TypeAlias = Annotated[
     str,
     typer.Option(
         metavar="TEXT",
-        help="What 'jobs' calls the batch; no patient's name.",
+        help="Name of the batch in 'jobs'; must not identify a patient.",
         rich_help_panel=QUEUE,
     ),
     Effect.HARMLESS,
@@ -76,7 +76,7 @@ BatchName: TypeAlias = Annotated[
 def checked_batch(text: str) -> str:
     """Return a batch's name, or "" for all. Others are never printed: one may be an address."""
     if text and not BATCH.fullmatch(text):
-        raise wrong_value("--only", "it is no batch's name as 'submit' prints it.")
+        raise wrong_value("--only", "it is not a batch name as printed by 'submit'.")
     return text
 
 

@@ -33,7 +33,7 @@ class StudyOptions:
     model: Annotated[
         Path,
         Option(
-            "Model file, as 'model import' makes it.",
+            "Model file written by 'model import'.",
             Shown("Input", 1, "FILE", short="m"),
             Rules(Effect.HARMLESS, of_route=True),
         ),
@@ -41,7 +41,7 @@ class StudyOptions:
     output: Annotated[
         Path,
         Option(
-            "Folder for the results, which mirrors the inputs; or one's file.",
+            "Folder for the results, which mirrors the inputs; for one scan, also a file.",
             Shown("Result", 1, "DIR|FILE", short="o"),
             Rules(Effect.WRITES),
         ),
@@ -75,10 +75,10 @@ class StudyOptions:
         if is_result_file(self.output):
             folder, result = self.output.parent, self.output.name
             if options.output_format == "dicom":
-                raise wrong_value("--output", "a DICOM result is a folder.")
+                raise wrong_value("--output", "a DICOM result is a folder; give a folder.")
             if options.result_name or options.layout != "mirror":
                 named = "--result-name" if options.result_name else "--layout"
-                raise wrong_value(named, "--output names the result; name a folder there.")
+                raise wrong_value(named, "--output already names the result; give a folder there.")
         return Request(tuple(inputs), self.model, folder, result, device, limits, options, filters)
 
 

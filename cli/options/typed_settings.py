@@ -83,8 +83,10 @@ def _check_names(options: TranslateOptions) -> None:
     """Raise BadParameter for names of results that the layout contradicts."""
     if options.layout == "bids":
         if options.result_name:
-            raise wrong_value("--result-name", "--layout bids names the results.")
+            raise wrong_value(
+                "--result-name", "--layout bids defines the result names; omit the option."
+            )
         if options.output_format not in ("same", "nifti"):
-            raise wrong_value("--format", "--layout bids makes NIfTI files.")
+            raise wrong_value("--format", "--layout bids always writes NIfTI files.")
     elif options.bids_suffix:
         raise wrong_value("--bids-suffix", "needs --layout bids.")

@@ -48,12 +48,12 @@ def _words(event: NodeEvent) -> str:
         case TurnedAway(address, titles, reason, count):
             who = f"{titles} from {address}" if titles else address
             many = f" ({count} times)" if count > 1 else ""
-            return f"turned away {who}{many}: {reason}"
+            return f"rejected {who}{many}: {reason}"
         case Queued():
             return _queued(event)
         case Held(study, gap, until):
             when = iso_time(until)
-            return f"{study}: held until {when}, or until what it lacks comes: {gap}"
+            return f"{study}: held until {when} or until the missing images arrive: {gap}"
         case LeftOut(study, reason):
             return f"{study}: {reason}"
         case SeriesTranslated(series):
@@ -66,14 +66,17 @@ def _words(event: NodeEvent) -> str:
         case NotSent(what, reason, again):
             return f"{what}: not sent: {reason}; again in {again:.0f} s"
         case GaveUp(series, reason):
-            return f"{series}: given up: {reason}; a longer retry of its route has it sent still"
+            return (
+                f"{series}: sending abandoned: {reason}; to send it again, set a longer retry in "
+                "its route"
+            )
         case Resumed(series):
-            return f"{series}: to be sent after all, as its route says a longer retry now"
+            return f"{series}: queued to be sent again because its route now has a longer retry"
         case Reported(route, peer, safe, asked):
-            held = "all are here" if safe == asked else f"{safe} are here"
+            held = "all are stored" if safe == asked else f"{safe} are stored"
             return f"{route}: storage commitment for {counted(asked, 'object')} of {peer}: {held}"
         case NotReported(route, peer, reason):
-            return f"{route}: {peer} does not hear of its storage commitment: {reason}"
+            return f"{route}: the storage commitment report was not sent to {peer}: {reason}"
         case Emptied(study):
             return f"{study}: removed from the inbox"
         case Trouble(reason):
@@ -92,10 +95,10 @@ def _queued(event: Queued) -> str:
 def _received(event: Received) -> str:
     parts = [counted(event.objects, "object")]
     if event.known:
-        parts.append(f"{event.known} known already")
+        parts.append(f"{event.known} already known")
     parts += [f"{count} refused ({reason})" for reason, count in event.refusals]
     told = f"{event.route} from {event.caller}: {', '.join(parts)}"
-    broken = f"; it broke off: {event.reason}" if event.reason else ""
+    broken = f"; the association was aborted: {event.reason}" if event.reason else ""
     return f"{told}, {file_size(event.bytes)} in {seconds(event.seconds)} s{broken}"
 
 
@@ -125,10 +128,10 @@ def status_lines(status: "NodeStatus", columns: int | None) -> Iterator[str]:
             if one.remark and not record.emptied:
                 yield f"incomplete: {record.study}/{one.place}: {one.remark}"
         for reason in record.left_out if not record.emptied else ():
-            yield printable(f"left out: {record.study}: {flagged(reason)}")
+            yield printable(f"skipped: {record.study}: {flagged(reason)}")
         if record.held:
             until, figures = iso_time(record.until), record.gap.figures(record.images)
-            yield f"held: {record.study}: {figures}; until {until}, or node --release"
+            yield f"held: {record.study}: {figures}; until {until} or 'node --release'"
     yield from _totals(status)
 
 
@@ -145,7 +148,7 @@ def _totals(status: "NodeStatus") -> Iterator[str]:
     studies = f"{counted(held, 'study', 'studies')} in the inbox, {file_size(status.bytes)}"
     waiting = sum(bool(record.held) for record in status.studies)
     told = f", {waiting} held" if waiting else ""
-    yield f"{studies}; {len(status.arriving)} not looked at yet{told}"
+    yield f"{studies}; {len(status.arriving)} not examined yet{told}"
     yield "The node is running." if status.running else "No node is running here."
 
 

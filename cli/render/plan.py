@@ -12,9 +12,9 @@ from .tables import Row, TextTable
 from .text import alike_lines, counted, flagged, memory, printable, seconds
 
 _RESIDENCES: dict[Residence, str] = {
-    "card": "all maps there",
-    "recomputed": "the maps of high resolution computed again",
-    "host": "maps in RAM",
+    "card": "all feature maps in it",
+    "recomputed": "high-resolution feature maps rematerialised",
+    "host": "feature maps offloaded to RAM",
 }
 
 
@@ -26,7 +26,7 @@ def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
         return [ram, gpu] if on_card else [ram]
 
     table = TextTable(
-        head=Row("study", ["tiles", *figures("RAM", "GPU"), "seconds", "would be"]),
+        head=Row("study", ["patches", *figures("RAM", "GPU"), "seconds", "outcome"]),
         rows=[
             Row(
                 _name(row),
@@ -63,26 +63,28 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str) -> Iterator[
     yield from alike_lines("would fail", ((_name(r), failure_text(r.failure)) for r in failed))
     if largest := max((row.host_bytes for row in rows), default=0):
         yield (
-            f"RAM: {memory(largest)} for the largest study and the network, besides the program "
-            "itself; where there is room, other studies are in memory beside it"
+            f"RAM: {memory(largest)} for the largest study and the network, in addition to the "
+            "program itself; more studies are loaded at the same time if memory allows"
         )
         yield from _on_cards(plan)
         if no_card:
             yield f"GPU memory: none; {no_card}"
         yield from _verified(plan)
         if back := sum(row.tiles_back for row in plan.rows):
-            yield f"Cycle check: {counted(back, _part(plan))} on the way back"
-        known = None if plan.seconds is None else seconds(plan.seconds)
-        yield f"Seconds in all: {known or 'not known yet: it is measured by the first batch'}"
+            yield f"Cycle check: {_inputs(plan, back)} translated back"
+        total = "unknown until the first batch is measured"
+        if plan.seconds is not None:
+            total = f"{seconds(plan.seconds)} s"
+        yield f"Total time: {total}"
     drawn = sum(row.planned.action == "preview" and not row.failure for row in rows)
     described = sum(row.planned.action == "sidecar" and not row.failure for row in rows)
     kept = sum(row.planned.action == "keep" for row in rows) + drawn + described
     due = len(rows) - kept - len(failed)
-    parts = [f"{due} to translate in {counted(sum(row.tiles for row in rows), _part(plan))}"]
+    parts = [f"{due} to translate in {_inputs(plan, sum(row.tiles for row in rows))}"]
     parts += [f"{kept} up to date"] if kept else []
-    parts += [f"{counted(drawn, 'preview')} to draw from the files"] if drawn else []
+    parts += [f"{counted(drawn, 'preview')} to draw from existing files"] if drawn else []
     parts += [f"{counted(described, 'sidecar')} to write"] if described else []
-    parts += [f"{len(failed)} that would fail"] if failed else []
+    parts += [f"{len(failed)} would fail"] if failed else []
     yield f"{counted(len(rows), 'study', 'studies')}: {', '.join(parts)}; nothing was written"
 
 
@@ -90,9 +92,11 @@ def _name(row: DryRow) -> str:
     return printable(str(row.planned.study.name))
 
 
-def _part(plan: DryRun) -> str:
-    """Return the patch or volume that is computed at a time."""
-    return "volume" if any(row.volume for row in plan.rows) else "tile"
+def _inputs(plan: DryRun, count: int) -> str:
+    """Count inputs of the network: volumes with whole-volume inference, else patches."""
+    if any(row.volume for row in plan.rows):
+        return counted(count, "volume")
+    return counted(count, "patch", "patches")
 
 
 def _parts(row: DryRow) -> str:
@@ -107,11 +111,15 @@ def _at_once(row: DryRow) -> Iterator[str]:
         case SlabPlan(padded, host_bytes, file_bytes):
             beside = f", and {memory(file_bytes)} of temporary files" if file_bytes else ""
             extents = "x".join(map(str, padded))
-            yield f"translated at once as {extents} voxels, in {memory(host_bytes)} of RAM{beside}"
+            yield (
+                f"whole-volume inference on {extents} voxels, in {memory(host_bytes)} of "
+                f"RAM{beside}"
+            )
         case VolumePlan(padded, device_bytes, host_bytes, residence):
             extents = "x".join(map(str, padded))
             yield (
-                f"translated at once as {extents} voxels, in {memory(device_bytes)} of GPU memory, "
+                f"whole-volume inference on {extents} voxels, in {memory(device_bytes)} of GPU "
+                "memory, "
                 f"{_RESIDENCES[residence]}{f' of {memory(host_bytes)}' if host_bytes else ''}"
             )
         case None:
@@ -123,29 +131,29 @@ def _on_cards(plan: DryRun) -> Iterator[str]:
     for card, held in zip(plan.devices, plan.device_bytes, strict=True):
         if card.program is None or held is None:
             yield (
-                f"GPU memory: not known before the first start on {card.card}, which tries plans "
-                f"of different sizes; {memory(card.room)} at most"
+                f"GPU memory: unknown until the first start on {card.card} has tried tactics of "
+                f"different sizes; at most {memory(card.room)}"
             )
             continue
         beside = (
-            f"CUDA itself takes {memory(card.context)} more"
+            f"plus {memory(card.context)} for CUDA itself"
             if card.context
-            else ("what CUDA itself takes is not included")
+            else ("not including CUDA itself")
         )
         yield (
             f"GPU memory: {memory(card.program.bytes)} for a program of "
-            f"{counted(card.program.batch, 'tile')} a run, {memory(held)} with the largest arrays "
-            f"that may be on {card.card} at once; {beside}"
+            f"{counted(card.program.batch, 'patch', 'patches')} per run, {memory(held)} with the "
+            f"largest arrays on {card.card} at the same time; {beside}"
         )
 
 
 def _verified(plan: DryRun) -> Iterator[str]:
     """Describe the cost of verification, if it was requested."""
     if again := sum(row.again for row in plan.rows):
-        took = "not known yet: it is measured by the first batch that verifies"
+        took = "time unknown until the first batch with verification is measured"
         if plan.verifying is not None:
-            took = f"{seconds(plan.verifying)} s of its cores"
-        yield f"Verification: {counted(again, _part(plan))} again on the CPU, {took}"
+            took = f"{seconds(plan.verifying)} s of CPU time"
+        yield f"Verification: {_inputs(plan, again)} computed again on the CPU, {took}"
 
 
 def _memory(size: int | None) -> str:

@@ -118,7 +118,7 @@ class LiveProgress:
         self._shown = ""
         self._progress.update(
             self._study,
-            description=shortened("Tuning this GPU, once", self._name_width),
+            description=shortened("Tuning this GPU (once)", self._name_width),
             visible=True,
             completed=tuning.share,
             total=1,

@@ -150,13 +150,13 @@ def outlook(jobs: "Queue", rows: Sequence[JobRow] | None) -> Iterator[str]:
     if jobs.is_paused():
         yield PAUSED.capitalize()
     if left and not jobs.workers():
-        yield "No worker is running; 'cuda-cyclegan worker' does the jobs"
+        yield "No worker is running; start 'cuda-cyclegan worker' to run the jobs"
 
 
 def _at_work(row: JobRow) -> str:
     since = f" since {moment(row.started)}" if row.started else ""
     who = worker_name(row.worker) if row.worker else "a worker"
-    return f"At work: {row.job} {printable(row.study)}, on {who}{since}"
+    return f"Running: {row.job} {printable(row.study)}, on {who}{since}"
 
 
 def _put_off(row: JobRow) -> str:

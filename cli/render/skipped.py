@@ -16,12 +16,12 @@ def passed_over(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
     """Return lines about scans that were found but are no input unless requested."""
     rows = ((str(row.path), flagged(row.reason)) for row in skipped if row.kind)
     told = ((printable(path), printable(reason)) for path, reason in rows)
-    return alike_lines("passed over", told, "files or series")
+    return alike_lines("skipped", told, "files or series")
 
 
 def nothing_found(inputs: Iterable[Path], skipped: "Iterable[Skip | Skipped]") -> str:
     """Return why no study was found, in a sentence."""
-    why, rows = "; name scan files, or folders that hold some", list(skipped)
+    why, rows = "; give scan files, or folders that contain scans", list(skipped)
     for row in rows[:1]:
         others = f" ({len(rows) - 1} more are skipped)" if len(rows) > 1 else ""
         why = f": {row.path}: {row.reason}{others}"
@@ -33,9 +33,15 @@ def left_out(skipped: "Iterable[Skip | Skipped]", teller: str) -> Iterator[str]:
     places = [skip for skip in skipped if not skip.kind]
     failed = sum(skip.missed for skip in places)
     if others := len(places) - failed:
-        yield f"{counted(others, 'file or series', 'files or series')} skipped; '{teller}' says why"
+        yield (
+            f"{counted(others, 'file or series', 'files or series')} skipped; '{teller}' lists "
+            "the reasons"
+        )
     if failed:
-        yield f"{counted(failed, 'file or folder', 'files or folders')} missed, where scans may lie"
+        yield (
+            f"{counted(failed, 'file or folder', 'files or folders')} unread, which may contain "
+            "scans"
+        )
 
 
 def missed(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
@@ -52,4 +58,4 @@ def missed(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
             told = f"{printable(str(folder))}: {len(paths)} files, {printable(ends)}"
             yield f"failed: {told}: {printable(reason)}"
     if any(reason == LEADS_OUT for _, reason in alike):
-        yield "Links that lead out of the inputs are followed with --follow-links."
+        yield "Use --follow-links to follow links that lead outside the inputs."

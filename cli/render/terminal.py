@@ -144,7 +144,7 @@ def broken(sentence: str, columns: int) -> list[str]:
 PATIENCE = 1.0
 """Seconds before the spinner appears; shorter tasks show none."""
 
-SEARCHING = "Looking for studies"
+SEARCHING = "Searching for studies"
 
 
 @contextmanager

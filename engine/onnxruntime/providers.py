@@ -84,7 +84,7 @@ def _share(running: Any, provider: str) -> str:
         operators[part.ep_name] += len(part.get_nodes())
     if not operators[name]:
         raise DeviceUnavailableError(
-            f"Provider {provider} of ONNX Runtime computes no operator of this network; use "
+            f"Provider {provider} of ONNX Runtime supports no operator of this network; use "
             "setting device=cpu."
         )
     return f" for {operators[name]} of {operators.total()} operators"

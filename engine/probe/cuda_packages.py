@@ -160,7 +160,7 @@ KNOWN_FAULTS = (
         92400,
         "has a kernel for convolutions whose results differ from run to run",
         "PyTorch's issue 188288 and its pull requests 188318, 189207 and 189483: seen with 2D "
-        "networks on cards of capability 8.6, and gone with 9.24",
+        "networks on GPUs of capability 8.6, and fixed in 9.24",
     ),
 )
 

@@ -109,11 +109,11 @@ def _placed_by_spm(volume: Volume, mat: Path, volume_index: int) -> Volume:
     return replace(volume, affine=affine, header=header, notes=_spm_notes(affine))
 
 
-_NOT_OF_SPM = "the .mat file beside it is none of SPM's"
+_NOT_OF_SPM = "the .mat file next to it is not from SPM and is ignored"
 
 
 def _spm_notes(affine: Affine) -> tuple[str, ...]:
-    return "the .mat file of SPM beside it says where it lies", *shear_notes(affine)
+    return "its position is taken from the SPM .mat file next to it", *shear_notes(affine)
 
 
 def _header_at(path: Path, end: int | None) -> Header:

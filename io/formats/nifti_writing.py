@@ -89,9 +89,11 @@ def can_store(volume: Volume, dtype: "np.dtype[Any]") -> bool:
 def _header_for(volume: Volume, target: Path) -> Header:
     source = header_in(volume)
     if not isinstance(source, nibabel.analyze.AnalyzeHeader):
-        raise WriteError(f"{target} was not written: its source was not read as NIfTI or Analyze.")
+        raise WriteError(f"{target} was not written: its source is not NIfTI or Analyze.")
     if getattr(source, "is_single", False) != is_single_file(target):
-        raise WriteError(f"{target} was not written: it must end as its source does; rename it.")
+        raise WriteError(
+            f"{target} was not written: it must have the same suffix as its source; rename it."
+        )
     header = source.as_byteswapped("<")  # which drops the extensions
     if hasattr(source, "extensions"):
         header.extensions = source.extensions
@@ -137,7 +139,7 @@ def _verify(part: Path, target: Path, header: Header, volume: Volume) -> None:
             found = read_header(stream, target)
     except (ScanError, EOFError, *GZIP_ERRORS) as error:
         raise WriteError(
-            f"{target} was not written whole, as its header cannot be read again; choose another "
+            f"{target} was not written completely: its header cannot be read back; choose another "
             "output folder."
         ) from error
     source = header_in(volume)
@@ -155,7 +157,7 @@ def _verify(part: Path, target: Path, header: Header, volume: Volume) -> None:
     )
     if not same:
         raise WriteError(
-            f"{target} was not written: its header would not say where the source's voxels lie; "
+            f"{target} was not written: its header would lose the position of the source; please "
             "report this."
         )
 

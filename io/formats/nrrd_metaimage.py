@@ -82,8 +82,8 @@ def _header(study: Study) -> TextHeader:
     own = set(study.files)
     if foreign := [file for file in header.data_files if file not in own]:
         raise UnreadableScanError(
-            f"{study.files[0]} names a file for its voxels that is not among the files of its "
-            f"study: {foreign[0]}; put it into the inputs, or run the command again."
+            f"{study.files[0]} refers to a voxel file that was not found with it: {foreign[0]}; "
+            "add it to the inputs or run the command again."
         )
     return header
 
@@ -98,7 +98,7 @@ def write(
     """
     header = volume.header
     if not isinstance(header, TextHeader):
-        raise WriteError(f"{target} was not written: its source was not read as NRRD or MetaImage.")
+        raise WriteError(f"{target} was not written: its source is not NRRD or MetaImage.")
     if volume.voxels.dtype.str[1:] not in nrrd_header.TYPE_NAMES or (
         (volume.slope, volume.intercept) != (1.0, 0.0)
     ):
@@ -111,7 +111,7 @@ def write(
     beside = voxels_beside(part, header.storage.is_packed)
     if beside and not _CAN_STAND[volume.format].fullmatch(os.fsencode(beside.name)):
         raise WriteError(
-            f"{target} was not written: its name cannot stand in its header; rename the source."
+            f"{target} was not written: its name cannot be stored in its header; rename the source."
         )
     hashes = _write_files(volume, header, part, beside, series)
     _verify(volume, header, part, beside, target)
@@ -223,7 +223,7 @@ def _verify(
             affine = _affine(found, target)
     except (ScanError, OSError) as error:
         raise WriteError(
-            f"{target} was not written whole ({error}); choose another output folder."
+            f"{target} was not written completely ({error}); choose another output folder."
         ) from error
     same = (
         found.extents == (*volume.shape, *volume.further)
@@ -233,15 +233,18 @@ def _verify(
         and np.allclose(affine, volume.affine, rtol=1e-6, atol=1e-6)
     )
     if not same:
-        raise WriteError(f"{target} was not written: it does not read back as meant; report this.")
+        raise WriteError(
+            f"{target} was not written: it does not read back as written; please report this."
+        )
 
 
 def _affine(header: TextHeader, path: Path) -> Affine:
     """Return the voxel to RAS+ map, in millimetres."""
     if not all(edge > 0 for edge in header.spacing):
         raise UnreadableScanError(
-            f"{path} does not say how large its voxels are: its header gives "
-            f"{' x '.join(f'{edge:g}' for edge in header.spacing)} {header.unit}; repair it."
+            f"{path} has no valid voxel size: its header gives "
+            f"{' x '.join(f'{edge:g}' for edge in header.spacing)} {header.unit}; repair the "
+            "header."
         )
     scale = MILLIMETRES.get(header.unit, 1.0)
     directions = np.reshape(header.direction, (3, 3))
@@ -250,7 +253,7 @@ def _affine(header: TextHeader, path: Path) -> Affine:
     affine[:3, 3] = np.multiply(header.origin, scale)
     if np.linalg.matrix_rank(directions) < 3:
         raise UnreadableScanError(
-            f"{path} does not say where its voxels lie: its axes do not span space; repair the "
+            f"{path} has no valid position: its axes do not span three dimensions; repair the "
             "geometry in its header."
         )
     return LPS_TO_RAS @ affine
@@ -262,9 +265,9 @@ def _notes(header: TextHeader, affine: Affine) -> tuple[str, ...]:
     if header.space in nrrd_header.LPS_OF:
         return notes
     if header.space:
-        said = f'its header names the space "{header.space}", which does not say which side is left'
+        said = f'its header gives the space "{header.space}", which does not define left and right'
     else:
-        said = "its header does not say to which sides of the patient its axes run"
+        said = "its header does not give the anatomical directions of its axes"
     return *notes, f"{said}; {assumed(affine)}"
 
 
@@ -350,7 +353,7 @@ class _TextFormat(Format):
         kind = self.name
         if volume.further:
             raise UnsupportedScanError(
-                f"A series of volumes is not written as {kind}; use setting format=nifti."
+                f"A 4D series cannot be written as {kind}; use setting format=nifti."
             )
         affine, (i, j, k) = LPS_TO_RAS @ volume.affine, volume.shape
         x, y, z = affine[:3, 3].tolist()

@@ -31,7 +31,7 @@ _VOLATILE = (
         "<n>",
     ),
     (re.compile(rf"^(?:ok|warning) +({_SPEEDS})\b.*(?:\n +>.*)*", re.M), r"\1 <measured>"),
-    (re.compile(r"^All is well$|^\d+ warnings?$|(?<=failure), \d+ warnings?$", re.M), ""),
+    (re.compile(r"^All checks passed$|^\d+ warnings?$|(?<=failure), \d+ warnings?$", re.M), ""),
     (re.compile(r"─+"), "─"),
     (re.compile(r"\b(packs|writes|pid|process) \d+"), r"\1 <n>"),
 )

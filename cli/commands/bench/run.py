@@ -35,20 +35,19 @@ def check(view: View, rivals: Rivals) -> None:
         cudnn_library(folder)
     if rivals.pytorch and find_spec("torch") is None:
         raise MissingLibraryError(
-            "PyTorch is not installed, against which to measure; pip install torch, or leave "
-            "--against out."
+            "--against needs PyTorch, which is not installed; pip install torch, or omit --against."
         )
     if view.plot and find_spec("matplotlib") is None:
         raise MissingLibraryError(
-            "matplotlib is not installed, which draws plots; pip install 'cuda-cyclegan[plot]', or "
-            "leave --plot out."
+            "--plot needs matplotlib, which is not installed; pip install 'cuda-cyclegan[plot]', "
+            "or omit --plot."
         )
 
 
 def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
     """Measure, print and store the requested outputs. Raises EngineError, WriteError."""
     if rivals.cudnn and bench.setting.device.kind == "cpu":
-        raise SettingsError("The CPU does not use cuDNN; choose a CUDA device or leave it out.")
+        raise SettingsError("The CPU does not use cuDNN; choose a CUDA device or omit the option.")
     view.tell([shown.heading(bench)])
     with spinner("Measuring"):
         outcome = measure(bench, network, _TuningLines(view))

@@ -58,7 +58,7 @@ def run_sweep(bench: Bench, network: Network, asked: SweepView) -> Tried:
             view.progress(shown.sweep_line(row, scan))
     fastest = best(rows, scan)
     if fastest is None:
-        raise SettingsError(f"None of these settings can run; the first: {rows[0].reason}")
+        raise SettingsError(f"None of these settings can run; the first failed: {rows[0].reason}")
     view.show(shown.sweep_table(rows, scan, view.columns))
     view.tell(shown.proposal(bench, rows, fastest, scan))
     view.store(shown.of_sweep(bench, rows, fastest, scan))

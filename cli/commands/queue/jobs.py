@@ -52,7 +52,7 @@ def _example(words: str) -> str:
 
 app = typer.Typer(
     cls=_ShowsByDefault,
-    help="Look at the job queue, and change it.",
+    help="Show and change the job queue.",
     epilog=EXAMPLE,
     rich_markup_mode=None,
 )
@@ -60,7 +60,7 @@ app = typer.Typer(
 _NAME = re.compile(r"[A-Za-z0-9-]+(/[0-9]+)?")
 """Any other, such as a server's address that lacks its `--queue`, is not printed again."""
 
-Batch = Annotated[str, typer.Argument(metavar="BATCH", help="As 'submit' printed it.")]
+Batch = Annotated[str, typer.Argument(metavar="BATCH", help="Batch name as printed by 'submit'.")]
 Jobs = Annotated[
     str, typer.Argument(metavar="BATCH[/JOB]", help="A batch, or one job such as BATCH/00012.")
 ]
@@ -69,17 +69,17 @@ Jobs = Annotated[
 @app.command(epilog=_example("show 20261121-k7m2pq --watch"))
 def show(
     batch: Annotated[
-        str | None, typer.Argument(metavar="[BATCH]", help="As 'submit' printed it.")
+        str | None, typer.Argument(metavar="[BATCH]", help="Batch name as printed by 'submit'.")
     ] = None,
     queue: QueueOption = None,
     json: AsJson = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Keep showing it until no job is open.")
+        bool, typer.Option("--watch", help="Refresh the view until no job is open.")
     ] = False,
 ) -> None:
     """Show all batches, or the jobs of one.
 
-    Exit status: 0 shown; 2 there is no such batch, or the queue cannot be used.
+    Exit status: 0 shown; 2 the batch does not exist, or the queue cannot be used.
     """
     with _open(queue) as jobs:
         from ...render import queue as shown
@@ -102,23 +102,28 @@ def summary(
     queue: QueueOption = None,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Write a report, as 'translate' does; - prints it."),
+        typer.Option(
+            metavar="FILE.json",
+            help="Write a JSON report like that of 'translate --report'; - prints it.",
+        ),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Write a page, as 'report' does.")
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write an HTML page like that of 'report'."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
-    """Sum a batch up as 'translate' does.
+    """Summarise a batch like 'translate'.
 
-    Time and memory of each study, then the totals, and the failures last. With --html, a page for
-    the morning after: what failed comes first.
+    Shows time and memory per study, then totals and failures. With --html, writes a page with
+    failures first.
 
     \b
     Exit status:
-      0  all went well so far
-      1  some job failed
-      2  there is no such batch, the queue cannot be used, or a file is there
+      0  no job failed so far
+      1  a job failed
+      2  the batch does not exist, the queue cannot be used, or an output file
+         exists already
     """
     report = standard_named(report)
     if report != STDOUT:
@@ -161,12 +166,12 @@ def _store(
 
 @app.command(epilog=_example("cancel 20261121-k7m2pq/00012"))
 def cancel(batch: Jobs, queue: QueueOption = None) -> None:
-    """Cancel what has not ended of a batch, or one job.
+    """Cancel the open jobs of a batch, or one job.
 
-    What runs stops within seconds and leaves no result.
+    Running jobs stop within seconds and leave no result.
 
-    Exit status: 0 cancelled, as far as there was something; 2 there is no such batch or job, or the
-    queue cannot be used.
+    Exit status: 0 cancelled, or nothing was open; 2 the batch or job does not exist, or the queue
+    cannot be used.
     """
     with _open(queue) as jobs:
         _known(jobs, batch)
@@ -175,29 +180,33 @@ def cancel(batch: Jobs, queue: QueueOption = None) -> None:
 
 @app.command(epilog=_example("retry 20261121-k7m2pq"))
 def retry(batch: Jobs, queue: QueueOption = None) -> None:
-    """Queue again what failed, was given up or was cancelled.
+    """Queue failed and cancelled jobs again.
 
-    Jobs whose equal work is queued or running already are left out. What was put off, as while a
-    disk is full, is tried at once.
+    Jobs whose work is already queued or running are skipped. Deferred jobs, such as those waiting
+    for a full disk, are tried at once.
 
-    Exit status: 0 queued, as far as there was something; 2 there is no such batch or job, or the
+    Exit status: 0 queued, or there was nothing to queue; 2 the batch or job does not exist, or the
     queue cannot be used.
     """
     with _open(queue) as jobs:
         _known(jobs, batch)
         found = jobs.retry(batch)
-        known = f", {found.known} for equal work open already" if found.known else ""
+        known = (
+            (f"; {found.known} skipped because the same work is already queued or running")
+            if found.known
+            else ""
+        )
         say(f"{counted(found.again, 'job')} queued again{known}", sys.stdout)
 
 
 @app.command("run-now", epilog=_example("run-now 20261121-k7m2pq"))
 def run_now(batch: Jobs, queue: QueueOption = None) -> None:
-    """Start jobs now that would start later.
+    """Start waiting jobs now.
 
-    They wait for a time, for a window, or because they were put off, as while a disk is full. They
-    keep their priority. After 'jobs pause', none starts before 'jobs resume'.
+    Jobs wait for a time, for a window, or because they were deferred, for example while a disk is
+    full. They keep their priority. After 'jobs pause', none starts before 'jobs resume'.
 
-    Exit status: 0 they may start, as far as there were some; 2 there is no such batch or job, or
+    Exit status: 0 the jobs may start, or none was waiting; 2 the batch or job does not exist, or
     the queue cannot be used.
     """
     with _open(queue) as jobs:
@@ -211,15 +220,15 @@ def run_now(batch: Jobs, queue: QueueOption = None) -> None:
 
 @app.command(epilog=_example("pause"))
 def pause(queue: QueueOption = None) -> None:
-    """Let no job start on any worker.
+    """Stop all workers from starting jobs.
 
-    Those that run go on to their end.
+    Running jobs finish.
 
     Exit status: 0 paused; 2 the queue cannot be used.
     """
     with _open(queue) as jobs:
         jobs.pause()
-        say("Paused; 'jobs resume' lets jobs start again.", sys.stdout)
+        say("Paused: no job starts until 'jobs resume'.", sys.stdout)
 
 
 @app.command(epilog=_example("resume"))
@@ -230,20 +239,25 @@ def resume(queue: QueueOption = None) -> None:
     """
     with _open(queue) as jobs:
         jobs.resume()
-        say("Jobs start again.", sys.stdout)
+        say("Resumed: jobs can start again.", sys.stdout)
 
 
 @app.command(epilog=_example("prune --days 90"))
 def prune(
     days: Annotated[
         int,
-        typer.Option("--days", metavar="N", min=0, help="Forget jobs that ended so many days ago."),
+        typer.Option(
+            "--days",
+            metavar="N",
+            min=0,
+            help="Delete jobs that ended more than this many days ago.",
+        ),
     ] = 30,
     queue: QueueOption = None,
 ) -> None:
-    """Forget jobs that ended long ago; their results stay.
+    """Delete records of old jobs; their results stay.
 
-    Exit status: 0 forgotten, as far as there were some; 2 the queue cannot be used.
+    Exit status: 0 deleted, or there were none; 2 the queue cannot be used.
     """
     with _open(queue) as jobs:
         before = datetime.now().astimezone() - timedelta(days=days)
@@ -264,6 +278,6 @@ def _known(jobs: "Queue", batch: str) -> "list[JobRow]":
     rows = jobs.jobs(batch) if batch else []  # no single name would cover all
     if not rows:
         name = batch if _NAME.fullmatch(batch) else "of that name" if batch else "without a name"
-        complain(f"The queue holds no batch or job {name}; 'jobs' lists all batches.")
+        complain(f"The queue has no batch or job {name}; 'jobs' lists all batches.")
         raise typer.Exit(Exit.USAGE)
     return rows

@@ -46,85 +46,96 @@ def node(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="What the node keeps: received scans, results, and how far each has come.  "
-            "[default: a folder of your own]",
+            help="Folder for received scans, results and the node's state.  [default: a folder in "
+            "your home]",
         ),
         Effect.WRITES,
     ] = None,
     address: Annotated[
         str,
-        typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere."),
+        typer.Option(
+            metavar="ADDRESS", help="Address to listen on; 0.0.0.0 listens on all interfaces."
+        ),
         Effect.OPENS,
     ] = "127.0.0.1",
     port: Annotated[
         int,
-        typer.Option(metavar="N", min=0, max=65535, help="The port; 0 takes a free one."),
+        typer.Option(
+            metavar="N", min=0, max=65535, help="Port to listen on; 0 chooses a free one."
+        ),
         Effect.OPENS,
     ] = 11112,
     queue: QueueOption = None,
     associations: Annotated[
         int,
-        typer.Option(metavar="N", min=1, max=1000, help="Associations at a time."),
+        typer.Option(
+            metavar="N", min=1, max=1000, help="Maximum number of simultaneous associations."
+        ),
         Effect.OPENS,
     ] = 32,
     inbox_limit: Annotated[
-        str, typer.Option(metavar="SIZE", help="Received scans on disk at most."), Effect.OPENS
+        str,
+        typer.Option(metavar="SIZE", help="Maximum disk space for received scans."),
+        Effect.OPENS,
     ] = "200GiB",
     reserve: Annotated[
-        str, typer.Option(metavar="SIZE", help="Room to leave free on that disk."), Effect.OPENS
+        str, typer.Option(metavar="SIZE", help="Disk space to keep free."), Effect.OPENS
     ] = "1GiB",
     tls_certificate: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="For TLS: this node's certificate."),
+        typer.Option(metavar="FILE", help="TLS: certificate of this node."),
         Effect.OPENS,
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="For TLS: its private key."), Effect.OPENS
+        Path | None,
+        typer.Option(metavar="FILE", help="TLS: private key of this node."),
+        Effect.OPENS,
     ] = None,
     tls_trusted: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="For TLS: roots of the certificates of all others."),
+        typer.Option(metavar="FILE", help="TLS: trusted root certificates of all peers."),
         Effect.OPENS,
     ] = None,
     status: Annotated[
         bool,
-        typer.Option("--status", help="Show what was received and sent, and stop."),
+        typer.Option("--status", help="Show received and sent studies, and exit."),
         Effect.HARMLESS,
     ] = False,
     json: Annotated[
         bool,
-        typer.Option("--json", help="With --status: print JSON, for scripts."),
+        typer.Option("--json", help="With --status: print JSON."),
         Effect.HARMLESS,
     ] = False,
     release: Annotated[
         str | None,
         typer.Option(
             metavar="STUDY|ROUTE",
-            help="Have a study that --status shows as held translated as it is, or all held "
-            "studies of a route, and stop.",
+            help="Translate a study that --status shows as held in its present state, or all held "
+            "studies of a route, and exit.",
         ),
         Effect.RELEASES,
     ] = None,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Ask each destination for an answer, and stop."),
+        typer.Option("--check", help="Test each destination with C-ECHO, and exit."),
         Effect.HARMLESS,
     ] = False,
 ) -> None:
-    """Take scans over DICOM, and send results on.
+    """Receive scans over DICOM and send results.
 
-    Each [route.TITLE] of the config file is an AE title to send scans to: with which model, from
-    whom, and where the results go. A 'worker' does the jobs. The file is read again on SIGHUP.
+    Each [route.TITLE] of the config file defines an AE title that accepts scans: its model,
+    permitted senders, and destinations of the results. A 'worker' runs the jobs. SIGHUP reloads the
+    file.
 
     \b
     Exit status:
-      0  stopped with SIGTERM or Ctrl-C; with --check: all destinations answer
-      1  with --check: some destination does not
-      2  wrong usage, a wrong config file, or the folder or the port is in use
+      0  stopped with SIGTERM or Ctrl-C; with --check: all destinations answered
+      1  with --check: a destination did not answer
+      2  wrong usage, an invalid config file, or the folder or port is in use
       4  pynetdicom is not installed
     """
     if json and not status:
-        raise wrong_value("--json", "it is for --status.")
+        raise wrong_value("--json", "it needs --status.")
     with errors_reported(verbose=False):
         from ....pipelines.jobs.queue.location import own_folder
 
@@ -178,7 +189,9 @@ def _release(folder: Path, name: str) -> None:
 
     released = release(folder, name)
     if not released:
-        raise wrong_value("--release", f"no study or route {name} is held; see --status.")
+        raise wrong_value(
+            "--release", f"no study or route {name} is held; --status lists those that are."
+        )
     for study in released:
         say(printable(f"released: {study}"), sys.stdout)
 
@@ -196,9 +209,9 @@ def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> 
                     routes = read()
                     check_routes(routes, settings.certificates)
                     at_work.use(routes)
-                    log(f"{counted(len(routes), 'route')} read again")
+                    log(f"{counted(len(routes), 'route')} reloaded")
                 except (*FOR_THE_USER, OSError) as error:
-                    log(f"the routes stay as they were: {flagged(str(error))}")
+                    log(f"the routes are unchanged: {flagged(str(error))}")
             at_work.step()
         log("stopping")
 
@@ -240,8 +253,7 @@ def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:
 def _check_installed() -> None:
     if find_spec("pynetdicom") is None:
         raise MissingLibraryError(
-            "pynetdicom is not installed, which speaks DICOM over the network; "
-            "pip install 'cuda-cyclegan[node]'."
+            "The node needs pynetdicom, which is not installed; pip install 'cuda-cyclegan[node]'."
         )
 
 

@@ -43,24 +43,24 @@ def submit(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Start no job before HH:MM, or before an ISO date.",
+            help="Start no job before this time (HH:MM) or ISO date.",
             rich_help_panel=QUEUE,
         ),
         Effect.HARMLESS,
     ] = None,
     name: BatchName = "",
 ) -> None:
-    """Queue scans for translation, one job a study.
+    """Queue scans for translation, one job per study.
 
-    Returns at once and prints the batch's name, which 'jobs' takes; 'worker' does the jobs. Studies
-    that are queued for the same work already are left out. Whoever does a job must see the scans,
-    the model and the output folder under the same paths.
+    Returns immediately and prints the batch name for 'jobs'; a 'worker' runs the jobs. Studies that
+    are already queued for the same work are skipped. Workers must see the scans, the model and the
+    output folder under the same paths.
 
     \b
     Exit status:
-      0  all studies are queued, or were before
-      1  some study cannot be done as asked, and is not queued;
-         or something could not be read, or some link is not followed
+      0  all studies are queued, or were queued before
+      1  a study cannot be translated with these settings and is not queued,
+         an input could not be read, or a link was not followed
       2  wrong usage, or the queue cannot be used
       3  no study was found
     """
@@ -128,4 +128,4 @@ def _outcome(submitted: "Submitted") -> Iterator[str]:
     yield f"{counted(submitted.added, 'study', 'studies')} queued"
     if submitted.known:
         known = counted(submitted.known, "study", "studies")
-        yield f"{known} left out: submitted for the same work already"
+        yield f"{known} skipped: already submitted for the same work"

@@ -37,7 +37,7 @@ def watch(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="FOLDER", exists=True, file_okay=False, help="Where studies arrive."
+            metavar="FOLDER", exists=True, file_okay=False, help="Folder where studies arrive."
         ),
     ],
     study: ArrivingStudyOptions,
@@ -47,7 +47,7 @@ def watch(
         typer.Option(
             metavar="SECONDS",
             min=0.0,
-            help="Take a study when it has not changed for so long.",
+            help="Queue a study once it has not changed for this many seconds.",
             rich_help_panel=QUEUE,
         ),
         Effect.HARMLESS,
@@ -58,11 +58,12 @@ def watch(
 ) -> None:
     """Queue studies as they arrive in a folder, until stopped.
 
-    A study is taken once none of its files has changed for --settle seconds, and again if it
-    changes later. Links in the folder are not followed. Stop with Ctrl-C or SIGTERM; jobs that are
-    queued by then stay queued.
+    A study is queued once none of its files has changed for --settle seconds, and again if it
+    changes later. Links in the folder are not followed. Stop with Ctrl-C or SIGTERM; queued jobs
+    stay queued.
 
-    A queue that does not answer, and a model or folder that is away for a while, are waited for.
+    If the queue does not answer, or the model or a folder is temporarily unavailable, the command
+    waits.
 
     \b
     Exit status:
@@ -80,7 +81,7 @@ def watch(
         )
 
         if request.result:
-            raise wrong_value("--output", "more than one study may arrive; name a folder.")
+            raise wrong_value("--output", "more than one study may arrive; give a folder.")
         scheduling = scheduling_of(priority, window)
         arrivals, complaints, passing = Arrivals(settle), Complaints(settle), Complaints(settle)
         search = request.search_again_and_again()

@@ -38,33 +38,35 @@ def worker(
             "-d",
             metavar="auto|cpu|gpu|cuda:N[,M]",
             autocompletion=lambda: list(DEVICES),
-            help="One process for each GPU named; also onnxruntime:PROVIDER.",
+            help="Device; several GPUs get one process each; also onnxruntime:PROVIDER.",
         ),
         Effect.HARMLESS,
     ] = "auto",
     until_empty: Annotated[
         bool,
-        typer.Option("--until-empty", help="End when no job is left that may start now."),
+        typer.Option("--until-empty", help="Exit when no job is left that may start now."),
         Effect.HARMLESS,
     ] = False,
     wait: Annotated[
         bool,
-        typer.Option("--wait", help="With --until-empty: not before those have run that wait."),
+        typer.Option("--wait", help="With --until-empty: also wait for jobs scheduled for later."),
         Effect.HARMLESS,
     ] = False,
     only: Annotated[
         str,
-        typer.Option(metavar="BATCH", help="Do the jobs of one batch, and no others."),
+        typer.Option(metavar="BATCH", help="Run only jobs of this batch."),
         Effect.HARMLESS,
     ] = "",
     fail_on_error: Annotated[
         bool,
-        typer.Option("--fail-on-error", help="Exit status 1 if a job failed here."),
+        typer.Option("--fail-on-error", help="Exit with status 1 if a job failed on this worker."),
         Effect.HARMLESS,
     ] = False,
     tries: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Give a job up when this many workers died of it."),
+        typer.Option(
+            metavar="N", min=1, help="Stop retrying a job after it has crashed this many workers."
+        ),
         Effect.HARMLESS,
     ] = TRIES,
     vram_limit: VramLimit = None,
@@ -75,38 +77,47 @@ def worker(
     yield_to_others: Annotated[
         bool,
         typer.Option(
-            "--yield-to-others", help="Start no job while other programs use the GPU much."
+            "--yield-to-others", help="Start no job while other programs use the GPU heavily."
         ),
         Effect.HARMLESS,
     ] = False,
     yield_memory: Annotated[
         int,
-        typer.Option(metavar="MIB", min=0, help="How much of its memory they may hold."),
+        typer.Option(
+            metavar="MIB",
+            min=0,
+            help="With --yield-to-others: GPU memory that other programs may use.",
+        ),
         Effect.HARMLESS,
     ] = 1024,
     yield_load: Annotated[
         int,
-        typer.Option(metavar="PERCENT", min=0, help="How busy they may keep it."),
+        typer.Option(
+            metavar="PERCENT",
+            min=0,
+            help="With --yield-to-others: GPU utilisation that other programs may cause.",
+        ),
         Effect.HARMLESS,
     ] = 20,
 ) -> None:
-    """Do the jobs of the queue, until stopped.
+    """Run jobs of the queue until stopped.
 
-    One process for each device keeps the model loaded from job to job. A worker takes over what a
-    killed one left.
+    One process per device keeps the model loaded between jobs. A worker reclaims the jobs of one
+    that was killed.
 
-    SIGTERM or Ctrl-C: end after the jobs at hand; a second time: put them back and end at once.
+    SIGTERM or Ctrl-C: finish the running jobs, then stop; a second time: return them to the queue
+    and stop immediately.
 
     \b
     Exit status:
       0  stopped, or with --until-empty no job is left that may start;
-         jobs that failed are the concern of 'jobs'
-      1  with --fail-on-error: some job failed here, or was given up
-      2  wrong usage, the queue cannot be used, or a worker for the GPU is there
+         'jobs' shows failed jobs
+      1  with --fail-on-error: a job failed on this worker
+      2  wrong usage, the queue cannot be used, or the GPU already has a worker
       4  the device or a library is missing
     """
     if wait and not until_empty:
-        raise wrong_value("--wait", "it is for --until-empty.")
+        raise wrong_value("--wait", "it needs --until-empty.")
     asked = checked_device(device)
     limits = cuda_limits(vram_limit, tune, tune_seconds, batch, threads)
     with errors_reported(verbose=False):
@@ -135,7 +146,7 @@ def _check_known(place: "QueuePlace", batch: str) -> None:
 
     with open_queue(place) as jobs:
         if all(found.batch != batch for found in jobs.batches()):
-            complain(f"The queue holds no batch {batch}; 'jobs' lists all batches.")
+            complain(f"The queue has no batch {batch}; 'jobs' lists all batches.")
             raise typer.Exit(Exit.USAGE)
 
 
@@ -170,8 +181,8 @@ class JobLog:
         """Log that a worker ended and is replaced, with the jobs that others will reclaim."""
         left = self._in_hand.pop(device, {})
         jobs = ", ".join(f"{job} ({study})" for job, study in left.items())
-        over = f" with {jobs} in hand" if jobs else ""
-        _say(device, f"the worker ended{over} ({why}); starting another")
+        over = f" while running {jobs}" if jobs else ""
+        _say(device, f"the worker ended{over} ({why}); starting a new one")
 
 
 _FINAL = (Exit.DONE, Exit.USAGE)
@@ -183,7 +194,7 @@ def _verdict(error: Exception) -> tuple[int, str]:
     return Exit.SOME_FAILED if lost else status(error), sentence(error)
 
 
-_UNTIL_THEN = "Until then its batch is tried again every minute."
+_UNTIL_THEN = "Its batch is retried every minute until then."
 
 
 def log_news(device: str, news: "WorkerEvent") -> None:
@@ -203,7 +214,7 @@ def log_news(device: str, news: "WorkerEvent") -> None:
 
     match news:
         case JobEnded(job, study, None):
-            _say(device, f"{job} given up: {study}: too many workers died of it")
+            _say(device, f"{job} failed permanently: {study}: it crashed too many workers")
         case JobEnded(job, study, row) if row is not None:
             spent = f", {seconds(row.seconds)} s" if row.seconds else ""
             why = f": {failure_text(row.failure)}" if row.failure else ""
@@ -218,9 +229,9 @@ def log_news(device: str, news: "WorkerEvent") -> None:
         case Remark(text):
             _say(device, text)
         case TuningBegan():
-            _say(device, "tuning: trying plans of the convolutions on this GPU")
+            _say(device, "tuning: measuring tactics of the convolutions on this GPU")
         case TuningEnded(spent, plans):
-            _say(device, f"tuning done: {counted(plans, 'plan')} kept, {seconds(spent)} s")
+            _say(device, f"tuning done: {counted(plans, 'tactic')} stored, {seconds(spent)} s")
         case NothingLeft(left, is_paused):
             after = [*remaining(left, is_paused=is_paused), *(["--wait waits"] if left else [])]
             _say(device, "; ".join(["no job is left that may start now", *after]))
@@ -231,7 +242,10 @@ def log_news(device: str, news: "WorkerEvent") -> None:
 
 
 def _log_stop(number: int) -> None:
-    log(f"{signal.Signals(number).name}: ending after the jobs at hand; once more: at once")
+    log(
+        f"{signal.Signals(number).name}: stopping after the running jobs; signal again to stop "
+        "immediately"
+    )
 
 
 def _devices(asked: str) -> list[str]:

@@ -106,7 +106,7 @@ def test_translate_takes_exactly_the_scans_of_its_model(ward: QueueWorld) -> Non
     assert "passed over: " in done.stdout
     assert "--any-contrast takes it" in done.stdout
     assert "its name says T2w, and the model translates T1 (MR)" in done.stdout
-    assert "0007.nii: the JSON beside it says T2" in done.stdout
+    assert "0007.nii: the JSON file next to it says T2" in done.stdout
     assert "Jane" not in done.output
     assert "it is a synthetic image, made by this program; --allow-synthetic" in done.stdout
     note = "note: plain.nii: nothing says that it is T1 (MR); check that it fits"
@@ -150,7 +150,7 @@ def test_submit_queues_the_same_and_says_what_it_passes_over(ward: QueueWorld) -
 def test_options_take_what_is_passed_over_and_say_so(ward: QueueWorld) -> None:
     done = ward.command("plan", "--any-contrast", "--allow-synthetic", "--volume", "0")
     assert "15 studies: 15 to translate" in done.stdout, done.stdout
-    assert "passed over" not in done.stdout
+    assert "skipped" not in done.stdout
     note = "copied/sub-02_T1w.nii.gz: it is a synthetic image, made by this program; it is taken"
     assert note in done.stdout
     for option, left in (("--any-contrast", 2), ("--allow-synthetic", 9), ("--any-modality", 10)):
@@ -237,14 +237,14 @@ def test_globs_choose_files_folders_and_series(ward: QueueWorld) -> None:
     assert taken("--include", "**/*.nii", "--exclude", "plain.nii") == {"maskless_T1.nii"}
     none = ward.command("plan", "--include", "*.mha")
     assert none.exit_code == 3
-    assert "--include leaves it out" in none.stderr
+    assert "not matched by --include" in none.stderr
     done = ward.command("plan", "--exclude", "anat")
-    assert f"passed over: {ward.inputs / 'anat'}: --exclude leaves it out" in done.stdout
+    assert f"skipped: {ward.inputs / 'anat'}: excluded by --exclude" in done.stdout
     file = str(ward.inputs / "plain.nii")
     paths = [file, "--model", str(ward.model), "--output", str(ward.output)]
     named = ward.run("translate", *paths, "--exclude", "plain*")
     assert named.exit_code == 1
-    assert "failed: plain.nii: unsupported: --exclude leaves it out" in named.stderr
+    assert "failed: plain.nii: unsupported: excluded by --exclude" in named.stderr
     assert ward.command("plan", "--include", "").exit_code == 2
     report = translate_folder(
         ward.inputs, ward.model, ward.output, device="cpu", include=["*.nii"], exclude="plain*"
@@ -279,7 +279,7 @@ def test_an_option_that_can_apply_to_nothing_found_is_an_error(
         done = world.command(command, *option)
         assert done.exit_code == 2
         assert f"'{option[0]}'" in done.stderr
-        assert "it is of DICOM series" in done.stderr
+        assert "it applies to DICOM series" in done.stderr
         paths = [str(empty), "--model", str(world.model), "--output", str(world.output)]
         assert world.run(command, *paths[: 1 if command == "discover" else None]).exit_code == 3
     assert not world.output.exists()

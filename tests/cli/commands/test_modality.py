@@ -55,7 +55,7 @@ def test_slices_of_a_ct_that_are_named_are_refused(ward: QueueWorld) -> None:
 def test_any_modality_translates_it_and_says_so(ward: QueueWorld) -> None:
     done = ward.command("translate", "--any-modality")
     assert done.exit_code == 0
-    assert f"{REASON}; it is taken all the same, as was asked" in done.stdout
+    assert f"{REASON}; it is included as requested" in done.stdout
     assert folders(ward) == {"ct", "mr"}
     kept = ward.command("translate")
     assert kept.exit_code == 0
@@ -136,7 +136,7 @@ def test_the_sidecar_of_a_file_tells_its_contrast(tmp_path: Path) -> None:
     (world.inputs / "000.json").write_text('{"Modality": "CT"}')
     scan(world.inputs / "002_T1w.nii")
     (world.inputs / "002_T1w.json").write_text('{"Modality": "CT"}')
-    said = "the JSON beside it says CT, and the model translates T1 (MR)"
+    said = "the JSON file next to it says CT, and the model translates T1 (MR)"
     for command in ("plan", "translate"):
         done = world.command(command)
         assert done.exit_code == 0

@@ -91,7 +91,7 @@ def test_bytes_are_those_of_the_program_and_the_arrays(world: World) -> None:
     both = (100 * MIB + arrays(LARGE) + arrays((16, 16, 16))) / MIB
     assert "100 MiB for a program of 2 tiles a run" in told
     assert f"{both:.0f} MiB with the largest arrays" in told
-    assert "CUDA itself takes 500 MiB more" in told
+    assert "plus 500 MiB for CUDA itself" in told
 
 
 def test_a_seam_score_takes_network_intensities_to_the_card(world: World) -> None:
@@ -111,7 +111,7 @@ def test_a_way_back_is_a_second_program_in_the_other_half(
     assert re.search(rf"a\.nii +1 +2 MiB +{(one + other) / MIB:.0f} MiB", told)
     assert told.count("100 MiB for a program of 2 tiles a run") == 2
     tiles = len(tile(LARGE, (16, 16, 16), 0.25)) + 2
-    assert f"Cycle check: {tiles} tiles on the way back" in told
+    assert f"Cycle check: {tiles} tiles translated back" in told
 
 
 def test_seconds_with_a_way_back_are_those_of_both_programs(
@@ -152,7 +152,7 @@ def test_volumes_there_and_back_are_on_a_card_at_the_same_time(
     cache.put(HostRates(0.0, 0.0), *host_keys(study, "another model", "same"))
     told = world.plan(PLAN, CARD, "--inference", "volume", "--cycle-check", str(back))
     assert re.search(r"a\.nii +volume +(7\d) MiB +800 MiB", told)
-    assert "Cycle check: 3 volumes on the way back" in told
+    assert "Cycle check: 3 volumes translated back" in told
     assert re.search(r"Seconds in all: 3\.00$", told, re.MULTILINE)
 
 
@@ -173,7 +173,7 @@ def test_seconds_are_those_of_the_program_once_such_files_were_read(world: World
 
 def test_before_the_first_start_no_bytes_are_claimed(world: World) -> None:
     told = world.plan(DevicePlan("Described GPU", None, 1000 * MIB, (1, 1)))
-    assert "not known before the first start on Described GPU" in told
+    assert "unknown until the first start on Described GPU" in told
     assert "1000 MiB" not in told.split("GPU memory")[0]
     assert "GPU " not in told.splitlines()[0]
 

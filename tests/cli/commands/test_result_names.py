@@ -164,10 +164,10 @@ class TestClashes:
         (("--name", "{stm}"), "unknown field {stm}"),
         (("--name", "x/{stem}"), "path separator"),
         (("--name", "{stem}.nii.gz"), "ends in an extension"),
-        (("--name", "{stem}", "--layout", "bids"), "--layout bids names the results"),
-        (("--format", "dicom", "--layout", "bids"), "--layout bids makes NIfTI files"),
+        (("--name", "{stem}", "--layout", "bids"), "--layout bids defines the result names"),
+        (("--format", "dicom", "--layout", "bids"), "--layout bids always writes NIfTI files"),
         (("--bids-suffix", "T2w"), "needs --layout bids"),
-        (("--bids-suffix", "T2w.nii", "--layout", "bids"), "no suffix such as T2w"),
+        (("--bids-suffix", "T2w.nii", "--layout", "bids"), "not a suffix such as T2w"),
     ],
 )
 def test_what_cannot_be_is_wrong_usage(

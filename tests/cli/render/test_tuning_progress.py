@@ -28,8 +28,8 @@ def test_lines_tell_its_beginning_and_its_end(capsys: pytest.CaptureFixture[str]
         show(event)
     told = capsys.readouterr().err.splitlines()
     assert [line for line in told if "Tuning" in line] == [
-        "Tuning: trying plans of the convolutions on this GPU (once; --tune says how hard)",
-        "Tuning: done, and kept for later starts",
+        "Tuning: measuring tactics of the convolutions on this GPU (once; --tune sets the level)",
+        "Tuning: done and stored for later starts",
     ]
     assert told[-1] == "Device: NVIDIA H200"
 
@@ -50,7 +50,7 @@ def test_a_worker_tells_when_it_begins_and_what_it_came_to(
             if isinstance(event, Tuning):
                 progress(event.what, event.share)
     first, last = capsys.readouterr().err.splitlines()
-    assert re.search(r"^\S+ [\d:]+ cuda:1: tuning: trying plans of the convolutions", first)
+    assert re.search(r"^\S+ [\d:]+ cuda:1: tuning: measuring tactics of the convolutions", first)
     assert re.search(r" cuda:1: tuning done: 2 plans kept, 0\.0\d s$", last)
 
 
@@ -87,6 +87,6 @@ def test_a_terminal_shows_a_bar_with_the_convolution_at_hand(
         seen = screen.getvalue()
         for event in EVENTS[3:]:
             live(event)
-    assert "Tuning this GPU, once" in seen
+    assert "Tuning this GPU (once)" in seen
     assert "64 to 128 channels" in seen
-    assert "Tuning: done, and kept for later starts" in screen.getvalue()
+    assert "Tuning: done and stored for later starts" in screen.getvalue()

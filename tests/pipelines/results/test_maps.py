@@ -327,4 +327,4 @@ def test_a_map_of_a_series_is_known_wherever_it_lies(series: Folders, tmp_path: 
     found = discover([tmp_path / "elsewhere"], None, TAKEN)
     assert found.studies == ()
     [reason] = [skip.reason for skip in found.skipped]
-    assert reason.endswith(" (OT, 3 images): it is a map beside a result")
+    assert reason.endswith(" (OT, 3 images): it is a map stored with a result")

@@ -37,7 +37,7 @@ def test_a_full_disk_fails_no_job_and_all_are_done_once_it_has_room(
     assert 1 <= made <= 3
     assert states.count("waiting") == 6 - made
     first, *others = put_off(told)
-    assert "the disk is full; make room or choose another output folder" in first.why
+    assert "the disk is full; free space or choose another output folder" in first.why
     assert {event.why for event in others} <= {""}
     left = [event.left for event in told if isinstance(event, NothingLeft)]
     assert [(kind.count, kind.state) for kind in left[0]] == [(6 - made, "waiting")]

@@ -30,7 +30,7 @@ def test_a_job_has_one_line_with_its_study_and_what_became_of_it(
     assert lines(capsys) == [
         "cpu: b/0 translated: a.nii, 2.00 s",
         "cpu: b/1 failed: a.nii, 2.00 s: write: the disk is full.",
-        "cpu: b/2 given up: a.nii: too many workers died of it",
+        "cpu: b/2 failed permanently: a.nii: it crashed too many workers",
     ]
     assert log.has_failures
 
@@ -48,7 +48,7 @@ def test_a_worker_that_dies_leaves_a_line_with_the_jobs_in_its_hand(
     log.died("cpu", "killed by SIGKILL")
     assert lines(capsys)[1:] == [
         "cpu: the worker ended with b/2 (c.nii), b/3 (d.nii) in hand (killed by SIGKILL); "
-        "starting another",
+        "starting a new one",
         "cpu: the worker ended (killed by SIGKILL); starting another",
     ]
     assert not log.has_failures
@@ -60,8 +60,8 @@ def test_a_batch_that_waits_for_a_disk_is_told_once(capsys: pytest.CaptureFixtur
         log.hear("cpu", JobStarted("b/1", "a.nii"))
         log.hear("cpu", JobPutOff("b/1", "a.nii", why))
     assert lines(capsys) == [
-        "cpu: b/1 waits: a.nii: write: the disk is full. Until then its batch is tried again "
-        "every minute."
+        "cpu: b/1 waits: a.nii: write: the disk is full. Its batch is retried every minute until "
+        "then."
     ]
     log.died("cpu", "killed by SIGKILL")
     assert "in hand" not in capsys.readouterr().err

@@ -75,7 +75,7 @@ class Card:
 
         def run(patches: FloatArray) -> FloatArray:
             if precision == "fp16" and next(self._runs) == self._overflows_at:
-                raise PrecisionOverflowError("A value left the range of fp16.")
+                raise PrecisionOverflowError("A value exceeded the range of fp16.")
             return patches
 
         self.log.append(f"open {precision}")
