@@ -93,8 +93,8 @@ def check_spread(model: Model, options: TranslateOptions) -> None:
     made = len(card.output_channels)
     if options.spread and made > 1:
         raise SettingsError(
-            f"Model {card.name} makes {made} channels, and the maps of setting spread are of one "
-            "result only so far; leave it out."
+            f"Model {card.name} has {made} output channels, but setting spread supports only one; "
+            "omit it."
         )
 
 

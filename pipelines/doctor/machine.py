@@ -55,8 +55,10 @@ def _cores() -> Finding:
 def _memory() -> Finding:
     total = physical_memory()
     if total is None:
-        words = "the system does not tell how much there is"
-        return warning("Memory", words, "mind that no scan is refused for want of it")
+        words = "the system does not report its size"
+        return warning(
+            "Memory", words, "scans that need too much are therefore not rejected in advance"
+        )
     free = available_memory()
     words = f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
     if free < _ENOUGH_MEMORY:

@@ -272,7 +272,7 @@ class Manifest:
             return None
         return (
             f"{self.record / NAME} has damaged lines ({self.kept_aside}), which are kept in "
-            f"{ASIDE} beside it; results that they told of count as not made by this program."
+            f"{ASIDE} next to it; the results in these lines count as files of another program."
         )
 
     @property

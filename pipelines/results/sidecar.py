@@ -26,10 +26,10 @@ DROPPED: dict[str, str] = {
         "the result was not acquired"
     ),
     "Manufacturer, ManufacturersModelName, DeviceSerialNumber, StationName, SoftwareVersions": (
-        "no device made the result"
+        "no device acquired the result"
     ),
     "Modality, SeriesDescription, ProtocolName, SequenceName, ImageType": (
-        "they name the scan's contrast, and free text may name a patient"
+        "they name the scan's contrast, and free text may identify a patient"
     ),
     "Units, TracerName, InjectedRadioactivity, ContrastBolusIngredient": (
         "they describe the scan's values"
@@ -40,7 +40,7 @@ DROPPED: dict[str, str] = {
     "AcquisitionTime, AcquisitionDateTime, InstitutionName, InstitutionAddress": (
         "they show when and where a patient was scanned"
     ),
-    "any other": "nobody knows whether it holds",
+    "any other": "it may not apply to the result",
 }
 """Fields that are omitted, with the reason, for readers."""
 

@@ -432,10 +432,10 @@ def _unlike_expected(
     found = "; ".join(differences(prepared.figures(), card.expected))
     if not found:
         return ()
-    told = f"it is unlike the {card.expected.studies} scans that the model was calibrated with"
+    told = f"it differs from the {card.expected.studies} scans of the model's calibration set"
     if options.strict_input:
         raise UnexpectedInputError(
-            f"The scan is refused, as {told}: {found}; leave it out, or leave out setting "
+            f"The scan is rejected because {told}: {found}; exclude it, or omit setting "
             "strict-input."
         )
     return (f"{told}: {found}",)

@@ -106,7 +106,7 @@ class TestTranslate:
         clinic.makes_two()
         done = clinic.command(command, "--spread", "2")
         assert done.exit_code == 2
-        assert "the maps of --spread are of one result only so far" in " ".join(done.stderr.split())
+        assert "but --spread supports only one" in " ".join(done.stderr.split())
 
     def test_a_spread_of_several_scans_is_of_their_result(self, clinic: Clinic) -> None:
         """This model looks at one voxel at a time, so nothing depends on how patches lie."""

@@ -10,7 +10,7 @@ from support.queue_world import QueueWorld
 
 from cuda_cyclegan.engine.model.model_file import load_model
 
-NOTE = "it is unlike the 6 scans that the model was calibrated with: "
+NOTE = "it differs from the 6 scans of the model's calibration set: "
 
 
 @pytest.fixture
