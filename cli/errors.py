@@ -13,7 +13,7 @@ from ..io.errors import ScanError
 from ..pipelines.errors import MissingLibraryError, PipelineError
 from ..pipelines.host.memory import address_space_limit, check_address_space, is_out_of_memory
 from ..pipelines.host.thread_limits import NO_MORE_THREADS, is_out_of_threads
-from .render.terminal import say, tell
+from .render.terminal import print_line, print_sentences
 from .render.text import flagged, memory, printable, printable_lines
 
 
@@ -46,7 +46,7 @@ def errors_reported(*, verbose: bool) -> Generator[None]:
         if _is_interruption(error):
             raise KeyboardInterrupt from error
         if verbose:
-            say(printable_lines(traceback.format_exc()), sys.stderr)
+            print_line(printable_lines(traceback.format_exc()), sys.stderr)
         complain(sentence(error))
         raise typer.Exit(status(error)) from error
 
@@ -109,4 +109,4 @@ def _memory_advice() -> str:
 
 def complain(text: str) -> None:
     """One sentence on stderr."""
-    tell([f"Error: {printable(flagged(text))}"], sys.stderr)
+    print_sentences([f"Error: {printable(flagged(text))}"], sys.stderr)

@@ -32,8 +32,8 @@ from ..options.translate import (
     parsed_globs,
 )
 from ..options.values import VolumeChoice, wrong_value
-from ..render.skipped import missed, nothing_found
-from ..render.terminal import SEARCHING, columns_of, say, spinner, tell
+from ..render.skipped import nothing_found, unread_places
+from ..render.terminal import SEARCHING, columns_of, print_line, print_sentences, spinner
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
@@ -124,12 +124,12 @@ def discover(
             )
         check_applicable(context, holds_files_only=search.holds_files_only)
         if json:
-            say(discovery.text(found), sys.stdout)
+            print_line(discovery.text(found), sys.stdout)
         else:
             for line in discovery.lines(found, columns_of(sys.stdout)):
-                say(line, sys.stdout)
-            tell(discovery.reasons(found), sys.stdout)
-        tell(missed(search.skipped), sys.stderr)
+                print_line(line, sys.stdout)
+            print_sentences(discovery.reasons(found), sys.stdout)
+        print_sentences(unread_places(search.skipped), sys.stderr)
         if not search.studies:
             complain(nothing_found(inputs, search.skipped))
             raise typer.Exit(Exit.NO_STUDY)

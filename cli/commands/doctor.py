@@ -14,7 +14,7 @@ from ...pipelines.option import Effect
 from ..errors import Exit, errors_reported
 from ..options.printing import AsJson, Traceback
 from ..options.queue import QueueOption
-from ..render.terminal import broken, columns_of, say
+from ..render.terminal import broken, columns_of, print_line
 from ..render.text import counted, flagged, printable
 from ..signals import stop_signals
 
@@ -66,9 +66,9 @@ def _print(findings: "Iterable[Finding]") -> Counter[str]:
     for finding in findings:
         states[finding.state] += 1
         for line in _lines(finding, columns_of(sys.stdout)):
-            say(line, sys.stdout)
+            print_line(line, sys.stdout)
     troubles = [counted(states[state], state) for state in ("failure", "warning") if states[state]]
-    say(", ".join(troubles) or "All checks passed", sys.stdout)
+    print_line(", ".join(troubles) or "All checks passed", sys.stdout)
     return states
 
 
@@ -89,11 +89,11 @@ def _print_json(findings: "Iterable[Finding]") -> Counter[str]:
         "works": not states["failure"],
         "findings": [_described(finding) for finding in found],
     }
-    say(json.dumps(content, indent=2), sys.stdout)
+    print_line(json.dumps(content, indent=2), sys.stdout)
     return Counter(states)
 
 
 def _described(finding: "Finding") -> dict[str, str | None]:
-    told = (finding.words, finding.remedy)
-    words, remedy = (text and flagged(text) for text in told)
+    texts = (finding.words, finding.remedy)
+    words, remedy = (text and flagged(text) for text in texts)
     return {**asdict(finding), "words": words, "remedy": remedy}

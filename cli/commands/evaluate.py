@@ -14,8 +14,8 @@ from ..errors import Exit, complain, errors_reported
 from ..options.printing import Traceback
 from ..options.values import checked_file, wrong_value
 from ..render.documents import STDOUT, save_page, screen, standard_named, write_json
-from ..render.skipped import missed
-from ..render.terminal import SEARCHING, columns_of, counting, say, spinner, tell
+from ..render.skipped import unread_places
+from ..render.terminal import SEARCHING, columns_of, counting, print_line, print_sentences, spinner
 from ..render.text import printable_lines
 from ..signals import Stop, stop_signals
 
@@ -195,18 +195,18 @@ def _run(sources: "Sources", protocol: "Protocol", wanted: _Wanted, stop: Stop) 
     with spinner(SEARCHING):
         found = find_pairs(sources)
     if not found.pairs:
-        tell(missed(found.skipped), sys.stderr)
+        print_sentences(unread_places(found.skipped), sys.stderr)
         complain(f"No study found in {sources.results} or {sources.truth}.")
         return Exit.NO_STUDY
-    with counting("Evaluating", "studies") as tell_done, stop.again():
+    with counting("Evaluating", "studies") as report_done, stop.again():
         pictures = PICTURES if wanted.html else 0
-        evaluation = evaluated(found.pairs, protocol, tell_done, pictures=pictures)
+        evaluation = evaluated(found.pairs, protocol, report_done, pictures=pictures)
     stored = _stored(wanted, evaluation)
     _shown(evaluation, wanted)
     if evaluation.interrupted:
-        say("Stopped.", sys.stderr)
+        print_line("Stopped.", sys.stderr)
         return stop.status
-    tell(missed(found.skipped), sys.stderr)
+    print_sentences(unread_places(found.skipped), sys.stderr)
     whole = evaluation.count("evaluated") == len(evaluation.rows) and not found.skipped
     return stored if whole else Exit.SOME_FAILED
 
@@ -225,10 +225,10 @@ def _shown(evaluation: "Evaluation", wanted: _Wanted) -> None:
 
     out = screen(wanted.json)
     for line in shown.tables(evaluation, columns_of(out)):
-        say(line, out)
-    tell(shown.totals(evaluation), out)
-    tell(shown.failures(evaluation), sys.stderr)
+        print_line(line, out)
+    print_sentences(shown.totals(evaluation), out)
+    print_sentences(shown.failures(evaluation), sys.stderr)
     if wanted.verbose:
         for row in evaluation.rows:
             if row.trace:
-                say(printable_lines(row.trace), sys.stderr)
+                print_line(printable_lines(row.trace), sys.stderr)

@@ -11,7 +11,7 @@ from ..options.model import MadeModel, ReplacesOutput, parsed_names
 from ..options.printing import AsJson, Traceback
 from ..options.spelling import spelled_out
 from ..render.documents import written
-from ..render.terminal import columns_of, say, spinner, tell
+from ..render.terminal import columns_of, print_line, print_sentences, spinner
 from ..render.text import printable
 from ..signals import stop_signals
 from . import model_calibrate, model_import
@@ -62,7 +62,7 @@ def inspect(
 
         found = look_into(file)
         if json:
-            say(models.json_text(found, file), sys.stdout)
+            print_line(models.json_text(found, file), sys.stdout)
             return
         width = columns_of(sys.stdout)
         match found:
@@ -73,7 +73,7 @@ def inspect(
             case network:
                 lines = models.network_lines(network, width)
         for line in lines:
-            say(line, sys.stdout)
+            print_line(line, sys.stdout)
 
 
 @app.command(epilog=_example("verify t1-to-t2.safetensors"))
@@ -96,7 +96,7 @@ def verify(file: ModelFile, verbose: Traceback = False) -> None:
             raise typer.Exit(Exit.SOME_FAILED)
         from ..render.models import proof
 
-        tell([f"{printable(str(file))}: {proof(found)}"], sys.stdout)
+        print_sentences([f"{printable(str(file))}: {proof(found)}"], sys.stdout)
 
 
 @app.command(
@@ -126,7 +126,7 @@ def export_onnx(
         check_free(output, replace=force, sources=(file,))
         content = onnx_bytes(load_model(file))
         write_document(output, content)
-        say(written(output, len(content)), sys.stdout)
+        print_line(written(output, len(content)), sys.stdout)
 
 
 @app.command(epilog=_example("edit old.safetensors --output new.safetensors --name CT"))
@@ -166,7 +166,7 @@ def edit(
         check_free(output, replace=force, sources=(file,))
         content = edited_model(load_model(file), CardEdit(name, licence, *said))
         write_document(output, content)
-        say(written(output, len(content)), sys.stdout)
+        print_line(written(output, len(content)), sys.stdout)
 
 
 @app.command("reference-script", epilog=_example("reference-script > make_reference.py"))
@@ -179,7 +179,7 @@ def reference_script() -> None:
     """
     from ..render.models import REFERENCE_SCRIPT
 
-    say(REFERENCE_SCRIPT.rstrip(), sys.stdout)
+    print_line(REFERENCE_SCRIPT.rstrip(), sys.stdout)
 
 
 def _disproof(file: Path, found: "Verification") -> str:

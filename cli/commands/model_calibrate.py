@@ -18,8 +18,8 @@ from ..options.printing import Traceback
 from ..options.translate import AllowSynthetic, AnyContrast, DeviceName
 from ..options.values import checked_device, wrong_value
 from ..render.documents import written
-from ..render.skipped import missed, nothing_found, passed_over
-from ..render.terminal import SEARCHING, columns_of, counting, say, spinner, tell
+from ..render.skipped import nothing_found, skipped_scans, unread_places
+from ..render.terminal import SEARCHING, columns_of, counting, print_line, print_sentences, spinner
 from ..render.text import counted, printable
 from ..signals import stop_signals
 
@@ -105,9 +105,9 @@ def calibrate(
             _compare(model, found, device)
         write_document(output, made.content)
         _show(made)
-        say(written(output, len(made.content)), sys.stdout)
-        tell(passed_over(found.skipped), sys.stderr)
-        tell(missed(found.skipped), sys.stderr)
+        print_line(written(output, len(made.content)), sys.stdout)
+        print_sentences(skipped_scans(found.skipped), sys.stderr)
+        print_sentences(unread_places(found.skipped), sys.stderr)
         if made.failures or any(skip.missed for skip in found.skipped):
             raise typer.Exit(Exit.SOME_FAILED)
 
@@ -124,7 +124,7 @@ def _found(scans: list[Path], model: "Model", choice: Choice) -> "Discovery":
         if len(model.card.input_channels) == 1:  # others are refused
             found = studies_for(found, model.card, choice.takes)
     if not found.studies:
-        tell(missed(found.skipped), sys.stderr)
+        print_sentences(unread_places(found.skipped), sys.stderr)
         complain(nothing_found(scans, found.skipped))
         raise typer.Exit(Exit.NO_STUDY)
     return found
@@ -160,13 +160,13 @@ def _calibrated(
 
     options = TranslateOptions(cycle_check=CycleCheck(str(cycle)) if cycle else None)
     back = back_model(model, options)
-    with ExitStack() as opened, counting("Reading scans", "studies") as tell_done:
+    with ExitStack() as opened, counting("Reading scans", "studies") as report_done:
         if back is None:
             options = replace(options, patch=model.card.patch, precision="fp32")
-            return learn(model, found.studies, options, tell=tell_done, inference=inference)
+            return learn(model, found.studies, options, tell=report_done, inference=inference)
         devices, options = decided(model, checked_device(device), NO_LIMITS, options, back)
         both = opened.enter_context(opened_translation(model, back, devices[0], options))
-        return learn(model, found.studies, options, both, tell_done, mark_beyond, inference)
+        return learn(model, found.studies, options, both, report_done, mark_beyond, inference)
 
 
 def _compare(model: "Model", found: "Discovery", device: str) -> None:
@@ -180,11 +180,11 @@ def _compare(model: "Model", found: "Discovery", device: str) -> None:
     asked = TranslateOptions(inference="patches")
     devices, options = decided(model, checked_device(device), NO_LIMITS, asked)
     check_model(model, replace(options, inference="volume"), devices[0])
-    with counting("Comparing", "studies") as tell_done:
-        rows = list(compare_inference(model, found.studies, devices[0], options, tell_done))
+    with counting("Comparing", "studies") as report_done:
+        rows = list(compare_inference(model, found.studies, devices[0], options, report_done))
     for line in comparison_lines(rows, columns_of(sys.stdout)):
-        say(line, sys.stdout)
-    tell(comparison_reasons(rows), sys.stderr)
+        print_line(line, sys.stdout)
+    print_sentences(comparison_reasons(rows), sys.stderr)
 
 
 def _show(made: "Calibration") -> None:
@@ -192,8 +192,8 @@ def _show(made: "Calibration") -> None:
     from ..render.progress_lines import failure_text
 
     for line in calibration_lines(made.card, columns_of(sys.stdout)):
-        say(line, sys.stdout)
-    tell(
+        print_line(line, sys.stdout)
+    print_sentences(
         (
             f"skipped: {printable(name)}: {failure_text(failure)}"
             for name, failure in made.failures.items()
@@ -202,4 +202,4 @@ def _show(made: "Calibration") -> None:
     )
     expected = made.card.expected
     if expected:
-        say(f"Calibrated with {counted(expected.studies, 'scan')}", sys.stdout)
+        print_line(f"Calibrated with {counted(expected.studies, 'scan')}", sys.stdout)

@@ -18,7 +18,7 @@ from ..options.model import (
 )
 from ..options.printing import Traceback
 from ..options.values import parsed_patch
-from ..render.terminal import columns_of, say, spinner, tell
+from ..render.terminal import columns_of, print_line, print_sentences, spinner
 from ..render.text import counted, option
 from ..signals import stop_signals
 
@@ -271,14 +271,14 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
     with spinner("Reading the checkpoint"):
         found = survey(request)
     for line in survey_lines(found, columns_of(sys.stdout)):
-        say(line, sys.stdout)
+        print_line(line, sys.stdout)
     if found.undecided:
         complain(_what_to_say(found.undecided))
         return Exit.USAGE
     with spinner("Building the model"):
         made = make_model(found)
     write_document(output, made.content)
-    tell(imported_lines(made, output), sys.stdout)
+    print_sentences(imported_lines(made, output), sys.stdout)
     return Exit.DONE
 
 

@@ -10,7 +10,7 @@ from ...pipelines.option import Effect
 from ..errors import errors_reported
 from ..options.printing import Traceback
 from ..render.documents import save_page, written
-from ..render.terminal import columns_of, say, tell
+from ..render.terminal import columns_of, print_line, print_sentences
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def _print(stored: "list[StoredReport]") -> None:
     columns = columns_of(sys.stdout)
     for section in sections(stored, columns):
         for line in section.lines:
-            say(line, sys.stdout)
-        tell(section.sentences, sys.stdout)
+            print_line(line, sys.stdout)
+        print_sentences(section.sentences, sys.stdout)
 
 
 def _write_page(stored: "list[StoredReport]", target: Path, *, force: bool) -> None:
@@ -75,4 +75,4 @@ def _write_page(stored: "list[StoredReport]", target: Path, *, force: bool) -> N
 
     check_free(target, replace=force, sources=tuple(one.file for one in stored))
     size = save_page(page(stored), target)
-    say(written(target, size), sys.stdout)
+    print_line(written(target, size), sys.stdout)

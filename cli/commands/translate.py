@@ -22,8 +22,8 @@ from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose
 from ..options.values import checked_device, checked_file, wrong_value
 from ..render.documents import STDOUT, screen, standard_named, write_report
-from ..render.skipped import missed, nothing_found, passed_over
-from ..render.terminal import SEARCHING, columns_of, counting, say, spinner, tell
+from ..render.skipped import nothing_found, skipped_scans, unread_places
+from ..render.terminal import SEARCHING, columns_of, counting, print_line, print_sentences, spinner
 from ..render.text import counted, printable
 from ..signals import Stop, stop_signals
 
@@ -156,13 +156,13 @@ def _begun(study: StudyOptions, on: DeviceOptions, *, begins: bool) -> "Generato
     if not begins:
         yield None
         return
-    with _cards(checked_device(on.device), study.model) as spares:
+    with _started_gpus(checked_device(on.device), study.model) as spares:
         from ...engine.startup import early_model
 
         yield _Begun(spares, early_model(study.model))
 
 
-def _cards(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | None]":
+def _started_gpus(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | None]":
     """Start GPU work while libraries load: a context, or for several GPUs a worker on each."""
     from ...engine.startup import early_card_context, several_cards
 
@@ -271,7 +271,7 @@ def _confirm_replacing() -> None:
         return
     print("Replace them? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        say("Nothing was changed.", sys.stderr)
+        print_line("Nothing was changed.", sys.stderr)
         raise typer.Exit(Exit.USAGE)
 
 
@@ -311,14 +311,14 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
     if not view.quiet:
         out = screen(view.report)
         for line in table(report, columns_of(out)):
-            say(line, out)
-        tell(totals(report), out)
-        tell(failures(report), sys.stderr)
+            print_line(line, out)
+        print_sentences(totals(report), out)
+        print_sentences(failures(report), sys.stderr)
     if report.interrupted:
         for line in _how_to_resume(report):
-            say(printable(line), sys.stderr)
+            print_line(printable(line), sys.stderr)
         return stop.status
-    tell(missed(report.skipped), sys.stderr)
+    print_sentences(unread_places(report.skipped), sys.stderr)
     failed = report.failures or any(skip.missed for skip in report.skipped)
     return Exit.SOME_FAILED if failed else Exit.DONE
 
@@ -335,8 +335,8 @@ def _how_to_resume(report: "BatchReport") -> tuple[str, str]:
 
 def _nothing_found(job: "Job") -> Exit:
     skipped = job.discovery.skipped
-    tell(passed_over(skipped), sys.stderr)
-    tell(missed(skipped), sys.stderr)
+    print_sentences(skipped_scans(skipped), sys.stderr)
+    print_sentences(unread_places(skipped), sys.stderr)
     complain(nothing_found(job.request.inputs, skipped))
     return Exit.NO_STUDY
 
@@ -352,12 +352,12 @@ def dry_run_shown(job: "Job", *, strict: bool = False) -> Exit:
 
     if not job.discovery.studies:
         return _nothing_found(job)
-    with counting("Reading scans", "studies") as tell_done:
-        plan = dry_run(job, tell_done)
+    with counting("Reading scans", "studies") as report_done:
+        plan = dry_run(job, report_done)
     for line in lines(plan, columns_of(sys.stdout)):
-        say(line, sys.stdout)
-    tell(reasons(plan, job.discovery.skipped, new_device_note(job)), sys.stdout)
-    tell(missed(job.discovery.skipped), sys.stderr)
+        print_line(line, sys.stdout)
+    print_sentences(reasons(plan, job.discovery.skipped, new_device_note(job)), sys.stdout)
+    print_sentences(unread_places(job.discovery.skipped), sys.stderr)
     failed = [row for row in plan.rows if row.failure]
     failed_or_missed = failed or any(skip.missed for skip in job.discovery.skipped)
     return Exit.SOME_FAILED if strict and failed_or_missed else Exit.DONE

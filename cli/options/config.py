@@ -15,7 +15,7 @@ from typer.core import TyperGroup, TyperOption
 
 from ...pipelines.errors import ConfigError
 from ...pipelines.option import Effect
-from ..render.terminal import tell
+from ..render.terminal import print_sentences
 from ..render.text import printable
 from .config_trust import check_harmless
 from .spelling import effects_of
@@ -45,7 +45,7 @@ def config_defaults(context: typer.Context, named: Path | None) -> Defaults:
             commands = tables.keys() - {"queue", ROUTES}
             effects = {name: effects_in(root.commands[name]) for name in commands}
             check_harmless(file.path, tables, effects)
-            _tell_use(context, file.path, tables)
+            _print_use(context, file.path, tables)
         _take(context, file.path, tables, defaults)
     return defaults
 
@@ -63,7 +63,7 @@ def _warn_of_password(path: Path, tables: Mapping[str, Any]) -> None:
             f"Warning: other users can read {path}, which contains the password of a queue; "
             "remove their permission (chmod go-r) or keep the password in ~/.pgpass."
         )
-        tell([printable(warning)], sys.stderr)
+        print_sentences([printable(warning)], sys.stderr)
 
 
 def _take(context: typer.Context, path: Path, tables: dict[str, Any], defaults: Defaults) -> None:
@@ -82,14 +82,14 @@ def _take(context: typer.Context, path: Path, tables: dict[str, Any], defaults: 
         _set(ConfigValues(context, f"{path}: [{name}] "), options, keys, defaults, name)
 
 
-def _tell_use(context: typer.Context, path: Path, tables: Mapping[str, Any]) -> None:
+def _print_use(context: typer.Context, path: Path, tables: Mapping[str, Any]) -> None:
     asked = context.invoked_subcommand or ""
     sources = ("translate", asked) if asked in _LIKE_TRANSLATE else (asked,)
     options = options_of(cast("TyperGroup", context.command).commands[asked])
     keys: list[str] = [key for table in sources for key in tables.get(table, ())]
     used = [key for key in dict.fromkeys(keys) if key in options]
     if used:
-        tell([f"Defaults from ./{path}: {', '.join(used)}"], sys.stderr)
+        print_sentences([f"Defaults from ./{path}: {', '.join(used)}"], sys.stderr)
 
 
 class ConfigValues:

@@ -8,7 +8,7 @@ import typer
 
 from ...pipelines.jobs.queue.schedule import Priority, SchedulingClass
 from ...pipelines.option import Effect, Option, Rules, Shown
-from ..render.terminal import tell
+from ..render.terminal import print_sentences
 from .help_panels import QUEUE
 from .values import wrong_value
 
@@ -26,7 +26,7 @@ def _warn_of_password(
             "processes; keep it in ~/.pgpass, or the URL in CUDA_CYCLEGAN_QUEUE or in your own "
             "cuda-cyclegan.toml."
         )
-        tell([warning], sys.stderr)
+        print_sentences([warning], sys.stderr)
     return queue
 
 

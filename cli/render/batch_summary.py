@@ -9,7 +9,7 @@ from ...pipelines.report.report import BatchReport, StudyReport
 from ...pipelines.stopwatch import Stage
 from ...pipelines.study.figures import CycleError
 from .progress_lines import failure_text
-from .skipped import left_out, passed_over
+from .skipped import skip_counts, skipped_scans
 from .tables import Row, TextTable
 from .text import alike_lines, counted, memory, percent, printable, quantity, scaled, seconds
 
@@ -47,7 +47,7 @@ def totals(report: BatchReport, not_reached: str = "not started") -> Iterator[st
     rows = report.translated()
     taken = [row for row in report.studies if row.is_done]
     yield from alike_lines("note", ((printable(r.name), note) for r in taken for note in r.notes))
-    yield from passed_over(report.skipped)
+    yield from skipped_scans(report.skipped)
     if rows:
         yield from _use(report)
     total = len(report.studies) + report.not_reached
@@ -65,7 +65,7 @@ def totals(report: BatchReport, not_reached: str = "not started") -> Iterator[st
     yield f"{counted(total, 'study', 'studies')} in {seconds(report.seconds)} s: {outcome}"
     if report.translated() or report.count("up to date"):
         yield _where(report)
-    yield from left_out(report.skipped, "plan")
+    yield from skip_counts(report.skipped, "plan")
     if report.peak_memory and report.peak_memory.of_run:
         yield "Peak RAM is that of the whole program: this system records only one peak."
     if report.worst_verified is not None:

@@ -341,13 +341,13 @@ def of_sweep(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) ->
 
 def _head(bench: Bench, device: str) -> JsonObject:
     index = bench.setting.device.index
-    cards = {card.index: card.driver for card in cuda_devices()}
+    drivers = {gpu.index: gpu.driver for gpu in cuda_devices()}
     return {
         "schema": SCHEMA,
         "program": program_version(),
         "date": iso_time(datetime.now(UTC)),
         "device": device,
-        "driver": cards.get(index) if bench.setting.device.kind == "cuda" else None,
+        "driver": drivers.get(index) if bench.setting.device.kind == "cuda" else None,
         "network": bench.subject.name,
         "setting": _setting(bench.setting),
     }

@@ -12,7 +12,7 @@ from ...io.errors import UnsupportedScanError
 from ...io.formats.registry import SUFFIXES, suffix_of
 from ...io.reading import FileHeader, read_study_header
 from ...io.volume import Study
-from .skipped import passed_over
+from .skipped import skipped_scans
 from .tables import Row, TextTable
 from .text import alike_lines, counted, flagged, printable
 
@@ -41,16 +41,16 @@ class Found:
         }
         left_out = {skip.path: skip.reason for skip in self.search.skipped}
         return tuple(
-            self._told_of(each, studies.get(id(each)), left_out.get(each.files[0]))
+            self._row_of(each, studies.get(id(each)), left_out.get(each.files[0]))
             for each in self.search.series
         )
 
     @property
     def refused(self) -> int:
         """Studies that cannot be translated."""
-        told = {series.files: series.verdict for series in self.series}
+        verdicts = {series.files: series.verdict for series in self.series}
         return sum(
-            "refused" in [told[scan.files] for scan in study.channels]
+            "refused" in [verdicts[scan.files] for scan in study.channels]
             if study.format == "dicom"
             else self.headers[study].refusal is not None
             for study in self.search.studies
@@ -62,7 +62,7 @@ class Found:
         series = sum(each.is_incomplete for each in self.search.series)
         return series + sum(header.unreadable is not None for header in self.headers.values())
 
-    def _told_of(self, series: "Series", study: Study | None, left_out: str | None) -> "Series":
+    def _row_of(self, series: "Series", study: Study | None, left_out: str | None) -> "Series":
         """left_out: why it belongs to no study that a model takes, if it is taken by itself."""
         if study is None:
             if left_out is None or series.verdict == "skipped":
@@ -126,7 +126,7 @@ def reasons(found: Found) -> Iterator[str]:
         if skip.missed or skip.kind:
             continue  # reported as a failure, or in a group
         yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
-    yield from passed_over(search.skipped)
+    yield from skipped_scans(search.skipped)
     yield from alike_lines("note", _notes(found), "series or files")
     parts = [f"{len(search.studies) - found.refused} to translate"]
     parts += [f"{found.refused} refused"] if found.refused else []
@@ -218,7 +218,7 @@ def _file(study: Study, header: FileHeader) -> dict[str, Any]:
 
 
 def _series(series: "Series", show_phi: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    row: dict[str, Any] = {
         "label": series.label,
         "folder": str(series.folder),
         "study": sha256(series.study.encode(errors="replace")).hexdigest()[:8],
@@ -237,9 +237,9 @@ def _series(series: "Series", show_phi: bool) -> dict[str, Any]:
         "files": [str(path) for path in series.files],
     }
     if show_phi:
-        told |= {
+        row |= {
             "description": series.description,
             "study_uid": series.study,
             "series_uid": series.uid,
         }
-    return told
+    return row

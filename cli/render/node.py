@@ -61,8 +61,8 @@ def _words(event: NodeEvent) -> str:
         case Failed(series, reason):
             return f"{series}: failed: {reason}"
         case Sent(series, destination, objects, spent):
-            told = f"{counted(objects, 'object')} sent to {destination}"
-            return f"{series}: {told}, {seconds(spent)} s"
+            objects_sent = f"{counted(objects, 'object')} sent to {destination}"
+            return f"{series}: {objects_sent}, {seconds(spent)} s"
         case NotSent(what, reason, again):
             return f"{what}: not sent: {reason}; again in {again:.0f} s"
         case GaveUp(series, reason):
@@ -84,12 +84,12 @@ def _words(event: NodeEvent) -> str:
 
 
 def _queued(event: Queued) -> str:
-    told = f"{event.series}: {counted(event.images, 'image')}"
+    line = f"{event.series}: {counted(event.images, 'image')}"
     if event.before:
-        told += f", {event.before} when it was translated before; queued again as {event.job}"
+        line += f", {event.before} when it was translated before; queued again as {event.job}"
     else:
-        told += f", queued as {event.job}"
-    return f"{told}; {event.remark}" if event.remark else told
+        line += f", queued as {event.job}"
+    return f"{line}; {event.remark}" if event.remark else line
 
 
 def _received(event: Received) -> str:
@@ -97,9 +97,9 @@ def _received(event: Received) -> str:
     if event.known:
         parts.append(f"{event.known} already known")
     parts += [f"{count} refused ({reason})" for reason, count in event.refusals]
-    told = f"{event.route} from {event.caller}: {', '.join(parts)}"
+    line = f"{event.route} from {event.caller}: {', '.join(parts)}"
     broken = f"; the association was aborted: {event.reason}" if event.reason else ""
-    return f"{told}, {file_size(event.bytes)} in {seconds(event.seconds)} s{broken}"
+    return f"{line}, {file_size(event.bytes)} in {seconds(event.seconds)} s{broken}"
 
 
 def checked(destination: str, routes: str, trouble: str | None) -> str:
@@ -142,13 +142,13 @@ def _confirmed(status: "NodeStatus", study: str, series: "SeriesRecord") -> str:
 
 def _totals(status: "NodeStatus") -> Iterator[str]:
     states = Counter(one.state for record in status.studies for one in record.series)
-    told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-    yield f"{counted(states.total(), 'series', 'series')}{': ' if told else ''}{told}"
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    yield f"{counted(states.total(), 'series', 'series')}{': ' if counts else ''}{counts}"
     held = sum(not record.emptied for record in status.studies) + len(status.arriving)
     studies = f"{counted(held, 'study', 'studies')} in the inbox, {file_size(status.bytes)}"
     waiting = sum(bool(record.held) for record in status.studies)
-    told = f", {waiting} held" if waiting else ""
-    yield f"{studies}; {len(status.arriving)} not examined yet{told}"
+    held_studies = f", {waiting} held" if waiting else ""
+    yield f"{studies}; {len(status.arriving)} not examined yet{held_studies}"
     yield "The node is running." if status.running else "No node is running here."
 
 

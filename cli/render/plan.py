@@ -7,7 +7,7 @@ from ...engine.whole_volume import Residence, VolumePlan
 from ...io.discovery import Skipped
 from ...pipelines.dry_run import DryRow, DryRun
 from .progress_lines import failure_text
-from .skipped import passed_over
+from .skipped import skipped_scans
 from .tables import Row, TextTable
 from .text import alike_lines, counted, flagged, memory, printable, seconds
 
@@ -20,10 +20,10 @@ _RESIDENCES: dict[Residence, str] = {
 
 def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
     """Return the table of studies. columns: of the terminal; None for no limit."""
-    on_card = any(row.device_bytes for row in plan.rows)
+    uses_gpu = any(row.device_bytes for row in plan.rows)
 
     def figures(ram: str, gpu: str) -> list[str]:
-        return [ram, gpu] if on_card else [ram]
+        return [ram, gpu] if uses_gpu else [ram]
 
     table = TextTable(
         head=Row("study", ["patches", *figures("RAM", "GPU"), "seconds", "outcome"]),
@@ -43,10 +43,10 @@ def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
     return table.lines(columns)
 
 
-def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str) -> Iterator[str]:
+def reasons(plan: DryRun, skipped: Sequence[Skipped], no_gpu: str) -> Iterator[str]:
     """Return why studies would fail and files are skipped, and the memory a run would use.
 
-    Skipped paths that may contain unread scans are reported elsewhere, as failures. no_card: why no
+    Skipped paths that may contain unread scans are reported elsewhere, as failures. no_gpu: why no
     GPU is used, "" if that need not be reported.
     """
     rows = plan.rows
@@ -54,11 +54,11 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str) -> Iterator[
     for skip in skipped:
         if not (skip.missed or skip.kind):
             yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
-    yield from passed_over(skipped)
+    yield from skipped_scans(skipped)
     for row in rows:
         if text := row.planned.study.text:
             yield f"description: {_name(row)}: {printable(text)}"
-    notes = ((_name(row), note) for row in rows for note in (*row.notes, *_at_once(row)))
+    notes = ((_name(row), note) for row in rows for note in (*row.notes, *_whole_volume(row)))
     yield from alike_lines("note", notes)
     yield from alike_lines("would fail", ((_name(r), failure_text(r.failure)) for r in failed))
     if largest := max((row.host_bytes for row in rows), default=0):
@@ -66,9 +66,9 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str) -> Iterator[
             f"RAM: {memory(largest)} for the largest study and the network, in addition to the "
             "program itself; more studies are loaded at the same time if memory allows"
         )
-        yield from _on_cards(plan)
-        if no_card:
-            yield f"GPU memory: none; {no_card}"
+        yield from _gpu_memory(plan)
+        if no_gpu:
+            yield f"GPU memory: none; {no_gpu}"
         yield from _verified(plan)
         if back := sum(row.tiles_back for row in plan.rows):
             yield f"Cycle check: {_inputs(plan, back)} translated back"
@@ -105,15 +105,14 @@ def _parts(row: DryRow) -> str:
     return f"{row.tiles} volumes" if row.volume else str(row.tiles or "")
 
 
-def _at_once(row: DryRow) -> Iterator[str]:
+def _whole_volume(row: DryRow) -> Iterator[str]:
     """Describe whole-volume inference of a study, if it is used."""
     match row.volume:
         case SlabPlan(padded, host_bytes, file_bytes):
-            beside = f", and {memory(file_bytes)} of temporary files" if file_bytes else ""
+            files = f", and {memory(file_bytes)} of temporary files" if file_bytes else ""
             extents = "x".join(map(str, padded))
             yield (
-                f"whole-volume inference on {extents} voxels, in {memory(host_bytes)} of "
-                f"RAM{beside}"
+                f"whole-volume inference on {extents} voxels, in {memory(host_bytes)} of RAM{files}"
             )
         case VolumePlan(padded, device_bytes, host_bytes, residence):
             extents = "x".join(map(str, padded))
@@ -126,24 +125,24 @@ def _at_once(row: DryRow) -> Iterator[str]:
             pass
 
 
-def _on_cards(plan: DryRun) -> Iterator[str]:
+def _gpu_memory(plan: DryRun) -> Iterator[str]:
     """Describe the memory of each GPU; unknown if it is not exact."""
-    for card, held in zip(plan.devices, plan.device_bytes, strict=True):
-        if card.program is None or held is None:
+    for gpu, largest in zip(plan.devices, plan.device_bytes, strict=True):
+        if gpu.program is None or largest is None:
             yield (
-                f"GPU memory: unknown until the first start on {card.card} has tried tactics of "
-                f"different sizes; at most {memory(card.room)}"
+                f"GPU memory: unknown until the first start on {gpu.card} has tried tactics of "
+                f"different sizes; at most {memory(gpu.room)}"
             )
             continue
-        beside = (
-            f"plus {memory(card.context)} for CUDA itself"
-            if card.context
+        cuda = (
+            f"plus {memory(gpu.context)} for CUDA itself"
+            if gpu.context
             else ("not including CUDA itself")
         )
         yield (
-            f"GPU memory: {memory(card.program.bytes)} for a program of "
-            f"{counted(card.program.batch, 'patch', 'patches')} per run, {memory(held)} with the "
-            f"largest arrays on {card.card} at the same time; {beside}"
+            f"GPU memory: {memory(gpu.program.bytes)} for a program of "
+            f"{counted(gpu.program.batch, 'patch', 'patches')} per run, {memory(largest)} with the "
+            f"largest arrays on {gpu.card} at the same time; {cuda}"
         )
 
 

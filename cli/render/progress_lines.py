@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...pipelines.events import BatchStarted, DeviceOpened, Event, Remark, StudyDone, Tuning
-from .terminal import say, tell
+from .terminal import print_line, print_sentences
 from .text import counted, flagged, memory, printable, printable_lines, scaled, seconds
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ class PlainLines:
         self._is_tuning = False
 
     def __call__(self, event: Event) -> None:
-        tell(self._lines(event), sys.stderr)
+        print_sentences(self._lines(event), sys.stderr)
         if isinstance(event, StudyDone) and event.trace and self._verbose:
-            say(printable_lines(event.trace), sys.stderr)
+            print_line(printable_lines(event.trace), sys.stderr)
 
     def _lines(self, event: Event) -> Iterator[str]:
         match event:

@@ -11,7 +11,7 @@ from ...pipelines.jobs.queue.job import OPEN, STATES, BatchCount, JobRow, JobSta
 from ...pipelines.timestamps import iso_time
 from .pending_jobs import PAUSED, moment, waiting_jobs, worker_name
 from .tables import Row, TextTable, shortened
-from .terminal import columns_of, say
+from .terminal import columns_of, print_line
 from .text import counted, flagged, printable, seconds
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def watch(jobs: "Queue", batch: str | None) -> None:
                 time.sleep(REFRESH_SECONDS)
     finally:
         for line in last:
-            say(line, sys.stdout)
+            print_line(line, sys.stdout)
 
 
 def fitting(jobs: "Queue", batch: str | None, room: int, columns: int | None = None) -> list[str]:
@@ -215,13 +215,13 @@ def fitting(jobs: "Queue", batch: str | None, room: int, columns: int | None = N
 
 
 def _as_lines(jobs: "Queue", batch: str | None) -> None:
-    told: list[str] = []
+    printed: list[str] = []
     while True:
         lines = list(queue_lines(jobs, _rows(jobs, batch), None))
         for line in lines:
-            if line not in told:
-                say(line, sys.stdout)
-        told = lines
+            if line not in printed:
+                print_line(line, sys.stdout)
+        printed = lines
         if not _is_open(jobs, batch):
             return
         time.sleep(REFRESH_SECONDS)

@@ -99,7 +99,7 @@ def _settled(stream: TextIO | None) -> LastingStream:
     )
 
 
-def say(line: str, stream: TextIO) -> None:
+def print_line(line: str, stream: TextIO) -> None:
     """Print a line and flush it."""
     stream.write(f"{line}\n")  # in one go, for others may write to the same log
     stream.flush()
@@ -107,16 +107,16 @@ def say(line: str, stream: TextIO) -> None:
 
 def log(text: str) -> None:
     """Log a line with its time, for commands that run for days."""
-    say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {printable(text)}", sys.stderr)
+    print_line(f"{datetime.now():%Y-%m-%d %H:%M:%S} {printable(text)}", sys.stderr)
 
 
-def tell(sentences: Iterable[str], stream: TextIO) -> None:
+def print_sentences(sentences: Iterable[str], stream: TextIO) -> None:
     """Print sentences, on a terminal wrapped between words with further lines indented."""
     columns = columns_of(stream)
     for sentence in sentences:
         lines = [sentence] if columns is None else broken(sentence, columns)
         for line in lines:
-            say(line, stream)
+            print_line(line, stream)
 
 
 def columns_of(stream: TextIO) -> int | None:

@@ -197,7 +197,7 @@ def bench(
         if write_config:
             from .sweep import write
 
-            view.tell([write(context, fastest, vram_limit)])
+            view.print_sentences([write(context, fastest, vram_limit)])
 
 
 def _untrained(
@@ -215,7 +215,7 @@ def _check_generator(model: Path | None, arch: str | None, sizes: dict[str, int 
     given = [option for option, value in sizes.items() if value is not None]
     if model and (arch or given):
         option = "--arch" if arch else given[0]
-        raise wrong_value(option, "--model already defines the network; leave it out.")
+        raise wrong_value(option, "--model already defines the network; omit the option.")
     other = "--blocks" if arch == "unet" else "--levels"
     if other in given:
         raise wrong_value(other, f"--arch {arch or 'resnet'} has no such option.")

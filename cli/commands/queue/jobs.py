@@ -18,7 +18,7 @@ from ...options.printing import AsJson
 from ...options.queue import QueueOption
 from ...options.values import checked_file
 from ...render.documents import STDOUT, save_page, screen, standard_named, write_report, written
-from ...render.terminal import columns_of, say, tell
+from ...render.terminal import columns_of, print_line, print_sentences
 from ...render.text import counted
 from ...signals import stop_signals
 
@@ -90,10 +90,10 @@ def show(
 
             watch_jobs(jobs, batch)
         elif json:
-            say(shown.json_text(jobs, rows), sys.stdout)
+            print_line(shown.json_text(jobs, rows), sys.stdout)
         else:
             for line in shown.queue_lines(jobs, rows, columns_of(sys.stdout)):
-                say(line, sys.stdout)
+                print_line(line, sys.stdout)
 
 
 @app.command(epilog=_example("summary 20261121-k7m2pq --html morning.html"))
@@ -138,10 +138,10 @@ def summary(
         summed, out = replace(report_of(rows), command=command_line()), screen(report)
         _store(summed, batch, report, html, force=force)
         for line in batch_summary.table(summed, columns_of(out)):
-            say(line, out)
-        tell(batch_summary.totals(summed, not_reached="open"), out)
-        tell(outlook(jobs, rows), out)
-        tell(batch_summary.failures(summed), sys.stderr)
+            print_line(line, out)
+        print_sentences(batch_summary.totals(summed, not_reached="open"), out)
+        print_sentences(outlook(jobs, rows), out)
+        print_sentences(batch_summary.failures(summed), sys.stderr)
     raise typer.Exit(Exit.SOME_FAILED if summed.failures else Exit.DONE)
 
 
@@ -161,7 +161,7 @@ def _store(
         from ...render.report import page
 
         size = save_page(page([as_stored(summed, Path(batch))]), html)
-        say(written(html, size), screen(report))
+        print_line(written(html, size), screen(report))
 
 
 @app.command(epilog=_example("cancel 20261121-k7m2pq/00012"))
@@ -175,7 +175,7 @@ def cancel(batch: Jobs, queue: QueueOption = None) -> None:
     """
     with _open(queue) as jobs:
         _known(jobs, batch)
-        say(f"{counted(jobs.cancel(batch), 'job')} cancelled", sys.stdout)
+        print_line(f"{counted(jobs.cancel(batch), 'job')} cancelled", sys.stdout)
 
 
 @app.command(epilog=_example("retry 20261121-k7m2pq"))
@@ -196,7 +196,7 @@ def retry(batch: Jobs, queue: QueueOption = None) -> None:
             if found.known
             else ""
         )
-        say(f"{counted(found.again, 'job')} queued again{known}", sys.stdout)
+        print_line(f"{counted(found.again, 'job')} queued again{known}", sys.stdout)
 
 
 @app.command("run-now", epilog=_example("run-now 20261121-k7m2pq"))
@@ -211,11 +211,11 @@ def run_now(batch: Jobs, queue: QueueOption = None) -> None:
     """
     with _open(queue) as jobs:
         _known(jobs, batch)
-        say(f"{counted(jobs.run_now(batch), 'job')} may start now", sys.stdout)
+        print_line(f"{counted(jobs.run_now(batch), 'job')} may start now", sys.stdout)
         if jobs.is_paused():
             from ...render.pending_jobs import PAUSED
 
-            say(PAUSED.capitalize(), sys.stdout)
+            print_line(PAUSED.capitalize(), sys.stdout)
 
 
 @app.command(epilog=_example("pause"))
@@ -228,7 +228,7 @@ def pause(queue: QueueOption = None) -> None:
     """
     with _open(queue) as jobs:
         jobs.pause()
-        say("Paused: no job starts until 'jobs resume'.", sys.stdout)
+        print_line("Paused: no job starts until 'jobs resume'.", sys.stdout)
 
 
 @app.command(epilog=_example("resume"))
@@ -239,7 +239,7 @@ def resume(queue: QueueOption = None) -> None:
     """
     with _open(queue) as jobs:
         jobs.resume()
-        say("Resumed: jobs can start again.", sys.stdout)
+        print_line("Resumed: jobs can start again.", sys.stdout)
 
 
 @app.command(epilog=_example("prune --days 90"))
@@ -261,7 +261,7 @@ def prune(
     """
     with _open(queue) as jobs:
         before = datetime.now().astimezone() - timedelta(days=days)
-        say(f"{counted(jobs.prune(before), 'job')} forgotten", sys.stdout)
+        print_line(f"{counted(jobs.prune(before), 'job')} forgotten", sys.stdout)
 
 
 @contextmanager

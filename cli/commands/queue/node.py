@@ -18,7 +18,7 @@ from ...options.config import named_config
 from ...options.queue import QueueOption
 from ...options.routes import routes_of
 from ...options.values import parsed_size, wrong_value
-from ...render.terminal import columns_of, log, say
+from ...render.terminal import columns_of, log, print_line
 from ...render.text import counted, flagged, printable
 from ...signals import stop_signals_heard_by
 
@@ -178,10 +178,10 @@ def _show(folder: Path, *, json: bool) -> None:
 
     found = status_of(folder)
     if json:
-        say(shown.status_json(found), sys.stdout)
+        print_line(shown.status_json(found), sys.stdout)
         return
     for line in shown.status_lines(found, columns_of(sys.stdout)):
-        say(line, sys.stdout)
+        print_line(line, sys.stdout)
 
 
 def _release(folder: Path, name: str) -> None:
@@ -193,7 +193,7 @@ def _release(folder: Path, name: str) -> None:
             "--release", f"no study or route {name} is held; --status lists those that are."
         )
     for study in released:
-        say(printable(f"released: {study}"), sys.stdout)
+        print_line(printable(f"released: {study}"), sys.stdout)
 
 
 def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> None:
@@ -244,7 +244,7 @@ def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:
 
     status = Exit.DONE
     for destination, titles, trouble in check_destinations(routes, files):
-        say(checked(destination, ", ".join(titles), trouble), sys.stdout)
+        print_line(checked(destination, ", ".join(titles), trouble), sys.stdout)
         if trouble:
             status = Exit.SOME_FAILED
     return status

@@ -15,8 +15,8 @@ from ...options.groups import InputOptions
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...options.study import StudyOptions
-from ...render.skipped import left_out, missed, nothing_found, passed_over
-from ...render.terminal import SEARCHING, say, spinner, tell
+from ...render.skipped import nothing_found, skip_counts, skipped_scans, unread_places
+from ...render.terminal import SEARCHING, print_line, print_sentences, spinner
 from ...render.text import counted
 from ...signals import stop_signals
 
@@ -77,8 +77,8 @@ def submit(
             found = jobs_of(request)
         check_applicable(context, holds_files_only=found.holds_files_only)
         if not found.jobs and not found.refused:
-            tell(passed_over(found.skipped), sys.stderr)
-            tell(missed(found.skipped), sys.stderr)
+            print_sentences(skipped_scans(found.skipped), sys.stderr)
+            print_sentences(unread_places(found.skipped), sys.stderr)
             complain(nothing_found(request.inputs, found.skipped))
             raise typer.Exit(Exit.NO_STUDY)
         with open_queue(queue_place(queue), create=True) as jobs:
@@ -91,16 +91,16 @@ def submit(
             )
             workers = jobs.workers()
     if submitted.added:
-        say(submitted.batch, sys.stdout)
-    tell(_outcome(submitted), sys.stderr)
-    tell(passed_over(found.skipped), sys.stderr)
-    tell(left_out(found.skipped, "discover"), sys.stderr)
+        print_line(submitted.batch, sys.stdout)
+    print_sentences(_outcome(submitted), sys.stderr)
+    print_sentences(skipped_scans(found.skipped), sys.stderr)
+    print_sentences(skip_counts(found.skipped, "discover"), sys.stderr)
     for refused, reason in found.refused.items():
         complain(f"{refused} is not queued: {reason}.")
-    tell(missed(found.skipped), sys.stderr)
+    print_sentences(unread_places(found.skipped), sys.stderr)
     if submitted.added:
         for line in _next_steps(submitted.batch, workers, _queue_typed(context, queue)):
-            say(line, sys.stderr)  # whole, to be copied
+            print_line(line, sys.stderr)  # whole, to be copied
     failed = found.refused or any(skip.missed for skip in found.skipped)
     raise typer.Exit(Exit.SOME_FAILED if failed else Exit.DONE)
 

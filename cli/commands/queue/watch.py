@@ -16,7 +16,7 @@ from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...options.study import ArrivingStudyOptions
 from ...options.values import wrong_value
-from ...render.skipped import passed_over
+from ...render.skipped import skipped_scans
 from ...render.terminal import log
 from ...render.text import counted, flagged
 from ...signals import stop_signals
@@ -140,7 +140,7 @@ def _missed(found: "Submission") -> dict[str, str]:
 def _news(found: "Submission", known: "Complaints") -> Iterator[str]:
     """Return lines about scans that are passed over, each reported once."""
     due = known.due({str(skip.path): skip.reason for skip in found.skipped if skip.kind})
-    return passed_over(skip for skip in found.skipped if skip.kind and str(skip.path) in due)
+    return skipped_scans(skip for skip in found.skipped if skip.kind and str(skip.path) in due)
 
 
 def _log_batch(submitted: "Submitted") -> None:
