@@ -209,8 +209,8 @@ def chosen_precision(asked: Precision | None, devices: Sequence[Device], name: s
 def _refusal(asked: Precision, device: Device, name: str) -> DeviceUnavailableError | SettingsError:
     if device.kind == "cuda":
         return SettingsError(
-            f"Card {device.index} computes in {' and '.join(device.precisions)} only; {asked} "
-            "needs compute capability 8.0. Leave setting precision out or choose another device."
+            f"GPU {device.index} supports only {' and '.join(device.precisions)}; {asked} needs "
+            "compute capability 8.0. Leave setting precision out or choose another device."
         )
     if name == "auto":
         return DeviceUnavailableError(

@@ -25,7 +25,7 @@ _GIB = 1 << 30
 
 FULL_BYTES = 2 * _BLOCK
 """Free space in bytes below which a disk counts as full."""
-_NOT_KEPT = "each start on a card searches its plans anew, and no duration is foretold"
+_NOT_KEPT = "each start on a GPU tunes again, and durations cannot be predicted"
 _CACHE = "set XDG_CACHE_HOME to a folder that can be written"
 _MAKE_ROOM = "make room, or choose another folder with setting folder"
 

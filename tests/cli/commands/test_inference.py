@@ -299,7 +299,7 @@ def test_a_cycle_check_leads_back_at_once_too(world: World) -> None:
     patches = world.report(*PATCHES, *check)["studies"][0]
     assert volume["status"] == patches["status"] == "translated"
     assert volume["cycle"]["error"] != patches["cycle"]["error"]
-    assert "Back-translation" in world.did("plan", *VOLUME, *check, "--overwrite")
+    assert "translated back" in world.did("plan", *VOLUME, *check, "--overwrite")
 
 
 def test_what_cannot_be_led_back_at_once_fails_before_it_is_computed(world: World) -> None:

@@ -238,7 +238,7 @@ class TestOnDescribedCards:
             done = self.plan(card, card.memory << 30, tmp_path, "64,64,64", *asked)
             if card.capability < (8, 0) and precision in ("bf16", "tf32"):
                 assert done.exit_code == 2
-                assert "computes in fp16 and fp32 only" in " ".join(done.stderr.split())
+                assert "supports only fp16 and fp32" in " ".join(done.stderr.split())
             else:
                 assert done.exit_code == 0, done.output
                 assert re.search(r"\d+ MiB for a program of \d tiles? a run", done.stdout)

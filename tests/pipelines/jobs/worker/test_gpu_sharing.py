@@ -42,7 +42,7 @@ def test_memory_of_others_counts_together(card: Card) -> None:
     card.drawing.append(Holder(OTHER + 1, 24 * MIB))
     assert watched.hindrance() is None
     card.drawing.append(Holder(OTHER + 2, 1 * MIB))
-    assert watched.hindrance() == "other programs hold 1025 MiB of the card"
+    assert watched.hindrance() == "other programs use 1025 MiB of GPU memory"
     card.computing.clear()
     assert watched.hindrance() is None
 
@@ -64,7 +64,7 @@ def test_only_the_newest_load_of_each_process_counts(card: Card) -> None:
     card.samples += [Sample(OTHER, 2, 20), Sample(OTHER, 1, 90)]
     assert watched.hindrance() is None
     card.samples += [Sample(OTHER, 3, 15), Sample(OTHER + 1, 3, 6)]
-    assert watched.hindrance() == "other programs keep the card busy 21 % of the time"
+    assert watched.hindrance() == "other programs keep the GPU busy 21 % of the time"
     assert watched.hindrance() is None  # nothing new since
 
 
