@@ -147,12 +147,12 @@ def with_two_places() -> ModelProto:
 
 
 CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
-    "two weights": (with_two_weights, "holds two tensors named 'w'; export it again"),
-    "two attributes": (with_two_attributes, "holds two attributes of node "),
-    "two opsets": (with_two_opsets, "holds two opsets named ''"),
+    "two weights": (with_two_weights, "has two tensors named 'w'; export it again"),
+    "two attributes": (with_two_attributes, "has two attributes of node "),
+    "two opsets": (with_two_opsets, "has two opsets named ''"),
     "an output twice": (with_one_output_twice, "which already exists"),
     "two places": (with_two_places, "two entries for the numbers of 'w' named 'location'"),
-    "missing numbers": (lambda: external("w.bin"), "lie in 'w.bin', which is not in the folder"),
+    "missing numbers": (lambda: external("w.bin"), "are in 'w.bin', which is not in the folder"),
     "numbers outside": (lambda: external("../../etc/passwd"), "which is not in the folder"),
     "numbers anywhere": (lambda: external("/etc/passwd"), "which is not in the folder"),
     "promised numbers": (lambda: promised(1 << 28), "are not at their declared place in g.onnx"),
