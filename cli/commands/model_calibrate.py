@@ -163,7 +163,9 @@ def _calibrated(
     with ExitStack() as opened, counting("Reading scans", "studies") as report_done:
         if back is None:
             options = replace(options, patch=model.card.patch, precision="fp32")
-            return learn(model, found.studies, options, tell=report_done, inference=inference)
+            return learn(
+                model, found.studies, options, on_progress=report_done, inference=inference
+            )
         devices, options = decided(model, checked_device(device), NO_LIMITS, options, back)
         both = opened.enter_context(opened_translation(model, back, devices[0], options))
         return learn(model, found.studies, options, both, report_done, mark_beyond, inference)

@@ -263,7 +263,7 @@ def _identity(card: ModelCard, network: Network) -> str:
     Labels, provenance and reference are excluded, and so is the patch, which is one of a run's
     settings. Architecture fields added by later versions are excluded if they are not used.
     """
-    told = {
+    content = {
         "architecture": architecture_to_json(card.architecture),
         "axes": card.axes,
         "spacing": card.spacing,
@@ -272,7 +272,7 @@ def _identity(card: ModelCard, network: Network) -> str:
         "small_volume_padding": card.small_volume_padding,
         **stated_ranges(card),
     }
-    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     for name, weight in sorted(network.weights.items()):
         digest.update(json.dumps([name, weight.shape]).encode())
         digest.update(np.ascontiguousarray(weight, "<f4").data)

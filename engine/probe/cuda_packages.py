@@ -170,8 +170,8 @@ def known_fault(number: int) -> str | None:
     known = [fault for fault in KNOWN_FAULTS if fault.first <= number < fault.fixed]
     if not known:
         return None
-    told = " and ".join(f"{fault.what} ({fault.source})" for fault in known)
-    return f"version {dotted(number)} {told}"
+    reasons = " and ".join(f"{fault.what} ({fault.source})" for fault in known)
+    return f"version {dotted(number)} {reasons}"
 
 
 Numbers: TypeAlias = tuple[int, ...]

@@ -37,13 +37,13 @@ BLOCK_BYTES = 64 * 8 * BLOCK_VOXELS
 def evaluate(
     pairs: Sequence[ScanPair],
     protocol: Protocol,
-    tell: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None],
     *,
     pictures: int = 0,
 ) -> Evaluation:
     """Compare all results with their truths, as many at a time as cores and memory allow.
 
-    tell: called with the number of finished studies and of all. pictures: number of the worst
+    on_progress: called with the numbers of finished and all studies. pictures: number of the worst
     studies to draw. The figures of a study depend only on its own files. Ctrl-C leaves rows that
     are not done yet "stopped".
     """
@@ -54,7 +54,7 @@ def evaluate(
     interrupted = False
     try:
         work = [pool.submit(_evaluated, pair, protocol, memory, draws=pictures > 0) for pair in due]
-        _collect(work, rows, worst, tell)
+        _collect(work, rows, worst, on_progress)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -68,14 +68,14 @@ def _collect(
     work: "Sequence[Future[PairRow]]",
     rows: dict[str, PairRow],
     worst: "_Worst",
-    tell: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None],
 ) -> None:
-    tell(0, len(work))
+    on_progress(0, len(work))
     for done, future in enumerate(as_completed(work), 1):
         row = future.result()
         rows[row.name] = replace(row, picture=None)
         worst.take(row)
-        tell(done, len(work))
+        on_progress(done, len(work))
 
 
 class _Worst:
