@@ -70,7 +70,7 @@ def totals(report: BatchReport, not_reached: str = "not started") -> Iterator[st
         yield "Peak RAM is that of the whole program: this system records only one peak."
     if report.worst_verified is not None:
         yield (
-            "Error: relative error of patches compared with the CPU, which computed them a second "
+            "CPU diff: relative error of patches compared with the CPU, which computed them a second "
             "time."
         )
     if any(row.cycle for row in report.translated()):
@@ -140,7 +140,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
                 *(*shown, "seconds", "voxels/s", "peak RAM"),
                 *(["~J"] if energy else []),
                 *(["seam"] if seams else []),
-                *(["error"] if verified else []),
+                *(["CPU diff"] if verified else []),
                 *(["cycle"] if cycles else []),
                 *(["spread"] if spread else []),
                 "status",

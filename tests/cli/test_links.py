@@ -151,5 +151,5 @@ def test_the_system_is_never_read(world: World) -> None:
     world.link.symlink_to("/proc/self")
     done = world.command("translate", "--follow-links")
     assert done.exit_code == 1
-    assert "it is a link into a folder of the system" in " ".join(done.stderr.split())
+    assert "it is a link into a system folder" in " ".join(done.stderr.split())
     assert sys.executable not in done.output

@@ -52,7 +52,7 @@ def test_all_usual_generators_have_one(spec: Spec) -> None:
 def test_an_operator_without_one_is_named(name: str) -> None:
     refusal = volume_refusal(ODD_GRAPHS[name])
     if name in _NO_FORM:
-        assert refusal == f"layer {_NO_FORM[name]} has no form for a whole volume"
+        assert refusal == f"layer {_NO_FORM[name]} is not supported for whole volumes"
     else:
         assert refusal is None
 

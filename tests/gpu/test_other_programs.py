@@ -54,7 +54,7 @@ def test_our_own_use_hinders_nothing(watched):
 
 def test_memory_of_another_process_is_seen_and_its_end_too(watched):
     with other_program(2048, busy=False):
-        assert "other programs hold" in (watched.hindrance() or "")
+        assert "other programs use" in (watched.hindrance() or "")
     eventually(lambda: watched.hindrance() is None)
 
 

@@ -456,7 +456,7 @@ def test_bad_nrrd_headers(
             "BinaryData = True",
             "BinaryData = False",
             UnreadableScanError,
-            "not written as its header",
+            "not encoded as its header",
         ),
         (
             "CompressedData = False",

@@ -231,7 +231,7 @@ def test_several_devices_tell_what_one_does(
 def test_plan_tells_tiles_and_memory_of_the_way_back(world: PairWorld) -> None:
     plain = world.did(*world.planned())
     checked = world.did(*world.planned("--cycle-check", str(world.back)))
-    assert "Cycle check: 16 tiles translated back" in checked
+    assert "Cycle check: 16 patches translated back" in checked
     assert "Cycle check" not in plain
     assert not world.output.exists()
 

@@ -164,7 +164,7 @@ def test_plan_tells_what_it_takes(world: World) -> None:
     assert "1 to translate in 1 volume; nothing was written" in told
     world.did("translate", *VOLUME)
     again = world.did("plan", *VOLUME, "--overwrite")
-    assert "Seconds in all: not known yet" not in again
+    assert "Total time: unknown" not in again
     assert "translated at once" not in world.did("plan", *PATCHES)
 
 
@@ -254,7 +254,7 @@ def host_memory(told: str) -> float:
 
 def test_plan_tells_what_verifying_a_volume_costs(world: World) -> None:
     told = world.did("plan", *VOLUME, "--verify", "2")
-    assert "Verification: 1 volume computed again on the CPU, not known yet" in told
+    assert "Verification: 1 volume computed again on the CPU, time unknown" in told
     assert host_memory(told) > host_memory(world.did("plan", *VOLUME)) + (1 << 10)
     world.did("translate", *VOLUME, "--verify", "2")
     scan(world.inputs / "b.nii.gz", seed=1, shape=ODD)
@@ -350,7 +350,7 @@ def test_the_library_makes_the_same(world: World) -> None:
     ("device", "refusal", "complaint"),
     [
         (Device("cuda", "fp16", ("fp16", "fp32")), "layer c has no form", "card: layer c has no"),
-        (Device("onnxruntime", "fp32", ("fp32",), provider="Stand"), None, "patches only"),
+        (Device("onnxruntime", "fp32", ("fp32",), provider="Stand"), None, "only patch inference"),
     ],
 )
 def test_a_device_without_volumes_is_refused_before_any_study(

@@ -177,14 +177,14 @@ def test_what_is_named_is_refused_with_the_option_that_takes_it(
     assert done.exit_code == 1
     [line] = [line for line in done.stderr.splitlines() if line.startswith("failed: ")]
     assert line.startswith(f"failed: {file.name}: unsupported: it")
-    assert line.endswith(f"--{option} takes it")
+    assert line.endswith(f"use --{option} to include it")
     assert not list(ward.output.rglob("*.n*"))
     assert ward.run("translate", *paths, f"--{option}").exit_code == 0
     report = translate_folder(file, ward.model, ward.folder / "api", device="cpu")
     assert [row.status for row in report.studies] == ["failed"]
     with (
         Translator(ward.model, device="cpu") as translator,
-        pytest.raises(ScanError, match=f"setting {option} takes it"),
+        pytest.raises(ScanError, match=f"use setting {option} to include it"),
     ):
         translator.translate_file(file)
     asked = {option.replace("-", "_"): True}

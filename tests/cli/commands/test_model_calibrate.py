@@ -64,7 +64,7 @@ def test_a_strict_run_fails_it_alone(world: QueueWorld) -> None:
     row = rows["inverted.nii"]
     assert (row["status"], row["class"], row["failed_in"]) == ("failed", "preparation", "prepare")
     assert NOTE in row["reason"]
-    assert "leave out --strict-input" in done.stderr
+    assert "omit --strict-input" in done.stderr
 
 
 def test_plan_tells_both(world: QueueWorld) -> None:

@@ -89,7 +89,7 @@ def test_bytes_are_those_of_the_program_and_the_arrays(world: World) -> None:
     assert re.search(rf"large\.nii +\d+ +\d+ MiB +{large:.0f} MiB", told)
     assert re.search(rf"a\.nii +1 +2 MiB +{small:.0f} MiB", told)
     both = (100 * MIB + arrays(LARGE) + arrays((16, 16, 16))) / MIB
-    assert "100 MiB for a program of 2 tiles a run" in told
+    assert "100 MiB for a program of 2 patches per run" in told
     assert f"{both:.0f} MiB with the largest arrays" in told
     assert "plus 500 MiB for CUDA itself" in told
 
@@ -109,9 +109,9 @@ def test_a_way_back_is_a_second_program_in_the_other_half(
     one = 100 * MIB + arrays((16, 16, 16))
     other = 100 * MIB + arrays((16, 16, 16), "float32")
     assert re.search(rf"a\.nii +1 +2 MiB +{(one + other) / MIB:.0f} MiB", told)
-    assert told.count("100 MiB for a program of 2 tiles a run") == 2
+    assert told.count("100 MiB for a program of 2 patches per run") == 2
     tiles = len(tile(LARGE, (16, 16, 16), 0.25)) + 2
-    assert f"Cycle check: {tiles} tiles translated back" in told
+    assert f"Cycle check: {tiles} patches translated back" in told
 
 
 def test_seconds_with_a_way_back_are_those_of_both_programs(
@@ -157,7 +157,7 @@ def test_volumes_there_and_back_are_on_a_card_at_the_same_time(
 
 
 def test_seconds_are_those_of_the_program_once_such_files_were_read(world: World) -> None:
-    assert "Seconds in all: not known yet" in world.plan(PLAN)
+    assert "Total time: unknown" in world.plan(PLAN)
     from cuda_cyclegan.io.volume import Study
 
     study = Study(Path("any.nii"), (Path("any.nii"),), "nifti")  # type: ignore[arg-type]
@@ -241,7 +241,7 @@ class TestOnDescribedCards:
                 assert "supports only fp16 and fp32" in " ".join(done.stderr.split())
             else:
                 assert done.exit_code == 0, done.output
-                assert re.search(r"\d+ MiB for a program of \d tiles? a run", done.stdout)
+                assert re.search(r"\d+ MiB for a program of \d patch(es)? per run", done.stdout)
 
     def test_a_card_with_too_little_memory_says_what_would_fit(
         self, card: DescribedCard, tmp_path: Path

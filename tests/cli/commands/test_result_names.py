@@ -184,7 +184,7 @@ def test_a_result_whose_file_is_named_takes_no_pattern(world: World) -> None:
     words += ["--output", world.root / "x.nii.gz", "--name", NAMED]
     done = CliRunner().invoke(app, [*map(str, words)])
     assert done.exit_code == 2
-    assert "name a folder there" in one_sentence(done)
+    assert "give a folder there" in one_sentence(done)
 
 
 def test_python_takes_patterns_and_refuses_wrong_ones(world: World) -> None:

@@ -293,7 +293,9 @@ def followed_by(layer: "torch.nn.Module") -> "torch.nn.Module":
 def test_what_no_reading_computes_is_refused(name: str, tmp_path: Path) -> None:
     module = made.trained(UNKNOWN[name]())
     recognised = reference_case(module, tmp_path, NetworkChoices())
-    with pytest.raises(CheckpointError, match=r"No reading .* Either the training code computes"):
+    with pytest.raises(
+        CheckpointError, match=r"No interpretation .* Either the training code computes"
+    ):
         resolve(recognised, *pair_of(module, 1, SMALL))
 
 
@@ -390,7 +392,7 @@ def test_reference_that_does_not_tell_readings_apart_is_refused(tmp_path: Path) 
     with torch.no_grad():
         module.model[-2].weight.mul_(1e-5)
     recognised = reference_case(module, tmp_path, NetworkChoices())
-    with pytest.raises(CheckpointError, match=r"Several readings .* or say setting "):
+    with pytest.raises(CheckpointError, match=r"Several interpretations .* or set setting "):
         resolve(recognised, *pair_of(module, 1, SMALL))
 
 

@@ -172,7 +172,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: altered(lambda h: h["__metadata__"].update(format="cuda-cyclegan model 2")),
         "install a newer cuda-cyclegan",
     ),
-    "no card": (lambda: altered(lambda h: h["__metadata__"].pop("card")), "no card"),
+    "no card": (lambda: altered(lambda h: h["__metadata__"].pop("card")), "no model card"),
     "shape of 2^80": (lambda: altered(grown), "is damaged"),
     "overlap": (lambda: altered(overlapping), "is damaged"),
     "half precision": (lambda: altered(halved), "'first.weight' is F16"),

@@ -70,7 +70,7 @@ def test_a_study_that_never_fits_keeps_no_other_waiting(
     world.pass_time(DEFER_SECONDS + 1)
     world.work()
     assert world.states(batch) == ["waiting"] + ["done"] * 8
-    assert "the disk is full; make room" in world.jobs(batch)[0]["reason"]
+    assert "the disk is full; free space" in world.jobs(batch)[0]["reason"]
     assert not [path for path in world.output.rglob("*") if path.name.endswith(".part")]
 
 

@@ -217,7 +217,7 @@ def test_a_second_signal_hands_the_job_back(world: QueueWorld) -> None:
     worker = world.start("worker")
     eventually(lambda: world.jobs(batch)[0]["state"] == "running")
     worker.terminate()
-    wait_for(worker, "once more")
+    wait_for(worker, "signal again")
     worker.terminate()
     _, log = worker.communicate()
     assert worker.returncode == 0, log

@@ -64,5 +64,5 @@ def test_a_batch_that_waits_for_a_disk_is_told_once(capsys: pytest.CaptureFixtur
         "then."
     ]
     log.died("cpu", "killed by SIGKILL")
-    assert "in hand" not in capsys.readouterr().err
+    assert "while running" not in capsys.readouterr().err
     assert not log.has_failures
