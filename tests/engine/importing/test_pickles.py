@@ -134,7 +134,7 @@ def test_reading_imports_nothing(tmp_path: Path) -> None:
     import sys
 
     pickled = b"\x80\x02cantigravity\nfly\n)R."
-    with pytest.raises(CheckpointError, match="no weights"):
+    with pytest.raises(CheckpointError, match="no named weights"):
         read(archive(pickled), tmp_path)
     assert "antigravity" not in sys.modules
 
@@ -161,12 +161,12 @@ def test_reading_imports_nothing(tmp_path: Path) -> None:
         (b"Pwhatever\n.", "not a storage"),
         (b"I" + b"9" * 5000 + b"\n.", "damaged"),
         (b"(" + b"]" * 10 + b"1.", "value is missing"),
-        (b"ccollections\nOrderedDict\nK\x01\x85R.", "no weights"),
+        (b"ccollections\nOrderedDict\nK\x01\x85R.", "no named weights"),
         (b"ctorch._utils\n_rebuild_tensor_v2\n)R.", "invalid"),
         (b"ctorch._utils\n_rebuild_tensor_v3\n)R.", "invalid"),
         (b"ctorch._utils\n_rebuild_parameter\n)R.", "invalid"),
         (b"ctorch._tensor\n_rebuild_from_type_v2\n)R.", "invalid"),
-        (b"ctorch._utils\n_rebuild_parameter\n.", "no weights"),
+        (b"ctorch._utils\n_rebuild_parameter\n.", "no named weights"),
     ],
 )
 def test_broken_pickles_are_refused(pickled: bytes, message: str, tmp_path: Path) -> None:
@@ -194,5 +194,5 @@ def test_old_and_new_ways_to_make_objects_are_inert(tmp_path: Path) -> None:
     )
     for maker in makers:
         pickled = b"\x80\x04}X\x01\x00\x00\x00x" + maker + b"s."
-        with pytest.raises(CheckpointError, match=r"It holds 'evil\.Thing'"):
+        with pytest.raises(CheckpointError, match=r"It contains 'evil\.Thing'"):
             read(archive(pickled), tmp_path)

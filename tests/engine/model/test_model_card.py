@@ -288,7 +288,7 @@ def graph_changed(path: tuple[Any, ...], value: Any, name: str = "pooling") -> s
         (("nodes", 0, "layer", "kernel"), [3, 3], "kernel"),
         (("nodes", 0, "layer", "taps"), 3, "taps' is not known to this version"),
         (("nodes", 0, "layer", "weight"), "reference.input", "not reference..."),
-        (("nodes", 0, "layer", "weight"), "w" * 1000, "in 80 letters"),
+        (("nodes", 0, "layer", "weight"), "w" * 1000, "with at most 80 characters"),
         (("nodes", 0, "layer", "groups"), 3, "groups' must divide the channels"),
         (("nodes", 1, "inputs"), ["later"], "reads 'later' before it is computed"),
         (("nodes", 1, "inputs"), ["a", "a"], "reads 2 tensors"),
@@ -296,7 +296,7 @@ def graph_changed(path: tuple[Any, ...], value: Any, name: str = "pooling") -> s
         (("nodes", 4, "layer", "factor"), [64, 1, 1], "factor' must be from 1 to 16"),
         (("nodes",), [], "needs at least one node"),
         (("in_channels",), 1 << 40, "in_channels' must be from 1 to 64"),
-        (("patch",), [16, 16, 16], "takes patches of 16x16x16 alone"),
+        (("patch",), [16, 16, 16], "exported for patches of 16x16x16"),
     ],
 )
 def test_what_no_network_has_is_refused_by_its_field(
