@@ -70,8 +70,7 @@ def totals(report: BatchReport, not_reached: str = "not started") -> Iterator[st
         yield "Peak RAM is that of the whole program: this system records only one peak."
     if report.worst_verified is not None:
         yield (
-            "CPU diff: relative error of patches compared with the CPU, which computed them "
-            "again."
+            "CPU diff: relative error of patches compared with the CPU, which computed them again."
         )
     if any(row.cycle for row in report.translated()):
         yield (
