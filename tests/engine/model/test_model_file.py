@@ -145,9 +145,9 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "header of 2^60 bytes": (
         lambda: struct.pack("<Q", 2**60) + sound()[8:],
-        "claims 1152921504606846976",
+        "declares 1152921504606846976",
     ),
-    "header of 2^64 - 1 bytes": (lambda: b"\xff" * 8 + sound()[8:], "claims"),
+    "header of 2^64 - 1 bytes": (lambda: b"\xff" * 8 + sound()[8:], "declares"),
     "header longer than the file": (
         lambda: struct.pack("<Q", 900_000) + sound()[8:500],
         "ends within its header",
@@ -213,7 +213,7 @@ def test_a_tensor_too_many_is_refused() -> None:
     header, body = parts(sound())
     end = len(body)
     header["spy"] = {"dtype": "F32", "shape": [1], "data_offsets": [end, end + 4]}
-    with pytest.raises(ModelFileError, match="'spy' has no place"):
+    with pytest.raises(ModelFileError, match="'spy' is not part"):
         decode_model(assembled(header, body + bytes(4)))
 
 
