@@ -270,7 +270,7 @@ def _by_code(code: TrainingCode, match: Match, evidence: Evidence, options: Opti
     reading = _with_parameters(code, generator, match, reading, evidence)
     if "padding_type" not in options.values and evidence.choices.block_padding is None:
         reading = _with_block_padding(generator, match, reading, evidence)
-    record_reading(match, reading, evidence, f"as in {generator.file} of {code.name}")
+    record_reading(match, reading, evidence, f"as computed by {generator.file} of {code.name}")
     if isinstance(match.shape, ResNetShape) and match.shape.drops:
         evidence.record("dropout", "off", f"{code.name} has it there; it only acts in training")
     if match.is_tracked:

@@ -159,7 +159,7 @@ class TestImportInTheWild:
         np.savez(reference, input=patch, output=expected)
         result = bench.import_(checkpoint, f"--reference {reference}")
         assert result.exit_code == 0, result.stderr
-        assert "computes what the training code computed" in result.stdout
+        assert "matches the training code" in result.stdout
         model = load_model(bench.output)
         assert model.card.reference.made_by == "training code"
         assert model.card.established == Established("reference")
@@ -235,7 +235,7 @@ class TestImport:
         result = bench.import_(checkpoint, data="")
         assert result.exit_code == 2
         told, assumed, asked = (
-            result.stdout.index(title) for title in ("\nTold", "\nAssumed", "\nTo be answered")
+            result.stdout.index(title) for title in ("\nKnown", "\nAssumed", "\nYou must set")
         )
         assert told < result.stdout.index("number of residual blocks") < assumed < asked
         assert asked < result.stdout.index("junyanz | DavidSolanas")
@@ -254,7 +254,7 @@ class TestImport:
     def test_the_card_names_the_code(self, bench: ModelFolder) -> None:
         card = load_model(bench.sound()).card
         assert card.established == Established("code", "mfazampour")
-        assert "padding: zero (so computes models/networks3d.py" in card.provenance.notes
+        assert "padding: zero (as computed by models/networks3d.py" in card.provenance.notes
 
     def test_equal_imports_make_equal_files(self, bench: ModelFolder) -> None:
         first = bench.sound().read_bytes()
