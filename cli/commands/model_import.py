@@ -208,7 +208,7 @@ def import_(
     force: ReplacesOutput = False,
     verbose: Traceback = False,
 ) -> None:
-    """Convert a training checkpoint or an ONNX file to a model file.
+    """Convert a checkpoint or ONNX file to a model file.
 
     No code in the file is run. An ONNX file describes a network completely; weights alone do not.
 

@@ -35,7 +35,7 @@ class InputOptions:
     more: Annotated[
         list[Path] | None,
         Option(
-            "Input given as an option.",
+            "Same as INPUT.",
             Shown("Input", metavar="INPUT", name="input", short="i"),
             Rules(Effect.WIDENS_PRIVACY),
         ),

@@ -53,7 +53,7 @@ def test_each_command_tells_the_files_and_the_series(world: World, command: str)
     said = flat(done.output)
     for path in world.slices[-3:]:
         assert flat(f"failed: {path}: it is empty; copy it again") in said
-    assert flat("3 beside its 25 images cannot be read, and may be slices of it") in said
+    assert flat("3 files next to its 25 images cannot be read and may be slices of it") in said
     world.mend()
     mended = world.command(*command.split())
     assert mended.exit_code == 0, mended.output

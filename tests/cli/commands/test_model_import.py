@@ -324,7 +324,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "small patch": ("--patch 32,32,0", "three extents"),
     "names": ("--source 'T1,,T2'", "each channel once"),
     "name with a line break": (f"{ZEROS} --name 'a\nb'", "'name' must not contain control"),
-    "question that does not arise": ("--concat skip-first", "--concat has no meaning"),
+    "question that does not arise": ("--concat skip-first", "--concat does not apply"),
     "unknown answer": ("--padding mirror", "--padding must be reflect, replicate, zero or"),
     "unknown code": ("--code pix2pix", "--code must be one of junyanz,"),
     "another code": ("--code junyanz", "--code junyanz contradicts the file, which has no outer"),

@@ -51,7 +51,7 @@ def test_a_worker_tells_when_it_begins_and_what_it_came_to(
                 progress(event.what, event.share)
     first, last = capsys.readouterr().err.splitlines()
     assert re.search(r"^\S+ [\d:]+ cuda:1: tuning: measuring tactics of the convolutions", first)
-    assert re.search(r" cuda:1: tuning done: 2 plans kept, 0\.0\d s$", last)
+    assert re.search(r" cuda:1: tuning done: 2 tactics stored, 0\.0\d s$", last)
 
 
 def test_a_worker_tells_of_a_plan_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

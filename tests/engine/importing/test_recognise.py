@@ -441,9 +441,9 @@ def test_diverged_weights_are_refused(value: float, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("choices", "words"),
     [
-        (NetworkChoices(concat="skip-first"), "Setting concat has no meaning"),
-        (NetworkChoices(upsampling="nearest"), "Setting upsampling has no meaning"),
-        (NetworkChoices(norm_statistics="patch"), "Setting norm-statistics has no meaning"),
+        (NetworkChoices(concat="skip-first"), "Setting concat does not apply"),
+        (NetworkChoices(upsampling="nearest"), "Setting upsampling does not apply"),
+        (NetworkChoices(norm_statistics="patch"), "Setting norm-statistics does not apply"),
         (NetworkChoices(norm="stored"), "would have tensors other"),
         (NetworkChoices(norm="layer"), "would have tensors other"),
         (NetworkChoices(activation="gelu"), "must be relu, leaky:SLOPE or elu"),
