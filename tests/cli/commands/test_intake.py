@@ -103,8 +103,8 @@ def test_translate_takes_exactly_the_scans_of_its_model(ward: QueueWorld) -> Non
     skips = {place(row["path"], ward.inputs): row for row in told["skipped"]}
     assert {name: row["kind"] for name, row in skips.items() if row["kind"]} == KINDS
     assert set(skips) - set(KINDS) == {"seg"}
-    assert "passed over: " in done.stdout
-    assert "--any-contrast takes it" in done.stdout
+    assert "skipped: " in done.stdout
+    assert "use --any-contrast to include it" in done.stdout
     assert "its name says T2w, and the model translates T1 (MR)" in done.stdout
     assert "0007.nii: the JSON file next to it says T2" in done.stdout
     assert "Jane" not in done.output
@@ -114,13 +114,13 @@ def test_translate_takes_exactly_the_scans_of_its_model(ward: QueueWorld) -> Non
     again = ward.command("translate")
     assert "4 up to date" in again.stdout
     assert note in again.stdout
-    assert again.stdout.count("passed over: ") == done.stdout.count("passed over: ")
+    assert again.stdout.count("skipped: ") == done.stdout.count("skipped: ")
 
 
 def test_plan_and_discover_list_the_same(ward: QueueWorld) -> None:
     planned = ward.command("plan")
     assert "4 studies: 4 to translate" in planned.stdout
-    assert planned.stdout.count("passed over: ") == len(KINDS)
+    assert planned.stdout.count("skipped: ") == len({*KINDS, "seg"})
     found = json.loads(ward.command("discover", "--model", str(ward.model), "--json").stdout)
     rows = {place(row["path"], ward.inputs): row["kind"] for row in found["skipped"]}
     assert {name: kind for name, kind in rows.items() if kind} == KINDS
@@ -144,17 +144,17 @@ def test_submit_queues_the_same_and_says_what_it_passes_over(ward: QueueWorld) -
     )
     assert done.exit_code == 0, done.stderr
     assert "4 studies queued" in done.stderr
-    assert done.stderr.count("passed over: ") == len(KINDS)
+    assert done.stderr.count("skipped: ") == len(KINDS)
 
 
 def test_options_take_what_is_passed_over_and_say_so(ward: QueueWorld) -> None:
     done = ward.command("plan", "--any-contrast", "--allow-synthetic", "--volume", "0")
     assert "15 studies: 15 to translate" in done.stdout, done.stdout
-    assert "skipped" not in done.stdout
-    note = "copied/sub-02_T1w.nii.gz: it is a synthetic image, made by this program; it is taken"
+    assert done.stdout.count("skipped: ") == len({"seg"})
+    note = "copied/sub-02_T1w.nii.gz: it is a synthetic image, made by this program; it is included"
     assert note in done.stdout
     for option, left in (("--any-contrast", 2), ("--allow-synthetic", 9), ("--any-modality", 10)):
-        assert ward.command("plan", option).stdout.count("passed over: ") == left
+        assert ward.command("plan", option).stdout.count("skipped: ") == left + len({"seg"})
     some = TranslateOptions(patch=(16, 16, 16), any_contrast=True, allow_synthetic=True)
     request = Request((ward.inputs,), ward.model, ward.output, options=some)
     assert len(jobs_of(request).jobs) == 15
@@ -202,7 +202,7 @@ def test_nothing_left_of_a_folder_says_why(ward: QueueWorld) -> None:
         last = done.stderr.splitlines()[-1]
         assert "No study found in" in last
         assert last.endswith(
-            "it is a synthetic image, made by this program; --allow-synthetic takes it."
+            "it is a synthetic image, made by this program; use --allow-synthetic to include it."
         )
 
 
@@ -213,7 +213,7 @@ def test_a_worker_refuses_what_became_a_result_since(ward: QueueWorld) -> None:
     ward.work()
     [job] = ward.jobs(batch)
     assert job["state"] == "failed"
-    assert job["reason"].endswith("--allow-synthetic takes it")
+    assert job["reason"].endswith("use --allow-synthetic to include it")
 
 
 def test_globs_choose_files_folders_and_series(ward: QueueWorld) -> None:

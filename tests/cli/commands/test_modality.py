@@ -66,7 +66,7 @@ def test_any_modality_translates_it_and_says_so(ward: QueueWorld) -> None:
 def test_plan_says_so(ward: QueueWorld) -> None:
     done = ward.command("plan", "--strict")
     assert done.exit_code == 0
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("passed over: ")]
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("skipped: ")]
     assert REASON in line
     assert "2 to translate" in ward.command("plan", "--any-modality").stdout
 

@@ -41,10 +41,10 @@ def test_a_second_run_into_another_folder_takes_the_scans_alone(
 ) -> None:
     run = folders.translate(folders.scans, to=folders.scans / "others")
     assert "2 studies" in run.stdout
-    assert run.stdout.count("passed over: ") == 2
+    assert run.stdout.count("skipped: ") == 2
     planned = folders.translate(folders.scans, to=tmp_path / "new", command="plan")
     assert "2 to translate" in planned.stdout
-    assert "passed over: 4 files or series, " in planned.stdout
+    assert "skipped: 4 files or series, " in planned.stdout
     assert "it is a synthetic image, made by this program" in planned.stdout
     queued = folders.translate(folders.scans, to=tmp_path / "new", command="submit")
     assert "2 studies queued" in queued.stderr

@@ -47,9 +47,9 @@ def test_a_worker_that_dies_leaves_a_line_with_the_jobs_in_its_hand(
     log.died("cpu", "killed by SIGKILL")
     log.died("cpu", "killed by SIGKILL")
     assert lines(capsys)[1:] == [
-        "cpu: the worker ended with b/2 (c.nii), b/3 (d.nii) in hand (killed by SIGKILL); "
+        "cpu: the worker ended while running b/2 (c.nii), b/3 (d.nii) (killed by SIGKILL); "
         "starting a new one",
-        "cpu: the worker ended (killed by SIGKILL); starting another",
+        "cpu: the worker ended (killed by SIGKILL); starting a new one",
     ]
     assert not log.has_failures
 
