@@ -35,7 +35,7 @@ def test_translate_passes_the_ct_over_and_writes_nothing_of_it(ward: QueueWorld)
     report = ward.folder / "r.json"
     done = ward.command("translate", "--report", str(report))
     assert done.exit_code == 0
-    assert f"{REASON}; --any-contrast takes it" in done.stdout
+    assert f"{REASON}; use --any-contrast to include it" in done.stdout
     assert folders(ward) == {"mr"}
     assert not (ward.output / "ct").exists()
     told = json.loads(report.read_text())
@@ -48,7 +48,7 @@ def test_slices_of_a_ct_that_are_named_are_refused(ward: QueueWorld) -> None:
     slices = sorted(map(str, (ward.inputs / "ct").iterdir()))
     done = ward.run("translate", *slices, "-m", str(ward.model), "-o", str(ward.output))
     assert done.exit_code == 1
-    assert f"unsupported: {REASON}; --any-contrast takes it" in done.stderr
+    assert f"unsupported: {REASON}; use --any-contrast to include it" in done.stderr
     assert not list(ward.output.rglob("*.dcm"))
 
 
@@ -140,5 +140,5 @@ def test_the_sidecar_of_a_file_tells_its_contrast(tmp_path: Path) -> None:
     for command in ("plan", "translate"):
         done = world.command(command)
         assert done.exit_code == 0
-        assert f"000.nii: {said}; --any-contrast takes it" in done.stdout
+        assert f"000.nii: {said}; use --any-contrast to include it" in done.stdout
         assert f"note: 002_T1w.nii: {said}; check that it fits" in done.stdout
