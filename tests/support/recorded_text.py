@@ -26,7 +26,7 @@ _VOLATILE = (
     (re.compile(rf"\b{_NUMBER} ?{_UNITS}"), "<n>"),
     (
         re.compile(
-            r"\b[\d.]+[kM]? voxels/s|\b\d+\.\d (?=stages ran)|\b\d+ ?%|(?<=Seconds in all: )\S+"
+            r"\b[\d.]+[kM]? voxels/s|\b\d+\.\d (?=stages ran)|\b\d+ ?%|(?<=Total time: )\S+"
         ),
         "<n>",
     ),

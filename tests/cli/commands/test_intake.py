@@ -108,7 +108,7 @@ def test_translate_takes_exactly_the_scans_of_its_model(ward: QueueWorld) -> Non
     assert "its name says T2w, and the model translates T1 (MR)" in done.stdout
     assert "0007.nii: the JSON file next to it says T2" in done.stdout
     assert "Jane" not in done.output
-    assert "it is a synthetic image, made by this program; --allow-synthetic" in done.stdout
+    assert "it is a synthetic image, made by this program; use --allow-synthetic" in done.stdout
     note = "note: plain.nii: nothing says that it is T1 (MR); check that it fits"
     assert note in done.stdout
     again = ward.command("translate")
