@@ -80,7 +80,7 @@ def test_whoever_fails_or_lacks_a_partner_stands_last_and_in_the_status(world: W
         "20 x 24 x 16; nothing is resampled here, so bring both onto one grid.",
         "missing: 2.nii: it has no truth",
     ]
-    assert "1 evaluated, 1 without a partner, 1 failed" in result.stdout
+    assert "1 evaluated, 1 unmatched, 1 failed" in result.stdout
 
 
 def test_files_for_scripts_hold_all_figures(world: World) -> None:

@@ -89,7 +89,7 @@ def test_two_reports_are_compared_by_wall_time_and_conditions_first(tmp_path: Pa
         "- device: numpy became better",
     ]
     assert any(re.fullmatch(r"a\.nii +4\.00 +2\.00 +2\.00", line) for line in told)
-    assert any(re.fullmatch(r"added up +10\.0 +5\.00 +2\.00", line) for line in told)
+    assert any(re.fullmatch(r"sum +10\.0 +5\.00 +2\.00", line) for line in told)
     page = page_of(tmp_path, BATCH, faster)
     assert page.words.index("Wall time: 10.0 s") < page.words.index("Work by stage")
 
