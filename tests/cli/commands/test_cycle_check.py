@@ -126,7 +126,7 @@ def test_the_page_shows_the_worst_first(world: PairWorld) -> None:
     text = page.read_text()
     section = text[text.index("Cycle consistency") :]
     section = section[: section.index("Timeline of the studies")]
-    assert "no quality" in section
+    assert "not quality" in section
     assert section.index(f"<td>{marked}</td>") < section.index(f"<td>{good}</td>")
     assert section.count("beyond its limit</td>") == 1
 
