@@ -250,9 +250,9 @@ MAY_IMPORT = {
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
-        "engine.cores io.dicom io.discovery io.files io.formats io.reading io.search io.volume "
-        "pipelines.errors pipelines.host pipelines.program pipelines.report pipelines.results "
-        "pipelines.run pipelines.study"
+        "engine.cores engine.decoding io.dicom io.discovery io.files io.formats io.reading "
+        "io.search io.volume pipelines.errors pipelines.host pipelines.program pipelines.report "
+        "pipelines.results pipelines.run pipelines.study"
     ),
     "pipelines.events": "pipelines.report pipelines.results pipelines.stopwatch pipelines.study",
     "pipelines.host": "io.files io.volume pipelines.errors",

@@ -8,9 +8,10 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from ...engine.decoding import encode_record
 from ...io.files.documents import write_document
 from ..program import program_version
-from .protocols import Protocol
+from ..study.statistics import Range
 from .report import METRICS, STATUSES, Evaluation, PairRow, Summary
 
 SCHEMA = "cuda-cyclegan/evaluation/1"
@@ -60,11 +61,12 @@ def store(text: str, target: Path) -> None:
 
 
 def to_json(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the evaluation as JSON values."""
+    """Return the fields of an evaluation, for JSON."""
+    protocol = evaluation.protocol
     return {
         "schema": SCHEMA,
         "program": {"name": "cuda-cyclegan", "version": program_version()},
-        "protocol": _protocol(evaluation.protocol),
+        "protocol": {"name": protocol.name, "data_range": _ends(protocol.data_range)},
         "seconds": evaluation.seconds,
         "interrupted": evaluation.interrupted,
         "totals": {
@@ -76,33 +78,27 @@ def to_json(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _protocol(protocol: Protocol) -> dict[str, Any]:
-    fixed = protocol.data_range
-    return {"name": protocol.name, "data_range": [fixed.low, fixed.high] if fixed else None}
-
-
 def _summary(each: Summary) -> dict[str, Any]:
-    return {
-        "studies": each.count,
-        "mean": each.mean,
-        "sd": each.sd,
-        "median": each.median,
-        "worst": each.worst,
-        "worst_study": each.worst_study,
-    }
+    fields = encode_record(each)
+    del fields["metric"]
+    return {"studies": fields.pop("count"), **fields}
 
 
 def _study(row: PairRow) -> dict[str, Any]:
-    files = {"result": row.result, "truth": row.truth, "mask": row.mask}
-    own = row.data_range
     return {
         "name": row.name,
-        **{name: None if file is None else str(file) for name, file in files.items()},
+        "result": row.result,
+        "truth": row.truth,
+        "mask": row.mask,
         "status": row.status,
         "reason": row.reason,
         **{metric.name: metric.of(row.figures) if row.figures else None for metric in METRICS},
-        "data_range": [own.low, own.high] if own else None,
+        "data_range": _ends(row.data_range),
         "voxels": row.voxels,
-        "notes": list(row.notes),
+        "notes": row.notes,
         "seconds": row.seconds,
     }
+
+
+def _ends(data_range: Range | None) -> tuple[float, float] | None:
+    return (data_range.low, data_range.high) if data_range else None

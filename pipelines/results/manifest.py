@@ -12,12 +12,12 @@ import os
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
-from ...engine.decoding import FieldError, Json, decode_known, parse
+from ...engine.decoding import FieldError, Json, decode_known, encode_stated, parse
 from ...io.files.atomic import is_full
 from ...io.files.locks import lock, wait_for_lock
 from ...io.files.own_files import held_folder, identity, open_own, open_unlinked, read_at
@@ -135,7 +135,7 @@ class ManifestEntry:
     program: str
     recipe: Recipe
     inputs: tuple[FileState, ...]
-    outputs: tuple[FileState, ...] = ()
+    outputs: tuple[FileState, ...]
     maps: tuple[MapRecord, ...] = ()
     spread: SpreadFigures | None = None
     resampled: tuple[str, ...] = ()
@@ -284,11 +284,7 @@ class Manifest:
 
     def append(self, entry: ManifestEntry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
-        fields = asdict(entry)
-        for name in ("maps", "spread", "resampled", "cycle", "words", "mirrored", "others"):
-            if not fields[name]:
-                del fields[name]  # older programs do not understand these fields
-        line = json.dumps({"version": VERSION, **fields}).encode() + b"\n"
+        line = json.dumps({"version": VERSION, **encode_stated(entry)}).encode() + b"\n"
         with self._one_at_a_time, self._alone():
             self._end_torn_line()
             end = os.fstat(self._descriptor).st_size

@@ -78,6 +78,7 @@ class Store:
             program=program_version(),
             recipe=self.recipe,
             inputs=(),
+            outputs=(),
             words=self.card.words if is_told else (),
             mirrored=tuple(map(str, planned.study.mirrored)),
             others=tuple(map(str, planned.study.other_results)) if planned.study.mirrored else (),
