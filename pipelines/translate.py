@@ -1,7 +1,7 @@
 """Main job: from input paths and a model file to a folder of results and a report."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Generator as Iterated
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -15,6 +15,7 @@ from ..io.discovery import Discovery
 from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
 from ..io.volume import Study
+from ..io.writing import is_series
 from .cycle import back_model, check_read, cycle_rule
 from .decisions import decided
 from .events import BatchStarted, DeviceOpened, Event, Listen, Remark
@@ -31,12 +32,10 @@ from .rates import (
 )
 from .report.report import BatchReport, ModelName, Skip, StudyReport, failure_of
 from .request import Request
-from .results.aliases import with_aliases
-from .results.bids_dataset import BidsDataset
+from .results.bids import BidsDataset
 from .results.manifest import Manifest, ManifestEntry, Recipe, load
-from .results.record_folder import OutputPlace
-from .results.remarks import remarks
-from .results.resume import PlannedStudy, Planner
+from .results.record_folder import OutputPlace, is_inside
+from .results.resume import PlannedStudy, Planner, with_aliases
 from .results.sidecar import SidecarMaker
 from .run.batch import BatchRun, run_batch
 from .run.networks import Networks
@@ -208,7 +207,7 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
                 event = DeviceOpened(event.device, job.devices[0].note)
             listen(event)
 
-        for remark in remarks(manifest, planned):
+        for remark in _remarks(manifest, planned):
             listen(Remark(remark))
         if any(study.differs for study in planned):
             confirm()
@@ -241,6 +240,38 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
         not_reached=len(planned) - len(rows),
         energy=energy,
     )
+
+
+def _remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[str]:
+    """Yield remarks of one sentence each.
+
+    manifest: manifest of the output folder, open. planned: studies planned in its folder.
+    """
+    output, record = manifest.output, manifest.record
+    if manifest.remark:
+        yield manifest.remark
+    if is_inside(record) and any(is_series(each.study.format, each.target) for each in planned):
+        yield (
+            f"{output} holds not only results but also the record of them, {record}; leave that "
+            "out when you send the folder."
+        )
+    if not manifest.entries and any(_is_occupied(study) for study in planned):
+        yield (
+            f"There is no record of what {output} holds, so none of it counts as made by this "
+            f"program; if the folder was moved or renamed, put the record that lay beside it in "
+            f"place of {record}."
+        )
+    if count := sum(study.differs for study in planned):
+        results = f"{count} results" if count > 1 else "1 result"
+        yield (
+            f"{results} in {output}, of another model or other settings, will be replaced; choose "
+            "another output folder to keep them."
+        )
+
+
+def _is_occupied(planned: PlannedStudy) -> bool:
+    """Return whether a study is refused because of the output folder, not because of its inputs."""
+    return planned.action == "refuse" and planned.study.obstacle is None
 
 
 def _without_lost(rows: tuple[StudyReport, ...], place: OutputPlace) -> tuple[StudyReport, ...]:

@@ -321,10 +321,10 @@ MAY_IMPORT = {
     "pipelines.timeline": "io.files pipelines.events pipelines.report pipelines.stopwatch",
     "pipelines.timestamps": "",
     "pipelines.translate": (
-        "engine.cuda engine.devices engine.model engine.probe io.discovery io.errors io.files "
-        "io.volume pipelines.cycle pipelines.decisions pipelines.events pipelines.rates "
-        "pipelines.report pipelines.request pipelines.results pipelines.run pipelines.settings "
-        "pipelines.study pipelines.timeline pipelines.timestamps"
+        "engine.cuda engine.devices engine.model engine.probe io.discovery io.errors "
+        "io.files io.volume io.writing pipelines.cycle pipelines.decisions pipelines.events "
+        "pipelines.rates pipelines.report pipelines.request pipelines.results pipelines.run "
+        "pipelines.settings pipelines.study pipelines.timeline pipelines.timestamps"
     ),
 }
 """Which unit may import which. A new edge is a decision,

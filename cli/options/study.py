@@ -69,7 +69,7 @@ class StudyOptions:
         limits = on.limits() if on else NO_LIMITS
         import_nibabel_alone()
         from ...pipelines.request import Request
-        from ...pipelines.results.named_result import is_result_file  # late: these load libraries
+        from ...pipelines.results.names import is_result_file  # late: these load libraries
 
         folder, result = self.output, ""
         if is_result_file(self.output):

@@ -2,12 +2,13 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Literal, TypeAlias, cast
 
+from ...io.discovery import source_of
 from ...io.files.atomic import irreplaceable
 from ...io.files.disk import takes_name
 from ...io.maps import MapKind, MapMark
@@ -16,7 +17,8 @@ from ...io.volume import Obstacle, Study
 from ...io.writing import files_at, is_series, map_beside, places, places_made
 from ..report.report import Failure, StudyReport
 from ..study.figures import CycleRule
-from .manifest import FileState, ManifestEntry, MapRecord, Recipe, content_of
+from .file_states import FileState, content_of
+from .manifest import ManifestEntry, MapRecord, Recipe
 from .sidecar import SidecarMaker
 
 Action: TypeAlias = Literal["translate", "keep", "preview", "sidecar", "refuse"]
@@ -479,3 +481,18 @@ def _identities(files: Iterable[Path]) -> set[tuple[int, int]]:
             continue
         found.add((status.st_dev, status.st_ino))
     return found
+
+
+def with_aliases(planned: Iterable[PlannedStudy]) -> tuple[PlannedStudy, ...]:
+    """Return the studies to process; pending studies of one scan become aliases of the first."""
+    firsts: dict[Hashable, PlannedStudy] = {}
+    for study in planned:
+        key = source_of(study.study) if study.action == "translate" else study.study.name
+        first = firsts.get(key)
+        firsts[key] = replace(first, aliases=(*first.aliases, study)) if first else study
+    return tuple(firsts.values())
+
+
+def alias_note(study: Study) -> str:
+    """Return the note in the row of an alias of a study."""
+    return f"it is the same scan as {study.name}, which was computed once"

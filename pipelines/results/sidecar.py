@@ -10,7 +10,7 @@ from ...engine.model.model_card import ModelCard
 from ...io.sidecars import BidsName, fields_of
 from ...io.volume import NOTICE, Study
 from ..settings import TranslateOptions
-from .bids_dataset import bids_uri, generated_by
+from .bids import bids_uri, generated_by
 
 KEPT: dict[str, str] = {
     "BodyPart": "the result shows the same part of the body",

@@ -25,7 +25,7 @@ from ...cycle import back_model, back_options, cycle_rule
 from ...decisions import check_model, with_precision
 from ...events import Remark
 from ...report.report import StudyReport, failure_of
-from ...results.bids_dataset import BidsDataset
+from ...results.bids import BidsDataset
 from ...results.earlier_results import synthetic_checked
 from ...results.manifest import Manifest, Recipe
 from ...results.resume import PlannedStudy, Planner
