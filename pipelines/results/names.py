@@ -103,8 +103,12 @@ class _Standing:
     """Existing results of an output folder, by their scans."""
 
     def __init__(self, entries: Mapping[str, ManifestEntry], model: Model, output: Path) -> None:
-        self._model, self._output = model, output
-        self._entries = {place: entry for place, entry in entries.items() if self._stands(entry)}
+        self._model = model
+        self._entries = {
+            place: entry
+            for place, entry in entries.items()
+            if entry.status != "failed" and os.path.lexists(output / entry.output)
+        }
         self._by_scan = {
             entry.mirrored_name: entry
             for entry in self._entries.values()
@@ -141,10 +145,6 @@ class _Standing:
             mirrored=study.results if entry.mirrored else (),
             notes=(*study.notes, note),
         )
-
-    def _stands(self, entry: ManifestEntry) -> bool:
-        is_ours = entry.status != "failed"
-        return is_ours and os.path.lexists(self._output / entry.output)
 
 
 def is_result_file(output: Path) -> bool:

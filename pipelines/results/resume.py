@@ -257,7 +257,8 @@ class Planner:
         if self.preview and not pictures and os.path.lexists(picture):
             return _refused(ours, picture, _FOREIGN)
         is_drawn = bool(pictures) and os.path.lexists(picture)
-        sidecars = _sidecars_of(ours, entry)
+        names = {sidecar_of(target).name for target in ours.targets}
+        sidecars = {state.name: state for state in entry.outputs if state.name in names}
         if edited := _edited(ours.sidecars, sidecars):
             return _refused(ours, *edited)
         unasked = (*(() if self.preview and is_drawn else pictures), *sidecars.values())
@@ -407,12 +408,6 @@ def result_files(outputs: Iterable[FileState], targets: Iterable[Path]) -> tuple
 
 def _targets(target: Path, study: Study) -> tuple[Path, ...]:
     return target, *(target.with_name(result.name) for result in study.other_results)
-
-
-def _sidecars_of(planned: PlannedStudy, entry: ManifestEntry) -> dict[str, FileState]:
-    """Return the recorded states of an earlier result's sidecars, by their names."""
-    names = {sidecar_of(target).name for target in planned.targets}
-    return {state.name: state for state in entry.outputs if state.name in names}
 
 
 def _edited(places: Iterable[Path], known: Mapping[str, FileState]) -> tuple[Path, str] | None:

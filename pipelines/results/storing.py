@@ -327,16 +327,12 @@ class DiskSpace:
         try:
             yield
         except DiskFullError:
-            self._ran_out(scan)
+            size, free = _bytes_of(scan), free_bytes(self._output)
+            if free <= PLENTY * size:
+                with self._asking:
+                    known, self._free = self._too_large, free
+                    self._too_large = size if known is None else min(size, known)
             raise
-
-    def _ran_out(self, scan: Sequence[Path]) -> None:
-        size, free = _bytes_of(scan), free_bytes(self._output)
-        if free > PLENTY * size:
-            return
-        with self._asking:
-            self._free = free
-            self._too_large = size if self._too_large is None else min(size, self._too_large)
 
     def check(self, scan: Sequence[Path]) -> None:
         """Raise DiskFullError if there is no room for the result of a scan in these files."""
