@@ -15,7 +15,7 @@ from ..events import DeviceOpened, Event, Listen, StudyDone, Worked
 from ..report.report import Failure, StudyReport
 from ..results.manifest import Manifest, ManifestEntry
 from ..results.resume import PlannedStudy
-from .blame import TRIES
+from ..retries import TRIES
 from .in_flight import DeviceLostError
 from .messages import (
     BatchNews,

@@ -11,7 +11,7 @@ from cuda_cyclegan.cli.commands.queue import worker
 from cuda_cyclegan.cli.render.progress_bars import LiveProgress
 from cuda_cyclegan.cli.render.progress_lines import PlainLines
 from cuda_cyclegan.pipelines.events import BatchStarted, DeviceOpened, Tuning
-from cuda_cyclegan.pipelines.jobs.worker.tuning import tuning_reported
+from cuda_cyclegan.pipelines.jobs.tuning import tuning_reported
 
 EVENTS = [
     BatchStarted(()),

@@ -32,17 +32,17 @@ from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.options import Precision, Progress
 from cuda_cyclegan.io.discovery import discover, images_sha256
 from cuda_cyclegan.io.errors import UnreadableScanError
-from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
-from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
-from cuda_cyclegan.pipelines.jobs.worker import process
-from cuda_cyclegan.pipelines.jobs.worker.messages import (
+from cuda_cyclegan.pipelines.jobs import worker
+from cuda_cyclegan.pipelines.jobs.events import (
     TuningBegan,
     TuningEnded,
     WorkerEvent,
     WorkerSettings,
 )
-from cuda_cyclegan.pipelines.jobs.worker.planner import find_study
-from cuda_cyclegan.pipelines.jobs.worker.process import work
+from cuda_cyclegan.pipelines.jobs.planner import find_study
+from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
+from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
+from cuda_cyclegan.pipelines.jobs.worker import work
 from cuda_cyclegan.pipelines.run import networks
 from cuda_cyclegan.pipelines.study import translator as study_run
 
@@ -60,7 +60,7 @@ class Card:
         self._tuned: set[Precision] = set()
         self._runs, self._overflows_at = iter(range(99)), overflows_at
         device = Device("cuda", "fp16", ("fp16", "bf16"))
-        patch.setattr(process, "choose_device", lambda *_: device)
+        patch.setattr(worker, "choose_device", lambda *_: device)
         patch.setattr(networks, "open_generator", self.open)
 
     @contextmanager
@@ -145,7 +145,7 @@ def test_a_job_is_blamed_for_deaths_that_it_had_alone(world: QueueWorld) -> None
     def status(read_ahead: int) -> int:
         poison = ["support.queue_poison", world.queue, "1", str(read_ahead)]
         command = [sys.executable, "-m", *poison]
-        return subprocess.run(command, cwd=Path(__file__).parents[3], check=False).returncode
+        return subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode
 
     died_in_company = died_alone = -signal.SIGKILL
     assert [status(2), status(1), status(1)] == [died_in_company, died_alone, 0]

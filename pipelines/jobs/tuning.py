@@ -4,13 +4,13 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from ....engine.options import Progress
-from ...events import Remark
-from .messages import Tell, TuningBegan, TuningEnded
+from ...engine.options import Progress
+from ..events import Remark
+from .events import OnEvent, TuningBegan, TuningEnded
 
 
 @contextmanager
-def tuning_reported(tell: Tell) -> Generator[Progress]:
+def tuning_reported(on_event: OnEvent) -> Generator[Progress]:
     """Yield a progress callback for opening one generator; a failed search raises its error."""
     began = ended = 0.0
     plans = 0
@@ -18,14 +18,14 @@ def tuning_reported(tell: Tell) -> Generator[Progress]:
     def hear(what: str, share: float | None) -> None:
         nonlocal began, ended, plans
         if share is None:
-            tell(Remark(what))
+            on_event(Remark(what))
             return
         if not began:
             began = time.monotonic()
-            tell(TuningBegan())
+            on_event(TuningBegan())
         ended = time.monotonic()
         plans += share < 1
 
     yield hear
     if began:
-        tell(TuningEnded(ended - began, plans))
+        on_event(TuningEnded(ended - began, plans))
