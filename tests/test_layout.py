@@ -256,13 +256,12 @@ MAY_IMPORT = {
     "pipelines.events": "pipelines.report pipelines.results pipelines.stopwatch pipelines.study",
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.jobs": (
-        "engine.decoding engine.devices engine.errors engine.generator engine.model "
-        "engine.network engine.options engine.probe engine.startup io.channels io.dicom "
-        "io.discovery io.errors io.files io.links io.reading io.search io.volume pipelines.cycle "
-        "pipelines.decisions pipelines.errors pipelines.events pipelines.host "
-        "pipelines.jobs.queue pipelines.program pipelines.report pipelines.request "
-        "pipelines.results pipelines.retries pipelines.run pipelines.settings pipelines.stopwatch "
-        "pipelines.study pipelines.timestamps"
+        "engine.decoding engine.devices engine.errors engine.model engine.network engine.options "
+        "engine.probe engine.startup io.channels io.dicom io.discovery io.errors io.files io.links "
+        "io.reading io.search io.volume pipelines.cycle pipelines.decisions pipelines.errors "
+        "pipelines.events pipelines.host pipelines.jobs.queue pipelines.program pipelines.report "
+        "pipelines.request pipelines.results pipelines.retries pipelines.run pipelines.settings "
+        "pipelines.stopwatch pipelines.study pipelines.timestamps"
     ),
     "pipelines.jobs.queue": (
         "engine.decoding io.files io.links pipelines.errors pipelines.retries pipelines.settings"

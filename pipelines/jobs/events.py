@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ...engine.options import NO_LIMITS, CudaLimits
-from ..events import Remark
+from ..events import Remark, Tuning
 from ..retries import TRIES
 from ..run.messages import Ended
 from .queue.job import OpenJobs
@@ -93,22 +93,6 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class TuningBegan:
-    """The device tries tactics, within the time limit of its worker."""
-
-
-@dataclass(frozen=True, slots=True)
-class TuningEnded:
-    """The search for tactics ended, and its results are kept.
-
-    seconds: its duration. plans: number of convolutions with a tactic.
-    """
-
-    seconds: float
-    plans: int
-
-
-@dataclass(frozen=True, slots=True)
 class NothingLeft:
     """No job is left that may start now, and the worker ends. left, is_paused: as in `Waiting`."""
 
@@ -117,15 +101,6 @@ class NothingLeft:
 
 
 WorkerEvent: TypeAlias = (
-    Remark
-    | JobStarted
-    | JobEnded
-    | JobDeferred
-    | Waiting
-    | TuningBegan
-    | TuningEnded
-    | NothingLeft
-    | Ended
+    Remark | Tuning | JobStarted | JobEnded | JobDeferred | Waiting | NothingLeft | Ended
 )
-
 OnEvent: TypeAlias = Callable[[WorkerEvent], None]

@@ -22,7 +22,7 @@ from ...io.reading import causes_named
 from ...io.volume import Study
 from ..cycle import back_model, back_options, cycle_rule
 from ..decisions import check_model, with_precision
-from ..events import Remark
+from ..events import Remark, opening_event
 from ..results.bids_dataset import BidsDataset
 from ..results.earlier_results import synthetic_checked
 from ..results.manifest import Manifest, Recipe
@@ -141,9 +141,12 @@ class JobPlanner:
         models = self._models_of(job, options)
         recipe = Recipe(models.model.identity, options.settings().sha256())
         kind = JobKind(models.model, options, recipe, models.back)
-        with self._networks.use(*kind.uses) as (network, *_):
+        with self._networks.use(*kind.uses, progress=self._report) as (network, *_):
             network.open(kind.precision)  # an error here concerns this job
         return kind
+
+    def _report(self, what: str, share: float | None) -> None:
+        self._on_event(opening_event(what, share))
 
     def _options(self, job: StudyJob) -> TranslateOptions:
         return with_precision(job.options, [self._device], self._name)

@@ -7,16 +7,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Self
 
-from ...engine.devices import Device, choose_device
-from ...engine.generator import AnyGenerator
-from ...engine.network.graph import Network
-from ...engine.network.layers import Triple
-from ...engine.options import Precision, Progress
+from ...engine.devices import choose_device
 from ...engine.startup import name_on_machine
 from ..errors import QueueError
+from ..events import Remark, Tuning
 from ..host.thread_limits import is_out_of_threads
 from ..run.in_flight import DeviceLostError
-from ..run.networks import Networks, OpenNetwork, open_network
+from ..run.networks import Networks
 from ..run.pipeline import concurrency_of
 from ..run.worker import Worker
 from .events import OnEvent, WorkerEnd, WorkerSettings
@@ -27,7 +24,6 @@ from .queue.liveness import Membership, membership
 from .queue.location import QueuePlace
 from .queue.store import open_tables
 from .source import Outage, QueueSource
-from .tuning import tuning_reported
 
 WATCH_SECONDS = 1.0
 STRAY_SECONDS = 5.0
@@ -51,13 +47,12 @@ def work(
             lambda: stack.enter_context(_joined(place, name, settings.only))
         )
         chosen = choose_device(device, settings.limits)
-        networks = Networks(chosen, keeps=True, open_network=_reported(on_event))
-        stack.enter_context(networks)
+        networks = stack.enter_context(Networks(chosen, keeps=True))
         planner = stack.enter_context(JobPlanner(device, chosen, networks, on_event))
         hindrance = _hindrance(device, settings)
         source = QueueSource(claims, planner, settings, on_event, hindrance, outage)
         concurrency = partial(concurrency_of, chosen, settings.sharing)
-        worker = QueueWorker(source, Worker(networks, source, concurrency))
+        worker = QueueWorker(source, Worker(networks, source, concurrency), on_event)
         ready(worker)
         with Watch(claims, member, worker):
             return worker.run()
@@ -66,9 +61,10 @@ def work(
 class QueueWorker:
     """Worker whose jobs come from the queue; other threads may stop it."""
 
-    def __init__(self, source: QueueSource, worker: Worker) -> None:
+    def __init__(self, source: QueueSource, worker: Worker, on_event: OnEvent) -> None:
         self._source = source
         self._worker = worker
+        self._on_event = on_event
 
     def claimed(self) -> tuple[Claim, ...]:
         """Return the claims whose end is not recorded."""
@@ -96,8 +92,9 @@ class QueueWorker:
     def run(self) -> WorkerEnd:
         """Work until stopped. Raises QueueError or DeviceUnavailableError."""
         try:
-            for _ in self._worker.run():
-                pass
+            for event in self._worker.run():
+                if isinstance(event, Remark | Tuning):
+                    self._on_event(event)
         except DeviceLostError as error:
             self._abort()
             self._source.put_back(str(error))
@@ -114,26 +111,6 @@ class QueueWorker:
     def _abort(self) -> None:
         self._worker.stop()
         self._worker.abort()
-
-
-def _reported(on_event: OnEvent) -> OpenNetwork:
-    """Return a function that opens networks and reports the search for tactics."""
-
-    @contextmanager
-    def opened(
-        network: Network,
-        device: Device,
-        patch: Triple | None,
-        precision: Precision,
-        _progress: Progress,
-    ) -> Generator[AnyGenerator]:
-        with ExitStack() as stack:
-            with tuning_reported(on_event) as progress:
-                opening = open_network(network, device, patch, precision, progress)
-                generator = stack.enter_context(opening)
-            yield generator
-
-    return opened
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`cuda-cyclegan worker`: a process a device that does the jobs of the queue."""
 
 import signal
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -148,9 +149,11 @@ class JobLog:
     def __init__(self) -> None:
         self.has_failures = False
         self._in_hand: dict[str, dict[str, str]] = {}
+        self._searches: dict[str, list[float]] = {}
 
     def hear(self, device: str, news: "WorkerEvent") -> None:
         """Handle and log an event of a device's worker."""
+        from ....pipelines.events import Tuning
         from ....pipelines.jobs.events import JobDeferred, JobEnded, JobStarted
 
         in_hand = self._in_hand.setdefault(device, {})
@@ -162,16 +165,30 @@ class JobLog:
                 self.has_failures = self.has_failures or row is None or row.status == "failed"
             case JobDeferred(job, _, _):
                 in_hand.pop(job, None)
+            case Tuning(_, share):
+                self._log_tuning(device, share)
             case _:
                 pass
         log_news(device, news)
 
     def died(self, device: str, why: str) -> None:
         """Log that a worker ended and is replaced, with the jobs that others will reclaim."""
+        self._searches.pop(device, None)
         left = self._in_hand.pop(device, {})
         jobs = ", ".join(f"{job} ({study})" for job, study in left.items())
         over = f" with {jobs} in hand" if jobs else ""
         _say(device, f"the worker ended{over} ({why}); starting another")
+
+    def _log_tuning(self, device: str, share: float) -> None:
+        """Log the start and the end of a search for tactics; keep the time of each in between."""
+        if share < 1:
+            starts = self._searches.setdefault(device, [])
+            if not starts:
+                _say(device, "tuning: trying plans of the convolutions on this GPU")
+            starts.append(time.monotonic())
+        elif starts := self._searches.pop(device, None):
+            plans, spent = counted(len(starts), "plan"), seconds(time.monotonic() - starts[0])
+            _say(device, f"tuning done: {plans} kept, {spent} s")
 
 
 _FINAL = (Exit.DONE, Exit.USAGE)
@@ -193,8 +210,6 @@ def log_news(device: str, news: "WorkerEvent") -> None:
         JobDeferred,
         JobEnded,
         NothingLeft,
-        TuningBegan,
-        TuningEnded,
         Waiting,
     )
     from ....pipelines.run.messages import Ended
@@ -217,10 +232,6 @@ def log_news(device: str, news: "WorkerEvent") -> None:
             _say(device, flagged(reason))
         case Remark(text):
             _say(device, text)
-        case TuningBegan():
-            _say(device, "tuning: trying plans of the convolutions on this GPU")
-        case TuningEnded(spent, plans):
-            _say(device, f"tuning done: {counted(plans, 'plan')} kept, {seconds(spent)} s")
         case NothingLeft(left, is_paused):
             after = [*remaining(left, is_paused=is_paused), *(["--wait waits"] if left else [])]
             _say(device, "; ".join(["no job is left that may start now", *after]))

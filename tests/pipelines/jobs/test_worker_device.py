@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
-from unittest.mock import ANY
 
 import nibabel as _nibabel
 import numpy as np
@@ -32,10 +31,9 @@ from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.options import Precision, Progress
 from cuda_cyclegan.io.discovery import discover, images_sha256
 from cuda_cyclegan.io.errors import UnreadableScanError
+from cuda_cyclegan.pipelines.events import Tuning
 from cuda_cyclegan.pipelines.jobs import worker
 from cuda_cyclegan.pipelines.jobs.events import (
-    TuningBegan,
-    TuningEnded,
     WorkerEvent,
     WorkerSettings,
 )
@@ -95,9 +93,7 @@ def test_a_job_that_overflows_has_the_card_alone_and_the_next_one_as_before(
     assert ["range of fp16" in "".join(each) for each in notes].count(True) == 1
     there = ["open fp16", "close fp16", "open bf16", "close bf16", "open fp16", "close fp16"]
     assert card.log == there
-    tuning = [event for event in told if isinstance(event, TuningBegan | TuningEnded)]
-    assert tuning == [TuningBegan(), ANY, TuningBegan(), ANY]
-    assert [event.plans for event in tuning if isinstance(event, TuningEnded)] == [2, 2]
+    assert [event.share for event in told if isinstance(event, Tuning)] == [0.0, 0.5, 1.0] * 2
 
 
 def test_a_program_stays_open_from_job_to_job(
