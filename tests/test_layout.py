@@ -254,7 +254,7 @@ MAY_IMPORT = {
         "pipelines.run pipelines.study"
     ),
     "pipelines.events": "pipelines.report pipelines.results pipelines.stopwatch pipelines.study",
-    "pipelines.host": "io.files io.volume pipelines.errors",
+    "pipelines.host": "io.files pipelines.errors",
     "pipelines.jobs": (
         "engine.decoding engine.devices engine.errors engine.model engine.network engine.options "
         "engine.probe engine.startup io.channels io.dicom io.discovery io.errors io.files io.links "
@@ -292,9 +292,9 @@ MAY_IMPORT = {
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.exclusion "
-        "io.files io.formats io.labels io.maps io.reading io.sidecars io.volume io.writing "
-        "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
-        "pipelines.settings pipelines.study"
+        "io.files io.formats io.labels io.maps io.sidecars io.volume io.writing pipelines.errors "
+        "pipelines.name_pattern pipelines.program pipelines.report pipelines.settings "
+        "pipelines.study"
     ),
     "pipelines.retries": "",
     "pipelines.run": (

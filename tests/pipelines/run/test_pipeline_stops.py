@@ -26,9 +26,9 @@ from cuda_cyclegan.pipelines.events import (
 )
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results import storing
-from cuda_cyclegan.pipelines.results.disk_space import DiskSpace
 from cuda_cyclegan.pipelines.results.manifest import Manifest, load
 from cuda_cyclegan.pipelines.run import batch, pipeline
+from cuda_cyclegan.pipelines.run.disk_space import DiskSpace
 from cuda_cyclegan.pipelines.run.outcomes import Outcomes
 from cuda_cyclegan.pipelines.run.pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.run.source import BatchStudies, JobKind, ListSource

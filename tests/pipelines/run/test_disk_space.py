@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cuda_cyclegan.io.errors import DiskFullError
-from cuda_cyclegan.pipelines.results import disk_space
-from cuda_cyclegan.pipelines.results.disk_space import DiskSpace
+from cuda_cyclegan.pipelines.run import disk_space
+from cuda_cyclegan.pipelines.run.disk_space import DiskSpace
 
 
 class Disk:

@@ -9,7 +9,7 @@ from pathlib import Path
 from ...io.errors import ScanError, UnreadableScanError
 from ...io.reading import causes_named
 from ...io.volume import Study
-from .manifest import FileState
+from ..results.manifest import FileState
 
 
 class InputFiles:
