@@ -37,13 +37,11 @@ from .results.manifest import Manifest, ManifestEntry, Recipe, load
 from .results.record_folder import OutputPlace
 from .results.remarks import remarks
 from .results.resume import PlannedStudy, Planner
-from .results.sidecar import SidecarMaker
 from .run.batch import batch_on, run_batch
 from .run.networks import Networks
 from .run.source import JobKind
 from .run.spare_workers import SpareWorkers
 from .settings import TranslateOptions, TranslateSettings
-from .study.maps import maps_asked_for
 from .timeline import Opening, Timeline
 from .timestamps import iso_time
 
@@ -113,17 +111,16 @@ class Job:
 
     def planner(self, entries: Mapping[str, ManifestEntry]) -> Planner:
         """Return the planner for an output folder with these entries in its manifest."""
-        options = self.options
-        return Planner(
+        model, back = self.model, self.back
+        rule = cycle_rule(model.card, back.identity) if back else None
+        return Planner.of(
             self.request.output,
             entries,
             self.recipe,
-            options.overwrite,
-            options.preview,
-            cycle_rule(self.model.card, self.back.identity) if self.back else None,
-            maps_asked_for(options),
-            self.model.card.words,
-            SidecarMaker.of(self.model.card, self.model.sha256, options),
+            self.options,
+            model.card,
+            model.sha256,
+            rule,
         )
 
     def plan(self) -> tuple[PlannedStudy, ...]:

@@ -319,7 +319,7 @@ MAY_IMPORT = {
         "engine.cuda engine.devices engine.model engine.probe io.discovery io.errors io.files "
         "io.volume pipelines.cycle pipelines.decisions pipelines.events pipelines.rates "
         "pipelines.report pipelines.request pipelines.results pipelines.run pipelines.settings "
-        "pipelines.study pipelines.timeline pipelines.timestamps"
+        "pipelines.timeline pipelines.timestamps"
     ),
 }
 """Which unit may import which. A new edge is a decision,

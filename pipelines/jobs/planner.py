@@ -27,12 +27,10 @@ from ..results.bids_dataset import BidsDataset
 from ..results.earlier_results import synthetic_checked
 from ..results.manifest import Manifest, Recipe
 from ..results.resume import PlannedStudy, Planner
-from ..results.sidecar import SidecarMaker
 from ..run.networks import Networks
 from ..run.source import JobKind
 from ..settings import CycleCheck, TranslateOptions
 from ..study.figures import CycleRule
-from ..study.maps import maps_asked_for
 from ..study.selection import contrast_checked
 from .events import OnEvent
 from .queue.job import StudyJob
@@ -106,16 +104,14 @@ class JobPlanner:
             study = contrast_checked(study, known.card, job.options.takes)
         study = synthetic_checked(study, job.options.takes)
         manifest = self._open_folder(Path(job.output))
-        planner = Planner(
+        planner = Planner.of(
             manifest.output,
             manifest.entries,
             Recipe(known.identity, self._options(job).settings().sha256()),
-            job.options.overwrite,
-            job.options.preview,
+            job.options,
+            known.card,
+            job.model_sha256,
             self._cycle_rule(job, known.card),
-            maps_asked_for(job.options),
-            known.card.words if known.card else (),
-            known.card and SidecarMaker.of(known.card, job.model_sha256, job.options),
         )
         [planned] = planner.plan([study])
         if known.card and job.options.layout == "bids":
