@@ -19,13 +19,13 @@ from .options import (
 from .probe.gpus import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
 
 if TYPE_CHECKING:
+    from .cpu.slabs import SlabPlan
     from .cuda.patches.device_plan import DevicePlan
-    from .cuda.patches.generator import CudaOptions
-    from .cuda.volume.generator import CudaVolumeOptions
+    from .cuda.patches.patch_generator import CudaOptions
+    from .cuda.volume.volume_generator import CudaVolumeOptions
     from .generator import PatchGenerator, VolumeGenerator
     from .network.graph import Graph, Network
     from .network.layers import Triple
-    from .onnxruntime.slabs.plan import SlabPlan
     from .whole_volume import HostRoom, VolumePlan
 
 _PROVIDER = "onnxruntime:"
@@ -93,7 +93,7 @@ def choose_devices(
 
 
 def _on_cpu(limits: CudaLimits, note: str | None = None) -> Device:
-    from .openvino.properties import has_bf16
+    from .cpu.openvino_support import has_bf16
 
     precisions: tuple[Precision, ...] = ("fp32", "bf16") if has_bf16() else ("fp32",)
     return Device("cpu", "fp32", precisions, note, limits=limits)
@@ -101,13 +101,13 @@ def _on_cpu(limits: CudaLimits, note: str | None = None) -> Device:
 
 def other_providers() -> tuple[Device, ...]:
     """Return further devices of ONNX Runtime besides the CPU; they may turn out not to work."""
-    from .onnxruntime.providers import installed_providers
+    from .providers import installed_providers
 
     return tuple(_on_provider(name) for name in installed_providers() if name != "CPU")
 
 
 def _on_provider(provider: str) -> Device:
-    from .onnxruntime.providers import check_installed
+    from .providers import check_installed
 
     check_installed(provider)
     return Device("onnxruntime", "fp32", ("fp32",), provider=provider)
@@ -173,20 +173,20 @@ def open_generator(
     """
     _check_precision(device, precision)
     if device.kind == "cuda":
-        from .cuda.patches.generator import open_cuda_generator
+        from .cuda.patches.patch_generator import open_cuda_generator
 
         return open_cuda_generator(network, cuda_options(device, precision, patch, progress))
     if device.kind == "onnxruntime":
-        from .provider_check import open_checked_generator
+        from .providers import open_checked_generator
 
         return open_checked_generator(network, device.provider, patch)
-    from .openvino.properties import pays
+    from .cpu.openvino_support import pays
 
     if precision != "fp32" or pays(network.graph, patch):
-        from .openvino.generator import open_openvino_generator
+        from .cpu.openvino import open_openvino_generator
 
         return open_openvino_generator(network, precision, device.limits.threads)
-    from .onnxruntime.session import open_cpu_generator
+    from .cpu.session import open_cpu_generator
 
     return open_cpu_generator(network, device.limits.threads)
 
@@ -241,11 +241,11 @@ def open_volume_generator(
         raise DeviceUnavailableError(obstacle)
     _check_precision(device, precision)
     if device.kind == "cuda":
-        from .cuda.volume.generator import open_cuda_volume_generator
+        from .cuda.volume.volume_generator import open_cuda_volume_generator
 
         options = _volume_options(device, precision, host_room, progress)
         return open_cuda_volume_generator(network, options)
-    from .onnxruntime.slabs.generator import open_cpu_volume_generator
+    from .cpu.slab_generator import open_cpu_volume_generator
 
     return open_cpu_volume_generator(network, host_room(), device.limits.threads)
 
@@ -265,11 +265,11 @@ def plan_volume(
         raise DeviceUnavailableError(obstacle)
     _check_precision(device, precision)
     if device.kind == "cuda":
-        from .cuda.volume.generator import planned_volume
+        from .cuda.volume.volume_generator import planned_volume
 
         options = _volume_options(device, precision, host_room, ignore_progress)
         return planned_volume(network, options, extents)
-    from .onnxruntime.slabs.plan import plan_slabs
+    from .cpu.slabs import plan_slabs
 
     return plan_slabs(network.graph, extents, host_room())
 
@@ -283,7 +283,7 @@ def plan_device(
     """
     if device.kind != "cuda":
         return None
-    from .cuda.patches.generator import planned
+    from .cuda.patches.patch_generator import planned
 
     return planned(network, cuda_options(device, precision, patch, ignore_progress))
 
@@ -292,7 +292,7 @@ def cuda_options(
     device: Device, precision: Precision, patch: "Triple", progress: Progress
 ) -> "CudaOptions":
     """Return how a generator on a GPU is compiled, with the device's limits."""
-    from .cuda.patches.generator import CudaOptions
+    from .cuda.patches.patch_generator import CudaOptions
 
     limits = device.limits
     return CudaOptions(
@@ -309,7 +309,7 @@ def cuda_options(
 def _volume_options(
     device: Device, precision: Precision, host_room: "HostRoom", progress: Progress
 ) -> "CudaVolumeOptions":
-    from .cuda.volume.generator import CudaVolumeOptions
+    from .cuda.volume.volume_generator import CudaVolumeOptions
 
     limits = device.limits
     search = _search(limits, progress)

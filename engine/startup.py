@@ -70,7 +70,7 @@ def early_card_context(asked: str) -> AbstractContextManager[None]:
 
 def _card_opener() -> object:
     """Return the function that opens a network on a GPU; importing it loads the CUDA packages."""
-    from .cuda.patches.generator import open_cuda_generator
+    from .cuda.patches.patch_generator import open_cuda_generator
 
     return open_cuda_generator
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from ..engine.cpu.session import session_bytes
+from ..engine.cpu.slabs import SlabPlan
 from ..engine.cuda.user_cache import cache_folder
 from ..engine.devices import choose_device, plan_device, plan_volume, with_half_the_memory
 from ..engine.model.model_file import Model
 from ..engine.network.layers import Triple, triple
-from ..engine.onnxruntime.session import session_bytes
-from ..engine.onnxruntime.slabs.plan import SlabPlan
 from ..engine.whole_volume import VolumePlan
 from ..io.volume import Volume
 from .cycle import back_options, host_bytes, plan_back

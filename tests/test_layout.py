@@ -97,90 +97,77 @@ MAY_IMPORT = {
         "pipelines.results pipelines.settings"
     ),
     "cli.render": (
-        "engine.benchmark engine.decoding engine.importing engine.model engine.network "
-        "engine.onnxruntime.slabs engine.probe engine.whole_volume io.dicom io.discovery "
-        "io.errors io.files io.formats io.links io.reading io.search io.volume pipelines.bench "
-        "pipelines.calibration pipelines.dry_run pipelines.evaluation pipelines.events "
-        "pipelines.host pipelines.jobs.queue pipelines.model_import pipelines.node "
-        "pipelines.program pipelines.report pipelines.results pipelines.settings "
-        "pipelines.stopwatch pipelines.study pipelines.timestamps"
+        "engine.benchmark engine.cpu engine.decoding engine.importing engine.model engine.network "
+        "engine.probe engine.whole_volume io.dicom io.discovery io.errors io.files io.formats "
+        "io.links io.reading io.search io.volume pipelines.bench pipelines.calibration "
+        "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host "
+        "pipelines.jobs.queue pipelines.model_import pipelines.node pipelines.program "
+        "pipelines.report pipelines.results pipelines.settings pipelines.stopwatch "
+        "pipelines.study pipelines.timestamps"
     ),
     "cli.signals": "cli.errors cli.render pipelines.host",
     "engine": "",
     "engine.benchmark": (
-        "engine.compiler engine.compiler.kernels engine.compiler.memory engine.cores engine.cuda "
-        "engine.cuda.patches engine.cuda.tuning engine.errors engine.generator engine.model "
-        "engine.network engine.onnxruntime engine.openvino engine.options engine.probe"
+        "engine.compiler engine.compiler.kernels engine.compiler.program engine.cores engine.cpu "
+        "engine.cuda engine.cuda.patches engine.cuda.tuning engine.errors engine.generator "
+        "engine.model engine.network engine.options engine.probe"
     ),
-    "engine.compiler": "engine.cores engine.errors engine.network engine.options engine.patch_grid",
-    "engine.compiler.kernels": "engine.compiler engine.network engine.options",
-    "engine.compiler.launches": "engine.compiler engine.compiler.kernels engine.network",
-    "engine.compiler.launches.voxels": (
-        "engine.compiler engine.compiler.kernels engine.network engine.patch_grid engine.scaling"
+    "engine.compiler": "engine.cores engine.network engine.options",
+    "engine.compiler.kernels": (
+        "engine.compiler engine.errors engine.network engine.options engine.patch_grid "
+        "engine.scaling"
     ),
-    "engine.compiler.lowering": (
-        "engine.compiler engine.compiler.kernels engine.network engine.options"
-    ),
-    "engine.compiler.memory": (
-        "engine.compiler engine.compiler.kernels engine.compiler.launches "
-        "engine.compiler.lowering engine.errors engine.network engine.options"
+    "engine.compiler.program": (
+        "engine.compiler engine.compiler.kernels engine.errors engine.network engine.options"
     ),
     "engine.compiler.volume": (
-        "engine.compiler engine.compiler.kernels engine.compiler.launches "
-        "engine.compiler.lowering engine.compiler.memory engine.errors engine.network "
-        "engine.options engine.whole_volume"
+        "engine.compiler engine.compiler.kernels engine.compiler.program engine.errors "
+        "engine.network engine.options engine.whole_volume"
     ),
     "engine.cores": "io.files",
+    "engine.cpu": (
+        "engine.cores engine.errors engine.network engine.options engine.patch_grid "
+        "engine.scaling engine.whole_volume"
+    ),
     "engine.cuda": (
         "engine.compiler engine.compiler.kernels engine.cores engine.errors engine.network "
         "engine.options engine.patch_grid engine.probe engine.scaling io.files"
     ),
     "engine.cuda.patches": (
-        "engine.compiler engine.compiler.kernels engine.compiler.launches "
-        "engine.compiler.launches.voxels engine.compiler.memory engine.cuda engine.cuda.tuning "
-        "engine.errors engine.network engine.options engine.patch_grid engine.probe "
-        "engine.scaling"
+        "engine.compiler engine.compiler.kernels engine.compiler.program engine.cuda "
+        "engine.cuda.tuning engine.errors engine.network engine.options engine.patch_grid "
+        "engine.probe engine.scaling"
     ),
     "engine.cuda.tuning": (
-        "engine.compiler engine.compiler.kernels engine.compiler.launches "
-        "engine.compiler.lowering engine.compiler.memory engine.cuda engine.decoding "
-        "engine.errors engine.network engine.options io.files"
+        "engine.compiler engine.compiler.kernels engine.compiler.program engine.cuda "
+        "engine.decoding engine.errors engine.network engine.options io.files"
     ),
     "engine.cuda.volume": (
-        "engine.compiler engine.compiler.kernels engine.compiler.launches "
-        "engine.compiler.launches.voxels engine.compiler.memory engine.compiler.volume "
+        "engine.compiler engine.compiler.kernels engine.compiler.program engine.compiler.volume "
         "engine.cuda engine.cuda.tuning engine.errors engine.network engine.options "
         "engine.patch_grid engine.scaling engine.whole_volume"
     ),
     "engine.decoding": "",
     "engine.devices": (
-        "engine.cuda engine.cuda.patches engine.cuda.volume engine.errors engine.generator "
-        "engine.network engine.onnxruntime engine.onnxruntime.slabs engine.openvino "
-        "engine.options engine.probe engine.provider_check engine.whole_volume"
+        "engine.cpu engine.cuda engine.cuda.patches engine.cuda.volume engine.errors "
+        "engine.generator engine.network engine.options engine.probe engine.providers "
+        "engine.whole_volume"
     ),
     "engine.errors": "engine.options",
     "engine.generator": (
         "engine.errors engine.network engine.options engine.patch_grid engine.scaling"
     ),
-    "engine.importing": "engine.errors engine.model engine.network engine.onnxruntime io.files",
+    "engine.importing": "engine.cpu engine.errors engine.model engine.network io.files",
     "engine.importing.onnx": "engine.errors engine.importing engine.network io.files",
     "engine.model": (
-        "engine.decoding engine.errors engine.network engine.onnxruntime engine.openvino "
-        "engine.options engine.patch_grid engine.whole_volume io.files"
+        "engine.cpu engine.decoding engine.errors engine.network engine.options engine.patch_grid "
+        "engine.whole_volume io.files"
     ),
     "engine.network": "engine.decoding engine.errors",
-    "engine.onnxruntime": "engine.cores engine.errors engine.network",
-    "engine.onnxruntime.slabs": (
-        "engine.cores engine.errors engine.network engine.onnxruntime engine.openvino "
-        "engine.patch_grid engine.scaling engine.whole_volume"
-    ),
-    "engine.openvino": (
-        "engine.cores engine.errors engine.network engine.onnxruntime engine.options"
-    ),
     "engine.options": "",
     "engine.patch_grid": "engine.network",
     "engine.probe": "",
-    "engine.provider_check": "engine.errors engine.model engine.network engine.onnxruntime",
+    "engine.providers": "engine.cores engine.cpu engine.errors engine.model engine.network",
     "engine.scaling": "engine.errors engine.network",
     "engine.startup": "engine.cuda.patches engine.model engine.probe",
     "engine.whole_volume": "engine.errors engine.network",
@@ -237,15 +224,15 @@ MAY_IMPORT = {
         "pipelines.settings"
     ),
     "pipelines.doctor": (
-        "engine engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
-        "engine.onnxruntime engine.openvino engine.options engine.probe io.files pipelines.errors "
-        "pipelines.host pipelines.jobs.queue"
+        "engine engine.cores engine.cpu engine.cuda engine.devices engine.errors engine.model "
+        "engine.network engine.options engine.probe io.files pipelines.errors pipelines.host "
+        "pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
-        "engine.cuda engine.cuda.patches engine.devices engine.model engine.network "
-        "engine.onnxruntime engine.onnxruntime.slabs engine.patch_grid engine.whole_volume "
-        "io.volume pipelines.cycle pipelines.host pipelines.rates pipelines.report "
-        "pipelines.results pipelines.run pipelines.stopwatch pipelines.study pipelines.translate"
+        "engine.cpu engine.cuda engine.cuda.patches engine.devices engine.model engine.network "
+        "engine.patch_grid engine.whole_volume io.volume pipelines.cycle pipelines.host "
+        "pipelines.rates pipelines.report pipelines.results pipelines.run pipelines.stopwatch "
+        "pipelines.study pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
@@ -257,18 +244,18 @@ MAY_IMPORT = {
     "pipelines.host": "io.files pipelines.errors",
     "pipelines.jobs": (
         "engine.decoding engine.devices engine.errors engine.model engine.network engine.options "
-        "engine.probe engine.startup io.channels io.dicom io.discovery io.errors io.files io.links "
-        "io.reading io.search io.volume pipelines.cycle pipelines.decisions pipelines.errors "
-        "pipelines.events pipelines.host pipelines.jobs.queue pipelines.program pipelines.report "
-        "pipelines.request pipelines.results pipelines.retries pipelines.run pipelines.settings "
-        "pipelines.stopwatch pipelines.study pipelines.timestamps"
+        "engine.probe engine.startup io.channels io.dicom io.discovery io.errors io.files "
+        "io.links io.reading io.search io.volume pipelines.cycle pipelines.decisions "
+        "pipelines.errors pipelines.events pipelines.host pipelines.jobs.queue pipelines.program "
+        "pipelines.report pipelines.request pipelines.results pipelines.retries pipelines.run "
+        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.timestamps"
     ),
     "pipelines.jobs.queue": (
         "engine.decoding io.files io.links pipelines.errors pipelines.retries pipelines.settings"
     ),
     "pipelines.model_import": (
-        "engine.errors engine.importing engine.importing.onnx engine.model engine.network "
-        "engine.onnxruntime engine.patch_grid pipelines.errors pipelines.program"
+        "engine.cpu engine.errors engine.importing engine.importing.onnx engine.model "
+        "engine.network engine.patch_grid pipelines.errors pipelines.program"
     ),
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (
@@ -307,11 +294,11 @@ MAY_IMPORT = {
     "pipelines.settings": "engine.options io.choice io.links pipelines.option",
     "pipelines.stopwatch": "",
     "pipelines.study": (
-        "engine.cores engine.errors engine.generator engine.model engine.network "
-        "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.patch_grid "
-        "engine.scaling engine.whole_volume io.channels io.choice io.contrasts io.discovery "
-        "io.errors io.exclusion io.formats io.labels io.maps io.reading io.sidecars io.volume "
-        "io.writing pipelines.errors pipelines.program pipelines.settings pipelines.stopwatch"
+        "engine.cores engine.cpu engine.errors engine.generator engine.model engine.network "
+        "engine.options engine.patch_grid engine.scaling engine.whole_volume io.channels "
+        "io.choice io.contrasts io.discovery io.errors io.exclusion io.formats io.labels io.maps "
+        "io.reading io.sidecars io.volume io.writing pipelines.errors pipelines.program "
+        "pipelines.settings pipelines.stopwatch"
     ),
     "pipelines.timeline": "io.files pipelines.events pipelines.report pipelines.stopwatch",
     "pipelines.timestamps": "",

@@ -12,7 +12,7 @@ OTHERS = {
     "engine.compiler.kernel_source": "files of this package",
     "engine.cuda.kernel_archive": "files of this package",
     "engine.cuda.nvrtc": "files of this package",
-    "engine.openvino.properties": "the system's own figures",
+    "engine.cpu.openvino_support": "the system's own figures",
     "engine.probe.cuda_packages": "the system's list of loaded libraries",
     "io.dicom.pixels.frame_codecs": "the system's own figures",
     "io.files.machine_limits": "the system's own figures",

@@ -32,7 +32,7 @@ PLACES = {
     "engine.cores": "os.sched_getaffinity",
     "engine.cuda.driver": "os.sysconf",
     "engine.cuda.volume.host_maps": "mmap.MAP_ANONYMOUS mmap.MAP_PRIVATE",
-    "engine.openvino.properties": "/proc/cpuinfo",
+    "engine.cpu.openvino_support": "/proc/cpuinfo",
     "engine.probe.cuda_packages": "/proc/self/maps",
     "io.dicom.pixels.frame_codecs": (
         "fcntl os.fork os.sysconf resource signal.ITIMER_PROF signal.SIGPROF signal.setitimer "

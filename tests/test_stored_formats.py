@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.cli.render.node import status_json
-from cuda_cyclegan.engine.compiler.convolution import Convolution
+from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.cuda.tuning.cache import Candidate, TuningCache, TuningResult, key_of
 from cuda_cyclegan.pipelines.jobs import worker
 from cuda_cyclegan.pipelines.jobs.events import WorkerSettings

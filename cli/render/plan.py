@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ...engine.onnxruntime.slabs.plan import SlabPlan
+from ...engine.cpu.slabs import SlabPlan
 from ...engine.whole_volume import Residence, VolumePlan
 from ...io.discovery import Skipped
 from ...pipelines.dry_run import DryRow, DryRun

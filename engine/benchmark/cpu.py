@@ -14,15 +14,15 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from ..cores import usable_cores
+from ..cpu.onnx_model import OPSET
+from ..cpu.openvino import OpenVino, open_openvino_generator
+from ..cpu.openvino_support import is_installed
+from ..cpu.session import session, session_options
 from ..generator import PatchGenerator
 from ..model.reference import relative_error
 from ..network.graph import Network, TensorShape, times, weight_shapes
 from ..network.graph_analysis import flops, layer_flops
 from ..network.layers import FloatArray, Triple
-from ..onnxruntime.conversion import OPSET
-from ..onnxruntime.session import session, session_options
-from ..openvino.generator import OpenVino, open_openvino_generator
-from ..openvino.properties import is_installed
 from ..options import Precision
 from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryUse
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from ..compiler.convolution import Convolution
 from ..compiler.kernels.table import kernel_of
 from ..compiler.steps import (
     AddPatches,
     Conv,
+    Convolution,
     Normalise,
     Pack,
     PatchArray,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, Self
 
-from ..compiler.convolution import Convolution
+from ..compiler.steps import Convolution
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..network.layers import Triple
 from ..options import Precision

@@ -1,5 +1,6 @@
 """The custom kernels on one GPU, loaded when first needed from an archive, or else compiled."""
 
+import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,7 +36,7 @@ class Kernels:
         self._may_begin_early = may_begin_early
         self._modules: dict[tuple[str, str | None, bool], tuple[CudaModule, Mapping[str, str]]] = {}
         self._kernels: dict[tuple[str, str, bool], Any] = {}
-        self._opened = ExitStack()
+        self._opened, self._loading = ExitStack(), threading.Lock()
         self._archive = KernelArchive.open(precision, card.capability)
         if self._archive:
             self._opened.enter_context(self._archive)
@@ -84,11 +85,12 @@ class Kernels:
         by itself, as a network needs few of a file's.
         """
         key = source, name, in_blocks
-        if key not in self._kernels:
-            instance = KERNELS[source].instances.get(name)
-            module, symbols = self._module(source, instance, in_blocks)
-            self._kernels[key] = module.kernel(symbols[instance] if instance else name)
-        return self._kernels[key]
+        with self._loading:
+            if key not in self._kernels:
+                instance = KERNELS[source].instances.get(name)
+                module, symbols = self._module(source, instance, in_blocks)
+                self._kernels[key] = module.kernel(symbols[instance] if instance else name)
+            return self._kernels[key]
 
     def _module(
         self, source: str, instance: str | None, in_blocks: bool

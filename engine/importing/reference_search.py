@@ -14,6 +14,7 @@ from math import inf, prod
 
 import numpy as np
 
+from ..cpu.session import open_cpu_generator
 from ..errors import CheckpointError, PatchShapeError
 from ..model.model_card import Established
 from ..model.reference import MOST_FLOPS, TOLERANCE, relative_error
@@ -21,7 +22,6 @@ from ..network.architectures import build
 from ..network.graph import Network
 from ..network.graph_analysis import flops
 from ..network.layers import FloatArray, Triple
-from ..onnxruntime.session import open_cpu_generator
 from .evidence import (
     CONCATS,
     ENDS,

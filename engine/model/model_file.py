@@ -329,7 +329,7 @@ def onnx_bytes(model: Model) -> bytes:
     """Export a model to ONNX, with the card and the model file's hash as metadata."""
     from onnx import helper
 
-    from ..onnxruntime.conversion import to_onnx
+    from ..cpu.onnx_model import to_onnx
 
     proto = to_onnx(model.network)
     helper.set_model_props(

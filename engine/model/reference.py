@@ -20,13 +20,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..cpu.openvino import open_openvino_generator
+from ..cpu.openvino_support import has_bf16
+from ..cpu.session import open_cpu_generator
 from ..errors import DeviceUnavailableError, ModelFileError
 from ..network.graph import Graph, Network, times
 from ..network.graph_analysis import flops, held_bytes
 from ..network.layers import FloatArray, Triple, triple
-from ..onnxruntime.session import open_cpu_generator
-from ..openvino.generator import open_openvino_generator
-from ..openvino.properties import has_bf16
 from ..options import Precision
 from .model_file import Model
 

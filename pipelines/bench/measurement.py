@@ -177,7 +177,7 @@ def measure(
 def _on_card(
     network: Network, bench: Bench, patches: FloatArray, keep: _Keep, progress: Progress
 ) -> Measured:
-    from ...engine.benchmark.cuda import measure_on_card
+    from ...engine.benchmark.gpu import measure_on_card
 
     setting = bench.setting
     limits = replace(setting.device.limits, batch=setting.batch)

@@ -90,8 +90,8 @@ def _onnxruntime() -> Finding:
 
 
 def _openvino() -> Finding:
-    from ...engine.openvino.generator import openvino  # late, as NumPy comes with it
-    from ...engine.openvino.properties import has_bf16, is_installed
+    from ...engine.cpu.openvino import openvino  # late, as NumPy comes with it
+    from ...engine.cpu.openvino_support import has_bf16, is_installed
 
     if not is_installed():
         words = "is not installed; ONNX Runtime computes on the CPU, at half the speed or less"

@@ -102,8 +102,8 @@ def _subject(device: Device) -> str:
 
 
 def _trials(model: "Model", device: Device) -> list[_KnownPatch]:
+    from ...engine.cpu.session import open_cpu_generator
     from ...engine.model.reference import reference_input
-    from ...engine.onnxruntime.session import open_cpu_generator
 
     extents = _USUAL_ON_CPU if device.kind == "cpu" else _USUAL
     patches = reference_input(model.network.graph.in_channels, extents)

@@ -6,6 +6,7 @@ from math import isclose
 from pathlib import Path
 from typing import TypeAlias
 
+from ...engine.cpu.session import open_cpu_generator
 from ...engine.errors import CheckpointError
 from ...engine.importing.checkpoint_file import read_checkpoint
 from ...engine.importing.evidence import Fact, NetworkChoices, Question, meaningless, setting
@@ -19,7 +20,6 @@ from ...engine.network.architectures import Architecture
 from ...engine.network.graph import INPUT, Graph, Network, times
 from ...engine.network.graph_analysis import ValueRange, output_range
 from ...engine.network.layers import Add, FloatArray, Triple
-from ...engine.onnxruntime.session import open_cpu_generator
 
 ReferencePair: TypeAlias = tuple[FloatArray, FloatArray]
 

@@ -26,6 +26,9 @@ from .stages import Finished, Inferred, Loaded, StudyStages
 _TUNED_SHARE = 0.1
 """Time for further tuning at the end of a batch, as a share of the network's time on the batch."""
 
+_VOLUMES = 3
+"""Whole volumes on a GPU at a time: one is copied in, one computed, one copied out."""
+
 _READ, _INFER, _WRITE = "read", "infer", "write"
 """Names of the threads; several of one kind are numbered."""
 
@@ -215,10 +218,13 @@ class StudyPipeline:
     def _infer_with(
         self, generator: SharedGenerator, back_translator: BackTranslator | None
     ) -> None:
+        threads = self._concurrency.networks
+        if threads > 1 and self._kind.settings.inference == "volume":
+            threads = _VOLUMES
         others = list(
             self._workers(
                 f"{_INFER} beside",
-                self._concurrency.networks - 1,
+                threads - 1,
                 lambda: self._infer(generator, back_translator),
             )
         )

@@ -21,12 +21,12 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ...engine.cpu.session import open_cpu_generator
+from ...engine.cpu.slab_generator import open_cpu_volume_generator
 from ...engine.generator import PatchGenerator
 from ...engine.model.model_file import Model
 from ...engine.model.reference import tolerance
 from ...engine.network.layers import FloatArray, Triple, triple
-from ...engine.onnxruntime.session import open_cpu_generator
-from ...engine.onnxruntime.slabs.generator import open_cpu_volume_generator
 from ...engine.scaling import Stored, VoxelArray
 from ..errors import VerificationError
 from ..settings import TranslateOptions

@@ -30,13 +30,13 @@ from support.batches import batch_here
 from support.fake_networks import networks_opened_by
 from support.numerics_models import CARD
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.model.model_card import Percentiles
 from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import FloatArray, Tanh
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.report.report import Use
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe

@@ -17,7 +17,7 @@ from statistics import median
 
 from support.gpu_networks import untrained_network
 
-from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.options import SearchSettings
 

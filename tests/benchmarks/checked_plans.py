@@ -20,11 +20,11 @@ from typing import Any
 
 from support.gpu_networks import random_network
 
-from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.kernels.table import KERNELS
+from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.cuda import nvrtc
 from cuda_cyclegan.engine.cuda.cudnn import cudnn
-from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.cuda.tuning.bench import TrialBench
 from cuda_cyclegan.engine.cuda.tuning.cache import Candidate, key_of
 from cuda_cyclegan.engine.cuda.tuning.convolution_check import ConvolutionCheck

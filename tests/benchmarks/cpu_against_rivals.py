@@ -103,7 +103,7 @@ def pytorch(name: str, way: str) -> Run:
 def onnxruntime(made: Network, _way: str) -> Run:
     import onnxruntime
 
-    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+    from cuda_cyclegan.engine.cpu.onnx_model import to_onnx
 
     options = onnxruntime.SessionOptions()
     # By default it takes all cores of the machine, whatever this process may use.
@@ -116,8 +116,8 @@ def onnxruntime(made: Network, _way: str) -> Run:
 
 
 def openvino(made: Network, way: str) -> Run:
-    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
-    from cuda_cyclegan.engine.openvino.generator import openvino as package
+    from cuda_cyclegan.engine.cpu.onnx_model import to_onnx
+    from cuda_cyclegan.engine.cpu.openvino import openvino as package
 
     core = package().Core()
     hint = "bf16" if way.endswith("bf16") else "f32"
@@ -128,7 +128,7 @@ def openvino(made: Network, way: str) -> Run:
 
 def measure(way: str, name: str, folder: Path) -> dict[str, Any]:
     """Seconds of each run, the error, and peak bytes of this process."""
-    from cuda_cyclegan.engine.openvino.generator import open_openvino_generator
+    from cuda_cyclegan.engine.cpu.openvino import open_openvino_generator
 
     made: Network = pickle.loads((folder / f"{name}.pickle").read_bytes())
     patch = np.load(folder / f"{name}.npy")

@@ -22,12 +22,12 @@ from support.gpu_networks import ODD_GRAPHS, random_network
 from support.network_features import trained
 
 from cuda_cyclegan.engine.benchmark.pytorch import as_module
+from cuda_cyclegan.engine.cpu.openvino import open_openvino_generator
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
-from cuda_cyclegan.engine.openvino.generator import open_openvino_generator
 
 RESULT = Path(__file__).parent / "results" / "cpu_exactness.json"
 LEAST, FACTOR = 5e-6, 1.5

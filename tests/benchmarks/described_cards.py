@@ -16,13 +16,13 @@ from support.described_cards import DESCRIBED, UNCONFIRMED, DescribedCard
 from support.driver_in_memory import output_of
 from support.gpu_networks import random_network
 
-from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.compiler.memory.fitting import (
+from cuda_cyclegan.engine.compiler.program.fitting import (
     MemoryBudget,
     ProgramRequest,
     fit,
     usual_batch,
 )
+from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.options import Precision

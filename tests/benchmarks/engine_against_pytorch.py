@@ -23,12 +23,12 @@ import torch
 from support.torch_generators import UNet, padded_resnet
 from torch import Tensor, nn
 
-from cuda_cyclegan.engine.benchmark import cuda as cuda_bench
+from cuda_cyclegan.engine.benchmark import gpu as cuda_bench
 from cuda_cyclegan.engine.benchmark import pytorch as torch_bench
 from cuda_cyclegan.engine.benchmark.alternatives import EAGER_DEFAULT, EAGER_HALF, MODES, Mode
-from cuda_cyclegan.engine.benchmark.cuda import measure_ceilings
+from cuda_cyclegan.engine.benchmark.gpu import measure_ceilings
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
-from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions
+from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network

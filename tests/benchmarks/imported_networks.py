@@ -30,18 +30,18 @@ from support import torch_generators, torch_variants
 from support.onnx_networks import exported, pix2pix_hd
 from torch import nn
 
-from cuda_cyclegan.engine.benchmark import cuda as cuda_bench
+from cuda_cyclegan.engine.benchmark import gpu as cuda_bench
 from cuda_cyclegan.engine.benchmark import pytorch as torch_bench
 from cuda_cyclegan.engine.benchmark.alternatives import EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
-from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
+from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.importing.onnx.onnx_file import read_onnx
 from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.graph_analysis import flops
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import SearchSettings
 from cuda_cyclegan.pipelines.bench.layers import grouped
 

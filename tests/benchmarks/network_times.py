@@ -16,7 +16,7 @@ from support.gpu_networks import untrained_network
 
 from cuda_cyclegan.engine.benchmark.layer_times import work_of
 from cuda_cyclegan.engine.cuda.cudnn import cudnn
-from cuda_cyclegan.engine.cuda.patches.generator import (
+from cuda_cyclegan.engine.cuda.patches.patch_generator import (
     CudaGenerator,
     CudaOptions,
     open_cuda_generator,

@@ -15,15 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 from support.gpu_networks import random_network
 
-from cuda_cyclegan.engine.benchmark.cuda import measure_ceilings
+from cuda_cyclegan.engine.benchmark.gpu import measure_ceilings
 from cuda_cyclegan.engine.benchmark.layer_times import layer_times
 from cuda_cyclegan.engine.benchmark.measurement import Ceilings, LayerTime
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.compiler.kernels.launch import anywhere
-from cuda_cyclegan.engine.compiler.launches.steps import launches
+from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
 from cuda_cyclegan.engine.compiler.steps import Step
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.cuda.driver import Context
-from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.cuda.tuning.cache import OWN
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.graph_analysis import layer_flops
@@ -36,7 +37,6 @@ from cuda_cyclegan.engine.network.layers import (
     Triple,
     triple,
 )
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
 
 ROUNDS = 20

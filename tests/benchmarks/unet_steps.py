@@ -18,7 +18,7 @@ from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.benchmark.layer_times import work_of
 from cuda_cyclegan.engine.compiler.steps import Step, is_planned
-from cuda_cyclegan.engine.cuda.patches.generator import (
+from cuda_cyclegan.engine.cuda.patches.patch_generator import (
     CudaGenerator,
     CudaOptions,
     open_cuda_generator,

@@ -11,6 +11,7 @@ memory, whose pinned bytes are told; the digest of each result tells whether tha
 import argparse
 import hashlib
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -20,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from cuda_cyclegan.engine.cuda.user_cache import cache_folder
-from cuda_cyclegan.engine.cuda.volume.generator import (
+from cuda_cyclegan.engine.cuda.volume.transfer import bring_in, slot_voxels
+from cuda_cyclegan.engine.cuda.volume.volume_generator import (
     CudaVolumeGenerator,
     CudaVolumeOptions,
     open_cuda_volume_generator,
 )
-from cuda_cyclegan.engine.cuda.volume.transfer import bring_in, slot_voxels
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import Triple
@@ -85,20 +86,21 @@ def measured(network: Network, extents: Triple, limit: int | None, runs: int) ->
 
 def network_seconds(generator: CudaVolumeGenerator, source: Stored) -> float:
     """Of all passes, as they ran last, over a volume that lies on the card before they begin."""
-    ready, stream = generator._ready, generator._card.stream
-    assert ready is not None
-    first, *others = ready.placed.memory.passes
-    ready.placed.queue_start()
-    bring_in(
-        ready.placed, source, ready.slots, slot_voxels(ready.placed.grid.extents), lambda _: None
-    )
-    stream.wait()
-    with stream.timed() as milliseconds:
-        ready.placed.queue_pass(first)
-        for graph in ready.graphs:
-            graph.launch()
-        for one in others[len(ready.graphs) :]:
-            ready.placed.queue_pass(one)
+    stream = generator._card.stream
+    assert generator._ready is not None
+    with generator._entered(generator._ready.placed.grid) as (ready, lane):
+        placed = replace(ready.placed, own=lane.own)
+        first, *others = placed.memory.passes
+        placed.queue_start(stream)
+        most = slot_voxels(placed.grid.extents)
+        bring_in(placed, source, lane.slots, most, stream, lambda _: None)
+        stream.wait()
+        with stream.timed() as milliseconds:
+            placed.queue_pass(first)
+            for graph in lane.graphs:
+                graph.launch()
+            for one in others[len(lane.graphs) :]:
+                placed.queue_pass(one)
     return milliseconds[0] / 1000
 
 

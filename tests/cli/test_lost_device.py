@@ -11,7 +11,7 @@ from support.batch_world import scan, tiny_model
 STUDIES = 5
 FALLING_OFF = """
 from cuda_cyclegan.cli.app import main
-from cuda_cyclegan.engine.onnxruntime.session import SessionGenerator
+from cuda_cyclegan.engine.cpu.session import SessionGenerator
 from cuda_cyclegan.engine.errors import CudaError
 
 run, calls = SessionGenerator.__call__, iter(range(99))

@@ -16,7 +16,7 @@ from support.lazy_modules import torch_generators as made
 from support.processes import started
 
 from cuda_cyclegan.cli.app import main
-from cuda_cyclegan.engine.onnxruntime.session import SessionGenerator
+from cuda_cyclegan.engine.cpu.session import SessionGenerator
 from cuda_cyclegan.pipelines.bench.rivals import in_child
 from cuda_cyclegan.pipelines.doctor.installation import examine_installation
 from cuda_cyclegan.pipelines.jobs.worker import work

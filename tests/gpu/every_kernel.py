@@ -16,17 +16,17 @@ from support.network_features import FEATURES
 from support.poisoned_memory import poison
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.compiler.memory.fitting import Fitted
-from cuda_cyclegan.engine.compiler.memory.plan import plan_memory
+from cuda_cyclegan.engine.compiler.program.fitting import Fitted
+from cuda_cyclegan.engine.compiler.program.lowering import lower
+from cuda_cyclegan.engine.compiler.program.memory import plan_memory
 from cuda_cyclegan.engine.compiler.steps import planned
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.cuda.driver import Context, Stream
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels
-from cuda_cyclegan.engine.cuda.patches.program import open_program
+from cuda_cyclegan.engine.cuda.patches.captured_program import open_program
 from cuda_cyclegan.engine.cuda.patches.streamed_window import Compiled, open_window_buffers
 from cuda_cyclegan.engine.cuda.tuning.tactics import OWN_TACTIC
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.patch_grid import PatchGrid, PatchWindow
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 

@@ -42,7 +42,7 @@ def bench(patch=PATCH, seconds=1.0, layers=False, batch=1) -> Bench:
 
 @pytest.mark.parametrize("patch", [(64, 64, 64), PATCH, (128, 128, 128)])
 def test_its_median_agrees_with_an_outside_clock_within_3_percent(monkeypatch, patch):
-    from cuda_cyclegan.engine.cuda.patches import generator as cuda
+    from cuda_cyclegan.engine.cuda.patches import patch_generator as cuda
 
     outside = []
 

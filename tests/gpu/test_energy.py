@@ -12,8 +12,8 @@ MOST_WATTS = 1500
 
 
 def test_a_benchmark_tells_what_the_card_consumed() -> None:
-    from cuda_cyclegan.engine.benchmark.cuda import measure_on_card
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions
+    from cuda_cyclegan.engine.benchmark.gpu import measure_on_card
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions
     from cuda_cyclegan.engine.options import SearchSettings
 
     [first, *_] = cuda_devices()

@@ -38,7 +38,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", FEATURES)
 @pytest.mark.parametrize(("precision", "width"), [*((p, 32) for p in PRECISIONS), ("fp32", 8)])
 def test_a_feature_on_the_card(kept: Path, name: str, precision: Precision, width: int) -> None:
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
     from cuda_cyclegan.engine.options import SearchSettings
 
     _, network, patches, wanted = expected(name, width)

@@ -12,7 +12,7 @@ from support.bench_batches import write_model
 STUDIES = 6
 LOSING = """
 from cuda_cyclegan.cli.app import main
-from cuda_cyclegan.engine.cuda.patches.generator import CudaGenerator
+from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaGenerator
 from cuda_cyclegan.engine.compiler.kernel_source import structure
 
 run_window, calls = CudaGenerator.run_window, iter(range(99))

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, random_network, untrained_network
 from support.poisoned_memory import poison_generator
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 PRECISIONS = ("fp16", "bf16", "tf32", "fp32")
 # Both operands of every product as TF32, emulated on the CPU with sums in fp32, leave 2.0e-3 to
@@ -63,7 +63,7 @@ def check(tmp_path_factory):
 
 
 def _check(cache, network: Network, patch, batch: int, precision: str, **options) -> None:
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
 
     random = np.random.default_rng()
     patches = random.uniform(-1, 1, (batch, network.graph.in_channels, *patch)).astype(np.float32)

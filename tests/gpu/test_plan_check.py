@@ -11,13 +11,12 @@ from support.kernel_samples import computed_by, doubling
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.card_properties import WGMMA_CAPABILITY
-from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.kernels.plain import STORED_WEIGHT, plain
 from cuda_cyclegan.engine.compiler.kernels.table import checked
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.compiler.lowering.operator_fusion import with_fused_statistics
-from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
-from cuda_cyclegan.engine.compiler.steps import ActivatedView, Activation, planned
+from cuda_cyclegan.engine.compiler.program.fitting import ProgramRequest
+from cuda_cyclegan.engine.compiler.program.fusion import with_fused_statistics
+from cuda_cyclegan.engine.compiler.program.lowering import lower
+from cuda_cyclegan.engine.compiler.steps import ActivatedView, Activation, Convolution, planned
 from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.options import SearchSettings
@@ -315,7 +314,7 @@ def test_what_kernels_of_blocks_measure(card, edge, extents):
 
 
 def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path):
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
     from cuda_cyclegan.engine.cuda.tuning import layer_check
 
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)

@@ -62,7 +62,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Account:
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions
     from cuda_cyclegan.engine.options import SearchSettings
 
     cache = tmp_path_factory.mktemp("cache")
@@ -77,13 +77,13 @@ def translated(options: Any) -> np.ndarray:
 
 
 def _opened(options: Any) -> Any:
-    from cuda_cyclegan.engine.cuda.patches.generator import open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
 
     return open_cuda_generator(NETWORK, options)
 
 
 def _planned(options: Any) -> Any:
-    from cuda_cyclegan.engine.cuda.patches.generator import planned
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import planned
 
     return planned(NETWORK, options)
 

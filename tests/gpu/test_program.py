@@ -25,7 +25,7 @@ PATCH = (32, 40, 48)
 @pytest.fixture(scope="module")
 def open_generator(tmp_path_factory):
     """Opens the network; compiled kernels and measured plans are kept between tests."""
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
 
     options = CudaOptions(PATCH, cache=tmp_path_factory.mktemp("cache"))
     return lambda **choices: open_cuda_generator(NETWORK, replace(options, **choices))
@@ -134,7 +134,7 @@ LOSING = """
 from support.described_cards import H200
 from support.gpu_networks import untrained_network
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.probe.gpus import cuda_devices
 from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.compiler.kernel_source import structure

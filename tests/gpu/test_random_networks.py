@@ -90,7 +90,7 @@ def allowed(network: Network, patches: FloatArray, wanted: Any, precision: Preci
 def test_patches(seed: int, folder: Path) -> None:
     from support.poisoned_memory import poison_generator
 
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
     from cuda_cyclegan.engine.options import SearchSettings
 
     random = Random(seed)
@@ -143,7 +143,7 @@ def translated(
     limit: int | None = None,
 ) -> tuple[FloatArray, int]:
     """In a second run, which finds graphs and another volume; and the bytes of the card it took."""
-    from cuda_cyclegan.engine.cuda.volume.generator import (
+    from cuda_cyclegan.engine.cuda.volume.volume_generator import (
         CudaVolumeOptions,
         open_cuda_volume_generator,
     )

@@ -8,10 +8,10 @@ import pytest
 from support.gpu_networks import random_network
 from support.numerics_models import through
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.model.reference import tolerance
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
@@ -36,7 +36,7 @@ class OneByOne:
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
     """Generators by batch, compiled once."""
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
 
     cache = tmp_path_factory.mktemp("cache")
     network = random_network(build(ResNetSpec(1, 1, 8, 1)), 0)
@@ -117,7 +117,7 @@ def test_volumes_smaller_than_a_patch(opened, extents, padding):
 
 
 def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
-    from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
+    from cuda_cyclegan.engine.compiler.kernels.sliding_window import laid_out
     from cuda_cyclegan.engine.patch_grid import PatchGrid, PatchWindow, ring_rows
 
     generator, extents = opened[1], (200, 40, 56)
@@ -142,7 +142,7 @@ def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
 
 
 def test_without_room_on_the_card_the_host_blends_and_says_why(opened, monkeypatch):
-    from cuda_cyclegan.engine.compiler.memory.fitting import MemoryBudget
+    from cuda_cyclegan.engine.compiler.program.fitting import MemoryBudget
 
     generator, extents = opened[1], (60, 40, 56)
     array = array_of(extents)
@@ -203,7 +203,7 @@ def test_an_interrupted_window_leaves_the_generator_usable(opened):
 @pytest.mark.parametrize(("into", "out"), [(2, 1), (1, 2), (3, 2)])
 def test_several_channels(tmp_path_factory, into, out, precision):
     """Streamed they are what patches one by one give, and what the CPU gives."""
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
 
     extents = (100, 41, 60)
     array = np.random.default_rng(5).uniform(-1, 1, (into, *extents)).astype(np.float32)

@@ -21,7 +21,7 @@ EXTENTS = (100, 41, 60)
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
 
     network = random_network(build(ResNetSpec(1, 1, 8, 1)), 0)
     options = CudaOptions(PATCH, 2, "fp16", cache=tmp_path_factory.mktemp("cache"))

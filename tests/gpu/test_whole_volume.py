@@ -1,5 +1,7 @@
 """A volume through a network on the card at once: PyTorch's single pass, at every limit."""
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +61,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options(cache: Path, **choices: Any) -> Any:
-    from cuda_cyclegan.engine.cuda.volume.generator import CudaVolumeOptions
+    from cuda_cyclegan.engine.cuda.volume.volume_generator import CudaVolumeOptions
     from cuda_cyclegan.engine.options import SearchSettings
 
     return CudaVolumeOptions(cache=cache, search=SearchSettings("quick", 20.0), **choices)
 
 
 def opened(network: Network, chosen: Any) -> Any:
-    from cuda_cyclegan.engine.cuda.volume.generator import open_cuda_volume_generator
+    from cuda_cyclegan.engine.cuda.volume.volume_generator import open_cuda_volume_generator
 
     return open_cuda_volume_generator(network, chosen)
 
@@ -111,6 +113,20 @@ def test_a_volume_is_what_a_single_pass_makes(name: str, precision: Precision, c
 
 
 @pytest.mark.parametrize("spec", [RESNET, UNET], ids=["resnet", "unet"])
+def test_volumes_of_several_threads_are_as_each_by_itself(spec: Spec, cache: Path) -> None:
+    """Volumes of one grid overlap on the GPU; one of another grid waits until it is idle."""
+    network = untrained_network(build(spec), 1)
+    large, small = noise(network.graph, (150, 101, 139)), noise(network.graph, (77, 150, 70))
+    volumes = [large, -large, large / 2, small, large / 3, -small, small / 2, large / 4] * 2
+    with opened(network, options(cache)) as generator:
+        alone = [translated(generator, volume) for volume in volumes[:8]]
+    with opened(network, options(cache)) as generator, ThreadPoolExecutor(3) as threads:
+        together = list(threads.map(partial(translated, generator), volumes))
+    for number, made in enumerate(together):
+        assert np.array_equal(made, alone[number % 8]), number
+
+
+@pytest.mark.parametrize("spec", [RESNET, UNET], ids=["resnet", "unet"])
 def test_no_limit_changes_a_byte(spec: Spec, cache: Path) -> None:
     """Wherever maps are kept, in a first run and in a second, which runs captured graphs."""
     network = untrained_network(build(spec), 1)
@@ -141,7 +157,7 @@ def test_no_limit_changes_a_byte(spec: Spec, cache: Path) -> None:
 
 def test_a_volume_is_what_one_patch_of_its_extents_makes(cache: Path) -> None:
     """With the same own kernels, in another order of sums."""
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
     from cuda_cyclegan.engine.options import SearchSettings
 
     network = untrained_network(build(RESNET), 1)
@@ -192,16 +208,17 @@ def test_voxels_in_any_order_as_they_are_stored(cache: Path) -> None:
 
 
 def test_what_is_planned_is_what_is_taken(cache: Path) -> None:
-    from cuda_cyclegan.engine.cuda.volume.generator import planned_volume
+    from cuda_cyclegan.engine.cuda.volume.volume_generator import planned_volume
 
     network = untrained_network(build(RESNET), 1)
     extents = (150, 101, 139)
     with opened(network, options(cache)) as generator:
         for _ in range(3):
             translated(generator, noise(network.graph, extents))
-        memory = generator.memory
+        memory, lanes = generator.memory, generator._ready.lanes
     plan = planned_volume(network, options(cache), extents)
-    assert plan.device_bytes == memory.device_bytes
+    assert plan.device_bytes == memory.device_bytes + lanes.bytes
+    assert lanes.count == 3
     assert (plan.host_bytes, plan.residence) == (0, "card")
     assert plan.padded == (152, 104, 140)
     assert plan.seconds is not None

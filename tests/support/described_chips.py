@@ -12,10 +12,9 @@ from typing import Any, cast
 from support.described_cards import DESCRIBED, DescribedCard
 from support.gpu_networks import ODD_GRAPHS, random_network
 
-from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
-from cuda_cyclegan.engine.compiler.steps import planned
+from cuda_cyclegan.engine.compiler.program.fitting import ProgramRequest
+from cuda_cyclegan.engine.compiler.program.lowering import lower
+from cuda_cyclegan.engine.compiler.steps import Convolution, planned
 from cuda_cyclegan.engine.cuda import cudnn as convolutions
 from cuda_cyclegan.engine.cuda.cudnn import ConvolutionPlans
 from cuda_cyclegan.engine.errors import CudaError

@@ -28,7 +28,7 @@ def main() -> None:
     """Arguments: a folder for the cache. Prints what was found."""
     sys.modules["cudnn"] = frontend()
     from cuda_cyclegan.engine.cuda.driver import Context
-    from cuda_cyclegan.engine.cuda.patches.generator import (
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import (
         CudaOptions,
         open_cuda_generator,
         planned,

@@ -6,12 +6,12 @@ The samples are small, but some block goes to the end of its shared memory.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.kernels.table import kernel_of
 from cuda_cyclegan.engine.compiler.steps import (
     ActivatedView,
     Activation,
     Conv,
+    Convolution,
     Geometry,
     PatchArray,
     Statistics,

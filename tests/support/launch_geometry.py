@@ -7,10 +7,10 @@ from functools import cache
 from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.kernels.launch import Launch
-from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
+from cuda_cyclegan.engine.compiler.kernels.step_launches import launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.lowered import Lowered
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
+from cuda_cyclegan.engine.compiler.program.fitting import ProgramRequest
+from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import Step
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network

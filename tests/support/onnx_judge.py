@@ -8,10 +8,10 @@ import onnxruntime
 from onnx import ModelProto, NodeProto
 from support.onnx_files import conv_arrays, node, written
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.importing.onnx.onnx_file import read_onnx
 from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
 from cuda_cyclegan.engine.network.layers import kind_of
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 FLOAT = np.float32
 WIDE = [node("Conv", "x w w.bias", "a", pads=[1] * 6)]

@@ -27,7 +27,7 @@ def main() -> None:
     """Arguments: a folder. Prints what was found."""
     sys.modules["cudnn"] = frontend()
     from cuda_cyclegan.engine.cuda.driver import Context
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaGenerator
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaGenerator
 
     replace_nvrtc()
     folder = Path(sys.argv[1])

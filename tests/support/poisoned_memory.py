@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from cuda_cyclegan.engine.compiler.tensors import PATCHES
 
 if TYPE_CHECKING:
-    from cuda_cyclegan.engine.cuda.patches.generator import CudaGenerator
-    from cuda_cyclegan.engine.cuda.patches.program import Program
+    from cuda_cyclegan.engine.cuda.patches.captured_program import Program
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaGenerator
 
 
 def poison(program: "Program") -> None:

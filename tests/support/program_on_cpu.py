@@ -5,9 +5,9 @@ from support.gpu_on_cpu.kernels import run
 from support.gpu_on_cpu.memory import poisoned
 
 from cuda_cyclegan.engine.compiler.kernels.launch import Launch
-from cuda_cyclegan.engine.compiler.launches.steps import launches
+from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
 from cuda_cyclegan.engine.compiler.lowered import Lowered
-from cuda_cyclegan.engine.compiler.memory.plan import plan_memory, scratch_name
+from cuda_cyclegan.engine.compiler.program.memory import plan_memory, scratch_name
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.network.layers import FloatArray
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuda_cyclegan.engine.onnxruntime import providers, session
+from cuda_cyclegan.engine import providers
+from cuda_cyclegan.engine.cpu import session
 
 _onnxruntime = session.onnxruntime
 NAME = "StandInExecutionProvider"

@@ -8,7 +8,7 @@ import numpy as np
 
 from cuda_cyclegan.engine.compiler.kernels.table import kernel_of
 from cuda_cyclegan.engine.compiler.lowered import Lowered
-from cuda_cyclegan.engine.compiler.memory.plan import MemoryPlan
+from cuda_cyclegan.engine.compiler.program.memory import MemoryPlan
 from cuda_cyclegan.engine.compiler.steps import (
     ActivatedView,
     Activation,

@@ -13,7 +13,7 @@ from support.gpu_on_cpu.memory import Buffer, array_at
 from support.gpu_on_cpu.streams import Event, Gpu, Stream
 from support.numerics_models import FunctionGenerator
 
-from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
+from cuda_cyclegan.engine.compiler.kernels.sliding_window import laid_out
 from cuda_cyclegan.engine.cuda import streaming
 from cuda_cyclegan.engine.cuda.patches import streamed_window
 from cuda_cyclegan.engine.patch_grid import ring_rows

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from support.lazy_modules import torch
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 
 def save(module: "torch.nn.Module", path: Path) -> Path:

@@ -39,7 +39,7 @@ def main() -> None:
     from cuda_cyclegan.engine.cuda.driver import Context
     from cuda_cyclegan.engine.cuda.tuning import layer_check
     from cuda_cyclegan.engine.cuda.volume import held_memory
-    from cuda_cyclegan.engine.cuda.volume.generator import (
+    from cuda_cyclegan.engine.cuda.volume.volume_generator import (
         CudaVolumeGenerator,
         CudaVolumeOptions,
         open_cuda_volume_generator,
@@ -70,6 +70,7 @@ def main() -> None:
                 run(generator, EXTENTS, [])
                 memory = generator.memory
                 assert memory is not None
+                lanes = generator._ready.lanes
                 found[name] = {
                     "device": generator.device,
                     "opened": opened,
@@ -77,6 +78,8 @@ def main() -> None:
                     "held": first,
                     "again": held(),
                     "bytes": memory.device_bytes,
+                    "lane": lanes.bytes // lanes.count,
+                    "lanes": lanes.count,
                     "host": memory.host_bytes,
                     "residence": memory.residence,
                     "parts": sorted({timing.part for timings in runs for timing in timings}),
@@ -105,7 +108,8 @@ def main() -> None:
         ):
             plan = planned_volume(NETWORK, chosen, EXTENTS)
             sizes = plan.device_bytes, plan.host_bytes
-            assert sizes == (found[name]["bytes"], found[name]["host"])
+            most = found[name]["bytes"] + found[name]["lanes"] * found[name]["lane"]
+            assert sizes == (most, found[name]["host"])
             assert (plan.residence, plan.padded) == (name, (132, 260, 304))
         crowded = CudaVolumeOptions(
             cache=cache, vram_limit=limit, host_room=lambda: found["host"]["host"] - 1

@@ -15,19 +15,19 @@ from support.gpu_on_cpu.streams import Event, Stream
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.lowered import Layout
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.compiler.lowering.operator_fusion import with_fused_statistics
+from cuda_cyclegan.engine.compiler.program.fusion import with_fused_statistics
+from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
-from cuda_cyclegan.engine.compiler.volume.lifetimes import VolumeRequest
-from cuda_cyclegan.engine.compiler.volume.memory import (
+from cuda_cyclegan.engine.compiler.volume.passes import Pass, passes_of
+from cuda_cyclegan.engine.compiler.volume.recomputed import recomputed
+from cuda_cyclegan.engine.compiler.volume.volume_lowering import with_low_resolutions_undivided
+from cuda_cyclegan.engine.compiler.volume.volume_memory import (
     VolumeMemory,
+    VolumeRequest,
     _Choice,
     constants_of,
     volume_memory,
 )
-from cuda_cyclegan.engine.compiler.volume.passes import Pass, passes_of
-from cuda_cyclegan.engine.compiler.volume.recomputed import recomputed
-from cuda_cyclegan.engine.compiler.volume.undivided import with_low_resolutions_undivided
 from cuda_cyclegan.engine.cuda.volume.program import (
     BlockProgram,
     HostCopies,
@@ -96,7 +96,7 @@ class VolumeOnCpu:
         )
 
     def _made(self, placed: PlacedVolume, volume: FloatArray) -> FloatArray:
-        placed.queue_start()
+        placed.queue_start(placed.program.stream)
         given = np.ascontiguousarray(volume, np.float32)
         ctypes.memmove(placed.at(PATCHES), given.ctypes.data, given.nbytes)
         for one in placed.memory.passes:

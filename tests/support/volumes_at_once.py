@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
+from cuda_cyclegan.engine.cpu.slab_generator import open_cpu_volume_generator
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
-from cuda_cyclegan.engine.onnxruntime.slabs.generator import open_cpu_volume_generator
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.engine.whole_volume import padded_extents
 

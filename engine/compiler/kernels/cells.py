@@ -13,10 +13,8 @@ from ..kernel_source import constants, structure
 from ..steps import IDENTITY, Conv, Geometry
 from ..tensors import TensorView
 from ..weight_layout import LaidWeight, Slots
-from .launch import Addresses, Launch
+from .launch import Addresses, Launch, PlaneBox, part_of, strides_of
 from .spec import HALF, ConvKernel
-from .tensor_arguments import part_of, strides_of
-from .walks import PlaneBox
 
 _RINGS = {64: (6, 8), 128: (8, 5)}
 """Tiles and pipeline stages of weights in the shared memory of conv_transpose_to_cells.cu, by the

@@ -5,13 +5,11 @@ from typing import Any
 
 from ...network.layers import Triple
 from ..card_properties import CardProperties
-from ..convolution import Convolution
 from ..kernel_source import constants, structure
-from ..steps import Conv
+from ..steps import Conv, Convolution
 from ..tensors import VECTOR_BYTES
-from .launch import WARP, Addresses, Launch, block_shape, vectors
+from .launch import WARP, Addresses, Launch, block_shape, region_address, vectors
 from .spec import ConvKernel
-from .tensor_arguments import region_address
 
 _OUTPUT_TILES = {32: 256, 64: 128, 128: 64}
 """Voxels of a block of convolve.cu, by its output channels."""

@@ -16,12 +16,12 @@ from .launch import (
     WARP_GROUP_COLUMNS,
     Addresses,
     Launch,
+    border_of,
+    cheapest_walk,
     most_shared,
     warp_group_columns,
 )
 from .spec import HALF, ConvKernel
-from .tensor_arguments import border_of
-from .walks import cheapest_walk
 
 _BEGINNING = 3  # as many planes of the target take as long as its first ones take to load
 _WALKS_EVEN, _MOST_IDLE = 16, 0.2

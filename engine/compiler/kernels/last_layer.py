@@ -19,13 +19,17 @@ from .launch import (
     WARP_GROUP_COLUMNS,
     Addresses,
     Launch,
+    activation_of,
+    address_of,
+    border_of,
+    cheapest_walk,
     most_shared,
+    part_of,
+    strides_of,
     vectors,
     warp_group_columns,
 )
 from .spec import HALF, ConvKernel
-from .tensor_arguments import activation_of, address_of, border_of, part_of, strides_of
-from .walks import cheapest_walk
 
 MOST_TAPS = 256
 """Most taps stored as channels: beyond that the packed tensor costs more than it saves."""

@@ -1,14 +1,18 @@
-"""Description of a kernel launch."""
+"""Kernel launches: their record, the arguments for tensors and prologues, and the division of a
+tensor among blocks.
+"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ctypes import Structure
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ...network.layers import Triple
+from ...network.layers import Constant, PadMode, Triple
 from ...options import Precision
 from ..card_properties import CardProperties
-from ..tensors import NUMBER_BYTES, VECTOR_BYTES
+from ..kernel_source import constants, structure
+from ..steps import ActivatedView, Activation, Conv
+from ..tensors import NUMBER_BYTES, VECTOR_BYTES, AffineTable, Tensor, TensorView
 
 BLOCK = 256
 """Threads of a block unless there is a reason for another number."""
@@ -81,3 +85,132 @@ def block_shape(channels: int, precision: Precision) -> tuple[int, int]:
     """Return the threads of a block along the channels, and along voxels."""
     across = min(vectors(channels, precision), 32)
     return across, BLOCK // across
+
+
+_FILLED = 0.8  # least share of the GPU that is busy, if there are enough blocks
+
+
+def cheapest_walk(
+    extent: int, beside: int, at_once: int, beginning: float, offered: Iterable[int]
+) -> int:
+    """Return the steps of each loop, of those offered, that finish all loops along an axis soonest.
+
+    extent: steps along the axis. beside: loops that each of these steps is for. at_once: loops that
+    run concurrently on the GPU; the others follow, wave by wave. beginning: fixed cost of a loop,
+    counted in steps.
+    """
+
+    def duration(steps: int) -> float:
+        waves = -(-beside * -(-extent // steps) // at_once)
+        return waves * (steps + beginning)
+
+    return min(offered, key=duration)
+
+
+@dataclass(frozen=True, slots=True)
+class Walks:
+    """Division of a tensor. grid: tiles across, loops along the depth, parts. planes: of a loop."""
+
+    grid: Triple
+    planes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneBox:
+    """Tile of a plane that a block computes. height, width: of it.
+
+    beginning: fixed cost of a loop along the planes, counted in planes.
+    """
+
+    height: int
+    width: int
+    beginning: float
+
+    def count(self, extents: Triple) -> int:
+        """Return how many adjacent tiles cover a plane."""
+        _, height, width = extents
+        return -(-height // self.height) * -(-width // self.width)
+
+    def walks(self, extents: Triple, parts: int, card: CardProperties) -> Walks:
+        """Return the loops along a tensor's planes. parts: those computed per tile, one by one."""
+        depth, across, at_once = extents[0], self.count(extents), card.multiprocessors
+
+        def fills(planes: int) -> bool:
+            return across * parts * -(-depth // planes) >= _FILLED * at_once
+
+        filling = list(filter(fills, range(1, depth + 1)))
+        planes = cheapest_walk(depth, across * parts, at_once, self.beginning, filling or [1])
+        return Walks((across, -(-depth // planes), parts), planes)
+
+
+def strides_of(tensor: Tensor) -> Structure:
+    """Return the elements from one patch, plane, row and voxel to the next."""
+    _, height, width = tensor.extents
+    row = width * tensor.channels
+    plane = height * row
+    return structure("element.cuh", "Strides")(
+        patch=tensor.extents[0] * plane, plane=plane, row=row, voxel=tensor.channels
+    )
+
+
+def address_of(view: TensorView, at: Addresses, channel: int = 0) -> int:
+    """Return the address of a view's first voxel; of its tensor's if it is space-to-depth."""
+    strides = strides_of(view.tensor)
+    depth, height, width = (0, 0, 0) if view.shuffled else view.origin
+    first = depth * strides.plane + height * strides.row + width * strides.voxel + channel
+    return at(view.tensor.name) + first * NUMBER_BYTES[view.tensor.precision]
+
+
+def region_address(step: Conv, at: Addresses) -> int:
+    """Return the address of the first voxel that a convolution writes."""
+    target, region = step.target, step.region
+    if region is None:
+        return at(target.name)
+    strides = strides_of(target)
+    first = region.first * strides.patch + region.plane * strides.plane
+    return at(target.name) + first * NUMBER_BYTES[target.precision]
+
+
+def activation_of(activation: Activation, at: Addresses, channel: int = 0) -> Structure:
+    """Return the activation as a kernel argument, for the channels from `channel` on."""
+    return structure("element.cuh", "Activation")(
+        slopes=at(activation.slopes) + 4 * channel if activation.slopes else None,
+        slope=activation.slope,
+        low=activation.low,
+        high=activation.high,
+        curve=constants("element.cuh")[activation.curve.upper()],
+    )
+
+
+def border_of(mode: PadMode) -> tuple[int, float]:
+    """Return how a kernel continues a tensor, and the value outside a constant border."""
+    borders = constants("element.cuh")
+    if isinstance(mode, Constant):
+        return borders["CONSTANT"], mode.value
+    return borders["CONSTANT" if mode == "zero" else mode.upper()], 0.0
+
+
+def table_addresses(
+    table: AffineTable | None, at: Addresses, channel: int = 0
+) -> tuple[int | None, int | None, int]:
+    """Return the addresses of factors and summands, and the floats from one patch to the next."""
+    if table is None:
+        return None, None, 0
+    factors = at(table.name) + 4 * channel
+    return factors, factors + table.bytes // 2, table.channels if table.patches > 1 else 0
+
+
+def part_of(part: ActivatedView, at: Addresses) -> Structure:
+    """Return a prologue as a kernel argument."""
+    factor, summand, stride = table_addresses(part.table, at)
+    return structure("part.cuh", "Part")(
+        source=address_of(part.source, at),
+        factor=factor,
+        summand=summand,
+        strides=strides_of(part.source.tensor),
+        channels=part.source.channels,
+        table_stride=stride,
+        slope=part.activation.slope,
+        shuffled=part.source.shuffled,
+        origin=part.source.origin,
+    )

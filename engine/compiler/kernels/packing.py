@@ -5,15 +5,18 @@ from math import prod
 from ..kernel_source import structure
 from ..steps import AddPatches, Pack, SumTaps, Unpack
 from ..tensors import NUMBER_BYTES, PATCHES, TRANSLATED
-from .launch import BLOCK, OVERFLOW, Addresses, Launch
-from .spec import KernelSpec
-from .tensor_arguments import (
+from .launch import (
+    BLOCK,
+    OVERFLOW,
+    Addresses,
+    Launch,
     activation_of,
     address_of,
     border_of,
     strides_of,
     table_addresses,
 )
+from .spec import KernelSpec
 
 
 def pack(step: Pack, at: Addresses) -> Launch:

@@ -12,12 +12,12 @@ import numpy as np
 
 from ...network.graph_analysis import subpixel_reach
 from ...network.layers import FloatArray, Triple, triple
-from ..convolution import Convolution
 from ..steps import (
     IDENTITY,
     ActivatedView,
     Activation,
     Conv,
+    Convolution,
     Geometry,
     Pack,
     Pointwise,
@@ -69,7 +69,7 @@ class PlainCounterpart:
         return tuple(dict.fromkeys(self.conv.flow.tables))
 
     @property
-    def made(self) -> Tensor | None:
+    def output(self) -> Tensor | None:
         """Tensor that both write; None if the output is the translated patches."""
         return None if self.conv.translated else self.conv.target
 
@@ -81,7 +81,7 @@ class PlainCounterpart:
     @property
     def tensor_bytes(self) -> Mapping[str, int]:
         """Bytes by name of the tensors that both read and write."""
-        seen, made, conv = self.passes[0].target, self.made, self.conv
+        seen, made, conv = self.passes[0].target, self.output, self.conv
         tensors = *self.sources, seen, *((made,) if made else ())
         sizes = {tensor.name: tensor.bytes for tensor in tensors}
         for name, end in ((PATCHES, conv.patches), (TRANSLATED, conv.translated)):

@@ -8,10 +8,8 @@ from ..kernel_source import constants, structure
 from ..steps import Conv, Geometry
 from ..tensors import TensorView
 from ..weight_layout import LaidWeight, Slots
-from .launch import Addresses, Launch
+from .launch import Addresses, Launch, PlaneBox, Walks, part_of, strides_of, table_addresses
 from .spec import HALF, ConvKernel
-from .tensor_arguments import part_of, strides_of, table_addresses
-from .walks import PlaneBox, Walks
 
 _RINGS = {32: (6, 1), 64: (5, 2), 128: (5, 2)}
 """Tiles and weight chunks in the shared memory of convolve_by_planes.cu, by the channels that it

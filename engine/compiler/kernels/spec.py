@@ -8,9 +8,8 @@ from typing import TypeAlias
 from ...network.layers import FloatArray
 from ...options import Precision
 from ..card_properties import WGMMA_CAPABILITY, CardProperties
-from ..convolution import Convolution
 from ..lowered import LayerForm, Layout
-from ..steps import Conv
+from ..steps import Conv, Convolution
 from ..tensors import ELEMENTS
 from ..weight_layout import LaidWeight, Slots
 from .launch import Addresses, Launch

@@ -8,10 +8,9 @@ from ..card_properties import CardProperties
 from ..kernel_source import constants, structure
 from ..steps import ChannelGroups, Normalise, Statistics
 from ..tensors import COUNTERS, NUMBER_BYTES, VECTOR_BYTES, TensorView
-from .launch import WARP, Addresses, Launch, vectors
-from .passes import FORMS, is_linear, pass_arguments
+from .launch import WARP, Addresses, Launch, address_of, strides_of, vectors
+from .pointwise import FORMS, is_linear, pass_arguments
 from .spec import KernelSpec
-from .tensor_arguments import address_of, strides_of
 
 _MEASURING = 2
 """Blocks per multiprocessor over which a pass of statistics is distributed."""

@@ -3,17 +3,16 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..card_properties import CardProperties
-from ..convolution import Convolution
 from ..lowered import Layout
-from ..steps import Conv, Step
+from ..steps import Conv, Convolution, Step
 from . import (
     cells,
     convolutions,
     first_layer,
     last_layer,
     packing,
-    passes,
     planes,
+    pointwise,
     statistics,
 )
 from .spec import ConvKernel, KernelSpec
@@ -27,7 +26,7 @@ _CONVOLUTIONS = (
 )
 _OTHERS = (
     *packing.KERNELS,
-    *passes.KERNELS,
+    *pointwise.KERNELS,
     *statistics.KERNELS,
     KernelSpec("check"),
     KernelSpec("sliding_window"),
@@ -41,7 +40,7 @@ TENSOR_CORE_KERNELS = frozenset(spec.source for spec in KERNELS.values() if spec
 """Names of the kernels that use Tensor Cores, on GPUs where they compute correctly."""
 
 
-def own_kernel(shape: Convolution) -> ConvKernel:
+def custom_kernel(shape: Convolution) -> ConvKernel:
     """Return the kernel that computes a convolution of this shape where no plan of cuDNN does."""
     found = (spec for spec in _CONVOLUTIONS if spec.replaces_plan and spec.replaces_plan(shape))
     return next(found)
@@ -49,7 +48,7 @@ def own_kernel(shape: Convolution) -> ConvKernel:
 
 def kernel_of(conv: Conv) -> ConvKernel:
     """Return the custom kernel that computes a convolution."""
-    return _BY_SOURCE[conv.kernel] if conv.kernel else own_kernel(conv.shape)
+    return _BY_SOURCE[conv.kernel] if conv.kernel else custom_kernel(conv.shape)
 
 
 def fitting_kernel(conv: Conv, layout: Layout, card: CardProperties) -> ConvKernel | None:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ...compiler.convolution import Convolution
-from ...compiler.memory.fitting import (
+from ...compiler.kernels.sliding_window import rings
+from ...compiler.program.fitting import (
     Choose,
     ChosenAlgorithm,
     Fitted,
@@ -14,13 +14,12 @@ from ...compiler.memory.fitting import (
     ProgramRequest,
     fit,
 )
-from ...compiler.ring_buffers import rings
+from ...compiler.steps import Convolution
 from ...errors import DeviceMemoryError
 from ...network.graph import Graph, Network
 from ...options import Effort
 from ...patch_grid import PatchGrid
-from ..tuning.cache import Candidate, TuningCache, key_of
-from ..tuning.forms import faster_forms
+from ..tuning.cache import Candidate, TuningCache, faster_forms, key_of
 
 _Chosen = TypeVar("_Chosen", bound=ChosenAlgorithm)
 

@@ -14,8 +14,15 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from ...compiler.launches.voxels.sliding_window import blend, cut, patch_bytes, store_voxels
-from ...compiler.ring_buffers import RingBuffers, no_room, rings
+from ...compiler.kernels.sliding_window import (
+    RingBuffers,
+    blend,
+    cut,
+    patch_bytes,
+    ring_memory_error,
+    rings,
+    store_voxels,
+)
 from ...errors import CudaError, PrecisionOverflowError
 from ...network.layers import FloatArray, Triple
 from ...patch_grid import PatchGrid, PatchWindow, Rows, Timing, steps
@@ -25,7 +32,7 @@ from ..streaming import PhaseTimes, PinnedSlots, StagedRows, copying_thread
 
 if TYPE_CHECKING:
     from ..kernel_images import Kernels
-    from .program import Program
+    from .captured_program import Program
 
 SLOT_BYTES = 16 << 20
 """Bytes of a pinned slot; large enough to copy at full speed."""
@@ -87,7 +94,7 @@ class WindowBuffers:
         channels = self._compiled.channels
         found = rings(window, channels, most_bytes)
         if found is None:
-            raise no_room(window, channels, most_bytes)
+            raise ring_memory_error(window, channels, most_bytes)
         buffer = self._buffer
         if buffer is None or buffer.size < found.bytes:
             self._buffer = self._weights = None

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiler.card_properties import CardProperties
-from ...compiler.checks import NOISE
+from ...compiler.kernels import checks
+from ...compiler.kernels.checks import NOISE
 from ...compiler.kernels.launch import Launch
-from ...compiler.launches import checks
-from ...compiler.launches.steps import launches, scratch_bytes
+from ...compiler.kernels.step_launches import launches, scratch_bytes
 from ...compiler.lowered import Lowered
-from ...compiler.memory.trials import FINGERPRINTS, PARTIALS, between_guards
+from ...compiler.program.memory import FINGERPRINTS, PARTIALS, between_guards
 from ...compiler.steps import Step
 from ...compiler.tensors import AffineTable, Tensor
 from ...errors import DeviceMemoryError
@@ -32,20 +32,20 @@ _SHORT = 100
 
 @contextmanager
 def open_bench(
-    kernels: Kernels, stream: Stream, sizes: Mapping[str, int], room: int
+    kernels: Kernels, stream: Stream, sizes: Mapping[str, int], budget: int
 ) -> Generator["TrialBench"]:
     """Memory blocks of these sizes by name, with NaN in and around them.
 
-    room: bytes that a trial may take at most. Raises DeviceMemoryError if the blocks need more, or
-    more than the GPU has left.
+    budget: bytes that a trial may take at most. Raises DeviceMemoryError if the blocks need more,
+    or more than the GPU has left.
     """
     arena = between_guards(sizes)
-    if arena.bytes > room:
+    if arena.bytes > budget:
         raise DeviceMemoryError(
             f"A layer is tried in {-(-arena.bytes // 2**20)} MiB of device memory, but "
-            f"{room >> 20} MiB may be used; use a larger setting vram-limit.",
+            f"{budget >> 20} MiB may be used; use a larger setting vram-limit.",
             wanted=arena.bytes,
-            free=room,
+            free=budget,
         )
     with DeviceBuffer(arena.bytes) as buffer:
         stream.fill(buffer.address, _NAN, arena.bytes)
@@ -134,19 +134,19 @@ def _repeat(queue: Callable[[], None], repeats: int) -> None:
 
 
 def time_of_steps(
-    steps: Iterable[Step], lowered: Lowered, kernels: Kernels, stream: Stream, room: int
+    steps: Iterable[Step], lowered: Lowered, kernels: Kernels, stream: Stream, budget: int
 ) -> float:
     """Return the microseconds of steps of a program, each run by itself on a bench.
 
-    room: bytes of a bench. Raises DeviceMemoryError.
+    budget: bytes of a bench. Raises DeviceMemoryError.
     """
-    return sum(_time_of_step(step, lowered, kernels, stream, room) for step in steps)
+    return sum(_time_of_step(step, lowered, kernels, stream, budget) for step in steps)
 
 
 def _time_of_step(
-    step: Step, lowered: Lowered, kernels: Kernels, stream: Stream, room: int
+    step: Step, lowered: Lowered, kernels: Kernels, stream: Stream, budget: int
 ) -> float:
-    with _bench_of_step(step, lowered, kernels, stream, room) as bench:
+    with _bench_of_step(step, lowered, kernels, stream, budget) as bench:
 
         def queue() -> None:
             bench.launch(launches(step, bench.at, lowered.card, bench.at(PARTIALS)))
@@ -156,7 +156,7 @@ def _time_of_step(
 
 @contextmanager
 def _bench_of_step(
-    step: Step, lowered: Lowered, kernels: Kernels, stream: Stream, room: int
+    step: Step, lowered: Lowered, kernels: Kernels, stream: Stream, budget: int
 ) -> Generator[TrialBench]:
     """Memory of all that a step reads and writes, with noise in what it reads."""
     card = lowered.card
@@ -170,7 +170,7 @@ def _bench_of_step(
         **{name: item.bytes for name, item in touched.items()},
         PARTIALS: scratch_bytes(step, card),
     }
-    with open_bench(kernels, stream, sizes, room) as bench:
+    with open_bench(kernels, stream, sizes, budget) as bench:
         for name, content in constants.items():
             bench.upload(name, content)
         for name in touched.keys() - step.flow.written_names:

@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....io.files.regular import read_regular
+from ...compiler.kernels.table import kernel_of
+from ...compiler.lowered import LayerForm, Lowered
+from ...compiler.program.other_tactics import compared
+from ...compiler.steps import Conv
 from ...decoding import decode, encode, parse
 from ...options import Effort
 from ..user_cache import write_whole
 
 if TYPE_CHECKING:
-    from ...compiler.convolution import Convolution
+    from ...compiler.steps import Convolution
+
 
 _FASTEST = 8
 """Candidates of a layer that are kept."""
@@ -245,3 +250,24 @@ def worth_keeping(candidates: list[Candidate]) -> tuple[Candidate, ...]:
 
 def _plain(text: str) -> str:
     return "".join(c if c.isalnum() or c in "._" else "_" for c in text)
+
+
+OWN_FORM: LayerForm = "own"
+
+_COMPARED = 2
+"""Raised when custom kernels become faster, or are compared otherwise, to compare them again."""
+
+
+def form_key(step: Conv) -> str:
+    """Return the cache key of the times of a layer in each of its forms."""
+    return f"{kernel_of(step).cache_key(step)}, compared {_COMPARED}"
+
+
+def faster_forms(lowered: Lowered, cache: TuningCache) -> Mapping[str, LayerForm]:
+    """Return the forms that were faster than the custom kernel, by layer."""
+    found: dict[str, LayerForm] = {}
+    for step in compared(lowered):
+        names = {one.plan for one in cache.get(form_key(step)).candidates[:1]}
+        others = kernel_of(step).forms
+        found.update((step.layer, form) for form in others if form in names)
+    return found

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...compiler.checks import (
+from ...compiler.kernels import checks
+from ...compiler.kernels.checks import (
     NOISE,
     RUNS,
     NumberSet,
@@ -21,10 +22,8 @@ from ...compiler.checks import (
     sampled_voxels,
     unlike_patches,
 )
-from ...compiler.convolution import Convolution
-from ...compiler.launches import checks
-from ...compiler.memory.plan import aligned
-from ...compiler.memory.trials import GUARD
+from ...compiler.program.memory import GUARD, aligned
+from ...compiler.steps import Convolution
 from ...compiler.tensors import NUMBER_BYTES, Tensor
 from .bench import TrialBench
 from .tactics import lone_tensors

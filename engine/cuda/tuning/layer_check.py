@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.blocks import BlockGrid, BlockRun
-from ...compiler.checks import (
+from ...compiler.kernels import checks
+from ...compiler.kernels.checks import (
     RUNS,
     Filling,
     host_signs,
@@ -22,10 +23,8 @@ from ...compiler.checks import (
     whole_numbers,
 )
 from ...compiler.kernels.plain import PLAIN_WEIGHT, PlainCounterpart, of_one_patch, plain
-from ...compiler.launches import checks
-from ...compiler.launches.blocks import block_launches, measured_volume
-from ...compiler.launches.steps import launches
-from ...compiler.memory.trials import PARTIALS, layer_blocks
+from ...compiler.kernels.step_launches import block_launches, launches, measured_volume
+from ...compiler.program.memory import PARTIALS, layer_blocks
 from ...compiler.steps import Conv, Statistics, Step
 from ...compiler.tensors import COUNTERS, NUMBER_BYTES, PATCHES, TRANSLATED, TensorView
 from ...compiler.weight_layout import encoded
@@ -55,15 +54,15 @@ channels by less than four times as much.
 
 
 def wrong_step(
-    step: Conv, kernels: Kernels, stream: Stream, room: int, grid: BlockGrid | None = None
+    step: Conv, kernels: Kernels, stream: Stream, budget: int, grid: BlockGrid | None = None
 ) -> str | None:
     """Return what is wrong with the custom kernel of a step, None if nothing is.
 
-    room: bytes that the trial may take. grid: of a volume of one block, for kernels of blocks;
+    budget: bytes that the trial may take. grid: of a volume of one block, for kernels of blocks;
     their statistics are also checked in a volume that ends inside its block.
     """
     trial = plain(of_one_patch(step) if grid else step)
-    with open_bench(kernels, stream, layer_blocks(trial, kernels.card), room) as bench:
+    with open_bench(kernels, stream, layer_blocks(trial, kernels.card), budget) as bench:
         check = _LayerCheck(trial, bench, grid)
         check.fill(_SIGNS)
         [right] = check.results(check.plainly, 1)
@@ -156,7 +155,7 @@ class _LayerCheck:
             bench.launch(launches(step, bench.at, bench.kernels.card))
         names = trial.passes[0].target.name, PLAIN_WEIGHT, self._made
         source, weight, target = map(bench.at, names)
-        is_translated = trial.made is None
+        is_translated = trial.output is None
         channels = trial.kernel[0 if trial.shape.transposed else 1]
         launch = checks.plain(
             trial.shape, (source, weight, target), channels, is_translated=is_translated
@@ -198,7 +197,7 @@ class _LayerCheck:
 
     def results(self, queue: Callable[[], None], runs: int) -> Any:
         """Return fingerprints of the result of each of many runs."""
-        made = self._trial.made
+        made = self._trial.output
         size = self._trial.tensor_bytes[self._made]
         number_bytes = NUMBER_BYTES[made.precision] if made else 4
         for _ in range(runs):
@@ -207,4 +206,4 @@ class _LayerCheck:
 
     @property
     def _made(self) -> str:
-        return self._trial.made.name if self._trial.made else TRANSLATED
+        return self._trial.output.name if self._trial.output else TRANSLATED

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...compiler.convolution import Convolution
+from ...compiler.steps import Convolution
 from ...compiler.tensors import NUMBER_BYTES
 from ...compiler.weight_layout import encoded
 from ...network.layers import Triple, triple

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from ...compiler.convolution import Convolution
-from ...compiler.launches.steps import launches
-from ...compiler.steps import Conv
+from ...compiler.kernels.step_launches import launches
+from ...compiler.steps import Conv, Convolution
 from ...compiler.tensors import Tensor
 from ...errors import CudaError, DeviceMemoryError
 from ...network.graph import times

@@ -10,13 +10,17 @@ from time import monotonic
 from typing import TypeAlias, TypeVar
 
 from ...compiler.blocks import BlockGrid
-from ...compiler.convolution import Convolution
 from ...compiler.kernels.plain import of_one_patch
-from ...compiler.kernels.table import checked, own_kernel
+from ...compiler.kernels.table import checked, custom_kernel
 from ...compiler.lowered import Lowered
-from ...compiler.lowering.forms import OtherForm, compared, other_forms, passes_over
-from ...compiler.memory.trials import convolution_blocks
-from ...compiler.steps import Conv, Step, planned
+from ...compiler.program.memory import convolution_blocks
+from ...compiler.program.other_tactics import (
+    OtherForm,
+    compared,
+    other_forms,
+    passes_over,
+)
+from ...compiler.steps import Conv, Convolution, Step, planned
 from ...errors import CudaError, DeviceMemoryError
 from ...network.graph import Network
 from ...options import Effort, SearchSettings
@@ -25,9 +29,17 @@ from ..cudnn import ConvolutionPlans
 from ..kernel_images import Kernels
 from . import layer_check
 from .bench import TrialBench, open_bench, time_of_steps
-from .cache import OWN, Candidate, TuningCache, TuningResult, key_of, worth_keeping
+from .cache import (
+    OWN,
+    OWN_FORM,
+    Candidate,
+    TuningCache,
+    TuningResult,
+    form_key,
+    key_of,
+    worth_keeping,
+)
 from .convolution_check import VERSION, ConvolutionCheck
-from .forms import OWN_FORM, form_key
 from .place_check import gives_the_same_anywhere
 from .tactics import (
     OWN_TACTIC,
@@ -112,12 +124,12 @@ class Tuner:
     """Tunes layers on one GPU in one precision, and measures nothing that the cache has."""
 
     def __init__(
-        self, card: OpenCard, cache: TuningCache, room: int, settings: SearchSettings
+        self, card: OpenCard, cache: TuningCache, budget: int, settings: SearchSettings
     ) -> None:
-        """room: bytes that a trial may take."""
+        """budget: bytes that a trial may take."""
         self.cache = cache
         self._card = card
-        self._room = room
+        self._budget = budget
         self._settings = settings
 
     def with_right_kernels(self, attempt: Callable[[frozenset[str]], _Result]) -> _Result:
@@ -142,7 +154,7 @@ class Tuner:
         """Return a tactic for each shape that takes at most `workspace` bytes besides its tensors.
 
         Each was compared with the plain custom kernel on this GPU. Raises WrongKernelError if the
-        custom kernel for split fp16 is wrong, and DeviceMemoryError if a trial has no room.
+        custom kernel for split fp16 is wrong, and DeviceMemoryError if a trial does not fit.
         """
         progress = self._settings.progress
         deadline = monotonic() + self._settings.seconds
@@ -183,7 +195,7 @@ class Tuner:
     def compare_forms(self, network: Network, lowered: Lowered, until: float = inf) -> None:
         """Time layers by their custom kernel and by cuDNN with its passes, unless that is known.
 
-        A layer whose trial has no room is left out. What is timed is verified elsewhere: plans when
+        A layer whose trial does not fit is omitted. What is timed is verified elsewhere: plans when
         their convolution is tuned, custom kernels by `check_layers`. until: time of the monotonic
         clock from which no layer is begun.
         """
@@ -199,7 +211,7 @@ class Tuner:
         """Raise WrongKernelError if the custom kernel of a layer is wrong; check each once.
 
         Kernels are compiled anew for blocks of a volume, so they are checked in one block, too.
-        Raises DeviceMemoryError if there is no room to try the step of a single patch.
+        Raises DeviceMemoryError if a trial of a single patch does not fit.
         """
         layout, kernels = lowered.layout, self._card.kernels
         grid = BlockGrid(layout.patch, layout.patch) if layout.in_blocks else None
@@ -219,7 +231,7 @@ class Tuner:
 
     def _wrong_step(self, step: Conv, grid: BlockGrid | None) -> str | None:
         card = self._card
-        return layer_check.wrong_step(step, card.kernels, card.stream, self._room, grid)
+        return layer_check.wrong_step(step, card.kernels, card.stream, self._budget, grid)
 
     def is_same_anywhere(
         self, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]
@@ -262,7 +274,7 @@ class Tuner:
         """Return the fastest right tactic, of those that were kept before or else of all."""
         card, plans = self._card, plans_of(self._card, shape)
         sizes = convolution_blocks(shape, workspace)
-        with open_bench(card.kernels, card.stream, sizes, self._room) as bench:
+        with open_bench(card.kernels, card.stream, sizes, self._budget) as bench:
             trial = _Trial(shape, effort, plans, workspace, bench, ConvolutionCheck(bench, shape))
             tactic = self._verified(trial)
             for _ in range(1 + (plans.count if plans else 0)):
@@ -314,12 +326,12 @@ class Tuner:
         """Return the proof that makes another check of a candidate needless."""
         if plan != OWN:
             return VERSION
-        return f"{VERSION} {self._card.kernels.image_key(own_kernel(shape).source)}"
+        return f"{VERSION} {self._card.kernels.image_key(custom_kernel(shape).source)}"
 
     def _nothing_right(self, shape: Convolution) -> Exception:
         if shape.split_fp16:
             return WrongKernelError(
-                own_kernel(shape).source, self._known(shape).refused.get(OWN, "")
+                custom_kernel(shape).source, self._known(shape).refused.get(OWN, "")
             )
         return CudaError(
             "convolution",
@@ -416,7 +428,7 @@ class Tuner:
         return Candidate(form.name, 0, best.microseconds + self._time(form.passes, form.lowered))
 
     def _time(self, steps: Iterable[Step], lowered: Lowered) -> float:
-        return time_of_steps(steps, lowered, self._card.kernels, self._card.stream, self._room)
+        return time_of_steps(steps, lowered, self._card.kernels, self._card.stream, self._budget)
 
 
 def _products(shape: Convolution) -> int:

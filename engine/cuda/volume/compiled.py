@@ -7,14 +7,18 @@ from functools import cached_property
 from math import prod
 
 from ...compiler.blocks import BlockGrid
-from ...compiler.convolution import Convolution
 from ...compiler.lowered import Lowered
-from ...compiler.memory.trials import bytes_of_trials
-from ...compiler.steps import Step, is_planned, planned
-from ...compiler.volume.lifetimes import WORKSPACE_BYTES, VolumeRequest
-from ...compiler.volume.lowering import lowered_blocks
-from ...compiler.volume.memory import VolumeMemory, constants_of, volume_memory
+from ...compiler.program.memory import bytes_of_trials
+from ...compiler.steps import Convolution, Step, is_planned, planned
 from ...compiler.volume.passes import Pass, passes_of
+from ...compiler.volume.volume_lowering import lowered_blocks
+from ...compiler.volume.volume_memory import (
+    WORKSPACE_BYTES,
+    VolumeMemory,
+    VolumeRequest,
+    constants_of,
+    volume_memory,
+)
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
 from ..card import OpenCard

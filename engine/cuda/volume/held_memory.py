@@ -7,7 +7,6 @@ from contextlib import ExitStack, suppress
 from ...errors import CudaError, DeviceMemoryError
 from ...whole_volume import HostRoom
 from ..driver import Context, DeviceBuffer
-from ..streaming import PinnedSlots, copying_thread
 from .host_maps import check_host_room, pinned_maps
 
 
@@ -17,19 +16,16 @@ class HeldMemory:
     def __init__(self, host_room: HostRoom) -> None:
         """host_room: bytes available for maps in pinned memory."""
         self._host_room = host_room
-        self._parts = {name: ExitStack() for name in ("device", "constants", "slots")}
-        self.graphs = ExitStack()
+        self._parts = {name: ExitStack() for name in ("device", "constants")}
         self._device: DeviceBuffer | None = None
         self._host: Future[tuple[int, ExitStack]] | None = None
         self._host_size = 0
         self._pinning = ThreadPoolExecutor(1, "pinning")
-        self._slots: PinnedSlots | None = None
 
     def __enter__(self) -> "HeldMemory":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.graphs.close()
         self._close_host()
         self._pinning.shutdown()
         for part in self._parts.values():
@@ -37,7 +33,6 @@ class HeldMemory:
 
     def release(self) -> None:
         """Free the GPU memory."""
-        self.graphs.close()
         self._device = None
         self._parts["device"].close()
 
@@ -89,12 +84,3 @@ class HeldMemory:
         """Return the address of so many bytes of GPU memory, replacing the earlier ones."""
         self._parts["constants"].close()
         return self._parts["constants"].enter_context(DeviceBuffer(size)).address
-
-    def slots_for(self, voxels: int, context: Context) -> PinnedSlots:
-        """Return pinned slots for so many voxels each. Raises DeviceMemoryError."""
-        if self._slots is None or self._slots.size < 4 * voxels:
-            self._slots = None
-            opened = self._parts["slots"]
-            opened.close()
-            self._slots = PinnedSlots(4 * voxels, copying_thread(context, opened), opened)
-        return self._slots

@@ -12,21 +12,25 @@ from math import prod
 from typing import Protocol, TypeAlias
 
 from ...compiler.blocks import BlockGrid, BlockRun
-from ...compiler.kernels.launch import OVERFLOW, Launch
-from ...compiler.kernels.tensor_arguments import region_address
-from ...compiler.launches.blocks import block_launches, measured_volume, partial_bytes
+from ...compiler.kernels.launch import OVERFLOW, Launch, region_address
+from ...compiler.kernels.step_launches import block_launches, measured_volume, partial_bytes
 from ...compiler.lowered import Lowered
-from ...compiler.memory.plan import scratch_name
+from ...compiler.program.memory import scratch_name
 from ...compiler.steps import Conv, Normalise, Pointwise, Statistics, Step, is_planned
 from ...compiler.tensors import PATCHES, Tensor
-from ...compiler.volume.lifetimes import WORKSPACE
-from ...compiler.volume.memory import STAGES, VolumeMemory, fetched_name, staged_name
 from ...compiler.volume.passes import (
     Pass,
     finds_blocks,
     goes_in_any_order,
     made_block_by_block,
     source_of,
+)
+from ...compiler.volume.volume_memory import (
+    STAGES,
+    WORKSPACE,
+    VolumeMemory,
+    fetched_name,
+    staged_name,
 )
 from ..driver import CudaEvent, Stream
 from .host_maps import parts_of
@@ -95,7 +99,8 @@ class PlacedVolume:
 
     grid: of its blocks. channels: of the input. memory: plan. base: start of that on the GPU. host:
     returns the start in pinned host memory, and waits for it, which the first passes may not need.
-    copies: of offloaded maps, None if there are none.
+    copies: of offloaded maps, None if there are none. own: addresses of data outside of the plan's
+    memory, by name.
     """
 
     program: BlockProgram
@@ -105,10 +110,13 @@ class PlacedVolume:
     base: int
     host: Callable[[], int]
     copies: HostCopies | None = None
+    own: Mapping[str, int] = field(default_factory=dict[str, int])
     _busy: set[int] = field(default_factory=set[int])
 
     def at(self, name: str) -> int:
         """Return the start address of data that all blocks share, by name."""
+        if name in self.own:
+            return self.own[name]
         if name in self.program.constants:
             return self.program.constants[name]
         if name in self.memory.host_offsets:
@@ -121,13 +129,12 @@ class PlacedVolume:
         source, weight, target, workspace = (self.at(name) for name in names)
         return source, weight, target, workspace
 
-    def queue_start(self) -> None:
-        """Queue the work before the first pass.
+    def queue_start(self, stream: Stream) -> None:
+        """Queue the work before the volume is copied in, on the stream of that copy.
 
         Products with weights that are 0 may read voxels that are not copied in yet: those must be
         finite numbers.
         """
-        stream = self.program.stream
         stream.fill(self.at(OVERFLOW), 0, 4)
         if self.takes_runs_early:
             stream.fill(self.at(PATCHES), 0, 4 * self.channels * prod(self.grid.extents))

@@ -4,17 +4,22 @@ Voxels come and go as they are stored: the GPU maps their intensities. While the
 caller queues what is done with them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
 
 from ...compiler.kernels.launch import OVERFLOW
-from ...compiler.launches.voxels.sliding_window import store_voxels
-from ...compiler.launches.voxels.volume import MemoryOrder, rows_into_volume, rows_of_volume
+from ...compiler.kernels.sliding_window import (
+    MemoryOrder,
+    rows_into_volume,
+    rows_of_volume,
+    store_voxels,
+)
 from ...compiler.tensors import PATCHES, TRANSLATED
-from ...compiler.volume.lifetimes import VOXELS_IN, VOXELS_OUT
+from ...compiler.volume.volume_memory import VOXELS_IN, VOXELS_OUT
 from ...network.layers import Triple
 from ...patch_grid import Rows
 from ...scaling import Stored, VoxelArray
+from ..driver import CudaEvent, Stream
 from ..streaming import PinnedSlots, StagedRows
 from .overlap import AxisRows
 from .program import PlacedVolume
@@ -35,9 +40,11 @@ def bring_in(
     source: Stored,
     slots: PinnedSlots,
     most: int,
+    stream: Stream,
     came: Callable[[AxisRows], None],
 ) -> None:
-    """Queue the volume's voxels [C, D, H, W]; the network's extents beyond them repeat the last.
+    """Queue the volume's voxels [C, D, H, W] on a stream of their own; the network's extents beyond
+    them repeat the last.
 
     most: voxels of four bytes that the GPU has room for at a time, and each slot. came: called with
     the rows of the network's extents that have been queued so far, after each piece.
@@ -50,10 +57,10 @@ def bring_in(
 
     def queue(number: int, staged: StagedRows) -> None:
         rows, channel = pieces[number]
-        staged.upload(program.stream, stored)
+        staged.upload(stream, stored)
         volume = placed.at(PATCHES) + channel * prod(padded) * 4
         launch = rows_into_volume(order, rows, source, stored, volume, padded)
-        program.kernels.launch(program.stream, launch)
+        program.kernels.launch(stream, launch)
         if channel == len(seen) - 1:
             came(_so_far(order, rows.stop, padded))
 
@@ -65,12 +72,13 @@ def take_out(
     target: Stored,
     slots: PinnedSlots,
     most: int,
-    needed: Callable[[AxisRows], None],
+    stream: Stream,
+    made: Iterable[CudaEvent],
 ) -> bool:
     """Fill the array [C, D, H, W] with the result; return whether all of it is finite. Waits.
 
-    most: voxels that the GPU has room for at a time, and each slot. needed: called with the rows
-    that go out next, before each piece, to queue what makes them.
+    most: voxels that the GPU has room for at a time, and each slot. stream: of the copies. made: an
+    event after each piece of `rows_going_out`.
     """
     program, padded = placed.program, placed.grid.extents
     order = MemoryOrder.of(target.values)
@@ -80,8 +88,8 @@ def take_out(
     stored = floats + 4 * most
 
     def places() -> Iterator[VoxelArray]:
-        for rows, channel in pieces:
-            needed(_along(order, rows))
+        for (rows, channel), event in zip(pieces, made, strict=True):
+            stream.after(event)
             yield seen[channel, rows.start : rows.stop]
 
     def queue(number: int, staged: StagedRows) -> None:
@@ -91,8 +99,8 @@ def take_out(
             rows_of_volume(order, rows, volume, padded, floats),
             store_voxels(floats, staged.voxels.size, target, stored, placed.at(OVERFLOW)),
         ):
-            program.kernels.launch(program.stream, launch)
-        staged.download(program.stream, stored)
+            program.kernels.launch(stream, launch)
+        staged.download(stream, stored)
 
     def put(number: int) -> None:
         rows, channel = pieces[number]
@@ -100,7 +108,14 @@ def take_out(
             target.on_rows(rows.stop)
 
     slots.download(places(), queue, put)
-    return not slots.flag(program.stream, placed.at(OVERFLOW))
+    return not slots.flag(stream, placed.at(OVERFLOW))
+
+
+def rows_going_out(target: Stored, most: int) -> Iterator[AxisRows]:
+    """Yield the rows of each piece that `take_out` copies, in its order."""
+    order = MemoryOrder.of(target.values)
+    for rows, _ in _pieces(len(target.values), order, most):
+        yield _along(order, rows)
 
 
 def slowest_axis(target: Stored) -> int:

@@ -21,10 +21,10 @@ from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine import devices
+from cuda_cyclegan.engine.cpu.openvino_support import is_installed
 from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.model.reference import verify
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.openvino.properties import is_installed
 from cuda_cyclegan.io.files import machine_limits
 from cuda_cyclegan.pipelines.doctor import installation as installed
 from cuda_cyclegan.pipelines.doctor import queue as queue_check

@@ -13,10 +13,10 @@ import pytest
 from support.lazy_modules import torch_generators as made
 from support.model_folder import DATA, ModelFolder, run
 
+from cuda_cyclegan.engine.cpu.openvino_support import has_bf16
 from cuda_cyclegan.engine.model.model_file import encode_model, load_model
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.openvino.properties import has_bf16
 
 onnx: Any = _onnx
 onnxruntime: Any = _onnxruntime

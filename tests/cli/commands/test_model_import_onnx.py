@@ -12,10 +12,10 @@ from support.onnx_files import model, node, tiny, written
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.model.model_card import Established
 from cuda_cyclegan.engine.model.model_file import Model, load_model
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 DATA = (
     "--source T1 --target CT --intensity-in identity --intensity-out identity --axes RAS "

@@ -10,9 +10,9 @@ from support.translate_world import World
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.cpu.session import session_bytes
 from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.onnxruntime.session import session_bytes
 from cuda_cyclegan.pipelines.host import memory
 from cuda_cyclegan.pipelines.run.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.study.geometry import ResampledRows, Resampling

@@ -11,13 +11,13 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine import devices
-from cuda_cyclegan.engine.compiler.memory.fitting import (
+from cuda_cyclegan.engine.compiler.kernels.sliding_window import rings
+from cuda_cyclegan.engine.compiler.program.fitting import (
     MemoryBudget,
     ProgramRequest,
     fit,
     usual_batch,
 )
-from cuda_cyclegan.engine.compiler.ring_buffers import rings
 from cuda_cyclegan.engine.cuda.patches.device_plan import DevicePlan, ProgramPlan
 from cuda_cyclegan.engine.cuda.tuning.cache import Candidate
 from cuda_cyclegan.engine.devices import Device

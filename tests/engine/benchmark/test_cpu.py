@@ -7,15 +7,15 @@ import pytest
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
+from cuda_cyclegan.engine.cpu.openvino import open_openvino_generator
+from cuda_cyclegan.engine.cpu.openvino_support import has_bf16, is_installed
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import PatchShapeError
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.graph_analysis import flops
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
-from cuda_cyclegan.engine.openvino.generator import open_openvino_generator
-from cuda_cyclegan.engine.openvino.properties import has_bf16, is_installed
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from support.described_cards import H200
 from cuda_cyclegan.engine.benchmark.layer_times import layer_times
 from cuda_cyclegan.engine.benchmark.measurement import LayerTime
 from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.graph_analysis import flops, layer_flops

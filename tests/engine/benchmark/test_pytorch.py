@@ -5,10 +5,10 @@ import pytest
 from support.covering_networks import SPECS, covering
 from support.gpu_networks import ODD_GRAPHS, chain, random_network
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.architectures import Architecture, ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT
 from cuda_cyclegan.engine.network.layers import Channels, Concat, Crop, Elu
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 OTHERS: dict[str, Architecture] = {
     "resnet": ResNetSpec(1, 1, 8, 2),

@@ -9,15 +9,15 @@ from support.described_cards import H200
 from support.gpu_on_cpu import kernels, numpy_kernels
 
 from cuda_cyclegan.engine.compiler import weight_layout
-from cuda_cyclegan.engine.compiler.checks import (
+from cuda_cyclegan.engine.compiler.kernels import checks
+from cuda_cyclegan.engine.compiler.kernels.checks import (
     NOISE,
     Bound,
     Filling,
     exposing_sets,
     sampled_voxels,
 )
-from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.compiler.launches import checks
+from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.compiler.tensors import Tensor
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")

@@ -21,12 +21,12 @@ from support.kernel_samples import (
 from support.step_interpreter import high_and_low, voxels_of
 
 from cuda_cyclegan.engine.compiler import weight_layout
-from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.kernels.launch import OVERFLOW, anywhere
-from cuda_cyclegan.engine.compiler.launches.steps import convolution, launches, scratch_bytes
+from cuda_cyclegan.engine.compiler.kernels.step_launches import convolution, launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.steps import (
     ActivatedView,
     Activation,
+    Convolution,
     Normalise,
     Pointwise,
     Statistics,

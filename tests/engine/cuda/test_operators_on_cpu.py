@@ -11,11 +11,10 @@ from support.described_cards import H200
 from support.gpu_on_cpu import kernels
 from support.tiers import examples
 
-from cuda_cyclegan.engine.compiler.checks import sampled_voxels
-from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.compiler.launches import checks
-from cuda_cyclegan.engine.compiler.launches.steps import launches
-from cuda_cyclegan.engine.compiler.steps import Activation, Conv, Pointwise
+from cuda_cyclegan.engine.compiler.kernels import checks
+from cuda_cyclegan.engine.compiler.kernels.checks import sampled_voxels
+from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
+from cuda_cyclegan.engine.compiler.steps import Activation, Conv, Convolution, Pointwise
 from cuda_cyclegan.engine.compiler.tensors import AffineTable, Region, Tensor, TensorView
 from cuda_cyclegan.engine.network.layers import FloatArray, Pool, Triple
 from cuda_cyclegan.engine.options import Precision

@@ -12,14 +12,14 @@ from support.gpu_on_cpu import kernels
 from support.step_interpreter import activated, filtered
 
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
-from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
+from cuda_cyclegan.engine.compiler.kernels.step_launches import launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     Activation,
     AddPatches,
     ChannelGroups,
     Conv,
+    Convolution,
     Normalise,
     Pack,
     Pointwise,

@@ -9,10 +9,10 @@ from support.gpu_networks import NORM_READ_TWICE, ODD_GRAPHS, ODD_PATCH, random_
 from support.program_on_cpu import run_program
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.program.lowering import lower
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.architectures import UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")

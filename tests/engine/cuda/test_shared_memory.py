@@ -17,7 +17,7 @@ from support.gpu_on_cpu.kernels import KernelFaultError, run
 from support.kernel_samples import SAMPLES, measured
 
 from cuda_cyclegan.engine.compiler.kernels.launch import Launch
-from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
+from cuda_cyclegan.engine.compiler.kernels.step_launches import launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     ChannelGroups,

@@ -5,6 +5,7 @@ import pytest
 from support.covering_networks import SPECS, covering
 from support.network_features import CUT, patches_for, trained
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.architectures import (
     Blur,
     Groups,
@@ -15,7 +16,6 @@ from cuda_cyclegan.engine.network.architectures import (
     out_of_bounds,
 )
 from cuda_cyclegan.engine.network.layers import Constant, Downsample, Elu, LeakyRelu
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 EXTENTS = {ResNetSpec: (12, 16, 12), UNetSpec: (16, 24, 16)}
 
@@ -37,7 +37,7 @@ def test_every_feature_computes_what_pytorch_does(name: str) -> None:
 def test_every_feature_is_exported_as_valid_onnx(name: str) -> None:
     import onnx
 
-    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+    from cuda_cyclegan.engine.cpu.onnx_model import to_onnx
 
     onnx.checker.check_model(to_onnx(trained(SPECS[name])), full_check=True)
 

@@ -12,6 +12,7 @@ from support.covering_networks import SPECS, covering
 from support.gpu_networks import ODD_GRAPHS, chain, random_network
 from support.network_features import CUT, patches_for, trained
 
+from cuda_cyclegan.engine.cpu.session import session, session_options
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.graph_analysis import (
@@ -40,7 +41,6 @@ from cuda_cyclegan.engine.network.layers import (
     Tanh,
     Upsample,
 )
-from cuda_cyclegan.engine.onnxruntime.session import session, session_options
 
 
 def counted_by_torch(run: Callable[[], object]) -> int:
@@ -130,7 +130,7 @@ GRAPHS = {
 
 def seen(graph: Graph) -> int:
     """The widest run of planes along W in which a change is seen by one plane of the result."""
-    from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+    from cuda_cyclegan.engine.cpu.onnx_model import to_onnx
 
     running = session(to_onnx(random_network(graph, 1)), session_options(1))
     patch = np.random.default_rng(0).normal(size=(1, graph.in_channels, 8, 8, WIDTH))

@@ -13,11 +13,11 @@ from support.batch_world import killed_before_the_record, scan, tiny_model
 from support.batches import batch_here
 from support.fake_networks import networks_of
 
+from cuda_cyclegan.engine.cpu.session import SessionGenerator, open_cpu_generator
 from cuda_cyclegan.engine.errors import EngineError
 from cuda_cyclegan.engine.model.model_file import Model, load_model
 from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.onnxruntime.session import SessionGenerator, open_cpu_generator
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.events import Event, StudyDone, StudyStarted, TilesDone
 from cuda_cyclegan.pipelines.report.report import StudyReport

@@ -12,7 +12,8 @@ from support.step_interpreter import interpret
 from support.streamed_window import replace_buffers, run_window_into
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.program.lowering import lower
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.model.model_card import (
     Identity,
     IntensityMap,
@@ -25,7 +26,6 @@ from cuda_cyclegan.engine.model.model_card import (
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError

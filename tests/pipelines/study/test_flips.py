@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, small_resnet, through
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.patch_grid import SmallVolumePadding
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow
 from cuda_cyclegan.pipelines.study.tiles import (

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from support.lazy_modules import inferers, torch
 from support.numerics_models import FunctionGenerator, small_resnet, translated
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.patch_grid import SmallVolumePadding
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.study.tiles import Origins, Tiling, tile

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, card, prepared_scan, small_resnet, volume
 from support.tiers import examples
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.model.model_card import (
     Identity,
@@ -22,7 +23,6 @@ from cuda_cyclegan.engine.model.model_card import (
     ZScore,
 )
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, small_resnet, through, translated
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.patch_grid import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import Scaling, Stored
 from cuda_cyclegan.pipelines.errors import PreparationError

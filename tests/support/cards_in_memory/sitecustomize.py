@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from cuda_cyclegan.engine import devices
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.probe import gpus
 
 

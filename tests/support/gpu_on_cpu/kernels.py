@@ -10,9 +10,9 @@ from support.described_cards import H200
 from support.gpu_on_cpu.compiler import library_of, symbol_of
 from support.gpu_on_cpu.streams import Stream
 
-from cuda_cyclegan.engine.compiler.convolution import Convolution
+from cuda_cyclegan.engine.compiler.kernels import checks
 from cuda_cyclegan.engine.compiler.kernels.launch import Launch
-from cuda_cyclegan.engine.compiler.launches import checks
+from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.options import Precision
 

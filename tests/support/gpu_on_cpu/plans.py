@@ -6,9 +6,9 @@ from typing import Any
 from support.gpu_on_cpu.memory import array_at
 from support.gpu_on_cpu.numpy_kernels import NUMBER, convolve
 
-from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.kernel_source import structure
 from cuda_cyclegan.engine.compiler.kernels.convolutions import convolution_geometry
+from cuda_cyclegan.engine.compiler.steps import Convolution
 
 Fault = Callable[[Any], None]
 """Spoils a result [N, D, H, W, K] that was right."""

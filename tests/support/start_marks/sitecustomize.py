@@ -22,12 +22,12 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
         ("_retained", AFTER, "context ready"),
     ],
     "engine.model.model_file": [("decode_model", AFTER, "model read")],
-    "engine.cuda.patches.generator": [("CudaGenerator.warm_up", AFTER, "program open")],
+    "engine.cuda.patches.patch_generator": [("CudaGenerator.warm_up", AFTER, "program open")],
     "engine.cuda.volume.host_maps": [
         ("_in_large_pages", BEFORE, "maps to be pinned"),
         ("_in_large_pages", AFTER, "maps pinned"),
     ],
-    "engine.cuda.volume.generator": [
+    "engine.cuda.volume.volume_generator": [
         ("CudaVolumeGenerator._prepared", BEFORE, "memory asked for"),
         ("CudaVolumeGenerator._placed", AFTER, "memory there"),
         ("CudaVolumeGenerator._prepared", AFTER, "memory ready"),

@@ -9,14 +9,14 @@ from support.described_cards import H200
 from support.kernel_samples import SAMPLES
 from support.tiers import examples
 
-from cuda_cyclegan.engine.compiler.convolution import Convolution
 from cuda_cyclegan.engine.compiler.kernels.spec import ConvKernel
 from cuda_cyclegan.engine.compiler.kernels.table import (
     KERNELS,
     TENSOR_CORE_KERNELS,
+    custom_kernel,
     kernel_of,
-    own_kernel,
 )
+from cuda_cyclegan.engine.compiler.steps import Convolution
 
 _ONE = (1, 1, 1)
 _PLAIN = Convolution(1, (4, 4, 4), 32, (4, 4, 4), 32, (3, 3, 3), _ONE, _ONE, _ONE, "fp32")
@@ -39,7 +39,7 @@ def test_split_numbers_come_first_and_single_channels_next(
         expected = "convolve_split_fp16"
     else:
         expected = "convolve_depthwise" if groups == outputs == 32 else "convolve"
-    assert own_kernel(shape).source == expected
+    assert custom_kernel(shape).source == expected
 
 
 def test_each_kernel_computes_what_no_plan_does_or_what_one_may_do() -> None:

@@ -13,10 +13,9 @@ from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.blocks import grid_of
 from cuda_cyclegan.engine.compiler.tensors import Tensor
-from cuda_cyclegan.engine.compiler.volume.lifetimes import VolumeRequest
-from cuda_cyclegan.engine.compiler.volume.lowering import lowered_blocks
-from cuda_cyclegan.engine.compiler.volume.memory import _choices
 from cuda_cyclegan.engine.compiler.volume.passes import Pass, passes_of
+from cuda_cyclegan.engine.compiler.volume.volume_lowering import lowered_blocks
+from cuda_cyclegan.engine.compiler.volume.volume_memory import VolumeRequest, _choices
 from cuda_cyclegan.engine.network.architectures import build
 from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.options import Precision

@@ -9,8 +9,8 @@ from support.described_cards import H200
 from support.gpu_networks import random_network
 from support.kernel_samples import computed_by
 
-from cuda_cyclegan.engine.compiler.memory.fitting import MemoryBudget, ProgramRequest, fit
-from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
+from cuda_cyclegan.engine.compiler.kernels.sliding_window import laid_out
+from cuda_cyclegan.engine.compiler.program.fitting import MemoryBudget, ProgramRequest, fit
 from cuda_cyclegan.engine.cuda.patches.device_plan import (
     DevicePlan,
     ProgramPlan,
@@ -18,8 +18,14 @@ from cuda_cyclegan.engine.cuda.patches.device_plan import (
     plan_program,
     program_key,
 )
-from cuda_cyclegan.engine.cuda.tuning.cache import Candidate, TuningCache, TuningResult, key_of
-from cuda_cyclegan.engine.cuda.tuning.forms import faster_forms, form_key
+from cuda_cyclegan.engine.cuda.tuning.cache import (
+    Candidate,
+    TuningCache,
+    TuningResult,
+    faster_forms,
+    form_key,
+    key_of,
+)
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.patch_grid import ring_rows
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES

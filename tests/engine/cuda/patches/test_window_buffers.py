@@ -20,7 +20,7 @@ from support.streamed_window import (
 )
 from support.tiers import examples
 
-from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
+from cuda_cyclegan.engine.compiler.kernels.sliding_window import laid_out
 from cuda_cyclegan.engine.cuda import streaming
 from cuda_cyclegan.engine.cuda.patches import streamed_window
 from cuda_cyclegan.engine.errors import DeviceMemoryError

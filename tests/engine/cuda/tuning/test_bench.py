@@ -13,7 +13,7 @@ from support.gpu_on_cpu.memory import array_at, used_buffer
 from support.gpu_on_cpu.numpy_kernels import NumPyKernels
 from support.gpu_on_cpu.streams import Stream
 
-from cuda_cyclegan.engine.compiler.memory.trials import GUARD, bytes_of_blocks
+from cuda_cyclegan.engine.compiler.program.memory import GUARD, bytes_of_blocks
 from cuda_cyclegan.engine.cuda.tuning import bench as benches
 from cuda_cyclegan.engine.cuda.tuning.bench import TrialBench, open_bench
 from cuda_cyclegan.engine.errors import DeviceMemoryError

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from cuda_cyclegan.engine.compiler.convolution import Convolution
+from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.cuda.tuning.cache import (
     NOTHING,
     Candidate,

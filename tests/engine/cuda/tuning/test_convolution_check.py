@@ -17,10 +17,9 @@ from support.gpu_on_cpu.numpy_kernels import NumPyKernels
 from support.gpu_on_cpu.plans import Plans
 from support.gpu_on_cpu.streams import Graph, Stream
 
-from cuda_cyclegan.engine.compiler.convolution import Convolution
-from cuda_cyclegan.engine.compiler.kernels.table import own_kernel
-from cuda_cyclegan.engine.compiler.launches.steps import launches
-from cuda_cyclegan.engine.compiler.steps import Conv
+from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
+from cuda_cyclegan.engine.compiler.kernels.table import custom_kernel
+from cuda_cyclegan.engine.compiler.steps import Conv, Convolution
 from cuda_cyclegan.engine.compiler.tensors import Tensor
 from cuda_cyclegan.engine.cuda.tuning.cache import (
     OWN,
@@ -179,7 +178,7 @@ def test_the_own_kernel_of_single_channels_is_measured_beside_the_plans(world, t
         searches.start("full", shape)
         kept = [one.plan for one in searches.cache.get(key_of(shape)).candidates]
         [launch] = launches_of(shape)
-        assert own_kernel(shape).source == launch.source
+        assert custom_kernel(shape).source == launch.source
         assert kept == (["plan", OWN] if name == "each channel by itself" else ["plan"])
 
 

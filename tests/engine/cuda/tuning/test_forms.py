@@ -20,10 +20,15 @@ from support.gpu_on_cpu.streams import Stream
 
 from cuda_cyclegan.engine.benchmark.layer_times import work_of
 from cuda_cyclegan.engine.compiler.lowered import Layout
-from cuda_cyclegan.engine.compiler.lowering.forms import compared
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.cuda.tuning.cache import Candidate, TuningCache, TuningResult, key_of
-from cuda_cyclegan.engine.cuda.tuning.forms import form_key
+from cuda_cyclegan.engine.compiler.program.lowering import lower
+from cuda_cyclegan.engine.compiler.program.other_tactics import compared
+from cuda_cyclegan.engine.cuda.tuning.cache import (
+    Candidate,
+    TuningCache,
+    TuningResult,
+    form_key,
+    key_of,
+)
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.options import SearchSettings
 

@@ -34,7 +34,7 @@ from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.kernels.plain import STORED_WEIGHT, of_one_patch, plain
 from cuda_cyclegan.engine.compiler.kernels.table import KERNELS
 from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
-from cuda_cyclegan.engine.compiler.memory.fitting import SPLIT_KERNEL, ProgramRequest
+from cuda_cyclegan.engine.compiler.program.fitting import SPLIT_KERNEL, ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     ActivatedView,
@@ -341,7 +341,7 @@ class BlindKernels(LaneKernels):
 @pytest.mark.parametrize("outputs", [32, pytest.param(64, marks=pytest.mark.slow)])
 def test_a_layer_that_measures_what_lies_past_the_volume_is_found(outputs):
     step, grid = _doubling(outputs, 1), BlockGrid((4, 2, 34), (4, 2, 34))
-    check = partial(layer_check.wrong_step, step, stream=Stream(), room=ROOM, grid=grid)
+    check = partial(layer_check.wrong_step, step, stream=Stream(), budget=ROOM, grid=grid)
     assert check(LaneKernels()) is None
     assert "wrong statistics" in check(BlindKernels())
 

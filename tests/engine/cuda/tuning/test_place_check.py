@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-from cuda_cyclegan.engine.compiler.convolution import Convolution
+from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.compiler.weight_layout import encoded
 from cuda_cyclegan.engine.cuda.tuning.place_check import gives_the_same_anywhere
 from cuda_cyclegan.engine.options import Precision

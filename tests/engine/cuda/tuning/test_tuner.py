@@ -9,7 +9,7 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 
 from support.cudnn_stand_in import cudnn_where_there_is_none
 
-from cuda_cyclegan.engine.compiler.convolution import Convolution
+from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.cuda.tuning.cache import TuningCache
 from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.options import SearchSettings

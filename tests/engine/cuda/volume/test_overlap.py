@@ -90,7 +90,7 @@ def test_no_run_reads_rows_that_are_not_there_nor_leaves_some_out(
         arriving, leaving = rows_of(placed, PATCHES), rows_of(placed, TRANSLATED)
         coming = RunsByRows(placed.in_runs(first), nothing, nothing)
         queued: list[int] = []
-        placed.queue_start()
+        placed.queue_start(placed.program.stream)
         for start, stop in pieces(axis, is_turned=is_turned):
             part = (slice(None),) * (axis + 1) + (slice(start, stop),)
             arriving[part] = given[part]

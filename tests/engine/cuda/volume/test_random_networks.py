@@ -15,9 +15,9 @@ from support.volume_on_cpu import volume_on_cpu
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import Triple
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.whole_volume import volume_refusal
 
 pytestmark = [

@@ -3,7 +3,7 @@
 import ctypes
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
@@ -21,13 +21,12 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
-from cuda_cyclegan.engine.compiler.volume.lifetimes import VolumeRequest
-from cuda_cyclegan.engine.compiler.volume.memory import volume_memory
+from cuda_cyclegan.engine.compiler.volume.volume_memory import VolumeRequest, volume_memory
 from cuda_cyclegan.engine.cuda import streaming
 from cuda_cyclegan.engine.cuda.streaming import PinnedSlots
 from cuda_cyclegan.engine.cuda.volume.overlap import AxisRows
 from cuda_cyclegan.engine.cuda.volume.program import PlacedVolume
-from cuda_cyclegan.engine.cuda.volume.transfer import bring_in, take_out
+from cuda_cyclegan.engine.cuda.volume.transfer import bring_in, rows_going_out, take_out
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.scaling import Stored
@@ -88,7 +87,12 @@ def test_each_piece_is_there_before_what_reads_it_is_queued(rounds: int) -> None
         with opened() as (placed, slots):
             volume = at(placed, PATCHES)
             bring_in(
-                placed, Stored(source), slots, SLOT_VOXELS, partial(look, volume, source, there)
+                placed,
+                Stored(source),
+                slots,
+                SLOT_VOXELS,
+                placed.program.stream,
+                partial(look, volume, source, there),
             )
     assert there == [True] * 4 * rounds
 
@@ -102,6 +106,7 @@ def test_slots_of_a_larger_volume_before_hold_no_larger_pieces() -> None:
             Stored(source),
             slots,
             SLOT_VOXELS,
+            placed.program.stream,
             partial(look, at(placed, PATCHES), source, there),
         )
     assert there == [True] * 4
@@ -112,15 +117,13 @@ def look(volume: Any, source: Any, there: list[bool], rows: AxisRows) -> None:
     there.append(np.array_equal(volume[part(rows)], source[part(rows)]))
 
 
-def made_by(placed: PlacedVolume, result: Any) -> Callable[[AxisRows], None]:
-    """A last pass that makes rows when they are asked for, and not before."""
+def made_by(placed: PlacedVolume, result: Any, target: Stored) -> Iterator[Any]:
+    """Events of a last pass that makes rows when they are waited for, and not before."""
     volume = at(placed, TRANSLATED)
     volume[:] = np.nan
-
-    def needed(rows: AxisRows) -> None:
+    for rows in rows_going_out(target, SLOT_VOXELS):
         volume[part(rows)] = result[part(rows)]
-
-    return needed
+        yield Event()
 
 
 @many_rounds
@@ -134,8 +137,9 @@ def test_rows_are_told_when_they_are_in_their_place(rounds: int) -> None:
 
         with opened() as (placed, slots):
             ctypes.memset(placed.at("overflow"), 0, 4)
-            needed = made_by(placed, result)
-            assert take_out(placed, Stored(target, on_rows=on_rows), slots, SLOT_VOXELS, needed)
+            going = Stored(target, on_rows=on_rows)
+            made, stream = made_by(placed, result, going), placed.program.stream
+            assert take_out(placed, going, slots, SLOT_VOXELS, stream, made)
         assert told == [1, 2, 3, 4, 5, 6, 7, 8]
         assert np.array_equal(target, result)
 
@@ -148,12 +152,13 @@ def test_nothing_is_put_in_place_any_more_once_a_fault_is_told() -> None:
         if is_told.wait(0.2):
             late.append(rows)
 
-    def lost(rows: AxisRows) -> None:
-        if rows.start == 2:
-            raise RuntimeError("the card is lost")
+    def lost() -> Iterator[Any]:
+        yield Event()
+        raise RuntimeError("the card is lost")
 
     with opened() as (placed, slots):
+        going = Stored(target, on_rows=on_rows)
         with pytest.raises(RuntimeError, match="lost"):
-            take_out(placed, Stored(target, on_rows=on_rows), slots, SLOT_VOXELS, lost)
+            take_out(placed, going, slots, SLOT_VOXELS, placed.program.stream, lost())
         is_told.set()
     assert not late

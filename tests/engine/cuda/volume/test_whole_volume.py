@@ -27,12 +27,13 @@ from support.volume_on_cpu import VolumeOnCpu, volume_on_cpu
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
-from cuda_cyclegan.engine.compiler.launches import blocks as block_launches
-from cuda_cyclegan.engine.compiler.launches.blocks import measured_volume
+from cuda_cyclegan.engine.compiler.kernels import step_launches as block_launches
+from cuda_cyclegan.engine.compiler.kernels.step_launches import measured_volume
 from cuda_cyclegan.engine.compiler.steps import Pointwise
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
-from cuda_cyclegan.engine.compiler.volume.memory import STAGES
 from cuda_cyclegan.engine.compiler.volume.passes import sees_neighbours
+from cuda_cyclegan.engine.compiler.volume.volume_memory import STAGES
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.cuda.volume import host_maps
 from cuda_cyclegan.engine.cuda.volume.program import HostCopies, StagedCopies
 from cuda_cyclegan.engine.errors import DeviceMemoryError
@@ -57,7 +58,6 @@ from cuda_cyclegan.engine.network.layers import (
     Relu,
     Triple,
 )
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.engine.whole_volume import volume_refusal
 
@@ -394,7 +394,7 @@ def test_copies_beside_runs_change_no_byte(order: tuple[str, ...]) -> None:
     late = replace(made.program, stream=streams["computing"], convolve=convolve)
     with made.placed(memory) as at_once:
         placed = replace(at_once, program=late, copies=HostCopies(copies("out"), copies("back")))
-        placed.queue_start()
+        placed.queue_start(placed.program.stream)
         gpu.finish()
         ctypes.memmove(placed.at(PATCHES), volume.ctypes.data, volume.nbytes)
         for one in memory.passes:
@@ -441,8 +441,8 @@ def small_memory() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patched:
         volume = "cuda_cyclegan.engine.compiler.volume"
-        patched.setattr(f"{volume}.memory._DEVICE_PAGE", 256)
-        patched.setattr(f"{volume}.lifetimes.WORKSPACE_BYTES", 256)
+        patched.setattr(f"{volume}.volume_memory._DEVICE_PAGE", 256)
+        patched.setattr(f"{volume}.volume_memory.WORKSPACE_BYTES", 256)
         yield
 
 

@@ -12,9 +12,9 @@ from support.onnx_judge import ARRAYS, ended, vector, written_down
 from support.step_interpreter import interpret
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.program.lowering import lower
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
 
 POSITIONS: dict[str, Any] = {

@@ -11,14 +11,14 @@ from support.onnx_exports import BLOCK, CUBE, LARGE, file_of, output_of, patch_o
 from support.step_interpreter import interpret
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
-from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.program.lowering import lower
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import PatchShapeError
 from cuda_cyclegan.engine.importing.onnx.onnx_file import read_onnx
 from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
 from cuda_cyclegan.engine.network.architectures import build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray, GroupNorm, Layer, kind_of
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
 
 NEAR = 1e-5

@@ -11,9 +11,9 @@ from support.lazy_modules import torch
 from support.onnx_files import model, node
 from support.onnx_judge import ARRAYS, WIDE, ended, kinds, vector, written_down
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import CheckpointError
 from cuda_cyclegan.engine.network.layers import LeakyRelu, kind_of
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 FIGURES = {
     "p": vector(1.5, -2.5, 0.5, 3.0),

@@ -1,0 +1,225 @@
+"""Launches of passes over voxels, and how these are cut into blocks."""
+
+from ctypes import Structure
+from dataclasses import dataclass
+
+from ...network.layers import Downsample, Pool, Triple, Upsample
+from ..card_properties import CardProperties
+from ..kernel_source import constants, structure
+from ..steps import IDENTITY, Pointwise, Sampling
+from ..tensors import NUMBER_BYTES, TensorView
+from .launch import (
+    Addresses,
+    Launch,
+    activation_of,
+    address_of,
+    block_shape,
+    border_of,
+    strides_of,
+    table_addresses,
+    vectors,
+)
+from .spec import KernelSpec
+
+_ROW_BLOCKS = 32
+"""Most blocks per multiprocessor over which the rows of a pass are distributed."""
+
+_NARROW_BLOCK = 64
+"""Fewest threads of a block."""
+
+_LONGEST_RUN, _THREADS = 8, 1024
+"""Most voxels of a run, and the threads per multiprocessor that must remain with that length."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassTile:
+    """How a pass over voxels is cut into blocks and threads, which changes no bit of its result.
+
+    rows: of the target, one after another in a block. columns: of threads in a block, along a row.
+    run: adjacent voxels of a row that a thread computes when it samples between voxels.
+    """
+
+    rows: int
+    columns: int
+    run: int
+
+
+def pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
+    """Return the launch of a pass over voxels."""
+    view, target = step.source, step.target
+    across, _ = block_shape(view.channels, target.precision)
+    columns = -(-vectors(view.channels, target.precision) // across)
+    depth, height, _ = step.target_extents
+    tile, sampling = _tile(step, card), step.sampling
+    kernel = f"pointwise_{_sampled(sampling)}" if sampling else "pointwise"
+    if not is_linear(step):
+        kernel += "_general"
+    elif step.residual:
+        kernel += "_residual"
+    grid = -(-depth * height // tile.rows), columns, step.patches.count
+    block = across, tile.columns, 1
+    return Launch("pointwise", kernel, grid, block, 0, pass_arguments(step, at, tile))
+
+
+def is_linear(step: Pointwise) -> bool:
+    """Return whether a pass does without the form GENERAL of pass.cuh."""
+    activation = step.activation
+    has_one_slope = activation.curve == "linear" and activation.slopes is None
+    return has_one_slope and step.after == IDENTITY and step.combination == "add"
+
+
+def _sampled(sampling: Sampling) -> str:
+    """Return the part of a kernel's name that describes a sampling."""
+    match sampling:
+        case Downsample():
+            return "binomial"
+        case Pool(mode):
+            return mode
+        case Upsample(mode, align_corners=align_corners):
+            return f"{mode}_corners" if align_corners else mode
+
+
+def _factors(sampling: Sampling | None) -> Triple:
+    match sampling:
+        case Pool(stride=factors) | Upsample(factor=factors) | Downsample(factor=factors):
+            return factors
+        case None:
+            return 1, 1, 1
+
+
+def _window(sampling: Sampling | None) -> Structure:
+    if not isinstance(sampling, Pool):
+        return structure("pass.cuh", "Window")()
+    return structure("pass.cuh", "Window")(
+        kernel=sampling.kernel,
+        padding=sampling.padding,
+        counts_padding=sampling.counts_padding,
+    )
+
+
+def _filter(sampling: Sampling | None) -> Structure:
+    if not isinstance(sampling, Downsample):
+        return structure("pass.cuh", "Filter")()
+    border, value = border_of(sampling.mode)
+    row = tuple(sampling.filter.tolist())
+    return structure("pass.cuh", "Filter")(
+        taps=sampling.taps, border=border, border_value=value, row=row
+    )
+
+
+def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Structure:
+    """Return the arguments of a pass; tile: None for kernels that do not use it."""
+    view, target, sampling = step.source, step.target, step.sampling
+    size, first = NUMBER_BYTES[target.precision], step.patches.first
+    factor, summand, stride = table_addresses(step.table, at)
+    residual, residual_strides = None, structure("element.cuh", "Strides")()
+    if step.residual is not None:
+        residual_strides = strides_of(step.residual.tensor)
+        residual = address_of(step.residual, at) + first * residual_strides.patch * size
+    source_strides = strides_of(view.tensor)
+    border, border_value = border_of(step.mode)
+    return structure("pass.cuh", "Pointwise")(
+        source=address_of(view, at) + first * source_strides.patch * size,
+        residual=residual,
+        target=at(target.name) + step.first_channel * size,
+        factor=factor and factor + first * stride * 4,
+        summand=summand and summand + first * stride * 4,
+        source_strides=source_strides,
+        residual_strides=residual_strides,
+        target_strides=strides_of(target),
+        channels=view.channels,
+        table_stride=stride,
+        table_channels=step.table.channels if step.table else view.channels,
+        source_extents=view.extents,
+        extents=step.extents,
+        target_extents=step.target_extents,
+        origin=step.origin,
+        factors=_factors(sampling),
+        border=border,
+        rows=tile.rows if tile else 0,
+        run=tile.run if tile else 0,
+        shuffled=view.shuffled,
+        source_origin=view.origin,
+        target_cell=target.channels // 8 if step.shuffles else 0,
+        source_unit=_unit(view),
+        residual_unit=_unit(step.residual),
+        target_scale=target.scale or 0.0,
+        combination=constants("pass.cuh")[step.combination.upper()],
+        activation=activation_of(step.activation, at),
+        after=activation_of(step.after, at),
+        border_value=border_value,
+        filter=_filter(sampling),
+        window=_window(sampling),
+    )
+
+
+def _unit(view: TensorView | None) -> float:
+    """Return the inverse scale of a tensor of split fp16; 0 for any other."""
+    return 1 / view.tensor.scale if view and view.tensor.scale else 0.0
+
+
+def _tile(step: Pointwise, card: CardProperties) -> PassTile:
+    """Return the tile that is good on most GPUs."""
+    depth, height, width = step.target_extents
+    rows = -(-depth * height // (_ROW_BLOCKS * card.multiprocessors))
+    across, _ = block_shape(step.source.channels, step.target.precision)
+    if is_blended(step):
+        run = _run(step, card)
+        return PassTile(rows, _columns(across, width, run), run)
+    return PassTile(rows, _columns(across, width, constants("pointwise.cu")["VOXELS"]), 1)
+
+
+def is_blended(step: Pointwise) -> bool:
+    """Return whether a voxel of the target lies between the voxels that it is computed from."""
+    match step.sampling:
+        case Downsample():
+            return True
+        case Upsample(mode):
+            return mode == "trilinear"
+        case _:
+            return False
+
+
+def _run(step: Pointwise, card: CardProperties) -> int:
+    depth, height, width = step.target_extents
+    beside = depth * height * step.patches.count
+    beside *= vectors(step.source.channels, step.target.precision)
+    run = _LONGEST_RUN
+    while run > 1 and beside * -(-width // run) < _THREADS * card.multiprocessors:
+        run //= 2
+    return run
+
+
+def _columns(across: int, width: int, each: int) -> int:
+    """Return columns of a block such that whole blocks cover a row with little to spare."""
+    turns, most = 1, constants("pointwise.cu")["MOST_THREADS"]
+    while (columns := -(-width // (each * turns))) * across > most:
+        turns += 1
+    return max(columns, _NARROW_BLOCK // across)
+
+
+FORMS = {"": "PLAIN", "_residual": "RESIDUAL", "_general": "GENERAL"}
+"""Forms of a pass in pass.cuh, by the ends of kernels' names."""
+
+_SAMPLINGS = {
+    "": "<",
+    "_nearest": "_sampled<NEAREST, ",
+    "_largest": "_sampled<LARGEST, ",
+    "_mean": "_sampled<MEAN, ",
+    "_trilinear": "_blended<Between<false>, ",
+    "_trilinear_corners": "_blended<Between<true>, ",
+    "_binomial": "_blended<Filtered, ",
+}
+
+
+KERNELS = (
+    KernelSpec(
+        "pointwise",
+        {
+            f"pointwise{name}{suffix}": f"pointwise{template}{form}>"
+            for name, template in _SAMPLINGS.items()
+            for suffix, form in FORMS.items()
+        },
+        in_blocks=True,
+    ),
+)

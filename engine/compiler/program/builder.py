@@ -1,0 +1,415 @@
+"""IR builder of a lowering: known values, in memory or not, and how to write one into memory."""
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from msgspec import structs
+
+from ...network.graph import INPUT, Graph, Network, Node, TensorShape
+from ...network.layers import (
+    Clip,
+    Conv3d,
+    Downsample,
+    Elu,
+    Erf,
+    FloatArray,
+    Layer,
+    LeakyRelu,
+    Pad,
+    PadMode,
+    Relu,
+    Sigmoid,
+    Softplus,
+    Tanh,
+    Triple,
+    triple,
+)
+from ..card_properties import CardProperties
+from ..lowered import Layout, Lowered
+from ..steps import IDENTITY, Activation, Combination, Pack, Pointwise, Sampling, Statistics, Step
+from ..tensors import (
+    COUNTERS,
+    NUMBER_BYTES,
+    AffineTable,
+    Region,
+    Tensor,
+    TensorView,
+    stored_channels,
+)
+from ..weight_layout import LaidWeight
+from .fusion import fused
+from .split_fp16 import CHANNELS, scales
+
+
+def activation_of(layer: Layer) -> Activation | None:
+    """Return the kernel activation of a layer; None if it needs more than a few numbers."""
+    match layer:
+        case Relu():
+            return Activation(0.0)
+        case LeakyRelu(slope):
+            return Activation(slope)
+        case Elu(alpha):
+            return Activation(alpha, "elu")
+        case Softplus():
+            return Activation(curve="softplus")
+        case Clip(low, high):
+            ends = -inf if low is None else low, inf if high is None else high
+            return Activation(curve="clip", low=ends[0], high=ends[1])
+        case Tanh():
+            return Activation(curve="tanh")
+        case Sigmoid():
+            return Activation(curve="sigmoid")
+        case Erf():
+            return Activation(curve="erf")
+        case _:
+            return None
+
+
+_NONE: Triple = (0, 0, 0)
+
+_LARGEST_VOLUME = 1024
+"""Edge of the largest volume for which bounds of values are guaranteed; beyond it a number may
+overflow, which a run reports, if nearly all voxels of a feature map are alike.
+"""
+
+
+def with_halos(network: Network) -> Network:
+    """Return the same network with the zeros around its convolutions as layers, for patches that
+    are blocks of one volume.
+
+    Blocks are continued by their neighbours, and the volume by the padding, when the operand of a
+    convolution is written. So no convolution pads by itself.
+    """
+    nodes: list[Node] = []
+    for node in network.graph.nodes:
+        conv = node.layer
+        if isinstance(conv, Conv3d) and any(conv.padding):
+            halo = f"{node.name}.halo"
+            nodes.append(Node(halo, Pad("zero", conv.padding, conv.padding), node.inputs))
+            node = Node(node.name, structs.replace(conv, padding=_NONE), (halo,))
+        nodes.append(node)
+    return Network(Graph(network.graph.in_channels, tuple(nodes)), network.weights)
+
+
+def block_shapes(graph: Graph, block: Triple) -> dict[str, TensorShape]:
+    """Return the shape of every node's tensor for one block, which may be smaller than its mirrored
+    border.
+    """
+    nodes = tuple(Node(n.name, _unmirrored(n.layer), n.inputs) for n in graph.nodes)
+    return Graph(graph.in_channels, nodes).shapes(block)
+
+
+def _unmirrored(layer: Layer) -> Layer:
+    match layer:
+        case Pad() | Downsample():
+            return structs.replace(layer, mode="zero")
+        case _:
+            return layer
+
+
+def largest_volume(graph: Graph) -> Triple:
+    """Return the extents for which values are bounded, whatever the extents of a volume."""
+    return triple(-(-_LARGEST_VOLUME // step) * step for step in graph.stride)
+
+
+@dataclass(frozen=True, slots=True)
+class ValuePart:
+    """after(activation(source * factor + summand) + residual); `after` only with a residual.
+
+    combination: operation in place of the second +. is_biased_only: the table only adds a
+    convolution's bias.
+    """
+
+    source: TensorView
+    table: AffineTable | None = None
+    activation: Activation = IDENTITY
+    residual: TensorView | None = None
+    is_biased_only: bool = False
+    after: Activation = IDENTITY
+    combination: Combination = "add"
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the part is its source."""
+        return self.table is None and self.activation == IDENTITY and self.residual is None
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the part is its source except for a bias."""
+        return self.is_bare or self.is_biased_only
+
+    @property
+    def is_fusible(self) -> bool:
+        """Whether a step may compute the part as it reads it, as an ActivatedView."""
+        bends_once = self.activation.curve == "linear" and self.activation.slopes is None
+        return bends_once and self.residual is None
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A node's tensor: parts one after another as channels, then sampling, then padding.
+
+    slots: stored position of each channel. unpadded: the node that the padding was put around.
+    extents: (D, H, W) after sampling and padding. pad: None without; below 0 where voxels are cut
+    off.
+    """
+
+    parts: tuple[ValuePart, ...]
+    slots: tuple[int, ...]
+    extents: Triple
+    sampling: Sampling | None = None
+    pad: Pad | None = None
+    unpadded: str | None = None
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether neither sampling nor padding is pending."""
+        return self.sampling is None and self.pad is None
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether one expression over voxels gives the value."""
+        return len(self.parts) == 1 and self.is_elementwise
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the value is in memory."""
+        return self.is_simple and self.parts[0].is_bare
+
+    @property
+    def stored(self) -> int:
+        """Stored channels."""
+        return sum(part.source.channels for part in self.parts)
+
+    @property
+    def sampled_extents(self) -> Triple:
+        """Extents before padding."""
+        if self.pad is None:
+            return self.extents
+        sizes = zip(self.extents, self.pad.before, self.pad.after, strict=True)
+        return triple(extent - before - after for extent, before, after in sizes)
+
+    @property
+    def border(self) -> PadMode:
+        """How the value is padded past its extents."""
+        return self.pad.mode if self.pad else "zero"
+
+
+def in_memory(view: TensorView, slots: tuple[int, ...]) -> Value:
+    """Return the value of a view."""
+    return Value((ValuePart(view),), slots, view.extents)
+
+
+def negative(numbers: Triple) -> Triple:
+    """Return the negated numbers."""
+    return triple(-number for number in numbers)
+
+
+class Writer:
+    """Builder of steps and constants; `values` maps each node to the known state of its tensor."""
+
+    def __init__(self, network: Network, layout: Layout, card: CardProperties) -> None:
+        self.graph = network.graph
+        self.weights = network.weights
+        self.layout = layout
+        self.card = card
+        graph, bounded = network.graph, layout.patch
+        if layout.in_blocks:
+            self.shapes, bounded = block_shapes(graph, layout.patch), largest_volume(graph)
+        else:
+            self.shapes = graph.shapes(layout.patch)
+        self.values: dict[str, Value] = {}
+        self.padded_inputs: dict[str, Pad | None] = {INPUT: None}
+        self.scales = scales(network, bounded, layout.precision) if layout.split_fp16 else {}
+        self.steps: list[Step] = []
+        self.constants: dict[str, FloatArray] = {}
+        self._laid: dict[str, LaidWeight] = {}
+        self._tensors = 0
+
+    def finished(self) -> Lowered:
+        """Return the lowered network."""
+        self.constant(COUNTERS, np.zeros(self._most_measured(), np.float32))
+        steps = self.steps if self.layout.in_blocks else fused(self.steps, self.card)
+        return Lowered(self.layout, self.card, tuple(steps), self.constants, self._laid)
+
+    def _most_measured(self) -> int:
+        """Return the most channels of a batch whose statistics are computed in one step."""
+        views = [step.source for step in self.steps if isinstance(step, Statistics)]
+        return max((view.tensor.batch * view.channels for view in views), default=1)
+
+    def tensor(
+        self,
+        name: str,
+        extents: Triple,
+        channels: int,
+        batch: int | None = None,
+        scale: float | None = None,
+    ) -> Tensor:
+        """Return a new tensor; `channels` as stored; scale: that of split fp16."""
+        self._tensors += 1
+        name = f"{self._tensors}.{name}"
+        batch = self.layout.batch if batch is None else batch
+        return Tensor(name, batch, extents, channels, self.layout.precision, scale)
+
+    def stored(self, channels: int) -> int:
+        """Return the number of channels as stored."""
+        return stored_channels(channels, self.layout.precision)
+
+    def matrix_channels(self, channels: int) -> int:
+        """Return the stored channels of taps as channels: whole 64-byte rows if more than one."""
+        row = 64 // NUMBER_BYTES[self.layout.precision]
+        return -(-channels // row) * row if channels > row else self.stored(channels)
+
+    def by_slot(self, key: str, value: Value) -> FloatArray:
+        """Return a weight of [C] in the stored order of a value's channels."""
+        filled = np.zeros(value.stored, np.float32)
+        filled[list(value.slots)] = self.weights[key]
+        return filled
+
+    def is_read_only_by(self, name: str, kind: type[Layer]) -> bool:
+        """Return whether a node has readers and all are of one kind."""
+        readers = [node for node in self.graph.nodes if name in node.inputs]
+        return bool(readers) and all(isinstance(node.layer, kind) for node in readers)
+
+    def constant(self, name: str, array: FloatArray) -> str:
+        """Add a constant that the device stores as float32, and return its name."""
+        self.constants[name] = np.ascontiguousarray(array, np.float32)
+        return name
+
+    def weight(self, name: str, laid: LaidWeight) -> str:
+        """Add a constant that the device stores in the layout's precision, and return its name."""
+        self._laid[name] = laid
+        return name
+
+    def fixed_table(self, name: str, factor: FloatArray, summand: FloatArray) -> AffineTable:
+        """Return a table of the same numbers for all patches."""
+        constant = self.constant(f"{name}.table", np.stack([factor, summand])[:, None])
+        return AffineTable(constant, 1, len(factor))
+
+    def measured_table(self, name: str, channels: int) -> AffineTable:
+        """Return a table for computed statistics: per patch, or of the volume if patches are its
+        blocks.
+        """
+        patches = 1 if self.layout.in_blocks else self.layout.batch
+        return AffineTable(f"{name}.table", patches, channels)
+
+    @property
+    def all_patches(self) -> Region:
+        """All patches of the batch."""
+        return Region(0, self.layout.batch)
+
+    def is_input(self, name: str) -> bool:
+        """Return whether a node is the patches, padded or not, and not packed yet."""
+        return name in self.padded_inputs
+
+    def operand(self, name: str) -> Value:
+        """Return the value of a node; the patches themselves are packed first."""
+        if self.is_input(name):
+            pad = self.padded_inputs.pop(name)
+            channels = self.graph.in_channels
+            tensor = self.tensor(name, self.shapes[name].extents, self.stored(channels))
+            origin, mode = (negative(pad.before), pad.mode) if pad else ((0, 0, 0), "zero")
+            patch = self.layout.patch
+            self.steps.append(Pack(tensor, self.all_patches, channels, patch, origin, mode))
+            self.values[name] = in_memory(tensor.whole, tuple(range(channels)))
+        return self.values[name]
+
+    def elementwise(self, name: str) -> Value:
+        """Return the value without pending sampling and padding, which are executed if there are
+        any.
+        """
+        if not self.operand(name).is_elementwise:
+            self.write(name)
+        return self.values[name]
+
+    def view(self, name: str) -> tuple[Value, TensorView]:
+        """Return the value in memory, possibly within a border or as space-to-depth."""
+        if not self.operand(name).is_bare:
+            self.write(name)
+        value = self.values[name]
+        return value, value.parts[0].source
+
+    def dense(self, name: str) -> tuple[Value, Tensor]:
+        """Return the value as a whole tensor."""
+        value, view = self.view(name)
+        tensor = view.tensor if view.is_whole else self.write(name)
+        return value, tensor
+
+    def shuffled(self, name: str, border: Triple) -> tuple[tuple[int, ...], Tensor]:
+        """Write the value with a zero border as space-to-depth; return its slots and the tensor.
+
+        All extents are even, and the border is omitted if the value has its own padding.
+        """
+        value = self.operand(name)
+        pad = value.pad or Pad("zero", border, border)
+        sizes = zip(value.sampled_extents, pad.before, pad.after, strict=True)
+        cells = triple((e + before + after) // 2 for e, before, after in sizes)
+        channels = 8 * value.stored
+        tensor = self.tensor(name, cells, channels, scale=self.scale(name))
+        self.write_part(value, tensor, self.all_patches, negative(pad.before), shuffles=True)
+        inner = TensorView(tensor, value.sampled_extents, pad.before, shuffled=True)
+        unpadded = name if value.pad is None else value.unpadded
+        if unpadded is not None and not self.values[unpadded].is_bare:
+            self.values[unpadded] = in_memory(inner, value.slots)
+        return value.slots, tensor
+
+    def write(self, name: str) -> Tensor:
+        """Write a value into a new tensor, which represents the value from then on."""
+        value = self.values[name]
+        tensor = self.tensor(name, value.extents, value.stored, scale=self.scale(name))
+        before = value.pad.before if value.pad else (0, 0, 0)
+        self.write_part(value, tensor, self.all_patches, negative(before))
+        self.values[name] = in_memory(tensor.whole, value.slots)
+        unpadded = value.unpadded
+        if unpadded is not None and not self.values[unpadded].is_bare:
+            inner = TensorView(tensor, value.sampled_extents, before)
+            self.values[unpadded] = in_memory(inner, value.slots)
+        return tensor
+
+    def scale(self, name: str) -> float | None:
+        """Return the scale of a value to be stored as split fp16; None if it is not."""
+        value = self.values[name]
+        fits = value.stored % CHANNELS == 0 and not any(p.source.channels % 8 for p in value.parts)
+        return self.scales.get(name) if fits else None
+
+    def write_part(
+        self,
+        value: Value,
+        target: Tensor,
+        patches: Region,
+        origin: Triple,
+        shuffles: bool = False,
+    ) -> None:
+        """Write the voxels of a value from `origin` on that fit into target."""
+        first = 0
+        for part in value.parts:
+            self.steps.append(_pass(part, value, target, patches, origin, first, shuffles))
+            first += part.source.channels
+
+
+def _pass(
+    part: ValuePart,
+    value: Value,
+    target: Tensor,
+    patches: Region,
+    origin: Triple,
+    first: int,
+    shuffles: bool,
+) -> Pointwise:
+    return Pointwise(
+        part.source,
+        target,
+        patches,
+        value.sampled_extents,
+        origin,
+        value.border,
+        first,
+        part.table,
+        part.activation,
+        part.residual,
+        value.sampling,
+        part.after,
+        part.combination,
+        shuffles,
+    )

@@ -1,0 +1,328 @@
+"""Graph and weights -> steps over stored tensors, fused to be few.
+
+Only convolutions, statistics and outputs need their operand in memory. All between them is kept as
+an expression and written in one pass, with the border that the next convolution needs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ...network.graph import INPUT, Graph, Network, Node
+from ...network.layers import (
+    Add,
+    ChannelAffine,
+    Channels,
+    Clip,
+    Concat,
+    Conv3d,
+    ConvTranspose3d,
+    Crop,
+    Downsample,
+    Elu,
+    Erf,
+    GroupNorm,
+    InstanceNorm,
+    Layer,
+    LeakyRelu,
+    Multiply,
+    Pad,
+    Pool,
+    PRelu,
+    Relu,
+    Sigmoid,
+    Softplus,
+    Subtract,
+    Tanh,
+    Upsample,
+)
+from ..card_properties import CardProperties
+from ..lowered import Layout, Lowered
+from ..steps import (
+    IDENTITY,
+    Activation,
+    AddPatches,
+    ChannelGroups,
+    Combination,
+    Sampling,
+    Statistics,
+    Unpack,
+)
+from .builder import (
+    Value,
+    ValuePart,
+    Writer,
+    activation_of,
+    in_memory,
+    negative,
+    with_halos,
+)
+from .inner_layers import convolve, convolve_dense, convolve_transposed
+from .outer_layers import convolve_patches, lower_to_output, takes_patches
+
+
+def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
+    """Compile a network for one patch shape, batch and storage format, and one GPU.
+
+    Raises PatchShapeError if the patch does not fit the network. If patches are blocks of one
+    volume, the volume has to fit, and `volume_refusal` has to be None.
+    """
+    if layout.in_blocks:
+        network = with_halos(network)
+    else:
+        network.graph.check_patch(layout.patch)
+    network, adds_patches = _without_outer_sum(network)
+    writer = Writer(network, layout, card)
+    for node in network.graph.nodes:
+        if lower_to_output(writer, node):
+            break
+        writer.values[node.name] = _value(writer, node)
+    else:
+        _unpack(writer)
+    if adds_patches:
+        channels = network.graph.out_channels
+        writer.steps.append(AddPatches(channels, writer.all_patches, layout.patch))
+    return writer.finished()
+
+
+def _without_outer_sum(network: Network) -> tuple[Network, bool]:
+    """Return the network without a final sum with its input, and whether it has such a sum."""
+    *nodes, last = network.graph.nodes
+    inner = nodes[-1].name if nodes else INPUT
+    is_sum = isinstance(last.layer, Add) and set(last.inputs) == {INPUT, inner}
+    if inner == INPUT or not is_sum:
+        return network, False
+    return Network(Graph(network.graph.in_channels, tuple(nodes)), network.weights), True
+
+
+def _value(writer: Writer, node: Node) -> Value:
+    match node.layer:
+        case Conv3d() as conv:
+            if takes_patches(writer, node, conv):
+                return convolve_patches(writer, node, conv)
+            return convolve(writer, node, conv)
+        case ConvTranspose3d() as conv:
+            return convolve_transposed(writer, node, conv)
+        case InstanceNorm() | GroupNorm() as norm:
+            return _normalise(writer, node, norm)
+        case ChannelAffine() as affine:
+            return _scale(writer, node, affine)
+        case (
+            Relu()
+            | LeakyRelu()
+            | Elu()
+            | Softplus()
+            | Clip()
+            | Tanh()
+            | Sigmoid()
+            | Erf()
+            | PRelu()
+        ) as layer:
+            return _activate(writer, node, layer)
+        case Pad() as pad:
+            return _pad(writer, node, pad)
+        case Crop() as crop:
+            return _crop(writer, node, crop)
+        case Channels() as channels:
+            return _take(writer, node, channels)
+        case Add():
+            return _combine(writer, node, "add")
+        case Subtract():
+            return _combine(writer, node, "subtract")
+        case Multiply():
+            return _multiply(writer, node)
+        case Concat():
+            return _concat(writer, node)
+        case Upsample() | Downsample() | Pool() as sampling:
+            return _sample(writer, node, sampling)
+
+
+def _activate(writer: Writer, node: Node, layer: Layer) -> Value:
+    value = writer.elementwise(node.inputs[0])
+    only = value.parts[0] if len(value.parts) == 1 else None
+    if only and only.residual and only.after == IDENTITY:
+        [activation] = _activations(writer, node, layer, value)
+        return replace(value, parts=(replace(only, after=activation),))
+    if any(part.activation != IDENTITY or part.residual for part in value.parts):
+        value, _ = writer.view(node.inputs[0])
+    parts = [
+        replace(part, activation=activation, is_biased_only=False)
+        for part, activation in zip(
+            value.parts, _activations(writer, node, layer, value), strict=True
+        )
+    ]
+    return replace(value, parts=tuple(parts))
+
+
+def _activations(writer: Writer, node: Node, layer: Layer, value: Value) -> Iterator[Activation]:
+    """Yield the activation that a layer applies to each part of a value."""
+    if not isinstance(layer, PRelu):
+        activation = activation_of(layer)
+        assert activation is not None
+        yield from [activation] * len(value.parts)
+        return
+    slopes, first = writer.by_slot(layer.slope, value), 0
+    for number, part in enumerate(value.parts):
+        last = first + part.source.channels
+        name = writer.constant(f"{node.name}.slopes{number}", slopes[first:last])
+        yield Activation(slopes=name)
+        first = last
+
+
+def _normalise(writer: Writer, node: Node, layer: InstanceNorm | GroupNorm) -> Value:
+    name = node.inputs[0]
+    if isinstance(layer, GroupNorm):
+        name = _in_order(writer, name)
+    value, part = _linear(writer, name)
+    scale, shift = (
+        key and writer.constant(f"{node.name}.{role}", writer.by_slot(key, value))
+        for role, key in (("scale", layer.scale), ("shift", layer.shift))
+    )
+    groups = None
+    # Before an instance norm a bias is a constant that the mean takes away again.
+    if isinstance(layer, GroupNorm):
+        groups = _channel_groups(writer, node.name, layer, part)
+    table = writer.measured_table(node.name, part.source.channels)
+    writer.steps.append(Statistics(part.source, table, layer.epsilon, scale, shift, groups))
+    return replace(value, parts=(ValuePart(part.source, table),))
+
+
+def _channel_groups(writer: Writer, name: str, layer: GroupNorm, part: ValuePart) -> ChannelGroups:
+    bias = None
+    if part.table is not None:
+        bias = writer.constant(f"{name}.bias", writer.constants[part.table.name][1, 0])
+    return ChannelGroups(layer.groups, layer.channels // layer.groups, bias)
+
+
+def _scale(writer: Writer, node: Node, layer: ChannelAffine) -> Value:
+    value, part = _linear(writer, node.inputs[0])
+    factor, summand = writer.by_slot(layer.scale, value), writer.by_slot(layer.shift, value)
+    if part.table is not None:
+        summand = summand + factor * writer.constants[part.table.name][1, 0]
+    table = writer.fixed_table(node.name, factor, summand)
+    return replace(value, parts=(ValuePart(part.source, table),))
+
+
+def _linear(writer: Writer, name: str) -> tuple[Value, ValuePart]:
+    value = writer.elementwise(name)
+    if len(value.parts) != 1 or not value.parts[0].is_linear:
+        value, _ = writer.view(name)
+    return value, value.parts[0]
+
+
+def _pad(writer: Writer, node: Node, pad: Pad) -> Value:
+    name = node.inputs[0]
+    extents = writer.shapes[node.name].extents
+    if writer.is_input(name) and writer.padded_inputs[name] is None:
+        writer.padded_inputs[node.name] = pad
+        return Value((), (), extents)
+    value = writer.operand(name)
+    if value.pad is not None:
+        value, _ = writer.view(name)
+    if not any((*pad.before, *pad.after)):
+        # Past the end of a volume its last block would refer to blocks that a run does not have.
+        pad = Pad("zero", pad.before, pad.after)
+    return replace(value, extents=extents, pad=pad, unpadded=name)
+
+
+def _crop(writer: Writer, node: Node, crop: Crop) -> Value:
+    """Return a cropped value: one whose border has negative widths."""
+    name = node.inputs[0]
+    value = writer.operand(name)
+    if value.pad is not None:
+        value, _ = writer.view(name)
+    border = Pad("zero", negative(crop.before), negative(crop.after))
+    return replace(value, extents=writer.shapes[node.name].extents, pad=border)
+
+
+def _take(writer: Writer, node: Node, channels: Channels) -> Value:
+    """Return some channels of a tensor, which is in memory for all readers of its channels."""
+    value, _ = writer.view(node.inputs[0])
+    return replace(value, slots=value.slots[channels.first : channels.first + channels.count])
+
+
+def _concat(writer: Writer, node: Node) -> Value:
+    first, second = (writer.elementwise(name) for name in node.inputs)
+    slots = first.slots + tuple(first.stored + slot for slot in second.slots)
+    return Value(first.parts + second.parts, slots, first.extents)
+
+
+def _sample(writer: Writer, node: Node, sampling: Sampling) -> Value:
+    value = writer.elementwise(node.inputs[0])
+    return replace(value, extents=writer.shapes[node.name].extents, sampling=sampling)
+
+
+def _multiply(writer: Writer, node: Node) -> Value:
+    first, second = (writer.shapes[name].channels for name in node.inputs)
+    if first == second:
+        return _combine(writer, node, "multiply")
+    gated, gate = node.inputs if second == 1 else node.inputs[::-1]
+    return _combined(writer, _in_order(writer, gated), _in_order(writer, gate), "gate")
+
+
+def _combine(writer: Writer, node: Node, combination: Combination) -> Value:
+    first, second = (_in_order(writer, name) for name in node.inputs)
+    if combination != "subtract" and writer.values[first].is_bare:
+        first, second = second, first
+    return _combined(writer, first, second, combination)
+
+
+def _combined(writer: Writer, first: str, second: str, combination: Combination) -> Value:
+    value = writer.elementwise(first)
+    if len(value.parts) != 1 or value.parts[0].residual is not None:
+        value, _ = writer.view(first)
+    _, residual = writer.view(second)
+    if residual.shuffled:
+        residual = writer.write(second).whole
+    part = replace(value.parts[0], residual=residual, combination=combination, is_biased_only=False)
+    return replace(value, parts=(part,))
+
+
+def _in_order(writer: Writer, name: str) -> str:
+    """Return a node with the value of `name` whose channels are stored in order."""
+    value = writer.operand(name)
+    channels = len(value.slots)
+    if value.slots == tuple(range(channels)) and value.stored == writer.stored(channels):
+        return name
+    # Only odd counts of channels, joined or cut, come here: a convolution with ones moves them.
+    ordered = f"{name}.ordered"
+    if ordered not in writer.values:
+        one = Conv3d(channels, channels, (1, 1, 1), weight=ordered)
+        writer.shapes[ordered] = writer.shapes[name]
+        identity = np.eye(channels, dtype=np.float32).reshape(channels, channels, 1, 1, 1)
+        target = convolve_dense(writer, ordered, name, one, identity)
+        writer.values[ordered] = in_memory(target.whole, tuple(range(channels)))
+    return ordered
+
+
+def _unpack(writer: Writer) -> None:
+    name = writer.graph.output
+    value = writer.elementwise(name)
+    part = value.parts[0]
+    if len(value.parts) != 1 or part.residual is not None or part.source.shuffled:
+        tensor = writer.write(name)
+        part = ValuePart(tensor.whole)
+    for channel, slot, count in _runs(value.slots):
+        writer.steps.append(
+            Unpack(
+                part.source,
+                slot,
+                channel,
+                count,
+                len(value.slots),
+                part.table,
+                part.activation,
+            )
+        )
+
+
+def _runs(slots: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """Return runs of neighbouring slots: first channel, its slot, length."""
+    runs: list[tuple[int, int, int]] = []
+    for channel, slot in enumerate(slots):
+        if runs and slot == runs[-1][1] + runs[-1][2]:
+            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
+        else:
+            runs.append((channel, slot, 1))
+    return runs

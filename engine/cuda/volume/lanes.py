@@ -1,0 +1,183 @@
+"""Lanes: streams and memory by which several volumes are on the GPU at a time.
+
+While the passes of one volume are computed, the next one is copied in and the one before is copied
+out. Each lane has its own copy of what a volume enters and leaves by: the input, the output, rows
+of voxels as they are stored, and the overflow flag. The maps between exist once, so passes of
+different volumes follow each other on one stream.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from math import prod
+
+from ...compiler.blocks import BlockGrid
+from ...compiler.kernels.launch import OVERFLOW
+from ...compiler.program.memory import Arena, Lifetime, arrange
+from ...compiler.tensors import PATCHES, TRANSLATED
+from ...compiler.volume.volume_memory import VOXELS_IN, VOXELS_OUT, VolumeMemory
+from ...errors import DeviceMemoryError
+from ...network.graph import Graph
+from ..driver import CapturedGraph, Context, CudaEvent, DeviceBuffer, Stream
+from ..streaming import PinnedSlots, copying_thread
+from .transfer import slot_voxels
+
+MOST_LANES = 3
+"""Lanes of a GPU: one volume is copied in, one computed, one copied out."""
+
+_DEVICE_PAGE = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LanePlan:
+    """Number of lanes that fit beside a volume's maps, and the memory of each.
+
+    count: 1 if there is no room for two; its data then lies in the arena of the maps. own: data of
+    a lane in memory of its own. slot_bytes: of its pinned slots.
+    """
+
+    count: int
+    own: Arena
+    slot_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of GPU memory of all lanes, besides the arena of the maps."""
+        return self.count * _in_pages(self.own.bytes)
+
+
+def plan_lanes(memory: VolumeMemory, grid: BlockGrid, graph: Graph, room: int) -> LanePlan:
+    """Return the lanes for volumes of a grid within so many bytes of GPU memory.
+
+    Volumes with maps in host memory have one lane: copies of these maps keep the GPU busy anyway.
+    """
+    voxels, slot = prod(grid.extents), slot_voxels(grid.extents)
+    sizes = {
+        PATCHES: 4 * graph.in_channels * voxels,
+        TRANSLATED: 4 * graph.out_channels * voxels,
+        VOXELS_IN: 4 * slot,
+        VOXELS_OUT: 8 * slot,
+        OVERFLOW: 4,
+    }
+    own = arrange(Lifetime(name, size, 0, 0) for name, size in sizes.items())
+    count = min(MOST_LANES, (room - memory.device_bytes) // _in_pages(own.bytes))
+    if memory.host_bytes or count < 2:
+        return LanePlan(1, Arena({}, 0), 4 * slot)
+    return LanePlan(count, own, 4 * slot)
+
+
+def _in_pages(size: int) -> int:
+    return -(-size // _DEVICE_PAGE) * _DEVICE_PAGE
+
+
+class Lane:
+    """The way of one volume at a time through the GPU.
+
+    entering, leaving: streams of its copies to and from the GPU. arrived: event after what was
+    copied to the GPU so far. own: addresses of the data that lies in memory of its own. graphs: of
+    the passes between the first and the last, once captured.
+    """
+
+    def __init__(self, context: Context, opened: ExitStack) -> None:
+        self.entering, self.leaving = (opened.enter_context(Stream()) for _ in range(2))
+        self.arrived = opened.enter_context(CudaEvent())
+        self.own: Mapping[str, int] = {}
+        self.graphs: list[CapturedGraph] = []
+        self._context = context
+        self._captured, self._pinned, self._allocated = (
+            opened.enter_context(ExitStack()) for _ in range(3)
+        )
+        self._slots: PinnedSlots | None = None
+        self._buffer: DeviceBuffer | None = None
+
+    @property
+    def slots(self) -> PinnedSlots:
+        """Pinned memory of the copies, once it is allocated."""
+        assert self._slots is not None
+        return self._slots
+
+    def capture(self, stream: Stream, passes: Iterable[Callable[[], None]]) -> None:
+        """Keep passes as graphs, each of which is one launch that costs the host little."""
+        for queue in passes:
+            self.graphs.append(self._captured.enter_context(CapturedGraph(stream, queue)))
+
+    def forget_graphs(self) -> None:
+        """Close the graphs, which hold addresses of earlier volumes."""
+        self.graphs.clear()
+        self._captured.close()
+
+    def release(self) -> None:
+        """Free the GPU memory."""
+        self.forget_graphs()
+        self._buffer = None
+        self._allocated.close()
+
+    def fit(self, plan: LanePlan) -> None:
+        """Allocate what a plan needs beyond what is held. Raises DeviceMemoryError."""
+        if self._slots is None or self._slots.size < plan.slot_bytes:
+            self._slots = None
+            self._pinned.close()
+            copying = copying_thread(self._context, self._pinned)
+            self._slots = PinnedSlots(plan.slot_bytes, copying, self._pinned)
+        size = plan.own.bytes
+        if size and (self._buffer is None or self._buffer.size < size):
+            self.release()
+            self._buffer = self._allocated.enter_context(DeviceBuffer(size))
+        base = self._buffer.address if self._buffer else 0
+        self.own = {name: base + offset for name, offset in plan.own.offsets.items()}
+
+
+class Lanes:
+    """Lanes of a GPU, opened when volumes need them, and kept from one grid to the next."""
+
+    def __init__(self, context: Context, opened: ExitStack) -> None:
+        """opened: closes them."""
+        self._context, self._opened = context, opened
+        self._all: list[Lane] = []
+        self._free: list[Lane] = []
+        self._taken = 0
+        self._plan: LanePlan = LanePlan(0, Arena({}, 0), 0)
+
+    def arrange(self, plan: LanePlan) -> None:
+        """Serve volumes of another grid from now on; no lane is taken.
+
+        Raises DeviceMemoryError if there is no memory for one.
+        """
+        for lane in self._all[plan.count :]:
+            lane.release()
+        for lane in self._all:
+            lane.forget_graphs()
+        self._plan = plan
+        self._free = self._all[: plan.count]
+        if (lane := self.take()) is not None:
+            self.put_back(lane)
+
+    def take(self) -> Lane | None:
+        """Return a free lane; None if all are taken.
+
+        Raises DeviceMemoryError if there is no memory for the first one.
+        """
+        if self._taken == self._plan.count:
+            return None
+        if not self._free:
+            self._free.append(Lane(self._context, self._opened))
+            self._all.append(self._free[-1])
+        try:
+            self._free[-1].fit(self._plan)
+        except DeviceMemoryError:
+            if not self._taken:
+                raise
+            self._plan = replace(self._plan, count=self._taken)
+            return None
+        self._taken += 1
+        return self._free.pop()
+
+    def put_back(self, lane: Lane) -> None:
+        """Make a lane free again, all of whose work is done."""
+        self._taken -= 1
+        self._free.append(lane)
+
+    def release(self) -> None:
+        """Free the GPU memory of all lanes; none is taken."""
+        for lane in self._all:
+            lane.release()

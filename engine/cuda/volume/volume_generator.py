@@ -1,0 +1,511 @@
+"""Generator that runs a network over a whole volume on an NVIDIA GPU."""
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from ...compiler.blocks import BlockGrid, grid_of
+from ...compiler.lowered import Lowered
+from ...compiler.program.fitting import MemoryBudget
+from ...compiler.steps import Conv
+from ...compiler.volume.recomputed import recomputed_convolutions
+from ...compiler.volume.volume_lowering import lowered_blocks
+from ...compiler.volume.volume_memory import STAGES, WORKSPACE_BYTES, VolumeMemory
+from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOverflowError
+from ...network.graph import Graph, Network
+from ...network.layers import Triple
+from ...options import Precision, Progress, SearchSettings
+from ...patch_grid import Timing
+from ...scaling import Stored
+from ...whole_volume import (
+    HostRoom,
+    VolumePlan,
+    all_of_the_host,
+    padded_extents,
+    volume_refusal,
+)
+from ..card import OpenCard, open_card
+from ..driver import CudaEvent, Stream
+from ..streaming import PhaseTimes
+from ..tuning.cache import TuningCache
+from ..tuning.tuner import Tuner, WrongKernelError, refused_kernels
+from .compiled import (
+    CompiledBlocks,
+    compiled_blocks,
+    costs_of,
+    memory_of,
+    time_key,
+)
+from .held_memory import HeldMemory
+from .host_maps import check_host_room
+from .lanes import Lane, LanePlan, Lanes, plan_lanes
+from .overlap import AxisRows, RunsByRows
+from .program import BlockProgram, HostCopies, PlacedVolume, StagedCopies
+from .transfer import bring_in, rows_going_out, slot_voxels, slowest_axis, take_out
+
+
+@dataclass(frozen=True, slots=True)
+class CudaVolumeOptions:
+    """How a network for whole volumes is compiled.
+
+    precision: of its arithmetic. device: index of the GPU, as CUDA counts. vram_limit: bytes that
+    weights and maps may take, without the CUDA context of about half a GiB; None for all that is
+    free. cache: folder of compiled kernels and measured plans, None to keep nothing. search: tuning
+    level. host_room: bytes available for maps in pinned memory.
+    """
+
+    precision: Precision = "fp16"
+    device: int = 0
+    vram_limit: int | None = None
+    cache: Path | None = None
+    search: SearchSettings = field(default_factory=SearchSettings)
+    host_room: HostRoom = all_of_the_host
+
+
+def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple) -> VolumePlan:
+    """Return the plan of a volume (D, H, W); allocates nothing but CUDA's own context.
+
+    Raises PatchShapeError if the network cannot process it, and DeviceMemoryError if GPU or host
+    have too little memory.
+    """
+    _check_form(network.graph)
+    grid = _grid(network.graph, extents)
+    with open_card(options.device, options.precision, options.cache) as card:
+        cache = TuningCache(options.cache, card.identity)
+        without = refused_kernels(cache, card.kernels)
+        lowered = lowered_blocks(network, grid, options.precision, card.context.card, without)
+        room = MemoryBudget(card.context.memory[0], options.vram_limit).bytes
+        memory = memory_of(lowered, grid, network.graph, room)
+        lanes = plan_lanes(memory, grid, network.graph, room)
+        check_host_room(memory.host_bytes, options.host_room())
+        milliseconds = cache.time(time_key(lowered, memory))
+    seconds = None if milliseconds is None else milliseconds * grid.blocks / 1000
+    device_bytes = memory.device_bytes + lanes.bytes
+    return VolumePlan(grid.extents, device_bytes, memory.host_bytes, memory.residence, seconds)
+
+
+def _grid(graph: Graph, extents: Triple) -> BlockGrid:
+    return grid_of(padded_extents(graph, extents), graph.stride)
+
+
+def _check_form(graph: Graph) -> None:
+    if (refusal := volume_refusal(graph)) is not None:
+        raise PatchShapeError(
+            f"This network cannot run over a whole volume on a card: {refusal}; use setting "
+            "inference=patches or setting device=cpu."
+        )
+
+
+@contextmanager
+def open_cuda_volume_generator(
+    network: Network, options: CudaVolumeOptions
+) -> Generator["CudaVolumeGenerator"]:
+    """Open a network for volumes of any extents on one GPU, compiled for each block size that
+    occurs.
+
+    It may be closed by another thread than the one that opened it. Raises PatchShapeError if the
+    network has no form for volumes, or CudaError.
+    """
+    _check_form(network.graph)
+    with ExitStack() as opened:
+        card = opened.enter_context(open_card(options.device, options.precision, options.cache))
+        room = MemoryBudget(card.context.memory[0], options.vram_limit).bytes
+        cache = TuningCache(options.cache, card.identity)
+        tuner = Tuner(card, cache, room, options.search)
+        generator = CudaVolumeGenerator(network, options, card, tuner, room, opened)
+        try:
+            yield generator
+        finally:
+            with suppress(CudaError):  # a lost device refuses this too
+                card.context.use()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A volume's grid with its memory; lanes: those that it may take."""
+
+    compiled: CompiledBlocks
+    placed: PlacedVolume
+    lanes: LanePlan
+
+
+@dataclass(frozen=True, slots=True)
+class _LaidOut:
+    """A memory plan with its inputs: steps, grid, and whether maps may be recomputed."""
+
+    lowered: Lowered
+    grid: BlockGrid
+    may_recompute: bool
+    memory: VolumeMemory
+
+    def serves(self, lowered: Lowered, grid: BlockGrid, may_recompute: bool) -> bool:
+        is_alike = (self.grid, self.may_recompute) == (grid, may_recompute)
+        return self.lowered is lowered and is_alike
+
+
+class CudaVolumeGenerator:
+    """Generator of volumes, opened by `open_cuda_volume_generator`; threads may share it.
+
+    Volumes of one grid overlap: one is copied in and another copied out while a third is computed.
+    A volume of another grid waits until the GPU is idle, as memory and program change with it.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        options: CudaVolumeOptions,
+        card: OpenCard,
+        tuner: Tuner,
+        room: int,
+        opened: ExitStack,
+    ) -> None:
+        """room: bytes of GPU memory. opened: closes what is allocated later."""
+        self.graph = network.graph
+        self.options = options
+        self._network = network
+        self._card = card
+        self._tuner = tuner
+        self._cache = tuner.cache
+        self._room = room
+        self._copies = _host_copies(opened)
+        self._held = opened.enter_context(HeldMemory(options.host_room))
+        self._lanes = Lanes(card.context, opened)
+        self._computing, self._entrance = threading.Lock(), threading.Lock()
+        self._changed = threading.Condition()
+        self._in_flight = 0
+        self._compiled: CompiledBlocks | None = None
+        self._laid_out: _LaidOut | None = None
+        self._constants: dict[str, int] = {}
+        self._ready: _Ready | None = None
+        self._has_run = False
+
+    @property
+    def device(self) -> str:
+        return f"{self._card.description}, {self.options.precision}"
+
+    def make_ready(self, extents: Triple) -> None:
+        """Compile the network for a volume (D, H, W) and allocate GPU memory for it.
+
+        The host's memory is allocated concurrently with later work, as gigabytes take as long as
+        reading the volume.
+
+        Raises PatchShapeError, DeviceMemoryError and CudaError.
+        """
+        grid = _grid(self.graph, extents)
+        with self._entrance, self._changed:
+            self._card.context.use()
+            self._changed.wait_for(lambda: not self._in_flight)
+            self._prepared(grid)
+
+    def translate_volume(
+        self, source: Stored, target: Stored, on_share: Callable[[float], None]
+    ) -> list[Timing]:
+        """Translate [C, D, H, W] into `target`; on_share: called with the share of the work done.
+
+        Raises PatchShapeError, DeviceMemoryError before much is computed, and
+        PrecisionOverflowError if a result is not finite.
+        """
+        _, depth, height, width = source.values.shape
+        grid = _grid(self.graph, (depth, height, width))
+        self._card.context.use()
+        with self._entered(grid) as (ready, lane):
+            try:
+                timings = self._run(ready, lane, source, target, on_share)
+                self._has_run = True
+                return timings
+            except BaseException as error:
+                with suppress(CudaError):  # of a lost context, which is reported anyway
+                    copies = self._copies.out.stream, self._copies.back.stream
+                    for stream in (lane.entering, self._card.stream, *copies, lane.leaving):
+                        stream.wait()
+                if isinstance(error, DeviceMemoryError):  # the next volume may find more
+                    self._ready = None
+                raise
+
+    @contextmanager
+    def _entered(self, grid: BlockGrid) -> Generator[tuple[_Ready, Lane]]:
+        """Own a lane of a grid during the block; volumes enter in the order in which they come."""
+        with self._entrance, self._changed:
+            while True:
+                if not self._in_flight:
+                    self._prepared(grid)
+                ready = self._ready
+                if ready is not None and ready.placed.grid == grid:
+                    lane = self._lanes.take()
+                    if lane is not None:
+                        break
+                self._changed.wait()
+            self._in_flight += 1
+        try:
+            yield ready, lane
+        finally:
+            with self._changed:
+                self._in_flight -= 1
+                self._lanes.put_back(lane)
+                self._changed.notify_all()
+
+    def tune(self, until: float, progress: Progress) -> None:
+        """Search as `Tunable` describes, in the memory that the last volume leaves."""
+        ready = self._ready
+        if ready is None or self.options.search.effort != "auto":
+            return
+        room = self._room - ready.placed.memory.device_bytes - ready.lanes.bytes
+        search = SearchSettings("full", progress=progress)
+        expected = CudaError, DeviceMemoryError, WrongKernelError
+        with self._entrance, self._computing, suppress(*expected):
+            self._card.context.use()
+            tuner = Tuner(self._card, self._cache, room, search)
+            tuner.further(self._network, ready.compiled.lowered, WORKSPACE_BYTES, until)
+
+    def _run(
+        self,
+        ready: _Ready,
+        lane: Lane,
+        source: Stored,
+        target: Stored,
+        on_share: Callable[[float], None],
+    ) -> list[Timing]:
+        placed = replace(ready.placed, own=lane.own)
+        most, stream = slot_voxels(placed.grid.extents), self._card.stream
+        first, *others = placed.memory.passes
+        with ExitStack() as opened:
+            phases = PhaseTimes(opened)
+            entering, computing, leaving = map(phases.mark, ("copy in", "compute", "copy out"))
+            entering.start.record(lane.entering)
+            placed.queue_start(lane.entering)
+            coming = RunsByRows(
+                placed.in_runs(first),
+                lambda: computing.start.record(stream),
+                lambda: computing.stop.record(stream),
+            )
+            turn = _Turn(self._computing)
+            with turn:
+                self._copy_in(placed, lane, source, most, coming, turn)
+                entering.stop.record(lane.entering)
+                turn.take()
+                lane.arrived.record(lane.entering)
+                stream.after(lane.arrived)
+                coming.queue_all()
+                self._compute(placed, lane, on_share, opened)
+                going = RunsByRows(
+                    placed.in_runs(others[-1] if others else first, slowest_axis(target)),
+                    _nothing,
+                    lambda: computing.stop.record(stream),
+                )
+                made: list[CudaEvent] = []
+                for rows in rows_going_out(target, most):
+                    if others:
+                        going.queue_those_that_write(rows)
+                    made.append(phases.event())
+                    made[-1].record(stream)
+            lane.leaving.after(made[0])
+            leaving.start.record(lane.leaving)
+            is_finite = take_out(placed, target, lane.slots, most, lane.leaving, made)
+            leaving.stop.record(lane.leaving)
+            timings = phases.timings(lane.leaving)
+            self._keep_time(ready, computing.seconds)
+        if not is_finite:
+            raise PrecisionOverflowError.of(self.options.precision)
+        on_share(1.0)
+        return timings
+
+    def _copy_in(
+        self,
+        placed: PlacedVolume,
+        lane: Lane,
+        source: Stored,
+        most: int,
+        coming: RunsByRows,
+        turn: "_Turn",
+    ) -> None:
+        """Queue copies of the input, and runs of the first pass that need no more of it.
+
+        The latter only if no other volume is being computed.
+        """
+
+        def came(rows: AxisRows) -> None:
+            if turn.take_if_free():
+                lane.arrived.record(lane.entering)
+                self._card.stream.after(lane.arrived)
+                coming.queue_those_that_read(rows)
+
+        report = came if placed.takes_runs_early else _nothing
+        bring_in(placed, source, lane.slots, most, lane.entering, report)
+
+    def _compute(
+        self,
+        placed: PlacedVolume,
+        lane: Lane,
+        on_share: Callable[[float], None],
+        opened: ExitStack,
+    ) -> None:
+        """Queue all passes but the first and the last.
+
+        The host stays one pass ahead of the GPU, to report progress.
+        """
+        stream, passes = self._card.stream, placed.memory.passes
+        if self._has_run and not lane.graphs and not placed.memory.host_bytes:
+            lane.capture(stream, (partial(placed.queue_pass, one) for one in passes[1:-1]))
+        shares = costs_of(passes, placed.grid)
+        total, done, before = sum(shares), 0.0, None
+        for number in range(len(passes[1:-1])):
+            if lane.graphs:
+                lane.graphs[number].launch()
+            else:
+                placed.queue_pass(passes[1 + number])
+            mark = opened.enter_context(CudaEvent())
+            mark.record(stream)
+            if before is not None:
+                before.wait()
+                done += shares[number]
+                on_share(done / total)
+            before = mark
+
+    def _keep_time(self, ready: _Ready, seconds: float) -> None:
+        """Keep the time for later plans: of the first volume for which all kernels were loaded."""
+        key = time_key(ready.compiled.lowered, ready.placed.memory)
+        if self._has_run and self._cache.time(key) is None:
+            self._cache.put_time(key, 1000 * seconds / ready.placed.grid.blocks)
+
+    def _prepared(self, grid: BlockGrid) -> _Ready:
+        """Return memory and program for a grid; those of the last one are reused if possible."""
+        ready = self._ready
+        if ready is not None and ready.placed.grid == grid:
+            return ready
+        self._ready, self._has_run = None, False
+        compiled = self._compiled_for(grid)
+        placed = self._placed(compiled, grid, may_recompute=True)
+        if placed.memory.is_recomputed and not self._is_same_anywhere(placed):
+            placed = self._placed(compiled, grid, may_recompute=False)
+        lanes = plan_lanes(placed.memory, grid, self.graph, self._room)
+        self._lanes.arrange(lanes)
+        self._ready = _Ready(compiled, placed, lanes)
+        return self._ready
+
+    def _placed(
+        self, compiled: CompiledBlocks, grid: BlockGrid, may_recompute: bool
+    ) -> PlacedVolume:
+        """Return the program with its memory; may_recompute: whether maps may be recomputed."""
+        memory = self._memory_of(compiled.lowered, grid, may_recompute)
+        base = self._held.device_for(memory.bytes)
+        host = self._held.host_for(memory.host_bytes, self._card.context)
+        program = BlockProgram(
+            compiled.lowered,
+            self._constants,
+            self._card.kernels,
+            self._convolve,
+            self._card.stream,
+        )
+        channels = self.graph.in_channels
+        return PlacedVolume(program, grid, channels, memory, base, host, self._copies)
+
+    def _memory_of(self, lowered: Lowered, grid: BlockGrid, may_recompute: bool) -> VolumeMemory:
+        """Return the memory plan, computed once: 50 ms if little fits on the GPU."""
+        laid_out = self._laid_out
+        if laid_out is None or not laid_out.serves(lowered, grid, may_recompute):
+            memory = memory_of(lowered, grid, self.graph, self._room, may_recompute)
+            self._laid_out = laid_out = _LaidOut(lowered, grid, may_recompute, memory)
+        return laid_out.memory
+
+    def _is_same_anywhere(self, placed: PlacedVolume) -> bool:
+        """Return whether tactics compute the same bytes of a voxel in differently placed blocks."""
+        assert self._compiled is not None
+        tactics = self._compiled.tactics
+        for step in recomputed_convolutions(placed.memory.passes):
+            tactic, places = tactics[step.shape], placed.places_of(step)
+            try:
+                if not self._tuner.is_same_anywhere(step.shape, tactic, places):
+                    return False
+            except CudaError as error:
+                raise error.at(step.layer) from error
+        return True
+
+    def _compiled_for(self, grid: BlockGrid) -> CompiledBlocks:
+        """Return the network compiled for such blocks, with its weights on the GPU."""
+        if self._compiled is not None and self._compiled.serves(grid):
+            return self._compiled
+        self._compiled = None
+        self._held.release()
+        self._lanes.release()
+        compiled = compiled_blocks(
+            self._network,
+            self._card,
+            self._tuner,
+            grid,
+            lambda lowered: self._take_host_memory(lowered, grid),
+        )
+        offsets, size = compiled.constants
+        base = self._held.constants_for(size)
+        self._constants = {name: base + offset for name, offset in offsets.items()}
+        for name, content in compiled.lowered.encoded_constants():
+            self._card.stream.upload_now(self._constants[name], content)
+        self._compiled = compiled
+        return compiled
+
+    def _take_host_memory(self, lowered: Lowered, grid: BlockGrid) -> None:
+        """Start to pin the memory of a volume, which takes a second for some gigabytes.
+
+        Raises DeviceMemoryError if the GPU has too little memory for the volume.
+        """
+        memory = self._memory_of(lowered, grid, may_recompute=True)
+        with suppress(DeviceMemoryError):  # which is raised when it is needed
+            self._held.begin_host(memory.host_bytes, self._card.context)
+
+    def _convolve(self, step: Conv, places: tuple[int, int, int, int]) -> bool:
+        """Queue a convolution by cuDNN's plan, if it has one; return whether it has."""
+        assert self._compiled is not None
+        tactic = self._compiled.tactics[step.shape]
+        if tactic.plans is None:
+            return False
+        try:
+            tactic.plans.run(tactic.index, *places)
+        except CudaError as error:
+            raise error.at(step.layer) from error
+        return True
+
+    @property
+    def memory(self) -> VolumeMemory | None:
+        """Memory plan of the last volume, made before any allocation."""
+        return self._ready.placed.memory if self._ready else None
+
+
+class _Turn:
+    """One volume's turn to queue its passes; a context manager that ends it."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock, self._is_taken = lock, False
+
+    def take_if_free(self) -> bool:
+        """Take the turn unless another volume has it; return whether it is this one's."""
+        self._is_taken = self._is_taken or self._lock.acquire(blocking=False)
+        return self._is_taken
+
+    def take(self) -> None:
+        """Wait for the turn, unless it is this volume's already."""
+        if not self._is_taken:
+            self._lock.acquire()
+            self._is_taken = True
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_taken:
+            self._lock.release()
+
+
+def _host_copies(opened: ExitStack) -> HostCopies:
+    def staged() -> StagedCopies:
+        stream = opened.enter_context(Stream())
+        ready, copied = (
+            [opened.enter_context(CudaEvent()) for _ in range(STAGES)] for _ in range(2)
+        )
+        return StagedCopies(stream, ready, copied)
+
+    return HostCopies(staged(), staged())
+
+
+def _nothing(*_: object) -> None:
+    pass

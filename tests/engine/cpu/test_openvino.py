@@ -1,0 +1,207 @@
+"""OpenVINO computes on the CPU what ONNX Runtime computes there."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.covering_networks import MIXED, SPECS
+from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, random_network
+from support.zero_weights import zero_network
+
+from cuda_cyclegan.engine import devices
+from cuda_cyclegan.engine.cpu import openvino as openvino_generator
+from cuda_cyclegan.engine.cpu.openvino import OpenVinoGenerator, open_openvino_generator
+from cuda_cyclegan.engine.cpu.openvino_support import has_bf16, is_installed, pays
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
+from cuda_cyclegan.engine.errors import DeviceUnavailableError, PatchShapeError
+from cuda_cyclegan.engine.model.reference import relative_error
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
+from cuda_cyclegan.engine.network.layers import FloatArray, GroupNorm, InstanceNorm
+from cuda_cyclegan.engine.options import CudaLimits
+
+pytestmark = pytest.mark.skipif(not is_installed(), reason="no wheel of OpenVINO for this machine")
+TESTS = Path(__file__).parents[2]
+needs_bf16 = pytest.mark.skipif(not has_bf16(), reason="the processor has no bf16")
+
+
+def noise(*shape: int) -> FloatArray:
+    return np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+
+
+def small_network() -> Network:
+    return random_network(build(ResNetSpec(1, 2, 4, 1)), seed=0)
+
+
+def error(network: Network, patches: FloatArray) -> float:
+    with open_openvino_generator(network) as ours, open_cpu_generator(network) as judge:
+        return relative_error(ours(patches), judge(patches))
+
+
+@pytest.fixture
+def generator() -> Iterator[OpenVinoGenerator]:
+    with open_openvino_generator(small_network(), threads=2) as opened:
+        yield opened
+
+
+FAST = {"resnet 0", *list(ODD_GRAPHS)[:4]}
+
+
+def few(names: Any) -> list[Any]:
+    return [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("name", few(MIXED))
+def test_generators(name: str) -> None:
+    network = random_network(build(SPECS[name]), seed=0)
+    extents = [8 * max(2, -(-16 // (8 * step))) * step for step in network.graph.stride]
+    assert error(network, noise(1, SPECS[name].in_channels, *extents)) < 1e-5
+
+
+@pytest.mark.parametrize("name", few(ODD_GRAPHS))
+def test_odd_graphs(name: str) -> None:
+    network = random_network(ODD_GRAPHS[name], seed=0)
+    assert error(network, noise(2, network.graph.in_channels, *ODD_PATCH)) < 1e-5
+
+
+@pytest.mark.parametrize("groups", [4, 1])
+def test_norms_of_large_maps_are_exact(groups: int) -> None:
+    """OpenVINO's own operator is 6e-5 to 3e-4 off there."""
+    patch = np.full((1, 4, 64, 72, 60), -1, np.float32)
+    patch[..., 20:50, 20:60, 10:40] = 0.4 * noise(1, 4, 30, 40, 30)
+    layer = InstanceNorm(4) if groups == 4 else GroupNorm(4, groups)
+    network = Network(Graph(4, (Node("layer", layer, (INPUT,)),)), {})
+    with open_openvino_generator(network) as generator:
+        ours = generator(patch)
+    runs = patch.reshape(groups, -1).astype(np.float64)
+    runs -= runs.mean(axis=1, keepdims=True)
+    runs /= np.sqrt(np.square(runs).mean(axis=1, keepdims=True) + layer.epsilon)
+    assert relative_error(ours.ravel(), runs.ravel().astype(np.float32)) < 1e-6
+
+
+@needs_bf16
+def test_bf16_is_as_near_as_bf16_is() -> None:
+    network, patch = small_network(), noise(1, 1, 32, 32, 32)
+    with open_openvino_generator(network, "bf16") as generator, open_cpu_generator(network) as cpu:
+        assert 1e-4 < relative_error(generator(patch), cpu(patch)) < 3e-2
+
+
+def test_extents_and_batch_may_change(generator: OpenVinoGenerator) -> None:
+    with open_cpu_generator(small_network()) as judge:
+        for shape in ((1, 1, 8, 8, 8), (2, 1, 12, 8, 16), (1, 1, 8, 8, 8)):
+            assert relative_error(generator(noise(*shape)), judge(noise(*shape))) < 1e-5
+
+
+def test_threads_share_it_and_results_are_bit_identical(generator: OpenVinoGenerator) -> None:
+    patches = [noise(1, 1, 16, 16, 16) * factor for factor in np.linspace(0.1, 1, 12, dtype="f4")]
+    alone = [generator(patch) for patch in patches]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(generator, patches))
+    assert all(map(np.array_equal, together, alone))
+
+
+def test_wrong_extents_are_refused_before_running(generator: OpenVinoGenerator) -> None:
+    with pytest.raises(PatchShapeError, match="multiple of 4x4x4"):
+        generator(noise(1, 1, 8, 10, 8))
+
+
+def test_runs_only_while_open() -> None:
+    with open_openvino_generator(small_network(), threads=1) as generator:
+        generator(noise(1, 1, 8, 8, 8))
+    with pytest.raises(RuntimeError, match="closed"):
+        generator(noise(1, 1, 8, 8, 8))
+
+
+def test_device_names_threads_and_runtime() -> None:
+    with open_openvino_generator(small_network(), threads=3) as generator:
+        assert generator.device.startswith("CPU, 3 threads, OpenVINO 20")
+
+
+def test_bf16_is_refused_on_a_processor_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = SimpleNamespace(get_property=lambda *_: ["FP32", "INT8"])
+    monkeypatch.setattr(openvino_generator, "openvino_core", lambda: core)
+    with (
+        pytest.raises(DeviceUnavailableError, match="no bf16 arithmetic"),
+        open_openvino_generator(small_network(), "bf16"),
+    ):
+        pass
+
+
+def test_large_patches_are_computed_by_it_and_small_ones_by_onnx_runtime() -> None:
+    network = zero_network(build(ResNetSpec(1, 1, 16, 2)))
+    device = devices.choose_device("cpu")
+    for extents, runtime in (((64, 64, 64), "OpenVINO"), ((16, 16, 16), "ONNX Runtime")):
+        assert pays(network.graph, extents) == (runtime == "OpenVINO")
+        with devices.open_generator(network, device, "fp32", extents) as generator:
+            assert runtime in generator.device
+
+
+@pytest.mark.parametrize("extents", [(64, 64, 64), (16, 16, 16)])
+def test_a_network_takes_no_more_threads_than_it_may(extents: tuple[int, int, int]) -> None:
+    network = zero_network(build(ResNetSpec(1, 1, 16, 2)))
+    device = devices.choose_device("cpu", CudaLimits(threads=1))
+    with devices.open_generator(network, device, "fp32", extents) as generator:
+        assert generator.device.startswith("CPU, 1 threads, ")
+    with devices.open_volume_generator(network, device, "fp32", lambda: 1 << 30) as whole:
+        assert whole.device.startswith("CPU, 1 threads, ")
+
+
+_SIGNAL = """
+import os, signal, numpy
+from support.zero_weights import zero_network
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.cpu.openvino import open_openvino_generator
+network = zero_network(build(ResNetSpec(1, 1, 4, 1)))
+patch = numpy.zeros((1, 1, 16, 16, 16), numpy.float32)
+first = open_openvino_generator(network)
+first.__enter__()(patch)
+with open_openvino_generator(network) as second:
+    second(patch)
+    first.__exit__(None, None, None)
+del first, second
+signal.signal(signal.SIGTERM, lambda *_: print("heard"))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.process
+def test_a_signal_is_handled_after_two_networks_were_open_at_a_time() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _SIGNAL], capture_output=True, text=True, check=False, cwd=TESTS
+    )
+    assert (done.returncode, done.stdout) == (0, "heard\n"), done.stderr
+
+
+@needs_bf16
+def test_bf16_is_for_patches_alone() -> None:
+    device = devices.choose_device("cpu")
+    network = small_network()
+    assert device.default_precision == "fp32"
+    assert device.precisions == ("fp32", "bf16")
+    assert devices.volume_obstacle(network.graph, device, "fp32") is None
+    assert "in fp32 only" in str(devices.volume_obstacle(network.graph, device, "bf16"))
+    with devices.open_generator(network, device, "bf16", (16, 16, 16)) as generator:
+        assert "OpenVINO" in generator.device
+
+
+def test_a_processor_without_bf16_offers_fp32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda_cyclegan.engine.cpu import openvino_support
+
+    monkeypatch.setattr(openvino_support, "_BF16_FLAGS", frozenset({"made_up"}))
+    assert devices.choose_device("cpu").precisions == ("fp32",)
+
+
+@pytest.mark.process
+def test_its_telemetry_is_not_loaded() -> None:
+    code = (
+        "import sys; from cuda_cyclegan.engine.cpu.openvino import openvino; openvino(); "
+        "print([name for name in sys.modules if name.startswith('openvino_telemetry')])"
+    )
+    found = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert found == "['openvino_telemetry']\n", "a stub in its place"

@@ -1,0 +1,131 @@
+"""A volume at once, slab by slab, is one pass of the network over the volume."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from support.covering_networks import SPECS, covering
+from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, chain, random_network
+from support.network_features import FEATURES, trained
+from support.volumes_at_once import at_once, in_one_pass, off, volume_for
+
+from cuda_cyclegan.engine.cpu import slab_generator, slabs
+from cuda_cyclegan.engine.network.architectures import ResNetSpec
+from cuda_cyclegan.engine.network.layers import Conv3d, ConvTranspose3d, Pool, Triple
+
+TORCH = ("leaky relu", "group norm", "anti-aliasing", "U-Net of two levels", "U-Net, added input")
+
+
+@pytest.fixture(params=[1, 1 << 15], ids=["rows", "slabs"])
+def slab_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(slabs, "_SLAB_BYTES", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("name", covering(SPECS))
+@pytest.mark.usefixtures("slab_bytes")
+def test_all_features(name: str) -> None:
+    network = trained(SPECS[name])
+    volume = volume_for(network)
+    assert off(at_once(network, volume, threads=1), in_one_pass(network, volume)) < 1e-5
+
+
+@pytest.mark.parametrize("name", ODD_GRAPHS)
+@pytest.mark.usefixtures("slab_bytes")
+def test_all_layers(name: str) -> None:
+    network = random_network(ODD_GRAPHS[name], 0)
+    depth, height, width = ODD_PATCH
+    volume = volume_for(network, (5 * depth, height, width))
+    assert off(at_once(network, volume, threads=1), in_one_pass(network, volume)) < 1e-5
+
+
+@pytest.mark.usefixtures("slab_bytes")
+def test_rows_that_no_tap_reaches() -> None:
+    one, two = (1, 1, 1), (2, 1, 1)
+    graph = chain(
+        1,
+        ("down", Conv3d(1, 3, two, "d.weight", "d.bias", two)),
+        ("up", ConvTranspose3d(3, 1, one, "u.weight", "u.bias", two, output_padding=(1, 0, 0))),
+    )
+    network = random_network(graph, 0)
+    volume = volume_for(network)
+    assert off(at_once(network, volume, threads=1), in_one_pass(network, volume)) < 1e-5
+
+
+@pytest.mark.usefixtures("slab_bytes")
+def test_what_lies_outside_is_never_the_largest() -> None:
+    edge, one = (3, 3, 3), (1, 1, 1)
+    network = random_network(chain(1, ("pool", Pool("largest", edge, one, one))), 0)
+    volume = volume_for(network) - 50
+    assert off(at_once(network, volume, threads=1), in_one_pass(network, volume)) < 1e-5
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_it_is_what_pytorch_makes_of_the_volume(name: str) -> None:
+    from support.features_in_torch import in_torch
+
+    network = trained(FEATURES[name])
+    volume = volume_for(network)
+    _, depth, height, width = volume.shape
+    padded = [
+        (0, -edge % step) for edge, step in zip(volume.shape[1:], network.graph.stride, strict=True)
+    ]
+    whole = np.pad(volume, [(0, 0), *padded], mode="edge")[None]
+    [right] = in_torch(FEATURES[name], network, whole)[:, :, :depth, :height, :width]
+    assert off(at_once(network, volume), right) < 1e-5
+
+
+@pytest.mark.parametrize("extents", [(9, 9, 9), (9, 23, 10), (23, 9, 16), (12, 13, 22)])
+@pytest.mark.parametrize("name", ["dilation", "anti-aliasing in-plane", "U-Net, padding"])
+def test_small_and_uneven_volumes(name: str, extents: Triple) -> None:
+    network = trained(SPECS[name])
+    volume = volume_for(network, extents)
+    assert off(at_once(network, volume, threads=1), in_one_pass(network, volume)) < 1e-5
+
+
+@pytest.mark.slow
+@settings(max_examples=30)
+@given(
+    st.sampled_from([*SPECS]),
+    st.tuples(*[st.integers(9, 23)] * 3),  # dilated layers reflect 2 voxels of a quarter
+    st.integers(1, 1 << 17),
+    st.sampled_from([0, 1 << 62]),
+)
+def test_any_volume_in_any_slabs_within_any_limit(
+    name: str, extents: tuple[int, int, int], slab: int, limit: int
+) -> None:
+    network = trained(SPECS[name])
+    volume = volume_for(network, extents)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slabs, "_SLAB_BYTES", slab)
+        patch.setattr(slabs, "_working_bytes", lambda *_: 0)  # so that every limit can be kept
+        made = at_once(network, volume, limit, threads=1)
+    assert off(made, in_one_pass(network, volume)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "U-Net, padding",
+        pytest.param("anti-aliasing in-plane", marks=pytest.mark.slow),
+        pytest.param("strides of 1, 2, 2", marks=pytest.mark.slow),
+    ],
+)
+def test_long_maps_are_the_same_in_openvino(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino")
+    network = trained(SPECS[name])
+    volume = volume_for(network)
+    usual = at_once(network, volume)
+    monkeypatch.setattr(slab_generator, "_LONG", 0)
+    monkeypatch.setattr(slabs, "_SLAB_BYTES", 1 << 16)
+    made = at_once(network, volume)
+    assert 0 < off(made, usual) < 1e-5
+
+
+def test_a_mean_far_from_zero_is_no_trouble() -> None:
+    spec = FEATURES["leaky relu"]
+    assert isinstance(spec, ResNetSpec)
+    network = trained(replace(spec, norm="instance_affine"))
+    volume = volume_for(network) + 50
+    assert off(at_once(network, volume, threads=1), in_one_pass(network, volume)) < 1e-4
