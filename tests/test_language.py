@@ -34,7 +34,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("cli/commands/queue/worker.py", "in hand"): "claimed jobs in a log line not rewritten yet",
     ("cli/render/bench.py", "card"): "a GPU in a message that is not rewritten yet",
     ("pipelines/doctor/machine.py", "card"): "a GPU in a message that is not rewritten yet",
-    ("pipelines/jobs/worker/gpu_sharing.py", "card"): "a GPU in messages not rewritten yet",
+    ("pipelines/jobs/gpu_sharing.py", "card"): "a GPU in messages not rewritten yet",
 }
 """Files with a word that they may contain all the same, and the reason."""
 

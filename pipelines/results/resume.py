@@ -6,8 +6,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Literal, TypeAlias, cast
+from typing import Literal, Self, TypeAlias, cast
 
+from ...engine.model.model_card import ModelCard
 from ...io.discovery import source_of
 from ...io.files.atomic import irreplaceable
 from ...io.files.disk import takes_name
@@ -16,7 +17,9 @@ from ...io.sidecars import sidecar_of
 from ...io.volume import Obstacle, Study
 from ...io.writing import files_at, is_series, map_beside, places, places_made
 from ..report.report import Failure, StudyReport
+from ..settings import TranslateOptions
 from ..study.figures import CycleRule
+from ..study.maps import maps_asked_for
 from .file_states import FileState, content_of
 from .manifest import ManifestEntry, MapRecord, Recipe
 from .sidecar import SidecarMaker
@@ -138,6 +141,33 @@ class Planner:
     maps: tuple[MapMark, ...] = ()
     words: tuple[str, ...] = ()
     sidecars: SidecarMaker | None = None
+
+    @classmethod
+    def of(
+        cls,
+        output: Path,
+        entries: Mapping[str, ManifestEntry],
+        recipe: Recipe,
+        options: TranslateOptions,
+        card: ModelCard | None,
+        model_sha256: str,
+        cycle: CycleRule | None,
+    ) -> Self:
+        """Return the planner for results with these options.
+
+        card: model card of the model with this hash; None if its file cannot be read.
+        """
+        return cls(
+            output,
+            entries,
+            recipe,
+            options.overwrite,
+            options.preview,
+            cycle,
+            maps_asked_for(options),
+            card.words if card else (),
+            card and SidecarMaker.of(card, model_sha256, options),
+        )
 
     def plan(self, studies: Sequence[Study]) -> tuple[PlannedStudy, ...]:
         """Return one planned study per study, in their order."""

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
@@ -133,7 +134,7 @@ class JobRow:
         return f"{failure['kind']}: {failure['reason']}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Claim:
     """A worker's claim on a job.
 
@@ -158,6 +159,11 @@ class Claim:
     def study(self) -> str:
         """Path of the result below the output folder; "" if it cannot be read."""
         return str(json_object(self.payload).get("study", ""))
+
+    @cached_property
+    def work(self) -> "StudyJob":
+        """The decoded job. Raises QueueError if it cannot be read."""
+        return StudyJob.from_json(self.payload)
 
 
 @dataclass(frozen=True, slots=True)
