@@ -21,8 +21,8 @@ from .report.report import Failure, failure_of
 from .run.networks import Networks
 from .settings import TranslateOptions
 from .stopwatch import Stopwatch
-from .study.seams import seam_score
 from .study.statistics import InputFigures, expectations
+from .study.tiles import seam_score
 from .study.translator import InferredStudy, PreparedStudy, StudyTranslator
 
 Made = TypeVar("Made")

@@ -27,9 +27,8 @@ from .rates import (
     wall_seconds,
 )
 from .report.report import Failure, failure_of
-from .results.aliases import with_aliases
 from .results.manifest import check_usable
-from .results.resume import PlannedStudy
+from .results.resume import PlannedStudy, with_aliases
 from .run.networks import maps_memory, room_for_maps
 from .run.pipeline import concurrency_of
 from .stopwatch import Stopwatch

@@ -1,10 +1,9 @@
 """`cuda-cyclegan doctor`: whether this machine can do what the program offers."""
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,7 @@ from ...pipelines.option import Effect
 from ..errors import Exit, errors_reported
 from ..options.printing import AsJson, Traceback
 from ..options.queue import QueueOption
+from ..render.documents import json_text
 from ..render.terminal import broken, columns_of, print_line
 from ..render.text import counted, flagged, printable
 from ..signals import stop_signals
@@ -84,16 +84,10 @@ def _lines(finding: "Finding", columns: int | None) -> Iterator[str]:
 def _print_json(findings: "Iterable[Finding]") -> Counter[str]:
     found = list(findings)
     states = Counter(finding.state for finding in found)
-    content = {
-        "schema": SCHEMA,
-        "works": not states["failure"],
-        "findings": [_described(finding) for finding in found],
-    }
-    print_line(json.dumps(content, indent=2), sys.stdout)
-    return Counter(states)
-
-
-def _described(finding: "Finding") -> dict[str, str | None]:
-    texts = (finding.words, finding.remedy)
-    words, remedy = (text and flagged(text) for text in texts)
-    return {**asdict(finding), "words": words, "remedy": remedy}
+    shown = [
+        replace(each, words=flagged(each.words), remedy=each.remedy and flagged(each.remedy))
+        for each in found
+    ]
+    content = {"schema": SCHEMA, "works": not states["failure"], "findings": shown}
+    print_line(json_text(content), sys.stdout)
+    return states

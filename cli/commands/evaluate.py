@@ -151,7 +151,7 @@ class _Wanted:
 
     def write(self, evaluation: "Evaluation") -> None:
         """Raises WriteError."""
-        from ...pipelines.evaluation.writing import csv_text, store, to_json
+        from ...pipelines.evaluation.report import csv_text, store, to_json
         from ..render.evaluation import page
 
         if self.json:

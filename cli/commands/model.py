@@ -62,7 +62,7 @@ def inspect(
 
         found = look_into(file)
         if json:
-            print_line(models.json_text(found, file), sys.stdout)
+            print_line(models.model_json(found, file), sys.stdout)
             return
         width = columns_of(sys.stdout)
         match found:

@@ -3,6 +3,9 @@
 One table per command, one key per long option: `[worker]` with `until-empty = true`. `[translate]`
 also sets the same options of `plan`, `submit` and `watch`, and `queue` at the top sets that of all
 commands. The command line takes precedence, then the environment, then the files.
+
+A folder may come from anyone: unpacked, cloned, on a shared disk. The config file in it may only
+change how scans are translated and what is printed.
 """
 
 import sys
@@ -17,7 +20,6 @@ from ...pipelines.errors import ConfigError
 from ...pipelines.option import Effect
 from ..render.terminal import print_sentences
 from ..render.text import printable
-from .config_trust import check_harmless
 from .spelling import effects_of
 
 Defaults: TypeAlias = dict[str, Any]
@@ -44,7 +46,7 @@ def config_defaults(context: typer.Context, named: Path | None) -> Defaults:
         if not file.is_trusted:
             commands = tables.keys() - {"queue", ROUTES}
             effects = {name: effects_in(root.commands[name]) for name in commands}
-            check_harmless(file.path, tables, effects)
+            _check_harmless(file.path, tables, effects)
             _print_use(context, file.path, tables)
         _take(context, file.path, tables, defaults)
     return defaults
@@ -189,3 +191,28 @@ def effects_in(command: Any) -> dict[str, Effect]:
     """Return, by config key, the effect of each option of a command in a folder's config file."""
     effects = effects_of(command)
     return {key: effects[str(option.name)] for key, option in options_of(command).items()}
+
+
+def _check_harmless(
+    path: Path, tables: Mapping[str, Any], effects: Mapping[str, Mapping[str, Effect]]
+) -> None:
+    """Raise ConfigError, which names the key, if a folder's file sets more than it may.
+
+    tables: with known options only. effects: of the options of each table.
+    """
+    for name, effect in (("queue", Effect.REDIRECTS), ("route", Effect.ROUTES)):
+        if name in tables:
+            raise _refusal(path, name, effect)
+    for table, keys in tables.items():
+        for key in keys:
+            if effect := effects[table][key]:
+                raise _refusal(path, f"[{table}] {key}", effect)
+
+
+def _refusal(path: Path, key: str, effect: Effect) -> ConfigError:
+    from ...pipelines.config import user_config
+
+    return ConfigError(
+        f"./{path}: {key} {effect}, which a config file of a folder may not do; set it in "
+        f"{user_config()} or give a file that you trust with --config."
+    )

@@ -25,11 +25,11 @@ measured; and proposed, the setting of the fastest.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ...engine.benchmark.measurement import Ceilings, Latency, Measured
+from ...engine.decoding import encode_record
 from ...engine.probe.gpus import cuda_devices
 from ...pipelines.bench.layers import LayerGroup, grouped
 from ...pipelines.bench.measurement import Bench, Setting
@@ -323,7 +323,7 @@ def of_measurement(bench: Bench, measured: Measured, results: Sequence[RivalResu
     return {
         **_head(bench, measured.device),
         "measured": _measured(measured),
-        "layers": [asdict(layer) for layer in measured.layers],
+        "layers": measured.layers,
         "others": [_other(result, measured) for result in results],
     }
 
@@ -333,7 +333,7 @@ def of_sweep(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) ->
     assert fastest.measured is not None  # only what ran is fastest
     return {
         **_head(bench, fastest.measured.device),
-        "scan": asdict(scan),
+        "scan": scan,
         "tried": [_tried(row, scan) for row in rows],
         "proposed": _setting(fastest.setting),
     }
@@ -360,13 +360,13 @@ def _setting(setting: Setting) -> JsonObject:
 def _measured(measured: Measured) -> JsonObject:
     return {
         "batch": measured.batch,
-        "latency": asdict(measured.latency),
-        "call": asdict(measured.call),
+        "latency": measured.latency,
+        "call": measured.call,
         "patches_per_second": measured.patches_per_second,
         "voxels_per_second": measured.voxels_per_second,
         "flops": measured.flops,
-        "memory": asdict(measured.memory),
-        "ceilings": asdict(measured.ceilings) if measured.ceilings else None,
+        "memory": measured.memory,
+        "ceilings": measured.ceilings,
         "error": measured.error,
         "joules_per_patch": measured.joules_per_patch,
         "average_watts": measured.energy.watts if measured.energy else None,
@@ -374,7 +374,7 @@ def _measured(measured: Measured) -> JsonObject:
 
 
 def _other(result: RivalResult, measured: Measured) -> JsonObject:
-    found = asdict(result)
+    found = encode_record(result)
     if isinstance(result, Rival):
         found["ratio"] = result.latency.median / measured.latency.median
     return found

@@ -1,6 +1,5 @@
 """Search results as tables and as JSON, whose fields are a stable interface for scripts."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -12,6 +11,7 @@ from ...io.errors import UnsupportedScanError
 from ...io.formats.registry import SUFFIXES, suffix_of
 from ...io.reading import FileHeader, read_study_header
 from ...io.volume import Study
+from .documents import json_text
 from .skipped import skipped_scans
 from .tables import Row, TextTable
 from .text import alike_lines, counted, flagged, printable
@@ -181,14 +181,14 @@ SCHEMA = "cuda-cyclegan/discovery/1"
 def text(found: Found) -> str:
     """Encode as a JSON object, with descriptions and identifiers only if they are to be shown."""
     search = found.search
-    return json.dumps(
+    return json_text(
         {
             "schema": SCHEMA,
             "series": [_series(series, found.show_phi) for series in found.series],
             "files": [_file(study, header) for study, header in found.headers.items()],
             "skipped": [
                 {
-                    "path": str(row.path),
+                    "path": row.path,
                     "reason": flagged(row.reason),
                     "missed": row.missed,
                     "kind": row.kind,
@@ -196,23 +196,22 @@ def text(found: Found) -> str:
                 for row in search.skipped
             ],
             "ignored": search.ignored,
-        },
-        indent=2,
+        }
     )
 
 
 def _file(study: Study, header: FileHeader) -> dict[str, Any]:
-    channels = [{"name": scan.channel, "path": str(scan.files[0])} for scan in study.scans]
+    channels = [{"name": scan.channel, "path": scan.files[0]} for scan in study.scans]
     return {
-        "path": str(study.files[0]),
+        "path": study.files[0],
         **({"channels": channels} if channels else {}),
         "format": study.format,
         "verdict": "refused" if header.refusal else "taken",
         "reason": header.refusal and flagged(header.refusal),
         "failed": header.unreadable is not None,
         "volumes": header.volumes,
-        "extents": list(header.extents),
-        "spacing": list(header.spacing),
+        "extents": header.extents,
+        "spacing": header.spacing,
         "notes": [*header.notes, *study.notes],
     }
 
@@ -220,7 +219,7 @@ def _file(study: Study, header: FileHeader) -> dict[str, Any]:
 def _series(series: "Series", show_phi: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
         "label": series.label,
-        "folder": str(series.folder),
+        "folder": series.folder,
         "study": sha256(series.study.encode(errors="replace")).hexdigest()[:8],
         "modality": series.modality,
         "number": series.number,
@@ -228,13 +227,13 @@ def _series(series: "Series", show_phi: bool) -> dict[str, Any]:
         "reason": series.reason and flagged(series.reason),
         "failed": series.is_incomplete,
         "kind": series.kind,
-        "notes": list(series.notes),
+        "notes": series.notes,
         "images": series.images,
         "duplicates": series.duplicates,
         "volumes": len(series.volumes),
-        "extents": list(series.extents),
-        "spacing": list(series.spacing),
-        "files": [str(path) for path in series.files],
+        "extents": series.extents,
+        "spacing": series.spacing,
+        "files": series.files,
     }
     if show_phi:
         row |= {

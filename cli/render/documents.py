@@ -48,11 +48,18 @@ def save_page(page: str, target: Path) -> int:
     return len(content)
 
 
+def json_text(content: Mapping[str, Any]) -> str:
+    """Encode a document as JSON, in ASCII; its values may be records and paths."""
+    from ...engine.decoding import encode
+
+    return json.dumps(encode(content), indent=2)
+
+
 def write_json(content: Mapping[str, Any], target: Path) -> None:
-    """Store or print a document. Raises WriteError."""
+    """Store or print a document, encoded by `json_text`. Raises WriteError."""
     from ...io.files.documents import write_document
 
-    text = json.dumps(content, indent=2)
+    text = json_text(content)
     if target == STDOUT:
         print_line(text, sys.stdout)
     else:

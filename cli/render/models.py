@@ -1,12 +1,11 @@
 """Contents of model files and checkpoints, as text and as JSON for scripts."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...engine.decoding import Json
+from ...engine.decoding import Json, encode_record
 from ...engine.importing.evidence import Fact, Question
 from ...engine.importing.recognise import Recognised
 from ...engine.model.model_card import (
@@ -33,7 +32,7 @@ from ...pipelines.model_import.inspection import (
     network_facts,
     parameter_count,
 )
-from .documents import written
+from .documents import json_text, written
 from .tables import listing
 from .terminal import broken
 from .text import counted, flagged, option, printable, scaled
@@ -329,7 +328,7 @@ def _plain(number: float) -> str:
     return repr(number).removesuffix(".0")
 
 
-def json_text(found: Model | HeldCheckpoint | FoundNetwork, file: Path) -> str:
+def model_json(found: Model | HeldCheckpoint | FoundNetwork, file: Path) -> str:
     """Encode as a JSON object; `kind` is model, checkpoint or network."""
     match found:
         case Model():
@@ -338,7 +337,7 @@ def json_text(found: Model | HeldCheckpoint | FoundNetwork, file: Path) -> str:
             described = _checkpoint(found)
         case FoundNetwork():
             described = _network(found)
-    return json.dumps({"file": str(file), **described}, indent=2)
+    return json_text({"file": file, **described})
 
 
 def _model(model: Model) -> dict[str, Any]:
@@ -349,7 +348,7 @@ def _model(model: Model) -> dict[str, Any]:
         "parameters": parameter_count(model.network),
         "reference_extents": model.reference_input.shape[2:],
         "bf16_error": bf16_error(model),
-        "network": asdict(network_facts(model.network, model.card.patch)),
+        "network": network_facts(model.network, model.card.patch),
         "card": card_as_json(model.card),
     }
 
@@ -359,7 +358,7 @@ def _network(found: FoundNetwork) -> dict[str, Any]:
         "kind": "network",
         "sha256": found.sha256,
         "format": found.kind,
-        "network": asdict(network_facts(found.network)),
+        "network": network_facts(found.network),
         "told": [_finding(finding) for finding in found.told],
     }
 
@@ -370,7 +369,7 @@ def _checkpoint(found: HeldCheckpoint) -> dict[str, Any]:
         "kind": "checkpoint",
         "sha256": checkpoint.sha256,
         "format": checkpoint.kind,
-        "networks": [asdict(network) for network in found.networks],
+        "networks": found.networks,
         "set_aside": checkpoint.set_aside,
         "options": dict(checkpoint.options.values),
         "obstacle": found.obstacle and flagged(found.obstacle),
@@ -379,7 +378,7 @@ def _checkpoint(found: HeldCheckpoint) -> dict[str, Any]:
         described["generator"] = {
             "layout": generator.match.layout,
             "fitting_codes": generator.fitting_codes,
-            "left": [asdict(part) for part in generator.left],
+            "left": generator.left,
             "told": [_finding(finding) for finding in generator.told],
             "assumed": [_finding(finding) for finding in generator.defaulted],
             "undecided": [_question(question) for question in generator.undecided],
@@ -387,12 +386,12 @@ def _checkpoint(found: HeldCheckpoint) -> dict[str, Any]:
     return described
 
 
-def _finding(finding: Fact) -> dict[str, str]:
-    return {**asdict(finding), "reason": flagged(finding.reason)}
+def _finding(finding: Fact) -> Fact:
+    return replace(finding, reason=flagged(finding.reason))
 
 
 def _question(question: Question) -> dict[str, Any]:
-    described = asdict(question)
+    described = encode_record(question)
     return {"field": described.pop("field"), "flag": option(question.field), **described}
 
 

@@ -1,11 +1,10 @@
 """State and events of a DICOM node, as text and as JSON for scripts."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ...engine.decoding import encode_record
 from ...pipelines.node.events import (
     Emptied,
     Failed,
@@ -25,6 +24,7 @@ from ...pipelines.node.events import (
     TurnedAway,
 )
 from ...pipelines.timestamps import iso_time
+from .documents import json_text
 from .tables import Row, TextTable
 from .text import counted, file_size, flagged, printable, seconds
 
@@ -156,12 +156,12 @@ def status_json(status: "NodeStatus") -> str:
     """Encode the status as JSON, in ASCII."""
     found = {
         "schema": SCHEMA,
-        "folder": str(status.folder),
+        "folder": status.folder,
         "running": status.running,
         "inbox": {"bytes": status.bytes, "arriving": [str(study) for study in status.arriving]},
         "studies": [
             {
-                **asdict(record),
+                **encode_record(record),
                 **{
                     name: _moment(getattr(record, name))
                     for name in ("arrived", "looked", "emptied", "held", "until")
@@ -172,7 +172,7 @@ def status_json(status: "NodeStatus") -> str:
             for record in status.studies
         ],
     }
-    return json.dumps(found, indent=2)
+    return json_text(found)
 
 
 def _series(status: "NodeStatus", study: str, series: "SeriesRecord") -> dict[str, Any]:

@@ -1,14 +1,14 @@
 """Batches and jobs of a queue as tables, as JSON for scripts, and watched live."""
 
-import json
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ...engine.decoding import encode_record
 from ...pipelines.jobs.queue.job import OPEN, STATES, BatchCount, JobRow, JobState, OpenJobs
 from ...pipelines.timestamps import iso_time
+from .documents import json_text
 from .pending_jobs import PAUSED, moment, waiting_jobs, worker_name
 from .tables import Row, TextTable, shortened
 from .terminal import columns_of, print_line
@@ -108,15 +108,15 @@ SCHEMA = "cuda-cyclegan/jobs/2"
 _TIMES = ("submitted", "not_before", "started", "ended")
 
 
-def json_text(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
+def jobs_json(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
     """Encode as JSON, in ASCII. rows: a batch's jobs, or None for all batches."""
     found = (
-        {"batches": [_dated(asdict(count)) for count in jobs.batches()]}
+        {"batches": [_dated(encode_record(count)) for count in jobs.batches()]}
         if rows is None
         else {"jobs": [_job(row) for row in rows]}
     )
     state = {"schema": SCHEMA, "paused": jobs.is_paused(), "workers": jobs.workers(), **found}
-    return json.dumps(state, indent=2)
+    return json_text(state)
 
 
 def _dated(fields: dict[str, Any]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _dated(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _job(row: JobRow) -> dict[str, Any]:
-    fields = asdict(row)
+    fields = encode_record(row)
     del fields["payload"], fields["result"], fields["scheduling"], fields["deferred"]
     return {
         **_dated(fields),

@@ -14,7 +14,15 @@ from typing import Literal, TypeAlias
 
 from msgspec.structs import fields
 
-from ..decoding import FieldError, Json, Tagged, decode_known, encode, parse
+from ..decoding import (
+    FieldError,
+    Json,
+    Tagged,
+    decode_known,
+    encode_record,
+    encode_stated,
+    parse,
+)
 from ..errors import ModelFileError, PatchShapeError
 from ..network.architectures import (
     Architecture,
@@ -146,8 +154,7 @@ def architecture_to_json(spec: Architecture) -> dict[str, Json]:
     """Return an architecture as a card's JSON, without fields of `_LATER` at their defaults."""
     if isinstance(spec, Graph):
         return _graph_to_json(spec)
-    plain = encode(spec)
-    assert isinstance(plain, dict)
+    plain = encode_record(spec)
     later = [field for field in fields(spec) if field.name in _LATER[type(spec)]]
     silent = {field.name for field in later if getattr(spec, field.name) == field.default}
     written: dict[str, Json] = {}
@@ -169,8 +176,7 @@ def _graph_to_json(graph: Graph) -> dict[str, Json]:
 
 
 def _stated(record: Layer | Graph) -> dict[str, Json]:
-    plain = encode(record)
-    assert isinstance(plain, dict)
+    plain = encode_record(record)
     usual = {field.name for field in fields(record) if getattr(record, field.name) == field.default}
     return {name: value for name, value in plain.items() if name not in usual}
 
@@ -296,9 +302,9 @@ class ModelCard:
     between a scan's values and the network's. small_volume_padding: of scans smaller than a patch.
     provenance: of the weights. reference: what the network must compute. established: evidence that
     it does. rewritten_from: SHA-256 of the files that hold the same network with other metadata.
-    input_range, output_range: of the network's values. expected, cycle: properties of a reference
-    set and its cycle error; None if not measured. inference: default inference mode; None leaves it
-    to the norms.
+    expected, cycle: properties of a reference set and its cycle error; None if not measured.
+    inference: default inference mode; None leaves it to the norms. input_range, output_range: of
+    the network's values.
     """
 
     name: str
@@ -317,11 +323,11 @@ class ModelCard:
     reference: Reference
     established: Established = NOT_RECORDED
     rewritten_from: tuple[str, ...] = ()
-    input_range: NetworkRange = USUAL_RANGE
-    output_range: NetworkRange = USUAL_RANGE
     expected: Expectations | None = None
     cycle: CycleReference | None = None
     inference: Inference | None = None
+    input_range: NetworkRange = USUAL_RANGE
+    output_range: NetworkRange = USUAL_RANGE
 
     @property
     def words(self) -> tuple[str, str, str]:
@@ -510,19 +516,7 @@ def card_to_json(card: ModelCard) -> str:
 
 def card_as_json(card: ModelCard) -> Json:
     """Return a card as plain values, as in its JSON."""
-    plain = encode(card)
-    assert isinstance(plain, dict)
-    if card.established == NOT_RECORDED:
-        del plain["established"]
-    if not card.rewritten_from:
-        del plain["rewritten_from"]
-    for name in ("input_range", "output_range"):
-        del plain[name]
-    for name in ("expected", "cycle", "inference"):
-        if plain[name] is None:
-            del plain[name]
-    architecture = architecture_to_json(card.architecture)
-    return {**plain, "architecture": architecture, **stated_ranges(card)}
+    return {**encode_stated(card), "architecture": architecture_to_json(card.architecture)}
 
 
 def stated_ranges(card: ModelCard) -> dict[str, Json]:

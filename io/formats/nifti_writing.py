@@ -2,7 +2,6 @@
 
 import io
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,15 @@ import numpy as np
 
 from ..errors import ScanError, WriteError
 from ..files.atomic import whole_file, whole_files
-from ..files.parts import Gate
 from ..files.streams import (
     GZIP_ERRORS,
-    Arrival,
     is_gzip_name,
     open_reader,
     open_writer,
     write_volumes,
 )
-from ..volume import AnyArray, Volume
+from ..volume import Volume
+from .format import ResultToWrite
 from .nifti_header import (
     Header,
     SpmHeader,
@@ -44,32 +42,26 @@ GEOMETRY_FIELDS = (
 FIRST_AXIS_OF_COMPONENTS = 5
 
 
-def write(
-    volume: Volume,
-    target: Path,
-    gate: Gate,
-    arrival: Arrival,
-    series: Iterable[AnyArray] | None = None,
-) -> dict[str, str]:
-    """Store a volume at `target`, which ends as its source does, or is one file of NIfTI.
+def write(result: ResultToWrite) -> dict[str, str]:
+    """Store a volume at a path that ends as its source does, or is one file of NIfTI.
 
-    arrival: of the voxels; a single file is written slab by slab as they arrive. series: voxels of
-    all volumes of a series, in place of the volume's own. Raises WriteError and then leaves nothing
-    behind. Returns the SHA-256 of each file, in hexadecimal.
+    A single file is written slab by slab as the voxels arrive. Raises WriteError and then leaves
+    nothing behind. Returns the SHA-256 of each file, in hexadecimal.
     """
+    volume, target = result.volume, result.target
     header = _header_for(volume, target)
     if is_single_file(target):
-        with whole_file(target, gate) as part:
+        with whole_file(target, result.gate) as part:
             with open_writer(part, is_gzip_name(target), "r+b") as stream:
                 stream.write(_stored(header))
-                write_volumes(stream, volume, arrival, series)
+                write_volumes(stream, volume, result.arrival, result.series)
             _verify(part, target, header, volume)
         return {target.name: stream.sha256}
-    with whole_files(target, gate) as part:
+    with whole_files(target, result.gate) as part:
         with open_writer(part, is_gzip_name(target)) as head:
             head.write(_stored(header))
         with open_writer(image_beside(part), is_gzip_name(target)) as stream:
-            write_volumes(stream, volume, arrival, series)
+            write_volumes(stream, volume, result.arrival, result.series)
         if isinstance(volume.header, SpmHeader):
             mat_beside(part).write_bytes(volume.header.mat)
         _verify(part, target, header, volume)

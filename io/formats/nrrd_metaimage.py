@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -16,14 +16,12 @@ from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, Write
 from ..files.atomic import whole_files
 from ..files.file_writers import GzipWriter, HashedFile
 from ..files.header_limits import check_series, pick_volume
-from ..files.parts import Gate
 from ..files.regular import open_regular
-from ..files.streams import GOES_ON, Arrival, all_there, write_volumes
+from ..files.streams import GOES_ON, all_there, write_volumes
 from ..volume import (
     LPS_TO_RAS,
     Affine,
     AnyArray,
-    Derivation,
     Empty,
     Grid,
     Study,
@@ -31,7 +29,7 @@ from ..volume import (
     Volume,
 )
 from . import metaimage_header, nrrd_header
-from .format import Format, HeaderLabels
+from .format import Format, HeaderLabels, ResultToWrite
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .marks import FILE_NOTES, WHOLE_MARK, json_of, line_of, mark_in_text
 from .stored_voxels import StoredVoxels, read_series, read_voxels, scratch_bytes
@@ -88,14 +86,12 @@ def _header(study: Study) -> TextHeader:
     return header
 
 
-def write(
-    volume: Volume, part: Path, target: Path, series: Iterable[AnyArray] | None = None
-) -> dict[str, str]:
-    """Write to `part`, named as `target`, and voxels next to it if the suffix requires that.
+def _write(result: ResultToWrite, part: Path) -> dict[str, str]:
+    """Write to `part`, named as the target, and voxels next to it if the suffix requires that.
 
-    series: voxels of all volumes of a series, in place of the volume's own.
     Returns the SHA-256 of those files that were hashed as they were written, in hexadecimal.
     """
+    volume, target = result.volume, result.target
     header = volume.header
     if not isinstance(header, TextHeader):
         raise WriteError(f"{target} was not written: its source is not NRRD or MetaImage.")
@@ -113,7 +109,7 @@ def write(
         raise WriteError(
             f"{target} was not written: its name cannot be stored in its header; rename the source."
         )
-    hashes = _write_files(volume, header, part, beside, series)
+    hashes = _write_files(result, header, part, beside)
     _verify(volume, header, part, beside, target)
     return hashes
 
@@ -170,12 +166,9 @@ def _is_of_acquisition(line: bytes) -> bool:
 
 
 def _write_files(
-    volume: Volume,
-    header: TextHeader,
-    part: Path,
-    beside: Path | None,
-    series: Iterable[AnyArray] | None,
+    result: ResultToWrite, header: TextHeader, part: Path, beside: Path | None
 ) -> dict[str, str]:
+    volume, series = result.volume, result.series
     is_packed = header.storage.is_packed
     head = _head(volume, header, beside, 0)
     voxels_file = beside or part
@@ -373,19 +366,10 @@ class _TextFormat(Format):
         )
         return replace(volume, header=header, format=kind)
 
-    def write(
-        self,
-        volume: Volume,
-        target: Path,
-        derivation: Derivation | None,
-        gate: Gate,
-        arrival: Arrival,
-        series: Iterable[AnyArray] | None,
-    ) -> dict[str, str]:
+    def write(self, result: ResultToWrite) -> dict[str, str]:
         """Store the volume in the header of its source."""
-        del derivation, arrival
-        with whole_files(target, gate) as part:
-            return write(volume, part, target, series)
+        with whole_files(result.target, result.gate) as part:
+            return _write(result, part)
 
     def result_files(self, target: Path) -> tuple[Path, ...]:
         """Return the header and the files that its voxels may be in."""

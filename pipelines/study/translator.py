@@ -45,9 +45,8 @@ from .inference import (
 from .maps import StudyMap, is_shown, maps_asked_for, spread_marks
 from .plan import StudyPlan, check_scale, check_volume, plan_study
 from .prepare import Prepared, fit_scans, prepare, unfilled, without_nan
-from .seams import seam_score
 from .statistics import differences
-from .tiles import UNFLIPPED, Flip, flips
+from .tiles import UNFLIPPED, Flip, flips, seam_score
 from .volumes import StudyVolumes, first_index
 
 BeginToStore: TypeAlias = Callable[[Volume], Callable[[int], None]]

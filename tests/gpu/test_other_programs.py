@@ -36,8 +36,8 @@ def other_program(megabytes: int, busy: bool):
 
 @pytest.fixture
 def watched():
-    from cuda_cyclegan.pipelines.jobs.worker.gpu_sharing import OtherPrograms
-    from cuda_cyclegan.pipelines.jobs.worker.messages import YieldLimits
+    from cuda_cyclegan.pipelines.jobs.events import YieldLimits
+    from cuda_cyclegan.pipelines.jobs.gpu_sharing import OtherPrograms
 
     others = OtherPrograms("cuda:0", YieldLimits(memory=1536 * MIB, load=20))
     if others.hindrance():

@@ -90,7 +90,7 @@ def show(
 
             watch_jobs(jobs, batch)
         elif json:
-            print_line(shown.json_text(jobs, rows), sys.stdout)
+            print_line(shown.jobs_json(jobs, rows), sys.stdout)
         else:
             for line in shown.queue_lines(jobs, rows, columns_of(sys.stdout)):
                 print_line(line, sys.stdout)

@@ -1,6 +1,7 @@
 """`cuda-cyclegan worker`: a process a device that does the jobs of the queue."""
 
 import signal
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,7 +9,7 @@ import typer
 from ....engine.options import TUNING_SECONDS
 from ....pipelines.errors import QueueLostError
 from ....pipelines.option import Effect
-from ....pipelines.run.blame import TRIES
+from ....pipelines.retries import TRIES
 from ...errors import Exit, complain, errors_reported, sentence, status
 from ...options.queue import QueueOption, checked_batch
 from ...options.translate import DEVICES, BatchSize, Threads, Tune, TuneSeconds, VramLimit
@@ -18,8 +19,8 @@ from ...render.text import counted, flagged, seconds
 from ...signals import stop_signals_heard_by
 
 if TYPE_CHECKING:
+    from ....pipelines.jobs.events import WorkerEvent
     from ....pipelines.jobs.queue.location import QueuePlace
-    from ....pipelines.jobs.worker.messages import WorkerEvent
 
 EXAMPLE = """\b
 Examples:
@@ -121,9 +122,9 @@ def worker(
     asked = checked_device(device)
     limits = cuda_limits(vram_limit, tune, tune_seconds, batch, threads)
     with errors_reported(verbose=False):
+        from ....pipelines.jobs.events import WorkerSettings, YieldLimits
         from ....pipelines.jobs.queue.location import queue_place
-        from ....pipelines.jobs.worker.messages import WorkerSettings, YieldLimits
-        from ....pipelines.jobs.worker.supervision import QueueTask, QueueWorkers
+        from ....pipelines.jobs.supervision import QueueTask, QueueWorkers
 
         place = queue_place(queue)
         if checked_batch(only):
@@ -159,10 +160,12 @@ class JobLog:
     def __init__(self) -> None:
         self.has_failures = False
         self._in_hand: dict[str, dict[str, str]] = {}
+        self._searches: dict[str, list[float]] = {}
 
     def hear(self, device: str, news: "WorkerEvent") -> None:
         """Handle and log an event of a device's worker."""
-        from ....pipelines.jobs.worker.messages import JobEnded, JobPutOff, JobStarted
+        from ....pipelines.events import Tuning
+        from ....pipelines.jobs.events import JobDeferred, JobEnded, JobStarted
 
         in_hand = self._in_hand.setdefault(device, {})
         match news:
@@ -171,18 +174,32 @@ class JobLog:
             case JobEnded(job, _, row):
                 in_hand.pop(job, None)
                 self.has_failures = self.has_failures or row is None or row.status == "failed"
-            case JobPutOff(job, _, _):
+            case JobDeferred(job, _, _):
                 in_hand.pop(job, None)
+            case Tuning(_, share):
+                self._log_tuning(device, share)
             case _:
                 pass
         log_news(device, news)
 
     def died(self, device: str, why: str) -> None:
         """Log that a worker ended and is replaced, with the jobs that others will reclaim."""
+        self._searches.pop(device, None)
         left = self._in_hand.pop(device, {})
         jobs = ", ".join(f"{job} ({study})" for job, study in left.items())
         over = f" while running {jobs}" if jobs else ""
         _say(device, f"the worker ended{over} ({why}); starting a new one")
+
+    def _log_tuning(self, device: str, share: float) -> None:
+        """Log the start and the end of a search for tactics; keep the time of each in between."""
+        if share < 1:
+            starts = self._searches.setdefault(device, [])
+            if not starts:
+                _say(device, "tuning: measuring tactics of the convolutions on this GPU")
+            starts.append(time.monotonic())
+        elif starts := self._searches.pop(device, None):
+            plans, spent = counted(len(starts), "tactic"), seconds(time.monotonic() - starts[0])
+            _say(device, f"tuning done: {plans} stored, {spent} s")
 
 
 _FINAL = (Exit.DONE, Exit.USAGE)
@@ -200,15 +217,13 @@ _UNTIL_THEN = "Its batch is retried every minute until then."
 def log_news(device: str, news: "WorkerEvent") -> None:
     """Log one line per event, except for the start of a job, which `jobs` shows."""
     from ....pipelines.events import Remark
-    from ....pipelines.jobs.worker.messages import (
+    from ....pipelines.jobs.events import (
+        JobDeferred,
         JobEnded,
-        JobPutOff,
         NothingLeft,
-        TuningBegan,
-        TuningEnded,
         Waiting,
-        WorkerFailed,
     )
+    from ....pipelines.run.messages import Ended
     from ...render.pending_jobs import remaining
     from ...render.progress_lines import failure_text
 
@@ -219,7 +234,7 @@ def log_news(device: str, news: "WorkerEvent") -> None:
             spent = f", {seconds(row.seconds)} s" if row.seconds else ""
             why = f": {failure_text(row.failure)}" if row.failure else ""
             _say(device, f"{job} {row.status}: {study}{spent}{why}")
-        case JobPutOff(job, study, why) if why:
+        case JobDeferred(job, study, why) if why:
             _say(device, f"{job} waits: {study}: {flagged(why)} {_UNTIL_THEN}")
         case Waiting(None, left, is_paused):
             after = remaining(left, is_paused=is_paused)
@@ -228,14 +243,10 @@ def log_news(device: str, news: "WorkerEvent") -> None:
             _say(device, flagged(reason))
         case Remark(text):
             _say(device, text)
-        case TuningBegan():
-            _say(device, "tuning: measuring tactics of the convolutions on this GPU")
-        case TuningEnded(spent, plans):
-            _say(device, f"tuning done: {counted(plans, 'tactic')} stored, {seconds(spent)} s")
         case NothingLeft(left, is_paused):
             after = [*remaining(left, is_paused=is_paused), *(["--wait waits"] if left else [])]
             _say(device, "; ".join(["no job is left that may start now", *after]))
-        case WorkerFailed(why):
+        case Ended(why) if why is not None:
             complain(f"worker for {device}: {why}")
         case _:
             pass

@@ -30,8 +30,8 @@ from cuda_cyclegan.engine.model.model_card import MinMax
 from cuda_cyclegan.io.files import streams
 from cuda_cyclegan.io.files.file_writers import LARGEST_LAG
 from cuda_cyclegan.io.files.parts import is_part
-from cuda_cyclegan.pipelines.host import arrays
-from cuda_cyclegan.pipelines.host.arrays import HostArrays
+from cuda_cyclegan.pipelines.run import host_arrays
+from cuda_cyclegan.pipelines.run.host_arrays import HostArrays
 
 nibabel: Any = _nibabel
 sitk: Any = _SimpleITK
@@ -428,7 +428,7 @@ def test_a_long_series_takes_no_more_memory_than_a_short_one(
     world: QueueWorld, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shape, most = (32, 32, 32), 0
-    monkeypatch.setattr(arrays, "GRAIN_BYTES", 1 << 12)
+    monkeypatch.setattr(host_arrays, "GRAIN_BYTES", 1 << 12)
     identity_model(world.model)
     empty = HostArrays.empty
 

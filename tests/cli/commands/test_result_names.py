@@ -140,9 +140,9 @@ class TestClashes:
     def test_names_that_differ_in_case_alone_clash_where_the_disk_ignores_it(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from cuda_cyclegan.pipelines.results import rivals
+        from cuda_cyclegan.pipelines.results import names
 
-        monkeypatch.setattr(rivals, "_ignores_case", lambda _: True)
+        monkeypatch.setattr(names, "_ignores_case", lambda _: True)
         scan(world.inputs / "A.nii.gz", 3)
         done = world.run("plan", "--name", NAMED)
         assert "would overwrite that of a.nii.gz (their names differ only in case" in done.output

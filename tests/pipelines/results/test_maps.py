@@ -23,8 +23,9 @@ from cuda_cyclegan.io.volume import Study, Volume
 from cuda_cyclegan.io.writing import map_beside
 from cuda_cyclegan.pipelines.errors import OccupiedError, SettingsError
 from cuda_cyclegan.pipelines.results import storing
-from cuda_cyclegan.pipelines.results.manifest import FileState, Manifest, Recipe, load
-from cuda_cyclegan.pipelines.results.named_result import named_result
+from cuda_cyclegan.pipelines.results.file_states import FileState
+from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe, load
+from cuda_cyclegan.pipelines.results.names import named_result
 from cuda_cyclegan.pipelines.results.record_folder import found_record
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner
 from cuda_cyclegan.pipelines.results.storing import Store

@@ -9,15 +9,15 @@ import pytest
 from support.batch_world import scan
 from support.queue_world import QueueWorld
 
+from cuda_cyclegan.pipelines.jobs.events import JobDeferred, NothingLeft, WorkerEvent
 from cuda_cyclegan.pipelines.jobs.queue.claims import DEFER_SECONDS
-from cuda_cyclegan.pipelines.jobs.worker.messages import JobPutOff, NothingLeft, WorkerEvent
 from cuda_cyclegan.pipelines.results.manifest import Manifest
 
 SHAPE = (40, 36, 32)
 
 
-def put_off(told: list[WorkerEvent]) -> list[JobPutOff]:
-    return [event for event in told if isinstance(event, JobPutOff)]
+def put_off(told: list[WorkerEvent]) -> list[JobDeferred]:
+    return [event for event in told if isinstance(event, JobDeferred)]
 
 
 def remount(disk: Path, option: str) -> None:

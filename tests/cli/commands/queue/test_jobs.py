@@ -13,13 +13,13 @@ from support.processes import started
 from support.queue_world import COMMAND, QueueWorld
 
 from cuda_cyclegan.cli.render.queue import fitting
+from cuda_cyclegan.pipelines.jobs.events import JobEnded
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
 from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
-from cuda_cyclegan.pipelines.jobs.worker.messages import JobEnded
 
 
 def test_a_summary_is_stored_as_a_report_and_as_a_page(world: QueueWorld) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cuda_cyclegan.cli.commands.queue.worker import JobLog
-from cuda_cyclegan.pipelines.jobs.worker.messages import JobEnded, JobPutOff, JobStarted
+from cuda_cyclegan.pipelines.jobs.events import JobDeferred, JobEnded, JobStarted
 from cuda_cyclegan.pipelines.report.report import Failure, StudyReport
 
 
@@ -58,7 +58,7 @@ def test_a_batch_that_waits_for_a_disk_is_told_once(capsys: pytest.CaptureFixtur
     log = JobLog()
     for why in ("write: the disk is full.", ""):
         log.hear("cpu", JobStarted("b/1", "a.nii"))
-        log.hear("cpu", JobPutOff("b/1", "a.nii", why))
+        log.hear("cpu", JobDeferred("b/1", "a.nii", why))
     assert lines(capsys) == [
         "cpu: b/1 waits: a.nii: write: the disk is full. Its batch is retried every minute until "
         "then."

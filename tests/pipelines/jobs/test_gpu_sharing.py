@@ -8,12 +8,11 @@ from support.queue_nvml import Card, FakeDriver, Holder, Sample
 from support.queue_world import QueueWorld
 
 from cuda_cyclegan.pipelines.errors import QueueError
+from cuda_cyclegan.pipelines.jobs import gpu_sharing, worker
+from cuda_cyclegan.pipelines.jobs.events import WorkerSettings, YieldLimits
+from cuda_cyclegan.pipelines.jobs.gpu_sharing import OtherPrograms
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
-from cuda_cyclegan.pipelines.jobs.worker import gpu_sharing
-from cuda_cyclegan.pipelines.jobs.worker import process as job_process
-from cuda_cyclegan.pipelines.jobs.worker.gpu_sharing import OtherPrograms
-from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerSettings, YieldLimits
-from cuda_cyclegan.pipelines.jobs.worker.process import work
+from cuda_cyclegan.pipelines.jobs.worker import work
 
 MIB = 1 << 20
 LIMITS = YieldLimits(memory=1024 * MIB, load=20)
@@ -103,7 +102,7 @@ def test_a_worker_gives_way_between_jobs(
 ) -> None:
     """A worker of the CPU that looks at the fake card: no job begins while others use it."""
     watched = OtherPrograms("cuda:0", LIMITS)
-    monkeypatch.setattr(job_process, "_hindrance", lambda *_: watched.hindrance)
+    monkeypatch.setattr(worker, "_hindrance", lambda *_: watched.hindrance)
     world = QueueWorld(tmp_path)
     world.scans(1)
     batch = world.submit()

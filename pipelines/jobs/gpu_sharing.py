@@ -6,9 +6,9 @@ from typing import Any
 
 import pynvml as _pynvml
 
-from ....engine.probe.gpus import visible_name
-from ...errors import QueueError
-from .messages import YieldLimits
+from ...engine.probe.gpus import visible_name
+from ..errors import QueueError
+from .events import YieldLimits
 
 pynvml: Any = _pynvml  # the package ships no types
 
