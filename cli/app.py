@@ -18,7 +18,8 @@ Examples:
   cuda-cyclegan translate scans --model t1-to-t2.safetensors --output results
   cuda-cyclegan doctor
 
-'cuda-cyclegan COMMAND --help' says more. Results are synthetic and not for diagnosis.
+'cuda-cyclegan COMMAND --help' shows the options of a command.
+Results are synthetic and not for diagnosis.
 """
 
 app = typer.Typer(
@@ -46,14 +47,15 @@ def _options(  # pyright: ignore[reportUnusedFunction]
     _version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
     config: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.toml",
-            help="Defaults of options.  [default: the user's and this folder's cuda-cyclegan.toml]",
+            help="Config file with defaults of options.  [default: the user's and this folder's "
+            "cuda-cyclegan.toml]",
         ),
     ] = None,
 ) -> None:
@@ -81,8 +83,8 @@ def _leave_at_once(leaving: SystemExit, output: LastingStream) -> NoReturn:
     output.flush()
     if output.lost:
         complain(
-            f"Standard output was not written whole ({output.lost.strerror}); make room, or send "
-            "it elsewhere."
+            f"Standard output was not written completely ({output.lost.strerror}); free disk "
+            "space or redirect it elsewhere."
         )
         status = status or Exit.SOME_FAILED
     sys.stderr.flush()

@@ -14,7 +14,7 @@ from ..pipelines.errors import MissingLibraryError, PipelineError
 from ..pipelines.host.memory import address_space_limit, check_address_space, is_out_of_memory
 from ..pipelines.host.thread_limits import NO_MORE_THREADS, is_out_of_threads
 from .render.service_log import journal_mark, to_file
-from .render.terminal import say, tell
+from .render.terminal import print_line, print_sentences
 from .render.text import flagged, memory, printable, printable_lines
 
 
@@ -47,7 +47,7 @@ def errors_reported(*, verbose: bool) -> Generator[None]:
         if _is_interruption(error):
             raise KeyboardInterrupt from error
         if verbose:
-            say(printable_lines(traceback.format_exc()), sys.stderr)
+            print_line(printable_lines(traceback.format_exc()), sys.stderr)
         complain(sentence(error))
         raise typer.Exit(status(error)) from error
 
@@ -86,15 +86,15 @@ def sentence(error: Exception) -> str:
     match error:
         case ImportError():
             return (
-                f"The library {error.name or 'that was asked for'} is missing or broken ({error}); "
-                "install cuda-cyclegan again."
+                f"The library {error.name or 'that is needed'} is missing or broken ({error}); "
+                "reinstall cuda-cyclegan."
             )
         case OSError():
             return f"{error.filename or 'A file'} cannot be used ({error.strerror or error})."
         case _:
             return (
-                f"{type(error).__name__}: {error}; this looks like a fault of the program, please "
-                "report it with what --verbose prints."
+                f"{type(error).__name__}: {error}; this looks like a bug: please report it with "
+                "the output of --verbose."
             )
 
 
@@ -103,13 +103,13 @@ def _memory_advice() -> str:
     if limit is None:
         return "There is not enough memory; close other programs or use a smaller patch."
     return (
-        f"There is not enough memory, as this program may have no more than {memory(limit)} of "
-        "address space; raise that limit (ulimit -v) or use a smaller patch."
+        f"There is not enough memory: this program is limited to {memory(limit)} of address "
+        "space; raise the limit (ulimit -v) or use a smaller patch."
     )
 
 
 def complain(text: str) -> None:
     """Report one sentence on stderr, and in the log file of a service."""
     line = f"Error: {printable(flagged(text))}"
-    tell([f"{journal_mark('error')}{line}"], sys.stderr)
+    print_sentences([f"{journal_mark('error')}{line}"], sys.stderr)
     to_file(line, "error", {})

@@ -12,7 +12,7 @@ import typer
 
 from ..pipelines.host.signals import STOP_SIGNALS, interrupter
 from .errors import Exit
-from .render.terminal import say
+from .render.terminal import print_line
 
 _STATUS = {"SIGINT": Exit.INTERRUPTED, "SIGTERM": Exit.TERMINATED, "SIGHUP": Exit.HUNG_UP}
 
@@ -93,7 +93,7 @@ def stop_signals() -> Generator[Stop]:
             with _none_lost():
                 yield stop
         except KeyboardInterrupt as error:
-            say("Stopped.", sys.stderr)
+            print_line("Stopped.", sys.stderr)
             raise typer.Exit(stop.status) from error
         finally:
             stop.end()

@@ -1,4 +1,4 @@
-"""Strict conversion of stored JSON to records: errors name the field and its required value."""
+"""Conversion of records to plain values and back: errors name the field and its required value."""
 
 import json
 import re
@@ -19,7 +19,7 @@ Record = TypeVar("Record")
 
 _WORDS = {
     "str": "text",
-    "int": "a whole number",
+    "int": "an integer",
     "float": "a number",
     "bool": "true or false",
     "array": "a list",
@@ -77,9 +77,20 @@ def decode_known(kind: type[Record], value: object) -> Record:
     return msgspec.convert(decode(_exact(kind), value), kind, from_attributes=True)
 
 
-def encode(record: object) -> Json:
+def encode(value: object) -> Json:
+    """Convert records, and what holds them, to plain values."""
+    return cast("Json", msgspec.to_builtins(value, enc_hook=_encoded))
+
+
+def encode_record(record: object) -> dict[str, Any]:
     """Convert a record to plain values, in the order of its fields."""
-    return cast("Json", msgspec.to_builtins(record, enc_hook=_encoded))
+    return cast("dict[str, Any]", encode(record))
+
+
+def encode_stated(record: Any) -> dict[str, Any]:
+    """Convert a record without fields at their defaults, which older programs may not know."""
+    usual = {item.name for item in fields(record) if getattr(record, item.name) == item.default}
+    return {name: value for name, value in encode_record(record).items() if name not in usual}
 
 
 def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -104,7 +115,7 @@ def _default(item: Field[Any]) -> Any:
 
 
 def _refused(word: str) -> Json:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _decoded(kind: type, value: object) -> object:

@@ -117,13 +117,13 @@ def _cuda(asked: str, limits: CudaLimits, cards: Collection[CudaDevice]) -> tupl
     usable = {card.index: card for card in cards if card.capability >= OLDEST_CAPABILITY}
     if asked == "auto":
         first = usable[min(usable)]
-        return (_on_card(first, limits, f"the first usable card, {first.name}"),)
+        return (_on_card(first, limits, f"the first usable GPU, {first.name}"),)
     _, _, numbers = asked.partition(":")
     chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else usable
     for index in chosen:
         if index not in usable:
             there = ", ".join(f"cuda:{number} ({d.name})" for number, d in usable.items())
-            raise DeviceUnavailableError(f"Device cuda:{index} is not there; use {there} or cpu.")
+            raise DeviceUnavailableError(f"Device cuda:{index} does not exist; use {there} or cpu.")
     return tuple(_on_card(usable[index], limits) for index in chosen)
 
 
@@ -206,21 +206,23 @@ def volume_obstacle(graph: "Graph", device: Device, precision: Precision) -> str
     if graph.patch is not None:
         from .network.graph import times  # late, as NumPy comes with it
 
-        return f"The network is for patches of {times(graph.patch)} alone; {advice}."
+        return f"The network accepts only patches of {times(graph.patch)}; {advice}."
     if device.kind == "cuda":
         from .whole_volume import volume_refusal
 
         refusal = volume_refusal(graph)
         return refusal and (
-            f"This network cannot run over a whole volume on a card: {refusal}; {advice}, or "
-            "setting device=cpu."
+            f"This network does not support whole-volume inference on a GPU: {refusal}; {advice}, "
+            "or setting device=cpu."
         )
     if device.kind == "onnxruntime":
-        return f"Device {device.name} translates patches only; {advice}, or setting device=cpu."
+        return (
+            f"Device {device.name} supports only patch inference; {advice}, or setting device=cpu."
+        )
     if device.kind == "cpu" and precision != "fp32":
         return (
-            f"The CPU translates volumes at once in fp32 only, not in {precision}; {advice}, or "
-            "setting precision=fp32."
+            f"The CPU supports whole-volume inference only in fp32, not in {precision}; {advice}, "
+            "or setting precision=fp32."
         )
     return None
 

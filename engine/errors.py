@@ -79,9 +79,9 @@ class PrecisionOverflowError(EngineError):
         advice = (
             "use setting precision=bf16 or fp32"
             if precision == "fp16"
-            else "the input is too unlike what the model was trained with, or the model is damaged"
+            else "the input differs too much from the training data, or the model is damaged"
         )
-        return cls(f"A value left the range of {precision}; {advice}.")
+        return cls(f"A value exceeded the range of {precision}; {advice}.")
 
 
 def quoted(text: str) -> str:

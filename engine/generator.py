@@ -192,7 +192,8 @@ class SharedGenerator:
                 if wider is None:
                     raise PrecisionOverflowError.of(precision) from error
                 notes.append(
-                    f"A value left the range of {precision}. It was done again in {wider}."
+                    f"A value exceeded the range of {precision}; the computation was repeated in "
+                    f"{wider}."
                 )
                 precision = wider
 

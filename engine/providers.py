@@ -99,7 +99,7 @@ def _share(running: Any, provider: str) -> str:
         operators[part.ep_name] += len(part.get_nodes())
     if not operators[name]:
         raise DeviceUnavailableError(
-            f"Provider {provider} of ONNX Runtime computes no operator of this network; use "
+            f"Provider {provider} of ONNX Runtime supports no operator of this network; use "
             "setting device=cpu."
         )
     return f" for {operators[name]} of {operators.total()} operators"
@@ -129,9 +129,9 @@ def _check(network: Network, generator: SessionGenerator, provider: str, extents
     allowed = tolerance("fp32")
     if not error <= allowed:
         raise DeviceUnavailableError(
-            f"Provider {provider} of ONNX Runtime does not compute what the CPU does: on a patch "
-            f"of {times(extents)} it is {error:.1e} off, and {allowed:.1e} is "
-            "allowed; use setting device=cpu."
+            f"Provider {provider} of ONNX Runtime differs from the CPU: the error on a patch of "
+            f"{times(extents)} is {error:.1e}, but at most {allowed:.1e} is allowed; use setting "
+            "device=cpu."
         )
 
 
@@ -141,6 +141,6 @@ def _made(generator: SessionGenerator, patch: FloatArray, provider: str) -> Floa
     except Exception as error:  # each provider's library raises what it likes
         why = " ".join(str(error).split())
         raise DeviceUnavailableError(
-            f"Provider {provider} of ONNX Runtime failed on a first patch ({why}); use setting "
+            f"Provider {provider} of ONNX Runtime failed on its first patch ({why}); use setting "
             "device=cpu."
         ) from error

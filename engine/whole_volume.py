@@ -51,7 +51,7 @@ def padded_extents(graph: Graph, extents: Triple) -> Triple:
         graph.check_patch(padded)
     except PatchShapeError as error:
         raise PatchShapeError(
-            f"A volume of {times(extents)} cannot pass through this network at once ({error}); "
+            f"This network does not support whole-volume inference on {times(extents)} ({error}); "
             "use setting inference=patches."
         ) from error
     return padded
@@ -68,14 +68,14 @@ def volume_refusal(graph: Graph) -> str | None:
     are adjacent; a padding may grow it for the convolution that follows.
     """
     if graph.patch is not None:
-        return f"it was exported for patches of {times(graph.patch)} alone"
+        return f"it was exported for patches of {times(graph.patch)} only"
     try:
         small, large = (_shapes(graph, edge) for edge in _EDGES)
     except PatchShapeError as error:
         return str(error)
     for node in graph.nodes:
         if not _has_form(graph, node, small, large):
-            return f"layer {node.name} ({kind_of(node.layer)}) has no form for a whole volume"
+            return f"layer {node.name} ({kind_of(node.layer)}) is not supported for whole volumes"
     return None
 
 

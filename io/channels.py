@@ -180,10 +180,10 @@ def _distinct_names(scans: Sequence[Study]) -> list[str]:
     return names if len({*names}) == len(names) else [scan.files[0].name for scan in scans]
 
 
-_SAY = "tell them apart with setting channel"
+_SAY = "use setting channel to distinguish them"
 _PLACELESS = (
-    "its series tell no frame of reference, so that nobody knows whether they lie in one space; "
-    "register them, and convert them to NIfTI"
+    "its series have no frame of reference, so it is unclear whether they share one space; "
+    "register them and convert them to NIfTI"
 )
 
 
@@ -199,21 +199,23 @@ def _is_in_one_space(study: Study) -> bool:
 def _lack(channel: ChannelName, study: Study) -> str:
     if study.format == "dicom":
         beside = "no other series of its study and frame of reference"
-        named = f"is told as {channel.pattern or channel.name}"
+        named = f"is recognised as {channel.pattern or channel.name}"
     else:
-        beside, word = "no scan beside it", channel.pattern or f"..._{channel.name}"
+        beside, word = "no scan next to it", channel.pattern or f"..._{channel.name}"
         alike = ", with the same text for each *" if "*" in word.replace("**", "") else ""
         named = f"is named {word}{alike}"
-    return f"it lacks the channel {channel.name}: {beside} {named}; setting channel says which are"
+    return (
+        f"channel {channel.name} is missing: {beside} {named}; use setting channel to assign scans"
+    )
 
 
 def _of_none(channels: Sequence[ChannelName]) -> str:
     names = " or ".join(channel.name for channel in channels)
-    return f"nothing tells it as {names}; setting channel says which scans are"
+    return f"not recognised as channel {names}; use setting channel to assign scans"
 
 
 def _of_several(names: Sequence[str]) -> str:
-    return f"it is told as {' and as '.join(names)}; {_SAY}"
+    return f"recognised as both {' and '.join(names)}; {_SAY}"
 
 
 def _refused(study: Study, reason: str) -> Study:

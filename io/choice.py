@@ -44,8 +44,8 @@ class PathGlobs:
 
 
 ALL_PATHS = PathGlobs()
-EXCLUDED = "setting exclude leaves it out"
-NOT_INCLUDED = "setting include leaves it out"
+EXCLUDED = "excluded by setting exclude"
+NOT_INCLUDED = "not matched by setting include"
 
 
 def _fits(pattern: str, place: PurePath) -> bool:
@@ -105,9 +105,9 @@ class Choice:
     def refusal(self, modality: str, description: str, label: str) -> str | None:
         """Return why the filters leave a series out; None if they do not."""
         if self.modalities and modality.upper() not in self.modalities:
-            return "setting modality leaves it out"
+            return "excluded by setting modality"
         if self.series and not (self.series.search(description) or self.series.search(label)):
-            return "setting series leaves it out"
+            return "excluded by setting series"
         return None
 
 

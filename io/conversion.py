@@ -46,10 +46,10 @@ def as_volume(scan: AnyScan) -> Volume:
         return from_simpleitk(given)
     if hasattr(given, "__array__"):
         raise UnsupportedScanError(
-            "An array is no scan without its affine; give both, as in translate(voxels, affine)."
+            "An array needs its affine; pass both, as in translate(voxels, affine)."
         )
     raise UnsupportedScanError(
-        f"A {_type(given)} is no scan; give a path, a Volume, an image of nibabel or SimpleITK, or "
+        f"A {_type(given)} is not a scan; pass a path, a Volume, a nibabel or SimpleITK image, or "
         "an array with its affine."
     )
 
@@ -62,31 +62,32 @@ def volume_of(voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
     """
     if np.ma.is_masked(voxels):
         raise UnsupportedScanError(
-            "Voxels of the array are masked, so nobody knows their values; fill them."
+            "The array has masked voxels, whose values are undefined; fill them first."
         )
     try:
         stored, place = np.asarray(voxels), np.array(affine, np.float64)
     except (TypeError, ValueError) as error:
         reason = str(error).rstrip(".")
         raise UnsupportedScanError(
-            f"A {_type(voxels)} with a {_type(affine)} is no array with its affine: {reason}."
+            f"A {_type(voxels)} with a {_type(affine)} is not an array with an affine: {reason}."
         ) from error
     if stored.ndim != 3 or 0 in stored.shape or place.shape != (4, 4):
         raise UnsupportedScanError(
-            f"A scan is an array [i, j, k] with a (4, 4) affine, not {stored.shape} with "
-            f"{place.shape}; pick one volume of it."
+            f"A scan is a 3D array [i, j, k] with a (4, 4) affine, not shape {stored.shape} with "
+            f"affine {place.shape}; select one 3D volume."
         )
     places = np.isfinite(place).all() and place.any()  # else it is refused when it is used
     if places and not np.allclose(place[3], (0, 0, 0, 1), rtol=0, atol=1e-6):
         raise UnsupportedScanError(
             f"The affine's last row is {tuple(place[3].tolist())}, not (0, 0, 0, 1); translations "
-            "stand in its last column."
+            "belong in its last column."
         )
     if stored.dtype == np.float16:
         stored = stored.astype(np.float32)
     if stored.dtype.kind not in "iuf" or stored.dtype.itemsize > 8:
         raise UnsupportedScanError(
-            f"A scan holds whole or floating-point numbers, not {stored.dtype}; convert it."
+            f"Voxels must be integers or floating-point numbers, not {stored.dtype}; convert the "
+            "array."
         )
     native: AnyArray = stored.astype(stored.dtype.newbyteorder("="), copy=False)
     return Volume(native, place, None, "nifti")
@@ -107,9 +108,11 @@ def from_nibabel(image: "SpatialImage | AnyPath") -> Volume:
     if isinstance(given, str | PathLike):
         return read_scan(cast("AnyPath", given))
     if not _is_of_nibabel(given):
-        raise UnsupportedScanError(f"A {_type(given)} is no image of nibabel, nor a path of one.")
+        raise UnsupportedScanError(
+            f"A {_type(given)} is neither a nibabel image nor a path; pass one of these."
+        )
     if given.affine is None:
-        raise UnsupportedScanError("The image has no affine, so nobody knows where it lies.")
+        raise UnsupportedScanError("The image has no affine, so its position is unknown; set one.")
     nibabel: Any = import_module("nibabel")
     if not isinstance(given.header, nibabel.AnalyzeImage.header_class):
         return volume_of(_one_volume(np.asarray(given.dataobj)), given.affine)
@@ -169,9 +172,11 @@ def from_simpleitk(image: "Image | AnyPath") -> Volume:
     if isinstance(given, str | PathLike):
         return read_scan(cast("AnyPath", given))
     if not _is_of_simpleitk(given):
-        raise UnsupportedScanError(f"A {_type(given)} is no image of SimpleITK, nor a path of one.")
+        raise UnsupportedScanError(
+            f"A {_type(given)} is neither a SimpleITK image nor a path; pass one of these."
+        )
     if given.GetDimension() != 3 or given.GetNumberOfComponentsPerPixel() != 1:
-        raise UnsupportedScanError("The image is no single 3D volume; extract one of it.")
+        raise UnsupportedScanError("The image is not a single 3D volume; extract one from it.")
     affine = np.eye(4)
     affine[:3, :3] = np.reshape(given.GetDirection(), (3, 3)) * given.GetSpacing()
     affine[:3, 3] = given.GetOrigin()

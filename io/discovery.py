@@ -82,7 +82,9 @@ def discover(
         if not os.path.lexists(path):
             raise ScanError(f"{path} does not exist; check the path and that its disk is mounted.")
     if output and "\0" in str(output):
-        raise ScanError(f"{output} holds a zero byte, which no name may have; choose another one.")
+        raise ScanError(
+            f"{output} contains a zero byte, which file names may not; choose another name."
+        )
     rule = LinkRule.among(choice.links, named)
     results = Path(os.path.realpath(output)) if output else None
     search = FileSearch(results, rule, choice.take_maps, choice.globs)
@@ -130,11 +132,11 @@ def _studies(
             continue
         others = found.other_files(path)
         if any("\0" in str(other) for other in others):
-            reason = "it names a file with a zero byte in its name, which no file has"
+            reason = "it refers to a file with a zero byte in its name, which cannot exist"
             skipped.append(Skipped(path, reason, missed=True))
             continue
         if outside := [other for other in others if not rule.admits(other, path)]:
-            reason = f"its voxels lie outside the inputs, and are not read: {outside[0]}"
+            reason = f"its voxel file is outside the inputs and is not read: {outside[0]}"
             skipped.append(Skipped(path, reason, missed=True))
             continue
         name = PurePosixPath(path.relative_to(root).as_posix())
@@ -151,15 +153,15 @@ def _refuse_overwriting(studies: Sequence[Study], output: Path) -> None:
             os.path.realpath(place) in sources for place in places_for(output / study.name, study)
         ):
             raise ScanError(
-                f"{output} as output folder would overwrite the scan {study.files[0]}; "
-                "choose another output folder."
+                f"The output folder {output} would overwrite the scan {study.files[0]}; choose "
+                "another one."
             )
 
 
 _NO_SERIES = Obstacle(
     "unsupported",
-    "it is no DICOM series, which setting format=dicom derives from; use setting format=same or "
-    "nifti for it",
+    "it is not a DICOM series, which setting format=dicom needs; use setting format=same or nifti "
+    "for it",
 )
 
 
@@ -244,7 +246,7 @@ def find_series(search: FileSearch, choice: Choice, known: KnownHeaders | None) 
             unreadable.append(Unreadable(path, _content_of(path)))
         elif path in search.by_name:
             kinds = ", ".join(SUFFIXES)
-            reason = f"it is of no known kind; known are DICOM, {kinds}"
+            reason = f"its format is not supported; supported are DICOM, {kinds}"
             search.skipped.append(Skipped(path, reason))
         elif other := VOXEL_SUFFIXES.get(suffix_of(path)):
             reason = f"the {other.header_suffix} that describes it is missing"
@@ -338,10 +340,10 @@ def only_study(path: Path, found: Discovery) -> Study:
     if found.studies:
         names = ", ".join(str(study.name) for study in found.studies[:3])
         raise UnsupportedScanError(
-            f"{path} holds {len(found.studies)} scans ({names}, ...); name one of them."
+            f"{path} contains {len(found.studies)} scans ({names}, ...); give one of them."
         )
     reasons = "".join(f": {skip.path}: {skip.reason}" for skip in found.skipped[:1])
-    raise UnreadableScanError(f"{path} holds no scan{reasons}; name a scan.")
+    raise UnreadableScanError(f"{path} contains no scan{reasons}; give the path of a scan.")
 
 
 def sound(study: Study, path: Path) -> Study:

@@ -32,7 +32,7 @@ class Doubt:
     def refusal(self) -> str:
         """The words, and the setting that takes the scan, if there is one."""
         setting = _TAKEN_BY.get(self.kind)
-        return f"{self.words}; setting {setting} takes it" if setting else self.words
+        return f"{self.words}; use setting {setting} to include it" if setting else self.words
 
 
 Judge: TypeAlias = Callable[[Study], Sequence[Doubt]]
@@ -71,4 +71,4 @@ def _with_doubts(study: Study, doubts: Sequence[Doubt], takes: Collection[SkipKi
     return replace(study, notes=(*study.notes, *notes)) if notes else study
 
 
-_AS_ASKED = "; it is taken all the same, as was asked"
+_AS_ASKED = "; it is included as requested"

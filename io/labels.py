@@ -58,9 +58,9 @@ def mask_reason(file: Path, known: KnownHeaders | None = None) -> str | None:
     file: with the header. known: files that were read before.
     """
     if (word := _last_word(file)) in _WORDS:
-        return f"its name says {word}"
+        return f"its name contains '{word}'"
     contents = labels_of(file, known).contents
-    return f"its header says that its voxels are {contents}" if contents else None
+    return f"its header declares its voxels as {contents}" if contents else None
 
 
 def takes_masks(words: Iterable[str]) -> bool:

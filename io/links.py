@@ -14,7 +14,7 @@ SYSTEM_FOLDERS = tuple(map(Path, ("/proc", "/sys", "/dev")))
 MOST_LINKS = 40
 """Limit of links in one path, as in Linux."""
 
-LEADS_OUT = "it is a link that leads out of the inputs, and is not followed"
+LEADS_OUT = "it is a link that leads outside the inputs and is not followed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class LinkRule:
     def refusal(self, link: Path) -> str | None:
         """Return why a link that was met on a search is not followed; None if it is."""
         if leads_into_system(link) and not _is_inside(link, filter(is_of_system, self.roots)):
-            return "it is a link into a folder of the system, and is not followed"
+            return "it is a link into a system folder and is not followed"
         if self.links == "none":
-            return "it is a link, and is not followed"
+            return "it is a link and is not followed"
         return None if self.links == "all" or _is_inside(link, self.roots) else LEADS_OUT
 
     def admits(self, file: Path, header: Path) -> bool:

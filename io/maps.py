@@ -10,7 +10,7 @@ MapKind: TypeAlias = Literal["spread-mean", "spread-sd", "cycle"]
 _MARK = ".map-"
 _NAME = re.compile(r".+\.map-[a-z]+(-[a-z]+)*(\.[a-z]+){0,2}", re.IGNORECASE)
 
-IS_MAP = "its name is that of a map beside a result; rename it if it is a scan"
+IS_MAP = "its name marks it as a map stored with a result; rename it if it is a scan"
 """Reason why a path is not searched for scans."""
 
 

@@ -66,21 +66,22 @@ def causes_named(path: Path) -> Generator[None]:
         yield
     except EOFError as error:
         raise UnreadableScanError(
-            f"{path} is truncated: it ends before all that its header promises; copy it again."
+            f"{path} is truncated: the file is shorter than its header says; copy it again."
         ) from error
     except TooManyBytesError as error:
         raise UnreadableScanError(
-            f"{path} holds more than its header promises, so one of them is wrong; export it again."
+            f"{path} is damaged: the file is longer than its header says, so one of "
+            "them is wrong; export it again."
         ) from error
     except GZIP_ERRORS as error:
         raise UnreadableScanError(
-            f"{path} is damaged: its gzip stream cannot be unpacked ({error}); copy it again."
+            f"{path} is damaged: its gzip stream cannot be decompressed ({error}); copy it again."
         ) from error
     except OSError as error:
         raise UnreadableScanError(_refusal(path, error)) from error
     except MemoryError as error:
         raise UnreadableScanError(
-            f"{path} does not fit this machine's free memory; close programs or use a larger one."
+            f"{path} does not fit into free memory; close other programs or use a larger machine."
         ) from error
     except (nibabel.spatialimages.HeaderDataError, ValueError) as error:
         raise UnreadableScanError(
@@ -96,13 +97,13 @@ def _refusal(path: Path, error: OSError) -> str:
         case errno.ENOENT:
             return f"{file} is missing; check the path and that its disk is mounted."
         case errno.EACCES | errno.EPERM:
-            return f"{file} may not be read by this user; ask for read permission."
+            return f"{file} cannot be read: permission denied; get read permission."
         case errno.EISDIR:
-            return f"{file} is a folder where a scan file was expected; check the path."
+            return f"{file} is a folder, not a scan file; check the path."
         case None:
             return f"{path} is damaged ({error}); copy it again."
         case _:
-            return f"{file} cannot be read: the system says {error.strerror}; check its disk."
+            return f"{file} cannot be read: {error.strerror}; check its disk."
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ def differing_counts(volumes: Sequence[int]) -> str | None:
         return None
     counts = " and ".join(map(str, volumes))
     return (
-        f"its scans hold {counts} volumes, and setting volume=all takes as many of each; choose "
+        f"its scans contain {counts} volumes, but setting volume=all needs equal numbers; select "
         "one with setting volume=N"
     )
 

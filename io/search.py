@@ -81,7 +81,7 @@ class FileSearch:
     def meet(self, named: Path) -> None:
         """Take a named file, or all scans below a folder."""
         if leads_into_system(named):
-            self._skip(named, "it leads into a folder of the system", missed=True)
+            self._skip(named, "it leads into a system folder", missed=True)
             return
         if self._is_map(named):
             self._skip(named, IS_MAP)
@@ -111,7 +111,7 @@ class FileSearch:
                 if guarded and self._is_output(path):
                     continue
                 if is_of_system(path) and not in_system:
-                    self._skip(path, "it is a folder of the system")
+                    self._skip(path, "it is a system folder")
                     continue
                 place = self._folder_at(path)
                 if place and self.globs.exclude and self.globs.excludes(path.relative_to(root)):
@@ -180,9 +180,9 @@ class FileSearch:
         elif format_at(path):
             self._meet_scan(path, self.files)
         elif suffix in OTHER_SCANS:
-            self._skip(path, f"{suffix} scans are not read; convert it to .nii.gz")
+            self._skip(path, f"{suffix} scans are not supported; convert it to .nii.gz")
         elif suffix in PACKED:
-            self._skip(path, f"{suffix} files are not opened; if it holds scans, unpack it")
+            self._skip(path, f"{suffix} files are not opened; unpack it if it contains scans")
         elif suffix not in VOXEL_SUFFIXES or not is_there(header_of(path)):
             self._meet_scan(path, self.unnamed)
 
@@ -236,6 +236,6 @@ def _is_own(name: str) -> bool:
 
 _Branch: TypeAlias = tuple[Path, frozenset[_Place]]
 _TOO_MANY_NAMES = (
-    f"links give more than {MOST_REPEATED} further names to files from here on; name the folders "
-    "that you want"
+    f"links repeat more than {MOST_REPEATED} files below this folder; give the wanted folders as "
+    "inputs"
 )

@@ -139,7 +139,7 @@ def contrast_hints(study: Study) -> Iterator[ContrastHint]:
         named = Contrasts.named_in(text if isinstance(text, str) else "")
         words = sorted(named.weightings or named.modalities)
         # The text itself may name a patient.
-        yield ContrastHint(f"the JSON beside it says {', '.join(words)}", named, named)
+        yield ContrastHint(f"the JSON file next to it says {', '.join(words)}", named, named)
     yield _hint_of_name(scan_stem(file))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from .files.parts import NO_GATE, Gate
 from .files.streams import Arrival, all_there
+from .formats.format import ResultToWrite
 from .formats.registry import format_at, format_named, result_format, scan_stem
 from .maps import MapKind, map_name
 from .volume import AnyArray, Derivation, Study, Volume
@@ -37,8 +38,8 @@ def write(
     Returns the SHA-256, in hexadecimal, of those files that were hashed as they were written.
     """
     volume = as_at(target, volume)
-    found = format_named(volume.format)
-    return found.write(volume, target, derivation, gate, arrival, series)
+    result = ResultToWrite(volume, target, derivation, gate, arrival, series)
+    return format_named(volume.format).write(result)
 
 
 def as_at(target: Path, volume: Volume) -> Volume:

@@ -21,8 +21,8 @@ from .report.report import Failure, failure_of
 from .run.networks import Networks
 from .settings import TranslateOptions
 from .stopwatch import Stopwatch
-from .study.seams import seam_score
 from .study.statistics import InputFigures, expectations
+from .study.tiles import seam_score
 from .study.translator import InferredStudy, PreparedStudy, StudyTranslator
 
 Made = TypeVar("Made")
@@ -31,15 +31,15 @@ Made = TypeVar("Made")
 def one_by_one(
     studies: Sequence[Study],
     work: Callable[[Study, Stopwatch], Made],
-    tell: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None],
 ) -> Iterator[tuple[str, Made | Failure]]:
     """Yield the name of each study with the output of `work`, or its failure.
 
-    work: records its stages in the stopwatch. tell: called with the number of finished and of all
-    studies.
+    work: records its stages in the stopwatch. on_progress: called with the numbers of finished and
+    all studies.
     """
     for done, study in enumerate(studies):
-        tell(done, len(studies))
+        on_progress(done, len(studies))
         name, watch = str(study.name), Stopwatch(str(study.name))
         if study.obstacle:
             yield name, Failure(study.obstacle.kind, study.obstacle.reason, None)
@@ -108,17 +108,17 @@ def calibrate(
     studies: Sequence[Study],
     options: TranslateOptions,
     translation: Translation | None = None,
-    tell: Callable[[int, int], None] = lambda _done, _all: None,
+    on_progress: Callable[[int, int], None] = lambda _done, _all: None,
     mark_beyond: float | None = None,
     inference: Inference | None = None,
 ) -> Calibration:
     """Derive the figures of a model's usual scans from a reference set.
 
     options: all resolved. translation: measures their cycle errors too; without it those of the
-    model's card stay. tell: called with the number of finished and of all studies. mark_beyond:
-    number of standard deviations of the cycle error above its mean beyond which a study is marked;
-    None marks none. inference: new setting of the card; None keeps the old. Raises SettingsError
-    for a model of several channels, and if too few scans are usable.
+    model's card stay. on_progress: called with the numbers of finished and all studies.
+    mark_beyond: number of standard deviations of the cycle error above its mean beyond which a
+    study is marked; None marks none. inference: new setting of the card; None keeps the old. Raises
+    SettingsError for a model of several channels, and if too few scans are usable.
     """
     if len(model.card.input_channels) > 1:
         raise SettingsError(
@@ -133,7 +133,7 @@ def calibrate(
         cycle = translation and translation.cycle_error(prepared, watch)
         return _ReferenceStudy(prepared.prepared.figures(), cycle)
 
-    outcomes = list(one_by_one(studies, measured, tell))
+    outcomes = list(one_by_one(studies, measured, on_progress))
     failures = {name: each for name, each in outcomes if isinstance(each, Failure)}
     found = [each for _, each in outcomes if not isinstance(each, Failure)]
     if len(found) < FEWEST_STUDIES:
@@ -190,12 +190,12 @@ def compare_inference(
     studies: Sequence[Study],
     device: Device,
     options: TranslateOptions,
-    tell: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None],
 ) -> Iterator[tuple[str, ComparedStudy | Failure]]:
     """Translate studies by patches and by whole-volume inference; yield name and comparison of
     each.
 
-    options: all resolved but inference. tell: called with the number of finished and of all
+    options: all resolved but inference. on_progress: called with the number of finished and of all
     studies.
     """
     patches = replace(options, inference="patches", seam_score=True)
@@ -206,7 +206,9 @@ def compare_inference(
             _Way(StudyTranslator(model, patches), in_patches),
             _Way(StudyTranslator(model, volume), at_once),
         )
-        yield from one_by_one(studies, lambda study, watch: _compared(study, both, watch), tell)
+        yield from one_by_one(
+            studies, lambda study, watch: _compared(study, both, watch), on_progress
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,8 @@ def check_counterpart(card: ModelCard, back: ModelCard) -> None:
     """Raise SettingsError, with the difference, unless `back` undoes what `card` does."""
     for difference in _differences(card, back):
         raise SettingsError(
-            f"Model {back.name} is no way back from {card.name}: {difference}; name its "
-            "counterpart of the same training with setting cycle-check."
+            f"Model {back.name} is not the reverse model of {card.name}: {difference}; give the "
+            "reverse model of the same training with setting cycle-check."
         )
 
 
@@ -208,7 +208,7 @@ class BackTranslator:
         with watch.time("finish"):
             [result] = finish(inferred.study.prepared, inferred.made, empty)
         made = self._translated_back(result, watch, on_tiles, empty)
-        notes = tuple(f"On the way back: {note}" for note in made.notes)
+        notes = tuple(f"Back-translation: {note}" for note in made.notes)
         return BackTranslated(self, replace(inferred, finished=(result,)), made, notes)
 
     @property

@@ -93,8 +93,8 @@ def check_spread(model: Model, options: TranslateOptions) -> None:
     made = len(card.output_channels)
     if options.spread and made > 1:
         raise SettingsError(
-            f"Model {card.name} makes {made} channels, and the maps of setting spread are of one "
-            "result only so far; leave it out."
+            f"Model {card.name} has {made} output channels, but setting spread supports only one; "
+            "omit it."
         )
 
 
@@ -209,8 +209,8 @@ def chosen_precision(asked: Precision | None, devices: Sequence[Device], name: s
 def _refusal(asked: Precision, device: Device, name: str) -> DeviceUnavailableError | SettingsError:
     if device.kind == "cuda":
         return SettingsError(
-            f"Card {device.index} computes in {' and '.join(device.precisions)} only; {asked} "
-            "needs compute capability 8.0. Leave setting precision out or choose another device."
+            f"GPU {device.index} supports only {' and '.join(device.precisions)}; {asked} needs "
+            "compute capability 8.0. Leave setting precision out or choose another device."
         )
     if name == "auto":
         return DeviceUnavailableError(

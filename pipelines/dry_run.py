@@ -27,9 +27,8 @@ from .rates import (
     wall_seconds,
 )
 from .report.report import Failure, failure_of
-from .results.aliases import with_aliases
 from .results.manifest import check_usable
-from .results.resume import PlannedStudy
+from .results.resume import PlannedStudy, with_aliases
 from .run.networks import maps_memory, room_for_maps
 from .run.pipeline import concurrency_of
 from .stopwatch import Stopwatch
@@ -117,11 +116,11 @@ class DryRun:
     verifying: float | None = None
 
 
-def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: None) -> DryRun:
+def dry_run(job: Job, on_progress: Callable[[int, int], None] = lambda _done, _all: None) -> DryRun:
     """Plan a job; pending studies are read and measured, one at a time, to find those that would
     fail.
 
-    tell: called with the number of finished studies and of all.
+    on_progress: called with the number of finished studies and of all.
     Raises DeviceMemoryError if a GPU has no memory for the program, OutputFolderError as a run.
     """
     check_usable(job.request.output)
@@ -130,7 +129,7 @@ def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: Non
     estimator = _CostEstimator(job, cards, back)
     studies, rows = job.plan(), list[DryRow]()
     for planned in with_aliases(studies):
-        tell(len(rows), len(studies))
+        on_progress(len(rows), len(studies))
         rows += estimator.rows(planned)
     places = {planned.study.name: at for at, planned in enumerate(studies)}
     rows.sort(key=lambda row: places[row.planned.study.name])

@@ -4,12 +4,12 @@ import json
 import platform
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from ..engine.decoding import FieldError, decode, parse
+from ..engine.decoding import FieldError, decode, encode, parse
 from ..io.errors import WriteError
 from ..io.files.documents import write_document
 from ..io.files.regular import read_regular
@@ -161,7 +161,7 @@ class RateCache:
         """Store rates; if the folder cannot be written, the next plan lacks its seconds."""
         if self._path is None:
             return
-        content = {**self._read(), **dict.fromkeys(keys, asdict(rates))}
+        content = {**self._read(), **dict.fromkeys(keys, encode(rates))}
         with suppress(WriteError):
             write_document(self._path, json.dumps(content, indent=1).encode())
 

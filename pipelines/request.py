@@ -11,9 +11,7 @@ from ..engine.options import NO_LIMITS, CudaLimits
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, KnownHeaders
 from .results.earlier_results import discover_scans
-from .results.named_result import named_result
-from .results.names import results_named
-from .results.rivals import MOVE, rivals_refused
+from .results.names import MOVE, named_result, results_named, rivals_refused
 from .settings import DEFAULTS, TranslateOptions
 from .study.maps import maps_asked_for
 from .study.selection import studies_for

@@ -79,7 +79,7 @@ class TranslateOptions:
     patch: tuple[int, int, int] | None = field(
         default=None,
         metadata=setting(
-            "Extents of a tile.  [default: the model's]",
+            "Extents of a patch in voxels.  [default: the model's]",
             Shown("Speed", 2, "D,H,W"),
             Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_tiles=True),
         ),
@@ -87,7 +87,7 @@ class TranslateOptions:
     overlap: float = field(
         default=0.25,
         metadata=setting(
-            "Share of a tile's edge that neighbours share.",
+            "Fraction of a patch's edge that overlaps its neighbour.",
             Shown("Result", 7, "0..0.9", least=0.0, most=MOST_OVERLAP),
             Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_tiles=True),
         ),
@@ -95,7 +95,7 @@ class TranslateOptions:
     blend: Blend = field(
         default="gaussian",
         metadata=setting(
-            "Weights where tiles overlap.",
+            "Weighting where patches overlap.",
             Shown("Result", 5, "gaussian|linear|constant", is_rare=True),
             Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_tiles=True),
         ),
@@ -103,7 +103,7 @@ class TranslateOptions:
     precision: Precision | None = field(
         default=None,
         metadata=setting(
-            "Arithmetic of the network.  [default: fp16 on a GPU, fp32 on the CPU]",
+            "Numerical precision of the network.  [default: fp16 on a GPU, fp32 on the CPU]",
             Shown("Speed", 1, "fp16|bf16|tf32|fp32"),
             Rules(Effect.HARMLESS, of_route=True, changes_result=True),
         ),
@@ -111,7 +111,8 @@ class TranslateOptions:
     volume_index: int | None = field(
         default=None,
         metadata=setting(
-            "Which volume of a 4-D file, counted from 0; all translates each, into a 4-D result.",
+            "Volume of a 4D file to translate, from 0; all translates each of them into a 4D "
+            "result.",
             Shown("Input", 1, "N|all", is_rare=True, name="volume"),
             Rules(Effect.HARMLESS, of_route=True, changes_result=True),
         ),
@@ -119,7 +120,7 @@ class TranslateOptions:
     overwrite: bool = field(
         default=False,
         metadata=setting(
-            "Make all results anew, or keep those that are up to date.",
+            "Recompute all results, or keep those that are up to date.",
             Shown("Result", 3, off="skip-existing"),
             Rules(Effect.WRITES),
         ),
@@ -127,7 +128,7 @@ class TranslateOptions:
     output_format: OutputFormat = field(
         default="same",
         metadata=setting(
-            "Of the results; a DICOM series becomes a derived series in its study.",
+            "Format of the results; with dicom, a derived series in the study of its source.",
             Shown("Result", 5, "same|nifti|nrrd|mha|dicom", name="format"),
             Rules(Effect.HARMLESS),
         ),
@@ -135,7 +136,7 @@ class TranslateOptions:
     fewest_slices: int = field(
         default=FEWEST_SLICES,
         metadata=setting(
-            "Fewest slices of a DICOM volume.",
+            "Minimum number of slices of a DICOM volume.",
             Shown("DICOM", 3, "N", is_rare=True, name="min-slices", least=2),
             Rules(Effect.HARMLESS, of_route=True, of_series=True),
         ),
@@ -143,7 +144,7 @@ class TranslateOptions:
     allow_uneven: bool = field(
         default=False,
         metadata=setting(
-            "Resample tilted, uneven or incomplete DICOM stacks; else refused.",
+            "Resample tilted, uneven or incomplete DICOM stacks instead of rejecting them.",
             Shown("DICOM", 2),
             Rules(Effect.HARMLESS, of_route=True, of_series=True),
         ),
@@ -151,7 +152,7 @@ class TranslateOptions:
     preview: bool = field(
         default=False,
         metadata=setting(
-            "Beside each result, a picture of middle slices.",
+            "Write a preview image of the middle slices next to each result.",
             Shown("Result", 4),
             Rules(Effect.HARMLESS),
         ),
@@ -159,7 +160,7 @@ class TranslateOptions:
     seam_score: bool = field(
         default=False,
         metadata=setting(
-            "Measure how visible the tile borders are.",
+            "Measure how visible the patch borders are.",
             Shown("Result", 6, is_rare=True),
             Rules(Effect.HARMLESS, of_route=True, of_one_volume=True),
         ),
@@ -167,7 +168,7 @@ class TranslateOptions:
     keep_private: bool = field(
         default=False,
         metadata=setting(
-            "Copy private elements of a DICOM source to its result; they may hold patient data.",
+            "Copy private elements of a DICOM source to its result; they may contain patient data.",
             Shown("DICOM", 4, is_rare=True, name="keep-private-tags"),
             Rules(
                 Effect.WIDENS_PRIVACY, since=0, of_route=True, of_series=True, changes_result=True
@@ -178,8 +179,8 @@ class TranslateOptions:
     verify: int = field(
         default=0,
         metadata=setting(
-            "Compute N tiles of each study again on the CPU, or its volume where that is "
-            "translated at once; a study whose result differs fails.",
+            "Compute N patches of each study again on the CPU (the volume with whole-volume "
+            "inference); a study whose result differs fails.",
             Shown("Result", 7, "N", is_rare=True, least=0),
             Rules(Effect.HARMLESS, since=2, of_route=True),
         ),
@@ -187,7 +188,7 @@ class TranslateOptions:
     any_modality: bool = field(
         default=False,
         metadata=setting(
-            "Take series of another modality than the model's source; else passed over.",
+            "Accept series of a modality other than the model's source instead of skipping them.",
             Shown("DICOM", 1, is_rare=True),
             Rules(Effect.UNCHECKS, since=3, of_route=True, of_series=True),
         ),
@@ -195,7 +196,7 @@ class TranslateOptions:
     nan_to: float | None = field(
         default=None,
         metadata=setting(
-            "Take NaN in a scan as this value, in the scan's unit; else refused.",
+            "Replace NaN in a scan by this value in the scan's unit instead of rejecting the scan.",
             Shown("Input", 2, "VALUE", is_rare=True),
             Rules(Effect.HARMLESS, since=3, of_route=True, changes_result=True),
         ),
@@ -203,7 +204,7 @@ class TranslateOptions:
     strict_input: bool = field(
         default=False,
         metadata=setting(
-            "Refuse scans unlike those that the model was calibrated with; else noted.",
+            "Reject scans unlike the model's calibration set instead of noting them.",
             Shown("Input", 7, is_rare=True),
             Rules(Effect.HARMLESS, since=4, of_route=True),
         ),
@@ -211,11 +212,11 @@ class TranslateOptions:
     cycle_check: CycleCheck | None = field(
         default=None,
         metadata=setting(
-            "Translate results back with this model; tell how far they then lie from the scans.",
+            "Reverse model: translate results back and report their difference from the scans.",
             Shown("Result", 8, "FILE", is_rare=True),
             Rules(Effect.HARMLESS, since=4, of_route=True, of_one_volume=True),
             Option(
-                "With setting cycle-check, store the error of each voxel as a map.",
+                "With setting cycle-check: store the error of each voxel as a map.",
                 Shown("Result", 9, is_rare=True, name="cycle-map"),
                 Rules(Effect.HARMLESS, of_route=True),
             ),
@@ -224,7 +225,8 @@ class TranslateOptions:
     spread: int = field(
         default=0,
         metadata=setting(
-            "Translate with N of the 8 flips; store mean and standard deviation as maps.",
+            "Test-time augmentation: translate with N of the 8 flips; store mean and standard "
+            "deviation as maps.",
             Shown("Result", 10, "2..8", is_rare=True, least=0, most=MOST_FLIPS),
             Rules(Effect.HARMLESS, since=4, of_one_volume=True),
         ),
@@ -232,7 +234,8 @@ class TranslateOptions:
     resample_channels: bool = field(
         default=False,
         metadata=setting(
-            "Resample scans of a study onto the grid of its first channel; else refused.",
+            "Resample scans of a study onto the grid of its first channel instead of rejecting "
+            "the study.",
             Shown("Input", 6, is_rare=True),
             Rules(Effect.HARMLESS, since=4, of_route=True, changes_result=True),
         ),
@@ -240,7 +243,7 @@ class TranslateOptions:
     inference: Inference | None = field(
         default=None,
         metadata=setting(
-            "Blend tiles, or run the network over each volume at once.  [default: the model's]",
+            "Patch inference with blending, or whole-volume inference.  [default: the model's]",
             Shown("Result", 6, "patches|volume"),
             Rules(Effect.HARMLESS, since=5, before="patches", of_route=True, changes_result=True),
         ),
@@ -248,7 +251,7 @@ class TranslateOptions:
     output_type: OutputType | None = field(
         default=None,
         metadata=setting(
-            "Voxel type of the results.  [default: the scan's if it holds the values]",
+            "Voxel type of the results.  [default: the scan's if it can represent the values]",
             Shown("Result", 4, "same|int16|uint16|float32", is_rare=True),
             Rules(Effect.HARMLESS, since=9, of_route=True, changes_result=True),
         ),
@@ -259,7 +262,8 @@ class TranslateOptions:
     result_name: str = field(
         default="",
         metadata=setting(
-            "Names of the results, such as {stem}_{target}synth{ext}; else the scans'.",
+            "Name pattern of the results, such as {stem}_{target}synth{ext}.  [default: the "
+            "scans' names]",
             Shown("Result", 1, "PATTERN", is_rare=True, also=("name",)),
             Rules(Effect.WRITES, since=9),
         ),
@@ -267,7 +271,7 @@ class TranslateOptions:
     layout: FolderLayout = field(
         default="mirror",
         metadata=setting(
-            "Of the output folder: as the inputs lie, or a BIDS derivative dataset.",
+            "Layout of the output folder: that of the inputs, or a BIDS derivative dataset.",
             Shown("Result", 2, "mirror|bids"),
             Rules(Effect.WRITES, since=9),
         ),
@@ -275,7 +279,7 @@ class TranslateOptions:
     bids_suffix: tuple[str, ...] = field(
         default=(),
         metadata=setting(
-            "Suffix of the results in a BIDS dataset, such as T2w.  [default: by the model's "
+            "Suffix of the results in a BIDS dataset, such as T2w.  [default: from the model's "
             "target]",
             Shown("Result", 2, "SUFFIX", is_rare=True),
             Rules(Effect.HARMLESS, since=9),
@@ -284,7 +288,7 @@ class TranslateOptions:
     sidecar: bool = field(
         default=False,
         metadata=setting(
-            "Beside each result, a JSON file about how it was made; always in BIDS datasets.",
+            "Write a JSON sidecar with provenance next to each result; always on in BIDS datasets.",
             Shown("Result", 3, is_rare=True),
             Rules(Effect.HARMLESS, since=9),
         ),
@@ -292,7 +296,8 @@ class TranslateOptions:
     any_contrast: bool = field(
         default=False,
         metadata=setting(
-            "Take masks, and scans of another contrast than the model's source; else passed over.",
+            "Accept masks and scans of a contrast other than the model's source instead of "
+            "skipping them.",
             Shown("Input", 3, is_rare=True),
             Rules(Effect.UNCHECKS, since=9, of_route=True),
         ),
@@ -300,7 +305,7 @@ class TranslateOptions:
     allow_synthetic: bool = field(
         default=False,
         metadata=setting(
-            "Take results of this program as scans; else passed over.",
+            "Accept results of this program as scans instead of skipping them.",
             Shown("Input", 4, is_rare=True),
             Rules(Effect.UNCHECKS, since=9, of_route=True),
         ),

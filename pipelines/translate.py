@@ -1,20 +1,21 @@
 """Main job: from input paths and a model file to a folder of results and a report."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Generator as Iterated
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ..engine.cuda.user_cache import cache_folder
-from ..engine.devices import Device, in_a_process_of_its_own, with_half_the_memory
+from ..engine.devices import Device
 from ..engine.model.model_file import Model, load_model
 from ..engine.probe.gpus import CudaDevice, EnergyMeter
 from ..io.discovery import Discovery
 from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
 from ..io.volume import Study
+from ..io.writing import is_series
 from .cycle import back_model, check_read, cycle_rule
 from .decisions import decided
 from .events import BatchStarted, DeviceOpened, Event, Listen, Remark
@@ -31,22 +32,15 @@ from .rates import (
 )
 from .report.report import BatchReport, ModelName, Skip, StudyReport, failure_of
 from .request import Request
-from .results.aliases import with_aliases
-from .results.bids_dataset import BidsDataset
+from .results.bids import BidsDataset
 from .results.manifest import Manifest, ManifestEntry, Recipe, load
-from .results.record_folder import OutputPlace
-from .results.remarks import remarks
-from .results.resume import PlannedStudy, Planner
-from .results.sidecar import SidecarMaker
-from .run.batch import BatchRun, run_batch
+from .results.record_folder import OutputPlace, is_inside
+from .results.resume import PlannedStudy, Planner, with_aliases
+from .run.batch import batch_on, run_batch
 from .run.networks import Networks
-from .run.pipe_worker import PipeWorker
-from .run.pipeline import concurrency_of
-from .run.source import BatchStudies, JobKind, ListSource
+from .run.source import JobKind
 from .run.spare_workers import SpareWorkers
-from .run.worker import Worker
 from .settings import TranslateOptions, TranslateSettings
-from .study.maps import maps_asked_for
 from .timeline import Opening, Timeline
 from .timestamps import iso_time
 
@@ -116,17 +110,16 @@ class Job:
 
     def planner(self, entries: Mapping[str, ManifestEntry]) -> Planner:
         """Return the planner for an output folder with these entries in its manifest."""
-        options = self.options
-        return Planner(
+        model, back = self.model, self.back
+        rule = cycle_rule(model.card, back.identity) if back else None
+        return Planner.of(
             self.request.output,
             entries,
             self.recipe,
-            options.overwrite,
-            options.preview,
-            cycle_rule(self.model.card, self.back.identity) if self.back else None,
-            maps_asked_for(options),
-            self.model.card.words,
-            SidecarMaker.of(self.model.card, self.model.sha256, options),
+            self.options,
+            model.card,
+            model.sha256,
+            rule,
         )
 
     def plan(self) -> tuple[PlannedStudy, ...]:
@@ -208,14 +201,18 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
                 event = DeviceOpened(event.device, job.devices[0].note)
             listen(event)
 
-        for remark in remarks(manifest, planned):
+        for remark in _remarks(manifest, planned):
             listen(Remark(remark))
         if any(study.differs for study in planned):
             confirm()
         listen(BatchStarted(planned))
         meter = EnergyMeter([device.bus for device in job.devices if device.kind == "cuda"])
         with nullcontext(job.networks) if job.networks else _networks_of(job) as networks:
-            batch = _batch_run(job, with_aliases(planned), manifest, networks)
+            opens = any(study.action == "translate" for study in planned)
+            kind = JobKind(job.model, job.options, job.recipe, job.back, opens)
+            batch = batch_on(
+                job.devices, kind, with_aliases(planned), manifest, networks, job.spares
+            )
             rows = run_batch(planned, batch, hear)
         energy = meter.read()
         rows = _without_lost(rows, manifest.place)
@@ -241,6 +238,38 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
         not_reached=len(planned) - len(rows),
         energy=energy,
     )
+
+
+def _remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[str]:
+    """Yield remarks of one sentence each.
+
+    manifest: manifest of the output folder, open. planned: studies planned in its folder.
+    """
+    output, record = manifest.output, manifest.record
+    if manifest.remark:
+        yield manifest.remark
+    if is_inside(record) and any(is_series(each.study.format, each.target) for each in planned):
+        yield (
+            f"{output} holds not only results but also the record of them, {record}; leave that "
+            "out when you send the folder."
+        )
+    if not manifest.entries and any(_is_occupied(study) for study in planned):
+        yield (
+            f"There is no record of what {output} holds, so none of it counts as made by this "
+            f"program; if the folder was moved or renamed, put the record that lay beside it in "
+            f"place of {record}."
+        )
+    if count := sum(study.differs for study in planned):
+        results = f"{count} results" if count > 1 else "1 result"
+        yield (
+            f"{results} in {output}, of another model or other settings, will be replaced; choose "
+            "another output folder to keep them."
+        )
+
+
+def _is_occupied(planned: PlannedStudy) -> bool:
+    """Return whether a study is refused because of the output folder, not because of its inputs."""
+    return planned.action == "refuse" and planned.study.obstacle is None
 
 
 def _without_lost(rows: tuple[StudyReport, ...], place: OutputPlace) -> tuple[StudyReport, ...]:
@@ -282,32 +311,3 @@ def _remember(
         if host := HostRates.measured(alike):
             # The preparation and finishing times of a back-translation fit no other batch.
             cache.put(host, *(of_kind[:1] if job.back else of_kind))
-
-
-def _batch_run(
-    job: Job, planned: Sequence[PlannedStudy], manifest: Manifest, networks: Networks
-) -> BatchRun:
-    """Return the run: one device in this process as long as it works, or a process per device.
-
-    No device is opened if nothing needs translation. networks: networks of the first device.
-    """
-    opens = any(study.action == "translate" for study in planned)
-    kind = JobKind(job.model, job.options, job.recipe, job.back, opens)
-    studies = BatchStudies(planned)
-    processes = [_process(job, kind, device, manifest.place) for device in job.devices]
-    if opens and len(job.devices) > 1:
-        return BatchRun(studies, processes, manifest, spares=job.spares)
-    source = ListSource(kind, studies, manifest)
-    concurrency = processes[0].concurrency
-    worker = Worker(networks, source, lambda: concurrency, studies.outcomes)
-    return BatchRun(studies, processes[:1], manifest, (worker, source))
-
-
-def _process(job: Job, kind: JobKind, device: Device, place: OutputPlace) -> PipeWorker:
-    return PipeWorker(
-        name=device.name,
-        kind=kind,
-        device=in_a_process_of_its_own(with_half_the_memory(device) if job.back else device),
-        place=place,
-        concurrency=concurrency_of(device, sharing=len(job.devices)),
-    )

@@ -30,7 +30,7 @@ from cuda_cyclegan.engine.model.model_card import CycleReference, Percentiles, T
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-LONG = {"README.md", "benchmarks.md", "checks.md", "gpu.md", "import.md", "onnx.md", "queue.md"}
+LONG = {"README.md", "bench.md", "checks.md", "gpu.md", "import.md", "onnx.md", "queue.md"}
 """Pages whose examples take a second or more. tests/test_sample.py runs the README's first one."""
 SAMPLE = ROOT / "sample_data"
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
@@ -352,7 +352,7 @@ def test_the_checks_cost_what_their_page_says() -> None:
 
 
 def test_the_node_is_as_fast_as_its_page_says() -> None:
-    page = " ".join((ROOT / "docs" / "node.md").read_text("utf-8").split())
+    page = " ".join((ROOT / "docs" / "node-operation.md").read_text("utf-8").split())
     found = json.loads((RESULTS / "node_measures.json").read_text())
     chaos = json.loads((RESULTS / "node_chaos.json").read_text())
     server = json.loads((RESULTS / "node_chaos_server.json").read_text())
@@ -386,6 +386,7 @@ def test_the_node_is_as_fast_as_its_page_says() -> None:
 
 
 def test_a_screen_of_bench_is_told_apart_from_the_table() -> None:
-    caption = BENCHMARKS.partition("The screen, shortened, is of")[2].partition("\n\n")[0]
+    page = (ROOT / "docs" / "bench.md").read_text("utf-8")
+    caption = page.partition("The screen, shortened, is of")[2].partition("\n\n")[0]
     [now] = re.findall(r"takes\s(\d+\.\d+) ms", caption)
     assert float(now) == round(ours(32)["median"] * 1e3, 2)

@@ -86,8 +86,8 @@ MAY_IMPORT = {
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.signals engine.devices "
         "engine.options io.dicom_network io.errors io.files pipelines.errors pipelines.events "
-        "pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker pipelines.node "
-        "pipelines.option pipelines.report pipelines.results pipelines.run"
+        "pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.node pipelines.option "
+        "pipelines.report pipelines.results pipelines.retries pipelines.run"
     ),
     "cli.errors": "cli.render engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
@@ -204,7 +204,6 @@ MAY_IMPORT = {
         "pipelines.results pipelines.run pipelines.settings pipelines.stopwatch pipelines.study "
         "pipelines.translate"
     ),
-    "pipelines.backoff": "",
     "pipelines.bench": (
         "engine.benchmark engine.devices engine.errors engine.model engine.network engine.options "
         "pipelines.decisions pipelines.errors pipelines.host pipelines.run pipelines.study"
@@ -237,27 +236,22 @@ MAY_IMPORT = {
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
-        "engine.cores io.dicom io.discovery io.files io.formats io.reading io.search io.volume "
-        "pipelines.errors pipelines.host pipelines.program pipelines.report pipelines.results "
-        "pipelines.run pipelines.study"
+        "engine.cores engine.decoding io.dicom io.discovery io.files io.formats io.reading "
+        "io.search io.volume pipelines.errors pipelines.host pipelines.program pipelines.report "
+        "pipelines.results pipelines.run pipelines.study"
     ),
     "pipelines.events": "pipelines.report pipelines.results pipelines.stopwatch pipelines.study",
-    "pipelines.host": "io.files io.volume pipelines.errors",
+    "pipelines.host": "io.files pipelines.errors",
     "pipelines.jobs": (
-        "engine.decoding engine.model engine.probe io.discovery io.files io.links io.search "
-        "io.volume pipelines.cycle pipelines.decisions pipelines.errors pipelines.jobs.queue "
-        "pipelines.report pipelines.request pipelines.results pipelines.settings "
-        "pipelines.stopwatch pipelines.timestamps"
+        "engine.decoding engine.devices engine.errors engine.model engine.network engine.options "
+        "engine.probe engine.startup io.channels io.dicom io.discovery io.errors io.files "
+        "io.links io.reading io.search io.volume pipelines.cycle pipelines.decisions "
+        "pipelines.errors pipelines.events pipelines.host pipelines.jobs.queue pipelines.program "
+        "pipelines.report pipelines.request pipelines.results pipelines.retries pipelines.run "
+        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.timestamps"
     ),
     "pipelines.jobs.queue": (
-        "engine.decoding io.files io.links pipelines.errors pipelines.run pipelines.settings"
-    ),
-    "pipelines.jobs.worker": (
-        "engine.devices engine.errors engine.generator engine.model engine.network engine.options "
-        "engine.probe engine.startup io.channels io.dicom io.discovery io.errors io.files "
-        "io.reading io.volume pipelines.cycle pipelines.decisions pipelines.errors "
-        "pipelines.events pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.program "
-        "pipelines.report pipelines.results pipelines.run pipelines.settings pipelines.study"
+        "engine.decoding io.files io.links pipelines.errors pipelines.retries pipelines.settings"
     ),
     "pipelines.model_import": (
         "engine.cpu engine.errors engine.importing engine.importing.onnx engine.model "
@@ -266,8 +260,8 @@ MAY_IMPORT = {
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "
-        "io.files pipelines.backoff pipelines.cycle pipelines.errors pipelines.jobs "
-        "pipelines.jobs.queue pipelines.request pipelines.results"
+        "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
+        "pipelines.request pipelines.results pipelines.retries"
     ),
     "pipelines.option": "",
     "pipelines.program": "",
@@ -289,11 +283,12 @@ MAY_IMPORT = {
         "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
         "pipelines.settings pipelines.study"
     ),
+    "pipelines.retries": "",
     "pipelines.run": (
         "engine.cores engine.devices engine.errors engine.generator engine.model engine.network "
         "engine.options engine.probe engine.startup engine.whole_volume io.errors io.files "
-        "io.formats io.reading io.volume io.writing pipelines.backoff pipelines.cycle "
-        "pipelines.errors pipelines.events pipelines.host pipelines.report pipelines.results "
+        "io.formats io.reading io.volume io.writing pipelines.cycle pipelines.errors "
+        "pipelines.events pipelines.host pipelines.report pipelines.results pipelines.retries "
         "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.settings": "engine.options io.choice io.links pipelines.option",
@@ -309,9 +304,9 @@ MAY_IMPORT = {
     "pipelines.timestamps": "",
     "pipelines.translate": (
         "engine.cuda engine.devices engine.model engine.probe io.discovery io.errors io.files "
-        "io.volume pipelines.cycle pipelines.decisions pipelines.events pipelines.rates "
-        "pipelines.report pipelines.request pipelines.results pipelines.run pipelines.settings "
-        "pipelines.study pipelines.timeline pipelines.timestamps"
+        "io.volume io.writing pipelines.cycle pipelines.decisions pipelines.events "
+        "pipelines.rates pipelines.report pipelines.request pipelines.results pipelines.run "
+        "pipelines.settings pipelines.timeline pipelines.timestamps"
     ),
 }
 """Which unit may import which. A new edge is a decision,

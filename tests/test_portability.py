@@ -160,7 +160,7 @@ def test_commands_do_their_work_without_what_only_posix_has(world: World, tmp_pa
     checkpoint, imported = TRAINING / "latest_net_G_A.pth", tmp_path / "imported.safetensors"
     for words, told in (
         (("model", "import", checkpoint, "--output", imported, *SAID), str(imported)),
-        (("model", "verify", imported), "computes what the training code computed"),
+        (("model", "verify", imported), "matches the training code"),
         (("discover", world.inputs), "Found: 1 to translate"),
         (("plan", *world.arguments("--device", "cpu")), "1 to translate"),
         (("translate", *world.arguments("--device", "cpu")), "1 translated"),

@@ -23,10 +23,10 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.cli.render.node import status_json
 from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.cuda.tuning.cache import Candidate, TuningCache, TuningResult, key_of
+from cuda_cyclegan.pipelines.jobs import worker
+from cuda_cyclegan.pipelines.jobs.events import WorkerSettings
 from cuda_cyclegan.pipelines.jobs.queue import liveness
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
-from cuda_cyclegan.pipelines.jobs.worker import process
-from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerSettings
 from cuda_cyclegan.pipelines.node.folder import status_of
 from cuda_cyclegan.pipelines.node.store import open_store
 
@@ -121,7 +121,7 @@ def work(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Do what is left, in this process, which does not wait for one that died long ago."""
     monkeypatch.setattr(liveness, "GRACE_SECONDS", 0.0)
     settings = WorkerSettings(until_empty=True)
-    assert process.work(queue_place(queue), "cpu", settings, lambda _: None) == "empty"
+    assert worker.work(queue_place(queue), "cpu", settings, lambda _: None) == "empty"
 
 
 def test_a_queue_shows_its_jobs_in_every_state(queue: str) -> None:
@@ -346,10 +346,10 @@ def says(now: Any, before: Any) -> bool:
 
 def test_rates_foretell_seconds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = translate(root, "large-1.nii", "reflect", "new").replace("translate", "plan", 1)
-    assert "Seconds in all: not known" in did(line)
+    assert "Total time: unknown" in did(line)
     monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache-home"))
     shutil.copytree(root / "cache", root / "cache-home" / "cuda-cyclegan")
-    assert re.search(r"Seconds in all: \d", did(line))
+    assert re.search(r"Total time: \d", did(line))
 
 
 def test_measured_plans_are_found(root: Path) -> None:

@@ -32,8 +32,8 @@ from ..options.translate import (
     parsed_globs,
 )
 from ..options.values import VolumeChoice, wrong_value
-from ..render.skipped import missed, nothing_found
-from ..render.terminal import SEARCHING, columns_of, say, spinner, tell
+from ..render.skipped import nothing_found, unread_places
+from ..render.terminal import SEARCHING, columns_of, print_line, print_sentences, spinner
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
@@ -51,14 +51,16 @@ def discover(
     context: typer.Context,
     inputs: Annotated[
         list[Path],
-        typer.Argument(metavar="INPUT...", help="Scan files, and folders to search for them."),
+        typer.Argument(
+            metavar="INPUT...", help="Scan files, or folders that are searched for scans."
+        ),
     ],
     modality: Modality = "",
     series: SeriesPattern = "",
     model: Annotated[
         Path | None,
         typer.Option(
-            "--model", "-m", metavar="FILE", help="Tell which studies this model would take."
+            "--model", "-m", metavar="FILE", help="Show which studies this model would accept."
         ),
         Effect.HARMLESS,
     ] = None,
@@ -76,22 +78,23 @@ def discover(
     json: AsJson = False,
     verbose: Traceback = False,
 ) -> None:
-    """List studies and DICOM series, taken or not.
+    """List studies and DICOM series, including rejected ones.
 
-    Every series has a row, and a reason if it is left out or refused. Only headers are read. As by
-    'translate', results of this program and masks are passed over; with --model, so are scans of
-    another contrast than its source, and scans are joined to studies of its channels.
+    Every series has a row, with the reason if it is skipped or rejected. Only headers are read. As
+    with 'translate', results of this program and masks are skipped; with --model, scans of other
+    contrasts than the model's source are skipped too, and scans are grouped into studies with its
+    channels.
 
     \b
     Exit status:
-      0  some study was found
-      1  some study was found, and something could not be read or some link
-         is not followed
+      0  at least one study was found
+      1  studies were found, but some input could not be read or a link was
+         not followed
       2  wrong usage
-      3  none was found
+      3  no study was found
     """
     if channel and not model:
-        raise wrong_value("--channel", "a model has channels; name it.")
+        raise wrong_value("--channel", "channels belong to a model; give one.")
     meant = volume or VolumeChoice()
     filters = parsed_choice(
         modality, series, channel, parsed_globs(include, exclude), show_phi=show_phi
@@ -121,12 +124,12 @@ def discover(
             )
         check_applicable(context, holds_files_only=search.holds_files_only)
         if json:
-            say(discovery.text(found), sys.stdout)
+            print_line(discovery.text(found), sys.stdout)
         else:
             for line in discovery.lines(found, columns_of(sys.stdout)):
-                say(line, sys.stdout)
-            tell(discovery.reasons(found), sys.stdout)
-        tell(missed(search.skipped), sys.stderr)
+                print_line(line, sys.stdout)
+            print_sentences(discovery.reasons(found), sys.stdout)
+        print_sentences(unread_places(search.skipped), sys.stderr)
         if not search.studies:
             complain(nothing_found(inputs, search.skipped))
             raise typer.Exit(Exit.NO_STUDY)

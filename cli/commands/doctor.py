@@ -1,10 +1,9 @@
 """`cuda-cyclegan doctor`: whether this machine can do what the program offers."""
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,8 @@ from ...pipelines.option import Effect
 from ..errors import Exit, errors_reported
 from ..options.printing import AsJson, Traceback
 from ..options.queue import QueueOption
-from ..render.terminal import broken, columns_of, say
+from ..render.documents import json_text
+from ..render.terminal import broken, columns_of, print_line
 from ..render.text import counted, flagged, printable
 from ..signals import stop_signals
 
@@ -33,24 +33,24 @@ STATE_WIDTH = 9
 def doctor(
     folder: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="Whose disk to test: a folder for results."),
+        typer.Option(metavar="DIR", help="Folder whose disk is tested, such as one for results."),
         Effect.WRITES,
     ] = Path(),
     queue: QueueOption = None,
     as_json: AsJson = False,
     verbose: Traceback = False,
 ) -> None:
-    """Check what this machine offers, and test each device.
+    """Check this machine and test each device.
 
-    Looks at packages, processor, memory, the disk of a folder, the job queue, cards and who holds
-    their memory, cuDNN and NVRTC; then each device translates a tiny patch in each precision, and
-    the result is compared with PyTorch's. A line is ok, a warning (works, but could be better) or a
-    failure, and says what to do.
+    Checks packages, processor, memory, the disk of a folder, the job queue, GPUs and which programs
+    use their memory, cuDNN and NVRTC. Each device then translates a tiny patch in each precision,
+    and the result is compared with PyTorch's. Each line is ok, a warning (works, but could be
+    better) or a failure, and says what to do.
 
     \b
     Exit status:
-      0  all that is offered works, perhaps with warnings
-      1  something does not
+      0  all checks passed, possibly with warnings
+      1  a check failed
     """
     with stop_signals(), errors_reported(verbose=verbose):
         from ...pipelines.doctor.doctor import examine
@@ -66,9 +66,9 @@ def _print(findings: "Iterable[Finding]") -> Counter[str]:
     for finding in findings:
         states[finding.state] += 1
         for line in _lines(finding, columns_of(sys.stdout)):
-            say(line, sys.stdout)
+            print_line(line, sys.stdout)
     troubles = [counted(states[state], state) for state in ("failure", "warning") if states[state]]
-    say(", ".join(troubles) or "All is well", sys.stdout)
+    print_line(", ".join(troubles) or "All checks passed", sys.stdout)
     return states
 
 
@@ -84,16 +84,10 @@ def _lines(finding: "Finding", columns: int | None) -> Iterator[str]:
 def _print_json(findings: "Iterable[Finding]") -> Counter[str]:
     found = list(findings)
     states = Counter(finding.state for finding in found)
-    content = {
-        "schema": SCHEMA,
-        "works": not states["failure"],
-        "findings": [_described(finding) for finding in found],
-    }
-    say(json.dumps(content, indent=2), sys.stdout)
-    return Counter(states)
-
-
-def _described(finding: "Finding") -> dict[str, str | None]:
-    told = (finding.words, finding.remedy)
-    words, remedy = (text and flagged(text) for text in told)
-    return {**asdict(finding), "words": words, "remedy": remedy}
+    shown = [
+        replace(each, words=flagged(each.words), remedy=each.remedy and flagged(each.remedy))
+        for each in found
+    ]
+    content = {"schema": SCHEMA, "works": not states["failure"], "findings": shown}
+    print_line(json_text(content), sys.stdout)
+    return states

@@ -14,8 +14,8 @@ from ..errors import Exit, complain, errors_reported
 from ..options.printing import Traceback
 from ..options.values import checked_file, wrong_value
 from ..render.documents import STDOUT, save_page, screen, standard_named, write_json
-from ..render.skipped import missed
-from ..render.terminal import SEARCHING, columns_of, counting, say, spinner, tell
+from ..render.skipped import unread_places
+from ..render.terminal import SEARCHING, columns_of, counting, print_line, print_sentences, spinner
 from ..render.text import printable_lines
 from ..signals import Stop, stop_signals
 
@@ -37,50 +37,55 @@ _RANGE = re.compile(f"{_NUMBER},{_NUMBER}", re.IGNORECASE)
 
 def evaluate(
     results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="Folder of results, or one result.")
+        Path, typer.Argument(metavar="RESULTS", help="Folder with results, or one result.")
     ],
     truth: Annotated[
         Path,
-        typer.Option(metavar="DIR|FILE", help="Scans that the results should equal."),
+        typer.Option(metavar="DIR|FILE", help="Folder with the ground truth, or one scan."),
         Effect.WIDENS_PRIVACY,
     ],
     mask: Annotated[
         Path | None,
-        typer.Option(metavar="DIR|FILE", help="Masks; voxels that are not 0 count."),
+        typer.Option(
+            metavar="DIR|FILE",
+            help="Folder with masks, or one mask; only voxels other than 0 count.",
+        ),
         Effect.WIDENS_PRIVACY,
     ] = None,
     pairs: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.csv",
-            help="What belongs together, in columns result,truth or result,truth,mask.",
+            help="CSV file that pairs files, with the columns result,truth or result,truth,mask.",
         ),
         Effect.WIDENS_PRIVACY,
     ] = None,
     protocol: Annotated[
         Literal["general", "synthrad2025"],
-        typer.Option(metavar="general|synthrad2025", help="Rules by which to measure."),
+        typer.Option(metavar="general|synthrad2025", help="Evaluation protocol."),
         Effect.HARMLESS,
     ] = "general",
     data_range: Annotated[
         str | None,
         typer.Option(
             metavar="LOW,HIGH",
-            help="Ends of the truth's range, for PSNR and SSIM.  [default: each truth's own]",
+            help="Value range of the truth, for PSNR and SSIM.  [default: the range of each truth]",
         ),
         Effect.HARMLESS,
     ] = None,
     json: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Write all figures for scripts; - prints them."),
+        typer.Option(metavar="FILE.json", help="Write all metrics as JSON; - prints them."),
         Effect.WRITES,
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Write a line a study."), Effect.WRITES
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Write a table with one row per study."),
+        Effect.WRITES,
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.html", help="Write a page for a browser, the worst first."),
+        typer.Option(metavar="FILE.html", help="Write an HTML page, worst studies first."),
         Effect.WRITES,
     ] = None,
     force: Annotated[
@@ -88,20 +93,20 @@ def evaluate(
     ] = False,
     verbose: Traceback = False,
 ) -> None:
-    """Measure how near results are to the truth.
+    """Compare results with ground truth.
 
-    A result belongs to the truth of the same name, as 'translate' mirrors names; a DICOM result
-    also to the series of its study and frame of reference. Per study and over all of them: mean
-    absolute error, peak signal-to-noise ratio, MS-SSIM, SSIM and Pearson's r.
+    Results are matched with ground truth by name; DICOM results also by study and frame of
+    reference. Metrics per study and overall: mean absolute error, peak signal-to-noise ratio,
+    MS-SSIM, SSIM and Pearson's r.
 
-    Nothing is resampled: a result on another grid than its truth fails alone, as does any that
-    cannot be read. A study without a partner has a row too.
+    Nothing is resampled: a result whose grid differs from its truth's fails, as does an unreadable
+    one, and the others are still evaluated. Unmatched studies are listed too.
 
     \b
     Exit status:
       0  all studies are evaluated
-      1  some study failed or has no partner, or something could not be read
-      2  wrong usage, or a file to write is there already
+      1  a study failed or is unmatched, or an input could not be read
+      2  wrong usage, or an output file exists already
       3  no study was found
       4  a library is missing
       129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
@@ -146,7 +151,7 @@ class _Wanted:
 
     def write(self, evaluation: "Evaluation") -> None:
         """Raises WriteError."""
-        from ...pipelines.evaluation.writing import csv_text, store, to_json
+        from ...pipelines.evaluation.report import csv_text, store, to_json
         from ..render.evaluation import page
 
         if self.json:
@@ -164,10 +169,10 @@ def _protocol(name: str, data_range: str | None, mask: Path | None) -> "Protocol
     if name == "general":
         return general(_ends(data_range) if data_range else None)
     if data_range:
-        raise wrong_value("--data-range", "this protocol has a data range of its own.")
+        raise wrong_value("--data-range", "this protocol defines the data range; omit the option.")
     if mask is None:
         raise wrong_value(
-            "--protocol", "this protocol measures within masks; name them with --mask."
+            "--protocol", "this protocol measures within masks; give them with --mask."
         )
     return SYNTHRAD2025
 
@@ -176,7 +181,9 @@ def _ends(text: str) -> tuple[float, float]:
     found = _RANGE.fullmatch(text.replace(" ", ""))
     low, high = map(float, found.groups()) if found else (0.0, 0.0)
     if not low < high:
-        raise wrong_value("--data-range", f"{text!r} is not a range such as 0,1000 or -1024,3071.")
+        raise wrong_value(
+            "--data-range", f"{text!r} is not a value range such as 0,1000 or -1024,3071."
+        )
     return low, high
 
 
@@ -188,18 +195,18 @@ def _run(sources: "Sources", protocol: "Protocol", wanted: _Wanted, stop: Stop) 
     with spinner(SEARCHING):
         found = find_pairs(sources)
     if not found.pairs:
-        tell(missed(found.skipped), sys.stderr)
+        print_sentences(unread_places(found.skipped), sys.stderr)
         complain(f"No study found in {sources.results} or {sources.truth}.")
         return Exit.NO_STUDY
-    with counting("Evaluating", "studies") as tell_done, stop.again():
+    with counting("Evaluating", "studies") as report_done, stop.again():
         pictures = PICTURES if wanted.html else 0
-        evaluation = evaluated(found.pairs, protocol, tell_done, pictures=pictures)
+        evaluation = evaluated(found.pairs, protocol, report_done, pictures=pictures)
     stored = _stored(wanted, evaluation)
     _shown(evaluation, wanted)
     if evaluation.interrupted:
-        say("Stopped.", sys.stderr)
+        print_line("Stopped.", sys.stderr)
         return stop.status
-    tell(missed(found.skipped), sys.stderr)
+    print_sentences(unread_places(found.skipped), sys.stderr)
     whole = evaluation.count("evaluated") == len(evaluation.rows) and not found.skipped
     return stored if whole else Exit.SOME_FAILED
 
@@ -218,10 +225,10 @@ def _shown(evaluation: "Evaluation", wanted: _Wanted) -> None:
 
     out = screen(wanted.json)
     for line in shown.tables(evaluation, columns_of(out)):
-        say(line, out)
-    tell(shown.totals(evaluation), out)
-    tell(shown.failures(evaluation), sys.stderr)
+        print_line(line, out)
+    print_sentences(shown.totals(evaluation), out)
+    print_sentences(shown.failures(evaluation), sys.stderr)
     if wanted.verbose:
         for row in evaluation.rows:
             if row.trace:
-                say(printable_lines(row.trace), sys.stderr)
+                print_line(printable_lines(row.trace), sys.stderr)

@@ -11,7 +11,7 @@ from ..options.model import MadeModel, ReplacesOutput, parsed_names
 from ..options.printing import AsJson, Traceback
 from ..options.spelling import spelled_out
 from ..render.documents import written
-from ..render.terminal import columns_of, say, spinner, tell
+from ..render.terminal import columns_of, print_line, print_sentences, spinner
 from ..render.text import printable
 from ..signals import stop_signals
 from . import model_calibrate, model_import
@@ -31,7 +31,7 @@ def _example(words: str) -> str:
 
 
 app = typer.Typer(
-    help="Make, look into, prove and export model files.",
+    help="Import, inspect, verify and export model files.",
     epilog=EXAMPLE,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -45,14 +45,14 @@ ModelFile = Annotated[Path, typer.Argument(metavar="FILE", help="Model file.")]
 @app.command(epilog=_example("inspect latest_net_G_A.pth --json"))
 def inspect(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Model file, checkpoint of a training, or .onnx.")
+        Path, typer.Argument(metavar="FILE", help="Model file, training checkpoint or .onnx file.")
     ],
     json: AsJson = False,
     verbose: Traceback = False,
 ) -> None:
-    """Show what a model, checkpoint or ONNX file holds.
+    """Show the contents of a model, checkpoint or ONNX file.
 
-    Exit status: 0 shown; 2 the file is damaged or of another kind.
+    Exit status: 0 shown; 2 the file is damaged or of an unsupported kind.
     """
     with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.model.model_file import Model
@@ -62,7 +62,7 @@ def inspect(
 
         found = look_into(file)
         if json:
-            say(models.json_text(found, file), sys.stdout)
+            print_line(models.model_json(found, file), sys.stdout)
             return
         width = columns_of(sys.stdout)
         match found:
@@ -73,17 +73,17 @@ def inspect(
             case network:
                 lines = models.network_lines(network, width)
         for line in lines:
-            say(line, sys.stdout)
+            print_line(line, sys.stdout)
 
 
 @app.command(epilog=_example("verify t1-to-t2.safetensors"))
 def verify(file: ModelFile, verbose: Traceback = False) -> None:
-    """Prove that a model computes its reference.
+    """Verify that a model reproduces its reference.
 
-    The reference is a patch in the model file with what the training code made of it, or else what
-    this program made of it at import.
+    The reference is a patch in the model file with the output of the training code for it, or else
+    the output of this program at import.
 
-    Exit status: 0 it does; 1 it does not; 2 the file is damaged or no model.
+    Exit status: 0 reproduced; 1 not reproduced; 2 the file is damaged or not a model.
     """
     with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.model.model_file import load_model
@@ -96,7 +96,7 @@ def verify(file: ModelFile, verbose: Traceback = False) -> None:
             raise typer.Exit(Exit.SOME_FAILED)
         from ..render.models import proof
 
-        tell([f"{printable(str(file))}: {proof(found)}"], sys.stdout)
+        print_sentences([f"{printable(str(file))}: {proof(found)}"], sys.stdout)
 
 
 @app.command(
@@ -105,17 +105,18 @@ def verify(file: ModelFile, verbose: Traceback = False) -> None:
 def export_onnx(
     file: ModelFile,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE.onnx", help="ONNX file to make.")
+        Path, typer.Option("--output", "-o", metavar="FILE.onnx", help="ONNX file to write.")
     ],
     force: ReplacesOutput = False,
     verbose: Traceback = False,
 ) -> None:
     """Write a model's network as ONNX.
 
-    It maps patches [N, C, D, H, W] of the network's own intensity range. Orientation, spacing and
-    intensity maps are for the caller: the model card in the file's metadata tells them.
+    The network maps patches [N, C, D, H, W] in its own intensity range. The caller has to apply
+    orientation, spacing and intensity mappings; the model card in the file's metadata describes
+    them.
 
-    Exit status: 0 written; 2 not.
+    Exit status: 0 written; 2 not written.
     """
     with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.model.model_file import load_model, onnx_bytes
@@ -125,7 +126,7 @@ def export_onnx(
         check_free(output, replace=force, sources=(file,))
         content = onnx_bytes(load_model(file))
         write_document(output, content)
-        say(written(output, len(content)), sys.stdout)
+        print_line(written(output, len(content)), sys.stdout)
 
 
 @app.command(epilog=_example("edit old.safetensors --output new.safetensors --name CT"))
@@ -139,21 +140,21 @@ def edit(
         str | None, typer.Option(metavar="TEXT", help="Licence of the weights.")
     ] = None,
     source: Annotated[
-        str | None, typer.Option(metavar="NAME[,...]", help="Contrast that goes in.")
+        str | None, typer.Option(metavar="NAME[,...]", help="Contrast of the input.")
     ] = None,
     target: Annotated[
-        str | None, typer.Option(metavar="NAME[,...]", help="Contrast that comes out.")
+        str | None, typer.Option(metavar="NAME[,...]", help="Contrast of the output.")
     ] = None,
     force: ReplacesOutput = False,
     verbose: Traceback = False,
 ) -> None:
-    """Write a model anew with other words in its card.
+    """Write a copy of a model with a changed model card.
 
-    What it computes stays the same, so results of the model are up to date with the new file too,
-    but for DICOM series: they tell the name and the contrasts, and their modality follows from the
-    target, so those with other words are made anew.
+    The network stays the same, so existing results stay up to date with the new file. The exception
+    are DICOM results: they contain the name and the contrasts, and the target sets their modality,
+    so they are recomputed if these change.
 
-    Exit status: 0 written; 2 not.
+    Exit status: 0 written; 2 not written.
     """
     said = parsed_names(source, "--source"), parsed_names(target, "--target")
     with stop_signals(), errors_reported(verbose=verbose):
@@ -165,28 +166,31 @@ def edit(
         check_free(output, replace=force, sources=(file,))
         content = edited_model(load_model(file), CardEdit(name, licence, *said))
         write_document(output, content)
-        say(written(output, len(content)), sys.stdout)
+        print_line(written(output, len(content)), sys.stdout)
 
 
 @app.command("reference-script", epilog=_example("reference-script > make_reference.py"))
 def reference_script() -> None:
-    """Print a script that makes a reference.
+    """Print a script that computes a reference.
 
-    It runs in the environment of the training and computes what 'model import --reference' takes.
+    The script runs in the training environment and writes the file for 'model import --reference'.
 
     Exit status: 0 printed.
     """
     from ..render.models import REFERENCE_SCRIPT
 
-    say(REFERENCE_SCRIPT.rstrip(), sys.stdout)
+    print_line(REFERENCE_SCRIPT.rstrip(), sys.stdout)
 
 
 def _disproof(file: Path, found: "Verification") -> str:
     from ...engine.model.reference import TOLERANCE
 
     if not found.hashes_match:
-        return f"{file} holds another reference patch than its card names; import it again."
+        return (
+            f"The reference patch in {file} differs from the one named in its model card; import "
+            "the model again."
+        )
     return (
-        f"{file} does not compute its reference: relative error {found.relative_error:.2g}, where "
-        f"{TOLERANCE:g} is allowed; do not use it, import the checkpoint again."
+        f"{file} does not reproduce its reference: relative error {found.relative_error:.2g}, at "
+        f"most {TOLERANCE:g} is allowed; do not use it, import the checkpoint again."
     )

@@ -18,8 +18,8 @@ from ..options.printing import Traceback
 from ..options.translate import AllowSynthetic, AnyContrast, DeviceName
 from ..options.values import checked_device, wrong_value
 from ..render.documents import written
-from ..render.skipped import missed, nothing_found, passed_over
-from ..render.terminal import SEARCHING, columns_of, counting, say, spinner, tell
+from ..render.skipped import nothing_found, skipped_scans, unread_places
+from ..render.terminal import SEARCHING, columns_of, counting, print_line, print_sentences, spinner
 from ..render.text import counted, printable
 from ..signals import stop_signals
 
@@ -43,33 +43,34 @@ def calibrate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Model file.")],
     scans: Annotated[
         list[Path],
-        typer.Option(metavar="DIR", help="Reference set: scans that the model suits."),
+        typer.Option(metavar="DIR", help="Reference set: scans for which the model is suitable."),
     ],
     output: MadeModel,
     cycle: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Model that translates back: learn cycle errors too."),
+        typer.Option(metavar="FILE", help="Reverse model: also record cycle errors."),
     ] = None,
     mark_beyond: Annotated[
         float | None,
         typer.Option(
             metavar="SD",
-            help="Mark studies whose cycle error is so many standard deviations above the mean of "
-            "the set; none by default.",
+            help="Mark studies whose cycle error is more than this many standard deviations above "
+            "the mean of the set; none by default.",
         ),
     ] = None,
     compare: Annotated[
         bool,
         typer.Option(
             "--compare-inference",
-            help="Translate the scans in patches and at once; show seams, difference and time.",
+            help="Translate the scans with patch and with whole-volume inference; show seams, "
+            "differences and times.",
         ),
     ] = False,
     inference: Annotated[
         Inference | None,
         typer.Option(
             metavar="patches|volume",
-            help="How the new file's volumes are translated unless a user says otherwise.",
+            help="Default inference mode of the new model file.",
         ),
     ] = None,
     any_contrast: AnyContrast = False,
@@ -78,15 +79,16 @@ def calibrate(
     force: ReplacesOutput = False,
     verbose: Traceback = False,
 ) -> None:
-    """Learn what scans of a model are like.
+    """Record what suitable scans of a model look like.
 
-    The new file has the same weights, and a card that tells intensity, extent and spacing of a
-    reference set. 'translate' then notes scans that are unlike it, and refuses them with
-    --strict-input. With --cycle, mean and standard deviation of the set's cycle errors are learnt
-    too, and with --mark-beyond studies far above them are marked. Results of the model are up to
-    date with the new file too, unless --inference says otherwise than before.
+    The new file has the same weights, and a model card with intensity, extent and spacing of a
+    reference set. 'translate' then notes scans that differ from it, and rejects them with
+    --strict-input. With --cycle, the mean and standard deviation of the set's cycle errors are
+    recorded too; with --mark-beyond, studies far above them are marked. Existing results stay up to
+    date with the new file unless --inference changes the mode.
 
-    Exit status: 0 written; 1 written without some of the scans; 2 not written; 3 no scan was found.
+    Exit status: 0 written; 1 written, but some scans were skipped; 2 not written; 3 no scan was
+    found.
     """
     _check(mark_beyond, cycle)
     with stop_signals(), errors_reported(verbose=verbose):
@@ -103,9 +105,9 @@ def calibrate(
             _compare(model, found, device)
         write_document(output, made.content)
         _show(made)
-        say(written(output, len(made.content)), sys.stdout)
-        tell(passed_over(found.skipped), sys.stderr)
-        tell(missed(found.skipped), sys.stderr)
+        print_line(written(output, len(made.content)), sys.stdout)
+        print_sentences(skipped_scans(found.skipped), sys.stderr)
+        print_sentences(unread_places(found.skipped), sys.stderr)
         if made.failures or any(skip.missed for skip in found.skipped):
             raise typer.Exit(Exit.SOME_FAILED)
 
@@ -122,7 +124,7 @@ def _found(scans: list[Path], model: "Model", choice: Choice) -> "Discovery":
         if len(model.card.input_channels) == 1:  # others are refused
             found = studies_for(found, model.card, choice.takes)
     if not found.studies:
-        tell(missed(found.skipped), sys.stderr)
+        print_sentences(unread_places(found.skipped), sys.stderr)
         complain(nothing_found(scans, found.skipped))
         raise typer.Exit(Exit.NO_STUDY)
     return found
@@ -135,7 +137,7 @@ def _check(mark_beyond: float | None, cycle: Path | None) -> None:
     if cycle is None:
         raise wrong_value(
             "--mark-beyond",
-            "it is of cycle errors; name the model that translates back with --cycle.",
+            "it needs cycle errors; give the reverse model with --cycle.",
         )
     if not 0 < mark_beyond < inf:
         raise wrong_value("--mark-beyond", "must be above zero.")
@@ -158,13 +160,15 @@ def _calibrated(
 
     options = TranslateOptions(cycle_check=CycleCheck(str(cycle)) if cycle else None)
     back = back_model(model, options)
-    with ExitStack() as opened, counting("Reading scans", "studies") as tell_done:
+    with ExitStack() as opened, counting("Reading scans", "studies") as report_done:
         if back is None:
             options = replace(options, patch=model.card.patch, precision="fp32")
-            return learn(model, found.studies, options, tell=tell_done, inference=inference)
+            return learn(
+                model, found.studies, options, on_progress=report_done, inference=inference
+            )
         devices, options = decided(model, checked_device(device), NO_LIMITS, options, back)
         both = opened.enter_context(opened_translation(model, back, devices[0], options))
-        return learn(model, found.studies, options, both, tell_done, mark_beyond, inference)
+        return learn(model, found.studies, options, both, report_done, mark_beyond, inference)
 
 
 def _compare(model: "Model", found: "Discovery", device: str) -> None:
@@ -178,11 +182,11 @@ def _compare(model: "Model", found: "Discovery", device: str) -> None:
     asked = TranslateOptions(inference="patches")
     devices, options = decided(model, checked_device(device), NO_LIMITS, asked)
     check_model(model, replace(options, inference="volume"), devices[0])
-    with counting("Comparing", "studies") as tell_done:
-        rows = list(compare_inference(model, found.studies, devices[0], options, tell_done))
+    with counting("Comparing", "studies") as report_done:
+        rows = list(compare_inference(model, found.studies, devices[0], options, report_done))
     for line in comparison_lines(rows, columns_of(sys.stdout)):
-        say(line, sys.stdout)
-    tell(comparison_reasons(rows), sys.stderr)
+        print_line(line, sys.stdout)
+    print_sentences(comparison_reasons(rows), sys.stderr)
 
 
 def _show(made: "Calibration") -> None:
@@ -190,14 +194,14 @@ def _show(made: "Calibration") -> None:
     from ..render.progress_lines import failure_text
 
     for line in calibration_lines(made.card, columns_of(sys.stdout)):
-        say(line, sys.stdout)
-    tell(
+        print_line(line, sys.stdout)
+    print_sentences(
         (
-            f"left out: {printable(name)}: {failure_text(failure)}"
+            f"skipped: {printable(name)}: {failure_text(failure)}"
             for name, failure in made.failures.items()
         ),
         sys.stderr,
     )
     expected = made.card.expected
     if expected:
-        say(f"Learnt from {counted(expected.studies, 'scan')}", sys.stdout)
+        print_line(f"Calibrated with {counted(expected.studies, 'scan')}", sys.stdout)

@@ -18,7 +18,7 @@ from ..options.model import (
 )
 from ..options.printing import Traceback
 from ..options.values import parsed_patch
-from ..render.terminal import columns_of, say, spinner, tell
+from ..render.terminal import columns_of, print_line, print_sentences, spinner
 from ..render.text import counted, option
 from ..signals import stop_signals
 
@@ -34,9 +34,9 @@ Examples:
       --intensity-in percentile:0,99.5 --intensity-out percentile:0,99.5 \\
       --spacing 1,1,1 --patch 128,128,128
 
-Start as in the first: it lists what the file tells, and which options are still needed. Weights do
-not tell all that the network computes. A reference proves it; the name of the training code, if
-that was not changed, says it; --unproven takes it on your word and marks the model.
+Start with the first example: it lists what the file shows and which options are missing. Weights
+alone do not define all that the network computes. A reference proves it; the name of the training
+code, if unmodified, implies it; with --unproven your word is accepted and the model is marked.
 """
 
 
@@ -45,7 +45,7 @@ def import_(
         Path,
         typer.Argument(
             metavar="CHECKPOINT",
-            help="Weights from training: .pth, .pt, .ckpt, .pth.tar; or a network: .onnx.",
+            help="Training checkpoint (.pth, .pt, .ckpt, .pth.tar) or network (.onnx).",
         ),
     ],
     output: MadeModel,
@@ -53,49 +53,54 @@ def import_(
         Path | None,
         typer.Option(
             metavar="FILE.npz|.pt",
-            help="A patch and what the training code made of it; see 'model reference-script'. "
-            "It proves what the network computes.",
+            help="Input patch and the training code's output for it, which prove what the network "
+            "computes; see 'model reference-script'.",
         ),
     ] = None,
     code: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Training repository whose unchanged code wrote the file, such as davidiommi.",
+            help="Training repository whose unmodified code wrote the file, such as davidiommi.",
         ),
     ] = None,
     unproven: Annotated[
         bool,
         typer.Option(
-            "--unproven", help="Import on assumptions and the next options; marks all results."
+            "--unproven",
+            help="Import based on assumptions and the options below; all results "
+            "are marked as unproven.",
         ),
     ] = False,
     padding: Annotated[
         str | None,
         typer.Option(
-            metavar="reflect|replicate|zero|constant:VALUE", help="Padding around convolutions."
+            metavar="reflect|replicate|zero|constant:VALUE", help="Padding of convolutions."
         ),
     ] = None,
     block_padding: Annotated[
         str | None,
         typer.Option(
             metavar="reflect|replicate|zero|constant:VALUE",
-            help="The same in residual blocks, where it differs.",
+            help="Padding in residual blocks, if different.",
         ),
     ] = None,
     norm: Annotated[
         str | None,
-        typer.Option(metavar="instance|group:N|none", help="Kind of normalisation."),
+        typer.Option(metavar="instance|group:N|none", help="Normalisation layers."),
     ] = None,
     norm_statistics: Annotated[
         Literal["patch", "stored"] | None,
         typer.Option(
             metavar="patch|stored",
-            help="Normalise by each patch's statistics, or by those stored in training (eval).",
+            help="Statistics for normalisation: of each patch, or stored in training (eval mode).",
         ),
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Epsilon of the norms.", min=1e-12, max=1)
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="Epsilon of the normalisation layers.", min=1e-12, max=1
+        ),
     ] = None,
     activation: Annotated[
         str | None,
@@ -103,81 +108,92 @@ def import_(
     ] = None,
     residual: Annotated[
         Literal["sum", "activated-sum", "none"] | None,
-        typer.Option(metavar="sum|activated-sum|none", help="How a residual block ends."),
+        typer.Option(
+            metavar="sum|activated-sum|none",
+            help="How a residual block combines its input and output.",
+        ),
     ] = None,
     end: Annotated[
         Literal["tanh", "sigmoid", "none"] | None,
-        typer.Option(metavar="tanh|sigmoid|none", help="What follows the last convolution."),
+        typer.Option(metavar="tanh|sigmoid|none", help="Activation after the last convolution."),
     ] = None,
     concat: Annotated[
         Literal["skip-first", "deeper-first"] | None,
-        typer.Option(metavar="skip-first|deeper-first", help="Order of a U-Net's joints."),
+        typer.Option(
+            metavar="skip-first|deeper-first",
+            help="Channel order of a U-Net's skip concatenations.",
+        ),
     ] = None,
     upsampling: Annotated[
         Literal["nearest", "trilinear", "trilinear-corners"] | None,
         typer.Option(
-            metavar="nearest|trilinear|trilinear-corners", help="How a sampling decoder enlarges."
+            metavar="nearest|trilinear|trilinear-corners",
+            help="Upsampling mode of a resize-convolution decoder.",
         ),
     ] = None,
     direction: Annotated[
         Literal["AtoB", "BtoA"] | None,
-        typer.Option(metavar="AtoB|BtoA", help="Which generator of a pair."),
+        typer.Option(metavar="AtoB|BtoA", help="Generator to import from a pair."),
     ] = None,
     generator: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Which network of several, by its name in the file."),
+        typer.Option(
+            metavar="NAME", help="Network to import from several, by its name in the file."
+        ),
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(metavar="NAME[,...]", help="Contrast that goes in, a name for each channel."),
+        typer.Option(metavar="NAME[,...]", help="Contrast of the input; one name per channel."),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(metavar="NAME[,...]", help="Contrast that comes out."),
+        typer.Option(metavar="NAME[,...]", help="Contrast of the output."),
     ] = None,
     intensity_in: Annotated[
         list[str] | None,
         typer.Option(
             metavar="MAP",
-            help=f"From scan values to the network's range: {FORMS}. Given several times, a map "
-            "for each channel.",
+            help=f"Mapping from scan values to the network's range: {FORMS}. Repeatable: one "
+            "mapping per channel.",
         ),
     ] = None,
     intensity_out: Annotated[
         list[str] | None,
-        typer.Option(metavar="MAP", help="The same for target scans; undone on the result."),
+        typer.Option(metavar="MAP", help="Mapping of target scans, inverted on the result."),
     ] = None,
     input_range: Annotated[
         Literal["-1..1", "0..1", "open"] | None,
         typer.Option(
             metavar="-1..1|0..1|open",
-            help="Values that the network takes; needed unless it ends in a tanh.",
+            help="Value range of the network's input; required unless it ends in a tanh.",
         ),
     ] = None,
     output_range: Annotated[
         Literal["-1..1", "0..1", "open"] | None,
         typer.Option(
             metavar="-1..1|0..1|open",
-            help="Values that it makes; needed where its last layer has no ends.",
+            help="Value range of its output; required if its last layer is unbounded.",
         ),
     ] = None,
     axes: Annotated[
         str | None,
-        typer.Option(metavar="RAS|LPS|SPL|...", help="Where the patch's D, H and W point."),
+        typer.Option(
+            metavar="RAS|LPS|SPL|...", help="Anatomical directions of the patch axes D, H and W."
+        ),
     ] = None,
     spacing: Annotated[
         str | None,
-        typer.Option(metavar="D,H,W|native", help="Voxel size in mm of the training patches."),
+        typer.Option(metavar="D,H,W|native", help="Voxel size of the training patches in mm."),
     ] = None,
     patch: Annotated[
         str | None,
-        typer.Option(metavar="D,H,W", help="Extents of the training patches."),
+        typer.Option(metavar="D,H,W", help="Extents of the training patches in voxels."),
     ] = None,
     small_volume_padding: Annotated[
         Literal["edge", "reflect", "minimum"] | None,
         typer.Option(
             metavar="edge|reflect|minimum",
-            help="How a scan smaller than a patch grows.  [default: edge]",
+            help="Padding of scans smaller than a patch.  [default: edge]",
         ),
     ] = None,
     name: Annotated[
@@ -192,11 +208,11 @@ def import_(
     force: ReplacesOutput = False,
     verbose: Traceback = False,
 ) -> None:
-    """Make a model from a training checkpoint or an ONNX file.
+    """Convert a checkpoint or ONNX file to a model file.
 
-    No code in the file is run. ONNX tells all of a network; weights alone do not.
+    No code in the file is run. An ONNX file describes a network completely; weights alone do not.
 
-    Exit status: 0 made; 2 something must be said first, or the checkpoint is refused.
+    Exit status: 0 written; 2 options are missing, or the checkpoint is rejected.
     """
     said = (
         parsed_maps(intensity_in, "--intensity-in"),
@@ -255,14 +271,14 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
     with spinner("Reading the checkpoint"):
         found = survey(request)
     for line in survey_lines(found, columns_of(sys.stdout)):
-        say(line, sys.stdout)
+        print_line(line, sys.stdout)
     if found.undecided:
         complain(_what_to_say(found.undecided))
         return Exit.USAGE
-    with spinner("Making the model"):
+    with spinner("Building the model"):
         made = make_model(found)
     write_document(output, made.content)
-    tell(imported_lines(made, output), sys.stdout)
+    print_sentences(imported_lines(made, output), sys.stdout)
     return Exit.DONE
 
 

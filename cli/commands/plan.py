@@ -29,24 +29,24 @@ def plan(
         bool,
         typer.Option(
             "--strict",
-            help="Exit with status 1 if some study would fail or something could not be read.",
+            help="Exit with status 1 if a study would fail or an input could not be read.",
             rich_help_panel=REPORTS,
         ),
         Effect.HARMLESS,
     ] = False,
     verbose: Verbose = False,
 ) -> None:
-    """List what 'translate' would do, without doing it.
+    """Show what 'translate' would do, without doing it.
 
-    Reads and prepares every scan that is due, so whatever is wrong with one shows now; tells the
-    tiles, memory and seconds that each would take. Writes nothing. A study that would fail has a
-    row that says why.
+    Reads and prepares every scan that would be translated, so that problems show now, and lists
+    patches, memory and time per study. Writes nothing. For a study that would fail, the reason is
+    shown.
 
     \b
     Exit status:
-      0  the plan is complete, whether or not some study would fail
-      1  with --strict: some study would fail, or something could not be read,
-         or some link is not followed
+      0  the plan is complete, even if a study would fail
+      1  with --strict: a study would fail, an input could not be read, or a
+         link was not followed
       2  wrong usage
       3  no study was found
       4  the device or a library is missing

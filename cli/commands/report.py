@@ -10,7 +10,7 @@ from ...pipelines.option import Effect
 from ..errors import errors_reported
 from ..options.printing import Traceback
 from ..render.documents import save_page, written
-from ..render.terminal import columns_of, say, tell
+from ..render.terminal import columns_of, print_line, print_sentences
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
@@ -26,13 +26,11 @@ Examples:
 def report(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE.json...", help="Reports that 'translate --report' wrote."),
+        typer.Argument(metavar="FILE.json...", help="Reports written by 'translate --report'."),
     ],
     html: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.html", help="Write a page for a browser that needs no other file."
-        ),
+        typer.Option(metavar="FILE.html", help="Write a self-contained HTML page."),
         Effect.WRITES,
     ] = None,
     force: Annotated[
@@ -40,16 +38,16 @@ def report(
     ] = False,
     verbose: Traceback = False,
 ) -> None:
-    """Show what past batches came to.
+    """Show reports of past batches.
 
-    Times, throughput, memory, when each study was under way, and failures. Two reports are also
-    compared, study by study. The page for a browser needs no other file and no network, and shows
-    the pictures that 'translate --preview' made.
+    Times, throughput, memory, a timeline of the studies, and failures. Two reports are also
+    compared study by study. The HTML page is self-contained and shows the previews of 'translate
+    --preview'.
 
     \b
     Exit status:
       0  shown
-      2  a file is no report, or the page is there already
+      2  a file is not a report, or the page exists already
     """
     with stop_signals(), errors_reported(verbose=verbose):
         from ...pipelines.report.codec import read_report
@@ -67,8 +65,8 @@ def _print(stored: "list[StoredReport]") -> None:
     columns = columns_of(sys.stdout)
     for section in sections(stored, columns):
         for line in section.lines:
-            say(line, sys.stdout)
-        tell(section.sentences, sys.stdout)
+            print_line(line, sys.stdout)
+        print_sentences(section.sentences, sys.stdout)
 
 
 def _write_page(stored: "list[StoredReport]", target: Path, *, force: bool) -> None:
@@ -77,4 +75,4 @@ def _write_page(stored: "list[StoredReport]", target: Path, *, force: bool) -> N
 
     check_free(target, replace=force, sources=tuple(one.file for one in stored))
     size = save_page(page(stored), target)
-    say(written(target, size), sys.stdout)
+    print_line(written(target, size), sys.stdout)

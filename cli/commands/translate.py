@@ -22,8 +22,8 @@ from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose
 from ..options.values import checked_device, checked_file, wrong_value
 from ..render.documents import STDOUT, screen, standard_named, write_report
-from ..render.skipped import missed, nothing_found, passed_over
-from ..render.terminal import SEARCHING, columns_of, counting, say, spinner, tell
+from ..render.skipped import nothing_found, skipped_scans, unread_places
+from ..render.terminal import SEARCHING, columns_of, counting, print_line, print_sentences, spinner
 from ..render.text import counted, printable
 from ..signals import Stop, stop_signals
 
@@ -55,7 +55,7 @@ def translate(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="As 'plan': list what would be done.", rich_help_panel=REPORTS
+            "--dry-run", help="List what would be done, like 'plan'.", rich_help_panel=REPORTS
         ),
         Effect.HARMLESS,
     ] = False,
@@ -63,7 +63,7 @@ def translate(
         Path | None,
         typer.Option(
             metavar="FILE.json",
-            help="Write a report for scripts, or go on with that of this batch; - prints it.",
+            help="Write a JSON report, or continue that of this batch; - prints it.",
             rich_help_panel=REPORTS,
         ),
         Effect.WRITES,
@@ -71,38 +71,37 @@ def translate(
     trace: Annotated[
         Path | None,
         Option(
-            "Write what ran when, for ui.perfetto.dev.",
+            "Write a timeline for ui.perfetto.dev.",
             Shown("Reports", metavar="FILE.json", is_rare=True),
             Rules(Effect.WRITES),
         ),
     ] = None,
     quiet: Annotated[
         bool,
-        typer.Option("--quiet", help="Print failures only.", rich_help_panel=REPORTS),
+        typer.Option("--quiet", help="Print only failures.", rich_help_panel=REPORTS),
         Effect.HARMLESS,
     ] = False,
     verbose: Verbose = False,
 ) -> None:
     """Translate scans with a model.
 
-    Takes DICOM series, NIfTI (.nii, .nii.gz, .hdr with .img), NRRD and MetaImage files, and
-    searches folders for them. The output folder mirrors the inputs; a result keeps its source's
-    format, grid and header.
+    Inputs are DICOM series, NIfTI (.nii, .nii.gz, .hdr with .img), NRRD and MetaImage files, and
+    folders that are searched for them. The output folder mirrors the inputs; a result keeps the
+    format, grid and header of its source.
 
-    Results of this program, masks and scans of another contrast than the model's source are passed
-    over in folders, and refused if they are named; --allow-synthetic and --any-contrast take them.
+    Results of this program, masks and scans of a contrast other than the model's source are skipped
+    in folders and rejected if given by name; --allow-synthetic and --any-contrast accept them.
 
-    A scan that cannot be translated fails alone, and its reason stands at the end. Results that are
-    up to date are kept, so the same command goes on where it was stopped, and its report is that of
-    the whole batch. Results of another model or other settings are replaced, which a note says
-    before; on a terminal you are asked, unless with --overwrite. Files that this program did not
-    make are only replaced with --overwrite.
+    If a scan cannot be translated, the others are still translated, and the reason is listed at the
+    end. Up-to-date results are kept, so the same command continues an interrupted batch, and its
+    report covers the whole batch. Results of another model or other settings are replaced after a
+    note, on a terminal after a question; --overwrite skips the question. Files not written by this
+    program are replaced only with --overwrite.
 
     \b
     Exit status:
       0  all studies are translated, or up to date
-      1  some study failed, or something could not be read, or some link is not
-         followed
+      1  a study failed, an input could not be read, or a link was not followed
       2  wrong usage
       3  no study was found
       4  the device or a library is missing
@@ -113,7 +112,7 @@ def translate(
         if file != STDOUT:
             checked_file(name, file)
         if dry_run and file:
-            raise wrong_value(name, "a dry run writes nothing.")
+            raise wrong_value(name, "a dry run writes nothing; omit one of the two options.")
     begins = not dry_run and _is_all_due(study)
     with (
         stop_signals() as stop,
@@ -157,13 +156,13 @@ def _begun(study: StudyOptions, on: DeviceOptions, *, begins: bool) -> "Generato
     if not begins:
         yield None
         return
-    with _cards(checked_device(on.device), study.model) as spares:
+    with _started_gpus(checked_device(on.device), study.model) as spares:
         from ...engine.startup import early_model
 
         yield _Begun(spares, early_model(study.model))
 
 
-def _cards(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | None]":
+def _started_gpus(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | None]":
     """Start GPU work while libraries load: a context, or for several GPUs a worker on each."""
     from ...engine.startup import early_card_context, several_cards
 
@@ -272,7 +271,7 @@ def _confirm_replacing() -> None:
         return
     print("Replace them? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        say("Nothing was changed.", sys.stderr)
+        print_line("Nothing was changed.", sys.stderr)
         raise typer.Exit(Exit.USAGE)
 
 
@@ -312,14 +311,14 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
     if not view.quiet:
         out = screen(view.report)
         for line in table(report, columns_of(out)):
-            say(line, out)
-        tell(totals(report), out)
-        tell(failures(report), sys.stderr)
+            print_line(line, out)
+        print_sentences(totals(report), out)
+        print_sentences(failures(report), sys.stderr)
     if report.interrupted:
         for line in _how_to_resume(report):
-            say(printable(line), sys.stderr)
+            print_line(printable(line), sys.stderr)
         return stop.status
-    tell(missed(report.skipped), sys.stderr)
+    print_sentences(unread_places(report.skipped), sys.stderr)
     failed = report.failures or any(skip.missed for skip in report.skipped)
     return Exit.SOME_FAILED if failed else Exit.DONE
 
@@ -329,15 +328,15 @@ def _how_to_resume(report: "BatchReport") -> tuple[str, str]:
     total = len(report.studies) + report.not_reached
     command = shlex.join(word for word in sys.argv[1:] if word != "--overwrite")
     return (
-        f"Stopped with {done} of {counted(total, 'study', 'studies')} done; to go on:",
+        f"Stopped with {done} of {counted(total, 'study', 'studies')} done; to continue:",
         f"  cuda-cyclegan {command}",
     )
 
 
 def _nothing_found(job: "Job") -> Exit:
     skipped = job.discovery.skipped
-    tell(passed_over(skipped), sys.stderr)
-    tell(missed(skipped), sys.stderr)
+    print_sentences(skipped_scans(skipped), sys.stderr)
+    print_sentences(unread_places(skipped), sys.stderr)
     complain(nothing_found(job.request.inputs, skipped))
     return Exit.NO_STUDY
 
@@ -353,12 +352,12 @@ def dry_run_shown(job: "Job", *, strict: bool = False) -> Exit:
 
     if not job.discovery.studies:
         return _nothing_found(job)
-    with counting("Reading scans", "studies") as tell_done:
-        plan = dry_run(job, tell_done)
+    with counting("Reading scans", "studies") as report_done:
+        plan = dry_run(job, report_done)
     for line in lines(plan, columns_of(sys.stdout)):
-        say(line, sys.stdout)
-    tell(reasons(plan, job.discovery.skipped, new_device_note(job)), sys.stdout)
-    tell(missed(job.discovery.skipped), sys.stderr)
+        print_line(line, sys.stdout)
+    print_sentences(reasons(plan, job.discovery.skipped, new_device_note(job)), sys.stdout)
+    print_sentences(unread_places(job.discovery.skipped), sys.stderr)
     failed = [row for row in plan.rows if row.failure]
     failed_or_missed = failed or any(skip.missed for skip in job.discovery.skipped)
     return Exit.SOME_FAILED if strict and failed_or_missed else Exit.DONE

@@ -18,5 +18,5 @@ def check_applicable(context: typer.Context, *, holds_files_only: bool) -> None:
         if source and source.name == "COMMANDLINE":
             option = f"--{name.replace('_', '-')}"
             raise wrong_value(
-                option, "it is of DICOM series, and the inputs hold none; leave it out."
+                option, "it applies to DICOM series, but the inputs contain none; omit it."
             )

@@ -3,6 +3,9 @@
 One table per command, one key per long option: `[worker]` with `until-empty = true`. `[translate]`
 also sets the same options of `plan`, `submit` and `watch`, and `queue` at the top sets that of all
 commands. The command line takes precedence, then the environment, then the files.
+
+A folder may come from anyone: unpacked, cloned, on a shared disk. The config file in it may only
+change how scans are translated and what is printed.
 """
 
 import sys
@@ -15,9 +18,8 @@ from typer.core import TyperGroup, TyperOption
 
 from ...pipelines.errors import ConfigError
 from ...pipelines.option import Effect
-from ..render.terminal import tell
+from ..render.terminal import print_sentences
 from ..render.text import printable
-from .config_trust import check_harmless
 from .spelling import effects_of
 
 Defaults: TypeAlias = dict[str, Any]
@@ -44,8 +46,8 @@ def config_defaults(context: typer.Context, named: Path | None) -> Defaults:
         if not file.is_trusted:
             commands = tables.keys() - {"queue", ROUTES}
             effects = {name: effects_in(root.commands[name]) for name in commands}
-            check_harmless(file.path, tables, effects)
-            _tell_use(context, file.path, tables)
+            _check_harmless(file.path, tables, effects)
+            _print_use(context, file.path, tables)
         _take(context, file.path, tables, defaults)
     return defaults
 
@@ -60,10 +62,10 @@ def _warn_of_password(path: Path, tables: Mapping[str, Any]) -> None:
     queues = [queue for queue in asked if isinstance(queue, str)]
     if any(map(has_password, queues)) and is_readable_by_others(path):
         warning = (
-            f"Warning: others can read {path}, which holds the password of a queue; take that "
-            f"right away (chmod go-r), or keep the password in ~/.pgpass."
+            f"Warning: other users can read {path}, which contains the password of a queue; "
+            "remove their permission (chmod go-r) or keep the password in ~/.pgpass."
         )
-        tell([printable(warning)], sys.stderr)
+        print_sentences([printable(warning)], sys.stderr)
 
 
 def _take(context: typer.Context, path: Path, tables: dict[str, Any], defaults: Defaults) -> None:
@@ -82,14 +84,14 @@ def _take(context: typer.Context, path: Path, tables: dict[str, Any], defaults: 
         _set(ConfigValues(context, f"{path}: [{name}] "), options, keys, defaults, name)
 
 
-def _tell_use(context: typer.Context, path: Path, tables: Mapping[str, Any]) -> None:
+def _print_use(context: typer.Context, path: Path, tables: Mapping[str, Any]) -> None:
     asked = context.invoked_subcommand or ""
     sources = ("translate", asked) if asked in _LIKE_TRANSLATE else (asked,)
     options = options_of(cast("TyperGroup", context.command).commands[asked])
     keys: list[str] = [key for table in sources for key in tables.get(table, ())]
     used = [key for key in dict.fromkeys(keys) if key in options]
     if used:
-        tell([f"Defaults from ./{path}: {', '.join(used)}"], sys.stderr)
+        print_sentences([f"Defaults from ./{path}: {', '.join(used)}"], sys.stderr)
 
 
 class ConfigValues:
@@ -124,7 +126,7 @@ class ConfigValues:
         several = isinstance(stated, list)
         words = [str(each) for each in (cast("list[Any]", stated) if several else (stated,))]
         if any("\0" in word for word in words):
-            raise ConfigError(f"{self._place}{key} holds a zero byte, which no name may have.")
+            raise ConfigError(f"{self._place}{key} contains a zero byte, which names may not.")
         if several:
             return words if option.multiple else ",".join(words)
         if option.multiple:
@@ -145,13 +147,13 @@ def _check_names(path: Path, root: TyperGroup, tables: Mapping[str, Any]) -> Non
             continue
         if not known.get(name) or not isinstance(keys, dict):
             raise ConfigError(
-                f"{path}: {name} is not known; there are queue, [route.TITLE], and the tables "
+                f"{path}: {name} is not known; known are queue, [route.TITLE] and the tables "
                 f"{', '.join(f'[{table}]' for table in sorted(known) if known[table])}."
             )
         for key in cast("dict[str, Any]", keys):
             if key not in known[name]:
                 raise ConfigError(
-                    f"{path}: [{name}] {key} is not known; there are "
+                    f"{path}: [{name}] {key} is not known; known are "
                     f"{', '.join(sorted(known[name]))}."
                 )
 
@@ -189,3 +191,28 @@ def effects_in(command: Any) -> dict[str, Effect]:
     """Return, by config key, the effect of each option of a command in a folder's config file."""
     effects = effects_of(command)
     return {key: effects[str(option.name)] for key, option in options_of(command).items()}
+
+
+def _check_harmless(
+    path: Path, tables: Mapping[str, Any], effects: Mapping[str, Mapping[str, Effect]]
+) -> None:
+    """Raise ConfigError, which names the key, if a folder's file sets more than it may.
+
+    tables: with known options only. effects: of the options of each table.
+    """
+    for name, effect in (("queue", Effect.REDIRECTS), ("route", Effect.ROUTES)):
+        if name in tables:
+            raise _refusal(path, name, effect)
+    for table, keys in tables.items():
+        for key in keys:
+            if effect := effects[table][key]:
+                raise _refusal(path, f"[{table}] {key}", effect)
+
+
+def _refusal(path: Path, key: str, effect: Effect) -> ConfigError:
+    from ...pipelines.config import user_config
+
+    return ConfigError(
+        f"./{path}: {key} {effect}, which a config file of a folder may not do; set it in "
+        f"{user_config()} or give a file that you trust with --config."
+    )

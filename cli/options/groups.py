@@ -28,12 +28,14 @@ class InputOptions:
 
     inputs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="INPUT...", help="Scan files, and folders to search for them."),
+        typer.Argument(
+            metavar="INPUT...", help="Scan files, or folders that are searched for scans."
+        ),
     ] = None
     more: Annotated[
         list[Path] | None,
         Option(
-            "The same as an option.",
+            "Same as INPUT.",
             Shown("Input", metavar="INPUT", name="input", short="i"),
             Rules(Effect.WIDENS_PRIVACY),
         ),
@@ -44,7 +46,7 @@ class InputOptions:
         """Return the inputs from arguments and options. Raises BadParameter if there is none."""
         paths = [*(self.inputs or ()), *(self.more or ())]
         if not paths:
-            raise wrong_value("INPUT...", "name scan files or folders.")
+            raise wrong_value("INPUT...", "give scan files or folders.")
         return paths
 
     @property

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...pipelines.model_import.card_draft import Spacing
 
 MadeModel: TypeAlias = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE", help="Model file to make.")
+    Path, typer.Option("--output", "-o", metavar="FILE", help="Model file to write.")
 ]
 ReplacesOutput: TypeAlias = Annotated[
     bool, typer.Option("--force", help="Replace an existing output.")
@@ -47,7 +47,7 @@ def parsed_intensity(text: str | None, hint: str) -> "IntensityMap | None":
         case _:
             raise wrong_value(
                 hint,
-                f"{text!r} is not {FORMS}, with LOW below HIGH, percentiles from 0 to 100 and "
+                f"{text!r} is not {FORMS}; LOW must be below HIGH, percentiles from 0 to 100 and "
                 "SPREAD above zero.",
             )
 

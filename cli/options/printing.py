@@ -6,9 +6,7 @@ import typer
 
 from ...pipelines.option import Effect
 
-AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print JSON, for scripts."), Effect.HARMLESS
-]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON."), Effect.HARMLESS]
 Traceback: TypeAlias = Annotated[
     bool, typer.Option("--verbose", help="Print the traceback of a failure."), Effect.WIDENS_PRIVACY
 ]

@@ -10,7 +10,7 @@ import typer
 from ...pipelines.jobs.queue.schedule import Priority, SchedulingClass
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ..render.service_log import LogFormat
-from ..render.terminal import tell
+from ..render.terminal import print_sentences
 from .help_panels import QUEUE, REPORTS
 from .values import wrong_value
 
@@ -28,7 +28,7 @@ def _warn_of_password(
             "processes; keep it in ~/.pgpass, or the URL in CUDA_CYCLEGAN_QUEUE or in your own "
             "cuda-cyclegan.toml."
         )
-        tell([warning], sys.stderr)
+        print_sentences([warning], sys.stderr)
     return queue
 
 
@@ -42,8 +42,8 @@ QueueOption: TypeAlias = Annotated[
         envvar="CUDA_CYCLEGAN_QUEUE",
         show_envvar=False,
         callback=_warn_of_password,
-        help="The job queue: a file on this machine, or postgresql://USER@HOST/DATABASE for "
-        "several.  [default: $CUDA_CYCLEGAN_QUEUE, or else a file of your own]",
+        help="Job queue: a file on this machine, or postgresql://USER@HOST/DATABASE for several "
+        "machines.  [default: $CUDA_CYCLEGAN_QUEUE, or a file in your home]",
         rich_help_panel=QUEUE,
     ),
     Effect.REDIRECTS,
@@ -51,7 +51,7 @@ QueueOption: TypeAlias = Annotated[
 PriorityOption: TypeAlias = Annotated[
     Priority,
     Option(
-        "Which jobs go first.",
+        "Priority of the jobs.",
         Shown("Queue", metavar="urgent|normal|low"),
         Rules(Effect.HARMLESS, of_route=True),
     ),
@@ -59,7 +59,7 @@ PriorityOption: TypeAlias = Annotated[
 WindowOption: TypeAlias = Annotated[
     str | None,
     Option(
-        "Start jobs only at these times of day, by the worker's clock; night is 19:00-07:00.",
+        "Start jobs only at these times of day on the worker's clock; night is 19:00-07:00.",
         Shown("Queue", metavar="HH:MM-HH:MM|night"),
         Rules(Effect.HARMLESS, of_route=True),
     ),
@@ -95,7 +95,7 @@ BatchName: TypeAlias = Annotated[
     str,
     typer.Option(
         metavar="TEXT",
-        help="What 'jobs' calls the batch; no patient's name.",
+        help="Name of the batch in 'jobs'; must not identify a patient.",
         rich_help_panel=QUEUE,
     ),
     Effect.HARMLESS,
@@ -105,7 +105,7 @@ BatchName: TypeAlias = Annotated[
 def checked_batch(text: str) -> str:
     """Return a batch's name, or "" for all. Others are never printed: one may be an address."""
     if text and not BATCH.fullmatch(text):
-        raise wrong_value("--only", "it is no batch's name as 'submit' prints it.")
+        raise wrong_value("--only", "it is not a batch name as printed by 'submit'.")
     return text
 
 

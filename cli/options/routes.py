@@ -39,8 +39,8 @@ def routes_of(context: typer.Context, named: Path | None) -> "dict[str, Route]":
             found[title] = _route(context, f"{file.path}: [route.{title}] ", title, keys)
     if not found:
         raise ConfigError(
-            "No config file has a route, which tells what becomes of scans that are sent here; "
-            "write a table such as [route.T1TOCT] into one, and name it with setting config."
+            "No config file defines a route for received scans; add a table such as "
+            "[route.T1TOCT] to one and give it with setting config."
         )
     return found
 
@@ -96,7 +96,7 @@ def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route"
 def _check_keys(place: str, asked: Mapping[str, Any], known: Set[str]) -> None:
     for key in asked:
         if key not in known:
-            raise ConfigError(f"{place}{key} is not known; there are {', '.join(sorted(known))}.")
+            raise ConfigError(f"{place}{key} is not known; known are {', '.join(sorted(known))}.")
     for key in ("model", *(() if "source" in asked else ("callers",)), "destination"):
         if key not in asked:
             raise ConfigError(f"{place}{key} is missing.")
@@ -129,5 +129,5 @@ def _flag(asked: Mapping[str, Any], key: str) -> bool:
 def _seconds(value: Any) -> float:
     found = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        raise ConfigError(f"{value!r} is no duration such as '30 s', '10 min', '12 h' or '7 d'.")
+        raise ConfigError(f"{value!r} is not a duration such as '30 s', '10 min', '12 h' or '7 d'.")
     return float(found[1]) * _UNITS[found[2]]

@@ -1,14 +1,16 @@
 """Options of `translate` and of commands that queue its jobs: studies and their results."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from ...engine.options import NO_LIMITS
 from ...io.formats.nibabel_alone import import_nibabel_alone
 from ...io.links import Links
-from ...pipelines.option import Effect, Option, Rules, Shown
+from ...pipelines.option import Effect, Option, Rules, Shown, options_in
+from ...pipelines.settings import OPTIONS, CycleCheck, TranslateOptions
 from .groups import DeviceOptions
 from .translate import (
     ChannelPatterns,
@@ -19,11 +21,92 @@ from .translate import (
     parsed_choice,
     parsed_globs,
 )
-from .typed_settings import TypedSettings
-from .values import checked_device, wrong_value
+from .values import (
+    VolumeChoice,
+    checked_device,
+    checked_flips,
+    checked_name,
+    checked_value,
+    parsed_patch,
+    parsed_suffixes,
+    parsed_volume,
+    wrong_value,
+)
 
 if TYPE_CHECKING:
     from ...pipelines.request import Request
+
+
+_UNLIKE_FIELD: dict[str, tuple[Any, Any]] = {
+    "volume": (Annotated[VolumeChoice | None, parsed_volume], None),
+    "patch": (str | None, None),
+    "bids_suffix": (str, ""),
+    "cycle_check": (Path | None, None),
+    "cycle_map": (bool, False),
+}
+"""Type and default of parameters whose typed value is converted to that of their field."""
+
+_FIELDS = {
+    option.shown.name.replace("-", "_"): field for field, option in options_in(TranslateOptions)
+}
+
+
+def _parameters() -> Iterator[Parameter]:
+    held = {field.name: (field.type, field.default) for field in fields(TranslateOptions)}
+    for name, field in _FIELDS.items():
+        kind, default = _UNLIKE_FIELD.get(name, held[field])
+        annotation = Annotated[kind, OPTIONS[name.replace("_", "-")]]
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+class TypedSettings(dict[str, Any]):
+    """Typed values by parameter; a missing option has its default.
+
+    PARAMETERS: of all options, by name.
+    """
+
+    PARAMETERS: ClassVar = {parameter.name: parameter for parameter in _parameters()}
+
+    def options(self, links: Links) -> TranslateOptions:
+        """Convert to the record. Raises BadParameter."""
+        typed = {name: self.get(name, one.default) for name, one in self.PARAMETERS.items()}
+        volume = typed["volume"] or VolumeChoice()
+        read: dict[str, Any] = {
+            "patch": parsed_patch(typed["patch"]),
+            "spread": checked_flips(typed["spread"]),
+            "nan_to": checked_value("--nan-to", typed["nan_to"]),
+            "cycle_check": _cycle_check(typed["cycle_check"], has_map=typed["cycle_map"]),
+            "result_name": checked_name(typed["result_name"]),
+            "bids_suffix": parsed_suffixes(typed["bids_suffix"]),
+            "volume_index": volume.index,
+            "every_volume": volume.every,
+            "links": links,
+        }
+        plain = {field: typed[name] for name, field in _FIELDS.items()}
+        options = TranslateOptions(**{**plain, **read})
+        _check_names(options)
+        return options
+
+
+def _cycle_check(model: Path | None, *, has_map: bool) -> CycleCheck | None:
+    if model:
+        return CycleCheck(str(Path(model)), has_map=has_map)
+    if has_map:
+        raise wrong_value("--cycle-map", "needs --cycle-check.")
+    return None
+
+
+def _check_names(options: TranslateOptions) -> None:
+    """Raise BadParameter for names of results that the layout contradicts."""
+    if options.layout == "bids":
+        if options.result_name:
+            raise wrong_value(
+                "--result-name", "--layout bids defines the result names; omit the option."
+            )
+        if options.output_format not in ("same", "nifti"):
+            raise wrong_value("--format", "--layout bids always writes NIfTI files.")
+    elif options.bids_suffix:
+        raise wrong_value("--bids-suffix", "needs --layout bids.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +116,7 @@ class StudyOptions:
     model: Annotated[
         Path,
         Option(
-            "Model file, as 'model import' makes it.",
+            "Model file written by 'model import'.",
             Shown("Input", 1, "FILE", short="m"),
             Rules(Effect.HARMLESS, of_route=True),
         ),
@@ -41,7 +124,7 @@ class StudyOptions:
     output: Annotated[
         Path,
         Option(
-            "Folder for the results, which mirrors the inputs; or one's file.",
+            "Folder for the results, which mirrors the inputs; for one scan, also a file.",
             Shown("Result", 1, "DIR|FILE", short="o"),
             Rules(Effect.WRITES),
         ),
@@ -69,16 +152,16 @@ class StudyOptions:
         limits = on.limits() if on else NO_LIMITS
         import_nibabel_alone()
         from ...pipelines.request import Request
-        from ...pipelines.results.named_result import is_result_file  # late: these load libraries
+        from ...pipelines.results.names import is_result_file  # late: these load libraries
 
         folder, result = self.output, ""
         if is_result_file(self.output):
             folder, result = self.output.parent, self.output.name
             if options.output_format == "dicom":
-                raise wrong_value("--output", "a DICOM result is a folder.")
+                raise wrong_value("--output", "a DICOM result is a folder; give a folder.")
             if options.result_name or options.layout != "mirror":
                 named = "--result-name" if options.result_name else "--layout"
-                raise wrong_value(named, "--output names the result; name a folder there.")
+                raise wrong_value(named, "--output already names the result; give a folder there.")
         return Request(tuple(inputs), self.model, folder, result, device, limits, options, filters)
 
 

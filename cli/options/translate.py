@@ -17,7 +17,8 @@ DEVICES = ("auto", "cpu", "gpu", "cuda", "cuda:0")
 DeviceName: TypeAlias = Annotated[
     str,
     Option(
-        "auto takes a GPU, or else the CPU; 0 is cuda:0; also onnxruntime:PROVIDER.",
+        "Device; auto uses a GPU if there is one, else the CPU; 0 means cuda:0; also "
+        "onnxruntime:PROVIDER.",
         Shown("Speed", metavar="auto|cpu|gpu|cuda:N[,M]", short="d", words=DEVICES),
         Rules(Effect.HARMLESS),
     ),
@@ -26,7 +27,7 @@ Arithmetic: TypeAlias = Annotated[Precision | None, OPTIONS["precision"]]
 VramLimit: TypeAlias = Annotated[
     str | None,
     Option(
-        "Memory of a GPU to use at most, such as 4GiB.",
+        "Maximum GPU memory to use, such as 4GiB.",
         Shown("Speed", metavar="SIZE", is_rare=True),
         Rules(Effect.HARMLESS),
     ),
@@ -34,7 +35,7 @@ VramLimit: TypeAlias = Annotated[
 Threads: TypeAlias = Annotated[
     int | None,
     Option(
-        "Threads of the network on the CPU.  [default: one per usable core]",
+        "CPU threads of the network.  [default: one per usable core]",
         Shown("Speed", metavar="N", is_rare=True, least=1),
         Rules(Effect.HARMLESS),
     ),
@@ -42,7 +43,7 @@ Threads: TypeAlias = Annotated[
 BatchSize: TypeAlias = Annotated[
     str,
     Option(
-        "Tiles that a GPU translates at once, if its memory allows; auto takes what pays.",
+        "Patches per batch on a GPU, if its memory allows; auto uses the fastest.",
         Shown("Speed", metavar="N|auto", is_rare=True),
         Rules(Effect.HARMLESS),
     ),
@@ -50,9 +51,9 @@ BatchSize: TypeAlias = Annotated[
 Tune: TypeAlias = Annotated[
     Effort,
     Option(
-        "Which of cuDNN's plans a GPU times before its first batch, to keep the fastest for later "
-        "starts: the 8 that cuDNN ranks first, all, or none. auto times 8 for the main layer alone "
-        "and others at the end of batches, for a tenth of their time.",
+        "Tuning level: cuDNN tactics that a GPU times per layer before its first batch: the first "
+        "8, all or none. The fastest are stored for later starts. auto times 8 for the main layer "
+        "only, and others at the end of batches, for a tenth of their time.",
         Shown("Speed", metavar="auto|quick|full|off", is_rare=True),
         Rules(Effect.HARMLESS),
     ),
@@ -60,7 +61,7 @@ Tune: TypeAlias = Annotated[
 TuneSeconds: TypeAlias = Annotated[
     float,
     Option(
-        "Time for that at most; what is best by then is taken.",
+        "Time limit for tuning; the best tactics found by then are used.",
         Shown("Speed", metavar="SECONDS", is_rare=True, least=0.0),
         Rules(Effect.HARMLESS),
     ),
@@ -68,8 +69,8 @@ TuneSeconds: TypeAlias = Annotated[
 ChannelPatterns: TypeAlias = Annotated[
     list[str] | None,
     Option(
-        "Which scans are this channel of the model, such as T1=*_mprage; else those that end in "
-        "its name, as sub-01_T1w does.",
+        "Scans of a channel of the model, such as T1=*_mprage; by default those whose name ends "
+        "in the channel's, such as sub-01_T1w.",
         Shown("Input", 5, "NAME=PATTERN", is_rare=True),
         Rules(Effect.HARMLESS, of_route=True),
     ),
@@ -85,7 +86,7 @@ Verbose: TypeAlias = Annotated[
 Modality: TypeAlias = Annotated[
     str,
     Option(
-        "Take DICOM series of these modalities only.",
+        "Only DICOM series of these modalities.",
         Shown("DICOM", 1, "CT,MR,..."),
         Rules(Effect.HARMLESS, of_route=True, of_series=True),
     ),
@@ -93,7 +94,7 @@ Modality: TypeAlias = Annotated[
 SeriesPattern: TypeAlias = Annotated[
     str,
     Option(
-        "Take DICOM series only whose description or label matches.",
+        "Only DICOM series whose description or label matches.",
         Shown("DICOM", 2, "REGEX", is_rare=True),
         Rules(Effect.HARMLESS, of_route=True, of_series=True),
     ),
@@ -104,7 +105,7 @@ VolumeIndex: TypeAlias = Annotated[VolumeChoice | None, OPTIONS["volume"], parse
 IncludeGlobs: TypeAlias = Annotated[
     list[str] | None,
     Option(
-        "Take only what fits, such as '*_T1w.nii.gz' or 'sub-*/anat'; may be repeated.",
+        "Only paths that match, such as '*_T1w.nii.gz' or 'sub-*/anat'; repeatable.",
         Shown("Input", metavar="GLOB"),
         Rules(Effect.HARMLESS),
     ),
@@ -112,7 +113,7 @@ IncludeGlobs: TypeAlias = Annotated[
 ExcludeGlobs: TypeAlias = Annotated[
     list[str] | None,
     Option(
-        "Leave out what fits, such as 'derivatives'; may be repeated.",
+        "Exclude paths that match, such as 'derivatives'; repeatable.",
         Shown("Input", metavar="GLOB"),
         Rules(Effect.HARMLESS),
     ),
@@ -123,7 +124,7 @@ AnyContrast: TypeAlias = Annotated[bool, OPTIONS["any-contrast"]]
 ShowPhi: TypeAlias = Annotated[
     bool,
     Option(
-        "Show texts of headers, which may name patients.",
+        "Show header texts, which may identify patients.",
         Shown("DICOM"),
         Rules(Effect.WIDENS_PRIVACY),
     ),
@@ -131,7 +132,7 @@ ShowPhi: TypeAlias = Annotated[
 FollowLinks: TypeAlias = Annotated[
     bool,
     Option(
-        "Follow links that lead out of the inputs, too.",
+        "Also follow links that lead outside the inputs.",
         Shown("Input", is_rare=True),
         Rules(Effect.WIDENS_PRIVACY),
     ),
@@ -149,7 +150,7 @@ def parsed_choice(
 ) -> Choice:
     """Return the filters of scans and the patterns of channels. Raises BadParameter."""
     if modality and not _MODALITIES.fullmatch(modality):
-        raise wrong_value("--modality", f"{modality!r} is no list of modalities such as CT,MR.")
+        raise wrong_value("--modality", f"{modality!r} is not a list of modalities such as CT,MR.")
     return Choice(
         modalities=frozenset(word.strip().upper() for word in modality.split(",") if word),
         series=_pattern(series),
@@ -163,7 +164,7 @@ def parsed_globs(include: Sequence[str] | None, exclude: Sequence[str] | None) -
     """Return the patterns of paths to take. Raises BadParameter."""
     for option, patterns in (("--include", include), ("--exclude", exclude)):
         if any(not pattern.strip("./") for pattern in patterns or ()):
-            raise wrong_value(option, "a pattern is empty; name paths such as 'sub-*/anat'.")
+            raise wrong_value(option, "a pattern is empty; give paths such as 'sub-*/anat'.")
     return PathGlobs(tuple(include or ()), tuple(exclude or ()))
 
 
@@ -171,14 +172,16 @@ def _pattern(series: str) -> "re.Pattern[str] | None":
     try:
         return re.compile(series, re.IGNORECASE) if series else None
     except re.error as error:
-        raise wrong_value("--series", f"{series!r} is no regular expression ({error}).") from error
+        raise wrong_value(
+            "--series", f"{series!r} is not a regular expression ({error})."
+        ) from error
 
 
 def _channel(text: str) -> tuple[str, str]:
     name, _, pattern = text.partition("=")
     if not name.strip() or not pattern.strip():
         raise wrong_value(
-            "--channel", f"{text!r} is no channel's name and pattern such as T1=*_mprage."
+            "--channel", f"{text!r} is not a channel name and pattern such as T1=*_mprage."
         )
     return name.strip(), pattern.strip()
 

@@ -58,14 +58,16 @@ def parsed_volume(text: str) -> VolumeChoice:
     if text == "all":
         return VolumeChoice(every=True)
     if not _VOLUME.fullmatch(text):
-        raise typer.BadParameter(f"{text!r} is neither a number from 0 on nor all.")
+        raise typer.BadParameter(f"{text!r} is neither a number from 0 up nor all.")
     return VolumeChoice(int(text))
 
 
 def checked_flips(count: int) -> int:
     """Return the number of flips of a TTA spread: 0, or at least FEWEST_FLIPS."""
     if 0 < count < FEWEST_FLIPS:
-        raise wrong_value("--spread", f"the spread of {count} is 0; take {FEWEST_FLIPS} or more.")
+        raise wrong_value(
+            "--spread", f"the spread of {count} is always 0; use {FEWEST_FLIPS} or more."
+        )
     return count
 
 
@@ -83,7 +85,7 @@ def parsed_suffixes(text: str) -> tuple[str, ...]:
     """Suffixes of BIDS, one for each result of a study."""
     suffixes = tuple(text.split(",")) if text else ()
     if wrong := [each for each in suffixes if not _SUFFIX.fullmatch(each)]:
-        raise wrong_value("--bids-suffix", f"{wrong[0]!r} is no suffix such as T2w.")
+        raise wrong_value("--bids-suffix", f"{wrong[0]!r} is not a suffix such as T2w.")
     return suffixes
 
 
@@ -120,14 +122,14 @@ def _parsed_batch(text: str) -> int | None:
 def checked_value(option: str, value: float | None) -> float | None:
     """Return a scan's value, which must fit a 32-bit float."""
     if value is not None and not abs(value) <= _LARGEST_VALUE:
-        raise wrong_value(option, f"{value:g} is no value of a scan.")
+        raise wrong_value(option, f"{value:g} is not a finite value.")
     return value
 
 
 def checked_file(option: str, path: Path | None) -> Path | None:
     """Return the path if a document can be written there, in an existing folder."""
     if path and not takes_name(path):
-        raise wrong_value(option, f"{str(path)!r} is a name that is too long for its disk.")
+        raise wrong_value(option, f"the name {str(path)!r} is too long for its disk.")
     if path and (path.is_dir() or not path.parent.is_dir()):
         raise wrong_value(option, f"{str(path)!r} is not a file in an existing folder.")
     if path and (obstacle := obstacle_to_document(path)):

@@ -9,7 +9,7 @@ from ...pipelines.report.report import BatchReport, StudyReport
 from ...pipelines.stopwatch import Stage
 from ...pipelines.study.figures import CycleError
 from .progress_lines import failure_text
-from .skipped import left_out, passed_over
+from .skipped import skip_counts, skipped_scans
 from .tables import Row, TextTable
 from .text import alike_lines, counted, memory, percent, printable, quantity, scaled, seconds
 
@@ -32,12 +32,12 @@ def table(report: BatchReport, columns: int | None) -> Iterator[str]:
 def unproven(report: BatchReport) -> str:
     """Return the warning about results of an unproven model."""
     return (
-        f"model {printable(report.model.name)} is unproven: nothing shows that it computes what "
-        "its training code did"
+        f"model {printable(report.model.name)} is unproven: no reference or training code "
+        "confirms what it computes"
     )
 
 
-def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]:
+def totals(report: BatchReport, not_reached: str = "not started") -> Iterator[str]:
     """Return the outcome of the batch in a few sentences.
 
     not_reached: how studies without a row are described.
@@ -47,7 +47,7 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
     rows = report.translated()
     taken = [row for row in report.studies if row.is_done]
     yield from alike_lines("note", ((printable(r.name), note) for r in taken for note in r.notes))
-    yield from passed_over(report.skipped)
+    yield from skipped_scans(report.skipped)
     if rows:
         yield from _use(report)
     total = len(report.studies) + report.not_reached
@@ -60,28 +60,33 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
     )
     parts = [f"{count} {word}" for count, word in counts if count]
     if drawn := report.previews_drawn:
-        parts.append(f"{counted(drawn, 'preview')} drawn from the files")
+        parts.append(f"{counted(drawn, 'preview')} drawn from existing files")
     outcome = ", ".join(parts)
     yield f"{counted(total, 'study', 'studies')} in {seconds(report.seconds)} s: {outcome}"
     if report.translated() or report.count("up to date"):
         yield _where(report)
-    yield from left_out(report.skipped, "plan")
+    yield from skip_counts(report.skipped, "plan")
     if report.peak_memory and report.peak_memory.of_run:
-        yield "Peak RAM counts from the start of the program: this system keeps only one mark."
+        yield "Peak RAM is that of the whole program: this system records only one peak."
     if report.worst_verified is not None:
-        yield "Off by: relative error of tiles against the CPU, which computed them a second time."
+        yield (
+            "CPU diff: relative error of patches compared with the CPU, which computed them again."
+        )
     if any(row.cycle for row in report.translated()):
         yield (
-            "Cycle: mean absolute error of the way back in the scan's unit, ! beyond its limit; a "
-            "low one proves nothing of the result."
+            "Cycle: mean absolute error of the back-translation in the scan's unit, ! beyond its "
+            "limit; a low error does not prove that the result is right."
         )
     if report.worst_spread is not None:
         yield (
             "Spread: mean over the foreground of the standard deviation between mirrored "
-            "translations, in the result's unit; it says nothing of errors that all of them make."
+            "translations, in the result's unit; errors common to all of them do not show."
         )
     if report.worst_seam is not None:
-        yield "Seam: steps across tile borders by steps elsewhere; 1.00 where no border shows."
+        yield (
+            "Seam: ratio of steps across patch borders to steps elsewhere; 1.00 if no border is "
+            "visible."
+        )
 
 
 def _where(report: BatchReport) -> str:
@@ -92,7 +97,7 @@ def _where(report: BatchReport) -> str:
 
 def _use(report: BatchReport) -> Iterator[str]:
     spent = (f"{stage} {seconds(value)} s" for stage, value in report.stages().items())
-    summed = ", added up over the studies" if len(report.translated()) > 1 else ""
+    summed = ", summed over the studies" if len(report.translated()) > 1 else ""
     yield f"Work by stage{summed}: {', '.join(spent)}"
     use = report.use
     devices = f" on each of {use.devices} devices" if use.devices > 1 else ""
@@ -100,7 +105,7 @@ def _use(report: BatchReport) -> Iterator[str]:
     if energy := report.energy:
         yield f"Energy {quantity(energy.joules, 'J')}, {energy.watts:.0f} W on average"
         if len(report.translated()) > 1:
-            yield "~J: of that energy, shared out by the time in the network."
+            yield "~J: share of that energy in proportion to the time in the network."
 
 
 def failures(report: BatchReport) -> Iterator[str]:
@@ -134,7 +139,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
                 *(*shown, "seconds", "voxels/s", "peak RAM"),
                 *(["~J"] if energy else []),
                 *(["seam"] if seams else []),
-                *(["off by"] if verified else []),
+                *(["CPU diff"] if verified else []),
                 *(["cycle"] if cycles else []),
                 *(["spread"] if spread else []),
                 "status",

@@ -25,11 +25,11 @@ measured; and proposed, the setting of the fastest.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ...engine.benchmark.measurement import Ceilings, Latency, Measured
+from ...engine.decoding import encode_record
 from ...engine.probe.gpus import cuda_devices
 from ...pipelines.bench.layers import LayerGroup, grouped
 from ...pipelines.bench.measurement import Bench, Setting
@@ -70,14 +70,16 @@ def facts(measured: Measured) -> Iterator[str]:
     yield ""
     yield _fact("latency", _latency(measured.latency))
     if measured.call != measured.latency:
-        yield _fact("with copies", f"{_latency(measured.call)}; from host memory and back")
+        yield _fact(
+            "with copies", f"{_latency(measured.call)}; with transfers from and to host memory"
+        )
     yield _fact(
         "throughput",
         f"{digits(measured.patches_per_second)} patches/s, "
         f"{scaled(measured.voxels_per_second)} voxels/s",
     )
     if (energy := measured.energy) and (joules := measured.joules_per_patch):
-        yield _fact("energy", f"{digits(joules)} J a patch, {energy.watts:.0f} W on average")
+        yield _fact("energy", f"{digits(joules)} J per patch, {energy.watts:.0f} W on average")
     arithmetic = f"{quantity(measured.flops, 'FLOP')} a run, {quantity(rate, 'FLOP/s')}"
     if ceilings:
         arithmetic += f", {rate / ceilings.flops:.0%} of the peak"
@@ -89,7 +91,7 @@ def facts(measured: Measured) -> Iterator[str]:
             f"{quantity(ceilings.bandwidth, 'B/s')} in a copy",
         )
     if measured.error is not None:
-        yield _fact("error", f"{measured.error:.1e} from fp32, relative, with noise as the input")
+        yield _fact("error", f"{measured.error:.1e} relative to fp32, with noise as input")
     yield _fact("memory", _memory(measured))
 
 
@@ -114,18 +116,20 @@ def layer_notes(measured: Measured) -> Iterator[str]:
     if not groups:
         return
     yield (
-        "Each layer is timed by itself; FLOP/s count the network's own arithmetic, and B/s the "
-        "least that must be read and written"
+        "Each layer is timed alone; FLOP/s count the network's arithmetic, and B/s the minimum "
+        "that must be read and written"
     )
     if ceilings is None:
-        yield "There was no room to measure the peaks of this device, so there are no shares of it"
+        yield (
+            "The peaks of this device were not measured for lack of memory, so no shares are shown"
+        )
         return
     if any((group.byte_rate or 0) > ceilings.bandwidth for group in groups):
-        yield "More than 100% of a copy's bytes: the cache held them"
+        yield "More than 100% of the copy bandwidth: the data came from cache"
     if any((group.flop_rate or 0) > ceilings.flops for group in groups):
         yield (
-            "More than 100% of a product's FLOP/s: fp32 is faster as split fp16, or the machine "
-            "was busy while the product was measured"
+            "More than 100% of the matrix product's FLOP/s: fp32 is faster as split fp16, or the "
+            "machine was busy while the product was measured"
         )
 
 
@@ -161,8 +165,8 @@ def _latency(latency: Latency) -> str:
 def _memory(measured: Measured) -> str:
     planned, taken = measured.memory.planned, memory(measured.memory.taken)
     if planned is None:
-        return f"{taken} of RAM taken; none is planned beforehand"
-    return f"{memory(planned)} planned, {taken} taken from the card, with the kernels loaded"
+        return f"{taken} of RAM used; none is planned in advance"
+    return f"{memory(planned)} planned, {taken} used on the GPU, including the loaded kernels"
 
 
 def _fact(label: str, text: str) -> str:
@@ -213,8 +217,8 @@ def notes(measured: Measured, results: Sequence[RivalResult]) -> Iterator[str]:
             yield f"{printable(rival.name)}: {printable(rival.runs_on)}"
     if ran:
         yield (
-            "tensors: peak of the network's own, not counted in CUDA graphs; taken: with what the "
-            "library keeps; differs: relative L2 error of the output against ours"
+            "tensors: peak of the network's tensors, not counted in CUDA graphs; taken: including "
+            "what the library caches; differs: relative L2 error of the output compared with ours"
         )
     for result in results:
         if isinstance(result, FailedRival):
@@ -254,7 +258,7 @@ def sweep_table(rows: Sequence[Tried], scan: Scan, columns: int | None) -> Itera
     """Yield all settings; columns: of the terminal, None for no limit. Some of them ran."""
     ran = [row for row in rows if row.measured]
     highest = max(row.voxels_per_second(scan) for row in ran)
-    head = ["ms a run", "patches/s", "tiles", "ms a scan", "memory", "voxels/s", ""]
+    head = ["ms/run", "patches/s", "patches", "ms/scan", "memory", "voxels/s", ""]
     yield from TextTable(
         Row("patch, batch, precision", head), [_sweep_row(row, scan, highest) for row in rows]
     ).lines(columns)
@@ -263,7 +267,9 @@ def sweep_table(rows: Sequence[Tried], scan: Scan, columns: int | None) -> Itera
 def _sweep_row(row: Tried, scan: Scan, highest: float) -> Row:
     measured, rate = row.measured, row.voxels_per_second(scan)
     if measured is None:
-        return Row(named(row.setting), [*[""] * 6, "no room" if row.is_too_large else "failed"])
+        return Row(
+            named(row.setting), [*[""] * 6, "too little memory" if row.is_too_large else "failed"]
+        )
     held = measured.memory.planned or measured.memory.taken
     return Row(
         named(row.setting),
@@ -286,8 +292,7 @@ def proposal(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) ->
     if fastest.measured:
         yield printable(fastest.measured.device)
     yield (
-        f"voxels/s are those of a finished scan of {extents} at overlap {scan.overlap:g}, the "
-        "network's time alone"
+        f"voxels/s of a finished scan of {extents} at overlap {scan.overlap:g}, network time only"
     )
     setting = fastest.setting
     patch = ",".join(map(str, setting.patch))
@@ -297,13 +302,13 @@ def proposal(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) ->
     )
     if setting.patch != own and isinstance(bench.subject.source, Path):
         yield (
-            "Another patch than the model was trained for changes what its norms see, and so the "
-            "result: compare before you use it"
+            "A patch size other than the model's changes its normalisation statistics and "
+            "therefore the result: compare before you use it"
         )
         same = best([row for row in rows if row.setting.patch == own], scan)
         if same:
             rate = scaled(same.voxels_per_second(scan))
-            yield f"The best with its own patch: {named(same.setting)}, {rate} voxels/s"
+            yield f"The fastest with the model's patch: {named(same.setting)}, {rate} voxels/s"
     failed = [row for row in rows if not row.measured and not row.is_too_large]
     for row in failed:
         yield f"{named(row.setting)}: {printable(flagged(row.reason))}"
@@ -318,7 +323,7 @@ def of_measurement(bench: Bench, measured: Measured, results: Sequence[RivalResu
     return {
         **_head(bench, measured.device),
         "measured": _measured(measured),
-        "layers": [asdict(layer) for layer in measured.layers],
+        "layers": measured.layers,
         "others": [_other(result, measured) for result in results],
     }
 
@@ -328,7 +333,7 @@ def of_sweep(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) ->
     assert fastest.measured is not None  # only what ran is fastest
     return {
         **_head(bench, fastest.measured.device),
-        "scan": asdict(scan),
+        "scan": scan,
         "tried": [_tried(row, scan) for row in rows],
         "proposed": _setting(fastest.setting),
     }
@@ -336,13 +341,13 @@ def of_sweep(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) ->
 
 def _head(bench: Bench, device: str) -> JsonObject:
     index = bench.setting.device.index
-    cards = {card.index: card.driver for card in cuda_devices()}
+    drivers = {gpu.index: gpu.driver for gpu in cuda_devices()}
     return {
         "schema": SCHEMA,
         "program": program_version(),
         "date": iso_time(datetime.now(UTC)),
         "device": device,
-        "driver": cards.get(index) if bench.setting.device.kind == "cuda" else None,
+        "driver": drivers.get(index) if bench.setting.device.kind == "cuda" else None,
         "network": bench.subject.name,
         "setting": _setting(bench.setting),
     }
@@ -355,13 +360,13 @@ def _setting(setting: Setting) -> JsonObject:
 def _measured(measured: Measured) -> JsonObject:
     return {
         "batch": measured.batch,
-        "latency": asdict(measured.latency),
-        "call": asdict(measured.call),
+        "latency": measured.latency,
+        "call": measured.call,
         "patches_per_second": measured.patches_per_second,
         "voxels_per_second": measured.voxels_per_second,
         "flops": measured.flops,
-        "memory": asdict(measured.memory),
-        "ceilings": asdict(measured.ceilings) if measured.ceilings else None,
+        "memory": measured.memory,
+        "ceilings": measured.ceilings,
         "error": measured.error,
         "joules_per_patch": measured.joules_per_patch,
         "average_watts": measured.energy.watts if measured.energy else None,
@@ -369,7 +374,7 @@ def _measured(measured: Measured) -> JsonObject:
 
 
 def _other(result: RivalResult, measured: Measured) -> JsonObject:
-    found = asdict(result)
+    found = encode_record(result)
     if isinstance(result, Rival):
         found["ratio"] = result.latency.median / measured.latency.median
     return found

@@ -33,7 +33,7 @@ def draw(bench: Bench, measured: Measured, target: Path) -> None:
         _roofline(roof, groups, measured, measured.ceilings)
     else:
         roof.set_axis_off()
-        roof.text(0.5, 0.5, "no room to measure this device's peaks", ha="center")
+        roof.text(0.5, 0.5, "too little memory to measure this device's peaks", ha="center")
     _chart(chart, shown)
     drawn = BytesIO()
     figure.savefig(drawn, format=target.suffix[1:].lower(), dpi=150)
@@ -71,10 +71,8 @@ def _roofline(
         axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(form)
         axis.set_minor_formatter(ticker.NullFormatter())
-    axes.set_xlabel("FLOP a byte that must be moved")
-    axes.set_title(
-        "Convolutions under the roof of this device; a larger area took longer", fontsize=10
-    )
+    axes.set_xlabel("FLOP per byte that must be moved")
+    axes.set_title("Convolutions under the roofline of this device; area shows time", fontsize=10)
     axes.grid(which="major", alpha=0.3)
 
 
@@ -99,8 +97,8 @@ def _chart(axes: Any, groups: Sequence[LayerGroup]) -> None:
     axes.invert_yaxis()
     axes.margins(x=0.18, y=0.01)
     axes.tick_params("y", labelsize=8)
-    axes.set_xlabel("ms a run, each layer timed by itself")
-    axes.set_title("Layers: convolutions blue, all else grey", fontsize=10)
+    axes.set_xlabel("ms per run, each layer timed alone")
+    axes.set_title("Layers: convolutions blue, others grey", fontsize=10)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 

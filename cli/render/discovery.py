@@ -1,6 +1,5 @@
 """Search results as tables and as JSON, whose fields are a stable interface for scripts."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -12,7 +11,8 @@ from ...io.errors import UnsupportedScanError
 from ...io.formats.registry import SUFFIXES, suffix_of
 from ...io.reading import FileHeader, read_study_header
 from ...io.volume import Study
-from .skipped import passed_over
+from .documents import json_text
+from .skipped import skipped_scans
 from .tables import Row, TextTable
 from .text import alike_lines, counted, flagged, printable
 
@@ -41,16 +41,16 @@ class Found:
         }
         left_out = {skip.path: skip.reason for skip in self.search.skipped}
         return tuple(
-            self._told_of(each, studies.get(id(each)), left_out.get(each.files[0]))
+            self._row_of(each, studies.get(id(each)), left_out.get(each.files[0]))
             for each in self.search.series
         )
 
     @property
     def refused(self) -> int:
         """Studies that cannot be translated."""
-        told = {series.files: series.verdict for series in self.series}
+        verdicts = {series.files: series.verdict for series in self.series}
         return sum(
-            "refused" in [told[scan.files] for scan in study.channels]
+            "refused" in [verdicts[scan.files] for scan in study.channels]
             if study.format == "dicom"
             else self.headers[study].refusal is not None
             for study in self.search.studies
@@ -62,7 +62,7 @@ class Found:
         series = sum(each.is_incomplete for each in self.search.series)
         return series + sum(header.unreadable is not None for header in self.headers.values())
 
-    def _told_of(self, series: "Series", study: Study | None, left_out: str | None) -> "Series":
+    def _row_of(self, series: "Series", study: Study | None, left_out: str | None) -> "Series":
         """left_out: why it belongs to no study that a model takes, if it is taken by itself."""
         if study is None:
             if left_out is None or series.verdict == "skipped":
@@ -126,7 +126,7 @@ def reasons(found: Found) -> Iterator[str]:
         if skip.missed or skip.kind:
             continue  # reported as a failure, or in a group
         yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
-    yield from passed_over(search.skipped)
+    yield from skipped_scans(search.skipped)
     yield from alike_lines("note", _notes(found), "series or files")
     parts = [f"{len(search.studies) - found.refused} to translate"]
     parts += [f"{found.refused} refused"] if found.refused else []
@@ -181,14 +181,14 @@ SCHEMA = "cuda-cyclegan/discovery/1"
 def text(found: Found) -> str:
     """Encode as a JSON object, with descriptions and identifiers only if they are to be shown."""
     search = found.search
-    return json.dumps(
+    return json_text(
         {
             "schema": SCHEMA,
             "series": [_series(series, found.show_phi) for series in found.series],
             "files": [_file(study, header) for study, header in found.headers.items()],
             "skipped": [
                 {
-                    "path": str(row.path),
+                    "path": row.path,
                     "reason": flagged(row.reason),
                     "missed": row.missed,
                     "kind": row.kind,
@@ -196,31 +196,30 @@ def text(found: Found) -> str:
                 for row in search.skipped
             ],
             "ignored": search.ignored,
-        },
-        indent=2,
+        }
     )
 
 
 def _file(study: Study, header: FileHeader) -> dict[str, Any]:
-    channels = [{"name": scan.channel, "path": str(scan.files[0])} for scan in study.scans]
+    channels = [{"name": scan.channel, "path": scan.files[0]} for scan in study.scans]
     return {
-        "path": str(study.files[0]),
+        "path": study.files[0],
         **({"channels": channels} if channels else {}),
         "format": study.format,
         "verdict": "refused" if header.refusal else "taken",
         "reason": header.refusal and flagged(header.refusal),
         "failed": header.unreadable is not None,
         "volumes": header.volumes,
-        "extents": list(header.extents),
-        "spacing": list(header.spacing),
+        "extents": header.extents,
+        "spacing": header.spacing,
         "notes": [*header.notes, *study.notes],
     }
 
 
 def _series(series: "Series", show_phi: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    row: dict[str, Any] = {
         "label": series.label,
-        "folder": str(series.folder),
+        "folder": series.folder,
         "study": sha256(series.study.encode(errors="replace")).hexdigest()[:8],
         "modality": series.modality,
         "number": series.number,
@@ -228,18 +227,18 @@ def _series(series: "Series", show_phi: bool) -> dict[str, Any]:
         "reason": series.reason and flagged(series.reason),
         "failed": series.is_incomplete,
         "kind": series.kind,
-        "notes": list(series.notes),
+        "notes": series.notes,
         "images": series.images,
         "duplicates": series.duplicates,
         "volumes": len(series.volumes),
-        "extents": list(series.extents),
-        "spacing": list(series.spacing),
-        "files": [str(path) for path in series.files],
+        "extents": series.extents,
+        "spacing": series.spacing,
+        "files": series.files,
     }
     if show_phi:
-        told |= {
+        row |= {
             "description": series.description,
             "study_uid": series.study,
             "series_uid": series.uid,
         }
-    return told
+    return row

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from .terminal import columns_of, say, tell
+from .terminal import columns_of, print_line, print_sentences
 from .text import counted, file_size, flagged, printable
 
 if TYPE_CHECKING:
@@ -48,13 +48,20 @@ def save_page(page: str, target: Path) -> int:
     return len(content)
 
 
+def json_text(content: Mapping[str, Any]) -> str:
+    """Encode a document as JSON, in ASCII; its values may be records and paths."""
+    from ...engine.decoding import encode
+
+    return json.dumps(encode(content), indent=2)
+
+
 def write_json(content: Mapping[str, Any], target: Path) -> None:
-    """Store or print a document. Raises WriteError."""
+    """Store or print a document, encoded by `json_text`. Raises WriteError."""
     from ...io.files.documents import write_document
 
-    text = json.dumps(content, indent=2)
+    text = json_text(content)
     if target == STDOUT:
-        say(text, sys.stdout)
+        print_line(text, sys.stdout)
     else:
         write_document(target, f"{text}\n".encode())
 
@@ -112,23 +119,23 @@ class View:
 
     def progress(self, sentence: str) -> None:
         """Show the current task."""
-        tell([sentence], sys.stderr)
+        print_sentences([sentence], sys.stderr)
 
     @property
     def columns(self) -> int | None:
         """Width of the terminal."""
         return columns_of(sys.stdout)
 
-    def show(self, lines: Iterable[str]) -> None:
+    def print_lines(self, lines: Iterable[str]) -> None:
         """Show lines that keep their columns."""
         if self.json != STDOUT:
             for line in lines:
-                say(line, sys.stdout)
+                print_line(line, sys.stdout)
 
-    def tell(self, sentences: Iterable[str]) -> None:
+    def print_sentences(self, sentences: Iterable[str]) -> None:
         """Show sentences that may be wrapped."""
         if self.json != STDOUT:
-            tell(sentences, sys.stdout)
+            print_sentences(sentences, sys.stdout)
 
     def store(self, content: dict[str, Any]) -> None:
         """Write the JSON if it was requested. Raises WriteError."""

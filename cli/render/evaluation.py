@@ -49,7 +49,7 @@ def _studies(evaluation: Evaluation) -> TextTable:
 
 def _summary(summaries: Sequence[Summary]) -> TextTable:
     return TextTable(
-        head=Row("over all", ["mean", "sd", "median", "worst", "worst study"]),
+        head=Row("overall", ["mean", "sd", "median", "worst", "worst study"]),
         rows=[
             Row(
                 each.metric.title,
@@ -72,7 +72,7 @@ def totals(evaluation: Evaluation) -> Iterator[str]:
         for note in row.notes:
             yield f"note: {printable(row.name)}: {printable(note)}"
     yield rules(evaluation.protocol)
-    words = {"missing": "without a partner"}
+    words = {"missing": "unmatched"}
     counts = [(evaluation.count(status), words.get(status, status)) for status in STATUSES]
     outcome = ", ".join(f"{count} {word}" for count, word in counts if count)
     studies = counted(len(evaluation.rows), "study", "studies")
@@ -112,7 +112,7 @@ def unit(protocol: Protocol) -> str:
 def rules(protocol: Protocol) -> str:
     """Describe the protocol in a sentence."""
     if protocol.data_range is None:
-        return f"Protocol {protocol.name}: MAE in {unit(protocol)}, data range of each truth's own"
+        return f"Protocol {protocol.name}: MAE in {unit(protocol)}, data range of each truth"
     ends = data_range(protocol.data_range)
     return f"Protocol {protocol.name}: MAE in {unit(protocol)}, data range {ends}"
 
@@ -158,7 +158,7 @@ def _figures(evaluation: Evaluation) -> dict[str, str]:
     spent = evaluation.seconds
     return {
         "evaluated": str(evaluation.count("evaluated")),
-        "without a partner": str(evaluation.count("missing") or ""),
+        "unmatched": str(evaluation.count("missing") or ""),
         "failed": str(evaluation.count("failed") or ""),
         "stopped": str(evaluation.count("stopped") or ""),
         "time": duration(spent) if spent >= 60 else f"{seconds(spent)} s",
@@ -196,8 +196,8 @@ def comparison_lines(rows: _Rows, columns: int | None) -> Iterator[str]:
     apart = median(row.difference for _, row in found)
     faster = median(row.patches.seconds / max(row.volume.seconds, 1e-9) for _, row in found)
     yield (
-        f"Typically they differ by {apart:.2g} (relative L2), and a volume at once takes "
-        f"{1 / faster:.2g} x the time of patches. Seams are looked for where patches meet."
+        f"The typical difference is {apart:.2g} (relative L2); whole-volume inference takes "
+        f"{1 / faster:.2g}x the time of patches. Seams are measured at patch borders."
     )
 
 
@@ -209,7 +209,7 @@ def comparison_reasons(rows: _Rows) -> Iterator[str]:
 
 
 def _twice(figure: str) -> list[str]:
-    return [f"{figure}, patches", "at once"]
+    return [f"{figure}, patches", "whole volume"]
 
 
 def _compared_figures(row: ComparedStudy) -> list[str]:

@@ -1,12 +1,11 @@
 """Contents of model files and checkpoints, as text and as JSON for scripts."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...engine.decoding import Json
+from ...engine.decoding import Json, encode_record
 from ...engine.importing.evidence import Fact, Question
 from ...engine.importing.recognise import Recognised
 from ...engine.model.model_card import (
@@ -33,7 +32,7 @@ from ...pipelines.model_import.inspection import (
     network_facts,
     parameter_count,
 )
-from .documents import written
+from .documents import json_text, written
 from .tables import listing
 from .terminal import broken
 from .text import counted, flagged, option, printable, scaled
@@ -46,9 +45,9 @@ if TYPE_CHECKING:
 _INDENT = "  "
 _MAKERS = {"training code": "the training code", "cuda-cyclegan": "this program at import"}
 _PROVE = (
-    "'model verify' will prove that the file is intact. To prove that it computes what the "
-    "training code did, import with --reference a file that the script of 'cuda-cyclegan model "
-    "reference-script' makes."
+    "'model verify' can prove that the file is intact. To prove that it computes what the "
+    "training code computed, import with --reference and the file written by the script of "
+    "'cuda-cyclegan model reference-script'."
 )
 
 
@@ -67,11 +66,11 @@ def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
     if made.model.card.reference.made_by == "training code":
         yield f"Reference: {proof(made.verification)}"
     elif established.by == "unproven":
-        yield f"Unproven, which the model and all that it makes will say. {_PROVE}"
+        yield f"Unproven: the model and all its results are marked as such. {_PROVE}"
     elif established.by == "graph":
-        yield "It computes as the graph in the file does."
+        yield "It computes the graph in the file."
     else:
-        yield f"It computes as the unchanged {established.in_words} does. {_PROVE}"
+        yield f"It computes what the unmodified {established.in_words} computes. {_PROVE}"
     parameters = scaled(parameter_count(made.model.network))
     yield f"Model: {printable(made.model.card.name)}, {parameters} parameters"
     yield written(output, len(made.content))
@@ -84,8 +83,8 @@ def proof(found: Verification) -> str:
         f"{_times(found.extents)}"
     )
     if found.made_by == "training code":
-        return f"computes what the training code computed; {figures}"
-    return f"computes what it did when it was imported; {figures}, made without the training code"
+        return f"matches the training code; {figures}"
+    return f"matches its output at import; {figures}, computed without the training code"
 
 
 def model_lines(model: Model, columns: int | None) -> Iterator[str]:
@@ -93,7 +92,7 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
     card = model.card
     yield f"Model {printable(card.name)}"
     yield ""
-    spacing = "each scan's own" if card.spacing is None else f"{_times(card.spacing)} mm"
+    spacing = "that of each scan" if card.spacing is None else f"{_times(card.spacing)} mm"
     yield from _section(
         "Translates",
         [
@@ -126,7 +125,7 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
             ("checkpoint", provenance.source),
             ("its SHA-256", provenance.sha256),
             ("key names", provenance.layout),
-            ("computes as known by", card.established.in_words),
+            ("behaviour known from", card.established.in_words),
             ("imported by", provenance.importer),
             ("licence", provenance.licence or "not stated"),
             *(("note", flagged(note)) for note in provenance.notes.split("; ") if note),
@@ -138,7 +137,7 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
         [
             ("SHA-256", model.sha256),
             ("reference patch", _times(model.reference_input.shape[2:])),
-            ("made by", _MAKERS[card.reference.made_by]),
+            ("written by", _MAKERS[card.reference.made_by]),
             *_bf16(model),
         ],
         columns,
@@ -148,7 +147,7 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
 def _bf16(model: Model) -> Iterator[tuple[str, str]]:
     error = bf16_error(model)
     if error is not None:
-        yield "in bf16 on this CPU", f"relative error {error:.1e}"
+        yield "bf16 on this CPU", f"relative error {error:.1e}"
 
 
 def calibration_lines(card: ModelCard, columns: int | None) -> Iterator[str]:
@@ -198,7 +197,7 @@ def checkpoint_lines(found: HeldCheckpoint, columns: int | None) -> Iterator[str
     yield from _section("Networks", rows, columns)
     others = [("SHA-256", checkpoint.sha256)]
     if checkpoint.set_aside:
-        others.append(("set aside, not run", ", ".join(checkpoint.set_aside)))
+        others.append(("ignored, not run", ", ".join(checkpoint.set_aside)))
     if checkpoint.options.files:
         others.append(("training options", ", ".join(checkpoint.options.files)))
     yield from _section("File", others, columns)
@@ -206,12 +205,12 @@ def checkpoint_lines(found: HeldCheckpoint, columns: int | None) -> Iterator[str
         left = [
             (
                 part.name or "(top of the file)",
-                "another network" if part.is_network else "state of the training",
+                "another network" if part.is_network else "training state",
                 counted(part.tensors, "tensor"),
             )
             for part in found.generator.left
         ]
-        yield from _section("Left beside the generator", left, columns)
+        yield from _section("Not used", left, columns)
         yield from _generator(found.generator, columns)
     else:
         yield f"Cannot be imported: {printable(flagged(found.obstacle or ''))}"
@@ -230,13 +229,13 @@ def _findings(
     columns: int | None,
 ) -> Iterator[str]:
     for title, findings in (
-        ("Told by the file, its training code, a reference, or you", told),
-        ("Assumed, since nothing says otherwise", assumed),
+        ("Known from the file, its training code, a reference or your options", told),
+        ("Assumed, because nothing contradicts it", assumed),
     ):
         rows = [(item.subject, item.value, flagged(item.reason)) for item in findings]
         yield from _section(title, rows, columns)
     yield from _section(
-        "To be answered by you: a wrong guess would still make plausible images",
+        "You must set these: a wrong guess would still give plausible images",
         [(option(item.field), " | ".join(item.answers), flagged(item.why)) for item in undecided],
         columns,
     )
@@ -260,7 +259,7 @@ def _facts(facts: NetworkFacts) -> Iterator[tuple[str, str]]:
     counts = (f"{kind.replace('_', ' ')} x {count}" for kind, count in facts.layers.items())
     yield "layers", ", ".join(counts)
     reached = f"{_times(facts.receptive_field)} voxels"
-    whole = ", and the whole patch by its norms" if facts.sees_whole_patch else ""
+    whole = ", and the whole patch through its norms" if facts.sees_whole_patch else ""
     yield "receptive field", reached + whole
     yield "stride", _times(facts.stride)
     yield "parameters", scaled(facts.parameters)
@@ -280,7 +279,7 @@ def _spec(architecture: "Architecture") -> Iterator[tuple[str, str]]:
         channels = f"{architecture.in_channels} in, {architecture.out_channels} out"
         yield from (("kind", "layer graph"), ("channels", channels))
         if architecture.patch:
-            yield "patch", f"{_times(architecture.patch)} and no other"
+            yield "patch", f"exactly {_times(architecture.patch)}"
         return
     yield "kind", "ResNet" if type(architecture).__name__ == "ResNetSpec" else "U-Net"
     for name, value in architecture_to_json(architecture).items():
@@ -329,7 +328,7 @@ def _plain(number: float) -> str:
     return repr(number).removesuffix(".0")
 
 
-def json_text(found: Model | HeldCheckpoint | FoundNetwork, file: Path) -> str:
+def model_json(found: Model | HeldCheckpoint | FoundNetwork, file: Path) -> str:
     """Encode as a JSON object; `kind` is model, checkpoint or network."""
     match found:
         case Model():
@@ -338,7 +337,7 @@ def json_text(found: Model | HeldCheckpoint | FoundNetwork, file: Path) -> str:
             described = _checkpoint(found)
         case FoundNetwork():
             described = _network(found)
-    return json.dumps({"file": str(file), **described}, indent=2)
+    return json_text({"file": file, **described})
 
 
 def _model(model: Model) -> dict[str, Any]:
@@ -349,7 +348,7 @@ def _model(model: Model) -> dict[str, Any]:
         "parameters": parameter_count(model.network),
         "reference_extents": model.reference_input.shape[2:],
         "bf16_error": bf16_error(model),
-        "network": asdict(network_facts(model.network, model.card.patch)),
+        "network": network_facts(model.network, model.card.patch),
         "card": card_as_json(model.card),
     }
 
@@ -359,7 +358,7 @@ def _network(found: FoundNetwork) -> dict[str, Any]:
         "kind": "network",
         "sha256": found.sha256,
         "format": found.kind,
-        "network": asdict(network_facts(found.network)),
+        "network": network_facts(found.network),
         "told": [_finding(finding) for finding in found.told],
     }
 
@@ -370,7 +369,7 @@ def _checkpoint(found: HeldCheckpoint) -> dict[str, Any]:
         "kind": "checkpoint",
         "sha256": checkpoint.sha256,
         "format": checkpoint.kind,
-        "networks": [asdict(network) for network in found.networks],
+        "networks": found.networks,
         "set_aside": checkpoint.set_aside,
         "options": dict(checkpoint.options.values),
         "obstacle": found.obstacle and flagged(found.obstacle),
@@ -379,7 +378,7 @@ def _checkpoint(found: HeldCheckpoint) -> dict[str, Any]:
         described["generator"] = {
             "layout": generator.match.layout,
             "fitting_codes": generator.fitting_codes,
-            "left": [asdict(part) for part in generator.left],
+            "left": generator.left,
             "told": [_finding(finding) for finding in generator.told],
             "assumed": [_finding(finding) for finding in generator.defaulted],
             "undecided": [_question(question) for question in generator.undecided],
@@ -387,12 +386,12 @@ def _checkpoint(found: HeldCheckpoint) -> dict[str, Any]:
     return described
 
 
-def _finding(finding: Fact) -> dict[str, str]:
-    return {**asdict(finding), "reason": flagged(finding.reason)}
+def _finding(finding: Fact) -> Fact:
+    return replace(finding, reason=flagged(finding.reason))
 
 
 def _question(question: Question) -> dict[str, Any]:
-    described = asdict(question)
+    described = encode_record(question)
     return {"field": described.pop("field"), "flag": option(question.field), **described}
 
 

@@ -1,11 +1,10 @@
 """State and events of a DICOM node, as text and as JSON for scripts."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ...engine.decoding import encode_record
 from ...pipelines.node.events import (
     Emptied,
     Failed,
@@ -25,6 +24,7 @@ from ...pipelines.node.events import (
     TurnedAway,
 )
 from ...pipelines.timestamps import iso_time
+from .documents import json_text
 from .service_log import Level
 from .tables import Row, TextTable
 from .text import as_config_keys, counted, file_size, printable, seconds
@@ -60,12 +60,12 @@ def _words(event: NodeEvent) -> str:
         case TurnedAway(address, titles, reason, count):
             who = f"{titles} from {address}" if titles else address
             many = f" ({count} times)" if count > 1 else ""
-            return f"turned away {who}{many}: {reason}"
+            return f"rejected {who}{many}: {reason}"
         case Queued():
             return _queued(event)
         case Held(study, gap, until):
             when = iso_time(until)
-            return f"{study}: held until {when}, or until what it lacks comes: {gap}"
+            return f"{study}: held until {when} or until the missing images arrive: {gap}"
         case LeftOut(study, reason):
             return f"{study}: {reason}"
         case SeriesTranslated(series):
@@ -73,19 +73,22 @@ def _words(event: NodeEvent) -> str:
         case Failed(series, reason):
             return f"{series}: failed: {reason}"
         case Sent(series, destination, objects, spent):
-            told = f"{counted(objects, 'object')} sent to {destination}"
-            return f"{series}: {told}, {seconds(spent)} s"
+            objects_sent = f"{counted(objects, 'object')} sent to {destination}"
+            return f"{series}: {objects_sent}, {seconds(spent)} s"
         case NotSent(what, reason, again):
             return f"{what}: not sent: {reason}; again in {again:.0f} s"
         case GaveUp(series, reason):
-            return f"{series}: given up: {reason}; a longer retry of its route has it sent still"
+            return (
+                f"{series}: sending abandoned: {reason}; to send it again, set a longer retry in "
+                "its route"
+            )
         case Resumed(series):
-            return f"{series}: to be sent after all, as its route says a longer retry now"
+            return f"{series}: queued to be sent again because its route now has a longer retry"
         case Reported(route, peer, safe, asked):
-            held = "all are here" if safe == asked else f"{safe} are here"
+            held = "all are stored" if safe == asked else f"{safe} are stored"
             return f"{route}: storage commitment for {counted(asked, 'object')} of {peer}: {held}"
         case NotReported(route, peer, reason):
-            return f"{route}: {peer} does not hear of its storage commitment: {reason}"
+            return f"{route}: the storage commitment report was not sent to {peer}: {reason}"
         case Emptied(study):
             return f"{study}: removed from the inbox"
         case Trouble(reason):
@@ -93,22 +96,22 @@ def _words(event: NodeEvent) -> str:
 
 
 def _queued(event: Queued) -> str:
-    told = f"{event.series}: {counted(event.images, 'image')}"
+    line = f"{event.series}: {counted(event.images, 'image')}"
     if event.before:
-        told += f", {event.before} when it was translated before; queued again as {event.job}"
+        line += f", {event.before} when it was translated before; queued again as {event.job}"
     else:
-        told += f", queued as {event.job}"
-    return f"{told}; {event.remark}" if event.remark else told
+        line += f", queued as {event.job}"
+    return f"{line}; {event.remark}" if event.remark else line
 
 
 def _received(event: Received) -> str:
     parts = [counted(event.objects, "object")]
     if event.known:
-        parts.append(f"{event.known} known already")
+        parts.append(f"{event.known} already known")
     parts += [f"{count} refused ({reason})" for reason, count in event.refusals]
-    told = f"{event.route} from {event.caller}: {', '.join(parts)}"
-    broken = f"; it broke off: {event.reason}" if event.reason else ""
-    return f"{told}, {file_size(event.bytes)} in {seconds(event.seconds)} s{broken}"
+    line = f"{event.route} from {event.caller}: {', '.join(parts)}"
+    broken = f"; the association was aborted: {event.reason}" if event.reason else ""
+    return f"{line}, {file_size(event.bytes)} in {seconds(event.seconds)} s{broken}"
 
 
 def checked(destination: str, routes: str, trouble: str | None) -> str:
@@ -138,10 +141,10 @@ def status_lines(status: "NodeStatus", workers: int | None, columns: int | None)
             if one.remark and not record.emptied:
                 yield f"incomplete: {record.study}/{one.place}: {one.remark}"
         for reason in record.left_out if not record.emptied else ():
-            yield printable(f"left out: {record.study}: {as_config_keys(reason)}")
+            yield printable(f"skipped: {record.study}: {as_config_keys(reason)}")
         if record.held:
             until, figures = iso_time(record.until), record.gap.figures(record.images)
-            yield f"held: {record.study}: {figures}; until {until}, or node --release"
+            yield f"held: {record.study}: {figures}; until {until} or 'node --release'"
     yield from _totals(status, workers)
 
 
@@ -152,13 +155,13 @@ def _confirmed(status: "NodeStatus", study: str, series: "SeriesRecord") -> str:
 
 def _totals(status: "NodeStatus", workers: int | None) -> Iterator[str]:
     states = Counter(one.state for record in status.studies for one in record.series)
-    told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-    yield f"{counted(states.total(), 'series', 'series')}{': ' if told else ''}{told}"
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    yield f"{counted(states.total(), 'series', 'series')}{': ' if counts else ''}{counts}"
     held = sum(not record.emptied for record in status.studies) + len(status.arriving)
     studies = f"{counted(held, 'study', 'studies')} in the inbox, {file_size(status.bytes)}"
     waiting = sum(bool(record.held) for record in status.studies)
-    told = f", {waiting} held" if waiting else ""
-    yield f"{studies}; {len(status.arriving)} not looked at yet{told}"
+    held_studies = f", {waiting} held" if waiting else ""
+    yield f"{studies}; {len(status.arriving)} not examined yet{held_studies}"
     yield "The node is running." if status.running else "No node is running here."
     if workers is None:
         yield "The queue does not answer."
@@ -172,13 +175,13 @@ def status_json(status: "NodeStatus", workers: int | None) -> str:
     """Encode the status as JSON, in ASCII. workers: as in `status_lines`."""
     found = {
         "schema": SCHEMA,
-        "folder": str(status.folder),
+        "folder": status.folder,
         "running": status.running,
         **({} if workers is None else {"workers": workers}),
         "inbox": {"bytes": status.bytes, "arriving": [str(study) for study in status.arriving]},
         "studies": [
             {
-                **asdict(record),
+                **encode_record(record),
                 **{
                     name: _moment(getattr(record, name))
                     for name in ("arrived", "looked", "emptied", "held", "until")
@@ -189,7 +192,7 @@ def status_json(status: "NodeStatus", workers: int | None) -> str:
             for record in status.studies
         ],
     }
-    return json.dumps(found, indent=2)
+    return json_text(found)
 
 
 def _series(status: "NodeStatus", study: str, series: "SeriesRecord") -> dict[str, Any]:

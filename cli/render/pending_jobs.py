@@ -18,7 +18,7 @@ def remaining(left: Sequence["OpenJobs"], *, is_paused: bool) -> Iterator[str]:
     if is_paused:
         yield PAUSED
     if running := sum(kind.count for kind in left if kind.state == "running"):
-        yield f"{counted(running, 'job')} at work"
+        yield f"{counted(running, 'job')} running"
     if free := sum(kind.count for kind in left if kind.state == "queued" and not kind.window):
         yield f"{counted(free, 'job')} queued"
     yield from waiting_jobs(left)

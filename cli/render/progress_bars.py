@@ -65,21 +65,21 @@ class LiveProgress:
         self._pace.hear(event)
         match event:
             case Remark(text):
-                self._tell(f"note: {printable(text)}")
+                self._print_sentence(f"note: {printable(text)}")
             case BatchStarted(planned):
-                self._tell(opening_line(planned))
+                self._print_sentence(opening_line(planned))
                 self._progress.start()  # not before, as a question may have to be answered
             case Tuning(_, share):
                 if share == 1:
-                    self._tell(tuning_line(share))
+                    self._print_sentence(tuning_line(share))
                 self._tuning = event if share < 1 else None
             case DeviceOpened(device, note):
-                self._tell(device_line(device, note))
+                self._print_sentence(device_line(device, note))
             case StudyDone(row, trace):
                 if row.failure:
                     kind = row.failure.kind
                     room = self._console.width - len(ECHO) - len("failed : ") - len(kind)
-                    self._tell(f"failed {shortened(printable(row.name), room)}: {kind}")
+                    self._print_sentence(f"failed {shortened(printable(row.name), room)}: {kind}")
                 if trace and self._verbose:
                     self._print(printable_lines(trace))
             case _:
@@ -118,7 +118,7 @@ class LiveProgress:
         self._shown = ""
         self._progress.update(
             self._study,
-            description=shortened("Tuning this GPU, once", self._name_width),
+            description=shortened("Tuning this GPU (once)", self._name_width),
             visible=True,
             completed=tuning.share,
             total=1,
@@ -129,7 +129,7 @@ class LiveProgress:
     def _print(self, text: str) -> None:
         self._progress.console.print(Text(text))
 
-    def _tell(self, sentence: str) -> None:
+    def _print_sentence(self, sentence: str) -> None:
         """Print above the bars, over the full width of the terminal."""
         for line in broken(sentence, self._console.width - len(ECHO)):
             self._progress.console.print(Text(line), soft_wrap=True)

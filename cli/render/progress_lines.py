@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...pipelines.events import BatchStarted, DeviceOpened, Event, Remark, StudyDone, Tuning
-from .terminal import say, tell
+from .terminal import print_line, print_sentences
 from .text import counted, flagged, memory, printable, printable_lines, scaled, seconds
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ class PlainLines:
         self._is_tuning = False
 
     def __call__(self, event: Event) -> None:
-        tell(self._lines(event), sys.stderr)
+        print_sentences(self._lines(event), sys.stderr)
         if isinstance(event, StudyDone) and event.trace and self._verbose:
-            say(printable_lines(event.trace), sys.stderr)
+            print_line(printable_lines(event.trace), sys.stderr)
 
     def _lines(self, event: Event) -> Iterator[str]:
         match event:
@@ -59,8 +59,11 @@ def device_line(device: str, note: str | None) -> str:
 def tuning_line(share: float) -> str:
     """Report start, with a share of 0 or little, and end of the measurement of tactics."""
     if share < 1:
-        return "Tuning: trying plans of the convolutions on this GPU (once; --tune says how hard)"
-    return "Tuning: done, and kept for later starts"
+        return (
+            "Tuning: measuring tactics of the convolutions on this GPU (once; --tune sets the "
+            "level)"
+        )
+    return "Tuning: done and stored for later starts"
 
 
 def opening_line(planned: "tuple[PlannedStudy, ...]") -> str:
@@ -73,7 +76,7 @@ def opening_line(planned: "tuple[PlannedStudy, ...]") -> str:
     if kept := actions["keep"] + actions["preview"] + actions["sidecar"]:
         parts.append(f"{kept} up to date")
     if actions["preview"]:
-        parts.append(f"{counted(actions['preview'], 'preview')} to draw from the files")
+        parts.append(f"{counted(actions['preview'], 'preview')} to draw from existing files")
     if actions["sidecar"]:
         parts.append(f"{counted(actions['sidecar'], 'sidecar')} to write")
     if actions["refuse"]:

@@ -1,18 +1,18 @@
 """Batches and jobs of a queue as tables, as JSON for scripts, and watched live."""
 
-import json
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...engine.decoding import encode_record
 from ...pipelines.jobs.queue.job import OPEN, STATES, BatchCount, JobRow, JobState, OpenJobs
 from ...pipelines.timestamps import iso_time
+from .documents import json_text
 from .pending_jobs import PAUSED, moment, waiting_jobs, worker_name
 from .tables import Row, TextTable, shortened
-from .terminal import columns_of, say
+from .terminal import columns_of, print_line
 from .text import counted, flagged, printable, seconds
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ SCHEMA = "cuda-cyclegan/jobs/2"
 _TIMES = ("submitted", "not_before", "started", "ended")
 
 
-def json_text(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
+def jobs_json(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
     """Encode as JSON, in ASCII. rows: a batch's jobs, or None for all batches."""
     found = (
         {"batches": [_counted(count) for count in jobs.batches()]}
@@ -135,7 +135,7 @@ def json_text(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
         else {"jobs": [_job(row) for row in rows]}
     )
     state = {"schema": SCHEMA, "paused": jobs.is_paused(), "workers": jobs.workers(), **found}
-    return json.dumps(state, indent=2)
+    return json_text(state)
 
 
 def _dated(fields: dict[str, Any]) -> dict[str, Any]:
@@ -145,13 +145,13 @@ def _dated(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _counted(count: BatchCount) -> dict[str, Any]:
-    fields = _dated(asdict(count))
+    fields = _dated(encode_record(count))
     work = fields.pop("work")
     return {**fields, **work}
 
 
 def _job(row: JobRow) -> dict[str, Any]:
-    fields = asdict(row)
+    fields = encode_record(row)
     del fields["payload"], fields["result"], fields["scheduling"], fields["deferred"]
     return {
         **_dated(fields),
@@ -175,13 +175,13 @@ def outlook(jobs: "Queue", rows: Sequence[JobRow] | None) -> Iterator[str]:
     if jobs.is_paused():
         yield PAUSED.capitalize()
     if left and not jobs.workers():
-        yield "No worker is running; 'cuda-cyclegan worker' does the jobs"
+        yield "No worker is running; start 'cuda-cyclegan worker' to run the jobs"
 
 
 def _at_work(row: JobRow) -> str:
     since = f" since {moment(row.started)}" if row.started else ""
     who = worker_name(row.worker) if row.worker else "a worker"
-    return f"At work: {row.job} {printable(row.study)}, on {who}{since}"
+    return f"Running: {row.job} {printable(row.study)}, on {who}{since}"
 
 
 def _put_off(row: JobRow) -> str:
@@ -227,7 +227,7 @@ def watch(jobs: "Queue", batch: str | None) -> None:
                 time.sleep(REFRESH_SECONDS)
     finally:
         for line in last:
-            say(line, sys.stdout)
+            print_line(line, sys.stdout)
 
 
 def fitting(jobs: "Queue", batch: str | None, room: int, columns: int | None = None) -> list[str]:
@@ -240,13 +240,13 @@ def fitting(jobs: "Queue", batch: str | None, room: int, columns: int | None = N
 
 
 def _as_lines(jobs: "Queue", batch: str | None) -> None:
-    told: list[str] = []
+    printed: list[str] = []
     while True:
         lines = list(queue_lines(jobs, _rows(jobs, batch), None))
         for line in lines:
-            if line not in told:
-                say(line, sys.stdout)
-        told = lines
+            if line not in printed:
+                print_line(line, sys.stdout)
+        printed = lines
         if not _is_open(jobs, batch):
             return
         time.sleep(REFRESH_SECONDS)

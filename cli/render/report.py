@@ -83,7 +83,7 @@ def _stage_bars(one: StoredReport) -> Iterator[str]:
     if not total:
         return
     yield ""
-    yield "Work by stage, added up over the studies, which overlap in time"
+    yield "Work by stage, summed over studies that overlap in time"
     for stage, value in spent.items():
         share = value / total
         yield f"{stage:<8}{seconds(value):>8} s {share:>6.1%}  {bar(share, BAR)}".rstrip()
@@ -96,7 +96,7 @@ def _timeline(batch: BatchReport, columns: int | None) -> Iterator[str]:
         return
     last = max(stop for (_, stop), _ in rows) or 1.0
     table = TextTable(
-        head=Row("study", ["from", "to", "under way"]),
+        head=Row("study", ["from", "to", "in progress"]),
         rows=[
             Row(printable(row.name), [seconds(start), seconds(stop), _stretches(row, last)])
             for (start, stop), row in rows[:MOST_IN_TIMELINE]
@@ -141,7 +141,7 @@ def _pairs(found: Comparison) -> TextTable:
             )
             for pair in found.pairs
         ],
-        total=Row("added up", [*map(seconds, found.work), ratio(*found.work)]),
+        total=Row("sum", [*map(seconds, found.work), ratio(*found.work)]),
     )
 
 
@@ -153,7 +153,7 @@ def _stages(found: Comparison) -> TextTable:
     one, other = found.peaks
     if one and other:
         rows.append(Row("peak RAM", [memory(one), memory(other), ratio(one, other)]))
-    return TextTable(head=Row("stage, added up", ["first", "second", "ratio"]), rows=rows)
+    return TextTable(head=Row("stage, summed", ["first", "second", "ratio"]), rows=rows)
 
 
 def _differences(found: Comparison) -> Iterator[str]:
@@ -168,23 +168,19 @@ def outcome(found: Comparison) -> Iterator[str]:
         studies = counted(len(found.pairs), "study", "studies")
         yield (
             f"Wall time: {one} s, then {other} s for the same {studies}; the second was "
-            f"{found.speedup:.2f} times as fast"
+            f"{found.speedup:.2f}x as fast"
         )
     elif not found.pairs:
-        yield "No study was translated in both"
+        yield "No study was translated in both batches"
     else:
         yield f"Wall time: {one} s, then {other} s, but not for the same studies"
         for count, name in zip(found.unmatched, ("first", "second"), strict=True):
             if count:
-                yield f"{counted(count, 'study', 'studies')} only the {name} translated"
+                yield f"{counted(count, 'study', 'studies')} translated only in the {name}"
         if found.rate is not None:
-            yield f"In a second, the second translated {found.rate:.2f} times as many voxels"
+            yield f"Throughput of the second was {found.rate:.2f}x that of the first"
     if found.pairs:
-        yield (
-            "They did not run under the same conditions:"
-            if found.differences
-            else "Both ran under the same conditions"
-        )
+        yield ("The conditions differed:" if found.differences else "The conditions were the same")
 
 
 PREVIEWS = 200
@@ -304,7 +300,7 @@ def _figures(batch: BatchReport) -> dict[str, str]:
 def _plots(batch: BatchReport) -> list[tuple[str, charts.TimePlot]]:
     rows = batch.translated()
     rates = [row.voxels_per_second or 0.0 for row in rows]
-    named = [("Throughput, voxels a second", charts.over_time(_spans(rows, rates), scaled))]
+    named = [("Throughput, voxels/s", charts.over_time(_spans(rows, rates), scaled))]
     peaks = [row.peak_memory.bytes / 2**20 if row.peak_memory else 0.0 for row in rows]
     if max(peaks) >= 1024:
         gibibytes = [peak / 1024 for peak in peaks]

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from .terminal import say
+from .terminal import print_line
 from .text import printable
 
 Level: TypeAlias = Literal["error", "warning", "info"]
@@ -26,9 +26,9 @@ def log(text: str, level: Level = "info", **facts: object) -> None:
     """Log a line with its time. facts: further fields of the line in a file of JSON lines."""
     line = printable(text)
     if mark := journal_mark(level):
-        say(f"{mark}{line}", sys.stderr)  # journald has the time
+        print_line(f"{mark}{line}", sys.stderr)  # journald has the time
     else:
-        say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {line}", sys.stderr)
+        print_line(f"{datetime.now():%Y-%m-%d %H:%M:%S} {line}", sys.stderr)
     to_file(line, level, facts)
 
 

@@ -12,33 +12,39 @@ if TYPE_CHECKING:
     from ...pipelines.report.report import Skip
 
 
-def passed_over(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
+def skipped_scans(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
     """Return lines about scans that were found but are no input unless requested."""
     rows = ((str(row.path), flagged(row.reason)) for row in skipped if row.kind)
-    told = ((printable(path), printable(reason)) for path, reason in rows)
-    return alike_lines("passed over", told, "files or series")
+    shown = ((printable(path), printable(reason)) for path, reason in rows)
+    return alike_lines("skipped", shown, "files or series")
 
 
 def nothing_found(inputs: Iterable[Path], skipped: "Iterable[Skip | Skipped]") -> str:
     """Return why no study was found, in a sentence."""
-    why, rows = "; name scan files, or folders that hold some", list(skipped)
+    why, rows = "; give scan files, or folders that contain scans", list(skipped)
     for row in rows[:1]:
         others = f" ({len(rows) - 1} more are skipped)" if len(rows) > 1 else ""
         why = f": {row.path}: {row.reason}{others}"
     return f"No study found in {', '.join(map(str, inputs))}{why}."
 
 
-def left_out(skipped: "Iterable[Skip | Skipped]", teller: str) -> Iterator[str]:
-    """Count inputs that are not translated. teller: command that lists the reasons."""
+def skip_counts(skipped: "Iterable[Skip | Skipped]", command: str) -> Iterator[str]:
+    """Count inputs that are not translated. command: command that lists the reasons."""
     places = [skip for skip in skipped if not skip.kind]
     failed = sum(skip.missed for skip in places)
     if others := len(places) - failed:
-        yield f"{counted(others, 'file or series', 'files or series')} skipped; '{teller}' says why"
+        yield (
+            f"{counted(others, 'file or series', 'files or series')} skipped; '{command}' lists "
+            "the reasons"
+        )
     if failed:
-        yield f"{counted(failed, 'file or folder', 'files or folders')} missed, where scans may lie"
+        yield (
+            f"{counted(failed, 'file or folder', 'files or folders')} unread, which may contain "
+            "scans"
+        )
 
 
-def missed(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
+def unread_places(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
     """Return a line per unread place, and how to include it."""
     alike: dict[tuple[Path, str], list[Path]] = {}
     for path, reason in {skip.path: skip.reason for skip in skipped if skip.missed}.items():
@@ -49,7 +55,7 @@ def missed(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
                 yield f"failed: {printable(str(path))}: {printable(reason)}"
         else:
             ends = f"{paths[0].name} to {paths[-1].name}"
-            told = f"{printable(str(folder))}: {len(paths)} files, {printable(ends)}"
-            yield f"failed: {told}: {printable(reason)}"
+            place = f"{printable(str(folder))}: {len(paths)} files, {printable(ends)}"
+            yield f"failed: {place}: {printable(reason)}"
     if any(reason == LEADS_OUT for _, reason in alike):
-        yield "Links that lead out of the inputs are followed with --follow-links."
+        yield "Use --follow-links to follow links that lead outside the inputs."

@@ -96,19 +96,19 @@ def _settled(stream: TextIO | None) -> LastingStream:
     )
 
 
-def say(line: str, stream: TextIO) -> None:
+def print_line(line: str, stream: TextIO) -> None:
     """Print a line and flush it."""
     stream.write(f"{line}\n")  # in one go, for others may write to the same log
     stream.flush()
 
 
-def tell(sentences: Iterable[str], stream: TextIO) -> None:
+def print_sentences(sentences: Iterable[str], stream: TextIO) -> None:
     """Print sentences, on a terminal wrapped between words with further lines indented."""
     columns = columns_of(stream)
     for sentence in sentences:
         lines = [sentence] if columns is None else broken(sentence, columns)
         for line in lines:
-            say(line, stream)
+            print_line(line, stream)
 
 
 def columns_of(stream: TextIO) -> int | None:
@@ -136,7 +136,7 @@ def broken(sentence: str, columns: int) -> list[str]:
 PATIENCE = 1.0
 """Seconds before the spinner appears; shorter tasks show none."""
 
-SEARCHING = "Looking for studies"
+SEARCHING = "Searching for studies"
 
 
 @contextmanager

@@ -150,13 +150,15 @@ MOST_ALIKE = 3
 """Maximum number of names with the same words that are listed one per line."""
 
 
-def alike_lines(kind: str, told: Iterable[tuple[str, str]], what: str = "studies") -> Iterator[str]:
+def alike_lines(
+    kind: str, pairs: Iterable[tuple[str, str]], what: str = "studies"
+) -> Iterator[str]:
     """Return `KIND: NAME: WORDS` for each pair, in the order in which the words first occur.
 
     what: kind of the named things.
     """
     alike: dict[str, list[str]] = {}
-    for name, words in told:
+    for name, words in pairs:
         alike.setdefault(words, []).append(name)
     for words, names in alike.items():
         if len(names) > MOST_ALIKE:

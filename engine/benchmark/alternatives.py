@@ -72,7 +72,7 @@ def cudnn_library(folder: Path) -> Path:
     """Return the cuDNN library of a folder. Raises DeviceUnavailableError."""
     found = folder / LIBRARY
     if not found.is_file():
-        raise DeviceUnavailableError(f"{folder} holds no {LIBRARY}; name a folder of cuDNN 9.")
+        raise DeviceUnavailableError(f"{folder} contains no {LIBRARY}; give a folder with cuDNN 9.")
     return found.resolve()
 
 
@@ -98,5 +98,5 @@ def check_cudnn(folder: Path) -> None:
     for path in sorted(part.resolve() for part in loaded_parts()):
         if path.name.startswith(_PARTS) and path.parent != home:
             raise DeviceUnavailableError(
-                f"{path} was loaded where {home} was asked for; the two cannot be compared here."
+                f"{path} was loaded instead of {home}; the two cannot be compared here."
             )

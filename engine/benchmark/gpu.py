@@ -127,7 +127,7 @@ def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: i
     shapes = [_product(extents, precision) for extents in _EDGES]
     shape = next((shape for shape in shapes if _trial_bytes(shape) <= room), None)
     if shape is None:
-        raise DeviceMemoryError("There is no room for a matrix product.")
+        raise DeviceMemoryError("There is too little memory for a matrix product.")
     with ExitStack() as opened:
         library = opened.enter_context(Cudnn(stream))
         kernels = opened.enter_context(Kernels(precision, context.card, None))
@@ -165,7 +165,7 @@ def _bandwidth(context: Context, stream: Stream, room: int) -> float:
     """Return bytes per second, read and written, of copies within GPU memory."""
     size = min(_COPIED, room // 2 // 512 * 512)
     if size < _CACHES * context.card.l2_bytes:
-        raise DeviceMemoryError("There is no room for a copy.")
+        raise DeviceMemoryError("There is too little memory for a copy.")
     with DeviceBuffer(2 * size) as buffer:
         first, second = buffer.address, buffer.address + size
         noise = np.random.default_rng(0).bytes(min(_NOISE, size))

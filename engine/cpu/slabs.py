@@ -388,8 +388,8 @@ def plan_slabs(graph: Graph, extents: Triple, limit: int) -> SlabPlan:
     working = max(_working_bytes(piece, shapes, rows[piece.made]) for piece in pieces.pieces)
     if working > limit:
         raise DeviceMemoryError(
-            f"A volume of {times(extents)} at once needs {_gib(working)} GiB of "
-            f"memory, and {_gib(limit)} GiB may be used; use setting inference=patches.",
+            f"Whole-volume inference on {times(extents)} needs {_gib(working)} GiB of memory, but "
+            f"only {_gib(limit)} GiB may be used; use setting inference=patches.",
             working,
             limit,
         )
@@ -397,9 +397,9 @@ def plan_slabs(graph: Graph, extents: Triple, limit: int) -> SlabPlan:
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if in_files > free:
         raise DeviceMemoryError(
-            f"A volume of {times(extents)} at once needs {_gib(in_files)} GiB for "
-            f"temporary files, and {tempfile.gettempdir()} has {_gib(free)} GiB free; name a "
-            "larger folder with TMPDIR, or use setting inference=patches.",
+            f"Whole-volume inference on {times(extents)} needs {_gib(in_files)} GiB for temporary "
+            f"files, but {tempfile.gettempdir()} has {_gib(free)} GiB free; set TMPDIR to a "
+            "larger folder, or use setting inference=patches.",
             in_files,
             free,
         )

@@ -137,7 +137,7 @@ def _bytes(path: Path) -> bytes:
         if path.is_dir() and (what := foreign_folder(path)):
             raise CheckpointError(f"{path} is {what}.")
         if not path.is_file():
-            raise CheckpointError(f"{path} is not a file; name the checkpoint itself.")
+            raise CheckpointError(f"{path} is not a file; give the checkpoint file itself.")
         if path.stat().st_size > _LARGEST_FILE:
             raise CheckpointError(
                 f"{path} is larger than {_LARGEST_FILE >> 30} GiB; save the generator alone with "
@@ -203,7 +203,8 @@ def _contents(value: object, inert: list[Inert]) -> Mapping[str, CheckpointEntry
         entries += 1
         if entries > _MOST_ENTRIES or depth > _DEEPEST:
             raise CheckpointError(
-                "The checkpoint nests its entries deeper or wider than any training state does."
+                "The checkpoint nests its entries deeper or wider than any training state; save "
+                "the generator alone."
             )
         match node:
             case StoredTensor():
@@ -232,10 +233,10 @@ def _contents(value: object, inert: list[Inert]) -> Mapping[str, CheckpointEntry
             f"The file holds a whole pickled object of class {quoted(module.name)}; opening such "
             f"a file would run its code. In the training code run {_SAVE_WEIGHTS} and import that."
         )
-    named = f" It holds {quoted(inert[0].name)}." if inert else ""
+    named = f" It contains {quoted(inert[0].name)}." if inert else ""
     raise CheckpointError(
-        f"The file holds no weights by name.{named} In the training code run {_SAVE_WEIGHTS} "
-        "and import that."
+        f"The file contains no named weights.{named} Run {_SAVE_WEIGHTS} in the training code and "
+        "import that file."
     )
 
 
@@ -250,9 +251,8 @@ def _is_of_use(key: str, item: CheckpointEntry) -> bool:
         return True
     if isinstance(item, StoredTensor) or (isinstance(item, Mapping) and item):
         raise CheckpointError(
-            f"The checkpoint has an entry whose name has {len(key)} letters, {quoted(key)}; no "
-            "layer is named so. Load it and save the generator alone with "
-            f"{_SAVE_WEIGHTS}."
+            f"The checkpoint has an entry whose name has {len(key)} characters, {quoted(key)}, "
+            f"more than any layer name. Load it and save the generator alone with {_SAVE_WEIGHTS}."
         )
     return False
 
@@ -261,7 +261,7 @@ npy_format: Any = np.lib.format  # numpy leaves its header readers untyped
 
 _LARGEST_ARRAY = 512 << 20
 _MEMBERS = ("input", "output")
-_WANTED = "it must hold 'input' and 'output' and nothing else"
+_WANTED = "it must contain exactly 'input' and 'output'"
 
 
 def read_reference(path: Path) -> tuple[FloatArray, FloatArray]:
@@ -271,15 +271,15 @@ def read_reference(path: Path) -> tuple[FloatArray, FloatArray]:
     """
     try:
         if not path.is_file():
-            raise ModelFileError("there is no such file")
+            raise ModelFileError("the file does not exist")
         source, target = _numpy_pair(path) if _is_npz(path) else _torch_pair(path)
     except OSError as error:
         raise ModelFileError(f"Reference {path} cannot be read ({error.strerror}).") from error
     except (ModelFileError, CheckpointError) as error:
         reason = str(error).removeprefix(f"{path}: ").rstrip(".")
         raise ModelFileError(
-            f"Reference {path} is not usable: {reason}; make one with the script that "
-            "'cuda-cyclegan model reference-script' prints."
+            f"Reference {path} is not usable: {reason}; create one with the script printed by "
+            "'cuda-cyclegan model reference-script'."
         ) from error
     return source, target
 
@@ -302,7 +302,7 @@ def _unzipped(path: Path) -> list[bytes]:
             if sorted(entry.filename for entry in entries) != [f"{name}.npy" for name in _MEMBERS]:
                 raise ModelFileError(_WANTED)
             if max(entry.file_size for entry in entries) > _LARGEST_ARRAY:
-                raise ModelFileError(f"its arrays may take {_LARGEST_ARRAY >> 20} MiB at most")
+                raise ModelFileError(f"its arrays may have at most {_LARGEST_ARRAY >> 20} MiB")
             return [archive.read(f"{name}.npy") for name in _MEMBERS]
     except (*ZIP_FAULTS, zlib.error) as error:
         raise ModelFileError(f"it is damaged ({error})") from error
@@ -326,22 +326,22 @@ def _numpy_array(name: str, content: bytes) -> FloatArray:
             raise ValueError("it is of an unusual version")
         shape, fortran, dtype = npy_format.read_array_header_1_0(stream)
     except ValueError as error:
-        raise ModelFileError(f"{name!r} is no plain NumPy array ({error})") from error
+        raise ModelFileError(f"{name!r} is not a plain NumPy array ({error})") from error
     data = content[stream.tell() :]
     _check_shape(name, dtype.name, shape)
     if prod(shape) * dtype.itemsize != len(data):
-        raise ModelFileError(f"{name!r} holds more or fewer numbers than its header says")
+        raise ModelFileError(f"{name!r} has more or fewer numbers than its header says")
     values = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(values, np.float32)
     if not np.isfinite(values).all():
-        raise ModelFileError(f"{name!r} holds numbers that are not finite")
+        raise ModelFileError(f"{name!r} contains numbers that are not finite")
     return values
 
 
 def _check_shape(name: str, element: str, shape: tuple[int, ...]) -> None:
     if prod(shape) > _LARGEST_ARRAY // 4:
-        raise ModelFileError(f"its arrays may take {_LARGEST_ARRAY >> 20} MiB at most")
+        raise ModelFileError(f"its arrays may have at most {_LARGEST_ARRAY >> 20} MiB")
     if "float" not in element or len(shape) != 5 or shape[0] != 1 or min(shape) < 1:
         raise ModelFileError(
             f"{name!r} must be floating point of shape [1, C, D, H, W], not {element} of "

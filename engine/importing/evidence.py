@@ -148,7 +148,7 @@ def _number(word: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise CheckpointError(f"{word!r} holds no number behind its colon.") from None
+        raise CheckpointError(f"{word!r} has no number after its colon.") from None
 
 
 def _no_such(setting: str, word: str, known: str) -> CheckpointError:
@@ -246,7 +246,7 @@ class Evidence:
         """Return the user's choice, or record an open question and return its first answer."""
         chosen = getattr(self.choices, name)
         if chosen is not None:
-            self.record(subject(name), chosen, f"said with {setting(name)}")
+            self.record(subject(name), chosen, f"set with {setting(name)}")
             return str(chosen)
         question = Question(name, tuple(answers), why)
         self.undecided.append(question)
@@ -266,5 +266,5 @@ def setting(name: str) -> str:
 def meaningless(name: str) -> CheckpointError:
     """Return the error for a choice that does not apply to this generator."""
     return CheckpointError(
-        f"{setting(name).capitalize()} has no meaning for this generator; leave it out."
+        f"{setting(name).capitalize()} does not apply to this generator; omit it."
     )

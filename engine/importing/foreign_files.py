@@ -29,8 +29,8 @@ _EXPORTED = (
     "torch.onnx.export(torch.export.load('FILE'), (), 'generator.onnx') and import that"
 )
 _OPENVINO = (
-    "a network of OpenVINO, from which no way leads back to ONNX; import the ONNX file or the "
-    "checkpoint that it was made from"
+    "an OpenVINO network, which cannot be converted back to ONNX; import the ONNX file or "
+    "checkpoint from which it was converted"
 )
 _TENSORRT = (
     "a TensorRT engine, compiled for one kind of GPU; import the ONNX file that it was built from"
@@ -40,8 +40,8 @@ _TFLITE = (
     "and import that"
 )
 _NUMPY = (
-    "a NumPy archive, which holds arrays and no network; export the network as ONNX and import "
-    "that, or name a reference with setting reference"
+    "a NumPy archive, which contains arrays but no network; export the network as ONNX and import "
+    "that, or give a reference with setting reference"
 )
 _SCAN = "a NIfTI scan, not weights; it is for 'cuda-cyclegan translate'"
 _SAVED_MODEL_FILE = "saved_model.pb"
@@ -97,7 +97,7 @@ def _text(start: bytes) -> str:
         return "a web page; the download failed"
     if _NET.search(start):
         return _OPENVINO
-    return "a text file, not a checkpoint; name the file that training saved its weights in"
+    return "a text file, not a checkpoint; give the file with the saved weights"
 
 
 def foreign_archive(names: Collection[str]) -> str | None:
@@ -136,7 +136,7 @@ def foreign_folder(folder: Path) -> str | None:
             "checkpoint, and import the ONNX file"
         )
     held = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in _WEIGHTS)
-    return f"a folder; name the file in it, such as {quoted(held[0])}" if held else None
+    return f"a folder; give a file in it, such as {quoted(held[0])}" if held else None
 
 
 def is_onnx_start(data: bytes) -> bool:

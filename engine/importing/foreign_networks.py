@@ -8,7 +8,7 @@ from ..errors import quoted
 from .evidence import BY_ONNX
 from .torch_files import StoredTensor
 
-_UNDETERMINED = f"whose weights do not tell all of it; {BY_ONNX}"
+_UNDETERMINED = f"whose weights do not define it completely; {BY_ONNX}"
 _GANSLATE = (
     "This is a V-Net or partially invertible ResNet of ganslate; of its checkpoints only those "
     f"of Resnet3D and Unet3D are read, so {BY_ONNX}."
@@ -74,14 +74,14 @@ _NETWORKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (
         "This generator normalises after its activation and samples only in-plane (prev_conv, "
-        f"enc_N.featureConv), which weights do not tell; {BY_ONNX}.",
+        f"enc_N.featureConv), which the weights do not show; {BY_ONNX}.",
         (r"prev_conv\.featureConv\.", r"enc_1\.featureConv\.", r"syn_head\.featureConv\."),
     ),
     (_GANSLATE, (r"in_ab\.", r"downs\.0\.down_conv_ab\.", r"out_ab\.")),
     (_GANSLATE, (r"downconv_ab\.", r"core\.", r"upconv_ab\.")),
     (
         f"This generator has attention layers; if they are gates of convolutions, {BY_ONNX}, but "
-        "those that weigh all voxels of a patch are not supported.",
+        "attention over all voxels of a patch is not supported.",
         (r"(?i:.*(attention|attn|transformer|swin))",),
     ),
 )
@@ -136,15 +136,15 @@ def unknown_sentence(tensors: Mapping[str, StoredTensor]) -> str:
     kernels = {tensor.shape[2:] for tensor in tensors.values() if len(tensor.shape) == 5}
     if kernels == {(1, 1, 1)}:
         return (
-            f"All convolutions here look at single voxels ({shown}, ...), as a pixel "
-            "discriminator's do; import the file of the generator, usually named ...net_G..."
+            f"All convolutions here have a kernel of one voxel ({shown}, ...), as in a pixel "
+            "discriminator; import the file of the generator, usually named ...net_G..."
         )
     if all(key.count(".") == 2 and key.startswith("model.") for key in tensors):
         return (
-            f"This is a plain chain of convolutions ({shown}, ...), as a PatchGAN discriminator "
-            "is; import the file of the generator, usually named ...net_G..."
+            f"This is a plain chain of convolutions ({shown}, ...), as in a PatchGAN "
+            "discriminator; import the file of the generator, usually named ...net_G..."
         )
     return (
-        f"The names in this file ({shown}, ...) are not those of a known 3-D CycleGAN generator; "
-        f"if it is a generator, {BY_ONNX}."
+        f"The names in this file ({shown}, ...) match no known 3D CycleGAN generator; if it is a "
+        f"generator, {BY_ONNX}."
     )

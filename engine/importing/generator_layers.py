@@ -154,8 +154,8 @@ class NetworkTensors:
         if parameters not in (frozenset(), AFFINE, TRACKED, TRACKED | AFFINE):
             path = next(path for path, one in self.norms.items() if one.tensors)
             raise CheckpointError(
-                f"Layers such as {quoted(path)} hold only {', '.join(sorted(parameters))}; that is "
-                f"neither instance nor batch norm. If it is a PReLU, {BY_ONNX}."
+                f"Layers such as {quoted(path)} have only {', '.join(sorted(parameters))}; that "
+                f"is neither instance nor batch norm. If it is a PReLU, {BY_ONNX}."
             )
         return parameters
 
@@ -194,8 +194,8 @@ def _is_convolution(path: str, tensors: Tensors) -> bool:
         return False
     named = listed(quoted(f"{path}.{name}" if path else name) for name in sorted(tensors))
     raise CheckpointError(
-        f"The generator holds {named}, which neither a convolution nor a normalisation of a known "
-        "3-D CycleGAN generator has; without it the images would be wrong."
+        f"The generator contains {named}, which is part of no convolution or normalisation of a "
+        "known 3D CycleGAN generator; without it the images would be wrong."
     )
 
 
@@ -250,7 +250,7 @@ def common_bias(modules: NetworkTensors, slots: Iterable[KeyMapping]) -> bool:
     """Return whether these convolutions have a bias; raises CheckpointError unless they agree."""
     found = {modules.convolutions[slot.convolution].has_bias for slot in slots}
     if len(found) > 1:
-        raise CheckpointError("Some convolutions have a bias where others of their kind have none.")
+        raise CheckpointError("Some convolutions have a bias while others of their kind have none.")
     return found.pop() if found else True
 
 
@@ -265,7 +265,7 @@ def _norm_weights(
         mean = layer.read("running_mean").astype(np.float64)
         variance = layer.read("running_var").astype(np.float64)
         if (variance < 0).any():
-            raise CheckpointError(f"{layer.path}.running_var holds negative variances.")
+            raise CheckpointError(f"{layer.path}.running_var contains negative variances.")
         affine = layer.tensors.keys() >= AFFINE
         gain = (layer.read("weight") if affine else 1.0) / np.sqrt(variance + epsilon)
         offset = layer.read("bias") if affine else 0.0

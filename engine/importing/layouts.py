@@ -169,7 +169,7 @@ class Match:
             wanted = expected[f"{slot.name}.weight"]
             if found != wanted:
                 raise CheckpointError(
-                    f"Layer {slot.convolution} has weights of {times(found)} where a {family} "
+                    f"Layer {slot.convolution} has weights of {times(found)} but a {family} "
                     f"generator has {times(wanted)}; {BY_ONNX}."
                 )
 
@@ -215,7 +215,7 @@ class Match:
             reading.norm.startswith("group:") and any("group" in norm for norm in possible)
         ):
             raise CheckpointError(
-                f"A norm of the kind {reading.norm} would hold other tensors than the file's; "
+                f"A norm of kind {reading.norm} would have tensors other than those in the file; "
                 f"it can be {', '.join(possible)}."
             )
         return norm_kind(reading.norm, affine=self.has_affine_norms)
@@ -547,8 +547,8 @@ def _gain(layer: LayerTensors, taps: int) -> float:
 
 def _strange(path: str) -> CheckpointError:
     return CheckpointError(
-        f"The fixed filter {path}.filt is not one of anti-aliasing as contrastive unpaired "
-        f"translation has it; {BY_ONNX}."
+        f"The fixed filter {path}.filt is not an anti-aliasing filter of contrastive unpaired "
+        f"translation; {BY_ONNX}."
     )
 
 

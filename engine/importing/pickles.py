@@ -124,8 +124,8 @@ class PickleReader:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
             if count >= MOST_OPCODES:
                 raise CheckpointError(
-                    f"The checkpoint's pickle has more than {MOST_OPCODES} steps; "
-                    "no training state needs as many."
+                    f"The checkpoint's pickle has more than {MOST_OPCODES} steps, more than any "
+                    "training state."
                 )
             if opcode.name == "STOP":
                 return self._pop()
@@ -204,8 +204,8 @@ class PickleReader:
                 self._update(self._pop_mark())
             case _:
                 raise CheckpointError(
-                    f"The checkpoint's pickle uses {name}, which no checkpoint needs; "
-                    "it is refused."
+                    f"The checkpoint's pickle uses {name}, which no checkpoint needs; it is "
+                    "rejected."
                 )
 
     def _push(self, value: object) -> None:
@@ -244,7 +244,7 @@ class PickleReader:
 
     def _recall(self, index: object) -> None:
         if index not in self._memo:
-            raise _damaged("it refers to a value that was not stored")
+            raise _damaged("it refers to a value that is not stored")
         self._push(self._memo[index])
 
     def _extend(self, items: Sequence[object]) -> None:
@@ -252,14 +252,14 @@ class PickleReader:
         if isinstance(target, list):
             cast("list[object]", target).extend(items)
         elif not isinstance(target, Inert):
-            raise _damaged("items are added to what is not a list")
+            raise _damaged("items are added to an object that is not a list")
 
     def _update(self, items: Sequence[object]) -> None:
         target = self._top()
         if isinstance(target, dict):
             cast("dict[str, object]", target).update(_named(items))
         elif not isinstance(target, Inert):
-            raise _damaged("entries are added to what is not a dictionary")
+            raise _damaged("entries are added to an object that is not a dictionary")
 
     def _global(self, module: object, name: object) -> Global:
         if not isinstance(module, str) or not isinstance(name, str):
@@ -383,8 +383,8 @@ def refuse_dangerous(name: Global) -> None:
     """Raise CheckpointError for names that only a malicious file mentions."""
     if len(name.module) + len(name.name) > LONGEST_NAME:
         raise CheckpointError(
-            f"The checkpoint mentions a name of {len(name.module) + len(name.name)} letters, which "
-            "no training state does; it is refused."
+            f"The checkpoint contains a name of {len(name.module) + len(name.name)} characters, "
+            "longer than in any training state; it is rejected."
         )
     if str(name) not in _PLAIN_RECORDS and (_runs_something(name) or _leads_away(name)):
         raise CheckpointError(_refusal(quoted(str(name))))
@@ -423,6 +423,6 @@ def _is_below(module: str, packages: frozenset[str]) -> bool:
 
 def _refusal(what: str) -> str:
     return (
-        f"The checkpoint asks to run {what}, which no training state needs; "
-        "it is refused and nothing was run. Do not open this file with torch.load."
+        f"The checkpoint tries to run {what}, which no training state needs; it is rejected and "
+        "nothing was run. Do not open this file with torch.load."
     )

@@ -36,9 +36,9 @@ def record_options(options: Options, match: Match, evidence: Evidence) -> None:
     """Record the options; raises CheckpointError if the tensors contradict them."""
     for name, said, held in _contradictions(options, match):
         raise CheckpointError(
-            f"{' and '.join(options.files)} beside the checkpoint says {name}: {said}, but the "
-            f"weights are of {held}; the file is of another run: take it away, or name the "
-            "checkpoint that it belongs to."
+            f"{' and '.join(options.files)} next to the checkpoint says {name}: {said}, but the "
+            f"weights are of {held}; the file is from another run: remove it, or give its own "
+            "checkpoint."
         )
     for name in _SHOWN_OPTIONS:
         if value := options.values.get(name):
@@ -103,24 +103,24 @@ def _norm_can_be(said: str, match: Match) -> bool:
 
 
 _CODE_WHY = (
-    "weights do not tell how the network pads, normalises, activates and ends. Name the training "
-    "code if it is one of these, unchanged; or give setting reference, a file that the script of "
-    "'cuda-cyclegan model reference-script' makes; or say setting unproven, which marks the model "
-    "and all that it makes"
+    "weights do not define padding, normalisation, activations and the last layer. Give the "
+    "training code if it is one of these, unmodified; or give setting reference, a file written "
+    "by the script of 'cuda-cyclegan model reference-script'; or use setting unproven, which "
+    "marks the model and all its results"
 )
 _NO_CODE = Question(
     "reference",
     ("FILE.npz",),
-    "weights do not tell how the network pads, normalises, activates and ends, and no training "
-    "code that this program knows writes such ones. The script of 'cuda-cyclegan model "
-    "reference-script' makes the file; or say setting unproven, which marks the model and all "
-    "that it makes",
+    "weights do not define padding, normalisation, activations and the last layer, and no "
+    "supported training code writes such weights. Give a file written by the script of "
+    "'cuda-cyclegan model reference-script'; or use setting unproven, which marks the model and "
+    "all its results",
 )
 _PARTS = {
     "padding": "padding",
     "block_padding": "padding in blocks",
     "down_padding": "padding of strided convolutions",
-    "up_padding": "padding behind sampling",
+    "up_padding": "padding after sampling",
     "blur_padding": "padding of anti-aliasing",
     "norm": "norm",
     "activation": "activation",
@@ -188,7 +188,7 @@ def chosen_reading(match: Match, evidence: Evidence) -> Reading:
     """Return the usual reading with the user's choices, and record these."""
     said = evidence.choices.said()
     for name, value in said.items():
-        evidence.record(subject(name), value, f"said with {setting(name)}")
+        evidence.record(subject(name), value, f"set with {setting(name)}")
     return reading_with(match, match.shape.usual, said)
 
 
@@ -224,7 +224,7 @@ def describe_field(reading: Reading, field: str) -> str:
     """Return the value of a reading's field, in words."""
     value = getattr(reading, field)
     if field == "norm" and value == "stored":
-        return "by statistics of the training"
+        return "with statistics of the training"
     if field == "norm" and value == "instance":
         return "instance norm of each patch"
     if isinstance(value, bool):
@@ -259,18 +259,18 @@ def _by_code(code: TrainingCode, match: Match, evidence: Evidence, options: Opti
         advice = (
             f"such weights are written by {fitting}"
             if fitting
-            else "no code that this program knows writes such weights"
+            else "no supported training code writes such weights"
         )
         raise CheckpointError(
-            f"{error}; {advice}. Make a reference with your own training code; "
-            "'model reference-script' prints how."
+            f"{error}; {advice}. Create a reference with your own training code; 'model "
+            "reference-script' prints a script."
         ) from None
     record_options(options, match, evidence)
     reading = generator.reading_of(match, options.values.get("padding_type"))
     reading = _with_parameters(code, generator, match, reading, evidence)
     if "padding_type" not in options.values and evidence.choices.block_padding is None:
         reading = _with_block_padding(generator, match, reading, evidence)
-    record_reading(match, reading, evidence, f"so computes {generator.file} of {code.name}")
+    record_reading(match, reading, evidence, f"as computed by {generator.file} of {code.name}")
     if isinstance(match.shape, ResNetShape) and match.shape.drops:
         evidence.record("dropout", "off", f"{code.name} has it there; it only acts in training")
     if match.is_tracked:
@@ -294,14 +294,14 @@ def _with_parameters(
         block = said.get("block_padding")
         if block in dict(generator.padding_types) and block != "zero":
             del said["block_padding"]
-            evidence.record("block padding", block, "said with setting block-padding")
+            evidence.record("block padding", block, "set with setting block-padding")
             reading = reading_with(match, reading, {"block_padding": str(block)})
     for name, value in said.items():
         known = getattr(reading, name)
         if value != known:
             raise CheckpointError(
                 f"{setting(name).capitalize()}={value} contradicts setting code={code.name}, "
-                f"whose {generator.file} has {known}; leave one of the two out."
+                f"whose {generator.file} has {known}; omit one of the two."
             )
     return reading
 
@@ -320,9 +320,8 @@ def _with_block_padding(
 
 
 _BLOCK_PADDING_WHY = (
-    "this code pads its blocks as padding_type says, which leaves no trace in the weights; it is "
-    "reflect unless the training was run otherwise, and the wrong one spoils the border of every "
-    "patch"
+    "this code pads its blocks according to padding_type, which does not show in the weights; the "
+    "default is reflect, and the wrong one spoils the border of every patch"
 )
 
 
@@ -334,7 +333,7 @@ def _statistics(
         if said not in (None, generator.statistics):
             raise CheckpointError(
                 f"Setting norm-statistics={said} contradicts setting code={code.name}, whose test "
-                f"normalises by those of the {generator.statistics}; leave one of the two out."
+                f"code normalises with those of the {generator.statistics}; omit one of the two."
             )
         evidence.record(
             "norm statistics", generator.statistics, f"the test code of {code.name} does so"
@@ -351,15 +350,16 @@ def _statistics(
 
 _STATISTICS_WHY = (
     "the file stores statistics of the training, but much test code never calls eval() and "
-    "normalises each patch by its own; the wrong one shifts and scales the intensities"
+    "normalises each patch with its own statistics; the wrong one shifts and scales the "
+    "intensities"
 )
 _ASKED = {
-    "padding": "pad layers leave no trace but their place, and 3-D code that says reflect often "
+    "padding": "only the position of pad layers shows, and 3D code with the option reflect often "
     "replicates; the wrong one spoils the border of every patch",
     "norm_statistics": _STATISTICS_WHY,
-    "upsampling": "sampling layers hold no weights; the wrong one smooths or shifts fine structure",
-    "concat": "both halves of a joint have the same size; the wrong order mixes up fine and coarse "
-    "features",
+    "upsampling": "sampling layers have no weights; the wrong one smooths or shifts fine structure",
+    "concat": "both halves of a concatenation have the same size; the wrong order mixes up fine "
+    "and coarse features",
 }
 """Choices that an unproven import requires, with reasons."""
 
@@ -376,10 +376,12 @@ def _assumed(match: Match, evidence: Evidence) -> Reading:
     asked = {*_ASKED}
     for name, value in evidence.choices.said().items():
         if name not in asked or (name == "padding" and not pads):
-            evidence.record(subject(name), value, f"said with {setting(name)}")
+            evidence.record(subject(name), value, f"set with {setting(name)}")
     reading = reading_with(match, shape.usual, said)
     if isinstance(shape, ResNetShape) and shape.drops:
-        evidence.assume("dropout", "off", "places of further layers; dropout only acts in training")
+        evidence.assume(
+            "dropout", "off", "positions of further layers; dropout only acts in training"
+        )
     settable = fields.keys() - said.keys()
     for field in shown_fields(match):
         if field not in said and not _is_followed(field, reading, said):
@@ -387,7 +389,7 @@ def _assumed(match: Match, evidence: Evidence) -> Reading:
             evidence.assume(
                 field_label(field),
                 describe_field(reading, field),
-                f"weights do not tell it{advice}",
+                f"the weights do not show it{advice}",
             )
     return reading
 

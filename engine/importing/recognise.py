@@ -103,14 +103,14 @@ def generator_tensors(checkpoint: Checkpoint, evidence: Evidence) -> Chosen:
     found = [group for group in groups if group.is_network]
     if not found:
         raise CheckpointError(
-            "The file holds no convolution weights, so no generator; name the generator's "
-            "checkpoint, such as latest_net_G_A.pth."
+            "The file contains no convolution weights and therefore no generator; give the "
+            "generator's checkpoint, such as latest_net_G_A.pth."
         )
     group = _chosen(found, evidence)
     if group.rank == 4:
         raise CheckpointError(
-            "This is a 2-D network (its convolutions have four axes); only 3-D generators, "
-            "trained on volumes, can be imported."
+            "This is a 2-D network (its convolutions have four axes); only 3D generators, trained "
+            "on volumes, can be imported."
         )
     _record_direction(group, checkpoint, evidence)
     left = tuple(other for other in groups if other is not group and other.floating)
@@ -138,10 +138,10 @@ def _refuse_unknown(chosen: Group, left: Iterable[Group], *, is_named: bool) -> 
         else ""
     )
     raise CheckpointError(
-        f"Beside the generator lie {listed(map(quoted, names))}, and nothing tells whether its "
-        "output passes through them, or whether they are a copy that should be imported instead; "
-        f"the images would be wrong then. If neither is so, {by_name}save the generator alone "
-        "with torch.save(generator.state_dict(), 'generator.pth')."
+        f"Besides the generator, the file contains {listed(map(quoted, names))}; it is unclear "
+        "whether its output passes through them, or whether they are a copy that should be "
+        f"imported instead, and then the images would be wrong. If neither applies, {by_name}save "
+        "the generator alone with torch.save(generator.state_dict(), 'generator.pth')."
     )
 
 
@@ -181,11 +181,13 @@ def _chosen(groups: list[Group], evidence: Evidence) -> Group:
     }
     if all(len(found) == 1 for found in pair.values()):
         direction = evidence.ask(
-            "direction", pair, "the file holds both generators; the other one translates backwards"
+            "direction",
+            pair,
+            "the file contains both generators; the other one translates in the reverse direction",
         )
         return pair[direction][0]
     raise CheckpointError(
-        f"The file holds {_several(generators)}; choose the generator with setting generator, "
+        f"The file contains {_several(generators)}; choose the generator with setting generator, "
         f"one of {_names(generators)}."
     )
 
@@ -217,13 +219,13 @@ def _record_direction(group: Group, checkpoint: Checkpoint, evidence: Evidence) 
     elif direction := _direction(stem):
         reason = f"file name {checkpoint.path.name}"
     else:
-        direction, reason = said, "said with setting direction"
+        direction, reason = said, "set with setting direction"
     if direction is None:
-        evidence.assume("direction", "unknown", "neither the file nor its name says it")
+        evidence.assume("direction", "unknown", "neither the file nor its name shows it")
     elif said not in (None, direction):
         raise CheckpointError(
-            f"Setting direction={said} contradicts the {reason}, which says {direction}; "
-            "take the file of the other generator, or leave setting direction out."
+            f"Setting direction={said} contradicts the {reason}, which says {direction}; use the "
+            "file of the other generator, or omit setting direction."
         )
     elif all(finding.subject != "direction" for finding in evidence.told):
         evidence.record("direction", direction, reason)
@@ -306,8 +308,8 @@ def _joined(name: str, key: str) -> str:
     joined = f"{name}/{key}" if name else key
     if len(joined) > LONGEST_NAME:
         raise CheckpointError(
-            f"The checkpoint has a network whose name has {len(joined)} letters, {quoted(joined)}; "
-            "no training names one so."
+            f"The checkpoint has a network whose name has {len(joined)} characters, "
+            f"{quoted(joined)}, longer than in any training."
         )
     return joined
 
@@ -417,8 +419,8 @@ def match_of(tensors: Tensors) -> Match:
     if _known_layout(within):
         beside = sorted(modules.paths - within.paths)
         raise CheckpointError(
-            f"The generator holds {listed(map(quoted, beside))} beside the layers of a known one; "
-            "without them the images would be wrong, so it is not imported."
+            f"The generator contains {listed(map(quoted, beside))} in addition to the layers of a "
+            "known one; without them the images would be wrong, so it is not imported."
         )
     raise CheckpointError(unknown_sentence(tensors))
 
@@ -433,14 +435,12 @@ def _record_shapes(match: Match, evidence: Evidence) -> None:
     evidence.record("channels", channels, "shapes of the first and last convolution")
     evidence.record("width", shape.width, "shape of the first convolution")
     for name in match.modules.folded:
-        evidence.record(name, "folded into the weights", "the tensors that it is stored as")
+        evidence.record(name, "folded into the weights", "the tensors in which it is stored")
     if isinstance(shape, ResNetShape):
         evidence.record("blocks", shape.blocks, "number of residual blocks")
         decoder = "sampling and convolution" if shape.sampled else "transposed convolution"
-        evidence.record("decoder", decoder, "shapes and places of its layers")
+        evidence.record("decoder", decoder, "shapes and positions of its layers")
         if shape.blur_taps or shape.blurs_up:
-            evidence.record(
-                "anti-aliasing", "yes", "fixed filters, whose values are as they must be"
-            )
+            evidence.record("anti-aliasing", "yes", "fixed filters with the expected values")
     else:
         evidence.record("levels", shape.levels, "depth of the nested names")

@@ -288,10 +288,10 @@ class ReferenceSearch:
         clear = _CLEARLY * max(best.error, _FLOAT_NOISE)
         if second and second.error <= min(TOLERANCE, clear):
             raise CheckpointError(
-                f"Several readings of the checkpoint compute the reference to {TOLERANCE:g}, among "
-                f"them {self._told(best.reading, second.reading)} and "
+                "Several interpretations of the checkpoint reproduce the reference to "
+                f"{TOLERANCE:g}, among them {self._told(best.reading, second.reading)} and "
                 f"{self._told(second.reading, best.reading)}; use a reference patch with more "
-                f"structure, or say {_settings(best.reading, second.reading)}."
+                f"structure, or set {_settings(best.reading, second.reading)}."
             )
         return FittingReading(best, second)
 
@@ -309,16 +309,16 @@ class ReferenceSearch:
         ]
         plain = [trial for trial in self.trials if trial.reading == usual]
         text = (
-            "No reading of the checkpoint that this program knows computes the reference output; "
-            f"of {len(self._tried)} networks that it can be, the closest "
-            f"({self._told(closest.reading, usual)}) is {closest.error:.2g} away (relative "
-            "L2)."
+            "No interpretation of the checkpoint reproduces the reference output; of "
+            f"{len(self._tried)} possible networks, the closest "
+            f"({self._told(closest.reading, usual)}) is {closest.error:.2g} away (relative L2)."
         )
         if closest.error <= self._rounding:
             return text + (
-                " Its weights are stored in half precision, whose rounding explains as much: "
-                "import the checkpoint in full precision from which the reference was made, or "
-                "make the reference with these weights (load them and call float() on the module)."
+                " Its weights are stored in half precision, whose rounding explains this "
+                "difference: import the full-precision checkpoint with which the reference was "
+                "computed, or compute the reference with these weights (load them and call "
+                "float() on the module)."
             )
         if singles and plain:
             text += (
@@ -328,14 +328,14 @@ class ReferenceSearch:
             )
         if not self._has_budget():
             text += (
-                f" The search ended there, after {self._limit.spent():.0f} s; with a smaller "
-                "reference patch it comes further."
+                f" The search stopped after {self._limit.spent():.0f} s; with a smaller reference "
+                "patch it tries more."
             )
         return text + (
-            " Either the training code computes something that is not among them, or the reference "
-            "was made otherwise than by this checkpoint's test code in float32 on the CPU, without "
-            "dropout and without any processing. A network that was changed in other ways can be "
-            "exported as ONNX, which says all of it, and imported from that."
+            " Either the training code computes something else, or the reference was not computed "
+            "by this checkpoint's test code in float32 on the CPU, without dropout and without "
+            "any processing. A network that was changed in other ways can be exported as ONNX, "
+            "which defines it completely, and imported from that."
         )
 
 
@@ -450,7 +450,7 @@ def _proven(recognised: Recognised, found: FittingReading) -> Recognised:
     if recognised.choices.code and (wrong := _other_than(recognised, reading)):
         raise CheckpointError(
             f"The reference contradicts setting code={recognised.choices.code}: it was computed "
-            f"with {wrong}; leave setting code out."
+            f"with {wrong}; omit setting code."
         )
     evidence = Evidence(recognised.choices)
     check_meaning(match, evidence)
@@ -458,9 +458,9 @@ def _proven(recognised: Recognised, found: FittingReading) -> Recognised:
     distance = f"{found.best.error:.1g} away (relative L2)"
     if found.second:
         other = describe_differences(match, found.second.reading, reading)
-        distance += f"; the next best reading ({other}) is {found.second.error:.2g} away"
+        distance += f"; the next best interpretation ({other}) is {found.second.error:.2g} away"
     evidence.record("reference", "computed", distance)
-    kept = [fact for fact in recognised.told if not fact.reason.startswith("so computes")]
+    kept = [fact for fact in recognised.told if not fact.reason.startswith("as computed by")]
     return replace(
         recognised,
         network=match.network(reading),

@@ -92,22 +92,22 @@ class StoredTensor:
 
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.stride) or len(self.shape) > MOST_AXES:
-            raise CheckpointError("A tensor in the checkpoint has a shape that makes no sense.")
+            raise CheckpointError("A tensor in the checkpoint has an invalid shape.")
         if min((self.offset, *self.shape, *self.stride)) < 0:
             raise CheckpointError("A tensor in the checkpoint has a negative extent or stride.")
         available = self.storage.size // ELEMENT_BYTES[self.element]
         reach = sum((n - 1) * step for n, step in zip(self.shape, self.stride, strict=True))
         if self.size and self.offset + reach < available < self.size:
             raise CheckpointError(
-                "A tensor in the checkpoint shows the same stored numbers again and again, as "
-                "expand makes it; save it with torch.save after clone()."
+                "A tensor in the checkpoint repeats the same stored numbers, as expand does; save "
+                "it with torch.save after clone()."
             )
         if self.size > available or (self.size and self.offset + reach >= available):
             raise CheckpointError(
                 "A tensor in the checkpoint reaches beyond its storage; the file is damaged."
             )
         if not self.size and prod(extent or 1 for extent in self.shape) > _LARGEST_EMPTY:
-            raise CheckpointError("An empty tensor in the checkpoint has a shape without sense.")
+            raise CheckpointError("An empty tensor in the checkpoint has an invalid shape.")
 
     @property
     def size(self) -> int:
@@ -151,15 +151,15 @@ def check_amount(tensors: Iterable[StoredTensor]) -> None:
     wanted = sum(tensor.size for tensor in tensors) * np.dtype(np.float32).itemsize
     if wanted > LARGEST_WEIGHTS:
         raise CheckpointError(
-            f"The generator's weights would take {wanted / 2**30:.1f} GiB in float32, and a model "
-            f"holds {LARGEST_WEIGHTS >> 30} GiB at most."
+            f"The generator's weights would take {wanted / 2**30:.1f} GiB in float32, but a model "
+            f"may have at most {LARGEST_WEIGHTS >> 30} GiB."
         )
     storages = {id(tensor.storage): tensor.storage.size for tensor in tensors}
     if wanted > _MOST_SHARING * sum(storages.values()):
         raise CheckpointError(
             f"The generator's weights would take {wanted / 2**20:.0f} MiB in float32, but share "
-            f"{sum(storages.values()) / 2**20:.1f} MiB in the file; no training stores its weights "
-            "so. Save them with torch.save(model.state_dict(), 'generator.pth')."
+            f"{sum(storages.values()) / 2**20:.1f} MiB in the file, which no training does. Save "
+            "them with torch.save(model.state_dict(), 'generator.pth')."
         )
 
 
@@ -169,8 +169,8 @@ def finite_float32(array: npt.NDArray[np.generic], name: str) -> FloatArray:
         copy = np.array(array, np.float32, order="C")
     if not np.isfinite(copy).all():
         raise CheckpointError(
-            f"{name} holds numbers that are not finite; the training run diverged, "
-            "use an earlier checkpoint."
+            f"{name} contains numbers that are not finite: the training run diverged; use an "
+            "earlier checkpoint."
         )
     return copy
 
@@ -311,7 +311,7 @@ def _integers(value: object) -> tuple[int, ...]:
 
 
 def _malformed(what: str) -> CheckpointError:
-    return CheckpointError(f"The checkpoint describes a {what} that makes no sense; it is damaged.")
+    return CheckpointError(f"The checkpoint describes an invalid {what}; it is damaged.")
 
 
 _CONSTRUCTORS: dict[str, Callable[[tuple[object, ...]], object]] = {
@@ -407,8 +407,8 @@ def read_archive(data: bytes) -> tuple[object, list[Inert]]:
     archive = _Archive(data)
     if "data.pkl" not in archive:
         raise CheckpointError(
-            "This zip archive holds no data.pkl, so it is not a PyTorch checkpoint; unpack it, and "
-            "name the checkpoint in it."
+            "This zip archive has no data.pkl, so it is not a PyTorch checkpoint; unpack it and "
+            "give the checkpoint in it."
         )
     if "byteorder" in archive and bytes(archive.read("byteorder")) != b"little":
         raise CheckpointError(
@@ -443,9 +443,7 @@ def _storage(archive: _Archive, key: str) -> Storage:
 def _typed(storage: Storage, key: str, element: str, count: int) -> TypedStorage:
     size = count * ELEMENT_BYTES[element]
     if storage.size != size:
-        raise _damaged(
-            f"{quoted(f'data/{key}')} has {storage.size} bytes where {size} are promised"
-        )
+        raise _damaged(f"{quoted(f'data/{key}')} has {storage.size} bytes instead of {size}")
     return TypedStorage(element, storage)
 
 
@@ -458,16 +456,16 @@ def _by_name(entries: list[zipfile.ZipInfo], length: int) -> dict[str, zipfile.Z
         path = PurePosixPath(entry.filename)
         if path.is_absolute() or ".." in path.parts or "\\" in entry.filename:
             raise CheckpointError(
-                f"The checkpoint has an entry {quoted(entry.filename)} that points outside it; "
-                "it is refused."
+                f"The checkpoint has an entry {quoted(entry.filename)} that points outside it; it "
+                "is rejected."
             )
         if entry.header_offset + entry.compress_size > length:
-            raise _damaged(f"{quoted(entry.filename)} promises more bytes than the file has")
+            raise _damaged(f"{quoted(entry.filename)} declares more bytes than the file has")
         folder, _, name = entry.filename.partition("/")
         if folder != top:
             raise CheckpointError(
                 "This zip archive has several top folders, so it is not a PyTorch checkpoint; "
-                "unpack it, and name the checkpoint in it."
+                "unpack it and give the checkpoint in it."
             )
         if name in found:
             raise _damaged(f"{quoted(entry.filename)} occurs twice")
@@ -511,11 +509,11 @@ class _Storages:
         """Locate the storages in the bytes from `start` on, in the order of the keys."""
         for key in keys:
             if not isinstance(key, str) or key not in self._promised or key in self._slices:
-                raise _damaged("its list of storages makes no sense")
+                raise _damaged("its list of storages is invalid")
             element, count, _ = self._promised[key]
             first = start + _LENGTH_BYTES
             if int.from_bytes(self._data[start:first], "little") != count:
-                raise _damaged(f"storage {quoted(key)} has another length than promised")
+                raise _damaged(f"storage {quoted(key)} differs in length from its declaration")
             start = first + count * ELEMENT_BYTES[element]
             if start > len(self._data):
                 raise _damaged("it is cut short")

@@ -83,9 +83,9 @@ class GeneratorCode:
             yield from self._resnet_contradictions(shape)
             return
         if shape.stride != "2,2,2":
-            yield "kernels that are no cubes"
+            yield "kernels that are not cubic"
         if shape.levels < FEWEST_LEVELS:
-            yield f"{shape.levels} levels, where it has {FEWEST_LEVELS} or more"
+            yield f"{shape.levels} levels instead of {FEWEST_LEVELS} or more"
 
     def form(self, match: Match) -> NormForm | None:
         """Return the norm of such tensors, or None."""
@@ -103,7 +103,7 @@ class GeneratorCode:
             (self.pads, shape.pads, "outer pad layers", "no outer pad layers"),
             (self.block_pads, shape.block_pads, "pad layers in blocks", "no pad layers in blocks"),
             (self.sampled, shape.sampled, "a sampling decoder", "transposed convolutions"),
-            (self.up_pads, shape.up_pads, "pad layers behind sampling", "none behind sampling"),
+            (self.up_pads, shape.up_pads, "pad layers after sampling", "none after sampling"),
             (self.blurred, shape.blur_taps > 0, "anti-aliasing filters", "no such filters"),
             (
                 self.dropout != "none" and shape.drops_in_blocks,
@@ -117,7 +117,7 @@ class GeneratorCode:
                 "further layers outside of blocks",
                 "",
             ),
-            (True, shape.has_norms, "", "no room for norms between its layers"),
+            (True, shape.has_norms, "", "no norms between its layers"),
         ):
             if ours is not None and ours != theirs:
                 yield there if theirs else absent
@@ -125,9 +125,9 @@ class GeneratorCode:
         if any(has != (rule == "always" or shape.norm_bias) for rule, has in biases):
             yield "biases in other places"
         if (shape.first_kernel, shape.last_kernel) != (7, 7):
-            yield f"outer kernels of {shape.first_kernel} and {shape.last_kernel}, where it has 7"
+            yield f"outer kernels of {shape.first_kernel} and {shape.last_kernel} instead of 7"
         if shape.downsamplings != 2:
-            yield f"{shape.downsamplings} down-samplings, where it has 2"
+            yield f"{shape.downsamplings} down-samplings instead of 2"
 
     def reading_of(self, match: Match, padding_type: str | None) -> Reading:
         """Return how this code computes; padding_type: in the training options, if known.
@@ -237,7 +237,7 @@ CODES = (
         "junyanz",
         "junyanz/pytorch-CycleGAN-and-pix2pix",
         (_family_resnet("models/networks.py"), _family_unet("models/networks.py")),
-        note="its networks with 3-D layers in the place of the 2-D ones, and nothing else changed",
+        note="its networks with 3D layers instead of 2D ones, and nothing else changed",
     ),
     TrainingCode(
         "davidiommi",
@@ -268,8 +268,8 @@ CODES = (
             "levente-1/GAMBAS",
             "junzhin/DGM-VLC",
         ),
-        note="pads by replication where its option says reflect; its test.py never calls eval(), "
-        "so each patch is normalised by its own statistics",
+        note="pads by replication although its option says reflect; its test.py never calls "
+        "eval(), so each patch is normalised with its own statistics",
     ),
     TrainingCode(
         "DavidSolanas",

@@ -14,7 +14,15 @@ from typing import Literal, TypeAlias
 
 from msgspec.structs import fields
 
-from ..decoding import FieldError, Json, Tagged, decode_known, encode, parse
+from ..decoding import (
+    FieldError,
+    Json,
+    Tagged,
+    decode_known,
+    encode_record,
+    encode_stated,
+    parse,
+)
 from ..errors import ModelFileError, PatchShapeError
 from ..network.architectures import (
     Architecture,
@@ -116,7 +124,7 @@ def check_calibration(expected: Expectations | None, cycle: CycleReference | Non
         figures.append(("cycle.error", cycle.error, 0.0))
     for name, figure, lowest in figures:
         if not (isfinite(figure.mean) and isfinite(figure.sd)):
-            raise ModelFileError(f"The model card's field {name!r} must hold finite numbers.")
+            raise ModelFileError(f"The model card's field {name!r} must contain finite numbers.")
         if figure.sd < 0 or figure.mean < lowest:
             raise ModelFileError(f"The model card's field {name!r} must not be negative.")
     beyond = cycle.mark_beyond if cycle else None
@@ -146,8 +154,7 @@ def architecture_to_json(spec: Architecture) -> dict[str, Json]:
     """Return an architecture as a card's JSON, without fields of `_LATER` at their defaults."""
     if isinstance(spec, Graph):
         return _graph_to_json(spec)
-    plain = encode(spec)
-    assert isinstance(plain, dict)
+    plain = encode_record(spec)
     later = [field for field in fields(spec) if field.name in _LATER[type(spec)]]
     silent = {field.name for field in later if getattr(spec, field.name) == field.default}
     written: dict[str, Json] = {}
@@ -169,8 +176,7 @@ def _graph_to_json(graph: Graph) -> dict[str, Json]:
 
 
 def _stated(record: Layer | Graph) -> dict[str, Json]:
-    plain = encode(record)
-    assert isinstance(plain, dict)
+    plain = encode_record(record)
     usual = {field.name for field in fields(record) if getattr(record, field.name) == field.default}
     return {name: value for name, value in plain.items() if name not in usual}
 
@@ -182,7 +188,7 @@ def architecture_from_json(value: Json) -> Json:
     if not isinstance(tanh := value["tanh"], bool):
         raise FieldError("architecture.tanh", "must be true or false")
     if "end" in value:
-        raise FieldError("architecture.end", "must not stand beside 'tanh'")
+        raise FieldError("architecture.end", "must not be combined with 'tanh'")
     return {name: item for name, item in value.items() if name != "tanh"} | {"end": _ENDS[tanh]}
 
 
@@ -296,9 +302,9 @@ class ModelCard:
     between a scan's values and the network's. small_volume_padding: of scans smaller than a patch.
     provenance: of the weights. reference: what the network must compute. established: evidence that
     it does. rewritten_from: SHA-256 of the files that hold the same network with other metadata.
-    input_range, output_range: of the network's values. expected, cycle: properties of a reference
-    set and its cycle error; None if not measured. inference: default inference mode; None leaves it
-    to the norms.
+    expected, cycle: properties of a reference set and its cycle error; None if not measured.
+    inference: default inference mode; None leaves it to the norms. input_range, output_range: of
+    the network's values.
     """
 
     name: str
@@ -317,11 +323,11 @@ class ModelCard:
     reference: Reference
     established: Established = NOT_RECORDED
     rewritten_from: tuple[str, ...] = ()
-    input_range: NetworkRange = USUAL_RANGE
-    output_range: NetworkRange = USUAL_RANGE
     expected: Expectations | None = None
     cycle: CycleReference | None = None
     inference: Inference | None = None
+    input_range: NetworkRange = USUAL_RANGE
+    output_range: NetworkRange = USUAL_RANGE
 
     @property
     def words(self) -> tuple[str, str, str]:
@@ -394,7 +400,7 @@ def check_card(card: ModelCard) -> None:
         if not _SHA256.fullmatch(digest):
             raise refusal(path, "must be a SHA-256 of 64 hexadecimal digits")
     if (card.established.by == "code") != bool(card.established.code.strip()):
-        raise refusal("established.code", "must name the training code, and only where it was one")
+        raise refusal("established.code", "must name the training code, if there was one")
 
 
 def check_numbers(
@@ -442,13 +448,13 @@ def _check_words(card: ModelCard) -> None:
         if len(channels) != count:
             raise refusal(name, f"must name {count} of the network's channels, not {len(channels)}")
         if not all(channel.strip() for channel in channels) or len(set(channels)) != count:
-            raise refusal(name, "must give each channel a name of its own")
+            raise refusal(name, "must give each channel a different name")
 
 
 def _check_geometry(card: ModelCard) -> None:
     if not is_axes_code(card.axes):
         raise refusal(
-            "axes", "must hold one of each of R or L, A or P, and S or I, for D, H and W ('RAS')"
+            "axes", "must contain one each of R or L, A or P, and S or I, for D, H and W ('RAS')"
         )
     if not all(1 <= extent <= _LARGEST_EXTENT for extent in card.patch):
         raise refusal("patch", f"must have extents from 1 to {_LARGEST_EXTENT}")
@@ -464,7 +470,7 @@ def _check_counts(card: ModelCard) -> None:
         ("intensity_out", card.intensity_out, card.output_channels),
     ):
         if isinstance(maps, tuple) and not 1 < len(maps) == len(channels):
-            raise refusal(name, "must be one map, or one for each of several channels")
+            raise refusal(name, "must be one mapping, or one for each of several channels")
 
 
 def is_axes_code(text: str) -> bool:
@@ -476,7 +482,7 @@ def is_axes_code(text: str) -> bool:
 def _check_intensity(name: str, intensity: IntensityMap | None) -> None:
     match intensity:
         case Window(low, high) | Percentiles(low, high) if low >= high:
-            raise refusal(f"{name}.low", f"must lie below 'high', but {low:g} >= {high:g}")
+            raise refusal(f"{name}.low", f"must be below 'high', but {low:g} >= {high:g}")
         case Percentiles(low, high) if low < 0 or high > 100:
             raise refusal(name, "must have percentiles from 0 to 100")
         case Percentiles(low, high) if high - low < _NARROWEST_PERCENTILES:
@@ -485,12 +491,13 @@ def _check_intensity(name: str, intensity: IntensityMap | None) -> None:
             raise refusal(name, f"must have values of no more than {_LARGEST_VALUE:g}")
         case Window(low, high) if high - low < _narrowest(low, high):
             raise refusal(
-                name, f"must have ends at least {_narrowest(low, high):g} apart, not {high - low:g}"
+                name,
+                f"must have limits at least {_narrowest(low, high):g} apart, not {high - low:g}",
             )
         case ZScore(spread) if not _SPREADS[0] <= spread <= _SPREADS[1]:
             raise refusal(
                 f"{name}.spread",
-                f"must lie from {_SPREADS[0]:g} to {_SPREADS[1]:g}, not {spread:g}",
+                f"must be from {_SPREADS[0]:g} to {_SPREADS[1]:g}, not {spread:g}",
             )
         case _:
             pass
@@ -509,19 +516,7 @@ def card_to_json(card: ModelCard) -> str:
 
 def card_as_json(card: ModelCard) -> Json:
     """Return a card as plain values, as in its JSON."""
-    plain = encode(card)
-    assert isinstance(plain, dict)
-    if card.established == NOT_RECORDED:
-        del plain["established"]
-    if not card.rewritten_from:
-        del plain["rewritten_from"]
-    for name in ("input_range", "output_range"):
-        del plain[name]
-    for name in ("expected", "cycle", "inference"):
-        if plain[name] is None:
-            del plain[name]
-    architecture = architecture_to_json(card.architecture)
-    return {**plain, "architecture": architecture, **stated_ranges(card)}
+    return {**encode_stated(card), "architecture": architecture_to_json(card.architecture)}
 
 
 def stated_ranges(card: ModelCard) -> dict[str, Json]:
@@ -573,4 +568,4 @@ def _check_written_out(given: Json, kept: Json, path: str) -> None:
     elif isinstance(kept, float) and not math.isfinite(kept):
         raise FieldError(path, "must be a finite number")
     elif isinstance(kept, str) and not kept.isprintable():
-        raise FieldError(path, "must not hold control characters or line breaks")
+        raise FieldError(path, "must not contain control characters or line breaks")

@@ -86,7 +86,9 @@ def read_tensors(data: bytes) -> dict[str, FloatArray]:
     tensors: dict[str, FloatArray] = {}
     for name, entry in entries:
         if entry["dtype"] != "F32":
-            raise ModelFileError(f"Tensor {name[:80]!r} is {entry['dtype']}; a model holds F32.")
+            raise ModelFileError(
+                f"Tensor {name[:80]!r} is {entry['dtype']}; a model must store F32."
+            )
         tensors[name] = np.frombuffer(entry["data"], "<f4").reshape(entry["shape"])
     return tensors
 
@@ -96,18 +98,20 @@ def check_tensors(graph: Graph, tensors: Mapping[str, FloatArray]) -> None:
     shapes = list(graph.weight_shapes())
     known = {name for name, _ in shapes} | {REFERENCE_INPUT, REFERENCE_OUTPUT}
     if missing := sorted(known - tensors.keys()):
-        raise ModelFileError(f"Tensor {missing[0]!r} of the card's architecture is missing.")
+        raise ModelFileError(f"Tensor {missing[0]!r} of the model card's architecture is missing.")
     if extra := sorted(tensors.keys() - known):
-        raise ModelFileError(f"Tensor {extra[0][:80]!r} has no place in the card's architecture.")
+        raise ModelFileError(
+            f"Tensor {extra[0][:80]!r} is not part of the model card's architecture."
+        )
     shapes += _reference_shapes(graph, tensors[REFERENCE_INPUT].shape).items()
     for name, shape in shapes:
         if tensors[name].shape != shape:
             raise ModelFileError(
-                f"Tensor {name!r} is {_times(tensors[name].shape)}, but the card's architecture "
-                f"makes it {_times(shape)}."
+                f"Tensor {name!r} is {_times(tensors[name].shape)}, but the model card's "
+                f"architecture requires {_times(shape)}."
             )
         if not np.isfinite(tensors[name]).all():
-            raise ModelFileError(f"Tensor {name!r} holds numbers that are not finite.")
+            raise ModelFileError(f"Tensor {name!r} contains numbers that are not finite.")
 
 
 def _reference_shapes(graph: Graph, stored: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
@@ -144,7 +148,7 @@ _CLAIM = b"cuda-cyclegan model "
 _FORMAT = re.compile(r"cuda-cyclegan model ([1-9][0-9]{0,8})")
 _CHECKPOINT_MAGIC = (b"PK\x03\x04", b"\x80\x02", b"\x80\x04")
 _OPENING = b"{"  # first byte of the header's text, after its length of eight bytes
-_IMPORT = "turn it into a model with 'cuda-cyclegan model import'"
+_IMPORT = "convert it with 'cuda-cyclegan model import'"
 
 
 def encode_model(
@@ -155,7 +159,7 @@ def encode_model(
     Raises ModelFileError for a model that `decode_model` would reject.
     """
     if network.graph != build(card.architecture):
-        raise ValueError("the network is not the one that the card describes")
+        raise ValueError("the network is not the one described by the model card")
     tensors = {
         **network.weights,
         REFERENCE_INPUT: reference_input,
@@ -177,8 +181,8 @@ def encode_model(
     text += b" " * (-len(text) % 8)
     if len(text) > _LARGEST_HEADER:
         raise ModelFileError(
-            f"The card and the layers take {len(text)} bytes as text, and {_LARGEST_HEADER} are "
-            "allowed; the network has too many layers."
+            f"The model card and the layers take {len(text)} bytes as text, but at most "
+            f"{_LARGEST_HEADER} are allowed; the network has too many layers."
         )
     return b"".join((len(text).to_bytes(8, "little"), text, data))
 
@@ -194,10 +198,11 @@ def load_model(path: str | PathLike[str]) -> Model:
         if not path.exists():
             raise ModelFileError(f"Model {path} does not exist; check the name of the model file.")
         if not path.is_file():
-            raise ModelFileError(f"Model {path} is not a file; name the model file itself.")
+            raise ModelFileError(f"Model {path} is not a file; give the model file itself.")
         if path.stat().st_size > LARGEST_WEIGHTS:
             raise ModelFileError(
-                f"Model {path} is larger than {LARGEST_WEIGHTS >> 30} GiB, so it is no model file."
+                f"Model {path} is larger than {LARGEST_WEIGHTS >> 30} GiB, so it is not a model "
+                "file."
             )
         data = read_regular(path)
     except OSError as error:
@@ -258,7 +263,7 @@ def _identity(card: ModelCard, network: Network) -> str:
     Labels, provenance and reference are excluded, and so is the patch, which is one of a run's
     settings. Architecture fields added by later versions are excluded if they are not used.
     """
-    told = {
+    content = {
         "architecture": architecture_to_json(card.architecture),
         "axes": card.axes,
         "spacing": card.spacing,
@@ -267,7 +272,7 @@ def _identity(card: ModelCard, network: Network) -> str:
         "small_volume_padding": card.small_volume_padding,
         **stated_ranges(card),
     }
-    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     for name, weight in sorted(network.weights.items()):
         digest.update(json.dumps([name, weight.shape]).encode())
         digest.update(np.ascontiguousarray(weight, "<f4").data)
@@ -285,7 +290,7 @@ def _split(data: bytes) -> tuple[memoryview, memoryview]:
     length = int.from_bytes(data[:8], "little")
     if length > _LARGEST_HEADER:
         raise ModelFileError(
-            f"The header claims {length} bytes; no model needs more than {_LARGEST_HEADER}."
+            f"The header declares {length} bytes, but no model needs more than {_LARGEST_HEADER}."
         )
     if length > len(data) - 8:
         raise ModelFileError("The file ends within its header; copy or download it again.")
@@ -299,18 +304,18 @@ def _card(header: memoryview, body: memoryview) -> ModelCard:
     stated = metadata.get("format") if isinstance(metadata, dict) else None
     version = _FORMAT.fullmatch(stated) if isinstance(stated, str) else None
     if not isinstance(index, dict) or not isinstance(metadata, dict) or version is None:
-        raise ModelFileError(f"This safetensors file holds no model card; {_IMPORT}.")
+        raise ModelFileError(f"This safetensors file has no model card; {_IMPORT}.")
     if int(version[1]) > FORMAT:
         raise ModelFileError(
-            f"The file has model format {version[1]} and this program reads up to {FORMAT}; "
+            f"The file has model format {version[1]}, but this program reads up to {FORMAT}; "
             "install a newer cuda-cyclegan."
         )
     card = metadata.get("card")
     if not isinstance(card, str):
-        raise ModelFileError(f"The metadata holds no card; {_IMPORT}.")
+        raise ModelFileError(f"The metadata has no model card; {_IMPORT}.")
     if _content_sha256(card, index, body) != metadata.get("content_sha256"):
         raise ModelFileError(
-            "The card or the weights do not have the stored SHA-256; copy the file again."
+            "The model card or the weights do not match the stored SHA-256; copy the file again."
         )
     return card_from_json(card)
 

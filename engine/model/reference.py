@@ -84,8 +84,9 @@ def check_reference_cost(graph: Graph, extents: Triple) -> None:
     if work > MOST_FLOPS or held > MOST_BYTES:
         raise ModelFileError(
             f"A reference patch of {times(extents)} takes {work / 1e12:.1f} TFLOP and "
-            f"{held / 2**30:.1f} GiB on this generator, where {MOST_FLOPS / 1e12:.1f} and "
-            f"{MOST_BYTES >> 30} are allowed; import the checkpoint again with a smaller one."
+            f"{held / 2**30:.1f} GiB on this generator, more than the allowed "
+            f"{MOST_FLOPS / 1e12:.1f} TFLOP or {MOST_BYTES >> 30} GiB; import the checkpoint "
+            "again with a smaller one."
         )
 
 

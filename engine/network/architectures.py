@@ -186,13 +186,13 @@ def _spec_out_of_bounds(spec: Spec) -> Iterator[tuple[str, str]]:
     for path, value in numbers(spec):
         low, high = _BOUNDS.get(path.rpartition(".")[2], (value, value))
         if not low <= value <= high:
-            yield path, f"must lie from {low:g} to {high:g}, not at {value:g}"
+            yield path, f"must be from {low:g} to {high:g}, not {value:g}"
     if isinstance(spec.norm, Groups) and spec.width % max(1, spec.norm.groups):
         yield "norm.groups", f"must divide the width of {spec.width}, not be {spec.norm.groups}"
     if spec.adds_input and spec.in_channels != spec.out_channels:
         yield (
             "adds_input",
-            "must be false where a network makes more or fewer channels than it takes",
+            "must be false if the numbers of input and output channels differ",
         )
 
 

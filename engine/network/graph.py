@@ -116,13 +116,13 @@ def shape_made(name: str, layer: Layer, inputs: list[TensorShape]) -> TensorShap
     _check_channels(name, layer, inputs)
     if inputs_of(layer) == 2 and first.extents != inputs[1].extents:
         raise PatchShapeError(
-            f"Layer {name} joins {times(first.extents)} and {times(inputs[1].extents)}; "
+            f"Layer {name} joins maps of {times(first.extents)} and {times(inputs[1].extents)}; "
             "use patch extents that divide evenly through the network."
         )
     extents = [_extent(layer, first.extents[axis], axis) for axis in range(3)]
     if min(extents) < 1:
         raise PatchShapeError(
-            f"Layer {name} has nothing left of {times(first.extents)}; use a larger patch."
+            f"Layer {name} has an empty output for {times(first.extents)}; use a larger patch."
         )
     widest = _reflected(layer)
     if any(pad >= extent for pad, extent in zip(widest, first.extents, strict=True)):
@@ -138,11 +138,12 @@ def _check_channels(name: str, layer: Layer, inputs: list[TensorShape]) -> None:
     first = inputs[0].channels
     expected = _expected_channels(layer)
     if expected is not None and expected != first:
-        raise PatchShapeError(f"Layer {name} takes {expected} channels, but {first} reach it.")
+        raise PatchShapeError(f"Layer {name} takes {expected} channels, but its input has {first}.")
     match layer:
         case Channels(start, count) if start + count > first:
             raise PatchShapeError(
-                f"Layer {name} takes channels {start} to {start + count - 1}, but {first} reach it."
+                f"Layer {name} takes channels {start} to {start + count - 1}, but its input has "
+                f"{first}."
             )
         case Multiply() if 1 in (first, inputs[1].channels):
             pass
@@ -231,7 +232,7 @@ class Graph(Tagged, frozen=True, tag="graph"):
         known = {INPUT}
         for node in self.nodes:
             if missing := [name for name in node.inputs if name not in known]:
-                raise ValueError(f"node {node.name!r} reads {missing[0]!r} before it is made")
+                raise ValueError(f"node {node.name!r} reads {missing[0]!r} before it is computed")
             if node.name in known:
                 raise ValueError(f"two nodes are named {node.name!r}")
             if len(node.inputs) != inputs_of(node.layer):
@@ -294,8 +295,8 @@ class Graph(Tagged, frozen=True, tag="graph"):
         """Raise PatchShapeError unless the network maps a patch (D, H, W) to the same extents."""
         if self.patch not in (None, patch):
             raise PatchShapeError(
-                f"This network takes patches of {times(self.patch)} alone, for which it was "
-                f"exported, and none of {times(patch)}."
+                f"This network was exported for patches of {times(self.patch)} and does not "
+                f"accept {times(patch)}."
             )
         if any(extent % step for extent, step in zip(patch, self.stride, strict=True)):
             raise PatchShapeError(
@@ -364,7 +365,7 @@ def graph_out_of_bounds(graph: Graph) -> Iterator[tuple[str, str]]:
     endless number of layers.
     """
     if not 1 <= graph.in_channels <= _MOST_CHANNELS:
-        yield "in_channels", f"must lie from 1 to {_MOST_CHANNELS}"
+        yield "in_channels", f"must be from 1 to {_MOST_CHANNELS}"
     if len(graph.nodes) > MOST_NODES:
         yield "nodes", f"must be no more than {MOST_NODES}"
     for at, node in enumerate(graph.nodes[:MOST_NODES]):
@@ -377,11 +378,17 @@ def graph_out_of_bounds(graph: Graph) -> Iterator[tuple[str, str]]:
 def _node_out_of_bounds(node: Node) -> Iterator[tuple[str, str]]:
     names = [node.name, *(name for name, _ in weight_shapes(node.layer))]
     if any(not 0 < len(name) <= _LONGEST_NAME or name.startswith(RESERVED) for name in names):
-        yield "name", f"must name nodes and weights in {_LONGEST_NAME} letters, not {RESERVED}..."
+        yield (
+            "name",
+            (
+                f"must name nodes and weights with at most {_LONGEST_NAME} characters, not "
+                f"{RESERVED}..."
+            ),
+        )
     for field, value in numbers(node.layer):
         low, high = _BOUNDS.get(field.rpartition(".")[2], (-inf, inf))
         if not low <= value <= high:
-            yield f"layer.{field}", f"must lie from {low:g} to {high:g}, not at {value:g}"
+            yield f"layer.{field}", f"must be from {low:g} to {high:g}, not {value:g}"
     groups = getattr(node.layer, "groups", 1)
     ends = (getattr(node.layer, name, groups) for name in ("in_channels", "out_channels"))
     if groups < 1 or any(channels % groups for channels in ends):

@@ -160,7 +160,7 @@ KNOWN_FAULTS = (
         92400,
         "has a kernel for convolutions whose results differ from run to run",
         "PyTorch's issue 188288 and its pull requests 188318, 189207 and 189483: seen with 2D "
-        "networks on cards of capability 8.6, and gone with 9.24",
+        "networks on GPUs of capability 8.6, and fixed in 9.24",
     ),
 )
 
@@ -170,8 +170,8 @@ def known_fault(number: int) -> str | None:
     known = [fault for fault in KNOWN_FAULTS if fault.first <= number < fault.fixed]
     if not known:
         return None
-    told = " and ".join(f"{fault.what} ({fault.source})" for fault in known)
-    return f"version {dotted(number)} {told}"
+    reasons = " and ".join(f"{fault.what} ({fault.source})" for fault in known)
+    return f"version {dotted(number)} {reasons}"
 
 
 Numbers: TypeAlias = tuple[int, ...]

@@ -41,10 +41,10 @@ OLDEST_CAPABILITY = (7, 5)
 
 _NO_DEVICE = 100
 _INIT_ERRORS = {
-    34: "its library is the toolkit's stub; take the folder stubs out of LD_LIBRARY_PATH",
+    34: "its library is the toolkit's stub; remove the folder stubs from LD_LIBRARY_PATH",
     802: "the system is not ready; start the NVIDIA services, such as the fabric manager",
-    803: "its library and its kernel module are of different versions; restart the machine",
-    804: "the installed forward-compatibility package does not fit this card; remove it",
+    803: "its library and its kernel module have different versions; restart the machine",
+    804: "the installed forward-compatibility package does not fit this GPU; remove it",
 }
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
@@ -85,7 +85,7 @@ def why_no_cuda() -> str | None:
             return sentence
         if not any(card.capability >= OLDEST_CAPABILITY for card in _devices(library, newest)):
             raise _ObstacleError(
-                "no card here has compute capability 7.5 or higher, which the CUDA engine needs"
+                "no GPU here has compute capability 7.5 or higher, which the CUDA engine needs"
             )
     except _ObstacleError as obstacle:
         return str(obstacle)
@@ -163,12 +163,12 @@ def _driver() -> tuple[Any, int]:
         if _is_missing(name, error):
             raise _ObstacleError(f"no NVIDIA driver is installed ({name} was not found)") from None
         raise _DriverFaultError(
-            f"the library of the NVIDIA driver cannot be loaded ({error}): install the driver "
-            "again, or take what stands before it out of LD_LIBRARY_PATH"
+            f"the library of the NVIDIA driver cannot be loaded ({error}): reinstall the driver, "
+            "or remove what precedes it from LD_LIBRARY_PATH"
         ) from None
     status = start(0)
     if status == _NO_DEVICE:
-        raise _ObstacleError(f"the NVIDIA driver shows no card{_shown_to_this_process()}")
+        raise _ObstacleError(f"the NVIDIA driver shows no GPU{_shown_to_this_process()}")
     if status:
         why = _INIT_ERRORS.get(status, "see the system's log")
         raise _DriverFaultError(

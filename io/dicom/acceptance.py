@@ -63,13 +63,13 @@ def accepted(
         return Acceptance("refused", trouble)
     places = _places(frames)
     if len(places) == 1 and len(frames) > 1:
-        reason = f"its {len(frames)} images all lie at the same place, which is no volume"
+        reason = f"its {len(frames)} images all have the same position, so they form no volume"
         return Acceptance("skipped", reason)
     if len(places) == 1:
-        return Acceptance("skipped", "it has only 1 slice of this kind, which is no volume")
+        return Acceptance("skipped", "it has only 1 slice of this kind, which is not a volume")
     if len(places) < choice.fewest_slices:
         slices = f"{len(places)} slices of this kind"
-        reason = f"it has only {slices}; setting min-slices sets the fewest"
+        reason = f"it has only {slices}; lower setting min-slices to accept it"
         return Acceptance("skipped", reason)
     if len(_sizes(frames)) > 1:
         return Acceptance("refused", _sizes_in_words(frames))
@@ -85,20 +85,20 @@ def _in_volumes(
     notes: tuple[str, ...] = ()
     if len(counts) > 1:
         span = f"{min(counts)} to {max(counts)}"
-        repeated = f"its {len(frames)} images lie at {len(places)} places, {span} at each"
+        repeated = f"its {len(frames)} images have {len(places)} positions, {span} at each"
         if not choice.allow_uneven:
             reason = (
-                f"{repeated}, so they are no whole volumes; setting allow-uneven takes the first "
-                "of each"
+                f"{repeated}, so they form no complete volumes; use setting allow-uneven to keep "
+                "the first of each"
             )
             return Acceptance("refused", reason)
         places = [place[:1] for place in places]
-        notes = (f"{repeated}; the first of each is taken",)
+        notes = (f"{repeated}; the first of each is used",)
     volumes = _volumes_of(places)
     if volumes is None:
         reason = (
-            f"{len(places[0])} images lie at each of its {len(places)} places, and no header says "
-            "which of them belong together"
+            f"each of its {len(places)} positions has {len(places[0])} images, and no header "
+            "field groups them into volumes; export them as separate series"
         )
         return Acceptance("refused", reason)
     return _on_grid(volumes, (*notes, *_labelling_notes(volumes)), choice)
@@ -112,7 +112,7 @@ def _labelling_notes(volumes: Sequence[Stack]) -> Iterator[str]:
             kinds[labelling.lower().replace("_", " ")].append(str(at))
     if len(kinds) > 1:
         words = (f"{kind or 'unnamed'} in {', '.join(found)}" for kind, found in kinds.items())
-        yield f"volumes by arterial spin labelling: {'; '.join(words)}"
+        yield f"arterial spin labelling volumes: {'; '.join(words)}"
 
 
 def _numbering_notes(volumes: Sequence[Stack]) -> Iterator[str]:
@@ -121,8 +121,8 @@ def _numbering_notes(volumes: Sequence[Stack]) -> Iterator[str]:
     steps = {after - before for before, after in pairwise(sorted(numbers))}
     if len(steps) == 1 and (step := steps.pop()) > 1:
         yield (
-            f"its images are numbered in steps of {step}, from {min(numbers)} to {max(numbers)}; "
-            "those between may be missing slices"
+            f"its images are numbered {min(numbers)} to {max(numbers)} in steps of {step}; slices "
+            "in between may be missing"
         )
 
 
@@ -143,7 +143,7 @@ def _on_grid(volumes: tuple[Stack, ...], notes: tuple[str, ...], choice: Choice)
     if not bad.curable:
         return replace(taken, verdict="refused", reason=bad.trouble)
     if not choice.allow_uneven:
-        reason = f"{bad.trouble}; setting allow-uneven resamples it onto an even grid"
+        reason = f"{bad.trouble}; use setting allow-uneven to resample it onto an even grid"
         return replace(taken, verdict="refused", reason=reason)
     notes = (*notes, f"{bad.trouble}; resampled onto an even grid")
     return replace(taken, uneven=bad.trouble, notes=notes)
@@ -171,7 +171,7 @@ def _sizes_in_words(part: Iterable[Frame]) -> str:
         f"{count} of {columns} x {rows} pixels of {width:g} x {height:g} mm"
         for (columns, rows, width, height), count in _sizes(part).items()
     )
-    return f"its slices disagree in size: {', '.join(found)}"
+    return f"its slices differ in size: {', '.join(found)}"
 
 
 def _volumes_of(places: Sequence[Sequence[Frame]]) -> tuple[Stack, ...] | None:

@@ -215,7 +215,7 @@ class TooManyItemsError(ValueError):
 
 
 class TooLargeError(ValueError):
-    """A deflated data set is larger than its header promises."""
+    """A deflated data set is larger than its header declares."""
 
 
 class ItemCount:

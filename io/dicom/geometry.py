@@ -162,7 +162,7 @@ def _bad_axes(row: Vector, column: Vector) -> str | None:
     lengths = np.linalg.norm(row), np.linalg.norm(column)
     if np.allclose(lengths, 1.0, atol=1e-3) and abs(np.dot(row, column)) < 1e-3:
         return None
-    return "its orientation is no pair of perpendicular directions"
+    return "its orientation vectors are not perpendicular"
 
 
 def _unevenness(depths: Vector) -> str | None:
@@ -174,12 +174,12 @@ def _unevenness(depths: Vector) -> str | None:
         at = int(gaps[0])
         return (
             f"{missing} of {len(depths) + missing} slices are missing, the first after slice "
-            f"{at + 1} (a gap of {distances[at]:.3f} mm where slices lie {spacing:.3f} mm apart)"
+            f"{at + 1} (a gap of {distances[at]:.3f} mm instead of {spacing:.3f} mm)"
         )
     if not _is_even(distances, float(distances.mean())):
         return (
-            f"its slices lie unevenly, {distances.min():.3f} to {distances.max():.3f} mm apart "
-            f"(median {spacing:.3f} mm)"
+            f"its slices are unevenly spaced, {distances.min():.3f} to {distances.max():.3f} mm "
+            f"apart (median {spacing:.3f} mm)"
         )
     return None
 
@@ -208,7 +208,7 @@ def _shift(origins: Vector, normal: Vector, first: Frame) -> str | None:
     line = np.linspace(0.0, 1.0, len(origins))[:, None] * sideways[-1]
     off_line = float(np.linalg.norm(sideways - line, axis=1).max())
     if off_line > allowed:
-        return f"its slices are shifted sideways against each other by up to {off_line:.3f} mm"
+        return f"its slices are shifted in-plane relative to each other by up to {off_line:.3f} mm"
     if total > allowed:
         angle = np.degrees(np.arctan2(total, reach))
         return f"its slices are tilted by {angle:.2f} degrees (gantry tilt)"

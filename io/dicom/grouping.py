@@ -177,7 +177,7 @@ SETTINGS = (
     Parameter("flip angle", _each(lambda frame: frame.technique.flip), unit=" degrees"),
     Parameter("contrast agent", _each(lambda frame: frame.technique.agent), is_shown=False),
     Parameter("b-value", _each(lambda frame: (*frame.moment.diffusion, 0.0)[0]), repeats=False),
-    Parameter("period of acquisition", _periods, repeats=False),
+    Parameter("acquisition period", _periods, repeats=False),
 )
 PASSES = (
     Parameter(
@@ -355,7 +355,8 @@ def _settled(frames: Sequence[Frame]) -> list[Part]:
         if parameter.is_apart(groups):
             return [part for group in groups for part in _settled(group)]
     notes = [
-        f"its images differ in {_described(parameter, groups, frames)}; taken as one volume"
+        f"its images differ in {_described(parameter, groups, frames)}; they are treated as one "
+        "volume"
         for parameter, groups in found
         if parameter.is_worth_a_note(groups)
     ]
@@ -422,9 +423,9 @@ def _torn(near: list[Part], fewest_slices: int) -> list[Part]:
     is_torn = not are_complete and any(_interleave(*pair) for pair in combinations(near, 2))
     if not (is_small or is_torn) or count < max(fewest_slices, FEWEST_OF_A_GRID):
         return near
-    trouble = f"its {count} slices lie on one grid, but they differ in {_differences(near)}"
+    trouble = f"its {count} slices share one grid but differ in {_differences(near)}"
     if are_complete:
-        trouble += f"; setting min-slices may take them as {len(near)} volumes"
+        trouble += f"; lower setting min-slices to treat them as {len(near)} volumes"
     return [Part(frames, trouble=trouble)]
 
 

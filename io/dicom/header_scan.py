@@ -78,7 +78,7 @@ def _is_implicit_data_set(start: bytes) -> bool:
 def not_dicom(path: Path, start: bytes) -> Unreadable | None:
     """Return the fault of a file that should be DICOM; None if it need not be DICOM."""
     if _is_packed(start):
-        return Unreadable(path, "it is DICOM packed with gzip; unpack it (gunzip) first")
+        return Unreadable(path, "it is gzip-compressed DICOM; unpack it with gunzip first")
     if _MAGIC in start[:_MAGIC_AT]:
         return Unreadable(path, "its first bytes are missing; copy it again")
     if has_dicom_suffix(path):
@@ -106,10 +106,10 @@ def content_of(start: bytes) -> str:
     if not start:
         return "it is empty; copy it again"
     if start.lstrip().startswith(b"<"):
-        return "it is a page of the web, not DICOM; fetch it again"
+        return "it is a web page, not DICOM; download it again"
     if not any(start):
-        return "it holds only zeros; copy it again"
-    return "it is not DICOM although its name says so, or is damaged; copy it again"
+        return "it contains only zeros; copy it again"
+    return "it is not DICOM despite its name, or is damaged; copy it again"
 
 
 def naming(path: Path) -> str:
@@ -258,4 +258,4 @@ def _read(path: Path) -> _Found:
         reason = f"it cannot be opened: {error.strerror or error}"
         return Unreadable(path, reason, is_dicom=has_dicom_suffix(path))
     except MemoryError:
-        return Unreadable(path, "its header promises more than this machine's memory holds")
+        return Unreadable(path, "its header declares more data than this machine's memory can hold")

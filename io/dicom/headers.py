@@ -107,9 +107,7 @@ def _read(
     if trouble := _unfinished(dataset, is_whole=pixels_at is not None):
         return Unreadable(path, trouble, _whole_series_uid(dataset))
     if instance is None:
-        return Unreadable(
-            path, "its header does not say of which study it is; copy or export it again"
-        )
+        return Unreadable(path, "its header has no StudyInstanceUID; copy or export it again")
     if not instance.frames or pixels_at is None:
         return instance
     cut = _cut(dataset, os.fstat(file.fileno()).st_size - pixels_at)
@@ -132,7 +130,7 @@ def _unfinished(dataset: DataSet, *, is_whole: bool) -> str | None:
         return "it ends before its pixels; copy it again"
     described, frames = len(items(dataset, PER_FRAME)), int(number(dataset, "NumberOfFrames", 1))
     if described and described != frames:
-        return f"it describes {described} of its {frames} frames; export it again"
+        return f"it describes only {described} of its {frames} frames; export it again"
     return None
 
 
@@ -146,7 +144,7 @@ def _cut(dataset: DataSet, there: int) -> str | None:
     promised = int(bits * pixels * max(number(dataset, "NumberOfFrames", 1), 1)) // 8
     if there >= promised:
         return None
-    return f"its header promises {promised} bytes of pixels and {max(there, 0)} follow"
+    return f"its header declares {promised} bytes of pixels but {max(there, 0)} follow"
 
 
 def _common(file: BinaryIO, start: bytes, old: bool) -> tuple[DataSet, int | None]:

@@ -6,27 +6,27 @@ from .dataset import DataSet, number, pydicom, word, words
 MAP_TYPE, OTHER_MODALITY = "MAP", "OT"
 """Marks of a map stored next to a result: a value of ImageType, and Modality OT (other)."""
 
-IS_MAP = "it is a map beside a result"
+IS_MAP = "it is a map stored with a result"
 
-THROUGH_A_TABLE = "its values go through a table, which is not supported"
-NO_IMAGE = "it holds no image"
-NO_PLACE = "its images do not say where in the patient they lie"
+THROUGH_A_TABLE = "its values are mapped by a lookup table, which is not supported"
+NO_IMAGE = "it contains no image"
+NO_PLACE = "its images have no position in the patient"
 
 _NOT_IMAGES = {
     "SR": "it is a structured report",
     "PR": "it is a presentation state",
-    "KO": "it is a selection of key objects",
+    "KO": "it is a key object selection",
     "SEG": "it is a segmentation",
     "REG": "it is a spatial registration",
-    "FID": "it holds fiducials",
-    "RTSTRUCT": "it holds radiotherapy contours",
+    "FID": "it contains fiducials",
+    "RTSTRUCT": "it contains radiotherapy contours",
     "RTPLAN": "it is a radiotherapy plan",
     "RTDOSE": "it is a radiotherapy dose",
     "RTRECORD": "it is a radiotherapy record",
     "DOC": "it is a document",
     "ECG": "it is a curve, not an image",
     "HD": "it is a curve, not an image",
-    "RWV": "it maps values of other objects",
+    "RWV": "it is a real world value mapping",
 }
 _DOCUMENTS = {
     "1.2.840.10008.5.1.4.1.1.88.59": _NOT_IMAGES["KO"],
@@ -111,13 +111,16 @@ def _obstacle_of_pixels(dataset: DataSet) -> str | None:
     if "LOCALIZER" in image_type:
         return "it is a localizer"
     if "MOSAIC" in image_type:
-        return "its slices are tiled into a mosaic; export the series as enhanced or single images"
+        return (
+            "its slices are tiled into a mosaic; export the series as enhanced or single-slice "
+            "images"
+        )
     if number(dataset, "SamplesPerPixel", 1) != 1:
-        return "it is in colour"
+        return "it is a colour image"
     if word(dataset, "PhotometricInterpretation").upper() == "PALETTE COLOR":
-        return "it is in colour, as indices of a palette"
+        return "it is a colour image with a palette"
     if number(dataset, "BitsAllocated", 16) == 1:
-        return "it holds masks of one bit"
+        return "it contains 1-bit masks"
     if dataset.get("ModalityLUTSequence"):
         return THROUGH_A_TABLE
     return None

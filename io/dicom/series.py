@@ -145,7 +145,8 @@ def _named_apart(rows: Sequence[Series]) -> Iterator[Series]:
 
 
 _OWNERS_TOLD = (
-    "other images with its SeriesInstanceUID name another patient or study, and are kept apart"
+    "other images with its SeriesInstanceUID belong to another patient or study and are handled "
+    "separately"
 )
 
 
@@ -181,27 +182,27 @@ def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
 def _number_notes(members: Members, choice: Choice) -> Iterator[str]:
     """Yield notes on images that seem missing, by counts that are wrong or that a user ignores."""
     if members.absent and choice.allow_uneven:
-        yield f"{_absent_named(members)}; what is there is taken"
+        yield f"{_absent_named(members)}; the images present are used"
     images = len(members.instances)
     if images < (promised := max(each.promised for each in members.instances)):
         yield (
-            f"its headers say that it has {promised} images, and {images} are there; such numbers "
-            "are often wrong"
+            f"its headers declare {promised} images but {images} are present; such numbers are "
+            "often wrong"
         )
 
 
 def _identifier_notes(members: Members) -> Iterator[str]:
     """Yield notes on what the SOPInstanceUIDs of a series leave unverified."""
     if copies := members.copies:
-        note = f"{copies} cop{'y' if copies == 1 else 'ies'} of images left out"
+        note = f"{copies} cop{'y' if copies == 1 else 'ies'} of images ignored"
         if members.unlike:
-            note += f"; {members.unlike} of other content than the image that is taken"
+            note += f"; {members.unlike} differ in content from the image that is used"
         yield note
     images = len(members.instances)
     if images > (identifiers := _identifiers_in(members)):
         yield (
-            f"its {images} images have {identifiers} SOPInstanceUID between them; they are told "
-            "apart by their places"
+            f"its {images} images have {identifiers} SOPInstanceUID between them; "
+            "they are distinguished by their positions"
         )
 
 
@@ -247,13 +248,17 @@ def _lost(members: Members, choice: Choice) -> str | None:
     """Return which images of the series cannot be read or placed, in words."""
     lost = [f"{each.file.name} ({each.reason})" for each in members.lost]
     if lost:
-        reason = "cannot be read, and may be slices of it; restore or remove what is damaged"
-        return f"{len(lost)} beside its {len(members.instances)} images {reason}: {_first(lost)}"
+        reason = "cannot be read and may be slices of it; restore or remove the damaged files"
+        files = "file" if len(lost) == 1 else "files"
+        return (
+            f"{len(lost)} {files} next to its {len(members.instances)} images {reason}: "
+            f"{_first(lost)}"
+        )
     if members.unlike and len(members.instances) > _identifiers_in(members):
         return (
-            f"{members.unlike} more images have the SOPInstanceUID and the place of one of its "
-            f"{len(members.instances)} images, and other content, so nobody knows which of them "
-            "belong together; export it again with identifiers of their own"
+            f"{members.unlike} more images have the SOPInstanceUID and position of one of its "
+            f"{len(members.instances)} images but different content, so they cannot be grouped "
+            "reliably; export it again with unique identifiers"
         )
     classes = {each.sop_class for each in members.instances if each.frames}
     for obstacles, reason in _AMONG_SLICES.items():
@@ -266,7 +271,8 @@ def _lost(members: Members, choice: Choice) -> str | None:
             return f"{len(blind)} of its {len(members.instances)} images {reason}: {_first(blind)}"
     if members.absent and not choice.allow_uneven:
         return (
-            f"{_absent_named(members)}; copy all of it, or setting allow-uneven takes what is there"
+            f"{_absent_named(members)}; copy the whole series, or use setting allow-uneven to use "
+            "the images present"
         )
     return _incomplete(each.concatenation for each in members.instances if each.concatenation)
 
@@ -277,8 +283,7 @@ def _absent_named(members: Members) -> str:
 
 def _absent_words(members: Members) -> str:
     return (
-        f"{len(members.absent)} of the {members.listed} images that the DICOMDIR lists of it are "
-        "not there"
+        f"{len(members.absent)} of its {members.listed} images listed in the DICOMDIR are missing"
     )
 
 
@@ -297,15 +302,15 @@ def _incomplete(there: Iterable[Concatenation]) -> str | None:
         total = max(max(part.number, part.total) for part in parts)
         if lost := sorted({*range(1, total + 1)} - {part.number for part in parts}):
             return (
-                f"it is one object in {total} files (a concatenation), of which number "
-                f"{_first(list(map(str, lost)))} is not there; copy or export it again"
+                f"it is one object in {total} files (a concatenation), and number "
+                f"{_first(list(map(str, lost)))} is missing; copy or export it again"
             )
     return None
 
 
 _AMONG_SLICES = {
-    (NO_PLACE, NO_IMAGE): "hold no pixels or do not say where they lie; export it again",
-    (THROUGH_A_TABLE,): "have values that go through a table; export it without",
+    (NO_PLACE, NO_IMAGE): "have no pixels or no position; export it again",
+    (THROUGH_A_TABLE,): "have values mapped by a lookup table; export it without",
 }
 """Obstacles of images that are of one class with slices of the series, and so slices themselves."""
 

@@ -156,13 +156,13 @@ class Association:
             case Pdu.ABORT:
                 raise ConnectionLostError("it aborted the association")
             case _:
-                raise ProtocolError("a PDU came that has no place in an association")
+                raise ProtocolError("a PDU arrived that is not valid during an association")
 
     def _hear(self, fragment: Fragment) -> None:
         message = self._message
         if fragment.is_command:
             if message.request is not None:
-                raise ProtocolError("a command came within a data set")
+                raise ProtocolError("a command arrived within a data set")
             message.command += fragment.data
             if len(message.command) > LONGEST_COMMAND:
                 raise ProtocolError("a command is too long")
@@ -170,7 +170,7 @@ class Association:
                 self._begin(message, fragment.context)
             return
         if message.request is None or fragment.context != message.context:
-            raise ProtocolError("a data set came without its command")
+            raise ProtocolError("a data set arrived without its command")
         self._take_data(message, fragment.data)
         if fragment.is_last:
             self._end(message)
@@ -178,7 +178,7 @@ class Association:
     def _begin(self, message: _Message, context: int) -> None:
         """A whole command is there."""
         if context not in self._contexts:
-            raise ProtocolError("a message came under a context that was not accepted")
+            raise ProtocolError("a message used a presentation context that was not accepted")
         message.context = context
         message.request = commands.parsed(bytes(message.command))
         if commands.number(message.request, commands.FIELD) == Field.STORE:
@@ -322,18 +322,18 @@ class Association:
 
 
 _OTHER_CONTEXT = Refusal(
-    DimseStatus.CLASS_NOT_SUPPORTED, "its SOP class is not that of its presentation context"
+    DimseStatus.CLASS_NOT_SUPPORTED, "its SOP class differs from that of its presentation context"
 )
 _NO_INSTANCE = Refusal(DimseStatus.NOT_UNDERSTOOD, "the request has no AffectedSOPInstanceUID")
 _TOO_MANY_OBJECTS = Refusal(
-    DimseStatus.OUT_OF_RESOURCES, "the association brought more objects than are allowed"
+    DimseStatus.OUT_OF_RESOURCES, "the association sent more objects than allowed"
 )
 _TOO_MANY_BYTES = Refusal(
-    DimseStatus.OUT_OF_RESOURCES, "the association brought more bytes than are allowed"
+    DimseStatus.OUT_OF_RESOURCES, "the association sent more bytes than allowed"
 )
 _UNRECOGNISED = Refusal(DimseStatus.UNRECOGNISED, "this operation is not supported")
 _COMMITMENT_NOT_UNDERSTOOD = Refusal(
-    DimseStatus.NOT_UNDERSTOOD, "the request for storage commitment lacks a UID or is damaged"
+    DimseStatus.NOT_UNDERSTOOD, "the storage commitment request has no UID or is malformed"
 )
 
 

@@ -120,7 +120,7 @@ class Connection:
         while place:
             left = end - time.monotonic()
             if left <= 0:
-                raise ConnectionLostError("it was silent for too long")
+                raise ConnectionLostError("it sent nothing for too long")
             try:
                 self._link.settimeout(left)
                 self._acknowledge_at_once()
@@ -160,5 +160,5 @@ def fragments(body: memoryview) -> Iterator[Fragment]:
 
 def _reason(error: OSError) -> str:
     if isinstance(error, TimeoutError):
-        return "it was silent for too long"
-    return f"the system says: {error.strerror or type(error).__name__}"
+        return "it sent nothing for too long"
+    return f"the system reports: {error.strerror or type(error).__name__}"

@@ -114,7 +114,7 @@ class Listener:
         except (NetworkError, OSError) as error:
             self._turned_away(address, _reason(error), "")
         except Exception as error:  # its message may quote received data
-            reason = f"what came could not be handled ({type(error).__name__})"
+            reason = f"the received data could not be handled ({type(error).__name__})"
             self._turned_away(address, reason, "")
         finally:
             cut(link)
@@ -133,7 +133,7 @@ class Listener:
         try:
             with self._lock:
                 if number not in self._waiting:
-                    raise OSError("it had to make room")
+                    raise OSError("it was closed to free a connection")
                 self._waiting[number] = secured  # the other one is an empty shell now
             secured.do_handshake()
         except BaseException:
@@ -144,7 +144,7 @@ class Listener:
     def _negotiate(self, number: int, connection: Connection, address: str) -> None:
         kind, body = connection.read(self._limits.request_seconds, self._limits.request_seconds)
         if kind != Pdu.ASSOCIATE_RQ:
-            raise ProtocolError("it does not ask for an association")
+            raise ProtocolError("it did not request an association")
         request = AssociationRequest(bytes(body))
         session = self._policy.session(request.called, request.calling, address)
         if isinstance(session, Rejection):
@@ -176,5 +176,5 @@ class Listener:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
-        return f"no TLS came about ({error.reason or 'the handshake failed'})"
+        return f"the TLS handshake failed ({error.reason or 'unknown reason'})"
     return str(error) if isinstance(error, NetworkError) else "the connection broke"

@@ -87,9 +87,9 @@ class Rejection:
     titles: str = ""
 
 
-UNKNOWN_CALLED = Rejection(1, 1, 7, "the called AE title is none of the routes")
-UNKNOWN_CALLING = Rejection(1, 1, 3, "the calling AE title or its address is none of the route's")
-TOO_MANY = Rejection(2, 3, 2, "there are as many associations as are allowed")
+UNKNOWN_CALLED = Rejection(1, 1, 7, "the called AE title matches no route")
+UNKNOWN_CALLING = Rejection(1, 1, 3, "the route does not allow the calling AE title or its address")
+TOO_MANY = Rejection(2, 3, 2, "the maximum number of associations is reached")
 
 
 class AssociationRequest:
@@ -106,7 +106,7 @@ class AssociationRequest:
             self.longest = _longest(self._asked)
             self._offered = list(self._asked.presentation_context_definition_list)
         except Exception:  # it quotes received data
-            raise ProtocolError("its request for an association is malformed") from None
+            raise ProtocolError("its association request is malformed") from None
         self._results: Any = []
 
     def agreed(self) -> Mapping[int, PresentationContext]:
@@ -186,22 +186,22 @@ def accepted(body: bytes, asked: bytes) -> tuple[Mapping[str, PresentationContex
         }
         return found, _longest(granted)
     except Exception:
-        raise ProtocolError("its answer to a request for an association is malformed") from None
+        raise ProtocolError("its answer to the association request is malformed") from None
 
 
 _REJECTED = {
-    (1, 3): "it does not know the calling AE title",
-    (1, 7): "it does not know the called AE title",
+    (1, 3): "it does not recognise the calling AE title",
+    (1, 7): "it does not recognise the called AE title",
     (3, 1): "it is busy",
-    (3, 2): "it has as many associations as it allows",
+    (3, 2): "it has reached its limit of associations",
 }
 
 
 def rejected(body: bytes) -> RefusedError:
     """Return the error for a peer's refusal."""
     source, diagnostic = (body[2], body[3]) if len(body) == 4 else (0, 0)
-    reason = _REJECTED.get((source, diagnostic), "it gives no reason")
-    return RefusedError(f"it rejects the association: {reason}")
+    reason = _REJECTED.get((source, diagnostic), "it gave no reason")
+    return RefusedError(f"it rejected the association: {reason}")
 
 
 def _supported() -> list[Any]:

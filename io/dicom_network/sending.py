@@ -72,7 +72,7 @@ class Transmission:
         context = self._context(VERIFICATION)
         status = self._exchange(context, self._command(Field.ECHO, VERIFICATION), b"")
         if status:
-            raise RefusedError(f"it answers C-ECHO with status {status:04X}")
+            raise RefusedError(f"it answered C-ECHO with status {status:04X}")
 
     def store(self, file: Path) -> None:
         """Send one object of a derived series, which the peer has when this returns.
@@ -86,7 +86,7 @@ class Transmission:
         request = self._command(Field.STORE, sop_class, instance)
         status = self._exchange(context, request, data)
         if not commands.is_success(status):
-            raise RefusedError(f"it answers C-STORE with status {status:04X}")
+            raise RefusedError(f"it answered C-STORE with status {status:04X}")
 
     def report(self, asked: Commitment, safe: Sequence[Referenced]) -> None:
         """Report to a peer which of the requested objects are stored safely.
@@ -97,12 +97,12 @@ class Transmission:
         command, data = report_of(asked, safe, context.syntax, self._next_message())
         status = self._exchange(context, command, data)
         if status:
-            raise RefusedError(f"it answers N-EVENT-REPORT with status {status:04X}")
+            raise RefusedError(f"it answered N-EVENT-REPORT with status {status:04X}")
 
     def _context(self, sop_class: str) -> PresentationContext:
         if sop_class not in self._contexts:
             name = pydicom.uid.UID(sop_class).name
-            raise RefusedError(f"it does not take {name}")
+            raise RefusedError(f"it does not accept {name}")
         return self._contexts[sop_class]
 
     def _command(self, asked: Field, sop_class: str, instance: str = "") -> bytes:
@@ -128,7 +128,7 @@ class Transmission:
         self._connection.send_message(context.number, data, self._most, is_command=False)
         answer = self._answer()
         if commands.number(answer, commands.ANSWERED) != self._sent:
-            raise ProtocolError("it answers another message")
+            raise ProtocolError("it answered a different message")
         return commands.number(answer, commands.STATUS)
 
     def _answer(self) -> Elements:
@@ -138,10 +138,10 @@ class Transmission:
             if kind == Pdu.ABORT:
                 raise ConnectionLostError("it aborted the association")
             if kind != Pdu.DATA:
-                raise ProtocolError("a PDU came that is no answer")
+                raise ProtocolError("an unexpected PDU arrived instead of an answer")
             for fragment in fragments(body):
                 if not fragment.is_command or len(command) > LONGEST_COMMAND:
-                    raise ProtocolError("a message came that is no answer")
+                    raise ProtocolError("an unexpected message arrived instead of an answer")
                 command += fragment.data
                 if fragment.is_last:
                     return commands.parsed(bytes(command))
@@ -185,7 +185,7 @@ def _associated(peer: Peer, asked: bytes, tls: ssl.SSLContext | None) -> Generat
         if kind == Pdu.ASSOCIATE_RJ:
             raise rejected(bytes(body))
         if kind != Pdu.ASSOCIATE_AC:
-            raise ProtocolError("it does not answer a request for an association")
+            raise ProtocolError("it did not answer the association request")
         transmission = Transmission(connection, *accepted(bytes(body), asked))
         try:
             yield transmission
@@ -207,9 +207,9 @@ def _connected(peer: Peer, tls: ssl.SSLContext | None) -> Connection:
             error
         )
     except ssl.SSLError as error:
-        raise ConnectionLostError(f"no TLS came about ({error.reason})") from error
+        raise ConnectionLostError(f"the TLS handshake failed ({error.reason})") from error
     except (socket.gaierror, UnicodeError) as error:  # the latter of a name that none can be
-        raise ConnectionLostError(f"the host {peer.host} is not known") from error
+        raise ConnectionLostError(f"the host {peer.host} cannot be resolved") from error
     except OSError as error:
         raise ConnectionLostError(
             f"nothing answers at {peer.host}:{peer.port} ({error.strerror or 'timed out'})"

@@ -60,6 +60,6 @@ def _failures_named(files: str) -> Generator[None]:
     except OSError as error:
         why = error.reason if isinstance(error, ssl.SSLError) and error.reason else error.strerror
         raise CertificateError(
-            f"TLS cannot be had with {files} ({why}); name files in PEM that this user may read, "
-            "the certificate's own key, and one without a password"
+            f"TLS cannot be set up with {files} ({why}); give PEM files that this user may read, "
+            "with the certificate's own key, unencrypted"
         ) from error

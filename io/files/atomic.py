@@ -89,7 +89,9 @@ def _refuse_folder(target: Path) -> None:
 
 def _check_replaceable(target: Path) -> None:
     if kind := irreplaceable(target):
-        raise WriteError(f"{target} was not written: it is {kind}, and stays; move it away.")
+        raise WriteError(
+            f"{target} was not written: it is {kind}, which is not replaced; move it away."
+        )
 
 
 def irreplaceable(target: Path) -> str | None:
@@ -135,9 +137,11 @@ def _advice(error: OSError) -> str:
     """Return the cause of a failed write and a remedy."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return "the disk is full; make room or choose another output folder"
+            return "the disk is full; free space or choose another output folder"
         case errno.EFBIG:
-            return "it would exceed the largest file allowed here; choose another output folder"
+            return (
+                "it would exceed the largest file size allowed here; choose another output folder"
+            )
         case errno.EROFS:
             return "the disk is read-only; choose another output folder"
         case errno.EACCES | errno.EPERM:
@@ -145,10 +149,10 @@ def _advice(error: OSError) -> str:
         case errno.ENAMETOOLONG:
             return "its name is too long for this disk; choose a shorter one"
         case errno.ENOENT | errno.ESTALE | errno.ENODEV | errno.ENOTCONN:
-            return "its folder was moved or removed meanwhile; put it back or choose another one"
+            return "its folder was moved or removed meanwhile; restore it or choose another one"
         case errno.ENXIO | errno.EPIPE:
-            return "no program reads from it; start its reader first"
+            return "no program reads from the pipe; start its reader first"
         case errno.EISDIR | errno.EEXIST | errno.ENOTDIR:
-            return "a folder and a file would need the same name; move the one in its place away"
+            return "a folder and a file would have the same name; move the existing one away"
         case _:
-            return f"the system says: {error.strerror or error}"
+            return f"the system reports: {error.strerror or error}"

@@ -47,7 +47,7 @@ class _Place:
     def of(cls, target: Path) -> Self:
         """Return the end of a path's links. Raises OSError."""
         if "\0" in str(target):
-            raise OSError(errno.EINVAL, "its name holds a zero byte", str(target))
+            raise OSError(errno.EINVAL, "its name contains a zero byte", str(target))
         path = target
         for _ in range(MOST_LINKS):
             folder = _OPEN_FILES.fullmatch(os.path.realpath(path.parent))
@@ -67,11 +67,14 @@ class _Place:
     def obstacle(self, target: Path) -> str | None:
         """Return why nothing can be written there, as the rest of a sentence on the path."""
         if not self.mode and self.path != target:
-            return f"is a link to {self.path}, which is missing; make that file or name another one"
+            return (
+                f"is a link to {self.path}, which is missing; create that file or choose another "
+                "output"
+            )
         if stat.S_ISDIR(self.mode):
-            return "is a folder; give the name of a file in it"
+            return "is a folder; give a file name in it"
         if stat.S_ISSOCK(self.mode) or stat.S_ISBLK(self.mode):
-            return "is a socket or a disk; name a file"
+            return "is a socket or a disk; give a file name"
         return None
 
 
@@ -99,7 +102,7 @@ def read_document(path: Path) -> bytes:
         return read_regular(path)
     with open(os.open(path, os.O_RDONLY | NO_WAITING), "rb", buffering=0) as pipe:  # noqa: PTH123
         if not select.select([pipe], [], [], PATIENCE_SECONDS)[0]:
-            raise OSError(errno.ENODATA, "no program writes to this pipe", str(path))
+            raise OSError(errno.ENODATA, "no program writes to the pipe", str(path))
         os.set_blocking(pipe.fileno(), True)
         return pipe.readall()
 

@@ -31,17 +31,19 @@ def check_start(path: Path) -> None:
         raise UnreadableScanError(f"{path} is empty; copy or export it again.")
     if is_gzip_name(path) and start != GZIP_MAGIC:
         raise UnreadableScanError(
-            f"{path} is not gzip although its name says so; rename or export it again."
+            f"{path} is not gzip-compressed despite its name; rename or export it again."
         )
     if path.suffix.lower() == ".nii" and start == GZIP_MAGIC:
-        raise UnreadableScanError(f"{path} is gzip although its name is not; add .gz to its name.")
+        raise UnreadableScanError(
+            f"{path} is gzip-compressed but its name does not end in .gz; rename it."
+        )
 
 
 def check_extents(path: Path, extents: Sequence[int]) -> None:
     """Raise unless `extents` are those of at least one 3D volume."""
     if not all(extent > 0 for extent in extents):
         raise UnreadableScanError(
-            f"{path} has extents {written(extents)}, so it holds no voxels; export the scan again."
+            f"{path} has extents {written(extents)} and therefore no voxels; export the scan again."
         )
     if len(extents) < 3:
         raise UnsupportedScanError(
@@ -65,8 +67,8 @@ def check_size(
     if promised > there * _LARGEST_RATIOS[storage]:
         kind = {"plain": "", "text": " of text"}.get(storage, " compressed")
         raise UnreadableScanError(
-            f"{path} is truncated or its header is damaged: the header promises {promised} bytes "
-            f"and the file holds {there}{kind}; copy it again."
+            f"{path} is truncated or its header is damaged: the header declares {promised} bytes "
+            f"but the file has {there}{kind}; copy it again."
         )
     check_memory(path, promised if held is None else held)
 
@@ -75,7 +77,7 @@ def check_memory(path: Path, promised: int) -> None:
     """Raise unless the memory could take so many bytes."""
     if promised > most_memory():
         raise UnreadableScanError(
-            f"{path} needs {promised / 2**30:.1f} GiB of memory, and this program may have "
+            f"{path} needs {promised / 2**30:.1f} GiB of memory, but this program may use only "
             f"{most_memory() / 2**30:.1f} GiB; use a larger machine."
         )
 
@@ -93,10 +95,12 @@ def pick_volume(
     if count == 1:
         return 0
     if chosen is None:
-        other = "all with setting volume=all" if takes_all else "save one as a file of its own"
+        other = (
+            "translate all with setting volume=all" if takes_all else "save one as a separate file"
+        )
         raise UnsupportedScanError(
-            f"{path} holds {count} volumes ({written(extents)}); translate one of 0 to {count - 1} "
-            f"with setting volume=N, or {other}."
+            f"{path} contains {count} volumes ({written(extents)}); select one of 0 to "
+            f"{count - 1} with setting volume=N, or {other}."
         )
     if not 0 <= chosen < count:
         raise UnsupportedScanError(
@@ -109,8 +113,8 @@ def check_series(path: Path, extents: Sequence[int], *, is_series: bool) -> None
     """Raise UnsupportedScanError unless all volumes of a file can be read in sequence."""
     if not is_series:
         raise UnsupportedScanError(
-            f"{path} holds the {math.prod(extents[3:])} components of each voxel side by side, "
-            "which setting volume=all does not take; translate one with setting volume=N."
+            f"{path} stores {math.prod(extents[3:])} components per voxel, which setting "
+            "volume=all does not support; select one with setting volume=N."
         )
 
 

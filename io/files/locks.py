@@ -57,7 +57,7 @@ def folder_lock(folder: Path) -> Generator[None]:
     OSError if folders cannot be locked.
     """
     if not hasattr(os, "O_DIRECTORY"):  # Windows
-        raise OSError(errno.ENOTSUP, "folders cannot be locked on this system", str(folder))
+        raise OSError(errno.ENOTSUP, "this system cannot lock folders", str(folder))
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         lock(descriptor)
@@ -102,5 +102,5 @@ def _locking() -> Any:
     try:
         import msvcrt
     except ImportError as error:
-        raise OSError(errno.ENOLCK, "this system knows no file locks") from error
+        raise OSError(errno.ENOLCK, "this system has no file locks") from error
     return msvcrt

@@ -27,7 +27,7 @@ def open_regular(path: Path) -> BufferedReader:
     try:
         return open(path, "rb", opener=_opened)
     except ValueError as error:  # without asking the system
-        raise OSError(errno.EINVAL, "its name holds a zero byte", str(path)) from error
+        raise OSError(errno.EINVAL, "its name contains a zero byte", str(path)) from error
 
 
 def read_regular(path: Path) -> bytes:

@@ -41,7 +41,7 @@ UNPACKING_BYTES = 2 << 20
 """Memory in addition to the voxels while a file is read: packed and skipped bytes."""
 
 LARGEST_PADDING_BYTES = 4096
-GOES_ON = "its file goes on behind its packed voxels; what follows is not read"
+GOES_ON = "its file continues after the compressed voxels; the extra data is ignored"
 _UNPACKED_BY = {
     "gzip": igzip_lib.DECOMP_GZIP,
     "zlib": igzip_lib.DECOMP_ZLIB,

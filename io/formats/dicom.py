@@ -1,17 +1,14 @@
 """DICOM series as a format; pydicom and the modules that use it are loaded with the first one."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import UnsupportedScanError
 from ..files.atomic import whole_folder
-from ..files.parts import Gate
-from ..files.streams import Arrival
-from ..volume import AnyArray, Derivation, Empty, Grid, Study, Volume
-from .format import Format
+from ..volume import Empty, Grid, Study, Volume
+from .format import Format, ResultToWrite
 
 
 class Dicom(Format):
@@ -45,23 +42,14 @@ class Dicom(Format):
 
         return reading.beside_each_other(volumes), *volumes[1:]
 
-    def write(
-        self,
-        volume: Volume,
-        target: Path,
-        derivation: Derivation | None,
-        gate: Gate,
-        arrival: Arrival,
-        series: Iterable[AnyArray] | None,
-    ) -> dict[str, str]:
+    def write(self, result: ResultToWrite) -> dict[str, str]:
         """Store a derived series in the folder `target`, with its derivation."""
-        del arrival, series
-        if derivation is None:
+        if result.derivation is None:
             raise TypeError("a DICOM series cannot be written without its derivation")
         from ..dicom.derived.writing import write_series
 
-        with whole_folder(target, gate) as folder:
-            write_series(volume, folder, derivation)
+        with whole_folder(result.target, result.gate) as folder:
+            write_series(result.volume, folder, result.derivation)
         return {}
 
     def result_notes(self, volume: Volume) -> tuple[str, ...]:

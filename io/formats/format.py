@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..files.parts import Gate
-from ..files.streams import Arrival
+from ..files.parts import NO_GATE, Gate
+from ..files.streams import Arrival, all_there
 from ..volume import AnyArray, Derivation, Empty, Grid, Study, Volume
 
 
@@ -24,6 +24,23 @@ class HeaderLabels:
 
     texts: Iterable[str]
     contents: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultToWrite:
+    """Volume to store, and where and when it is stored.
+
+    target: path of the result; its suffix selects the variant. derivation: recorded by DICOM. gate:
+    passed once all voxels are written. arrival: of the voxels, slab by slab. series: voxels of all
+    volumes of a series, in place of those of `volume`; not of DICOM.
+    """
+
+    volume: Volume
+    target: Path
+    derivation: Derivation | None = None
+    gate: Gate = NO_GATE
+    arrival: Arrival = all_there
+    series: Iterable[AnyArray] | None = None
 
 
 class Format(ABC):
@@ -98,16 +115,8 @@ class Format(ABC):
         raise TypeError(f"{volume.format} is not converted to {self.name}")
 
     @abstractmethod
-    def write(
-        self,
-        volume: Volume,
-        target: Path,
-        derivation: Derivation | None,
-        gate: Gate,
-        arrival: Arrival,
-        series: Iterable[AnyArray] | None,
-    ) -> dict[str, str]:
-        """Store a volume of this format at `target`, as `write` of io/writing.py describes."""
+    def write(self, result: ResultToWrite) -> dict[str, str]:
+        """Store a result of this format, as `write` of io/writing.py describes."""
 
     def is_written_in_order(self, target: Path) -> bool:
         """Return whether `write` needs the header and then slice after slice."""

@@ -37,8 +37,8 @@ def unit_notes(unit: str) -> tuple[str, ...]:
     if MILLIMETRES.get(unit) == 1.0:
         return ()
     if unit not in MILLIMETRES:
-        return ("its header gives lengths in a unit that is not known; they are taken as mm",)
-    return (f"its header gives lengths in {unit}, and they are converted to mm",)
+        return ("its header gives lengths in an unknown unit; millimetres are assumed",)
+    return (f"its header gives lengths in {unit}; they are converted to millimetres",)
 
 
 def shear_notes(affine: Affine) -> tuple[str, ...]:
@@ -49,12 +49,12 @@ def shear_notes(affine: Affine) -> tuple[str, ...]:
     if shear <= UPRIGHT_WITHIN_DEGREES:
         return ()
     return (
-        f"its axes are {shear:.1f} degrees off right angles (shear); it is translated as if they "
-        "were perpendicular, and the result keeps them",
+        f"its axes are {shear:.1f} degrees off right angles (shear); they are treated as "
+        "perpendicular, and the result keeps the shear",
     )
 
 
 def assumed(affine: Affine) -> str:
     """Describe the assumed directions of a grid's axes; affine: (4, 4), RAS+."""
     codes: tuple[str, ...] = nibabel.aff2axcodes(affine)
-    return f"its axes are taken to run to {codes[0]}, {codes[1]} and {codes[2]}"
+    return f"its axes are assumed to point to {codes[0]}, {codes[1]} and {codes[2]}"

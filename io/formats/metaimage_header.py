@@ -70,7 +70,7 @@ def read_header(file: HeaderFile) -> TextHeader:
     fields, metadata = _fields(lines, file)
     if "ElementDataFile" not in fields or "DimSize" not in fields:
         raise UnreadableScanError(
-            f"{file.path} is not a MetaImage file although its name says so; check it."
+            f"{file.path} is not a MetaImage file despite its name; check the file."
         )
     text = {name: text_of(value) for name, value in fields.items()}
     axes = file.integer("NDims", text.get("NDims", ""))
@@ -80,8 +80,7 @@ def read_header(file: HeaderFile) -> TextHeader:
     for field, nothing in _SCALE.items():
         if field in text and not file.is_number(text[field], nothing):
             raise file.unsupported(
-                f"scales its values by {field}, which ITK leaves out; save it with the values "
-                "themselves"
+                f"scales its values by {field}, which ITK ignores; save it with unscaled values"
             )
     check_extents(file.path, sizes)
     channels = file.integer("ElementNumberOfChannels", text.get("ElementNumberOfChannels", "1"))
@@ -124,7 +123,7 @@ def _fields(lines: Iterator[bytes], file: HeaderFile) -> tuple[dict[str, bytes],
         if name == "ElementDataFile":
             break
         if len(key) > LONGEST_NAME or len(values[0]) > LONGEST_VALUE:
-            raise file.damaged("has a field that is longer than MetaIO reads")
+            raise file.damaged("has a field longer than MetaIO can read")
         if name not in _KNOWN and values[0]:
             metadata.append(key + b" = " + values[0])
     return fields, metadata
@@ -144,7 +143,7 @@ def _storage(
     size = file.integer("CompressedDataSize", text.get("CompressedDataSize", "0"))
     is_plain = not is_local and not is_packed and is_binary
     if size < 0 or skipped < -1 or (is_packed and not is_binary) or (skipped != 0 and not is_plain):
-        raise file.damaged("does not say rightly where its voxels begin and end")
+        raise file.damaged("does not state correctly where its voxels begin and end")
     files = (file.path,) if is_local else _data_files(data_file, sizes, lines, file)
     return TextStorage(
         "zlib" if is_packed else "raw" if is_binary else "text",
@@ -166,7 +165,7 @@ def _data_files(
     elif found := _NUMBERED.fullmatch(value):
         first, last, step = int(found[2]), int(found[3]), int(found[4] or 1)
         if not step:
-            raise file.damaged("numbers the files of its voxels in steps of 0")
+            raise file.damaged("numbers its voxel files in steps of 0")
         files, axes = file.numbered(found[1], range(first, last + 1, step)), None
     else:
         return (file.beside(value),)
@@ -179,9 +178,9 @@ def _voxel_type(text: Mapping[str, str], is_binary: bool, file: HeaderFile) -> "
     name = named.removesuffix("_ARRAY")
     if name not in _TYPES:
         if not re.fullmatch(r"MET_[A-Z_]{1,20}", named):
-            raise file.damaged("does not give a known type of voxels")
+            raise file.damaged("does not give a known voxel type")
         raise file.unsupported(
-            f"stores {named} voxels; convert it to one integer or float value a voxel"
+            f"stores {named} voxels; convert it to one integer or float value per voxel"
         )
     if not is_binary:
         return np.dtype(_TYPES[name])
@@ -191,7 +190,7 @@ def _voxel_type(text: Mapping[str, str], is_binary: bool, file: HeaderFile) -> "
         if field in text
     }
     if len(orders) > 1:
-        raise file.damaged("gives two byte orders")
+        raise file.damaged("gives two different byte orders")
     return np.dtype(_TYPES[name]).newbyteorder(">" if orders == {True} else "<")
 
 
@@ -203,7 +202,7 @@ def _is_true(
         return default
     letter = text[field][:1].lower()
     if letter not in ("t", "1", "f", "0"):
-        raise file.damaged(f"gives {field} neither as True nor as False")
+        raise file.damaged(f"gives {field} as neither True nor False")
     return letter in ("t", "1")
 
 

@@ -1,7 +1,7 @@
 """NIfTI-1, NIfTI-2 and Analyze 7.5: nibabel handles headers, voxels are read without it."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,11 @@ import numpy as np
 from ..errors import UnsupportedScanError
 from ..files.header_limits import GZIP_MAGIC, check_extents, check_size, pick_volume, storage_of
 from ..files.nifti_start import NIFTI_MAGICS, HeaderStart, gzip_unpacker
-from ..files.parts import Gate
 from ..files.regular import is_there, read_regular
 from ..files.streams import (
     GOES_ON,
     GZIP_ERRORS,
     UNPACKING_BYTES,
-    Arrival,
     end_of_gzip,
     expect_end,
     fill,
@@ -27,9 +25,9 @@ from ..files.streams import (
     open_reader,
     skip,
 )
-from ..volume import Affine, AnyArray, Derivation, Empty, Grid, Study, Volume
+from ..volume import Affine, Empty, Grid, Study, Volume
 from . import nifti_writing
-from .format import Format, HeaderLabels
+from .format import Format, HeaderLabels, ResultToWrite
 from .geometry import shear_notes
 from .nifti_header import (
     NO_SCANS,
@@ -109,11 +107,11 @@ def _placed_by_spm(volume: Volume, mat: Path, volume_index: int) -> Volume:
     return replace(volume, affine=affine, header=header, notes=_spm_notes(affine))
 
 
-_NOT_OF_SPM = "the .mat file beside it is none of SPM's"
+_NOT_OF_SPM = "the .mat file next to it is not from SPM and is ignored"
 
 
 def _spm_notes(affine: Affine) -> tuple[str, ...]:
-    return "the .mat file of SPM beside it says where it lies", *shear_notes(affine)
+    return "its position is taken from the SPM .mat file next to it", *shear_notes(affine)
 
 
 def _header_at(path: Path, end: int | None) -> Header:
@@ -309,18 +307,9 @@ class Nifti(Format):
         """Return the volume with a NIfTI header; the volume itself for a pair of files."""
         return as_nifti(volume, *step) if is_single_file(target) else volume
 
-    def write(
-        self,
-        volume: Volume,
-        target: Path,
-        derivation: Derivation | None,
-        gate: Gate,
-        arrival: Arrival,
-        series: Iterable[AnyArray] | None,
-    ) -> dict[str, str]:
+    def write(self, result: ResultToWrite) -> dict[str, str]:
         """Store the volume in the header of its source."""
-        del derivation
-        return nifti_writing.write(volume, target, gate, arrival, series)
+        return nifti_writing.write(result)
 
     def is_written_in_order(self, target: Path) -> bool:
         """Return whether header and voxels share the file."""

@@ -121,8 +121,8 @@ def with_unit_quaternion(header: Header) -> tuple[Header, tuple[str, ...]]:
     for name, value in zip("bcd", vector, strict=True):
         header[f"quatern_{name}"] = value / length
     return header, (
-        f"the quaternion of its qform is too long by rounding (its square by {beyond:.1g}); it is "
-        "brought to length 1",
+        "the quaternion of its qform is slightly longer than 1 from rounding (its square by "
+        f"{beyond:.1g}); it is normalised",
     )
 
 
@@ -143,8 +143,8 @@ def _check_edges(header: Header, path: Path) -> None:
     for axis, edge in zip("ijk", edges, strict=True):
         if not edge > 0:
             raise UnreadableScanError(
-                f"{path} does not say how large its voxels are: along {axis} its header gives "
-                f"{edge:g} mm; export it again, or repair the header's pixdim."
+                f"{path} has no valid voxel size: its header gives {edge:g} mm along {axis}; "
+                "export it again or repair the header's pixdim."
             )
 
 
@@ -161,8 +161,8 @@ def affine_of(header: Header, path: Path) -> Affine:
     rank = np.linalg.matrix_rank(affine[:3, :3] / (scale or 1)) if np.isfinite(affine).all() else 0
     if rank < 3 or not (np.isfinite(squares) & (squares > 0)).all():
         raise UnreadableScanError(
-            f"{path} does not say where its voxels lie: its affine cannot be inverted; "
-            "repair the header's sform or qform."
+            f"{path} has no valid position: its affine cannot be inverted; repair the header's "
+            "sform or qform."
         )
     return affine
 
@@ -176,18 +176,18 @@ def header_notes(header: Header, affine: Affine) -> tuple[str, ...]:
     """Return notes on what is unverified about the place and the kind of the voxels."""
     notes = *unit_notes(unit_of(header)), *shear_notes(affine)
     if not is_analyze(header) and (kind := NO_SCANS.get(int(header["intent_code"]))):
-        notes = *notes, f"its header says that its voxels are {kind}"
+        notes = *notes, f"its header declares its voxels as {kind}"
     if is_analyze(header):
-        return *notes, f"Analyze does not say which side is left; {assumed(affine)}"
+        return *notes, f"Analyze files do not record which side is left; {assumed(affine)}"
     if int(header["sform_code"]) == int(header["qform_code"]) == 0:
-        said = "its header says neither by sform nor by qform where its voxels lie"
+        said = "its header has neither sform nor qform"
         return *notes, f"{said}; {assumed(affine)}"
     return *notes, *_disagreement(header)
 
 
 NO_SCANS = {
-    **dict.fromkeys(range(2, 25), "values of a statistic"),
-    **dict.fromkeys((1002, 1003), "labels, as of a segmentation"),
+    **dict.fromkeys(range(2, 25), "statistical values"),
+    **dict.fromkeys((1002, 1003), "segmentation labels"),
     1006: "displacements",
     1007: "vectors",
 }
@@ -211,13 +211,13 @@ def _disagreement(header: Header) -> tuple[str, ...]:
             difference = np.full((4, 4), np.nan)
         apart = np.linalg.norm(ends @ difference[:3, :3].T + difference[:3, 3], axis=1).max()
     if not np.isfinite(apart):
-        return ("its qform is damaged; the sform is taken",)
+        return ("its qform is damaged; the sform is used",)
     if apart <= APART_BEYOND * np.linalg.norm(sform[:3, :3], axis=0).min():
         return ()
     by_sform, by_qform = _axes(sform), _axes(header.get_qform())
     return (
-        f"its sform and its qform put voxels up to {apart * MILLIMETRES[unit_of(header)]:.1f} mm "
-        f"apart (axes {by_sform} and {by_qform}); the sform is taken, and other programs may take "
+        f"its sform and qform place voxels up to {apart * MILLIMETRES[unit_of(header)]:.1f} mm "
+        f"apart (axes {by_sform} and {by_qform}); the sform is used, but other programs may use "
         "the qform",
     )
 
@@ -250,14 +250,14 @@ def _class_of(start: bytes, single: bool, path: Path) -> Any:
         if (size, magic, single) in _HEADERS:
             return _HEADERS[size, magic, single]
         if (size, magic, not single) in _HEADERS:
-            there = "in a file of their own" if single else "in the same file"
+            there = "in a separate file" if single else "in the same file"
             raise UnreadableScanError(
-                f"{path} is not what its name says: its header puts the voxels {there}; rename it."
+                f"{path} does not match its name: its header places the voxels {there}; rename it."
             )
         if size == 348 and not single:
             return nibabel.spm2analyze.Spm2AnalyzeHeader
     kind = "NIfTI" if single else "NIfTI or Analyze"
-    raise UnreadableScanError(f"{path} is not a {kind} file although its name says so; check it.")
+    raise UnreadableScanError(f"{path} is not a {kind} file despite its name; check the file.")
 
 
 def voxel_type_of(header: Header, path: Path) -> np.dtype[Any]:
@@ -268,7 +268,7 @@ def voxel_type_of(header: Header, path: Path) -> np.dtype[Any]:
     if stored.kind not in "iuf" or stored.itemsize > 8:
         raise UnsupportedScanError(
             f"{path} stores {_type_name(header)} voxels; convert it to one integer or float value "
-            "a voxel."
+            "per voxel."
         )
     return stored
 

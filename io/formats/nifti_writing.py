@@ -2,7 +2,6 @@
 
 import io
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,15 @@ import numpy as np
 
 from ..errors import ScanError, WriteError
 from ..files.atomic import whole_file, whole_files
-from ..files.parts import Gate
 from ..files.streams import (
     GZIP_ERRORS,
-    Arrival,
     is_gzip_name,
     open_reader,
     open_writer,
     write_volumes,
 )
-from ..volume import AnyArray, Volume
+from ..volume import Volume
+from .format import ResultToWrite
 from .nifti_header import (
     Header,
     SpmHeader,
@@ -44,32 +42,26 @@ GEOMETRY_FIELDS = (
 FIRST_AXIS_OF_COMPONENTS = 5
 
 
-def write(
-    volume: Volume,
-    target: Path,
-    gate: Gate,
-    arrival: Arrival,
-    series: Iterable[AnyArray] | None = None,
-) -> dict[str, str]:
-    """Store a volume at `target`, which ends as its source does, or is one file of NIfTI.
+def write(result: ResultToWrite) -> dict[str, str]:
+    """Store a volume at a path that ends as its source does, or is one file of NIfTI.
 
-    arrival: of the voxels; a single file is written slab by slab as they arrive. series: voxels of
-    all volumes of a series, in place of the volume's own. Raises WriteError and then leaves nothing
-    behind. Returns the SHA-256 of each file, in hexadecimal.
+    A single file is written slab by slab as the voxels arrive. Raises WriteError and then leaves
+    nothing behind. Returns the SHA-256 of each file, in hexadecimal.
     """
+    volume, target = result.volume, result.target
     header = _header_for(volume, target)
     if is_single_file(target):
-        with whole_file(target, gate) as part:
+        with whole_file(target, result.gate) as part:
             with open_writer(part, is_gzip_name(target), "r+b") as stream:
                 stream.write(_stored(header))
-                write_volumes(stream, volume, arrival, series)
+                write_volumes(stream, volume, result.arrival, result.series)
             _verify(part, target, header, volume)
         return {target.name: stream.sha256}
-    with whole_files(target, gate) as part:
+    with whole_files(target, result.gate) as part:
         with open_writer(part, is_gzip_name(target)) as head:
             head.write(_stored(header))
         with open_writer(image_beside(part), is_gzip_name(target)) as stream:
-            write_volumes(stream, volume, arrival, series)
+            write_volumes(stream, volume, result.arrival, result.series)
         if isinstance(volume.header, SpmHeader):
             mat_beside(part).write_bytes(volume.header.mat)
         _verify(part, target, header, volume)
@@ -89,9 +81,11 @@ def can_store(volume: Volume, dtype: "np.dtype[Any]") -> bool:
 def _header_for(volume: Volume, target: Path) -> Header:
     source = header_in(volume)
     if not isinstance(source, nibabel.analyze.AnalyzeHeader):
-        raise WriteError(f"{target} was not written: its source was not read as NIfTI or Analyze.")
+        raise WriteError(f"{target} was not written: its source is not NIfTI or Analyze.")
     if getattr(source, "is_single", False) != is_single_file(target):
-        raise WriteError(f"{target} was not written: it must end as its source does; rename it.")
+        raise WriteError(
+            f"{target} was not written: it must have the same suffix as its source; rename it."
+        )
     header = source.as_byteswapped("<")  # which drops the extensions
     if hasattr(source, "extensions"):
         header.extensions = source.extensions
@@ -137,7 +131,7 @@ def _verify(part: Path, target: Path, header: Header, volume: Volume) -> None:
             found = read_header(stream, target)
     except (ScanError, EOFError, *GZIP_ERRORS) as error:
         raise WriteError(
-            f"{target} was not written whole, as its header cannot be read again; choose another "
+            f"{target} was not written completely: its header cannot be read back; choose another "
             "output folder."
         ) from error
     source = header_in(volume)
@@ -155,7 +149,7 @@ def _verify(part: Path, target: Path, header: Header, volume: Volume) -> None:
     )
     if not same:
         raise WriteError(
-            f"{target} was not written: its header would not say where the source's voxels lie; "
+            f"{target} was not written: its header would lose the position of the source; please "
             "report this."
         )
 

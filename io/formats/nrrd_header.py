@@ -138,7 +138,7 @@ def read_header(file: HeaderFile) -> TextHeader:
     lines = file.lines()
     if not _MAGIC.fullmatch(next(lines, b"").rstrip()):
         raise UnreadableScanError(
-            f"{file.path} is not a NRRD file although its name says so; check it."
+            f"{file.path} is not an NRRD file despite its name; check the file."
         )
     fields, pairs = _fields(lines, file)
     text = {name: text_of(value) for name, value in fields.items()}
@@ -236,8 +236,8 @@ def _storage(
     encoding = _ENCODINGS.get(text["encoding"].lower())
     if encoding is None:
         raise file.unsupported(
-            "does not encode its voxels as raw, gzip, bzip2, ascii or hex; save it with the "
-            "encoding gzip"
+            "encodes its voxels as something other than raw, gzip, bzip2, ascii or hex; save it "
+            "with the encoding gzip"
         )
     line_skip = file.integer("line skip", text.get("line skip", "0"))
     byte_skip = file.integer("byte skip", text.get("byte skip", "0"))
@@ -268,7 +268,7 @@ def _data_files(
     elif found := _NUMBERED.fullmatch(value):
         first, last, step = (int(found[part]) for part in (2, 3, 4))
         if not step:
-            raise file.damaged("numbers the files of its voxels in steps of 0")
+            raise file.damaged("numbers its voxel files in steps of 0")
         numbers = range(first, last + (1 if step > 0 else -1), step)
         files, share = file.numbered(found[1], numbers), found[5]
     else:
@@ -281,10 +281,10 @@ def _voxel_type(text: Mapping[str, str], encoding: Encoding, file: HeaderFile) -
     name = " ".join(text.get("type", "").lower().split())
     if name == "block":
         raise file.unsupported(
-            "stores blocks of bytes; convert it to one integer or float value a voxel"
+            "stores blocks of bytes; convert it to one integer or float value per voxel"
         )
     if name not in _TYPES:
-        raise file.damaged("does not give a known type of voxels")
+        raise file.damaged("does not give a known voxel type")
     voxel_type = np.dtype(_TYPES[name])
     endian = text.get("endian", "").lower()
     if encoding == "text" or voxel_type.itemsize == 1:
@@ -314,7 +314,7 @@ def _kinds(text: Mapping[str, str], sizes: tuple[int, ...], file: HeaderFile) ->
             raise file.damaged("gives an axis a kind that is not known or does not fit its size")
         if kind == "complex":
             raise file.unsupported(
-                "stores complex voxels; convert it to one integer or float value a voxel"
+                "stores complex voxels; convert it to one integer or float value per voxel"
             )
         kinds.append(kind)
     return kinds

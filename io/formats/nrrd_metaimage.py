@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -16,14 +16,12 @@ from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, Write
 from ..files.atomic import whole_files
 from ..files.file_writers import GzipWriter, HashedFile
 from ..files.header_limits import check_series, pick_volume
-from ..files.parts import Gate
 from ..files.regular import open_regular
-from ..files.streams import GOES_ON, Arrival, all_there, write_volumes
+from ..files.streams import GOES_ON, all_there, write_volumes
 from ..volume import (
     LPS_TO_RAS,
     Affine,
     AnyArray,
-    Derivation,
     Empty,
     Grid,
     Study,
@@ -31,7 +29,7 @@ from ..volume import (
     Volume,
 )
 from . import metaimage_header, nrrd_header
-from .format import Format, HeaderLabels
+from .format import Format, HeaderLabels, ResultToWrite
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .marks import FILE_NOTES, WHOLE_MARK, json_of, line_of, mark_in_text
 from .stored_voxels import StoredVoxels, read_series, read_voxels, scratch_bytes
@@ -82,23 +80,21 @@ def _header(study: Study) -> TextHeader:
     own = set(study.files)
     if foreign := [file for file in header.data_files if file not in own]:
         raise UnreadableScanError(
-            f"{study.files[0]} names a file for its voxels that is not among the files of its "
-            f"study: {foreign[0]}; put it into the inputs, or run the command again."
+            f"{study.files[0]} refers to a voxel file that was not found with it: {foreign[0]}; "
+            "add it to the inputs or run the command again."
         )
     return header
 
 
-def write(
-    volume: Volume, part: Path, target: Path, series: Iterable[AnyArray] | None = None
-) -> dict[str, str]:
-    """Write to `part`, named as `target`, and voxels next to it if the suffix requires that.
+def _write(result: ResultToWrite, part: Path) -> dict[str, str]:
+    """Write to `part`, named as the target, and voxels next to it if the suffix requires that.
 
-    series: voxels of all volumes of a series, in place of the volume's own.
     Returns the SHA-256 of those files that were hashed as they were written, in hexadecimal.
     """
+    volume, target = result.volume, result.target
     header = volume.header
     if not isinstance(header, TextHeader):
-        raise WriteError(f"{target} was not written: its source was not read as NRRD or MetaImage.")
+        raise WriteError(f"{target} was not written: its source is not NRRD or MetaImage.")
     if volume.voxels.dtype.str[1:] not in nrrd_header.TYPE_NAMES or (
         (volume.slope, volume.intercept) != (1.0, 0.0)
     ):
@@ -111,9 +107,9 @@ def write(
     beside = voxels_beside(part, header.storage.is_packed)
     if beside and not _CAN_STAND[volume.format].fullmatch(os.fsencode(beside.name)):
         raise WriteError(
-            f"{target} was not written: its name cannot stand in its header; rename the source."
+            f"{target} was not written: its name cannot be stored in its header; rename the source."
         )
-    hashes = _write_files(volume, header, part, beside, series)
+    hashes = _write_files(result, header, part, beside)
     _verify(volume, header, part, beside, target)
     return hashes
 
@@ -170,12 +166,9 @@ def _is_of_acquisition(line: bytes) -> bool:
 
 
 def _write_files(
-    volume: Volume,
-    header: TextHeader,
-    part: Path,
-    beside: Path | None,
-    series: Iterable[AnyArray] | None,
+    result: ResultToWrite, header: TextHeader, part: Path, beside: Path | None
 ) -> dict[str, str]:
+    volume, series = result.volume, result.series
     is_packed = header.storage.is_packed
     head = _head(volume, header, beside, 0)
     voxels_file = beside or part
@@ -223,7 +216,7 @@ def _verify(
             affine = _affine(found, target)
     except (ScanError, OSError) as error:
         raise WriteError(
-            f"{target} was not written whole ({error}); choose another output folder."
+            f"{target} was not written completely ({error}); choose another output folder."
         ) from error
     same = (
         found.extents == (*volume.shape, *volume.further)
@@ -233,15 +226,18 @@ def _verify(
         and np.allclose(affine, volume.affine, rtol=1e-6, atol=1e-6)
     )
     if not same:
-        raise WriteError(f"{target} was not written: it does not read back as meant; report this.")
+        raise WriteError(
+            f"{target} was not written: it does not read back as written; please report this."
+        )
 
 
 def _affine(header: TextHeader, path: Path) -> Affine:
     """Return the voxel to RAS+ map, in millimetres."""
     if not all(edge > 0 for edge in header.spacing):
         raise UnreadableScanError(
-            f"{path} does not say how large its voxels are: its header gives "
-            f"{' x '.join(f'{edge:g}' for edge in header.spacing)} {header.unit}; repair it."
+            f"{path} has no valid voxel size: its header gives "
+            f"{' x '.join(f'{edge:g}' for edge in header.spacing)} {header.unit}; repair the "
+            "header."
         )
     scale = MILLIMETRES.get(header.unit, 1.0)
     directions = np.reshape(header.direction, (3, 3))
@@ -250,7 +246,7 @@ def _affine(header: TextHeader, path: Path) -> Affine:
     affine[:3, 3] = np.multiply(header.origin, scale)
     if np.linalg.matrix_rank(directions) < 3:
         raise UnreadableScanError(
-            f"{path} does not say where its voxels lie: its axes do not span space; repair the "
+            f"{path} has no valid position: its axes do not span three dimensions; repair the "
             "geometry in its header."
         )
     return LPS_TO_RAS @ affine
@@ -262,9 +258,9 @@ def _notes(header: TextHeader, affine: Affine) -> tuple[str, ...]:
     if header.space in nrrd_header.LPS_OF:
         return notes
     if header.space:
-        said = f'its header names the space "{header.space}", which does not say which side is left'
+        said = f'its header gives the space "{header.space}", which does not define left and right'
     else:
-        said = "its header does not say to which sides of the patient its axes run"
+        said = "its header does not give the anatomical directions of its axes"
     return *notes, f"{said}; {assumed(affine)}"
 
 
@@ -350,7 +346,7 @@ class _TextFormat(Format):
         kind = self.name
         if volume.further:
             raise UnsupportedScanError(
-                f"A series of volumes is not written as {kind}; use setting format=nifti."
+                f"A 4D series cannot be written as {kind}; use setting format=nifti."
             )
         affine, (i, j, k) = LPS_TO_RAS @ volume.affine, volume.shape
         x, y, z = affine[:3, 3].tolist()
@@ -370,19 +366,10 @@ class _TextFormat(Format):
         )
         return replace(volume, header=header, format=kind)
 
-    def write(
-        self,
-        volume: Volume,
-        target: Path,
-        derivation: Derivation | None,
-        gate: Gate,
-        arrival: Arrival,
-        series: Iterable[AnyArray] | None,
-    ) -> dict[str, str]:
+    def write(self, result: ResultToWrite) -> dict[str, str]:
         """Store the volume in the header of its source."""
-        del derivation, arrival
-        with whole_files(target, gate) as part:
-            return write(volume, part, target, series)
+        with whole_files(result.target, result.gate) as part:
+            return _write(result, part)
 
     def result_files(self, target: Path) -> tuple[Path, ...]:
         """Return the header and the files that its voxels may be in."""

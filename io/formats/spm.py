@@ -42,8 +42,8 @@ def read_mat(mat: Path, volume_index: int) -> Affine | None:
         import scipy.io as _scipy_io
     except ImportError:
         raise UnsupportedScanError(
-            f"{mat} says where the voxels of the scan beside it lie, and scipy is needed to read "
-            "it: install scipy (extra spm), or convert the scan to NIfTI."
+            f"{mat} gives the position of the scan next to it, but scipy is needed to read it; "
+            "install scipy (extra spm) or convert the scan to NIfTI."
         ) from None
     scipy_io: Any = _scipy_io  # typed only in part
     try:
@@ -76,7 +76,7 @@ def _unpacked(contents: bytes) -> bytes:
             part = unpacker.decompress(part[tag.size :], left + 1)
         left -= len(part)
         if left < 0:
-            raise ValueError("its variables are larger than any that tell of places")
+            raise ValueError("its variables are larger than any that describe positions")
         parts.append(part)
         at = end
     return b"".join(parts)

@@ -256,8 +256,8 @@ class _TextReader(io.RawIOBase):
                 self._ready = memoryview(self._decode(text)).cast("B")
             except (ValueError, OverflowError) as error:
                 raise UnreadableScanError(
-                    f"{self._path} is damaged: its voxels are not written as its header says; copy "
-                    "or export it again."
+                    f"{self._path} is damaged: its voxels are not encoded as its header states; "
+                    "copy or export it again."
                 ) from error
             if not block:
                 break

@@ -138,7 +138,7 @@ class HeaderFile:
 
     def unknown_line(self) -> UnreadableScanError:
         """Return the error for the line that was read last."""
-        return self.damaged(f"has a line {self._number} that its format does not know")
+        return self.damaged(f"has an unknown entry in line {self._number}")
 
     @property
     def position(self) -> int:
@@ -153,10 +153,9 @@ class HeaderFile:
 
     def misplaced(self, field: str, word: str = "") -> UnreadableScanError:
         """Return the error for a field on the place of the voxels; word: its contents."""
-        held = f" holds {word}" if word else " is damaged"
+        held = f" is {word}" if word else " is damaged"
         return UnreadableScanError(
-            f"{self.path} does not say where its voxels lie: {field}{held}; repair the geometry in "
-            "its header."
+            f"{self.path} has no valid position: {field}{held}; repair the geometry in its header."
         )
 
     def unsupported(self, what: str) -> UnsupportedScanError:
@@ -167,7 +166,7 @@ class HeaderFile:
         """Whole numbers between spaces."""
         words = text.split()
         if not words or not all(map(_INTEGER.fullmatch, words)):
-            raise self.damaged(f"gives {field} not as whole numbers")
+            raise self.damaged(f"gives {field} with values that are not integers")
         return tuple(map(int, words))
 
     def integer(self, field: str, text: str) -> int:
@@ -207,7 +206,7 @@ class HeaderFile:
     def beside(self, name: bytes) -> Path:
         """Return the file of this name next to the header, or at an absolute path."""
         if not name:
-            raise self.damaged("names no file for its voxels")
+            raise self.damaged("does not name the file of its voxels")
         return self.path.parent / os.fsdecode(name)
 
     def numbered(self, pattern: bytes, numbers: range) -> tuple[Path, ...]:
@@ -215,7 +214,7 @@ class HeaderFile:
         if len(numbers) > MOST_FILES:
             raise self.too_many_files()
         if not _FILE_NUMBER.search(pattern) or pattern.count(b"%") != 1:
-            raise self.damaged("numbers the files of its voxels in no known way")
+            raise self.damaged("numbers its voxel files in an unknown way")
         before, width, after = _FILE_NUMBER.split(pattern)
         return tuple(
             self.beside(before + format(number, f"{width.decode()}d").encode() + after)
@@ -235,7 +234,7 @@ class HeaderFile:
     def too_many_files(self) -> UnsupportedScanError:
         """Return the error for voxels in more files than are opened for one scan."""
         return self.unsupported(
-            f"spreads its voxels over more than {MOST_FILES} files; save it as one file"
+            f"splits its voxels over more than {MOST_FILES} files; save it as one file"
         )
 
     def check_shares(self, files: int, sizes: tuple[int, ...], share_axes: int | None) -> None:
@@ -248,7 +247,7 @@ class HeaderFile:
         is_split = axes == len(sizes) and files > 0 and sizes[-1] % files == 0
         if not 0 < axes <= len(sizes) or not (is_split or files == expected):
             raise self.damaged(
-                f"spreads its voxels over {files} files, which does not fit its extents"
+                f"splits its voxels over {files} files, which does not match its extents"
             )
 
 

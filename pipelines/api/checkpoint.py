@@ -74,6 +74,6 @@ def import_checkpoint(
 def _undecided(checkpoint: Path, questions: tuple[Question, ...]) -> UndecidedError:
     asked = "; ".join(f"{question.field}: {question.why}" for question in questions)
     return UndecidedError(
-        f"{checkpoint} does not tell all; say also {asked}.",
+        f"{checkpoint} does not define the network completely; also set {asked}.",
         tuple(question.field for question in questions),
     )

@@ -25,7 +25,7 @@ _GIB = 1 << 30
 
 FULL_BYTES = 2 * _BLOCK
 """Free space in bytes below which a disk counts as full."""
-_NOT_KEPT = "each start on a card searches its plans anew, and no duration is foretold"
+_NOT_KEPT = "each start on a GPU tunes again, and durations cannot be predicted"
 _CACHE = "set XDG_CACHE_HOME to a folder that can be written"
 _MAKE_ROOM = "make room, or choose another folder with setting folder"
 
@@ -55,8 +55,10 @@ def _cores() -> Finding:
 def _memory() -> Finding:
     total = physical_memory()
     if total is None:
-        words = "the system does not tell how much there is"
-        return warning("Memory", words, "mind that no scan is refused for want of it")
+        words = "the system does not report its size"
+        return warning(
+            "Memory", words, "scans that need too much are therefore not rejected in advance"
+        )
     free = available_memory()
     words = f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
     if free < _ENOUGH_MEMORY:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from heapq import heappush, heappushpop
-from math import prod
+from io import BytesIO
+from math import ceil, prod
 from time import monotonic
 from traceback import format_exception
 
@@ -13,15 +14,17 @@ import numpy as np
 from ...engine.cores import usable_cores
 from ...io.dicom.series import Series
 from ...io.reading import read, read_file_header
-from ...io.volume import Study, Volume
+from ...io.volume import DoubleArray, Study, Volume
 from ..errors import ComparisonError
 from ..host.memory import available_memory
+from ..report.previews import small_webp
 from ..report.report import failure_of
 from ..run.concurrency import StoppedError, WeightedSemaphore
-from ..study.geometry import grid_difference
+from ..study.geometry import grid_difference, slices_through
+from ..study.preview import Column, difference_shades, drawn, grey_shades
+from ..study.statistics import Range
 from .images import BLOCK_VOXELS, Flags, Images, StoredImage
 from .pairs import ScanPair
-from .picture import draw
 from .protocols import MeasuredPair, Protocol, measure
 from .report import Evaluation, PairRow
 
@@ -37,13 +40,13 @@ BLOCK_BYTES = 64 * 8 * BLOCK_VOXELS
 def evaluate(
     pairs: Sequence[ScanPair],
     protocol: Protocol,
-    tell: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None],
     *,
     pictures: int = 0,
 ) -> Evaluation:
     """Compare all results with their truths, as many at a time as cores and memory allow.
 
-    tell: called with the number of finished studies and of all. pictures: number of the worst
+    on_progress: called with the numbers of finished and all studies. pictures: number of the worst
     studies to draw. The figures of a study depend only on its own files. Ctrl-C leaves rows that
     are not done yet "stopped".
     """
@@ -54,7 +57,7 @@ def evaluate(
     interrupted = False
     try:
         work = [pool.submit(_evaluated, pair, protocol, memory, draws=pictures > 0) for pair in due]
-        _collect(work, rows, worst, tell)
+        _collect(work, rows, worst, on_progress)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -68,14 +71,14 @@ def _collect(
     work: "Sequence[Future[PairRow]]",
     rows: dict[str, PairRow],
     worst: "_Worst",
-    tell: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None],
 ) -> None:
-    tell(0, len(work))
+    on_progress(0, len(work))
     for done, future in enumerate(as_completed(work), 1):
         row = future.result()
         rows[row.name] = replace(row, picture=None)
         worst.take(row)
-        tell(done, len(work))
+        on_progress(done, len(work))
 
 
 class _Worst:
@@ -157,7 +160,7 @@ def _compared(pair: ScanPair, protocol: Protocol, row: PairRow, *, draws: bool) 
         data_range=measured.data_range,
         voxels=measured.voxels,
         notes=notes,
-        picture=draw(truth, result, inside, measured.at) if draws else None,
+        picture=_draw(truth, result, inside, measured.at) if draws else None,
     )
 
 
@@ -225,3 +228,52 @@ def _reservations(measured: MeasuredPair) -> list[str]:
         ),
     }
     return [words for words, applies in told.items() if applies]
+
+
+_SAMPLED_VOXELS = 1 << 18
+_OUTLIERS = 0.5
+"""Percent of the truth's voxels left outside the grey window at either end."""
+
+
+def _draw(
+    truth: Volume, result: Volume, inside: Flags | None, at: tuple[int, int, int]
+) -> bytes | None:
+    """Draw a WebP of three planes of each, both in the truth's grey window.
+
+    inside: [k, j, i], the voxels that count; the difference is 0 elsewhere. at: plane k, row j and
+    column i that the planes go through. Raises PreparationError if the affine is unusable.
+    """
+    voxel = at[2], at[1], at[0]
+    window = _grey_window(StoredImage.of(truth), inside)
+    true, made = slices_through(truth, voxel), slices_through(result, voxel)
+    before, after = ([_finite(plane.values, window) for plane in each] for each in (true, made))
+    changes = [b - a for a, b in zip(before, after, strict=True)]
+    if inside is not None:
+        counted = slices_through(truth.with_voxels(inside.T), voxel)
+        pairs = zip(changes, counted, strict=True)
+        changes = [np.where(flags.values > 0, change, 0.0) for change, flags in pairs]
+    grey = grey_shades(before, window)
+    columns = [
+        Column("truth", before, grey),
+        Column("result", after, grey),
+        Column("result - truth", changes, difference_shades(changes)),
+    ]
+    return small_webp(BytesIO(drawn(true, columns)))
+
+
+def _grey_window(truth: StoredImage, inside: Flags | None) -> Range:
+    """Return the range of the truth's voxels that count, without outliers, from a sample."""
+    step = ceil((truth.voxels.size / _SAMPLED_VOXELS) ** (1 / 3))
+    thinned = (slice(None, None, step),) * 3
+    values = replace(truth, voxels=truth.voxels[thinned]).values(slice(None))
+    flags = np.isfinite(values)
+    if inside is not None:
+        flags &= inside[thinned]
+    if not flags.any():
+        return Range(0.0, 1.0)
+    low, high = np.percentile(values[flags], [_OUTLIERS, 100 - _OUTLIERS])
+    return Range(float(low), float(high)) if low < high else Range(float(low), float(low) + 1.0)
+
+
+def _finite(values: DoubleArray, window: Range) -> DoubleArray:
+    return np.nan_to_num(values, nan=window.low, posinf=window.high, neginf=window.low)

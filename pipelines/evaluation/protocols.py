@@ -5,9 +5,8 @@ from typing import Literal, TypeAlias
 
 from ..errors import ComparisonError
 from ..study.statistics import Range
-from .differences import Census, census, differences
 from .images import Images
-from .similarity import SimilarityRule, similarity
+from .metrics import Census, SimilarityRule, census, differences, similarity
 
 ProtocolName: TypeAlias = Literal["general", "synthrad2025"]
 

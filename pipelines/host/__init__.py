@@ -1,5 +1,4 @@
-"""Resources of this machine for a process: memory, control groups, processes and signals, and
-arrays kept for the next study.
+"""Resources of this machine for a process: memory, control groups, processes and signals.
 
-May import errors, and io's volume and files. Must not depend on studies.
+May import errors and io's files. Must not depend on studies.
 """

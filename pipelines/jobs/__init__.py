@@ -1,4 +1,5 @@
-"""The job queue: submission, arrivals and summaries of durable jobs.
+"""Durable jobs: their submission, their summaries, and the worker processes that run them as
+`translate` runs its studies.
 
-May import execution. Must not be imported by it.
+May import run. Must not be imported by it, nor write tables itself.
 """

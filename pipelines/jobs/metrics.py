@@ -52,8 +52,8 @@ class JobMetrics:
         self._studies.labels(outcome).inc()
 
     def add(self, row: StudyReport | None) -> None:
-        """Count a study that ended; None is one that was given up."""
-        self.count("given up" if row is None else row.status)
+        """Count a study that ended; None is one that failed permanently."""
+        self.count("failed permanently" if row is None else row.status)
         if row is None:
             return
         if row.failure:

@@ -31,7 +31,7 @@ from ..program import program_version
 from .card_draft import SMALL_VOLUME_PADDING, CardDraft, default_name
 from .found import FoundNetwork, ReferencePair, find_network, with_reference
 
-_DECIDED = ("said with", "only this computes", "so computes", "written in")
+_DECIDED = ("set with", "only this computes", "as computed by", "written in")
 
 
 @dataclass(frozen=True, slots=True)

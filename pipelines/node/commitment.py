@@ -13,7 +13,7 @@ from ...io.dicom_network.errors import NetworkError, RefusedError
 from ...io.dicom_network.sending import Peer, reporting_to
 from ...io.dicom_network.storage_commitment import Commitment, Referenced
 from ...io.dicom_network.tls import Certificates
-from ..backoff import Backoff
+from ..retries import Backoff
 from .delivery import Destination, PeriodicThread, sending_backoff
 from .events import NodeEvent, NotReported, NotSent, Reported
 from .inbox import Inbox

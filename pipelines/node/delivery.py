@@ -13,7 +13,7 @@ from ...io.dicom_network.errors import NetworkError, RefusedError
 from ...io.dicom_network.sending import Peer, Transmission, instance_of, sending_to
 from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import WebLink, WebPeer, web_link
-from ..backoff import Backoff
+from ..retries import Backoff
 from .events import GaveUp, NodeEvent, NotSent, Resumed, Sent, Trouble
 from .inbox import SUFFIX
 from .records import SeriesRecord, StudyName, StudyRecord, output_of

@@ -12,7 +12,7 @@ from ...io.dicom_network.errors import NetworkError
 from ...io.dicom_network.objects import NotUnderstoodError, ObjectFile
 from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import WebInstance, WebLink, web_link
-from ..backoff import Backoff
+from ..retries import Backoff
 from .delivery import LONGEST_PAUSE, PeriodicThread
 from .events import NodeEvent, Trouble
 from .inbox import Inbox

@@ -21,12 +21,12 @@ from ...io.dicom_network.listener import Listener
 from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import WebPeer
 from ...io.errors import ScanError
-from ..backoff import Backoff
 from ..cycle import back_model
 from ..errors import ConfigError, MissingLibraryError, PipelineError, QueueLostError
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import QueueLink
 from ..results.record_folder import found_record
+from ..retries import Backoff
 from .commitment import PendingReports, ReportSender
 from .delivery import Deliveries, Destination
 from .events import Emptied, NodeEvent, Trouble

@@ -6,7 +6,7 @@ state where it differs. Figures that are computed from others are written and no
 
 import platform
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,7 +29,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ...engine.cores import usable_cores
-from ...engine.decoding import FieldError, Json, decode, encode, parse
+from ...engine.decoding import FieldError, Json, decode, encode, encode_record, parse
 from ...engine.options import Precision
 from ...io.files.documents import read_document
 from ...io.files.machine_limits import physical_memory
@@ -89,7 +89,7 @@ def to_json(report: BatchReport) -> JsonObject:
         "program": {"name": "cuda-cyclegan", "version": program_version()},
         "command": list(report.command),
         "libraries": _libraries(),
-        "machine": asdict(_this_machine()),
+        "machine": encode(_this_machine()),
         "device": report.device,
         "model": encode(report.model),
         "settings": _settings(report.options),
@@ -103,7 +103,7 @@ def to_json(report: BatchReport) -> JsonObject:
             "overlap": report.use.overlap,
             "computing_share": report.use.computing_share,
         },
-        "energy": energy and {**asdict(energy), "average_watts": energy.watts},
+        "energy": energy and {**encode_record(energy), "average_watts": energy.watts},
         "totals": _totals(report),
         "studies": [
             {**_study(row), "apportioned_joules": joules.get(row.name)} for row in report.studies
@@ -114,8 +114,7 @@ def to_json(report: BatchReport) -> JsonObject:
 
 
 def _renamed(record: object) -> JsonObject:
-    plain = cast("JsonObject", encode(record))
-    return {_RENAMED.get(name, name): value for name, value in plain.items()}
+    return {_RENAMED.get(name, name): value for name, value in encode_record(record).items()}
 
 
 def _settings(options: TranslateOptions) -> JsonObject:
@@ -137,7 +136,7 @@ def _study(row: StudyReport) -> JsonObject:
         "voxels_per_second": row.voxels_per_second,
         **_peak(row.peak_memory),
         "seam_score": seams and {**dict(zip("dhw", seams.axes, strict=True)), "worst": seams.worst},
-        "cycle": cycle and {**asdict(cycle), "marked": cycle.is_marked},
+        "cycle": cycle and {**encode_record(cycle), "marked": cycle.is_marked},
     }
     return {name: values.pop(name) for name in _FIRST} | values
 
@@ -434,13 +433,11 @@ def _default(item: Field[Any], default: Any) -> Any:
 
 def job_row(row: StudyReport) -> JsonObject:
     """Encode a study's row as the queue stores it: without paths, which the job contains."""
-    stored = asdict(row)
+    stored = encode_record(row)
     del stored["source"], stored["output"], stored["name"]
     if row.failure:
         del stored["failure"]["passes"]  # what may pass has not ended
-    for name in ("maps", "sidecars"):
-        stored[name] = [*map(str, stored[name])]
-    return {**stored, "preview": str(row.preview) if row.preview else None}
+    return stored
 
 
 def row_of_job(stored: Mapping[str, Json], name: str, source: Path, output: Path) -> StudyReport:

@@ -85,14 +85,11 @@ _SYNTHETIC = Doubt("it is a synthetic image, made by this program", "synthetic")
 
 def _synthetic(study: Study, known: KnownHeaders | None = None) -> Sequence[Doubt]:
     """Return a doubt if marks in the study's files show that it is a result."""
-    is_marked = any(is_result(scan) or _is_marked(scan, known) for scan in study.channels)
+    is_marked = any(
+        is_result(scan) or (scan.format != "dicom" and labels_of(scan.files[0], known).mark)
+        for scan in study.channels
+    )
     return (_SYNTHETIC,) if is_marked else ()
-
-
-def _is_marked(scan: Study, known: KnownHeaders | None) -> bool:
-    if scan.format == "dicom":
-        return False
-    return labels_of(scan.files[0], known).mark is not None
 
 
 def _globbed(found: Discovery, globs: PathGlobs) -> Discovery:

@@ -6,86 +6,28 @@ Lines that do not parse stay in the file, and are copied to a file next to it wh
 """
 
 import errno
-import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
-from io import BufferedReader
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
-from ...engine.decoding import FieldError, Json, decode_known, parse
+from ...engine.decoding import FieldError, Json, decode_known, encode_stated, parse
 from ...io.files.atomic import is_full
 from ...io.files.locks import lock, wait_for_lock
 from ...io.files.own_files import held_folder, identity, open_own, open_unlinked, read_at
-from ...io.files.regular import open_regular
 from ..errors import NewerRecordError, OutputFolderAwaitedError, OutputFolderError
-from ..report.report import Content
 from ..study.figures import CycleError, SpreadFigures
+from .file_states import FileState
 from .record_folder import NAME, OutputPlace, check_writable, found_record, made_record
 
 ASIDE = "manifest.unreadable"
 VERSION = 1
 
-_HASHED_BYTES = 1 << 20
-"""Bytes hashed per step; hashlib.file_digest takes a quarter of it, and so waits for the GIL more
-often among the threads of a batch."""
-
 EntryStatus: TypeAlias = Literal["writing", "written", "failed"]
-
-
-@dataclass(frozen=True, slots=True)
-class FileState:
-    """Hash of a file, and the marks by which an untouched file is recognised without reading it.
-
-    changed_ns is the inode's change time, which a copy that keeps dates cannot forge.
-
-    name: without folder. size: bytes. modified_ns: time of modification, in nanoseconds since 1970.
-    sha256: hash of the bytes; "" for a file that was about to appear, for which only name, size and
-    date count.
-    """
-
-    name: str
-    size: int
-    modified_ns: int
-    changed_ns: int
-    sha256: str
-
-    @classmethod
-    def of(
-        cls, path: Path, sha256: str | None = None, go_on: Callable[[], None] = lambda: None
-    ) -> Self:
-        """Return the state of a file; reads it whole unless its hash is known. Raises OSError.
-
-        go_on: called now and then during reading; an exception that it raises ends the reading.
-        """
-        with open_regular(path) as file:
-            status = os.fstat(file.fileno())
-            sha256 = sha256 or _sha256(file, go_on)
-        return cls(path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, sha256)
-
-    @classmethod
-    def coming(cls, part: Path) -> Self:
-        """Return the state that a part will have once it is moved into place. Raises OSError."""
-        status = part.stat()
-        return cls(part.name, status.st_size, status.st_mtime_ns, changed_ns=0, sha256="")
-
-    def is_of(self, path: Path) -> bool:
-        """Return whether a file has this name, size and date. Raises OSError."""
-        status = path.stat()
-        marks = path.name, status.st_size, status.st_mtime_ns
-        return marks == (self.name, self.size, self.modified_ns)
-
-    def again(self, path: Path) -> Self:
-        """Return the current state; reads the file only if its marks differ. Raises OSError."""
-        status = path.stat()
-        marks = status.st_size, status.st_mtime_ns, status.st_ctime_ns
-        if path.name == self.name and marks == (self.size, self.modified_ns, self.changed_ns):
-            return self
-        return self.of(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +77,7 @@ class ManifestEntry:
     program: str
     recipe: Recipe
     inputs: tuple[FileState, ...]
-    outputs: tuple[FileState, ...] = ()
+    outputs: tuple[FileState, ...]
     maps: tuple[MapRecord, ...] = ()
     spread: SpreadFigures | None = None
     resampled: tuple[str, ...] = ()
@@ -272,7 +214,7 @@ class Manifest:
             return None
         return (
             f"{self.record / NAME} has damaged lines ({self.kept_aside}), which are kept in "
-            f"{ASIDE} beside it; results that they told of count as not made by this program."
+            f"{ASIDE} next to it; the results in these lines count as files of another program."
         )
 
     @property
@@ -284,11 +226,7 @@ class Manifest:
 
     def append(self, entry: ManifestEntry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
-        fields = asdict(entry)
-        for name in ("maps", "spread", "resampled", "cycle", "words", "mirrored", "others"):
-            if not fields[name]:
-                del fields[name]  # older programs do not understand these fields
-        line = json.dumps({"version": VERSION, **fields}).encode() + b"\n"
+        line = json.dumps({"version": VERSION, **encode_stated(entry)}).encode() + b"\n"
         with self._one_at_a_time, self._alone():
             self._end_torn_line()
             end = os.fstat(self._descriptor).st_size
@@ -384,14 +322,6 @@ class Manifest:
         return open_own(self.record / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, mode=0o666)
 
 
-def _sha256(file: BufferedReader, go_on: Callable[[], None]) -> str:
-    digest, block = hashlib.sha256(), memoryview(bytearray(_HASHED_BYTES))
-    while count := file.readinto(block):
-        digest.update(block[:count])
-        go_on()
-    return digest.hexdigest()
-
-
 def _parsed(record: Path, content: bytes) -> tuple[dict[str, ManifestEntry], list[bytes]]:
     """Return the newest entry of every output, and the lines that do not parse.
 
@@ -428,17 +358,3 @@ def _unusable(error: OSError, path: Path | None = None) -> OutputFolderError:
         f"{path or error.filename or NAME} cannot be used ({error.strerror}); choose another "
         f"output folder or {remedy}."
     )
-
-
-def content_of(states: Collection[FileState]) -> Content | None:
-    """Return the content of files (count, bytes, hash), or None without any.
-
-    docs/reports.md shows how to recompute the hash.
-    """
-    if not states:
-        return None
-    digests = sorted(state.sha256 for state in states)
-    if len(digests) > 1:
-        lines = "".join(f"{digest}\n" for digest in digests)
-        digests = [hashlib.sha256(lines.encode()).hexdigest()]
-    return Content(len(states), sum(state.size for state in states), digests[0])

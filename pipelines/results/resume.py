@@ -2,12 +2,14 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Literal, TypeAlias, cast
+from typing import Literal, Self, TypeAlias, cast
 
+from ...engine.model.model_card import ModelCard
+from ...io.discovery import source_of
 from ...io.files.atomic import irreplaceable
 from ...io.files.disk import takes_name
 from ...io.maps import MapKind, MapMark
@@ -15,8 +17,11 @@ from ...io.sidecars import sidecar_of
 from ...io.volume import Obstacle, Study
 from ...io.writing import files_at, is_series, map_beside, places, places_made
 from ..report.report import Failure, StudyReport
+from ..settings import TranslateOptions
 from ..study.figures import CycleRule
-from .manifest import FileState, ManifestEntry, MapRecord, Recipe, content_of
+from ..study.maps import maps_asked_for
+from .file_states import FileState, content_of
+from .manifest import ManifestEntry, MapRecord, Recipe
 from .sidecar import SidecarMaker
 
 Action: TypeAlias = Literal["translate", "keep", "preview", "sidecar", "refuse"]
@@ -137,6 +142,33 @@ class Planner:
     words: tuple[str, ...] = ()
     sidecars: SidecarMaker | None = None
 
+    @classmethod
+    def of(
+        cls,
+        output: Path,
+        entries: Mapping[str, ManifestEntry],
+        recipe: Recipe,
+        options: TranslateOptions,
+        card: ModelCard | None,
+        model_sha256: str,
+        cycle: CycleRule | None,
+    ) -> Self:
+        """Return the planner for results with these options.
+
+        card: model card of the model with this hash; None if its file cannot be read.
+        """
+        return cls(
+            output,
+            entries,
+            recipe,
+            options.overwrite,
+            options.preview,
+            cycle,
+            maps_asked_for(options),
+            card.words if card else (),
+            card and SidecarMaker.of(card, model_sha256, options),
+        )
+
     def plan(self, studies: Sequence[Study]) -> tuple[PlannedStudy, ...]:
         """Return one planned study per study, in their order."""
         sources = _identities(file for study in studies for file in self._inputs_of(study))
@@ -255,7 +287,8 @@ class Planner:
         if self.preview and not pictures and os.path.lexists(picture):
             return _refused(ours, picture, _FOREIGN)
         is_drawn = bool(pictures) and os.path.lexists(picture)
-        sidecars = _sidecars_of(ours, entry)
+        names = {sidecar_of(target).name for target in ours.targets}
+        sidecars = {state.name: state for state in entry.outputs if state.name in names}
         if edited := _edited(ours.sidecars, sidecars):
             return _refused(ours, *edited)
         unasked = (*(() if self.preview and is_drawn else pictures), *sidecars.values())
@@ -407,12 +440,6 @@ def _targets(target: Path, study: Study) -> tuple[Path, ...]:
     return target, *(target.with_name(result.name) for result in study.other_results)
 
 
-def _sidecars_of(planned: PlannedStudy, entry: ManifestEntry) -> dict[str, FileState]:
-    """Return the recorded states of an earlier result's sidecars, by their names."""
-    names = {sidecar_of(target).name for target in planned.targets}
-    return {state.name: state for state in entry.outputs if state.name in names}
-
-
 def _edited(places: Iterable[Path], known: Mapping[str, FileState]) -> tuple[Path, str] | None:
     """Return a sidecar whose content this program did not write, and the problem with it."""
     for place in filter(os.path.lexists, places):
@@ -479,3 +506,18 @@ def _identities(files: Iterable[Path]) -> set[tuple[int, int]]:
             continue
         found.add((status.st_dev, status.st_ino))
     return found
+
+
+def with_aliases(planned: Iterable[PlannedStudy]) -> tuple[PlannedStudy, ...]:
+    """Return the studies to process; pending studies of one scan become aliases of the first."""
+    firsts: dict[Hashable, PlannedStudy] = {}
+    for study in planned:
+        key = source_of(study.study) if study.action == "translate" else study.study.name
+        first = firsts.get(key)
+        firsts[key] = replace(first, aliases=(*first.aliases, study)) if first else study
+    return tuple(firsts.values())
+
+
+def alias_note(study: Study) -> str:
+    """Return the note in the row of an alias of a study."""
+    return f"it is the same scan as {study.name}, which was computed once"

@@ -10,7 +10,7 @@ from ...engine.model.model_card import ModelCard
 from ...io.sidecars import BidsName, fields_of
 from ...io.volume import NOTICE, Study
 from ..settings import TranslateOptions
-from .bids_dataset import bids_uri, generated_by
+from .bids import bids_uri, generated_by
 
 KEPT: dict[str, str] = {
     "BodyPart": "the result shows the same part of the body",
@@ -26,10 +26,10 @@ DROPPED: dict[str, str] = {
         "the result was not acquired"
     ),
     "Manufacturer, ManufacturersModelName, DeviceSerialNumber, StationName, SoftwareVersions": (
-        "no device made the result"
+        "no device acquired the result"
     ),
     "Modality, SeriesDescription, ProtocolName, SequenceName, ImageType": (
-        "they name the scan's contrast, and free text may name a patient"
+        "they name the scan's contrast, and free text may identify a patient"
     ),
     "Units, TracerName, InjectedRadioactivity, ContrastBolusIngredient": (
         "they describe the scan's values"
@@ -40,7 +40,7 @@ DROPPED: dict[str, str] = {
     "AcquisitionTime, AcquisitionDateTime, InstitutionName, InstitutionAddress": (
         "they show when and where a patient was scanned"
     ),
-    "any other": "nobody knows whether it holds",
+    "any other": "it may not apply to the result",
 }
 """Fields that are omitted, with the reason, for readers."""
 
@@ -74,17 +74,17 @@ class SidecarMaker:
         inherited = self._inherited(study.channels[0].files[0], sources[0])
         made = generated_by(self.card.words, self.model_sha256, program)
         texts = (f"{NOTICE} {target} made from {self.card.source}." for target in self.card.targets)
-        return tuple(
-            _encoded(
-                {
-                    "Description": f"{text} {study.incomplete}".rstrip(),
-                    "GeneratedBy": [made],
-                    "Sources": sources,
-                    **inherited,
-                }
-            )
+        fields = (
+            {
+                "Description": f"{text} {study.incomplete}".rstrip(),
+                "GeneratedBy": [made],
+                "Sources": sources,
+                **inherited,
+            }
             for text in texts
         )
+        encoded = (json.dumps(each, indent=2, ensure_ascii=False) for each in fields)
+        return tuple(f"{text}\n".encode() for text in encoded)
 
     def _inherited(self, scan: Path, source: str) -> dict[str, Any]:
         fields = kept_fields(fields_of(scan))
@@ -123,7 +123,3 @@ def _moved(reference: str, source: str) -> str:
         return f"bids:{source.split(':')[1]}:{reference.removeprefix('bids::')}"
     is_elsewhere = reference.startswith(("http://", "https://", "doi:"))
     return reference if is_elsewhere or reference == "orig" else source
-
-
-def _encoded(fields: Mapping[str, Any]) -> bytes:
-    return (json.dumps(fields, indent=2, ensure_ascii=False) + "\n").encode()

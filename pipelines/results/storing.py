@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from ...engine.model.model_card import ModelCard
-from ...io.errors import WriteError
+from ...io.errors import DiskFullError, WriteError
 from ...io.files.atomic import refused, whole_file
+from ...io.files.disk import free_bytes
 from ...io.files.parts import Gate, remove
 from ...io.volume import Derivation, Study, SyntheticMark, Volume
 from ...io.writing import files_at, is_series, is_written_in_order, map_beside, write
@@ -19,7 +21,8 @@ from ..program import program_version
 from ..study.figures import CycleError
 from ..study.maps import StudyMap
 from ..study.translator import Translated
-from .manifest import FileState, ManifestEntry, MapRecord, Recipe
+from .file_states import FileState
+from .manifest import ManifestEntry, MapRecord, Recipe
 from .record_folder import OutputPlace
 from .resume import PlannedStudy, files_of, map_places
 from .sidecar import SidecarMaker
@@ -78,6 +81,7 @@ class Store:
             program=program_version(),
             recipe=self.recipe,
             inputs=(),
+            outputs=(),
             words=self.card.words if is_told else (),
             mirrored=tuple(map(str, planned.study.mirrored)),
             others=tuple(map(str, planned.study.other_results)) if planned.study.mirrored else (),
@@ -296,3 +300,57 @@ def _save(place: Path, picture: bytes, gate: Gate) -> None:
 def _pictures(planned: PlannedStudy, made: Translated) -> dict[Path, bytes]:
     """Return the preview by its path; empty if there is no preview, or no path for one."""
     return {planned.picture: made.preview} if planned.picture and made.preview else {}
+
+
+PLENTY = 32
+"""Multiple of a scan's size that its result never reaches; with more free, the disk was full only
+for a moment, or because of something else."""
+
+
+class DiskSpace:
+    """Check of free disk space before hours are spent on a result that could not be stored.
+
+    Any thread may call it. The size of a result is not known in advance, as it may be compressed.
+    So after a result did not fit, a scan of the same size or larger is rejected until the disk has
+    more room than it had then.
+    """
+
+    def __init__(self, output: Path) -> None:
+        self._output = output
+        self._asking = threading.Lock()
+        self._free = 0
+        self._too_large: int | None = None
+
+    @contextmanager
+    def taken(self, scan: Sequence[Path]) -> Generator[None]:
+        """Record a full disk if the result of a scan in these files does not fit in the block."""
+        try:
+            yield
+        except DiskFullError:
+            size, free = _bytes_of(scan), free_bytes(self._output)
+            if free <= PLENTY * size:
+                with self._asking:
+                    known, self._free = self._too_large, free
+                    self._too_large = size if known is None else min(size, known)
+            raise
+
+    def check(self, scan: Sequence[Path]) -> None:
+        """Raise DiskFullError if there is no room for the result of a scan in these files."""
+        with self._asking:
+            if self._too_large is None or _bytes_of(scan) < self._too_large:
+                return
+            if free_bytes(self._output) > self._free:
+                self._too_large = None
+                return
+        raise DiskFullError(
+            f"It was not begun, as the disk of {self._output} is full; make room or choose another "
+            "output folder."
+        )
+
+
+def _bytes_of(files: Sequence[Path]) -> int:
+    found = 0
+    for file in files:
+        with suppress(OSError):  # reported when the file is read
+            found += file.stat().st_size
+    return found

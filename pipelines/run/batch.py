@@ -9,13 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from ...engine.devices import Device, in_a_process_of_its_own, with_half_the_memory
 from ...engine.errors import EngineError
 from ...io.files.parts import remove_leftovers
 from ..events import DeviceOpened, Event, Listen, StudyDone, Worked
 from ..report.report import Failure, StudyReport
 from ..results.manifest import Manifest, ManifestEntry
 from ..results.resume import PlannedStudy
-from .blame import TRIES
+from ..retries import TRIES
 from .in_flight import DeviceLostError
 from .messages import (
     BatchNews,
@@ -28,10 +29,12 @@ from .messages import (
     StudyGiven,
     StudyWanted,
 )
+from .networks import Networks
 from .outcomes import BatchEvents
 from .pipe_worker import PipeWorker
+from .pipeline import concurrency_of
 from .process import WorkerProcess, ending, launch
-from .source import BatchStudies, ListSource
+from .source import BatchStudies, JobKind, ListSource
 from .spare_workers import SpareWorkers
 from .supervisor import Restart, Supervisor
 from .worker import LAST_MOMENT, PATIENCE, Worker
@@ -67,6 +70,38 @@ def run_batch(
     finally:
         batch.stop()
     return tuple(row for study in planned if (row := batch.outcomes.of(study)))
+
+
+def batch_on(
+    devices: Sequence[Device],
+    kind: JobKind,
+    planned: Sequence[PlannedStudy],
+    manifest: Manifest,
+    networks: Networks,
+    spares: SpareWorkers | None = None,
+) -> "BatchRun":
+    """Return the run on one device in this process as long as it works, or a process per device.
+
+    No device is opened if nothing needs translation. networks: networks of the first device.
+    spares: workers of the devices that were already started.
+    """
+    studies = BatchStudies(planned)
+    processes = [
+        PipeWorker(
+            name=device.name,
+            kind=kind,
+            device=in_a_process_of_its_own(with_half_the_memory(device) if kind.back else device),
+            place=manifest.place,
+            concurrency=concurrency_of(device, sharing=len(devices)),
+        )
+        for device in devices
+    ]
+    if kind.opens and len(devices) > 1:
+        return BatchRun(studies, processes, manifest, spares=spares)
+    source = ListSource(kind, studies, manifest)
+    concurrency = processes[0].concurrency
+    worker = Worker(networks, source, lambda: concurrency, studies.outcomes)
+    return BatchRun(studies, processes[:1], manifest, (worker, source))
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from ...engine.errors import CudaError
 from ..events import Event, StudyDone, StudyStarted, Worked
 from ..host.memory import PeakMeters, require_memory
 from ..report.report import StudyReport, failure_of
-from ..results.manifest import FileState, content_of
+from ..results.file_states import FileState, content_of
 from ..results.resume import PlannedStudy
 from ..results.written_ahead import WrittenAhead, WrittenSeries
 from ..stopwatch import Span, Stopwatch

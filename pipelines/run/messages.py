@@ -1,4 +1,4 @@
-"""Messages between a supervisor and its worker processes about a shared batch."""
+"""Messages between a supervisor and its worker processes."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -7,6 +7,18 @@ if TYPE_CHECKING:
     from ..events import Event
     from ..results.manifest import ManifestEntry
     from ..results.resume import PlannedStudy
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Order to a prewarmed worker of the queue. device: the device that it uses."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinishJobs:
+    """Order to a worker of the queue: claim no more jobs, and end after the claimed ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,4 +68,5 @@ class Ended:
 
 
 BatchOrder: TypeAlias = StudyGiven | ResultRecorded | StopWork | StopStoring
+QueueOrder: TypeAlias = Begin | FinishJobs | StopWork
 BatchNews: TypeAlias = "Event | StudyWanted | ResultMade | Ended"

@@ -38,11 +38,11 @@ from .messages import (
 from .networks import Networks, OpenNetwork, open_network
 from .pipeline import Concurrency
 from .process import Channel
-from .source import JobKind
+from .source import JobKind, JobSource
 from .worker import Worker
 
 
-class PipeSource:
+class PipeSource(JobSource):
     """Source of jobs from the process that owns studies and manifest, for all threads of a worker.
 
     place: output place of the manifest.
@@ -71,10 +71,6 @@ class PipeSource:
         """Request a study and wait for the answer."""
         self._channel.send(StudyWanted())
         return self._given.get()
-
-    def may_begin(self, _study: str) -> bool:
-        """Return True: a batch has no start window."""
-        return True
 
     def finish(self, _row: StudyReport) -> None:
         """Do nothing: the StudyDone event goes through the pipe."""

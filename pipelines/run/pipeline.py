@@ -14,8 +14,8 @@ from ...io.files.parts import remove_parts_of_this_process
 from ..cycle import BackTranslator
 from ..events import DeviceOpened, Event, opening_event
 from ..host.memory import available_memory
-from ..results.disk_space import DiskSpace
 from ..results.resume import PlannedStudy
+from ..results.storing import DiskSpace
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
 from .in_flight import DeviceLostError
 from .networks import Networks

@@ -14,8 +14,8 @@ from ..results.manifest import Recipe
 from ..results.resume import PlannedStudy
 from ..results.sidecar import SidecarMaker
 from ..results.storing import Record, Store
+from ..retries import TRIES, is_blamed
 from ..settings import TranslateOptions, TranslateSettings
-from .blame import TRIES, is_blamed
 from .networks import NetworkUse
 from .outcomes import Outcomes
 
@@ -78,9 +78,11 @@ class JobSource(Protocol):
         """Return the next job of that kind, claimed from then on; None if there are no more."""
         ...
 
-    def may_begin(self, study: str, /) -> bool:
-        """Return whether the network may begin with a job, by the name of its study."""
-        ...
+    def may_begin(self, _study: str, /) -> bool:
+        """Return whether the network may begin with a job, by the name of its study; True for
+        sources without start windows.
+        """
+        return True
 
     def finish(self, row: StudyReport, /) -> None:
         """Accept the row of a job that ended, or of another name of its study."""
@@ -162,19 +164,24 @@ class BatchStudies:
         return replace(planned, replaces=planned.replaces or is_recorded)
 
 
-class ListSource:
+class ListSource(JobSource):
     """Source of a batch's studies for a worker in the process that owns their manifest.
 
-    record: the manifest.
+    record: manifest of the batch.
     """
 
     def __init__(self, kind: JobKind, studies: BatchStudies, record: Record) -> None:
-        self.record = record
+        self._record = record
         self._kinds = iter([kind])
         self._studies = studies
         self._in_hand: dict[str, PlannedStudy] = {}
         self._is_open = True
         self._lock = threading.Lock()
+
+    @property
+    def record(self) -> Record:
+        """Manifest of the batch."""
+        return self._record
 
     def next_kind(self) -> JobKind | None:
         """Return the one kind of the batch, once."""
@@ -184,10 +191,6 @@ class ListSource:
         """Claim and return the next waiting study."""
         with self._lock:
             return self._studies.take(self._in_hand) if self._is_open else None
-
-    def may_begin(self, _study: str) -> bool:
-        """Return True: a batch has no start window."""
-        return True
 
     def finish(self, row: StudyReport) -> None:
         """Remove a study that ended from the claimed ones."""

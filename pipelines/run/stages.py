@@ -18,13 +18,10 @@ from ...io.writing import map_beside
 from ..cycle import BackTranslated, BackTranslator, host_bytes, plan_back
 from ..errors import PreparationError
 from ..events import Event, StudyDone, TilesDone, unit_of
-from ..host.arrays import HostArrays
 from ..report.report import StudyReport
-from ..results.aliases import alias_note
-from ..results.disk_space import DiskSpace
-from ..results.input_files import InputFiles, states_again
-from ..results.manifest import content_of
-from ..results.resume import ADDS, PlannedStudy, result_files
+from ..results.file_states import InputFiles, content_of, states_again
+from ..results.resume import ADDS, PlannedStudy, alias_note, result_files
+from ..results.storing import DiskSpace
 from ..study.inference import make_ready
 from ..study.plan import StudyPlan, model_extents
 from ..study.translator import (
@@ -37,6 +34,7 @@ from ..study.translator import (
 from ..study.verify import StudyVerifier, check_verified, verified_together, volume_again_bytes
 from ..study.volumes import StudyVolumes, look_at_study
 from .concurrency import CommitBarrier, WeightedSemaphore, running_in_background
+from .host_arrays import HostArrays
 from .in_flight import StudiesUnderWay, StudyProgress
 from .source import JobKind, JobSource
 

@@ -8,7 +8,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from typing import Generic, Literal, TypeAlias, TypeVar
 
-from ..backoff import Backoff
+from ..retries import Backoff
 from .process import WorkerProcess
 
 Order = TypeVar("Order")

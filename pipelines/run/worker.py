@@ -5,7 +5,7 @@ from pathlib import Path
 from threading import TIMEOUT_MAX
 
 from ..events import Event, StudyDone
-from ..results.disk_space import DiskSpace
+from ..results.storing import DiskSpace
 from .networks import Networks
 from .outcomes import Outcomes
 from .pipeline import Concurrency, StudyPipeline

@@ -100,8 +100,8 @@ def check_told_apart(intensity: IntensityMap, measured: Range) -> None:
     if measured.high - measured.low < FEWEST_STEPS * float(np.spacing(largest)):
         raise PreparationError(
             f"The values reach from {measured.low:.12g} to {measured.high:.12g}, which the 32-bit "
-            "floats of a network hardly tell apart; take the offset off them, or check the scaling "
-            "in the scan's header."
+            "floats of a network can hardly distinguish; subtract the offset, or check the "
+            "scaling in the scan's header."
         )
 
 

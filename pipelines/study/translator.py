@@ -45,9 +45,8 @@ from .inference import (
 from .maps import StudyMap, is_shown, maps_asked_for, spread_marks
 from .plan import StudyPlan, check_scale, check_volume, plan_study
 from .prepare import Prepared, fit_scans, prepare, unfilled, without_nan
-from .seams import seam_score
 from .statistics import differences
-from .tiles import UNFLIPPED, Flip, flips
+from .tiles import UNFLIPPED, Flip, flips, seam_score
 from .volumes import StudyVolumes, first_index
 
 BeginToStore: TypeAlias = Callable[[Volume], Callable[[int], None]]
@@ -432,10 +431,10 @@ def _unlike_expected(
     found = "; ".join(differences(prepared.figures(), card.expected))
     if not found:
         return ()
-    told = f"it is unlike the {card.expected.studies} scans that the model was calibrated with"
+    told = f"it differs from the {card.expected.studies} scans of the model's calibration set"
     if options.strict_input:
         raise UnexpectedInputError(
-            f"The scan is refused, as {told}: {found}; leave it out, or leave out setting "
+            f"The scan is rejected because {told}: {found}; exclude it, or omit setting "
             "strict-input."
         )
     return (f"{told}: {found}",)

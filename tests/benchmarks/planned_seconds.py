@@ -70,7 +70,7 @@ def main() -> None:
 
 def _compared(root: Path, batch: Batch) -> dict[str, object]:
     told = _run(root, batch, "plan")
-    found = re.search(r"Seconds in all: ([\d.]+)", told)
+    found = re.search(r"Total time: ([\d.]+)", told)
     if found is None:
         raise SystemExit(told)
     (root / "report.json").unlink(missing_ok=True)

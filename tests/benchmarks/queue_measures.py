@@ -31,7 +31,7 @@ from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
 from cuda_cyclegan.pipelines.jobs.queue.store import NAMES, QueueTables, open_tables
-from cuda_cyclegan.pipelines.jobs.worker.supervision import HEALTHY_SECONDS
+from cuda_cyclegan.pipelines.jobs.supervision import HEALTHY_SECONDS
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 HISTORY, BATCH = 20_000, 1_000

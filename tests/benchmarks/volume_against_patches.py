@@ -29,8 +29,7 @@ from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.options import Inference
 from cuda_cyclegan.pipelines.events import Worked
 from cuda_cyclegan.pipelines.settings import TranslateOptions
-from cuda_cyclegan.pipelines.study.seams import seam_score
-from cuda_cyclegan.pipelines.study.tiles import tile
+from cuda_cyclegan.pipelines.study.tiles import seam_score, tile
 
 nibabel: Any = _nibabel
 structural_similarity: Any = _structural_similarity

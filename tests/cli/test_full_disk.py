@@ -95,6 +95,6 @@ def test_a_file_that_may_not_grow_fails_alone(world: Path) -> None:
     assert done.returncode == 1, done.stderr
     [failed] = [row for row in report(world / "report.json")["studies"] if row["class"]]
     assert (failed["name"], failed["class"]) == ("large.nii", "write")
-    assert "largest file allowed" in failed["reason"]
+    assert "largest file size allowed" in failed["reason"]
     assert len(list(output.glob("*.nii"))) == STUDIES
     assert list(output.glob("*.part")) == []

@@ -109,7 +109,7 @@ def test_one_small_storage_under_many_weights(
 def test_weights_beyond_any_model(tmp_path: Path) -> None:
     path = tmp_path / "latest_net_G_A.pth"
     torch.save(sharing(256, 64), path)
-    assert "a model holds 2 GiB at most" in imported(path)
+    assert "a model may have at most 2 GiB" in imported(path)
 
 
 @pytest.mark.process

@@ -53,7 +53,7 @@ def test_each_command_tells_the_files_and_the_series(world: World, command: str)
     said = flat(done.output)
     for path in world.slices[-3:]:
         assert flat(f"failed: {path}: it is empty; copy it again") in said
-    assert flat("3 beside its 25 images cannot be read, and may be slices of it") in said
+    assert flat("3 files next to its 25 images cannot be read and may be slices of it") in said
     world.mend()
     mended = world.command(*command.split())
     assert mended.exit_code == 0, mended.output
@@ -156,7 +156,7 @@ def test_discover_opens_the_headers_of_files(world: World) -> None:
     [row] = [line for line in done.output.splitlines() if "/a.nii " in line]
     assert row.split()[1:] == ["nifti", "20x18x16", "1x1x1", "taken"]
     said = flat(done.output)
-    assert flat("four.nii holds 3 volumes (8 x 8 x 8 x 3); translate one of 0 to 2 with") in said
+    assert flat("four.nii contains 3 volumes (8 x 8 x 8 x 3); select one of 0 to 2 with") in said
     assert flat(f"failed: {world.inputs / 'page.nii'}: ") in said
     rows = {
         Path(row["path"]).name: row

@@ -14,7 +14,7 @@ from support.queue_world import QueueWorld
 from cuda_cyclegan.io.links import LEADS_OUT
 from cuda_cyclegan.pipelines.report.codec import read_report
 
-HINT = "Links that lead out of the inputs are followed with --follow-links."
+HINT = "Use --follow-links to follow links that lead outside the inputs."
 
 
 class World(QueueWorld):
@@ -63,7 +63,7 @@ def test_quiet_and_the_report_tell_it_too(world: World) -> None:
 
 def test_a_link_that_is_told_as_a_failure_is_not_said_to_be_skipped(world: World) -> None:
     done = world.command("translate", "--report", str(world.report))
-    assert "1 file or folder missed, where scans may lie" in done.stdout
+    assert "1 file or folder unread, which may contain scans" in done.stdout
     assert "skipped" not in done.output
 
 
@@ -139,7 +139,7 @@ def test_watch_follows_no_link(world: World) -> None:
     process.stderr.close()
     assert process.wait() == 143
     for link in ("again.nii", "link.nii"):
-        told = f"{world.inputs / link} is not queued: it is a link, and is not followed"
+        told = f"{world.inputs / link} is not queued: it is a link and is not followed"
         assert [told in line for line in said].count(True) == 1
     world.work()
     assert world.made() == {"a.nii"}
@@ -151,5 +151,5 @@ def test_the_system_is_never_read(world: World) -> None:
     world.link.symlink_to("/proc/self")
     done = world.command("translate", "--follow-links")
     assert done.exit_code == 1
-    assert "it is a link into a folder of the system" in " ".join(done.stderr.split())
+    assert "it is a link into a system folder" in " ".join(done.stderr.split())
     assert sys.executable not in done.output

@@ -47,8 +47,8 @@ def test_a_limit_below_all_need_names_itself_and_the_way_out(tmp_path: Path) -> 
     done = run(300 * MIB, "discover", tmp_path)
     assert done.returncode == 1
     assert done.stderr == (
-        "Error: There is not enough memory, as this program may have no more than 300 MiB of "
-        "address space; raise that limit (ulimit -v) or use a smaller patch.\n"
+        "Error: There is not enough memory: this program is limited to 300 MiB of address space; "
+        "raise the limit (ulimit -v) or use a smaller patch.\n"
     )
 
 

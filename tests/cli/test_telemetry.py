@@ -19,7 +19,7 @@ from cuda_cyclegan.cli.app import main
 from cuda_cyclegan.engine.cpu.session import SessionGenerator
 from cuda_cyclegan.pipelines.bench.rivals import in_child
 from cuda_cyclegan.pipelines.doctor.installation import examine_installation
-from cuda_cyclegan.pipelines.jobs.worker.process import work
+from cuda_cyclegan.pipelines.jobs.worker import work
 from cuda_cyclegan.pipelines.run.pipe_worker import PipeWorker
 
 ISOLATED = ["unshare", "--net", "--map-root-user"]

@@ -10,7 +10,7 @@ from support.queue_world import COMMAND, QueueWorld
 from cuda_cyclegan.cli.errors import Exit
 
 FULL = Path("/dev/full")
-SAID = "Error: Standard output was not written whole"
+SAID = "Error: Standard output was not written completely"
 COMMANDS = [
     ["--version"],
     pytest.param(["jobs", "--help"], marks=pytest.mark.slow),

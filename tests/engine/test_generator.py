@@ -62,8 +62,8 @@ def test_an_overflow_is_done_again_in_the_next_wider_precision():
         outcome = generator.do(overflowing(OVERFLOW, OVERFLOW), "fp16")
     assert (outcome.result, outcome.precision) == ("done in fp32", "fp32")
     assert outcome.notes == (
-        "A value left the range of fp16. It was done again in bf16.",
-        "A value left the range of bf16. It was done again in fp32.",
+        "A value exceeded the range of fp16; the computation was repeated in bf16.",
+        "A value exceeded the range of bf16; the computation was repeated in fp32.",
     )
 
 
@@ -71,7 +71,9 @@ def test_a_precision_that_the_device_lacks_is_passed_over():
     with shared_generator(Device().open, ("fp16", "fp32")) as generator:
         outcome = generator.do(overflowing(OVERFLOW), "fp16")
         assert outcome.precision == "fp32"
-        assert outcome.notes == ("A value left the range of fp16. It was done again in fp32.",)
+        assert outcome.notes == (
+            "A value exceeded the range of fp16; the computation was repeated in fp32.",
+        )
         with pytest.raises(PrecisionOverflowError):
             generator.do(overflowing(OVERFLOW, OVERFLOW), "fp16")
 
@@ -87,7 +89,7 @@ def test_the_program_that_overflowed_makes_room_and_is_opened_again_when_it_is_n
 
 
 def test_an_overflow_of_the_widest_precision_is_raised():
-    told = "A value left the range of fp32; the input is too unlike"
+    told = "A value exceeded the range of fp32; the input differs too much"
     with shared(Device()) as generator, pytest.raises(PrecisionOverflowError, match=told):
         generator.do(overflowing(*[OVERFLOW] * 3), "fp16")
 

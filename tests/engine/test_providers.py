@@ -74,8 +74,8 @@ def test_one_that_is_wrong_only_in_patches_to_come_is_refused(
     ("like", "words"),
     [
         (StandIn(starts=False), "does not start on this machine"),
-        (StandIn(share=0), "computes no operator of this network"),
-        (StandIn(stops=True), r"failed on a first patch \(the device was removed\)"),
+        (StandIn(share=0), "supports no operator of this network"),
+        (StandIn(stops=True), r"failed on its first patch \(the device was removed\)"),
     ],
 )
 def test_one_that_leaves_all_to_the_cpu_or_stops_is_refused(
@@ -88,7 +88,7 @@ def test_one_that_leaves_all_to_the_cpu_or_stops_is_refused(
 
 def test_a_provider_that_takes_nothing_is_refused_by_the_real_runtime_too(model: Model) -> None:
     with (
-        pytest.raises(DeviceUnavailableError, match="computes no operator"),
+        pytest.raises(DeviceUnavailableError, match="supports no operator"),
         open_provider_generator(model.network, "Azure"),
     ):
         pass

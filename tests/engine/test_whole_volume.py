@@ -52,23 +52,23 @@ def test_all_usual_generators_have_one(spec: Spec) -> None:
 def test_an_operator_without_one_is_named(name: str) -> None:
     refusal = volume_refusal(ODD_GRAPHS[name])
     if name in _NO_FORM:
-        assert refusal == f"layer {_NO_FORM[name]} has no form for a whole volume"
+        assert refusal == f"layer {_NO_FORM[name]} is not supported for whole volumes"
     else:
         assert refusal is None
 
 
 def test_strides_of_a_transposed_convolution_other_than_two_have_none() -> None:
     refusal = volume_refusal(build(replace(RESNET, stride=(1, 2, 2))))
-    assert refusal == "layer up0 (conv_transpose) has no form for a whole volume"
+    assert refusal == "layer up0 (conv_transpose) is not supported for whole volumes"
 
 
 def test_a_padding_that_the_result_keeps_has_none() -> None:
     conv = Conv3d(1, 1, (3, 3, 3), "conv.weight")
     graph = chain(1, ("conv", conv), ("pad", Pad("zero", (1, 1, 1), (1, 1, 1))))
-    assert volume_refusal(graph) == "layer conv (conv) has no form for a whole volume"
+    assert volume_refusal(graph) == "layer conv (conv) is not supported for whole volumes"
 
 
 def test_a_network_for_one_patch_has_none() -> None:
     graph = build(RESNET)
     refusal = volume_refusal(Graph(1, graph.nodes, (64, 64, 32)))
-    assert refusal == "it was exported for patches of 64x64x32 alone"
+    assert refusal == "it was exported for patches of 64x64x32 only"

@@ -36,8 +36,8 @@ def other_program(megabytes: int, busy: bool):
 
 @pytest.fixture
 def watched():
-    from cuda_cyclegan.pipelines.jobs.worker.gpu_sharing import OtherPrograms
-    from cuda_cyclegan.pipelines.jobs.worker.messages import YieldLimits
+    from cuda_cyclegan.pipelines.jobs.events import YieldLimits
+    from cuda_cyclegan.pipelines.jobs.gpu_sharing import OtherPrograms
 
     others = OtherPrograms("cuda:0", YieldLimits(memory=1536 * MIB, load=20))
     if others.hindrance():
@@ -54,7 +54,7 @@ def test_our_own_use_hinders_nothing(watched):
 
 def test_memory_of_another_process_is_seen_and_its_end_too(watched):
     with other_program(2048, busy=False):
-        assert "other programs hold" in (watched.hindrance() or "")
+        assert "other programs use" in (watched.hindrance() or "")
     eventually(lambda: watched.hindrance() is None)
 
 

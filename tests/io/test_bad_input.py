@@ -137,7 +137,7 @@ def test_missing_empty_and_garbage(tmp_path: Path, name: str) -> None:
     refusal(path)
     path.unlink()
     path.mkdir()
-    assert "is a folder where a scan file was expected" in refusal(path)
+    assert "is a folder, not a scan file" in refusal(path)
     path.rmdir()
     os.mkfifo(path)
     assert "is not a regular file" in refusal(path)
@@ -148,20 +148,20 @@ def test_forbidden() -> None:
         path = save_nifti(folder / "a.nii")
         path.chmod(0)
         with ordinary_user():
-            assert "may not be read by this user; ask for read permission" in refusal(path)
+            assert "cannot be read: permission denied; get read permission" in refusal(path)
 
 
 @pytest.mark.parametrize(
     ("change", "kind", "said"),
     [
         (setting(dim=dims(3, 4)), UnsupportedScanError, "2D image of 3 x 4"),
-        (setting(dim=dims(0, 4, 5)), UnreadableScanError, "holds no voxels"),
-        (setting(dim=dims(-3, 4, 5)), UnreadableScanError, "holds no voxels"),
-        (setting(dim=dims(3, 4, 5, 0)), UnreadableScanError, "holds no voxels"),
+        (setting(dim=dims(0, 4, 5)), UnreadableScanError, "no voxels"),
+        (setting(dim=dims(-3, 4, 5)), UnreadableScanError, "no voxels"),
+        (setting(dim=dims(3, 4, 5, 0)), UnreadableScanError, "no voxels"),
         (setting(dim=[0] * 8), UnreadableScanError, ""),
         (setting(dim=[9] * 8), UnreadableScanError, ""),
-        (setting(dim=dims(*[32767] * 7)), UnsupportedScanError, "holds"),
-        (setting(dim=dims(*[32767] * 3)), UnreadableScanError, "the file holds 472"),
+        (setting(dim=dims(*[32767] * 7)), UnsupportedScanError, "contains"),
+        (setting(dim=dims(*[32767] * 3)), UnreadableScanError, "the file has 472"),
         (setting(datatype=128, bitpix=24), UnsupportedScanError, "stores RGB voxels"),
         (setting(datatype=2304, bitpix=32), UnsupportedScanError, "stores RGBA voxels"),
         (setting(datatype=32, bitpix=64), UnsupportedScanError, "stores complex64 voxels"),
@@ -175,10 +175,10 @@ def test_forbidden() -> None:
         (setting(vox_offset=np.nan), UnreadableScanError, ""),
         (setting(vox_offset=np.inf), UnreadableScanError, ""),
         (setting(vox_offset=1e30), UnreadableScanError, ""),
-        (setting(srow_x=[np.nan] * 4), UnreadableScanError, "does not say where its voxels lie"),
-        (setting(srow_x=[0] * 4), UnreadableScanError, "does not say where its voxels lie"),
+        (setting(srow_x=[np.nan] * 4), UnreadableScanError, "has no valid position"),
+        (setting(srow_x=[0] * 4), UnreadableScanError, "has no valid position"),
         (setting(scl_slope=2, scl_inter=np.inf), UnreadableScanError, "damaged header"),
-        (setting(magic=b"ni1"), UnreadableScanError, "in a file of their own"),
+        (setting(magic=b"ni1"), UnreadableScanError, "in a separate file"),
         (setting(magic=b"n+9"), UnreadableScanError, "is not a NIfTI file"),
         (setting(sizeof_hdr=349), UnreadableScanError, "is not a NIfTI file"),
     ],
@@ -228,7 +228,7 @@ def test_voxels_beside_their_header(tmp_path: Path) -> None:
     image.write_bytes(stored[:-1])
     assert "a.img is truncated" in refusal(path)
     image.write_bytes(stored + b"more")
-    assert "holds more than its header promises" in refusal(path)
+    assert "is longer than its header says" in refusal(path)
     image.unlink()
     assert "a.img is missing" in refusal(path)
 
@@ -237,9 +237,9 @@ def test_gzip_where_the_name_says_otherwise(tmp_path: Path) -> None:
     plain, packed = save_nifti(tmp_path / "a.nii"), save_nifti(tmp_path / "a.nii.gz")
     swapped = tmp_path / "b.nii"
     swapped.write_bytes(packed.read_bytes())
-    assert "is gzip although its name is not; add .gz" in refusal(swapped)
+    assert "is gzip-compressed but its name does not end in .gz" in refusal(swapped)
     packed.write_bytes(plain.read_bytes())
-    assert "is not gzip although its name says so" in refusal(packed)
+    assert "is not gzip-compressed despite its name" in refusal(packed)
 
 
 @pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
@@ -261,7 +261,7 @@ def test_zeros_that_pad_a_file_are_no_damage(tmp_path: Path, padding: bytes) -> 
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + padding))
     assert np.array_equal(read_file(path).voxels, ramp())
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + b"x"))
-    assert "holds more than its header promises" in refusal(path)
+    assert "is longer than its header says" in refusal(path)
     for name, header in (("a.nrrd", NRRD), ("a.mha", METAIMAGE)):
         (tmp_path / name).write_bytes(header.encode() + PLAIN + padding)
         assert np.array_equal(read_file(tmp_path / name).voxels, ramp())
@@ -295,7 +295,7 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
     answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=ENOUGH)
     said, grown = json.loads(answer.stdout)
     assert len(said) == 6
-    assert sum("holds more than its header promises" in message for message in said) == 3
+    assert sum("is longer than its header says" in message for message in said) == 3
     assert "truncated or its header is damaged" in said[1]
     assert all(" of text; copy it again" in message for message in said[4:]), said
     assert grown < 64 << 20
@@ -307,7 +307,7 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
         ("encoding: raw", "encoding: jpeg", UnsupportedScanError, "save it with the encoding"),
         ("encoding: raw\n", "", UnreadableScanError, "how its voxels are encoded"),
         ("encoding: raw", "encoding: bzip2", UnreadableScanError, "is damaged"),
-        ("encoding: raw", "encoding: gzip", UnreadableScanError, "cannot be unpacked"),
+        ("encoding: raw", "encoding: gzip", UnreadableScanError, "cannot be decompressed"),
         (
             "encoding: raw",
             f"encoding: gzip\nbyte skip: -{10**9}",
@@ -324,10 +324,15 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
         ("encoding: raw", f"encoding: raw\nline skip: {10**8}", UnsupportedScanError, "skips more"),
         ("encoding: raw", f"encoding: raw\nbyte skip: {10**15}", UnreadableScanError, "truncated"),
         ("encoding: raw", "encoding: raw\nbyte skip: -9999", UnreadableScanError, "truncated"),
-        ("encoding: raw", "encoding: hex", UnreadableScanError, "not written as its header says"),
-        ("encoding: raw", "encoding: ascii", UnreadableScanError, "not written as its header says"),
+        ("encoding: raw", "encoding: hex", UnreadableScanError, "not encoded as its header states"),
+        (
+            "encoding: raw",
+            "encoding: ascii",
+            UnreadableScanError,
+            "not encoded as its header states",
+        ),
         ("sizes: 3 4 5", "sizes: 3 4 6", UnreadableScanError, "truncated"),
-        ("sizes: 3 4 5", "sizes: 3 4 4", UnreadableScanError, "holds more than its header"),
+        ("sizes: 3 4 5", "sizes: 3 4 4", UnreadableScanError, "is longer than its header"),
         ("sizes: 3 4 5", "sizes: 3 0 6", UnreadableScanError, ""),
         ("dimension: 3", "dimension: 20", UnreadableScanError, ""),
         ("endian: little\n", "", UnreadableScanError, "does not say the byte order"),
@@ -353,14 +358,14 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
             "encoding: raw",
             "encoding: raw\ndata file: x%s 1 5 1",
             UnreadableScanError,
-            "no known way",
+            "an unknown way",
         ),
         ("encoding: raw", "encoding: raw\ndata file: x%d 1 5 0", UnreadableScanError, "steps of 0"),
         (
             "encoding: raw",
             "encoding: raw\ndata file: x%d 1 999999999999 1",
             UnsupportedScanError,
-            "spreads its voxels over more than",
+            "splits its voxels over more than",
         ),
         ("encoding: raw", "encoding: raw\ndata file: gone.raw", UnreadableScanError, "missing"),
         (
@@ -369,10 +374,10 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
             UnreadableScanError,
             "not a regular file",
         ),
-        ("(0,1,0)", "(0,1,1e308)", UnreadableScanError, "does not say where its voxels lie"),
-        ("type: int16", f"type: {'x' * 5000}", UnreadableScanError, "known type of voxels"),
+        ("(0,1,0)", "(0,1,1e308)", UnreadableScanError, "has no valid position"),
+        ("type: int16", f"type: {'x' * 5000}", UnreadableScanError, "known voxel type"),
         ("type: int16", "type: block", UnsupportedScanError, "stores blocks"),
-        ("type: int16", "type:int16", UnreadableScanError, "has a line 2 that its format"),
+        ("type: int16", "type:int16", UnreadableScanError, "has an unknown entry in line 2"),
         ("type: int16", "type: int16\ntype: int16", UnreadableScanError, "gives type twice"),
         ("type: int16", "type: int16\rtype: int16", UnreadableScanError, "control character"),
         ("type: int16", "type: int16\nx:=\0", UnreadableScanError, "control character in line 3"),
@@ -382,9 +387,9 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
         ("space: LPS", "space: LPQ", UnreadableScanError, "names a space that NRRD does not know"),
         ("(1,0,0) ", "none ", UnsupportedScanError, "2D image"),
         ("(1,0,0) ", "", UnreadableScanError, "gives space directions for 2 of 3"),
-        ("(1,0,0)", "(1,0)", UnreadableScanError, "does not say where its voxels lie"),
-        ("(1,0,0)", "(0,1,0)", UnreadableScanError, "do not span space"),
-        ("(1,2,3)", "(nan,2,3)", UnreadableScanError, "does not say where its voxels lie"),
+        ("(1,0,0)", "(1,0)", UnreadableScanError, "has no valid position"),
+        ("(1,0,0)", "(0,1,0)", UnreadableScanError, "do not span three dimensions"),
+        ("(1,2,3)", "(nan,2,3)", UnreadableScanError, "has no valid position"),
     ],
 )
 def test_bad_nrrd_headers(
@@ -400,12 +405,17 @@ def test_bad_nrrd_headers(
     [
         ("NDims = 3", "NDims = 100", UnreadableScanError, "for 100 axes in NDims"),
         ("NDims = 3", "NDims = -1", UnreadableScanError, "for -1 axes"),
-        ("NDims = 3", "NDims = many", UnreadableScanError, "NDims not as whole numbers"),
+        (
+            "NDims = 3",
+            "NDims = many",
+            UnreadableScanError,
+            "NDims with values that are not integers",
+        ),
         ("NDims = 3", "NDims = 3\nNDims = 100", UnreadableScanError, "gives NDims twice"),
         ("NDims = 3", "NDims = 3\nNDims : 100", UnreadableScanError, "gives NDims twice"),
         ("DimSize = 3 4 5", "DimSize = 3 4", UnreadableScanError, "gives 2 sizes in DimSize"),
         ("DimSize = 3 4 5", "DimSize = 3 4 6", UnreadableScanError, "truncated"),
-        ("DimSize = 3 4 5", "DimSize = 3 4 4", UnreadableScanError, "holds more than its header"),
+        ("DimSize = 3 4 5", "DimSize = 3 4 4", UnreadableScanError, "is longer than its header"),
         ("DimSize = 3 4 5", "DimSize = -3 4 6", UnreadableScanError, ""),
         ("ElementSpacing = 1", "ElementSpacing = -1", UnreadableScanError, "its header gives -1 x"),
         (
@@ -424,33 +434,43 @@ def test_bad_nrrd_headers(
             "ElementSpacing = 1",
             "ElementSpacing = 0",
             UnreadableScanError,
-            "how large its voxels are",
+            "has no valid voxel size",
         ),
         ("Matrix = 1", "Matrix = 0", UnreadableScanError, ""),
-        ("ElementType = MET_SHORT\n", "", UnreadableScanError, "known type of voxels"),
+        ("ElementType = MET_SHORT\n", "", UnreadableScanError, "known voxel type"),
         ("MET_SHORT", "MET_OTHER", UnsupportedScanError, "stores MET_OTHER voxels"),
-        ("ObjectType", "no field\nObjectType", UnreadableScanError, "has a line 1 that"),
-        ("Data = True", "Data = perhaps", UnreadableScanError, "neither as True nor as False"),
+        (
+            "ObjectType",
+            "no field\nObjectType",
+            UnreadableScanError,
+            "has an unknown entry in line 1",
+        ),
+        ("Data = True", "Data = perhaps", UnreadableScanError, "as neither True nor False"),
         ("Offset = 1 2 3", "Offset = 1 2", UnreadableScanError, "Offset is damaged"),
         ("ObjectType", "A\0 = 1\nObjectType", UnreadableScanError, "control character in line 1"),
         ("MET_SHORT", "MET_LONG", UnreadableScanError, "truncated"),
-        ("Matrix = 1", "Matrix = 1e308", UnreadableScanError, "does not say where its voxels lie"),
-        ("Offset = 1", "Offset = inf", UnreadableScanError, "does not say where its voxels lie"),
+        ("Matrix = 1", "Matrix = 1e308", UnreadableScanError, "has no valid position"),
+        ("Offset = 1", "Offset = inf", UnreadableScanError, "has no valid position"),
         ("LOCAL", "x" * 5000, UnreadableScanError, "File name too long"),
         (
             "BinaryData = True",
             "BinaryData = False",
             UnreadableScanError,
-            "not written as its header",
+            "not encoded as its header",
         ),
         (
             "CompressedData = False",
             "CompressedData = True",
             UnreadableScanError,
-            "cannot be unpacked",
+            "cannot be decompressed",
         ),
         ("DataSize = 0", "DataSize = -5", UnreadableScanError, "begin and end"),
-        ("DataSize = 0", "DataSize = 1e9", UnreadableScanError, "CompressedDataSize not as whole"),
+        (
+            "DataSize = 0",
+            "DataSize = 1e9",
+            UnreadableScanError,
+            "CompressedDataSize with values that",
+        ),
         ("ObjectType", "HeaderSize = 7\nObjectType", UnreadableScanError, "begin and end"),
         ("LOCAL\n", "LIST\nx", UnreadableScanError, "damaged header"),
         ("LOCAL", "gone.raw", UnreadableScanError, "gone.raw is missing"),
@@ -485,7 +505,7 @@ def test_a_wrong_packed_size_is_not_read_as_voxels(tmp_path: Path, size: int) ->
     head = METAIMAGE.replace("CompressedDataSize = 0\n", "")
     path.write_bytes(head.replace("CompressedData = False", stated).encode() + packed)
     said = refusal(path)
-    assert size < 10**10 or "the header promises 100000" in said
+    assert size < 10**10 or "the header declares 100000" in said
 
 
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
@@ -549,7 +569,7 @@ def test_bytes_behind_a_gzip_stream_are_passed_over_with_a_note(
     found = read_file(path)
     assert np.array_equal(found.voxels, ramp())
     assert np.array_equal(found.affine, plain.affine)
-    added = "its file goes on behind its packed voxels; what follows is not read"
+    added = "its file continues after the compressed voxels; the extra data is ignored"
     assert sorted(found.notes) == sorted((*plain.notes, added))
 
 

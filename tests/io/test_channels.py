@@ -76,7 +76,7 @@ class TestSuffixes:
         lay(tmp_path, "a_T1w.nii", "a_T2w.nii", "a_T1ce.nii", "a_ct.nii")
         of = found(tmp_path)
         assert len(of.studies) == 1
-        told = "nothing tells it as T1 or T2; setting channel says which scans are"
+        told = "not recognised as channel T1 or T2; use setting channel to assign scans"
         assert {row.path.name: (row.reason, row.missed) for row in of.skipped} == {
             "a_T1ce.nii": (told, False),
             "a_ct.nii": (told, False),
@@ -87,18 +87,18 @@ class TestSuffixes:
         of = found(tmp_path)
         assert pairs(of) == {"a_T1w.nii": [], "b_T2w.nii": [], "c/a_T2w.nii": []}
         assert obstacles(of)["a_T1w.nii"] == (
-            "it lacks the channel T2: no scan beside it is named ..._T2; setting channel says "
-            "which are"
+            "channel T2 is missing: no scan next to it is named ..._T2; use setting channel to "
+            "assign scans"
         )
-        assert obstacles(of)["b_T2w.nii"].startswith("it lacks the channel T1: ")
+        assert obstacles(of)["b_T2w.nii"].startswith("channel T1 is missing: ")
 
     def test_two_of_one_kind_are_refused_alone(self, tmp_path: Path) -> None:
         lay(tmp_path, "a_T1w.nii", "a_T1w.nrrd", "a_T2w.nii", "b_T1w.nii", "b_T2w.nii")
         of = found(tmp_path)
         assert pairs(of)["b_T1w.nii"] == ["b_T1w.nii", "b_T2w.nii"]
         assert obstacles(of) == {
-            "a_T1w.nii": "2 scans are its T1: a_T1w.nii, a_T1w.nrrd; tell them apart with setting "
-            "channel"
+            "a_T1w.nii": "2 scans are its T1: a_T1w.nii, a_T1w.nrrd; use setting channel to "
+            "distinguish them"
         }
 
 
@@ -125,7 +125,7 @@ class TestPatterns:
         lay(tmp_path, "a-T1.nii", "b-T2.nii")
         of = found(tmp_path, T1="*-T1", T2="*-T2")
         assert (
-            "no scan beside it is named *-T2, with the same text for each *"
+            "no scan next to it is named *-T2, with the same text for each *"
             in (obstacles(of)["a-T1.nii"])
         )
 
@@ -151,7 +151,7 @@ class TestPatterns:
         lay(tmp_path, "a_T1_T2.nii", "b_T1.nii", "b_T2.nii")
         of = found(tmp_path, T1="*_T1**", T2="*_**T2")
         assert obstacles(of)["a_T1_T2.nii"] == (
-            "it is told as T1 and as T2; tell them apart with setting channel"
+            "recognised as both T1 and T2; use setting channel to distinguish them"
         )
         assert pairs(of)["b_T1.nii"] == ["b_T1.nii", "b_T2.nii"]
 
@@ -268,7 +268,7 @@ class TestSeries:
         ward.series(1, "T1", edit=placeless)
         ward.series(2, "T2", edit=placeless)
         assert ward.pairs() == [([1, 2], False)]
-        assert "nobody knows whether they lie in one space" in str(obstacles(ward.found()))
+        assert "it is unclear whether they share one space" in str(obstacles(ward.found()))
 
     def test_two_of_one_kind_are_refused_until_told_apart(self, ward: Ward) -> None:
         ward.series(1, "T1")

@@ -146,7 +146,7 @@ def test_an_image_of_any_file_that_nibabel_opens_holds_its_values(name: str) -> 
 
 def test_masked_voxels_are_no_voxels() -> None:
     masked = np.ma.masked_less(volume().voxels, 7)
-    with pytest.raises(UnsupportedScanError, match="Voxels of the array are masked"):
+    with pytest.raises(UnsupportedScanError, match="The array has masked voxels"):
         volume_of(masked, OBLIQUE)
     assert volume_of(np.ma.masked_less(volume().voxels, -1), OBLIQUE).shape == volume().shape
 

@@ -151,14 +151,14 @@ def test_what_looks_like_a_scan_is_named_with_its_reason(tmp_path: Path) -> None
     found = search(tmp_path)
     assert names(found) == []
     assert reasons(found) == {
-        "a.mgz": ".mgz scans are not read; convert it to .nii.gz",
+        "a.mgz": ".mgz scans are not supported; convert it to .nii.gz",
         "b.img": "the .hdr that describes it is missing",
         "c.hdr": "its voxels are missing: c.img",
-        "d.brik.gz": ".brik.gz scans are not read; convert it to .nii.gz",
-        "e.nii.bz2": ".bz2 files are not opened; if it holds scans, unpack it",
-        "f.ZIP": ".zip files are not opened; if it holds scans, unpack it",
-        "g.tar.gz": ".tar.gz files are not opened; if it holds scans, unpack it",
-        "h.mif": ".mif scans are not read; convert it to .nii.gz",
+        "d.brik.gz": ".brik.gz scans are not supported; convert it to .nii.gz",
+        "e.nii.bz2": ".bz2 files are not opened; unpack it if it contains scans",
+        "f.ZIP": ".zip files are not opened; unpack it if it contains scans",
+        "g.tar.gz": ".tar.gz files are not opened; unpack it if it contains scans",
+        "h.mif": ".mif scans are not supported; convert it to .nii.gz",
         "pipe.nii": "it is a pipe, socket or device, not a file",
     }
 

@@ -316,7 +316,7 @@ def test_many_folders_linked_across_end(tmp_path: Path, monkeypatch: pytest.Monk
     assert {f"f{one}/a.nii" for one in range(9)} <= {str(study.name) for study in found.studies}
     [row] = found.skipped
     assert row.missed
-    assert "further names" in row.reason
+    assert "links repeat more than" in row.reason
 
 
 def test_a_file_that_vanishes_or_grows_after_the_search_fails(tmp_path: Path) -> None:
@@ -326,6 +326,6 @@ def test_a_file_that_vanishes_or_grows_after_the_search_fails(tmp_path: Path) ->
     vanished.files[0].unlink()
     with grown.files[0].open("ab") as stream:
         stream.write(b"x" * 9000)
-    for study, reason in ((vanished, "is missing"), (grown, "more than its header promises")):
+    for study, reason in ((vanished, "is missing"), (grown, "longer than its header says")):
         with pytest.raises(ScanError, match=reason):
             read(study)

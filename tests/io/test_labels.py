@@ -39,12 +39,12 @@ nibabel: Any = _nibabel
     ],
 )
 def test_the_last_word_of_a_name_says_so(tmp_path: Path, name: str, word: str | None) -> None:
-    assert mask_reason(tmp_path / name) == (word and f"its name says {word}")
+    assert mask_reason(tmp_path / name) == (word and f"its name contains '{word}'")
 
 
 @pytest.mark.parametrize(
     ("intent", "kind"),
-    [(1002, "labels, as of a segmentation"), (3, "values of a statistic"), (1001, None), (0, None)],
+    [(1002, "segmentation labels"), (3, "statistical values"), (1001, None), (0, None)],
 )
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".hdr"])
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -61,14 +61,14 @@ def test_the_intent_of_a_header_says_so(
         if (suffix == ".hdr") != (kind_of_file is nibabel.Nifti1Pair):
             continue
         image.to_filename(file)
-        told = f"its header says that its voxels are {kind}"
+        told = f"its header declares its voxels as {kind}"
         assert mask_reason(file) == (told if kind else None)
 
 
 def test_segments_of_slicer_say_so(tmp_path: Path) -> None:
     head = b"NRRD0004\ntype: uchar\ndimension: 3\nsizes: 2 2 2\nencoding: raw\n"
     (tmp_path / "a.nrrd").write_bytes(head + b"Segment0_ID:=S1\n\n" + bytes(8))
-    assert mask_reason(tmp_path / "a.nrrd") == "its header says that its voxels are segments"
+    assert mask_reason(tmp_path / "a.nrrd") == "its header declares its voxels as segments"
     (tmp_path / "b.nrrd").write_bytes(head + b"\n" + bytes(8))
     assert mask_reason(tmp_path / "b.nrrd") is None
 

@@ -73,7 +73,7 @@ def test_where_none_is_followed_each_is_told(inputs: Path) -> None:
     (inputs / "out.nii").symlink_to("../far/secret.nii")
     found = search(inputs, links="none")
     assert names(found) == ["a/x.nii", "b/y.nii"]
-    told = "it is a link, and is not followed"
+    told = "it is a link and is not followed"
     assert missed(found) == {"again": told, "out.nii": told}
 
 
@@ -82,13 +82,11 @@ def test_where_none_is_followed_each_is_told(inputs: Path) -> None:
 def test_no_link_leads_into_the_system(inputs: Path, links: Links, place: str) -> None:
     (inputs / "link").symlink_to(place)
     (inputs / "a" / "longer").symlink_to("../link")
-    told = "it is a link into a folder of the system, and is not followed"
+    told = "it is a link into a system folder and is not followed"
     found = search(inputs, links=links)
     assert missed(found) == {"link": told, "longer": told}
     assert names(found) == ["a/x.nii", "b/y.nii"]
-    assert missed(search(inputs / "link", links=links)) == {
-        "link": "it leads into a folder of the system"
-    }
+    assert missed(search(inputs / "link", links=links)) == {"link": "it leads into a system folder"}
 
 
 def test_a_walk_passes_the_system_by(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +94,7 @@ def test_a_walk_passes_the_system_by(inputs: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("cuda_cyclegan.io.links.SYSTEM_FOLDERS", (inputs / "b",))
     found = search(inputs)
     assert names(found) == ["a/x.nii"]
-    assert found.skipped == (Skipped(inputs / "b", "it is a folder of the system"),)
+    assert found.skipped == (Skipped(inputs / "b", "it is a system folder"),)
     assert names(search(inputs / "b")) == ["y.nii"]
 
 

@@ -18,13 +18,13 @@ def of_system(number: int) -> OSError:
 
 CAUSES = {
     "is truncated": EOFError(),
-    "holds more than its header promises": TooManyBytesError(),
-    "does not fit this machine's free memory": MemoryError(),
+    "is damaged: the file is longer than its header says": TooManyBytesError(),
+    "does not fit into free memory": MemoryError(),
     "has a damaged header (no dims)": nibabel.spatialimages.HeaderDataError("no dims"),
     "is missing; check the path": of_system(errno.ENOENT),
-    "may not be read by this user": of_system(errno.EACCES),
-    "is a folder where a scan file was expected": of_system(errno.EISDIR),
-    "cannot be read: the system says Input/output error": of_system(errno.EIO),
+    "cannot be read: permission denied": of_system(errno.EACCES),
+    "is a folder, not a scan file": of_system(errno.EISDIR),
+    "cannot be read: Input/output error": of_system(errno.EIO),
     "is damaged (odd bytes)": OSError("odd bytes"),
 }
 

@@ -112,7 +112,7 @@ def test_a_disk_that_loses_bytes_unasked(
 
     volume = volume_in(tmp_path, suffix)
     monkeypatch.setattr(nifti_writing, "open_reader", from_a_bad_disk)
-    assert "written whole" in refusal(volume, tmp_path / "out" / f"a{suffix}")
+    assert "written completely" in refusal(volume, tmp_path / "out" / f"a{suffix}")
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -148,14 +148,14 @@ def test_a_folder_in_the_place_of_the_result(tmp_path: Path, suffix: str) -> Non
     volume = volume_in(tmp_path, suffix, extent=3)
     target = tmp_path / "out" / f"a{suffix}"
     target.mkdir(parents=True)
-    assert "a folder and a file would need the same name" in refusal(volume, target)
+    assert "a folder and a file would have the same name" in refusal(volume, target)
     assert list((tmp_path / "out").rglob("*")) == [target]
 
 
 def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
     volume = volume_in(tmp_path, ".nii", extent=3)
     (tmp_path / "out").touch()
-    assert "a folder and a file would need the same name" in refusal(volume, tmp_path / "out/a.nii")
+    assert "a folder and a file would have the same name" in refusal(volume, tmp_path / "out/a.nii")
 
 
 def test_a_folder_that_may_not_be_written() -> None:
@@ -189,9 +189,9 @@ def test_a_header_that_would_move_the_voxels_is_not_written(tmp_path: Path, suff
 
 def test_another_format_is_not_written(tmp_path: Path) -> None:
     nifti, nrrd = volume_in(tmp_path, ".nii", 3), volume_in(tmp_path, ".nrrd", 3)
-    assert "must end as its source" in refusal(nifti, tmp_path / "a.hdr")
-    assert "not read as NIfTI" in refusal(replace(nrrd, format="nifti"), tmp_path / "a.nii")
-    assert "not read as NRRD" in refusal(replace(nifti, format="nrrd"), tmp_path / "a.nrrd")
+    assert "must have the same suffix as its source" in refusal(nifti, tmp_path / "a.hdr")
+    assert "is not NIfTI" in refusal(replace(nrrd, format="nifti"), tmp_path / "a.nii")
+    assert "is not NRRD" in refusal(replace(nifti, format="nrrd"), tmp_path / "a.nrrd")
 
 
 def test_analyze_refuses_what_it_cannot_store(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from cuda_cyclegan.io.volume import AnyArray
 from cuda_cyclegan.pipelines import cycle
 from cuda_cyclegan.pipelines.calibration import opened_translation
 from cuda_cyclegan.pipelines.cycle import host_bytes, plan_back
-from cuda_cyclegan.pipelines.host.arrays import HostArrays
+from cuda_cyclegan.pipelines.run.host_arrays import HostArrays
 from cuda_cyclegan.pipelines.settings import CycleCheck, TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.translator import StudyTranslator

@@ -16,10 +16,10 @@ from support.ports import reserved_port
 from support.waiting import eventually
 
 from cuda_cyclegan.io.dicom_network.sending import Peer
+from cuda_cyclegan.pipelines.jobs.events import WorkerSettings
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerSettings
-from cuda_cyclegan.pipelines.jobs.worker.process import work
+from cuda_cyclegan.pipelines.jobs.worker import work
 from cuda_cyclegan.pipelines.node.events import NodeEvent, Sent
 from cuda_cyclegan.pipelines.node.node import DicomNode, NodeSettings, open_node
 from cuda_cyclegan.pipelines.node.records import SeriesRecord

@@ -6,9 +6,9 @@ import sys
 import threading
 from typing import Any
 
+from cuda_cyclegan.pipelines.jobs.events import WorkerSettings
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
-from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerSettings
-from cuda_cyclegan.pipelines.jobs.worker.process import work
+from cuda_cyclegan.pipelines.jobs.worker import work
 from cuda_cyclegan.pipelines.study.translator import StudyTranslator
 
 LARGE = 30

@@ -17,12 +17,12 @@ from support.waiting import eventually
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.jobs.events import WorkerEvent, WorkerSettings
 from cuda_cyclegan.pipelines.jobs.queue.job import JobRow, JobState
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
-from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerEvent, WorkerSettings
-from cuda_cyclegan.pipelines.jobs.worker.process import work
+from cuda_cyclegan.pipelines.jobs.worker import work
 from cuda_cyclegan.pipelines.run.process import launch
 
 COMMAND = [sys.executable, "-m", "cuda_cyclegan"]

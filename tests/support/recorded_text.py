@@ -26,12 +26,12 @@ _VOLATILE = (
     (re.compile(rf"\b{_NUMBER} ?{_UNITS}"), "<n>"),
     (
         re.compile(
-            r"\b[\d.]+[kM]? voxels/s|\b\d+\.\d (?=stages ran)|\b\d+ ?%|(?<=Seconds in all: )\S+"
+            r"\b[\d.]+[kM]? voxels/s|\b\d+\.\d (?=stages ran)|\b\d+ ?%|(?<=Total time: )\S+"
         ),
         "<n>",
     ),
     (re.compile(rf"^(?:ok|warning) +({_SPEEDS})\b.*(?:\n +>.*)*", re.M), r"\1 <measured>"),
-    (re.compile(r"^All is well$|^\d+ warnings?$|(?<=failure), \d+ warnings?$", re.M), ""),
+    (re.compile(r"^All checks passed$|^\d+ warnings?$|(?<=failure), \d+ warnings?$", re.M), ""),
     (re.compile(r"─+"), "─"),
     (re.compile(r"\b(packs|writes|pid|process) \d+"), r"\1 <n>"),
 )

@@ -17,9 +17,8 @@ from cuda_cyclegan.pipelines.events import (
     TilesDone,
 )
 from cuda_cyclegan.pipelines.report.report import StudyReport
-from cuda_cyclegan.pipelines.results.aliases import with_aliases
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
-from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner
+from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner, with_aliases
 from cuda_cyclegan.pipelines.run.batch import BatchRun, run_batch
 from cuda_cyclegan.pipelines.run.networks import Networks, OpenNetwork
 from cuda_cyclegan.pipelines.run.pipe_worker import PipeWorker

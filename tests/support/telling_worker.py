@@ -8,7 +8,7 @@ from datetime import datetime
 
 from cuda_cyclegan.cli.app import main
 from cuda_cyclegan.cli.commands.queue.worker import JobLog
-from cuda_cyclegan.pipelines.jobs.worker.messages import JobStarted, WorkerEvent
+from cuda_cyclegan.pipelines.jobs.events import JobStarted, WorkerEvent
 
 TELLING_COMMAND = [sys.executable, __file__]
 

@@ -26,30 +26,32 @@ def bench(
     context: typer.Context,
     model: Annotated[
         Path | None,
-        typer.Option("--model", "-m", metavar="FILE", help="A model file's network."),
+        typer.Option("--model", "-m", metavar="FILE", help="Model file whose network is measured."),
         Effect.HARMLESS,
     ] = None,
     arch: Annotated[
         Arch | None,
         typer.Option(
             metavar="resnet|unet",
-            help="Or a generator of a published kind, untrained.  [default: resnet]",
+            help="Published architecture to measure instead, untrained.  [default: resnet]",
         ),
         Effect.HARMLESS,
     ] = None,
     ngf: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Its channels after the first layer.  [default: 32]"),
+        typer.Option(
+            metavar="N", min=1, help="Channels of --arch after its first layer.  [default: 32]"
+        ),
         Effect.HARMLESS,
     ] = None,
     blocks: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Residual blocks of a resnet.  [default: 9]"),
+        typer.Option(metavar="N", min=0, help="Residual blocks of --arch resnet.  [default: 9]"),
         Effect.HARMLESS,
     ] = None,
     levels: Annotated[
         int | None,
-        typer.Option(metavar="N", min=2, help="Down-samplings of a unet.  [default: 5]"),
+        typer.Option(metavar="N", min=2, help="Downsampling levels of --arch unet.  [default: 5]"),
         Effect.HARMLESS,
     ] = None,
     device: DeviceName = "auto",
@@ -58,13 +60,14 @@ def bench(
         str | None,
         typer.Option(
             metavar="D,H,W",
-            help="Extents of a patch.  [default: the model's; or 128 each, 64 on the CPU]",
+            help="Extents of a patch in voxels.  [default: the model's; or 128 each, 64 on the "
+            "CPU]",
         ),
         Effect.HARMLESS,
     ] = None,
     batch: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Patches in one run.  [default: 1]"),
+        typer.Option(metavar="N", min=1, help="Patches per run.  [default: 1]"),
         Effect.HARMLESS,
     ] = None,
     vram_limit: VramLimit = None,
@@ -72,46 +75,60 @@ def bench(
         Effort | None,
         typer.Option(
             metavar="quick|full|off",
-            help="How hard to look for fast plans on a GPU.  [default: full; quick for a sweep]",
+            help="Tuning level: how many tactics a GPU tries per layer.  [default: full; quick "
+            "for a sweep]",
         ),
         Effect.HARMLESS,
     ] = None,
     seconds: Annotated[
         float,
-        typer.Option(metavar="S", min=0.01, help="How long to time each measurement."),
+        typer.Option(metavar="S", min=0.01, help="Seconds to time each measurement."),
         Effect.HARMLESS,
     ] = 2.0,
     against: Annotated[
         Literal["pytorch"] | None,
-        typer.Option(metavar="pytorch", help="Measure the same network there too, in each mode."),
+        typer.Option(
+            metavar="pytorch",
+            help="Also measure the same network in this library, in each of its modes.",
+        ),
         Effect.LOADS_CODE,
     ] = None,
     cudnn: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="DIR", help="Measure with the cuDNN library of a folder too; repeatable."
+            metavar="DIR", help="Folder of another cuDNN library to measure as well; repeatable."
         ),
         Effect.LOADS_CODE,
     ] = None,
     patience: Annotated[
         float,
-        typer.Option(metavar="S", min=1.0, help="How long one of these may take, compiling too."),
+        typer.Option(
+            metavar="S",
+            min=1.0,
+            help="Time limit in seconds for each of these, including compilation.",
+        ),
         Effect.HARMLESS,
     ] = 600.0,
     sweep: Annotated[
         bool,
-        typer.Option("--sweep", help="Find the fastest patch, batch and precision, if not given."),
+        typer.Option(
+            "--sweep",
+            help="Find the fastest patch, batch and precision; options that are set stay fixed.",
+        ),
         Effect.HARMLESS,
     ] = False,
     scan: Annotated[
         str,
-        typer.Option(metavar="D,H,W", help="Extents of the scan that a sweep is for."),
+        typer.Option(metavar="D,H,W", help="With --sweep: extents of the scan in voxels."),
         Effect.HARMLESS,
     ] = "192,256,256",
     overlap: Annotated[
         float,
         typer.Option(
-            metavar="0..0.9", min=0.0, max=MOST_OVERLAP, help="Overlap of its tiles, in a sweep."
+            metavar="0..0.9",
+            min=0.0,
+            max=MOST_OVERLAP,
+            help="With --sweep: overlap of neighbouring patches.",
         ),
         Effect.HARMLESS,
     ] = DEFAULTS.overlap,
@@ -119,28 +136,33 @@ def bench(
         bool,
         typer.Option(
             "--write-config",
-            help="Make what a sweep proposes the default of 'translate', in your config file.",
+            help="With --sweep: store the fastest setting as default of 'translate' in your "
+            "config file.",
         ),
         Effect.WRITES,
     ] = False,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", metavar="FILE|-", help="Write JSON; - prints that alone."),
+        typer.Option(
+            "--json", metavar="FILE|-", help="Write the results as JSON; - prints only JSON."
+        ),
         Effect.WRITES,
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.png|.svg", help="Draw a roofline and a chart of the layers."),
+        typer.Option(
+            metavar="FILE.png|.svg", help="Draw a roofline and a bar chart of the layers."
+        ),
         Effect.WRITES,
     ] = None,
     verbose: Verbose = False,
 ) -> None:
     """Measure a network's speed and memory on this machine.
 
-    Shares are of what this device itself does at most, measured on it: a large matrix product and
-    a large copy.
+    Shares are relative to the peaks of this device, measured with a large matrix product and a
+    large copy.
 
-    Exit status: 0 measured; 2 wrong usage, or no room on the card; 4 the device or a library is
+    Exit status: 0 measured; 2 wrong usage, or too little GPU memory; 4 the device or a library is
     missing.
     """
     if sweep and (against or cudnn or plot):
@@ -175,7 +197,7 @@ def bench(
         if write_config:
             from .sweep import write
 
-            view.tell([write(context, fastest, vram_limit)])
+            view.print_sentences([write(context, fastest, vram_limit)])
 
 
 def _untrained(
@@ -193,10 +215,10 @@ def _check_generator(model: Path | None, arch: str | None, sizes: dict[str, int 
     given = [option for option, value in sizes.items() if value is not None]
     if model and (arch or given):
         option = "--arch" if arch else given[0]
-        raise wrong_value(option, "--model names the whole network.")
+        raise wrong_value(option, "--model already defines the network; omit the option.")
     other = "--blocks" if arch == "unet" else "--levels"
     if other in given:
-        raise wrong_value(other, f"a {arch or 'resnet'} has none.")
+        raise wrong_value(other, f"--arch {arch or 'resnet'} has no such option.")
 
 
 def _parsed_scan(text: str) -> tuple[int, int, int]:
@@ -212,5 +234,5 @@ def _checked_json(path: Path | None) -> Path | None:
 
 def _checked_plot(path: Path | None) -> Path | None:
     if path and path.suffix.lower() not in (".png", ".svg"):
-        raise wrong_value("--plot", f"{str(path)!r} is no .png or .svg.")
+        raise wrong_value("--plot", f"{str(path)!r} does not end in .png or .svg.")
     return checked_file("--plot", path)

@@ -35,32 +35,31 @@ def check(view: View, rivals: Rivals) -> None:
         cudnn_library(folder)
     if rivals.pytorch and find_spec("torch") is None:
         raise MissingLibraryError(
-            "PyTorch is not installed, against which to measure; pip install torch, or leave "
-            "--against out."
+            "--against needs PyTorch, which is not installed; pip install torch, or omit --against."
         )
     if view.plot and find_spec("matplotlib") is None:
         raise MissingLibraryError(
-            "matplotlib is not installed, which draws plots; pip install 'cuda-cyclegan[plot]', or "
-            "leave --plot out."
+            "--plot needs matplotlib, which is not installed; pip install 'cuda-cyclegan[plot]', "
+            "or omit --plot."
         )
 
 
 def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
     """Measure, print and store the requested outputs. Raises EngineError, WriteError."""
     if rivals.cudnn and bench.setting.device.kind == "cpu":
-        raise SettingsError("The CPU does not use cuDNN; choose a CUDA device or leave it out.")
-    view.tell([shown.heading(bench)])
+        raise SettingsError("The CPU does not use cuDNN; choose a CUDA device or omit the option.")
+    view.print_sentences([shown.heading(bench)])
     with spinner("Measuring"):
         outcome = measure(bench, network, _TuningLines(view))
     measured = outcome.measured
-    view.show(shown.facts(measured))
-    view.show(shown.layers(measured, view.columns))
-    view.tell(shown.layer_notes(measured))
+    view.print_lines(shown.facts(measured))
+    view.print_lines(shown.layers(measured, view.columns))
+    view.print_sentences(shown.layer_notes(measured))
     if view.plot:
         from ...render.bench_plots import draw
 
         draw(bench, measured, view.plot)
-        view.tell([f"Written: {printable(str(view.plot))}"])
+        view.print_sentences([f"Written: {printable(str(view.plot))}"])
     _compare(bench, outcome, view, rivals)
 
 
@@ -73,7 +72,7 @@ class _TuningLines:
 
     def __call__(self, what: str, share: float | None) -> None:
         if share is None:
-            self._view.tell([printable(what)])
+            self._view.print_sentences([printable(what)])
             return
         if share == 1 or not self._is_tuning:
             self._view.progress(tuning_line(share))
@@ -88,8 +87,8 @@ def _compare(bench: Bench, outcome: BenchOutcome, view: View, rivals: Rivals) ->
             with spinner(f"at most {rivals.patience:g} s"):
                 results.append(in_child(task, rivals.patience))
     finally:  # a user who stops a long run keeps the results so far
-        view.show(shown.table(bench, measured, results, view.columns))
-        view.tell(shown.notes(measured, results))
+        view.print_lines(shown.table(bench, measured, results, view.columns))
+        view.print_sentences(shown.notes(measured, results))
         view.store(shown.of_measurement(bench, measured, results))
 
 

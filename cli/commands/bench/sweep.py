@@ -50,7 +50,7 @@ def run_sweep(bench: Bench, network: Network, asked: SweepView) -> Tried:
         asked.precision,
         0 if asked.patch else max(scan.extents),
     )
-    view.tell([printable(bench.subject.name)])
+    view.print_sentences([printable(bench.subject.name)])
     rows: list[Tried] = []
     with spinner("Measuring"):
         for row in sweep(bench, network, tried, scan):
@@ -58,9 +58,9 @@ def run_sweep(bench: Bench, network: Network, asked: SweepView) -> Tried:
             view.progress(shown.sweep_line(row, scan))
     fastest = best(rows, scan)
     if fastest is None:
-        raise SettingsError(f"None of these settings can run; the first: {rows[0].reason}")
-    view.show(shown.sweep_table(rows, scan, view.columns))
-    view.tell(shown.proposal(bench, rows, fastest, scan))
+        raise SettingsError(f"None of these settings can run; the first failed: {rows[0].reason}")
+    view.print_lines(shown.sweep_table(rows, scan, view.columns))
+    view.print_sentences(shown.proposal(bench, rows, fastest, scan))
     view.store(shown.of_sweep(bench, rows, fastest, scan))
     return fastest
 

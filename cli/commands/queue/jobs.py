@@ -17,7 +17,7 @@ from ...options.printing import AsJson
 from ...options.queue import QueueOption
 from ...options.values import checked_file, wrong_value
 from ...render.documents import STDOUT
-from ...render.terminal import columns_of, say
+from ...render.terminal import columns_of, print_line
 from ...render.text import counted
 from ...signals import stop_signals
 
@@ -50,7 +50,7 @@ def _example(words: str) -> str:
 
 app = typer.Typer(
     cls=_ShowsByDefault,
-    help="Look at the job queue, and change it.",
+    help="Show and change the job queue.",
     epilog=EXAMPLE,
     rich_markup_mode=None,
 )
@@ -66,17 +66,17 @@ Jobs = Annotated[
 @app.command(epilog=_example("show 20261121-k7m2pq --watch"))
 def show(
     batch: Annotated[
-        str | None, typer.Argument(metavar="[BATCH]", help="As 'submit' printed it.")
+        str | None, typer.Argument(metavar="[BATCH]", help="Batch name as printed by 'submit'.")
     ] = None,
     queue: QueueOption = None,
     json: AsJson = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Keep showing it until no job is open.")
+        bool, typer.Option("--watch", help="Refresh the view until no job is open.")
     ] = False,
 ) -> None:
     """Show all batches, or the jobs of one.
 
-    Exit status: 0 shown; 2 there is no such batch, or the queue cannot be used.
+    Exit status: 0 shown; 2 the batch does not exist, or the queue cannot be used.
     """
     with _open(queue) as jobs:
         from ...render import queue as shown
@@ -87,10 +87,10 @@ def show(
 
             watch_jobs(jobs, batch)
         elif json:
-            say(shown.json_text(jobs, rows), sys.stdout)
+            print_line(shown.jobs_json(jobs, rows), sys.stdout)
         else:
             for line in shown.queue_lines(jobs, rows, columns_of(sys.stdout)):
-                say(line, sys.stdout)
+                print_line(line, sys.stdout)
 
 
 @app.command(epilog=_example("summary --since 18:00 --html morning.html"))
@@ -141,9 +141,10 @@ def summary(
 
     \b
     Exit status:
-      0  all went well so far
-      1  some job failed
-      2  there is no such batch, the queue cannot be used, or a file is there
+      0  no job failed so far
+      1  a job failed
+      2  the batch does not exist, the queue cannot be used, or an output file
+         exists already
     """
     if batch is not None and (since or name or route or json):
         raise wrong_value("BATCH", "--since, --name, --route and --json are for all batches.")
@@ -169,53 +170,57 @@ def summary(
 
 @app.command(epilog=_example("cancel 20261121-k7m2pq/00012"))
 def cancel(batch: Jobs, queue: QueueOption = None) -> None:
-    """Cancel what has not ended of a batch, or one job.
+    """Cancel the open jobs of a batch, or one job.
 
-    What runs stops within seconds and leaves no result.
+    Running jobs stop within seconds and leave no result.
 
-    Exit status: 0 cancelled, as far as there was something; 2 there is no such batch or job, or the
-    queue cannot be used.
+    Exit status: 0 cancelled, or nothing was open; 2 the batch or job does not exist, or the queue
+    cannot be used.
     """
     with _open(queue) as jobs:
         _known(jobs, batch)
-        say(f"{counted(jobs.cancel(batch), 'job')} cancelled", sys.stdout)
+        print_line(f"{counted(jobs.cancel(batch), 'job')} cancelled", sys.stdout)
 
 
 @app.command(epilog=_example("retry 20261121-k7m2pq"))
 def retry(batch: Jobs, queue: QueueOption = None) -> None:
-    """Queue again what failed, was given up or was cancelled.
+    """Queue failed and cancelled jobs again.
 
-    Jobs whose equal work is queued or running already are left out. What was put off, as while a
-    disk is full, is tried at once.
+    Jobs whose work is already queued or running are skipped. Deferred jobs, such as those waiting
+    for a full disk, are tried at once.
 
-    Exit status: 0 queued, as far as there was something; 2 there is no such batch or job, or the
+    Exit status: 0 queued, or there was nothing to queue; 2 the batch or job does not exist, or the
     queue cannot be used.
     """
     with _open(queue) as jobs:
         _known(jobs, batch)
         found = jobs.retry(batch)
-        known = f", {found.known} for equal work open already" if found.known else ""
-        say(f"{counted(found.again, 'job')} queued again{known}", sys.stdout)
+        known = (
+            (f"; {found.known} skipped because the same work is already queued or running")
+            if found.known
+            else ""
+        )
+        print_line(f"{counted(found.again, 'job')} queued again{known}", sys.stdout)
 
 
 @app.command("run-now", epilog=_example("run-now 20261121-k7m2pq"))
 def run_now(batch: Jobs, queue: QueueOption = None) -> None:
-    """Start jobs now that would start later.
+    """Start waiting jobs now.
 
-    They wait for a time, for a window, because they are held, or because they were put off, as
-    while a disk is full. They keep their priority. After 'jobs pause', none starts before 'jobs
-    resume'.
+    Jobs wait for a time, for a window, because they are held, or because they were deferred, for
+    example while a disk is full. They keep their priority. After 'jobs pause', none starts before
+    'jobs resume'.
 
-    Exit status: 0 they may start, as far as there were some; 2 there is no such batch or job, or
+    Exit status: 0 the jobs may start, or none was waiting; 2 the batch or job does not exist, or
     the queue cannot be used.
     """
     with _open(queue) as jobs:
         _known(jobs, batch)
-        say(f"{counted(jobs.run_now(batch), 'job')} may start now", sys.stdout)
+        print_line(f"{counted(jobs.run_now(batch), 'job')} may start now", sys.stdout)
         if jobs.is_paused():
             from ...render.pending_jobs import PAUSED
 
-            say(PAUSED.capitalize(), sys.stdout)
+            print_line(PAUSED.capitalize(), sys.stdout)
 
 
 @app.command(epilog=_example("hold 20261121-k7m2pq"))
@@ -229,7 +234,7 @@ def hold(batch: Jobs, queue: QueueOption = None) -> None:
     """
     with _open(queue) as jobs:
         _known(jobs, batch)
-        say(f"{counted(jobs.hold(batch), 'job')} held", sys.stdout)
+        print_line(f"{counted(jobs.hold(batch), 'job')} held", sys.stdout)
 
 
 @app.command(epilog=_example("move 20261121-k7m2pq --window night"))
@@ -268,20 +273,20 @@ def move(
             window=str(StartWindow.parse(window)) if window else None,
             not_before=parse_time(at, datetime.now().astimezone()) if at else None,
         )
-        say(f"{counted(moved, 'job')} moved", sys.stdout)
+        print_line(f"{counted(moved, 'job')} moved", sys.stdout)
 
 
 @app.command(epilog=_example("pause"))
 def pause(queue: QueueOption = None) -> None:
-    """Let no job start on any worker.
+    """Stop all workers from starting jobs.
 
-    Those that run go on to their end.
+    Running jobs finish.
 
     Exit status: 0 paused; 2 the queue cannot be used.
     """
     with _open(queue) as jobs:
         jobs.pause()
-        say("Paused; 'jobs resume' lets jobs start again.", sys.stdout)
+        print_line("Paused: no job starts until 'jobs resume'.", sys.stdout)
 
 
 @app.command(epilog=_example("resume"))
@@ -292,26 +297,31 @@ def resume(queue: QueueOption = None) -> None:
     """
     with _open(queue) as jobs:
         jobs.resume()
-        say("Jobs start again.", sys.stdout)
+        print_line("Resumed: jobs can start again.", sys.stdout)
 
 
 @app.command(epilog=_example("prune --days 90"))
 def prune(
     days: Annotated[
         int,
-        typer.Option("--days", metavar="N", min=0, help="Forget jobs that ended so many days ago."),
+        typer.Option(
+            "--days",
+            metavar="N",
+            min=0,
+            help="Delete jobs that ended more than this many days ago.",
+        ),
     ] = 30,
     queue: QueueOption = None,
 ) -> None:
-    """Forget jobs that ended long ago; their results stay.
+    """Delete records of old jobs; their results stay.
 
     A batch with jobs that have not ended is kept whole.
 
-    Exit status: 0 forgotten, as far as there were some; 2 the queue cannot be used.
+    Exit status: 0 deleted, or there were none; 2 the queue cannot be used.
     """
     with _open(queue) as jobs:
         before = datetime.now().astimezone() - timedelta(days=days)
-        say(f"{counted(jobs.prune(before), 'job')} forgotten", sys.stdout)
+        print_line(f"{counted(jobs.prune(before), 'job')} forgotten", sys.stdout)
 
 
 @contextmanager
@@ -328,6 +338,6 @@ def _known(jobs: "Queue", batch: str) -> "list[JobRow]":
     rows = jobs.jobs(batch) if batch else []  # no single name would cover all
     if not rows:
         name = batch if _NAME.fullmatch(batch) else "of that name" if batch else "without a name"
-        complain(f"The queue holds no batch or job {name}; 'jobs' lists all batches.")
+        complain(f"The queue has no batch or job {name}; 'jobs' lists all batches.")
         raise typer.Exit(Exit.USAGE)
     return rows

@@ -22,7 +22,7 @@ from ...options.queue import LogFileOption, LogFormatOption, OnFailureOption, Qu
 from ...options.routes import routes_of
 from ...options.values import checked_file, parsed_size, wrong_value
 from ...render.service_log import log, log_file
-from ...render.terminal import columns_of, say
+from ...render.terminal import columns_of, print_line
 from ...render.text import as_config_keys, counted, printable
 from ...signals import stop_signals_heard_by
 from .metrics import MetricsOption, metrics_at
@@ -65,68 +65,78 @@ def node(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="What the node keeps: received scans, results, and how far each has come.  "
-            "[default: a folder of your own]",
+            help="Folder for received scans, results and the node's state.  [default: a folder in "
+            "your home]",
         ),
         Effect.WRITES,
     ] = None,
     address: Annotated[
         str,
-        typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere."),
+        typer.Option(
+            metavar="ADDRESS", help="Address to listen on; 0.0.0.0 listens on all interfaces."
+        ),
         Effect.OPENS,
     ] = "127.0.0.1",
     port: Annotated[
         int,
-        typer.Option(metavar="N", min=0, max=65535, help="The port; 0 takes a free one."),
+        typer.Option(
+            metavar="N", min=0, max=65535, help="Port to listen on; 0 chooses a free one."
+        ),
         Effect.OPENS,
     ] = 11112,
     queue: QueueOption = None,
     associations: Annotated[
         int,
-        typer.Option(metavar="N", min=1, max=1000, help="Associations at a time."),
+        typer.Option(
+            metavar="N", min=1, max=1000, help="Maximum number of simultaneous associations."
+        ),
         Effect.OPENS,
     ] = 32,
     inbox_limit: Annotated[
-        str, typer.Option(metavar="SIZE", help="Received scans on disk at most."), Effect.OPENS
+        str,
+        typer.Option(metavar="SIZE", help="Maximum disk space for received scans."),
+        Effect.OPENS,
     ] = "200GiB",
     reserve: Annotated[
-        str, typer.Option(metavar="SIZE", help="Room to leave free on that disk."), Effect.OPENS
+        str, typer.Option(metavar="SIZE", help="Disk space to keep free."), Effect.OPENS
     ] = "1GiB",
     tls_certificate: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="For TLS: this node's certificate."),
+        typer.Option(metavar="FILE", help="TLS: certificate of this node."),
         Effect.OPENS,
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="For TLS: its private key."), Effect.OPENS
+        Path | None,
+        typer.Option(metavar="FILE", help="TLS: private key of this node."),
+        Effect.OPENS,
     ] = None,
     tls_trusted: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="For TLS: roots of the certificates of all others."),
+        typer.Option(metavar="FILE", help="TLS: trusted root certificates of all peers."),
         Effect.OPENS,
     ] = None,
     status: Annotated[
         bool,
-        typer.Option("--status", help="Show what was received and sent, and stop."),
+        typer.Option("--status", help="Show received and sent studies, and exit."),
         Effect.HARMLESS,
     ] = False,
     json: Annotated[
         bool,
-        typer.Option("--json", help="With --status: print JSON, for scripts."),
+        typer.Option("--json", help="With --status: print JSON."),
         Effect.HARMLESS,
     ] = False,
     release: Annotated[
         str | None,
         typer.Option(
             metavar="STUDY|ROUTE",
-            help="Have a study that --status shows as held translated as it is, or all held "
-            "studies of a route, and stop.",
+            help="Translate a study that --status shows as held in its present state, or all held "
+            "studies of a route, and exit.",
         ),
         Effect.RELEASES,
     ] = None,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Ask each destination for an answer, and stop."),
+        typer.Option("--check", help="Test each destination with C-ECHO, and exit."),
         Effect.HARMLESS,
     ] = False,
     test: Annotated[
@@ -142,21 +152,22 @@ def node(
     on_failure: OnFailureOption = "",
     metrics: MetricsOption = "",
 ) -> None:
-    """Take scans over DICOM, and send results on.
+    """Receive scans over DICOM and send results.
 
-    Each [route.TITLE] of the config file is an AE title to send scans to: with which model, from
-    whom, and where the results go. A 'worker' does the jobs. The file is read again on SIGHUP.
+    Each [route.TITLE] of the config file defines an AE title that accepts scans: its model,
+    permitted senders, and destinations of the results. A 'worker' runs the jobs. SIGHUP reloads the
+    file.
 
     \b
     Exit status:
-      0  stopped with SIGTERM or Ctrl-C; with --check: all destinations answer;
+      0  stopped with SIGTERM or Ctrl-C; with --check: all destinations answered;
          with --test: the series came back
-      1  with --check: some destination does not; with --test: some step failed
-      2  wrong usage, a wrong config file, or the folder or the port is in use
+      1  with --check: a destination did not answer; with --test: a step failed
+      2  wrong usage, an invalid config file, or the folder or port is in use
       4  pynetdicom is not installed
     """
     if json and not status:
-        raise wrong_value("--json", "it is for --status.")
+        raise wrong_value("--json", "it needs --status.")
     with errors_reported(verbose=False):
         from ....pipelines.jobs.queue.location import own_folder, queue_place
 
@@ -201,10 +212,10 @@ def _show(folder: Path, queue: "QueuePlace", *, json: bool) -> None:
 
     found, workers = status_of(folder), _workers(queue)
     if json:
-        say(shown.status_json(found, workers), sys.stdout)
+        print_line(shown.status_json(found, workers), sys.stdout)
         return
     for line in shown.status_lines(found, workers, columns_of(sys.stdout)):
-        say(line, sys.stdout)
+        print_line(line, sys.stdout)
 
 
 def _workers(queue: "QueuePlace") -> int | None:
@@ -222,9 +233,11 @@ def _release(folder: Path, name: str) -> None:
 
     released = release(folder, name)
     if not released:
-        raise wrong_value("--release", f"no study or route {name} is held; see --status.")
+        raise wrong_value(
+            "--release", f"no study or route {name} is held; --status lists those that are."
+        )
     for study in released:
-        say(printable(f"released: {study}"), sys.stdout)
+        print_line(printable(f"released: {study}"), sys.stdout)
 
 
 def _serve(
@@ -260,9 +273,9 @@ def _serve(
                     routes = read()
                     check_routes(routes, settings.certificates)
                     at_work.use(routes)
-                    log(f"{counted(len(routes), 'route')} read again")
+                    log(f"{counted(len(routes), 'route')} reloaded")
                 except (*FOR_THE_USER, OSError) as error:
-                    log(f"the routes stay as they were: {as_config_keys(str(error))}", "error")
+                    log(f"the routes are unchanged: {as_config_keys(str(error))}", "error")
             at_work.step()
         log("stopping")
 
@@ -302,7 +315,7 @@ def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:
 
     status = Exit.DONE
     for destination, titles, trouble in check_destinations(routes, files):
-        say(checked(destination, ", ".join(titles), trouble), sys.stdout)
+        print_line(checked(destination, ", ".join(titles), trouble), sys.stdout)
         if trouble:
             status = Exit.SOME_FAILED
     return status
@@ -315,7 +328,7 @@ def _tested(routes: "dict[str, Route]", title: str, files: "Certificates | None"
     if title not in routes:
         raise wrong_value("--test", f"there is no route {title}; there are {', '.join(routes)}.")
     for step, trouble in test_destination(routes[title], files):
-        say(printable(f"{step}: {trouble or 'done'}"), sys.stdout)
+        print_line(printable(f"{step}: {trouble or 'done'}"), sys.stdout)
         if trouble:
             return Exit.SOME_FAILED
     return Exit.DONE
@@ -324,8 +337,7 @@ def _tested(routes: "dict[str, Route]", title: str, files: "Certificates | None"
 def _check_installed() -> None:
     if find_spec("pynetdicom") is None:
         raise MissingLibraryError(
-            "pynetdicom is not installed, which speaks DICOM over the network; "
-            "pip install 'cuda-cyclegan[node]'."
+            "The node needs pynetdicom, which is not installed; pip install 'cuda-cyclegan[node]'."
         )
 
 

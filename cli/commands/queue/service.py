@@ -12,7 +12,7 @@ from ...errors import errors_reported
 from ...options.config import named_config
 from ...options.values import checked_device, wrong_value
 from ...render.systemd_units import ServiceKind, ServicePlan
-from ...render.terminal import say
+from ...render.terminal import print_line
 from ...render.text import printable
 
 if TYPE_CHECKING:
@@ -118,11 +118,11 @@ def install(
         )
         if dry_run:
             for name, text in plan.files().items():
-                say(f"# {name}\n{text}", sys.stdout)
+                print_line(f"# {name}\n{text}", sys.stdout)
         else:
             _write(folder or _folder(is_system=is_system), plan.files(), force=force)
         for command in plan.next_steps():
-            say(f"Then: {command}", sys.stderr)
+            print_line(f"Then: {command}", sys.stderr)
 
 
 def _program(config: Path | None) -> list[str]:
@@ -153,7 +153,7 @@ def _write(folder: Path, files: "Mapping[str, str]", *, force: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         write_document(folder / name, text.encode())
-        say(f"Written: {printable(str(folder / name))}", sys.stdout)
+        print_line(f"Written: {printable(str(folder / name))}", sys.stdout)
 
 
 def _checked_time(text: str) -> str:

@@ -16,8 +16,8 @@ from ...options.groups import InputOptions
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...options.study import StudyOptions
-from ...render.skipped import left_out, missed, nothing_found, passed_over
-from ...render.terminal import SEARCHING, say, spinner, tell
+from ...render.skipped import nothing_found, skip_counts, skipped_scans, unread_places
+from ...render.terminal import SEARCHING, print_line, print_sentences, spinner
 from ...render.text import counted
 from ...signals import stop_signals
 
@@ -45,24 +45,24 @@ def submit(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Start no job before HH:MM, or before an ISO date.",
+            help="Start no job before this time (HH:MM) or ISO date.",
             rich_help_panel=QUEUE,
         ),
         Effect.HARMLESS,
     ] = None,
     name: BatchName = "",
 ) -> None:
-    """Queue scans for translation, one job a study.
+    """Queue scans for translation, one job per study.
 
-    Returns at once and prints the batch's name, which 'jobs' takes; 'worker' does the jobs. Studies
-    that are queued for the same work already are left out. Whoever does a job must see the scans,
-    the model and the output folder under the same paths.
+    Returns immediately and prints the batch name for 'jobs'; a 'worker' runs the jobs. Studies that
+    are already queued for the same work are skipped. Workers must see the scans, the model and the
+    output folder under the same paths.
 
     \b
     Exit status:
-      0  all studies are queued, or were before
-      1  some study cannot be done as asked, and is not queued;
-         or something could not be read, or some link is not followed
+      0  all studies are queued, or were queued before
+      1  a study cannot be translated with these settings and is not queued,
+         an input could not be read, or a link was not followed
       2  wrong usage, or the queue cannot be used
       3  no study was found
     """
@@ -79,8 +79,8 @@ def submit(
             found = jobs_of(request)
         check_applicable(context, holds_files_only=found.holds_files_only)
         if not found.jobs and not found.refused:
-            tell(passed_over(found.skipped), sys.stderr)
-            tell(missed(found.skipped), sys.stderr)
+            print_sentences(skipped_scans(found.skipped), sys.stderr)
+            print_sentences(unread_places(found.skipped), sys.stderr)
             complain(nothing_found(request.inputs, found.skipped))
             raise typer.Exit(Exit.NO_STUDY)
         with open_queue(queue_place(queue), create=True) as jobs:
@@ -94,16 +94,16 @@ def submit(
             workers = jobs.workers()
             known = _rows_of(jobs, submitted.open_already)
     if submitted.added:
-        say(submitted.batch, sys.stdout)
-    tell(_outcome(submitted, known), sys.stderr)
-    tell(passed_over(found.skipped), sys.stderr)
-    tell(left_out(found.skipped, "discover"), sys.stderr)
+        print_line(submitted.batch, sys.stdout)
+    print_sentences(_outcome(submitted, known), sys.stderr)
+    print_sentences(skipped_scans(found.skipped), sys.stderr)
+    print_sentences(skip_counts(found.skipped, "discover"), sys.stderr)
     for refused, reason in found.refused.items():
         complain(f"{refused} is not queued: {reason}.")
-    tell(missed(found.skipped), sys.stderr)
+    print_sentences(unread_places(found.skipped), sys.stderr)
     if submitted.added:
         for line in _next_steps(submitted.batch, workers, _queue_typed(context, queue)):
-            say(line, sys.stderr)  # whole, to be copied
+            print_line(line, sys.stderr)  # whole, to be copied
     failed = found.refused or any(skip.missed for skip in found.skipped)
     raise typer.Exit(Exit.SOME_FAILED if failed else Exit.DONE)
 
@@ -133,8 +133,8 @@ def _outcome(submitted: "Submitted", known: "Sequence[JobRow]") -> Iterator[str]
 
     yield f"{counted(submitted.added, 'study', 'studies')} queued"
     if submitted.known:
-        left_out = counted(submitted.known, "study", "studies")
-        yield f"{left_out} left out: submitted for the same work already"
+        skipped = counted(submitted.known, "study", "studies")
+        yield f"{skipped} skipped: already submitted for the same work"
     states = Counter((row.job.partition("/")[0], state_text(row)) for row in known)
     for (batch, state), count in states.items():
         yield f"{batch}: {count} {state}"

@@ -18,7 +18,7 @@ from ...render.documents import (
     write_report,
     written,
 )
-from ...render.terminal import columns_of, say, tell
+from ...render.terminal import columns_of, print_line, print_sentences
 
 if TYPE_CHECKING:
     from ....pipelines.jobs.overview import Selection
@@ -53,7 +53,7 @@ class Files:
     def save(self, page: str) -> None:
         """Write the page. Raises WriteError."""
         if self.html:
-            say(written(self.html, save_page(page, self.html)), screen(self.data))
+            print_line(written(self.html, save_page(page, self.html)), screen(self.data))
 
 
 def _dated(path: Path | None) -> Path | None:
@@ -78,10 +78,10 @@ def show_batch(jobs: "Queue", batch: str, rows: "Sequence[JobRow]", files: Files
 
         files.save(page([as_stored(summed, Path(batch))]))
     for line in batch_summary.table(summed, columns_of(out)):
-        say(line, out)
-    tell(batch_summary.totals(summed, not_reached="open"), out)
-    tell(outlook(jobs, rows), out)
-    tell(batch_summary.failures(summed), sys.stderr)
+        print_line(line, out)
+    print_sentences(batch_summary.totals(summed, not_reached="open"), out)
+    print_sentences(outlook(jobs, rows), out)
+    print_sentences(batch_summary.failures(summed), sys.stderr)
     return Exit.SOME_FAILED if summed.failures else Exit.DONE
 
 
@@ -97,7 +97,7 @@ def show_overview(jobs: "Queue", selection: "Selection", files: Files) -> Exit:
     if files.html:
         files.save(shown.page(found))
     for line in shown.lines(found, columns_of(out)):
-        say(line, out)
-    tell(shown.sentences(found), out)
-    tell(shown.failures(found), sys.stderr)
+        print_line(line, out)
+    print_sentences(shown.sentences(found), out)
+    print_sentences(shown.failures(found), sys.stderr)
     return Exit.SOME_FAILED if found.failures else Exit.DONE

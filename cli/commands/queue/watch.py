@@ -26,7 +26,7 @@ from ...options.queue import (
 from ...options.study import ArrivingStudyOptions
 from ...options.values import checked_file, wrong_value
 from ...render.service_log import log, log_file
-from ...render.skipped import passed_over
+from ...render.skipped import skipped_scans
 from ...render.text import counted, flagged
 from ...signals import stop_signals
 
@@ -46,7 +46,7 @@ def watch(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="FOLDER", exists=True, file_okay=False, help="Where studies arrive."
+            metavar="FOLDER", exists=True, file_okay=False, help="Folder where studies arrive."
         ),
     ],
     study: ArrivingStudyOptions,
@@ -56,7 +56,7 @@ def watch(
         typer.Option(
             metavar="SECONDS",
             min=0.0,
-            help="Take a study when it has not changed for so long.",
+            help="Queue a study once it has not changed for this many seconds.",
             rich_help_panel=QUEUE,
         ),
         Effect.HARMLESS,
@@ -80,11 +80,12 @@ def watch(
 ) -> None:
     """Queue studies as they arrive in a folder, until stopped.
 
-    A study is taken once none of its files has changed for --settle seconds, and again if it
-    changes later. Links in the folder are not followed. Stop with Ctrl-C or SIGTERM; jobs that are
-    queued by then stay queued.
+    A study is queued once none of its files has changed for --settle seconds, and again if it
+    changes later. Links in the folder are not followed. Stop with Ctrl-C or SIGTERM; queued jobs
+    stay queued.
 
-    A queue that does not answer, and a model or folder that is away for a while, are waited for.
+    If the queue does not answer, or the model or a folder is temporarily unavailable, the command
+    waits.
 
     \b
     Exit status:
@@ -103,7 +104,7 @@ def watch(
         )
 
         if request.result:
-            raise wrong_value("--output", "more than one study may arrive; name a folder.")
+            raise wrong_value("--output", "more than one study may arrive; give a folder.")
         scheduling, pattern = scheduling_of(priority, window), BatchPattern.parse(name)
         arrivals, complaints, passing = Arrivals(settle), Complaints(settle), Complaints(settle)
         search = request.search_again_and_again()
@@ -170,7 +171,7 @@ def _missed(found: "Submission") -> dict[str, str]:
 def _news(found: "Submission", known: "Complaints") -> Iterator[str]:
     """Return lines about scans that are passed over, each reported once."""
     due = known.due({str(skip.path): skip.reason for skip in found.skipped if skip.kind})
-    return passed_over(skip for skip in found.skipped if skip.kind and str(skip.path) in due)
+    return skipped_scans(skip for skip in found.skipped if skip.kind and str(skip.path) in due)
 
 
 def _log_batch(submitted: "Submitted") -> None:

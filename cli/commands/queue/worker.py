@@ -1,6 +1,7 @@
 """`cuda-cyclegan worker`: a process a device that does the jobs of the queue."""
 
 import signal
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ from ....pipelines.errors import QueueLostError
 from ....pipelines.host.failure_hook import FailureHook
 from ....pipelines.host.service_manager import service_of_manager
 from ....pipelines.option import Effect
-from ....pipelines.run.blame import TRIES
+from ....pipelines.retries import TRIES
 from ...errors import Exit, complain, errors_reported, sentence, status
 from ...options.queue import (
     LogFileOption,
@@ -28,9 +29,9 @@ from ...signals import stop_signals_heard_by
 from .metrics import MetricsOption, metrics_at
 
 if TYPE_CHECKING:
+    from ....pipelines.jobs.events import WorkerEvent
     from ....pipelines.jobs.metrics import JobMetrics
     from ....pipelines.jobs.queue.location import QueuePlace
-    from ....pipelines.jobs.worker.messages import WorkerEvent
 
 EXAMPLE = """\b
 Examples:
@@ -49,33 +50,35 @@ def worker(
             "-d",
             metavar="auto|cpu|gpu|cuda:N[,M]",
             autocompletion=lambda: list(DEVICES),
-            help="One process for each GPU named; also onnxruntime:PROVIDER.",
+            help="Device; several GPUs get one process each; also onnxruntime:PROVIDER.",
         ),
         Effect.HARMLESS,
     ] = "auto",
     until_empty: Annotated[
         bool,
-        typer.Option("--until-empty", help="End when no job is left that may start now."),
+        typer.Option("--until-empty", help="Exit when no job is left that may start now."),
         Effect.HARMLESS,
     ] = False,
     wait: Annotated[
         bool,
-        typer.Option("--wait", help="With --until-empty: not before those have run that wait."),
+        typer.Option("--wait", help="With --until-empty: also wait for jobs scheduled for later."),
         Effect.HARMLESS,
     ] = False,
     only: Annotated[
         str,
-        typer.Option(metavar="BATCH", help="Do the jobs of one batch, and no others."),
+        typer.Option(metavar="BATCH", help="Run only jobs of this batch."),
         Effect.HARMLESS,
     ] = "",
     fail_on_error: Annotated[
         bool,
-        typer.Option("--fail-on-error", help="Exit status 1 if a job failed here."),
+        typer.Option("--fail-on-error", help="Exit with status 1 if a job failed on this worker."),
         Effect.HARMLESS,
     ] = False,
     tries: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Give a job up when this many workers died of it."),
+        typer.Option(
+            metavar="N", min=1, help="Stop retrying a job after it has crashed this many workers."
+        ),
         Effect.HARMLESS,
     ] = TRIES,
     vram_limit: VramLimit = None,
@@ -86,18 +89,26 @@ def worker(
     yield_to_others: Annotated[
         bool,
         typer.Option(
-            "--yield-to-others", help="Start no job while other programs use the GPU much."
+            "--yield-to-others", help="Start no job while other programs use the GPU heavily."
         ),
         Effect.HARMLESS,
     ] = False,
     yield_memory: Annotated[
         int,
-        typer.Option(metavar="MIB", min=0, help="How much of its memory they may hold."),
+        typer.Option(
+            metavar="MIB",
+            min=0,
+            help="With --yield-to-others: GPU memory that other programs may use.",
+        ),
         Effect.HARMLESS,
     ] = 1024,
     yield_load: Annotated[
         int,
-        typer.Option(metavar="PERCENT", min=0, help="How busy they may keep it."),
+        typer.Option(
+            metavar="PERCENT",
+            min=0,
+            help="With --yield-to-others: GPU utilisation that other programs may cause.",
+        ),
         Effect.HARMLESS,
     ] = 20,
     log_to: LogFileOption = None,
@@ -105,29 +116,30 @@ def worker(
     on_failure: OnFailureOption = "",
     metrics: MetricsOption = "",
 ) -> None:
-    """Do the jobs of the queue, until stopped.
+    """Run jobs of the queue until stopped.
 
-    One process for each device keeps the model loaded from job to job. A worker takes over what a
-    killed one left.
+    One process per device keeps the model loaded between jobs. A worker reclaims the jobs of one
+    that was killed.
 
-    SIGTERM or Ctrl-C: end after the jobs at hand; a second time: put them back and end at once.
+    SIGTERM or Ctrl-C: finish the running jobs, then stop; a second time: return them to the queue
+    and stop immediately.
 
     \b
     Exit status:
       0  stopped, or with --until-empty no job is left that may start;
-         jobs that failed are the concern of 'jobs'
-      1  with --fail-on-error: some job failed here, or was given up
-      2  wrong usage, the queue cannot be used, or a worker for the GPU is there
+         'jobs' shows failed jobs
+      1  with --fail-on-error: a job failed on this worker
+      2  wrong usage, the queue cannot be used, or the GPU already has a worker
       4  the device or a library is missing
     """
     if wait and not until_empty:
-        raise wrong_value("--wait", "it is for --until-empty.")
+        raise wrong_value("--wait", "it needs --until-empty.")
     asked = checked_device(device)
     limits = cuda_limits(vram_limit, tune, tune_seconds, batch, threads)
     with errors_reported(verbose=False):
+        from ....pipelines.jobs.events import WorkerSettings, YieldLimits
         from ....pipelines.jobs.queue.location import queue_place
-        from ....pipelines.jobs.worker.messages import WorkerSettings, YieldLimits
-        from ....pipelines.jobs.worker.supervision import QueueTask, QueueWorkers
+        from ....pipelines.jobs.supervision import QueueTask, QueueWorkers
 
         place = queue_place(queue)
         if checked_batch(only):
@@ -156,7 +168,7 @@ def _check_known(place: "QueuePlace", batch: str) -> None:
 
     with open_queue(place) as jobs:
         if all(found.batch != batch for found in jobs.batches()):
-            complain(f"The queue holds no batch {batch}; 'jobs' lists all batches.")
+            complain(f"The queue has no batch {batch}; 'jobs' lists all batches.")
             raise typer.Exit(Exit.USAGE)
 
 
@@ -172,12 +184,14 @@ class JobLog:
         self.metrics: JobMetrics | None = None
         self.has_failures = False
         self._in_hand: dict[str, dict[str, str]] = {}
+        self._searches: dict[str, list[float]] = {}
 
     def hear(self, device: str, news: "WorkerEvent") -> None:
         """Handle and log an event of a device's worker."""
-        from ....pipelines.jobs.worker.messages import (
+        from ....pipelines.events import Tuning
+        from ....pipelines.jobs.events import (
+            JobDeferred,
             JobEnded,
-            JobPutOff,
             JobStarted,
             NothingLeft,
             Waiting,
@@ -193,8 +207,10 @@ class JobLog:
                 self.hook.count("given_up" if row is None else row.status.replace(" ", "_"))
                 if self.metrics:
                     self.metrics.add(row)
-            case JobPutOff(job, _, _):
+            case JobDeferred(job, _, _):
                 in_hand.pop(job, None)
+            case Tuning(_, share):
+                self._log_tuning(device, share)
             case Waiting() | NothingLeft() if not any(self._in_hand.values()):
                 self.hook.settle()
             case _:
@@ -203,10 +219,22 @@ class JobLog:
 
     def died(self, device: str, why: str) -> None:
         """Log that a worker ended and is replaced, with the jobs that others will reclaim."""
+        self._searches.pop(device, None)
         left = self._in_hand.pop(device, {})
         jobs = ", ".join(f"{job} ({study})" for job, study in left.items())
-        over = f" with {jobs} in hand" if jobs else ""
-        _say(device, f"the worker ended{over} ({why}); starting another", "error")
+        over = f" while running {jobs}" if jobs else ""
+        _say(device, f"the worker ended{over} ({why}); starting a new one", "error")
+
+    def _log_tuning(self, device: str, share: float) -> None:
+        """Log the start and the end of a search for tactics; keep the time of each in between."""
+        if share < 1:
+            starts = self._searches.setdefault(device, [])
+            if not starts:
+                _say(device, "tuning: measuring tactics of the convolutions on this GPU")
+            starts.append(time.monotonic())
+        elif starts := self._searches.pop(device, None):
+            plans, spent = counted(len(starts), "tactic"), seconds(time.monotonic() - starts[0])
+            _say(device, f"tuning done: {plans} stored, {spent} s")
 
 
 def _failure_hook(command: str) -> FailureHook:
@@ -230,34 +258,32 @@ def _verdict(error: Exception) -> tuple[int, str]:
     return Exit.SOME_FAILED if lost else status(error), sentence(error)
 
 
-_UNTIL_THEN = "Until then its batch is tried again every minute."
+_UNTIL_THEN = "Its batch is retried every minute until then."
 
 
 def log_news(device: str, news: "WorkerEvent") -> None:
     """Log one line per event, except for the start of a job, which `jobs` shows."""
     from ....pipelines.events import Remark
-    from ....pipelines.jobs.worker.messages import (
+    from ....pipelines.jobs.events import (
+        JobDeferred,
         JobEnded,
-        JobPutOff,
         NothingLeft,
-        TuningBegan,
-        TuningEnded,
         Waiting,
-        WorkerFailed,
     )
+    from ....pipelines.run.messages import Ended
     from ...render.pending_jobs import remaining
     from ...render.progress_lines import failure_text
 
     match news:
         case JobEnded(job, study, None):
-            _say(device, f"{job} given up: {study}: too many workers died of it", "error")
+            _say(device, f"{job} failed permanently: {study}: it crashed too many workers", "error")
         case JobEnded(job, study, row) if row is not None:
             spent = f", {seconds(row.seconds)} s" if row.seconds else ""
             why = f": {failure_text(row.failure)}" if row.failure else ""
             level: Level = "warning" if row.failure else "info"
             facts = {"job": job, "study": study, "status": row.status, "seconds": row.seconds}
             _say(device, f"{job} {row.status}: {study}{spent}{why}", level, **facts)
-        case JobPutOff(job, study, why) if why:
+        case JobDeferred(job, study, why) if why:
             _say(device, f"{job} waits: {study}: {flagged(why)} {_UNTIL_THEN}")
         case Waiting(None, left, is_paused):
             after = remaining(left, is_paused=is_paused)
@@ -266,21 +292,20 @@ def log_news(device: str, news: "WorkerEvent") -> None:
             _say(device, flagged(reason))
         case Remark(text):
             _say(device, text)
-        case TuningBegan():
-            _say(device, "tuning: trying plans of the convolutions on this GPU")
-        case TuningEnded(spent, plans):
-            _say(device, f"tuning done: {counted(plans, 'plan')} kept, {seconds(spent)} s")
         case NothingLeft(left, is_paused):
             after = [*remaining(left, is_paused=is_paused), *(["--wait waits"] if left else [])]
             _say(device, "; ".join(["no job is left that may start now", *after]))
-        case WorkerFailed(why):
+        case Ended(why) if why is not None:
             complain(f"worker for {device}: {why}")
         case _:
             pass
 
 
 def _log_stop(number: int) -> None:
-    log(f"{signal.Signals(number).name}: ending after the jobs at hand; once more: at once")
+    log(
+        f"{signal.Signals(number).name}: stopping after the running jobs; signal again to stop "
+        "immediately"
+    )
 
 
 def devices_of(asked: str) -> list[str]:

@@ -38,11 +38,13 @@ def _source(builder: Builder, operator: Operator) -> GraphTensor:
     is_last = axis in (-1, len(source.axes) - 1)
     if source.axes[axis] != CHANNELS or not (is_free or is_last):
         raise operator.refusal(
-            "weighs voxels against each other, as attention does, and so sees the whole patch; "
-            "such a generator cannot be applied patch by patch"
+            "weighs voxels against each other, as attention does, so its receptive window is the "
+            "whole patch; such a generator cannot be applied patch by patch"
         )
     if source.channels > _MOST_CHANNELS:
-        raise operator.refusal(f"takes {source.channels} channels, where {_MOST_CHANNELS} may be")
+        raise operator.refusal(
+            f"takes {source.channels} channels, but at most {_MOST_CHANNELS} are allowed"
+        )
     return source
 
 
@@ -78,7 +80,7 @@ def gather(builder: Builder, operator: Operator) -> GraphTensor:
     if not wanted or len(wanted) > _MOST_CHANNELS:
         raise operator.refusal(f"picks {len(wanted)} channels, which is not supported")
     if any(not -source.channels <= at < source.channels for at in wanted):
-        raise operator.refusal("picks channels that are not there")
+        raise operator.refusal("picks channels that do not exist")
     first, *others = (
         channels_of(builder, operator, source, at % source.channels, 1) for at in wanted
     )
@@ -92,7 +94,7 @@ def squeeze(builder: Builder, operator: Operator) -> GraphTensor:
     source = builder.tensor(operator)
     axes = _axes(builder, operator)
     if axes is None or len(axes) != 1 or source.axes[axes[0]] != CHANNELS or source.channels != 1:
-        raise operator.refusal("takes away other axes than a single channel, which no layer does")
+        raise operator.refusal("removes axes other than a single channel, which no layer does")
     return _without_channels(source)
 
 

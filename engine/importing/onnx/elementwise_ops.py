@@ -83,7 +83,7 @@ def instance_norm(builder: Builder, operator: Operator) -> GraphTensor | Reshape
         return viewed_alike(builder.affine(operator, tensor_of(made), *both), value)
     source = builder.tensor(operator)
     if source.axes[CHANNELS] != CHANNELS:
-        raise operator.refusal("normalises another axis than the channels")
+        raise operator.refusal("normalises an axis other than the channels")
     shape = (source.channels,)
     scale, shift = (builder.weight(operator, at, shape) for at in (1, 2))
     made = normalised(builder, operator, Mean(source, source.channels), epsilon)
@@ -95,7 +95,7 @@ def group_norm(builder: Builder, operator: Operator) -> GraphTensor:
     source = builder.tensor(operator, in_order=True)
     [groups] = integers(operator.attributes.get("num_groups", 0))
     if groups < 1 or source.channels % groups:
-        raise operator.refusal("has groups that its channels do not make")
+        raise operator.refusal("has a number of groups that does not divide its channels")
     scale, shift = (builder.weight(operator, at) for at in (1, 2))
     if builder.opset < 21:
         scale, shift = (np.repeat(one, source.channels // groups) for one in (scale, shift))
@@ -133,7 +133,7 @@ def reduce_mean(builder: Builder, operator: Operator) -> GraphValue:
             return Spread(value.mean)
     elif isinstance(value, GraphTensor | ReshapedView):
         return _mean_of(operator, value, axes)
-    raise operator.refusal("takes a mean that is no part of a norm, which is not supported")
+    raise operator.refusal("takes a mean that is not part of a norm, which is not supported")
 
 
 def _mean_of(
@@ -148,8 +148,8 @@ def _mean_of(
         )
     if isinstance(value, GraphTensor) and {value.axes[at] for at in taken} == {CHANNELS}:
         raise operator.refusal(
-            "takes a mean over the channels of each voxel, as LayerNorm does, for which there is "
-            "no layer; train the generator with instance or group norm"
+            "takes a mean over the channels of each voxel, as LayerNorm does, which is not "
+            "supported; train the generator with instance or group norm"
         )
     if not operator.attributes.get("keepdims", 1):
         raise operator.refusal(
@@ -161,14 +161,14 @@ def _mean_of(
             return Mean(value, groups)
     elif taken == {at for at, axis in enumerate(value.axes) if axis > CHANNELS}:
         return Mean(value, value.channels)
-    raise operator.refusal("takes a mean over other axes than a norm does, which is not supported")
+    raise operator.refusal("takes a mean over axes that no norm uses, which is not supported")
 
 
 def _groups_seen(operator: Operator, view: ReshapedView) -> int:
     """Return the number of groups of channels of a view [N, groups, ...]."""
     whole = view.of
     if len(view.shape) < 3 or view.shape[0] != whole.batch or whole.channels % view.shape[1]:
-        raise operator.refusal("normalises a shape that is not one of groups of channels")
+        raise operator.refusal("normalises a shape that does not represent groups of channels")
     return view.shape[1]
 
 
@@ -409,7 +409,7 @@ def clip(builder: Builder, operator: Operator) -> GraphTensor:
         array, attribute = builder.array(operator, at), operator.attributes.get(name)
         end = single(array) if array is not None else attribute
         if not isinstance(end, int | float | None) or (array is not None and end is None):
-            raise operator.refusal("has ends that are no single numbers")
+            raise operator.refusal("has limits that are not single numbers")
         ends.append(rounded(end) if end is not None and abs(end) < _OPEN else None)
     source = builder.tensor(operator)
     if ends == [0.0, None]:
@@ -443,7 +443,7 @@ def pass_on(builder: Builder, operator: Operator) -> GraphValue:
     if (operator.kind == "Cast" and operator.attributes.get("to") not in _FLOATING) or (
         isinstance(like, np.ndarray) and like.dtype != np.float32
     ):
-        raise operator.refusal("makes whole numbers of a tensor, which is not supported")
+        raise operator.refusal("converts a tensor to integers, which is not supported")
     value = builder.value(operator, 0)
     if value is None:
         raise operator.refusal("reads nothing")
@@ -591,7 +591,7 @@ def power(builder: Builder, operator: Operator) -> GraphValue:
         elif by in (0.5, -0.5) and (deviation := root(value)):
             found = deviation if by == 0.5 else inverse(deviation)
     if found is None:
-        raise operator.refusal("takes a power that is no part of a norm, which is not supported")
+        raise operator.refusal("takes a power that is not part of a norm, which is not supported")
     return found
 
 
@@ -605,7 +605,7 @@ def part_of_norm(builder: Builder, operator: Operator) -> GraphValue:
     if value is not None:
         found = root(value) if operator.kind == "Sqrt" else inverse(value)
     if found is None:
-        raise operator.refusal("is no part of a norm, which is not supported")
+        raise operator.refusal("is not part of a norm, which is not supported")
     return found
 
 

@@ -60,13 +60,13 @@ def folded(operator: Operator, inputs: Sequence[Array | None]) -> Array:
     """Compute an operator on arrays; raises CheckpointError if it is not supported here."""
     fold = _FOLDS.get(operator.kind)
     if fold is None:
-        raise operator.refusal("is not supported on numbers that are known beforehand")
+        raise operator.refusal("is not supported on constants")
     given = [array for array in inputs if array is not None]
     try:
         with np.errstate(all="ignore"):
             made = np.asarray(fold(operator, given))
     except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, OverflowError) as error:
-        raise operator.refusal("does not fit the numbers that it is given") from error
+        raise operator.refusal("does not fit its constant inputs") from error
     return made.astype(np.float32, copy=False) if made.dtype.kind == "f" else made
 
 
@@ -85,14 +85,14 @@ def axes_of(operator: Operator, inputs: Sequence[Array], at: int) -> tuple[int, 
 def new_shape(operator: Operator, shape: tuple[int, ...], asked: Sequence[int]) -> tuple[int, ...]:
     """Return the shape after Reshape: 0 keeps an extent, -1 takes the remaining one."""
     if operator.attributes.get("allowzero") and 0 in asked:
-        raise operator.refusal("makes a tensor without numbers, which is not supported")
+        raise operator.refusal("creates an empty tensor, which is not supported")
     kept = [shape[at] if extent == 0 else extent for at, extent in enumerate(asked)]
     if kept.count(-1) == 1:
         known = -prod(kept)
         if known and prod(shape) % known == 0:
             kept[kept.index(-1)] = prod(shape) // known
     if prod(kept) != prod(shape) or min(kept, default=1) < 0:
-        raise operator.refusal(f"makes {list(asked)} of {list(shape)}, which does not fit")
+        raise operator.refusal(f"reshapes {list(shape)} to {list(asked)}, which does not fit")
     return tuple(kept)
 
 
@@ -101,7 +101,7 @@ def _limited(
 ) -> tuple[int, ...]:
     most = max(_FEW, sum(array.size for array in inputs))
     if min(shape, default=1) < 0 or prod(shape) > most:
-        raise operator.refusal("makes more numbers than any generator needs")
+        raise operator.refusal("creates more numbers than any generator needs")
     return tuple(int(extent) for extent in shape)
 
 
@@ -157,7 +157,7 @@ def _constant(operator: Operator, _: Sequence[Array]) -> Array:
         case {"value_int": number} | {"value_ints": number}:
             return np.array(number, np.int64)
         case _:
-            raise operator.refusal("holds no number")
+            raise operator.refusal("contains no number")
 
 
 def _filled(operator: Operator, inputs: Sequence[Array]) -> Array:
@@ -251,7 +251,7 @@ def shape_of(operator: Operator, shape: tuple[int, ...]) -> Array:
     """Return the result of Shape: the whole shape or, since opset 15, a part of it."""
     start, end = (operator.attributes.get(key) for key in ("start", "end"))
     if not isinstance(start, int | None) or not isinstance(end, int | None):
-        raise operator.refusal("has ends that are no numbers")
+        raise operator.refusal("has limits that are not numbers")
     return np.array(shape[start:end], np.int64)
 
 

@@ -150,7 +150,7 @@ class Builder:
         """Raise CheckpointError if the folded constants take too much memory."""
         self._left -= made.nbytes
         if self._left < 0:
-            raise operator.refusal("makes more numbers than any generator needs")
+            raise operator.refusal("creates more numbers than any generator needs")
 
     def value(self, operator: Operator, at: int) -> GraphValue | None:
         """Return an input; None if the operator omits it."""
@@ -158,7 +158,7 @@ class Builder:
             return None
         name = operator.inputs[at]
         if name in self.missing:
-            raise self.missing[name].refusal("makes a second output, which is not supported")
+            raise self.missing[name].refusal("has a second output, which is not supported")
         return self.values[name]
 
     def tensor(self, operator: Operator, at: int = 0, *, in_order: bool = False) -> GraphTensor:
@@ -167,7 +167,7 @@ class Builder:
         if not isinstance(value, GraphTensor):
             if value is not None and not isinstance(value, np.ndarray):
                 raise misplaced(operator, value)
-            raise operator.refusal("works on numbers that do not come from the patch")
+            raise operator.refusal("works on numbers that do not depend on the patch")
         if in_order and value.axes != IN_ORDER:
             raise operator.refusal("works on axes in an order that is not supported")
         return value
@@ -177,7 +177,7 @@ class Builder:
         value = self.value(operator, at)
         if value is None or isinstance(value, np.ndarray):
             return value
-        raise operator.refusal("takes from the patch what must be known before")
+        raise operator.refusal("takes a value from the patch that must be constant")
 
     def weight(self, operator: Operator, at: int, shape: tuple[int, ...] | None = None) -> Array:
         """Return a constant float32 input that must not be omitted; shape: required shape."""
@@ -195,7 +195,7 @@ class Builder:
     def add(self, operator: Operator, layer: Layer, *inputs: GraphTensor) -> GraphTensor:
         """Add a node with a layer; its output has the axes of the first input."""
         if len(self.nodes) >= MOST_NODES:
-            raise operator.refusal("makes more layers than any generator has")
+            raise operator.refusal("creates more layers than any generator has")
         name = str(len(self.nodes))
         shapes = [TensorShape(one.channels, one.extents) for one in inputs]
         try:
@@ -255,12 +255,12 @@ def misplaced(operator: Operator, *values: GraphValue | None) -> CheckpointError
     """Return an error about an operator that takes a part of a norm, or a view, for a tensor."""
     if any(isinstance(value, Mean | Centred | Spread | Normal) for value in values):
         return operator.refusal(f"works on a mean, as squeeze and excitation does; {WHOLE_PATCH}")
-    return operator.refusal("does what is not supported with intermediate values")
+    return operator.refusal("uses intermediate values in an unsupported way")
 
 
 WHOLE_PATCH = (
-    "it sees the whole patch, so results would differ from patch to patch, and such a generator "
-    "cannot be imported"
+    "its receptive window is the whole patch, so results would differ from patch to patch; such a "
+    "generator cannot be imported"
 )
 """Reason for rejecting operators whose result depends on more than the patch."""
 

@@ -77,7 +77,7 @@ def once(what: str, pairs: Iterable[tuple[str, Value]]) -> dict[str, Value]:
     for name, value in pairs:
         if name in found:
             raise CheckpointError(
-                f"The ONNX file holds two {what} named {quoted(name)}; export it again."
+                f"The ONNX file has two {what} named {quoted(name)}; export it again."
             )
         found[name] = value
     return found
@@ -120,7 +120,7 @@ def _varint(view: memoryview, at: int, stop: int) -> tuple[int, int]:
 
 def damaged() -> CheckpointError:
     """Return the error for a file that cannot be parsed."""
-    return CheckpointError("The ONNX file is damaged or no ONNX file; export it again.")
+    return CheckpointError("The ONNX file is damaged, or the file is not ONNX; export it again.")
 
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -154,12 +154,12 @@ class TensorReader:
         if width is None:
             raise CheckpointError(f"Tensor {name} is of an element type that is not supported.")
         if any(extent < 0 for extent in shape) or len(shape) > 8:
-            raise CheckpointError(f"Tensor {name} has a shape that makes no sense.")
+            raise CheckpointError(f"Tensor {name} has an invalid shape.")
         count = prod(shape)
         self._left -= count * max(width, 4)
         if self._left < 0:
             raise CheckpointError(
-                f"The tensors take more than {LARGEST_WEIGHTS >> 30} GiB, and no model may."
+                f"The tensors take more than {LARGEST_WEIGHTS >> 30} GiB, the limit for models."
             )
         array = self._external(tensor, count * width) if _is_external(tensor) else tensor
         return _plain(_array(array, tensor, name))
@@ -185,7 +185,7 @@ class TensorReader:
     def _beside(self, location: str, name: str) -> Path:
         """Return the path of a file in the folder of the ONNX file, or below it."""
         refusal = CheckpointError(
-            f"The numbers of {name} lie in {quoted(location)}, which is not in the folder of the "
+            f"The data of {name} are in {quoted(location)}, which is not in the folder of the "
             "ONNX file; put it there, or export into one file."
         )
         if "\0" in location or not location:
@@ -203,7 +203,8 @@ def _is_external(tensor: TensorProto) -> bool:
 
 def _cut_short(name: str, path: Path) -> CheckpointError:
     return CheckpointError(
-        f"The numbers of {name} are not where they must be in {path.name}; copy or export again."
+        f"The data of {name} are not at their declared place in {path.name}; copy or export it "
+        "again."
     )
 
 
@@ -215,7 +216,7 @@ def _array(source: TensorProto | bytes, tensor: TensorProto, name: str) -> Array
         return numpy_helper.to_array(source)
     except (ValueError, TypeError, OverflowError) as error:
         raise CheckpointError(
-            f"Tensor {name} holds more or fewer numbers than its shape says."
+            f"Tensor {name} has more or fewer numbers than its shape says."
         ) from error
 
 
@@ -304,10 +305,10 @@ def read_onnx(path: Path) -> OnnxFile:
 def _bytes(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise CheckpointError(f"{path} is no file; check the name of the ONNX file.")
+            raise CheckpointError(f"{path} is not a file; check the name of the ONNX file.")
         if path.stat().st_size > LARGEST_WEIGHTS:
             raise CheckpointError(
-                f"{path} is larger than {LARGEST_WEIGHTS >> 30} GiB, and no ONNX file is."
+                f"{path} is larger than {LARGEST_WEIGHTS >> 30} GiB, the limit for ONNX files."
             )
         return read_regular(path)
     except OSError as error:
@@ -327,7 +328,7 @@ def _read(path: Path, data: bytes) -> OnnxFile:
     reader = TensorReader(path.parent)
     tensors = once("tensors", ((one.name, reader.read(one)) for one in model.graph.initializer))
     if model.graph.sparse_initializer:
-        raise CheckpointError("The ONNX file holds sparse tensors, which are not supported.")
+        raise CheckpointError("The ONNX file contains sparse tensors, which are not supported.")
     entering, leaving = _ends(model.graph, tensors)
     return OnnxFile(
         path=path,
@@ -345,15 +346,15 @@ def _read(path: Path, data: bytes) -> OnnxFile:
 def _opset(model: ModelProto) -> int:
     if model.functions:
         raise CheckpointError(
-            f"The ONNX file defines an operator of its own, {quoted(model.functions[0].name)}; "
-            "export it with plain operators."
+            f"The ONNX file defines a custom operator, {quoted(model.functions[0].name)}; export "
+            "it with plain operators."
         )
     versions = once("opsets", {(one.domain, one.version) for one in model.opset_import})
     opset = versions.get("", versions.get("ai.onnx", 0))
     if not _OLDEST_OPSET <= opset <= _NEWEST_OPSET:
         raise CheckpointError(
-            f"The ONNX file has opset {opset}, and this program reads {_OLDEST_OPSET} to "
-            f"{_NEWEST_OPSET}; export it again with another."
+            f"The ONNX file has opset {opset}, but this program supports {_OLDEST_OPSET} to "
+            f"{_NEWEST_OPSET}; export it again with one of these."
         )
     return opset
 
@@ -363,8 +364,7 @@ def _ends(graph: GraphProto, tensors: Mapping[str, Array]) -> tuple[ValueInfoPro
     for what, values in (("input", entering), ("output", list(graph.output))):
         if len(values) != 1:
             raise CheckpointError(
-                f"The network has {len(values)} {what}s, and a generator has one; export the "
-                "generator alone."
+                f"The network has {len(values)} {what}s instead of one; export the generator alone."
             )
     return entering[0], graph.output[0]
 
@@ -381,7 +381,7 @@ def _dims(value: ValueInfoProto) -> tuple[int | None, ...]:
         raise CheckpointError("The network is 2-D; only 3-D generators are supported.")
     if len(dims) != 5:
         raise CheckpointError(
-            f"The network's input has {len(dims)} axes where [N, C, D, H, W] has five."
+            f"The network's input has {len(dims)} axes instead of five, [N, C, D, H, W]."
         )
     return dims
 
@@ -390,17 +390,17 @@ def _operators(graph: GraphProto, reader: TensorReader, known: set[str]) -> tupl
     """Return the operators in an order in which each value is written before it is read."""
     if len(graph.node) > _MOST_OPERATORS:
         raise CheckpointError(
-            f"The network has {len(graph.node)} operators; no generator has so many."
+            f"The network has {len(graph.node)} operators, more than any generator."
         )
     found = [_operator(node, reader) for node in graph.node]
     makers: dict[str, int] = {}
     for at, operator in enumerate(found):
         for name in filter(None, operator.outputs):
             if name in known or name in makers:
-                raise operator.refusal(f"makes {quoted(name)}, which is there already")
+                raise operator.refusal(f"defines {quoted(name)}, which already exists")
             makers[name] = at
     if graph.output[0].name not in known | makers.keys():
-        raise CheckpointError("No operator makes the network's output; the file is damaged.")
+        raise CheckpointError("No operator produces the network's output; the file is damaged.")
     return tuple(found[at] for at in _in_order(found, makers, known))
 
 
@@ -433,7 +433,8 @@ def _in_order(
         never = [name for name in operator.inputs if name and name not in known | makers.keys()]
         if awaited := never or [name for name in operator.inputs if name in unmade]:
             raise operator.refusal(
-                f"reads {quoted(awaited[0])} before it is made, so the graph is cyclic or damaged"
+                f"reads {quoted(awaited[0])} before it is computed, so the graph is cyclic or "
+                "damaged"
             )
 
 
@@ -462,6 +463,4 @@ def _attribute(operator: Operator, given: AttributeProto, reader: TensorReader) 
         case AttributeProto.TENSOR:
             return reader.read(given.t)
         case _:
-            raise operator.refusal(
-                f"has an attribute {quoted(given.name)} of a kind that is not supported"
-            )
+            raise operator.refusal(f"has an attribute {quoted(given.name)} of an unsupported kind")

@@ -311,8 +311,8 @@ RULES: Mapping[str, _Rule] = {
 }
 """Rules for ONNX's supported operators."""
 
-_SQUEEZE = f"takes one number of the whole patch, as squeeze and excitation does; {WHOLE_PATCH}"
-_ATTENTION = f"multiplies matrices made of the patch, as attention does; {WHOLE_PATCH}"
+_SQUEEZE = f"reduces the whole patch to one number, as squeeze and excitation does; {WHOLE_PATCH}"
+_ATTENTION = f"multiplies matrices computed from the patch, as attention does; {WHOLE_PATCH}"
 _SINGLE_VOXELS = (
     "picks voxels by their indices, as exporters write the sampling nearest-exact; write it as "
     "nearest, which is the same for whole factors"
@@ -321,10 +321,10 @@ _REASONS: Mapping[str, str] = {
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), _SQUEEZE),
     **dict.fromkeys(("MatMul", "Gemm", "Einsum", "Attention"), _ATTENTION),
     "GatherND": _SINGLE_VOXELS,
-    "LayerNormalization": "is not supported, as there is no layer that normalises the channels of "
-    "each voxel; train the generator with instance or group norm",
-    "Exp": "is not supported, as no layer computes it to single precision; export the generator "
-    "without it",
+    "LayerNormalization": "is not supported because no layer normalises the channels of each "
+    "voxel; train the generator with instance or group norm",
+    "Exp": "is not supported because no layer computes it to single precision; export the "
+    "generator without it",
 }
 """Reasons, with a way forward, for operators that no rule converts."""
 
@@ -364,7 +364,7 @@ def _converted(file: OnnxFile, patch: Triple | None) -> WrittenDown:
     if all(named):
         fixed: Triple = (named[0] or 0, named[1] or 0, named[2] or 0)
         network = _network_at(file, axes, fixed)
-        return WrittenDown(_fixed(network, fixed), f"the file's input is of {times(fixed)} alone")
+        return WrittenDown(_fixed(network, fixed), f"the file's input is fixed to {times(fixed)}")
     network, tried = _network_at_any(file, axes, patch, named)
     if any(named):
         return WrittenDown(_fixed(network, tried), "the file fixes some of its extents")
@@ -375,7 +375,7 @@ def _converted(file: OnnxFile, patch: Triple | None) -> WrittenDown:
         is_same = False
     if is_same:
         return WrittenDown(network, "")
-    reason = f"its layers are others for other patches than {times(tried)}"
+    reason = f"its layers differ for patches other than {times(tried)}"
     return WrittenDown(_fixed(network, tried), reason)
 
 
@@ -412,7 +412,7 @@ def _network_at(file: OnnxFile, axes: tuple[int, ...], patch: Triple) -> Network
     channels = file.dims[axes.index(1)]
     if channels is None:
         raise CheckpointError(
-            "The file does not say how many channels go in; export it with a fixed number."
+            "The file does not fix the number of input channels; export it with a fixed number."
         )
     if picks := [operator for operator in file.operators if operator.kind == "GatherND"]:
         raise picks[0].refusal(_SINGLE_VOXELS)  # before the arithmetic on its indices is refused
@@ -446,7 +446,9 @@ def _convert_operator(builder: Builder, operator: Operator) -> None:
         try:
             made = rule(builder, operator)
         except _MISFITS as error:
-            raise operator.refusal("has inputs or attributes that do not fit it") from error
+            raise operator.refusal(
+                "has inputs or attributes that do not match the operator"
+            ) from error
     else:
         raise operator.refusal(_REASONS.get(operator.kind, "is not supported"))
     results = made if isinstance(made, list) else [made]

@@ -59,7 +59,7 @@ def resize(builder: Builder, operator: Operator) -> GraphTensor:
             return made
     elif len(whole) < len(factors):
         raise operator.refusal(
-            f"samples in the mode {mode} by other factors than whole ones of D, H and W, which is "
+            f"samples in the mode {mode} by factors of D, H and W that are not integers, which is "
             "not supported"
         )
     elif mode == "linear" and positions in ("half_pixel", "pytorch_half_pixel"):
@@ -212,7 +212,7 @@ def _axes(builder: Builder, operator: Operator, source: GraphTensor) -> list[Axi
     named = operator.attributes.get("axes")
     places = integers(named) if named is not None else tuple(range(len(shape)))
     if any(not -len(shape) <= place < len(shape) for place in places):
-        raise operator.refusal("names axes that are not there")
+        raise operator.refusal("refers to axes that do not exist")
     found = {
         axis: AxisSampling(extent, extent, 1.0)
         for axis, extent in zip(source.axes, shape, strict=True)
@@ -222,7 +222,7 @@ def _axes(builder: Builder, operator: Operator, source: GraphTensor) -> list[Axi
     if any(found[axis].scale != 1 for axis in (0, 1)):
         raise operator.refusal("samples the batch or the channels, which is not supported")
     if not all(1 <= found[axis].made <= _MOST_VOXELS for axis in (2, 3, 4)):
-        raise operator.refusal(f"makes no voxels along an axis, or more than {_MOST_VOXELS}")
+        raise operator.refusal(f"creates no voxels along an axis, or more than {_MOST_VOXELS}")
     return [found[axis] for axis in (2, 3, 4)]
 
 
@@ -242,7 +242,7 @@ def _sampled(
         wanted = zip(integers(sizes), places, strict=True)
         return [AxisSampling(shape[at], size, size / shape[at]) for size, at in wanted]
     if scales is None or scales.size != len(places):
-        raise operator.refusal("does not say by how much each axis grows")
+        raise operator.refusal("does not give the factor of each axis")
     factors = zip(scales.reshape(-1), places, strict=True)
     return [
         AxisSampling(shape[at], floor(shape[at] * float(scale)), float(scale))

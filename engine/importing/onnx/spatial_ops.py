@@ -64,7 +64,7 @@ def triple_attribute(operator: Operator, name: str, usual: Triple) -> Triple:
     """Return an attribute of three numbers, along D, H and W."""
     values = integers(operator.attributes.get(name, usual))
     if len(values) != 3:
-        raise operator.refusal(f"has {len(values)} numbers for {name}, where 3-D needs three")
+        raise operator.refusal(f"has {len(values)} numbers for {name} instead of three")
     return values[0], values[1], values[2]
 
 
@@ -79,7 +79,7 @@ def window_of(operator: Operator, kernel: Triple, extents: Triple) -> KernelWind
         triple_attribute(operator, "kernel_shape", kernel) != kernel
         or min(*stride, *dilation, *kernel) < 1
     ):
-        raise operator.refusal("has a kernel or strides that make no sense")
+        raise operator.refusal("has an invalid kernel or strides")
     before, after = _pads(operator)
     automatic = text_attribute(operator, "auto_pad", "NOTSET")
     if automatic in ("SAME_UPPER", "SAME_LOWER"):
@@ -101,7 +101,7 @@ def split_evenly(missing: list[int], *, more_after: bool) -> tuple[Triple, Tripl
 def _pads(operator: Operator) -> tuple[Triple, Triple]:
     pads = integers(operator.attributes.get("pads", (0,) * 6))
     if len(pads) != 6 or min(pads) < 0:
-        raise operator.refusal("has pads that are not those of a 3-D kernel")
+        raise operator.refusal("has pads that do not fit a 3D kernel")
     return (pads[0], pads[1], pads[2]), (pads[3], pads[4], pads[5])
 
 
@@ -109,14 +109,14 @@ def _kernel(operator: Operator, weight: Array) -> Triple:
     if weight.ndim == 4:
         raise operator.refusal("is 2-D, and only 3-D generators are supported")
     if weight.ndim != 5:
-        raise operator.refusal(f"has a weight of {weight.ndim} axes, where 3-D has five")
+        raise operator.refusal(f"has a weight of {weight.ndim} axes instead of five")
     return weight.shape[2], weight.shape[3], weight.shape[4]
 
 
 def _groups(operator: Operator, channels: int, into: int) -> int:
     [groups] = integers(operator.attributes.get("group", 1))
     if groups < 1 or channels % groups or into % groups:
-        raise operator.refusal(f"has {groups} groups, which its channels do not make")
+        raise operator.refusal(f"has {groups} groups, which do not divide its channels")
     return groups
 
 
@@ -189,7 +189,7 @@ def _cut_ends(
     ]
     cut = [a - b for a, b in zip(spread, whole, strict=True)]
     if len(whole) != 3 or min(cut) < 0:
-        raise operator.refusal("asks for an output that its kernel does not reach")
+        raise operator.refusal("requests an output size that its kernel cannot produce")
     return split_evenly(cut, more_after=automatic == "SAME_UPPER")
 
 
@@ -253,7 +253,7 @@ def _pad_ends(builder: Builder, operator: Operator, rank: int) -> dict[int, tupl
     axes = tuple(range(rank)) if named is None else integers(named)
     pads = () if given is None else integers(given)
     if len(pads) != 2 * len(axes) or any(not -rank <= axis < rank for axis in axes):
-        raise operator.refusal("does not say by how much each axis grows")
+        raise operator.refusal("does not give the factor of each axis")
     return {axis % rank: (pads[at], pads[len(axes) + at]) for at, axis in enumerate(axes)}
 
 
@@ -284,7 +284,7 @@ def cut(builder: Builder, operator: Operator) -> GraphTensor:
         extent, axis = source.shape[place], source.axes[place]
         first, last, _ = slice(start, stop).indices(extent)
         if step != 1 or (axis == 0 and (first, last) != (0, extent)):
-            raise operator.refusal("cuts in a way that is not supported")
+            raise operator.refusal("slices in a way that is not supported")
         if axis == CHANNELS:
             tensor = channels_of(builder, operator, tensor, first, last - first)
         elif axis > CHANNELS:
@@ -308,7 +308,7 @@ def split(builder: Builder, operator: Operator) -> list[GraphTensor]:
     source = builder.tensor(operator)
     [axis] = integers(operator.attributes.get("axis", 0))
     if not -5 <= axis < 5 or source.axes[axis] != CHANNELS:
-        raise operator.refusal("splits another axis than the channels, which is not supported")
+        raise operator.refusal("splits an axis other than the channels, which is not supported")
     given = operator.attributes.get("split", builder.array(operator, 1))
     parts = len(operator.outputs)
     even = -(-source.channels // parts)
@@ -318,7 +318,7 @@ def split(builder: Builder, operator: Operator) -> list[GraphTensor]:
         else [min(even, source.channels - even * at) for at in range(parts)]
     )
     if sum(sizes) != source.channels or len(sizes) != parts:
-        raise operator.refusal("has parts that the channels do not make")
+        raise operator.refusal("has parts that do not add up to the channels")
     starts = accumulate(sizes[:-1], initial=0)
     return [
         channels_of(builder, operator, source, first, count)
@@ -331,7 +331,7 @@ def concat(builder: Builder, operator: Operator) -> GraphTensor:
     tensors = [builder.tensor(operator, at) for at in range(len(operator.inputs))]
     [axis] = integers(operator.attributes.get("axis", 1))
     if not -5 <= axis < 5 or tensors[0].axes[axis] != CHANNELS:
-        raise operator.refusal("joins another axis than the channels, which is not supported")
+        raise operator.refusal("joins an axis other than the channels, which is not supported")
     joined = tensors[0]
     for tensor in tensors[1:]:
         check_alike(operator, joined, tensor)
@@ -360,7 +360,7 @@ def pool(builder: Builder, operator: Operator) -> GraphTensor:
     ):
         raise operator.refusal("rounds extents up, which is not supported")
     if any(2 * edge > taps for edge, taps in zip(window.before, kernel, strict=True)):
-        raise operator.refusal("has windows that lie in the padding alone")
+        raise operator.refusal("has windows that are entirely in the padding")
     if operator.kind == "MaxPool":
         return builder.add(operator, Pool("largest", kernel, window.stride, window.before), source)
     counts = not any(window.before) or bool(operator.attributes.get("count_include_pad", 0))
@@ -421,7 +421,7 @@ def _repeated(
     builder: Builder, operator: Operator, source: GraphTensor, wanted: tuple[int, ...]
 ) -> GraphTensor:
     if source.axes != IN_ORDER or (wanted[0], *wanted[2:]) != (source.batch, *source.extents):
-        raise operator.refusal("repeats other axes than the channels, which is not supported")
+        raise operator.refusal("repeats axes other than the channels, which is not supported")
     return builder.repeated(operator, source, wanted[1])
 
 

@@ -153,7 +153,7 @@ def derivation_elements(
     if derivation.shows:
         made.DerivationDescription += f" A map, not an image: {derivation.shows.words}."
     if uneven:
-        made.DerivationDescription += f" Resampled onto an even grid, because {uneven}."
+        made.DerivationDescription += f" Resampled onto an even grid because {uneven}."
     made.ImageComments = NOTICE
     if derivation.incomplete:
         warning = f" {derivation.incomplete[0].upper()}{derivation.incomplete[1:]}."
@@ -314,7 +314,7 @@ def _frame_of_reference(elements: DataSet, header: DicomHeader) -> dict[str, str
     if word(elements, "FrameOfReferenceUID"):
         return {}
     elements.FrameOfReferenceUID = made_uid("frame of reference", header.series.uid)
-    return {"FrameOfReferenceUID": "made new, as there is none"}
+    return {"FrameOfReferenceUID": "newly generated because the source has none"}
 
 
 def _laterality(elements: DataSet) -> dict[str, str]:
@@ -323,7 +323,7 @@ def _laterality(elements: DataSet) -> dict[str, str]:
     if word(elements, "BodyPartExamined") in _UNPAIRED:
         if "Laterality" in elements:
             del elements.Laterality
-        return {"Laterality": "left out, as the body part has no sides"} if side else {}
+        return {"Laterality": "omitted because the body part has no laterality"} if side else {}
     if not side and not word(elements, "ImageLaterality"):
         elements.Laterality = None
     return {}
@@ -335,7 +335,7 @@ def _deidentification(elements: DataSet) -> dict[str, str]:
     if word(elements, "DeidentificationMethod") or "DeidentificationMethodCodeSequence" in elements:
         return {}
     elements.DeidentificationMethod = "unknown"
-    return {"DeidentificationMethod": "unknown, as none is told"}
+    return {"DeidentificationMethod": "set to unknown because the source gives none"}
 
 
 def _clinical_trial(elements: DataSet) -> dict[str, str]:
@@ -355,7 +355,9 @@ def _clinical_trial(elements: DataSet) -> dict[str, str]:
     values = [keyword for keyword in told_of if word(elements, keyword)]
     for keyword in told_of:
         delattr(elements, keyword)
-    return dict.fromkeys(values, "left out, as the trial is not told whole")
+    return dict.fromkeys(
+        values, "omitted because the source's clinical trial attributes are incomplete"
+    )
 
 
 _BEYOND = 0.999

@@ -42,7 +42,7 @@ _ENUMERATED = {
     "MRAcquisitionType": "2D 3D",
 }
 _CODES = ("CodeValue", "LongCodeValue", "URNCodeValue")
-_LEFT_OUT = "left out"
+_LEFT_OUT = "omitted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def sanitizing_notes(found: Mapping[str, str]) -> tuple[str, ...]:
     if not found:
         return ()
     changes = ", ".join(f"{keyword} ({fault})" for keyword, fault in sorted(found.items()))
-    return (f"its header breaks DICOM's rules; in the result: {changes}",)
+    return (f"its header violates the DICOM standard; changed in the result: {changes}",)
 
 
 def sanitized_elements(source: DataSet, keywords: Iterable[str]) -> tuple[DataSet, dict[str, str]]:
@@ -74,7 +74,7 @@ def sanitized_elements(source: DataSet, keywords: Iterable[str]) -> tuple[DataSe
             if keyword in source:
                 _take(source[keyword], keyword, elements, wrong)
         except PARSING_ERRORS:
-            wrong[keyword] = f"{_LEFT_OUT}, cannot be understood"
+            wrong[keyword] = f"{_LEFT_OUT}, not parsable"
     return elements, wrong
 
 
@@ -121,21 +121,23 @@ def _is_empty_code(item: DataSet, keyword: str) -> bool:
 
 def _sanitized(element: Any, keyword: str) -> _Sanitized:
     if isinstance(element, StoredText) and not element.is_sound:
-        return _Sanitized(element.value, "kept byte for byte, though not in its character set")
+        return _Sanitized(
+            element.value, "kept byte for byte although not valid in its character set"
+        )
     if element.is_empty or element.VR not in _RULES or keyword in _AS_THEY_ARE:
         return _Sanitized(element.value)
     several = not isinstance(element.value, str | PersonName) and element.VM > 1
     values = list(element.value) if several else [element.value]
     if several and dictionary_VM(element.tag) == "1":
         if element.VR not in (*_MOST_CHARACTERS, "PN"):
-            return _Sanitized(None, f"{_LEFT_OUT}, has several values")
+            return _Sanitized(None, f"{_LEFT_OUT}, multiple values")
         if _IDENTIFIERS.search(keyword):
-            return _whole_or_not(element.value, keyword, "of several values")
+            return _whole_or_not(element.value, keyword, "with multiple values")
         values = ["/".join(map(str, values))]
     done = [_RULES[element.VR](value, keyword) for value in values]
     several_in_one = several and len(done) == 1
     fault = next((one.fault for one in done if one.fault), None)
-    fault = fault or ("made one value of several" if several_in_one else None)
+    fault = fault or ("multiple values joined into one" if several_in_one else None)
     if any(one.value is None for one in done):
         return _Sanitized(None, fault)
     return _Sanitized(done[0].value if len(done) == 1 else [one.value for one in done], fault)
@@ -150,8 +152,8 @@ def _text(vr: str) -> Callable[[Any, str], _Sanitized]:
             return _identifier(text, keyword, most)
         plain = text if paragraphs else "".join(" " if _is_control(c) else c for c in text)
         if len(plain.strip()) <= most:
-            return _Sanitized(plain, None if plain == text else "control characters taken out")
-        return _Sanitized(plain.strip()[:most].rstrip(), f"cut to {most} characters")
+            return _Sanitized(plain, None if plain == text else "control characters removed")
+        return _Sanitized(plain.strip()[:most].rstrip(), f"truncated to {most} characters")
 
     return sanitize
 
@@ -167,7 +169,7 @@ def _identifier(text: str, keyword: str, most: int) -> _Sanitized:
 def _whole_or_not(value: Any, keyword: str, why: str) -> _Sanitized:
     """Return an identifier as it is, or not at all."""
     if keyword in _KEPT_WHATEVER_IT_IS:
-        return _Sanitized(value, f"kept, though {why}")
+        return _Sanitized(value, f"kept although {why}")
     return _Sanitized(None, f"{_LEFT_OUT}, {why}")
 
 
@@ -180,7 +182,7 @@ def _name(value: Any, _: str) -> _Sanitized:
     cut = [group[:_NAME_GROUP].rstrip() for group in groups[:_NAME_GROUPS]]
     if cut == [group.rstrip() for group in groups]:
         return _Sanitized(value)
-    return _Sanitized("=".join(cut), f"cut to {_NAME_GROUP} characters")
+    return _Sanitized("=".join(cut), f"truncated to {_NAME_GROUP} characters")
 
 
 def _code(value: Any, keyword: str) -> _Sanitized:
@@ -190,38 +192,38 @@ def _code(value: Any, keyword: str) -> _Sanitized:
     if not re.fullmatch(r"[A-Z0-9_ ]{0,16}", capitals) or (
         allowed and text and capitals not in allowed
     ):
-        return _Sanitized(None, f"{_LEFT_OUT}, no code that is allowed")
-    return _Sanitized(capitals, None if capitals == text else "put in capitals")
+        return _Sanitized(None, f"{_LEFT_OUT}, not a valid code")
+    return _Sanitized(capitals, None if capitals == text else "converted to upper case")
 
 
 def _decimal(value: Any, _: str) -> _Sanitized:
     if not math.isfinite(value):
-        return _Sanitized(None, f"{_LEFT_OUT}, no number")
+        return _Sanitized(None, f"{_LEFT_OUT}, not a number")
     if len(str(getattr(value, "original_string", value)).strip()) <= _DECIMAL:
         return _Sanitized(value)
     rounded = format_number_as_ds(float(value))
     if not math.isfinite(float(rounded)):  # the largest floats, rounded up
-        return _Sanitized(None, f"{_LEFT_OUT}, no number")
+        return _Sanitized(None, f"{_LEFT_OUT}, not a number")
     return _Sanitized(rounded, f"rounded to {_DECIMAL} characters")
 
 
 def _whole(value: Any, _: str) -> _Sanitized:
     fits = len(str(value)) <= _WHOLE and -(2**31) <= int(value) < 2**31
-    return _Sanitized(value) if fits else _Sanitized(None, f"{_LEFT_OUT}, too large a number")
+    return _Sanitized(value) if fits else _Sanitized(None, f"{_LEFT_OUT}, number too large")
 
 
 def _uid(value: Any, _: str) -> _Sanitized:
     if len(value) <= _UID and re.fullmatch(r"[0-9.]*", value):
         return _Sanitized(value)
-    return _Sanitized(value, "kept, though no UID as DICOM has them")
+    return _Sanitized(value, "kept although not a valid UID")
 
 
 def _age(value: Any, _: str) -> _Sanitized:
     found = re.fullmatch(r"(\d{1,3})([DWMY])", str(value).strip())
     if not found:
-        return _Sanitized(None, f"{_LEFT_OUT}, no age")
+        return _Sanitized(None, f"{_LEFT_OUT}, not an age")
     age = found[1].zfill(3) + found[2]
-    return _Sanitized(age, None if age == value else "filled up to 3 digits")
+    return _Sanitized(age, None if age == value else "padded to 3 digits")
 
 
 def _date(value: Any, _: str) -> _Sanitized:
@@ -230,10 +232,10 @@ def _date(value: Any, _: str) -> _Sanitized:
     try:
         datetime.strptime(digits, "%Y%m%d")
     except ValueError:
-        return _Sanitized(None, f"{_LEFT_OUT}, no date")
+        return _Sanitized(None, f"{_LEFT_OUT}, not a date")
     if not re.fullmatch(r"\d{8}", digits):
-        return _Sanitized(None, f"{_LEFT_OUT}, no date")
-    return _Sanitized(digits, None if digits == text else "rewritten as DICOM has dates")
+        return _Sanitized(None, f"{_LEFT_OUT}, not a date")
+    return _Sanitized(digits, None if digits == text else "rewritten in DICOM date format")
 
 
 def _time(value: Any, _: str) -> _Sanitized:
@@ -241,8 +243,8 @@ def _time(value: Any, _: str) -> _Sanitized:
     digits = re.sub(r"^(\d\d):(\d\d):?(\d\d)?", r"\1\2\3", text)  # as ACR-NEMA wrote it
     digits = re.sub(r"(\.\d{6})\d+$", r"\1", digits)
     if not re.fullmatch(r"([01]\d|2[0-3])([0-5]\d(([0-5]\d|60)(\.\d{1,6})?)?)?", digits):
-        return _Sanitized(None, f"{_LEFT_OUT}, no time of day")
-    return _Sanitized(digits, None if digits == text else "rewritten as DICOM has times")
+        return _Sanitized(None, f"{_LEFT_OUT}, not a time of day")
+    return _Sanitized(digits, None if digits == text else "rewritten in DICOM time format")
 
 
 _RULES: dict[str, Callable[[Any, str], _Sanitized]] = {

@@ -212,7 +212,7 @@ def write_series(volume: Volume, folder: Path, derivation: Derivation) -> None:
     """
     header = volume.header
     if not isinstance(header, DicomHeader):
-        raise WriteError(f"{folder} was not written: its source was not read as DICOM.")
+        raise WriteError(f"{folder} was not written: its source is not a DICOM series.")
     result = result_of(volume, header, derivation)
     digits = max(FEWEST_DIGITS, len(str(len(header.frames))))
     if fits_multiframe(result):

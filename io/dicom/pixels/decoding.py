@@ -79,13 +79,14 @@ def decode(dataset: DataSet, path: Path, index: int, unpack: FrameDecoder) -> Pi
     except UnpackingTimeError as error:
         syntax = dataset.file_meta.TransferSyntaxUID
         raise UnreadableScanError(
-            f"{path} is damaged: its pixels ({syntax.name}) are not unpacked within "
+            f"{path} is damaged: its pixels ({syntax.name}) could not be decompressed within "
             f"{error.seconds:.0f} s of processor time; export it again."
         ) from None
     except OSError as error:
         raise UnreadableScanError(
-            f"{path} cannot be unpacked: no process starts for that ({error.strerror or error}); "
-            "allow this user more processes, or install the program again."
+            f"{path} cannot be decompressed: the decoder process does not start "
+            f"({error.strerror or error}); allow this user more processes, or reinstall the "
+            "program."
         ) from error
     except (*PARSING_ERRORS, RuntimeError) as error:
         raise _undecodable(dataset, path, error) from None
@@ -111,7 +112,7 @@ def _check_extents(dataset: DataSet, path: Path, frame: Codestream) -> None:
     rows, columns = number(dataset, "Rows"), number(dataset, "Columns")
     if (frame.rows, frame.columns) != (rows, columns):
         raise UnreadableScanError(
-            f"{path} holds {frame.columns} x {frame.rows} pixels where its header promises "
+            f"{path} holds {frame.columns} x {frame.rows} pixels but its header declares "
             f"{columns:g} x {rows:g}; export it again."
         )
 
@@ -147,8 +148,8 @@ def scale_of(dataset: DataSet, groups: FrameGroups | None, path: Path) -> Scale:
     source = _transformation(dataset, groups)
     if any(is_no_number(source, name) for name in ("RescaleSlope", "RescaleIntercept")):
         raise UnreadableScanError(
-            f"{path} has a damaged header: its rescale slope and intercept are no numbers; export "
-            "it again."
+            f"{path} has a damaged header: its rescale slope and intercept are not numbers; "
+            "export it again."
         )
     slope, intercept = number(source, "RescaleSlope"), number(source, "RescaleIntercept")
     has = {"slope": slope != 0, "intercept": bool(numbers(source, "RescaleIntercept", 1))}
@@ -232,8 +233,7 @@ def _stored_ends(dataset: DataSet, path: Path) -> tuple[int, int]:
     bits = number(dataset, "BitsStored", 16)
     if not 1 <= bits <= _MOST_BITS:
         raise UnreadableScanError(
-            f"{path} has a damaged header: its values are said to have {bits:g} bits; export it "
-            "again."
+            f"{path} has a damaged header: it declares {bits:g} bits per value; export it again."
         )
     return _ends(int(bits), signed=number(dataset, "PixelRepresentation") == 1)
 
@@ -245,16 +245,15 @@ def _ends(bits: int, *, signed: bool) -> tuple[int, int]:
 def _undecodable(dataset: DataSet, path: Path, error: Exception) -> Exception:
     syntax = getattr(getattr(dataset, "file_meta", None), "TransferSyntaxUID", None)
     if not isinstance(syntax, UID):
-        return UnreadableScanError(
-            f"{path} does not say how its pixels are packed; export it again."
-        )
+        return UnreadableScanError(f"{path} has no transfer syntax; export it again.")
     if isinstance(error, NotImplementedError):
         return UnsupportedScanError(
-            f"{path} packs its pixels as {syntax.name}, which is not read; export it uncompressed."
+            f"{path} has pixels compressed as {syntax.name}, which is not supported; export it "
+            "uncompressed."
         )
     return UnreadableScanError(
-        f"{path} is truncated or damaged: its pixels ({syntax.name}) cannot be unpacked; "
-        "copy or export it again."
+        f"{path} is truncated or damaged: its pixels ({syntax.name}) cannot be decompressed; copy "
+        "or export it again."
     )
 
 

@@ -180,7 +180,7 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
             stack.add(frame, dataset, groups, decode(dataset, frame.file, frame.number, unpack))
     if new := came_since(study):
         raise UnreadableScanError(
-            f"{place} is not translated: {len(new)} more of its images came since it was found "
+            f"{place} is not translated: {len(new)} more of its images arrived after it was found "
             f"({new[0].name}); translate it again when it is complete."
         )
     stack.check_scales(place)
@@ -201,7 +201,7 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
 def series_of(study: Study) -> Series:
     """Return the series found by the search for a study to be read."""
     if not isinstance(study.series, Series):
-        raise TypeError(f"{study.name} is no DICOM series")
+        raise TypeError(f"{study.name} is not a DICOM series")
     return study.series
 
 
@@ -250,7 +250,7 @@ class _SliceStack:
         if pixels.shape != self._shape[1:]:
             rows, columns = self._shape[1:]
             raise UnreadableScanError(
-                f"{frame.file} holds {pixels.shape} pixels where its header promises {columns} x "
+                f"{frame.file} holds {pixels.shape} pixels but its header declares {columns} x "
                 f"{rows}; export it again."
             )
         at = len(self.headers)
@@ -283,13 +283,13 @@ class _SliceStack:
             lacking = " or ".join(sorted(stated - silent[0].stated, reverse=True))
             raise UnreadableScanError(
                 f"{place} has {len(silent)} of {len(self._scales)} slices without a rescale "
-                f"{lacking}, so their values are in another unit than those of the rest; export it "
+                f"{lacking}, so their values are in a different unit from the others; export it "
                 "again."
             )
         if len(units := {scale.unit for scale in self._scales if scale.unit}) > 1:
             raise UnreadableScanError(
-                f"{place} gives the values of its slices in {len(units)} units (RescaleType or "
-                "Units); export it in one."
+                f"{place} has slices in {len(units)} different units (RescaleType or Units); "
+                "export it in one unit."
             )
 
     def check_padding(self) -> None:
@@ -308,10 +308,10 @@ class _SliceStack:
         span = str(least) if least == greatest else f"{least} to {greatest}"
         what = "filled with the lowest value"
         if modality_in(self.headers[0]) in MODALITIES_WITH_UNIT or self._scales[0].unit:
-            what, self._padding = "taken as they are", None
+            what, self._padding = "used as they are", None
         self._padding_note = (
-            f"its PixelPaddingValue (stored {span}) lies among its other values; the {padded.size} "
-            f"pixels that have it are {what}"
+            f"its PixelPaddingValue (stored {span}) is within the range of its other values; the "
+            f"{padded.size} pixels with it are {what}"
         )
 
     def notes(self) -> Iterator[str]:
@@ -322,18 +322,18 @@ class _SliceStack:
         stated = self._stated
         if modality_in(self.headers[0]) in MODALITIES_WITH_UNIT:
             if "slope" not in stated:
-                yield "its headers give no rescale slope; it is taken as 1"
+                yield "its headers have no rescale slope; 1 is used"
             elif "intercept" not in stated:
-                yield "its headers give no rescale intercept; it is taken as 0"
+                yield "its headers have no rescale intercept; 0 is used"
         if self._inverted:
             yield (
                 f"{self._inverted} {images} have inverted grey (MONOCHROME1); their values are "
-                "turned round, so that more is brighter"
+                "inverted so that higher is brighter"
             )
         if self._cut:
             yield (
-                f"pixels of {self._cut} {images} use more bits than the header says; what lies in "
-                "the others is cut off"
+                f"pixels of {self._cut} {images} use more bits than the header declares; the "
+                "extra bits are ignored"
             )
 
     def values(self) -> tuple[AnyArray, Scale]:
@@ -375,8 +375,8 @@ def _opened(
         own = groups[frame.number] if frame.number < len(groups) else None
         if not (is_cut or _is_as_found(frame, dataset, own)):
             raise UnreadableScanError(
-                f"{file} is another image than when it was found; translate its series again when "
-                "that is complete."
+                f"{file} has changed since it was found; translate its series again when it is "
+                "complete."
             )
         yield dataset, own, frame
     _strip(dataset, keep_private)
@@ -463,7 +463,7 @@ def _check_size(frames: Sequence[Frame], place: Path) -> None:
     stored = sum(path.stat().st_size for path in {frame.file for frame in frames})
     if pixels > stored * MOST_PIXELS_A_BYTE or 2 * pixels > most_memory():
         raise UnreadableScanError(
-            f"{place} promises {pixels:.3g} pixels in {stored} bytes, more than they can hold or "
-            f"than fits the {most_memory() / 2**30:.1f} GiB of memory that this program may have; "
-            "export it again, or use a larger machine."
+            f"{place} declares {pixels:.3g} pixels in {stored} bytes, more than they can encode or "
+            f"than fits the {most_memory() / 2**30:.1f} GiB of memory available to this program; "
+            "export it again or use a larger machine."
         )

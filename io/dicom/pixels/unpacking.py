@@ -102,7 +102,8 @@ def codestream_in(packed: bytes, coding: Coding) -> Codestream:
 def _jpeg(packed: bytes, coding: Coding) -> Codestream:
     whole = packed.rstrip(_BEHIND_END)
     if not (whole.startswith(_START) and whole.endswith(_END)):
-        raise ValueError("it has no start or no end")  # libjpeg would fill up the rest with grey
+        # libjpeg would fill up the rest with grey
+        raise ValueError("it has no start or end marker")
     at = len(_START)
     while True:
         first, marker, length = _SEGMENT.unpack_from(whole, at)
@@ -170,7 +171,7 @@ class UnpackingTimeError(UnpackingError):
     """A frame was not unpacked in its time. seconds: of the processor, that it had."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"it took more than {seconds:.0f} s")
+        super().__init__(f"decompression took more than {seconds:.0f} s")
         self.seconds = seconds
 
 
@@ -228,7 +229,7 @@ class FrameUnpacker:
             self._end_at = time.monotonic() + _SECONDS_TO_START
             if cast("IO[bytes]", self._process.stdout).read(len(frame_codecs.READY)) == b"":
                 self._end()
-                raise ChildProcessError("its decoders do not load")
+                raise ChildProcessError("its decoders cannot be loaded")
         return self._process
 
     def _watch(self, process: "subprocess.Popen[bytes]") -> None:
@@ -261,7 +262,7 @@ def _answered(process: "subprocess.Popen[bytes]", request: bytes, frame: Codestr
     frame_codecs.fill(answers, memoryview(head))
     is_done, kind, size, rows, columns = frame_codecs.ANSWER.unpack(head)
     if not is_done:
-        raise UnpackingError("its decoder refuses it")
+        raise UnpackingError("its decoder rejects it")
     extents = frame.rows, frame.columns
     if (rows, columns) != extents or kind not in _KINDS or size not in _SIZES:
         raise EOFError

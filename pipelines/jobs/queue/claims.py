@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from ...run.blame import is_blamed
+from ...retries import is_blamed
 from .job import Claim, OpenJobs
 from .queue import ALONE, BEHIND, Queue
 from .schedule import PRIORITIES, SchedulingClass

@@ -4,11 +4,12 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
-from ....engine.decoding import FieldError, decode, decode_known, parse
+from ....engine.decoding import FieldError, decode, decode_known, encode_stated, parse
 from ...errors import QueueError
 from ...settings import ADDED, TranslateOptions, added_at_default
 from .schedule import SchedulingClass
@@ -162,7 +163,7 @@ class JobRow:
         return f"{failure['kind']}: {failure['reason']}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Claim:
     """A worker's claim on a job.
 
@@ -187,6 +188,11 @@ class Claim:
     def study(self) -> str:
         """Path of the result below the output folder; "" if it cannot be read."""
         return str(json_object(self.payload).get("study", ""))
+
+    @cached_property
+    def work(self) -> "StudyJob":
+        """The decoded job. Raises QueueError if it cannot be read."""
+        return StudyJob.from_json(self.payload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,15 +243,17 @@ def work_of(payload: str) -> JobPaths:
     return JobPaths(str(asked.get("model", "")), inputs, str(asked.get("output", "")))
 
 
-_LISTED = 6
-"""Version of the first worker that checks the listed folders."""
-_IMAGES = 7
-"""Version of the first worker that distinguishes series stored in the same files."""
-_INCOMPLETE = 8
-"""Version of the first worker that marks results of incomplete sources."""
-_NAMED = 9
-"""Version of the first worker whose results may have other names than their scans."""
-VERSION = max(_NAMED, *(version for version in ADDED.values() if version))
+_SINCE = {name: version for name, version in ADDED.items() if version} | {
+    "listed": 6,
+    "images": 7,
+    "incomplete": 8,
+    "mirrored": 9,
+    "others": 9,
+}
+"""Fields and options that were added later, with the version of the first worker that supports
+them. At their default they are not in a job, which older workers can then take.
+"""
+VERSION = max(_SINCE.values())
 """Newest job version that a worker of this program handles."""
 
 _OPTIONS = TranslateOptions.__dataclass_fields__
@@ -284,19 +292,12 @@ class StudyJob:
 
         Undecodable bytes of a path become lone surrogates.
         """
-        fields = asdict(self)
-        options: dict[str, Any] = fields.pop("options")
-        needed = {name: version for name, version in ADDED.items() if version}
-        for name in needed.keys() & added_at_default(options):
-            del options[name], needed[name]
-        added = {"listed": _LISTED, "images": _IMAGES, "incomplete": _INCOMPLETE}
-        added |= {"mirrored": _NAMED, "others": _NAMED}
-        for name, version in added.items():
-            if fields[name]:
-                needed[name] = version
-            else:
-                del fields[name]
-        return json.dumps({"version": max(needed.values(), default=1), **fields, **options})
+        stated = encode_stated(self)
+        options: dict[str, Any] = stated.pop("options")
+        for name in _SINCE.keys() & added_at_default(options):
+            del options[name]
+        stated |= options
+        return json.dumps({"version": max(_SINCE.get(name, 1) for name in stated), **stated})
 
     @classmethod
     def from_json(cls, text: str) -> Self:

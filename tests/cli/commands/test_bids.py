@@ -17,7 +17,7 @@ from support.translate_world import one_sentence
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.pipelines.results.bids_names import SUFFIXES_OF_BIDS, TARGETS, bids_suffix
+from cuda_cyclegan.pipelines.results.bids import SUFFIXES_OF_BIDS, TARGETS, bids_suffix
 
 nibabel: Any = _nibabel
 sitk: Any = _SimpleITK

@@ -46,8 +46,8 @@ class TestTranslate:
         clinic.file(1, "T2w").unlink()
         rows = clinic.translate(status=1)
         assert (rows[NAMES[0]]["status"], rows[NAMES[0]]["class"]) == ("failed", "unsupported")
-        assert "it lacks the channel T2" in rows[NAMES[0]]["reason"]
-        assert "setting channel says" in rows[NAMES[0]]["reason"]
+        assert "channel T2 is missing" in rows[NAMES[0]]["reason"]
+        assert "use setting channel" in rows[NAMES[0]]["reason"]
         assert rows[NAMES[1]]["status"] == "translated"
 
     def test_a_damaged_channel_fails_its_study_alone(self, clinic: Clinic) -> None:
@@ -82,8 +82,8 @@ class TestTranslate:
         [
             (["FLAIR=*"], "The model has no channel FLAIR; its channels are T1, T2."),
             (["T1=*a", "T1=*b"], "The model has each channel but once"),
-            (["T1"], "'T1' is no channel's name and pattern"),
-            (["=*"], "'=*' is no channel's name and pattern"),
+            (["T1"], "'T1' is not a channel name and pattern"),
+            (["=*"], "'=*' is not a channel name and pattern"),
         ],
     )
     def test_patterns_that_say_nothing_are_refused(
@@ -106,7 +106,7 @@ class TestTranslate:
         clinic.makes_two()
         done = clinic.command(command, "--spread", "2")
         assert done.exit_code == 2
-        assert "the maps of --spread are of one result only so far" in " ".join(done.stderr.split())
+        assert "but --spread supports only one" in " ".join(done.stderr.split())
 
     def test_a_spread_of_several_scans_is_of_their_result(self, clinic: Clinic) -> None:
         """This model looks at one voxel at a time, so nothing depends on how patches lie."""
@@ -178,7 +178,7 @@ class TestOtherCommands:
         whole, lacking = json.loads(asked.stdout)["files"]
         assert [channel["name"] for channel in whole["channels"]] == ["T1", "T2"]
         assert (whole["verdict"], lacking["verdict"]) == ("taken", "refused")
-        assert "it lacks the channel T2" in lacking["reason"]
+        assert "channel T2 is missing" in lacking["reason"]
         patterned = clinic.run("discover", str(clinic.inputs), "--channel", "T1=a")
         assert patterned.exit_code == 2
 
@@ -211,8 +211,8 @@ class TestOtherCommands:
         paths = [str(clinic.inputs), "-m", str(clinic.model), "-o", str(clinic.output)]
         done = clinic.run("submit", *paths)
         assert done.exit_code == 1
-        assert "is not queued: it lacks the channel T2" in done.stderr
-        assert "--channel says which are" in " ".join(done.stderr.split())
+        assert "is not queued: channel T2 is missing" in done.stderr
+        assert "use --channel to assign scans" in " ".join(done.stderr.split())
         late.write_bytes(content)
         clinic.submit()
         clinic.work()

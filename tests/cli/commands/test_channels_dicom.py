@@ -40,7 +40,7 @@ class TestDicom:
         rows = clinic.translate(status=1)
         names = sorted(rows)
         assert [rows[name]["status"] for name in names] == ["translated", "failed"]
-        assert "it lacks the channel T1" in rows[names[1]]["reason"]
+        assert "channel T1 is missing" in rows[names[1]]["reason"]
         from support.dicom_phantoms import pydicom
 
         files = sorted(clinic.output.rglob("*.dcm"))
@@ -70,8 +70,8 @@ class TestDicom:
         told = {each["number"]: each for each in json.loads(done.stdout)["series"]}
         verdicts = {number: each["verdict"] for number, each in told.items()}
         assert verdicts == {1: "taken", 2: "taken", 3: "refused", 4: "skipped"}
-        assert "it lacks the channel T1" in told[3]["reason"]
-        assert "nothing tells it as T1 or T2" in told[4]["reason"]
+        assert "channel T1 is missing" in told[3]["reason"]
+        assert "not recognised as channel T1 or T2" in told[4]["reason"]
         shown = clinic.run("discover", str(clinic.inputs), "-m", str(clinic.model))
         assert "Found: 1 to translate, 1 refused, 1 skipped" in shown.stdout
 

@@ -102,7 +102,7 @@ def test_a_study_beyond_the_limit_is_marked_everywhere(world: PairWorld) -> None
     assert " !" not in lines[good]
     assert any("beyond" in note for note in rows[marked]["notes"])
     assert not any("beyond" in note for note in rows[good]["notes"])
-    assert "a low one proves nothing" in " ".join(world.told.split())
+    assert "a low error does not prove" in " ".join(world.told.split())
     assert world.previews()[marked] > world.previews()[good]
 
 
@@ -125,8 +125,8 @@ def test_the_page_shows_the_worst_first(world: PairWorld) -> None:
     world.did("report", str(world.folder / "report.json"), "--html", str(page))
     text = page.read_text()
     section = text[text.index("Cycle consistency") :]
-    section = section[: section.index("When each study")]
-    assert "no quality" in section
+    section = section[: section.index("Timeline of the studies")]
+    assert "not quality" in section
     assert section.index(f"<td>{marked}</td>") < section.index(f"<td>{good}</td>")
     assert section.count("beyond its limit</td>") == 1
 
@@ -231,7 +231,7 @@ def test_several_devices_tell_what_one_does(
 def test_plan_tells_tiles_and_memory_of_the_way_back(world: PairWorld) -> None:
     plain = world.did(*world.planned())
     checked = world.did(*world.planned("--cycle-check", str(world.back)))
-    assert "Cycle check: 16 tiles on the way back" in checked
+    assert "Cycle check: 16 patches translated back" in checked
     assert "Cycle check" not in plain
     assert not world.output.exists()
 
@@ -240,7 +240,7 @@ def test_plan_tells_tiles_and_memory_of_the_way_back(world: PairWorld) -> None:
 def test_a_model_that_is_no_way_back_is_refused(world: PairWorld, command: str) -> None:
     done = world.command(command, "--cycle-check", str(world.model))
     assert done.exit_code == 2
-    assert "is no way back from" in done.stderr
+    assert "is not the reverse model of" in done.stderr
     assert "--cycle-check" in done.stderr
     assert not world.output.exists()
 

@@ -54,9 +54,11 @@ def test_what_is_left_out_anyway_is_told_without_further_advice(disc: Path) -> N
     [skipped] = [
         line for line in result.output.splitlines() if "skipped: " in line and "0009" in line
     ]
-    assert skipped.endswith("(MR, 1 image): it has only 1 slice of this kind, which is no volume")
-    assert result.output.count("copies of images left out") == 1
-    assert "1 copy of images left out" not in result.output
+    assert skipped.endswith(
+        "(MR, 1 image): it has only 1 slice of this kind, which is not a volume"
+    )
+    assert result.output.count("copies of images ignored") == 1
+    assert "1 copy of images ignored" not in result.output
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

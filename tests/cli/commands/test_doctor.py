@@ -60,7 +60,7 @@ def test_a_sound_machine_is_well_within_3_seconds(tmp_path: Path) -> None:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     # What it works itself: on a busy machine the seconds on the wall are those of others.
     assert after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime < 3
-    assert done.stdout.splitlines()[-1] == "All is well" or "warning" in done.stdout
+    assert done.stdout.splitlines()[-1] == "All checks passed" or "warning" in done.stdout
     packages = ("Python", "Packages", "ONNX Runtime", "Telemetry", "gzip")
     for subject in (*packages, "Cores", "Memory", "Disk", "Queue"):
         assert f"  {subject}: " in done.stdout
@@ -286,4 +286,4 @@ def test_a_driver_that_is_damaged_is_a_warning(tmp_path: Path) -> None:
     damaged = found(tmp_path)
     assert damaged["state"] == "warning"
     assert f"{tmp_path}/libcuda.so.1" in damaged["words"]
-    assert damaged["remedy"].startswith("install the driver again")
+    assert damaged["remedy"].startswith("reinstall the driver")

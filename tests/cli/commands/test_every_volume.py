@@ -30,8 +30,8 @@ from cuda_cyclegan.engine.model.model_card import MinMax
 from cuda_cyclegan.io.files import streams
 from cuda_cyclegan.io.files.file_writers import LARGEST_LAG
 from cuda_cyclegan.io.files.parts import is_part
-from cuda_cyclegan.pipelines.host import arrays
-from cuda_cyclegan.pipelines.host.arrays import HostArrays
+from cuda_cyclegan.pipelines.run import host_arrays
+from cuda_cyclegan.pipelines.run.host_arrays import HostArrays
 
 nibabel: Any = _nibabel
 sitk: Any = _SimpleITK
@@ -152,7 +152,7 @@ def test_a_nrrd_keeps_what_it_says_of_time(world: QueueWorld) -> None:
 def test_components_side_by_side_are_no_series(world: QueueWorld) -> None:
     image = sitk.GetImageFromArray(series().T[0].repeat(3).reshape(*SHAPE[::-1], 3), isVector=True)
     sitk.WriteImage(image, world.inputs / "a.mha")
-    refusal = "3 components of each voxel side by side, which --volume all does not take"
+    refusal = "3 components per voxel, which --volume all does not support"
     for command, status in (("translate", 1), ("plan", 0), ("discover", 0)):
         refused = world.command(command, "--volume", "all")
         assert refused.exit_code == status, refused.output
@@ -246,7 +246,7 @@ def test_what_follows_the_packed_voxels_has_a_note(world: QueueWorld) -> None:
     with (world.inputs / "a.nii.gz").open("ab") as file:
         file.write(b"something else" * 99)
     made = done(world.command("translate", "--volume", "all"))
-    assert "note: a.nii.gz: volume 2: its file goes on behind its packed voxels" in made.stdout
+    assert "note: a.nii.gz: volume 2: its file continues after the compressed voxels" in made.stdout
     found = nibabel.load(world.output / "a.nii.gz")
     np.testing.assert_array_equal(found.dataobj.get_unscaled(), np.stack(expected, -1))
 
@@ -292,7 +292,7 @@ def test_a_dicom_series_of_several_volumes_is_refused(world: QueueWorld) -> None
         Phantom("MR", seed=time).write(world.inputs / "mr", edit, prefix=f"t{time}")
     for command in ("translate", "plan", "discover"):
         refused = world.command(command, "--volume", "all")
-        assert "translate one of 0 to 1 with --volume N, or save one" in refused.output
+        assert "select one of 0 to 1 with --volume N, or save one" in refused.output
 
 
 @pytest.mark.parametrize("options", [("--spread", "2"), ("--seam-score",), ("--cycle-check", "m")])
@@ -312,7 +312,7 @@ def test_other_volumes_are_wrong_usage(world: QueueWorld, wrong: str) -> None:
     for command in ("translate", "plan", "discover"):
         refused = world.command(command, "--volume", wrong)
         assert refused.exit_code == 2
-        assert "is neither a number from 0 on nor all" in refused.stderr.replace("\n", " ")
+        assert "is neither a number from 0 up nor all" in refused.stderr.replace("\n", " ")
 
 
 def test_names_of_one_file_have_one_result_each(world: QueueWorld) -> None:
@@ -428,7 +428,7 @@ def test_a_long_series_takes_no_more_memory_than_a_short_one(
     world: QueueWorld, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shape, most = (32, 32, 32), 0
-    monkeypatch.setattr(arrays, "GRAIN_BYTES", 1 << 12)
+    monkeypatch.setattr(host_arrays, "GRAIN_BYTES", 1 << 12)
     identity_model(world.model)
     empty = HostArrays.empty
 
@@ -463,7 +463,7 @@ def test_channels_hold_as_many_volumes_each(world: QueueWorld) -> None:
     mixing_model(world.model)
     for name, count in (("s1_T1w", 3), ("s1_T2w", 3), ("s2_T1w", 3), ("s2_T2w", 2)):
         over_time(series(count)).to_filename(world.inputs / f"{name}.nii.gz")
-    refusal = "its scans hold 3 and 2 volumes, and --volume all takes as many of each"
+    refusal = "its scans contain 3 and 2 volumes, but --volume all needs equal numbers"
     for command, status in (("discover", 0), ("plan", 0), ("translate", 1)):
         options = ("--model", str(world.model)) if command == "discover" else ()
         refused = world.command(command, "--volume", "all", *options)

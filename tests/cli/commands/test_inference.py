@@ -160,11 +160,11 @@ def test_results_stay_up_to_date_until_the_way_changes(world: World) -> None:
 def test_plan_tells_what_it_takes(world: World) -> None:
     told = world.did("plan", *VOLUME)
     assert re.search(r"a\.nii\.gz +volume ", told)
-    assert "translated at once as 22x36x26 voxels, in " in told
+    assert "whole-volume inference on 22x36x26 voxels, in " in told
     assert "1 to translate in 1 volume; nothing was written" in told
     world.did("translate", *VOLUME)
     again = world.did("plan", *VOLUME, "--overwrite")
-    assert "Seconds in all: not known yet" not in again
+    assert "Total time: unknown" not in again
     assert "translated at once" not in world.did("plan", *PATCHES)
 
 
@@ -175,7 +175,7 @@ def test_too_little_memory_is_told_before_anything_is_computed(
     for command, status in (("plan", 0), ("translate", 1)):
         done = world.run(command, *VOLUME)
         assert done.exit_code == status
-        assert re.search(r"at once needs [\d.]+ GiB of\s+memory", done.output)
+        assert re.search(r"needs [\d.]+ GiB of\s+memory", done.output)
         assert "use --inference patches" in " ".join(done.output.split())
 
 
@@ -184,9 +184,7 @@ def test_a_volume_too_small_for_the_network_fails_alone(world: World) -> None:
     done = world.run("plan", *VOLUME)
     assert done.exit_code == 0
     assert "would fail: small.nii.gz" in done.output
-    assert "volume of 2x20x20 cannot pass through this network at once" in " ".join(
-        done.output.split()
-    )
+    assert "does not support whole-volume inference on 2x20x20" in " ".join(done.output.split())
     rows = {row["name"]: row for row in world.report(*VOLUME)["studies"]}
     small = rows["small.nii.gz"]
     assert (small["status"], small["failed_in"]) == ("failed", "prepare")
@@ -256,12 +254,14 @@ def host_memory(told: str) -> float:
 
 def test_plan_tells_what_verifying_a_volume_costs(world: World) -> None:
     told = world.did("plan", *VOLUME, "--verify", "2")
-    assert "Verification: 1 volume again on the CPU, not known yet" in told
+    assert "Verification: 1 volume computed again on the CPU, time unknown" in told
     assert host_memory(told) > host_memory(world.did("plan", *VOLUME)) + (1 << 10)
     world.did("translate", *VOLUME, "--verify", "2")
     scan(world.inputs / "b.nii.gz", seed=1, shape=ODD)
     told = world.did("plan", *VOLUME, "--verify", "2", "--overwrite")
-    assert re.search(r"Verification: 2 volumes again on the CPU, [\d.]+ s of its cores", told)
+    assert re.search(
+        r"Verification: 2 volumes computed again on the CPU, [\d.]+ s of CPU time", told
+    )
 
 
 def test_a_seam_score_looks_where_borders_would_be(world: World) -> None:
@@ -299,7 +299,7 @@ def test_a_cycle_check_leads_back_at_once_too(world: World) -> None:
     patches = world.report(*PATCHES, *check)["studies"][0]
     assert volume["status"] == patches["status"] == "translated"
     assert volume["cycle"]["error"] != patches["cycle"]["error"]
-    assert "on the way back" in world.did("plan", *VOLUME, *check, "--overwrite")
+    assert "translated back" in world.did("plan", *VOLUME, *check, "--overwrite")
 
 
 def test_what_cannot_be_led_back_at_once_fails_before_it_is_computed(world: World) -> None:
@@ -317,7 +317,7 @@ def test_what_cannot_be_led_back_at_once_fails_before_it_is_computed(world: Worl
     check = ("--cycle-check", str(back), "--overwrite")
     [row] = world.report(*VOLUME, *check)["studies"]
     assert (row["status"], row["failed_in"]) == ("failed", "prepare")
-    assert "5x20x20 cannot pass through this network at once" in row["reason"]
+    assert "does not support whole-volume inference on 5x20x20" in row["reason"]
 
 
 def test_a_derived_series_conforms_and_holds_the_volume(world: World, tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_the_library_makes_the_same(world: World) -> None:
     ("device", "refusal", "complaint"),
     [
         (Device("cuda", "fp16", ("fp16", "fp32")), "layer c has no form", "card: layer c has no"),
-        (Device("onnxruntime", "fp32", ("fp32",), provider="Stand"), None, "patches only"),
+        (Device("onnxruntime", "fp32", ("fp32",), provider="Stand"), None, "only patch inference"),
     ],
 )
 def test_a_device_without_volumes_is_refused_before_any_study(

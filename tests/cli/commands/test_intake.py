@@ -103,24 +103,24 @@ def test_translate_takes_exactly_the_scans_of_its_model(ward: QueueWorld) -> Non
     skips = {place(row["path"], ward.inputs): row for row in told["skipped"]}
     assert {name: row["kind"] for name, row in skips.items() if row["kind"]} == KINDS
     assert set(skips) - set(KINDS) == {"seg"}
-    assert "passed over: " in done.stdout
-    assert "--any-contrast takes it" in done.stdout
+    assert "skipped: " in done.stdout
+    assert "use --any-contrast to include it" in done.stdout
     assert "its name says T2w, and the model translates T1 (MR)" in done.stdout
-    assert "0007.nii: the JSON beside it says T2" in done.stdout
+    assert "0007.nii: the JSON file next to it says T2" in done.stdout
     assert "Jane" not in done.output
-    assert "it is a synthetic image, made by this program; --allow-synthetic" in done.stdout
+    assert "it is a synthetic image, made by this program; use --allow-synthetic" in done.stdout
     note = "note: plain.nii: nothing says that it is T1 (MR); check that it fits"
     assert note in done.stdout
     again = ward.command("translate")
     assert "4 up to date" in again.stdout
     assert note in again.stdout
-    assert again.stdout.count("passed over: ") == done.stdout.count("passed over: ")
+    assert again.stdout.count("skipped: ") == done.stdout.count("skipped: ")
 
 
 def test_plan_and_discover_list_the_same(ward: QueueWorld) -> None:
     planned = ward.command("plan")
     assert "4 studies: 4 to translate" in planned.stdout
-    assert planned.stdout.count("passed over: ") == len(KINDS)
+    assert planned.stdout.count("skipped: ") == len({*KINDS, "seg"})
     found = json.loads(ward.command("discover", "--model", str(ward.model), "--json").stdout)
     rows = {place(row["path"], ward.inputs): row["kind"] for row in found["skipped"]}
     assert {name: kind for name, kind in rows.items() if kind} == KINDS
@@ -144,17 +144,17 @@ def test_submit_queues_the_same_and_says_what_it_passes_over(ward: QueueWorld) -
     )
     assert done.exit_code == 0, done.stderr
     assert "4 studies queued" in done.stderr
-    assert done.stderr.count("passed over: ") == len(KINDS)
+    assert done.stderr.count("skipped: ") == len(KINDS)
 
 
 def test_options_take_what_is_passed_over_and_say_so(ward: QueueWorld) -> None:
     done = ward.command("plan", "--any-contrast", "--allow-synthetic", "--volume", "0")
     assert "15 studies: 15 to translate" in done.stdout, done.stdout
-    assert "passed over" not in done.stdout
-    note = "copied/sub-02_T1w.nii.gz: it is a synthetic image, made by this program; it is taken"
+    assert done.stdout.count("skipped: ") == len({"seg"})
+    note = "copied/sub-02_T1w.nii.gz: it is a synthetic image, made by this program; it is included"
     assert note in done.stdout
     for option, left in (("--any-contrast", 2), ("--allow-synthetic", 9), ("--any-modality", 10)):
-        assert ward.command("plan", option).stdout.count("passed over: ") == left
+        assert ward.command("plan", option).stdout.count("skipped: ") == left + len({"seg"})
     some = TranslateOptions(patch=(16, 16, 16), any_contrast=True, allow_synthetic=True)
     request = Request((ward.inputs,), ward.model, ward.output, options=some)
     assert len(jobs_of(request).jobs) == 15
@@ -177,14 +177,14 @@ def test_what_is_named_is_refused_with_the_option_that_takes_it(
     assert done.exit_code == 1
     [line] = [line for line in done.stderr.splitlines() if line.startswith("failed: ")]
     assert line.startswith(f"failed: {file.name}: unsupported: it")
-    assert line.endswith(f"--{option} takes it")
+    assert line.endswith(f"use --{option} to include it")
     assert not list(ward.output.rglob("*.n*"))
     assert ward.run("translate", *paths, f"--{option}").exit_code == 0
     report = translate_folder(file, ward.model, ward.folder / "api", device="cpu")
     assert [row.status for row in report.studies] == ["failed"]
     with (
         Translator(ward.model, device="cpu") as translator,
-        pytest.raises(ScanError, match=f"setting {option} takes it"),
+        pytest.raises(ScanError, match=f"use setting {option} to include it"),
     ):
         translator.translate_file(file)
     asked = {option.replace("-", "_"): True}
@@ -202,7 +202,7 @@ def test_nothing_left_of_a_folder_says_why(ward: QueueWorld) -> None:
         last = done.stderr.splitlines()[-1]
         assert "No study found in" in last
         assert last.endswith(
-            "it is a synthetic image, made by this program; --allow-synthetic takes it."
+            "it is a synthetic image, made by this program; use --allow-synthetic to include it."
         )
 
 
@@ -213,7 +213,7 @@ def test_a_worker_refuses_what_became_a_result_since(ward: QueueWorld) -> None:
     ward.work()
     [job] = ward.jobs(batch)
     assert job["state"] == "failed"
-    assert job["reason"].endswith("--allow-synthetic takes it")
+    assert job["reason"].endswith("use --allow-synthetic to include it")
 
 
 def test_globs_choose_files_folders_and_series(ward: QueueWorld) -> None:
@@ -237,14 +237,14 @@ def test_globs_choose_files_folders_and_series(ward: QueueWorld) -> None:
     assert taken("--include", "**/*.nii", "--exclude", "plain.nii") == {"maskless_T1.nii"}
     none = ward.command("plan", "--include", "*.mha")
     assert none.exit_code == 3
-    assert "--include leaves it out" in none.stderr
+    assert "not matched by --include" in none.stderr
     done = ward.command("plan", "--exclude", "anat")
-    assert f"passed over: {ward.inputs / 'anat'}: --exclude leaves it out" in done.stdout
+    assert f"skipped: {ward.inputs / 'anat'}: excluded by --exclude" in done.stdout
     file = str(ward.inputs / "plain.nii")
     paths = [file, "--model", str(ward.model), "--output", str(ward.output)]
     named = ward.run("translate", *paths, "--exclude", "plain*")
     assert named.exit_code == 1
-    assert "failed: plain.nii: unsupported: --exclude leaves it out" in named.stderr
+    assert "failed: plain.nii: unsupported: excluded by --exclude" in named.stderr
     assert ward.command("plan", "--include", "").exit_code == 2
     report = translate_folder(
         ward.inputs, ward.model, ward.output, device="cpu", include=["*.nii"], exclude="plain*"
@@ -279,7 +279,7 @@ def test_an_option_that_can_apply_to_nothing_found_is_an_error(
         done = world.command(command, *option)
         assert done.exit_code == 2
         assert f"'{option[0]}'" in done.stderr
-        assert "it is of DICOM series" in done.stderr
+        assert "it applies to DICOM series" in done.stderr
         paths = [str(empty), "--model", str(world.model), "--output", str(world.output)]
         assert world.run(command, *paths[: 1 if command == "discover" else None]).exit_code == 3
     assert not world.output.exists()

@@ -35,7 +35,7 @@ def test_translate_passes_the_ct_over_and_writes_nothing_of_it(ward: QueueWorld)
     report = ward.folder / "r.json"
     done = ward.command("translate", "--report", str(report))
     assert done.exit_code == 0
-    assert f"{REASON}; --any-contrast takes it" in done.stdout
+    assert f"{REASON}; use --any-contrast to include it" in done.stdout
     assert folders(ward) == {"mr"}
     assert not (ward.output / "ct").exists()
     told = json.loads(report.read_text())
@@ -48,14 +48,14 @@ def test_slices_of_a_ct_that_are_named_are_refused(ward: QueueWorld) -> None:
     slices = sorted(map(str, (ward.inputs / "ct").iterdir()))
     done = ward.run("translate", *slices, "-m", str(ward.model), "-o", str(ward.output))
     assert done.exit_code == 1
-    assert f"unsupported: {REASON}; --any-contrast takes it" in done.stderr
+    assert f"unsupported: {REASON}; use --any-contrast to include it" in done.stderr
     assert not list(ward.output.rglob("*.dcm"))
 
 
 def test_any_modality_translates_it_and_says_so(ward: QueueWorld) -> None:
     done = ward.command("translate", "--any-modality")
     assert done.exit_code == 0
-    assert f"{REASON}; it is taken all the same, as was asked" in done.stdout
+    assert f"{REASON}; it is included as requested" in done.stdout
     assert folders(ward) == {"ct", "mr"}
     kept = ward.command("translate")
     assert kept.exit_code == 0
@@ -66,7 +66,7 @@ def test_any_modality_translates_it_and_says_so(ward: QueueWorld) -> None:
 def test_plan_says_so(ward: QueueWorld) -> None:
     done = ward.command("plan", "--strict")
     assert done.exit_code == 0
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("passed over: ")]
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("skipped: ")]
     assert REASON in line
     assert "2 to translate" in ward.command("plan", "--any-modality").stdout
 
@@ -136,9 +136,9 @@ def test_the_sidecar_of_a_file_tells_its_contrast(tmp_path: Path) -> None:
     (world.inputs / "000.json").write_text('{"Modality": "CT"}')
     scan(world.inputs / "002_T1w.nii")
     (world.inputs / "002_T1w.json").write_text('{"Modality": "CT"}')
-    said = "the JSON beside it says CT, and the model translates T1 (MR)"
+    said = "the JSON file next to it says CT, and the model translates T1 (MR)"
     for command in ("plan", "translate"):
         done = world.command(command)
         assert done.exit_code == 0
-        assert f"000.nii: {said}; --any-contrast takes it" in done.stdout
+        assert f"000.nii: {said}; use --any-contrast to include it" in done.stdout
         assert f"note: 002_T1w.nii: {said}; check that it fits" in done.stdout

@@ -10,7 +10,7 @@ from support.queue_world import QueueWorld
 
 from cuda_cyclegan.engine.model.model_file import load_model
 
-NOTE = "it is unlike the 6 scans that the model was calibrated with: "
+NOTE = "it differs from the 6 scans of the model's calibration set: "
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_calibrated_model_has_the_weights_and_the_results_of_before(tmp_path: 
         *("calibrate", str(world.model), "--output", str(target)),
         *("--scans", str(reference_set(tmp_path / "reference"))),
     )
-    assert "Learnt from 6 scans" in told
+    assert "Calibrated with 6 scans" in told
     before, after = load_model(world.model), load_model(target)
     assert after.card.expected is not None
     assert after.card.expected.studies == 6
@@ -64,7 +64,7 @@ def test_a_strict_run_fails_it_alone(world: QueueWorld) -> None:
     row = rows["inverted.nii"]
     assert (row["status"], row["class"], row["failed_in"]) == ("failed", "preparation", "prepare")
     assert NOTE in row["reason"]
-    assert "leave out --strict-input" in done.stderr
+    assert "omit --strict-input" in done.stderr
 
 
 def test_plan_tells_both(world: QueueWorld) -> None:
@@ -113,7 +113,7 @@ def test_a_scan_that_cannot_be_taken_is_left_out_and_told(tmp_path: Path) -> Non
     words = ["model", "calibrate", str(world.model), "--output", str(target)]
     done = world.run(*words, "--scans", str(folder))
     assert done.exit_code == 1
-    assert "left out: damaged.nii: unreadable" in done.stderr
+    assert "skipped: damaged.nii: unreadable" in done.stderr
     assert "its modality is CT" in done.stderr
     card = load_model(target).card
     assert card.expected is not None

@@ -159,7 +159,7 @@ class TestImportInTheWild:
         np.savez(reference, input=patch, output=expected)
         result = bench.import_(checkpoint, f"--reference {reference}")
         assert result.exit_code == 0, result.stderr
-        assert "computes what the training code computed" in result.stdout
+        assert "matches the training code" in result.stdout
         model = load_model(bench.output)
         assert model.card.reference.made_by == "training code"
         assert model.card.established == Established("reference")
@@ -186,10 +186,10 @@ class TestImport:
         assert card.small_volume_padding == "reflect"
         assert card.reference.made_by == "cuda-cyclegan"
         assert card.established == Established("unproven")
-        assert "Unproven, which the model and all that it makes will say" in result.stdout
+        assert "Unproven: the model and all its results are marked as such" in result.stdout
         assert card.provenance.source == "latest_net_G_A.pth"
         assert card.provenance.licence == "CC-BY-4.0"
-        assert "padding: replicate (said with setting padding)" in card.provenance.notes
+        assert "padding: replicate (set with setting padding)" in card.provenance.notes
         assert "last activation: tanh (assumed)" in card.provenance.notes
 
     def test_native_spacing_and_identity_maps(self, bench: ModelFolder) -> None:
@@ -235,7 +235,7 @@ class TestImport:
         result = bench.import_(checkpoint, data="")
         assert result.exit_code == 2
         told, assumed, asked = (
-            result.stdout.index(title) for title in ("\nTold", "\nAssumed", "\nTo be answered")
+            result.stdout.index(title) for title in ("\nKnown", "\nAssumed", "\nYou must set")
         )
         assert told < result.stdout.index("number of residual blocks") < assumed < asked
         assert asked < result.stdout.index("junyanz | DavidSolanas")
@@ -249,12 +249,12 @@ class TestImport:
         result = bench.import_(checkpoint)
         assert result.exit_code == 2
         assert flags(result.stderr) == {"--reference"}
-        assert "no training code that this program knows" in " ".join(result.stdout.split())
+        assert "no supported training code" in " ".join(result.stdout.split())
 
     def test_the_card_names_the_code(self, bench: ModelFolder) -> None:
         card = load_model(bench.sound()).card
         assert card.established == Established("code", "mfazampour")
-        assert "padding: zero (so computes models/networks3d.py" in card.provenance.notes
+        assert "padding: zero (as computed by models/networks3d.py" in card.provenance.notes
 
     def test_equal_imports_make_equal_files(self, bench: ModelFolder) -> None:
         first = bench.sound().read_bytes()
@@ -309,9 +309,9 @@ class TestImport:
 
 REFUSED: dict[str, tuple[str, str]] = {
     "odd map": ("--intensity-in histogram", "'histogram' is not window:LOW,HIGH"),
-    "window upside down": ("--intensity-in window:5,1", "LOW below HIGH"),
-    "window of one": ("--intensity-in window:5", "LOW below HIGH"),
-    "window of nan": ("--intensity-out window:nan,5", "LOW below HIGH"),
+    "window upside down": ("--intensity-in window:5,1", "LOW must be below HIGH"),
+    "window of one": ("--intensity-in window:5", "LOW must be below HIGH"),
+    "window of nan": ("--intensity-out window:nan,5", "LOW must be below HIGH"),
     "percentile": ("--intensity-in percentile:1,101", "from 0 to 100"),
     "spread": ("--intensity-in zscore:0", "SPREAD above zero"),
     "surplus": ("--intensity-in minmax:0,1", "is not window:LOW,HIGH"),
@@ -323,8 +323,8 @@ REFUSED: dict[str, tuple[str, str]] = {
     "patch and network": ("--patch 30,30,30", "multiple of 4x4x4"),
     "small patch": ("--patch 32,32,0", "three extents"),
     "names": ("--source 'T1,,T2'", "each channel once"),
-    "name with a line break": (f"{ZEROS} --name 'a\nb'", "'name' must not hold control"),
-    "question that does not arise": ("--concat skip-first", "--concat has no meaning"),
+    "name with a line break": (f"{ZEROS} --name 'a\nb'", "'name' must not contain control"),
+    "question that does not arise": ("--concat skip-first", "--concat does not apply"),
     "unknown answer": ("--padding mirror", "--padding must be reflect, replicate, zero or"),
     "unknown code": ("--code pix2pix", "--code must be one of junyanz,"),
     "another code": ("--code junyanz", "--code junyanz contradicts the file, which has no outer"),
@@ -332,7 +332,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "epsilon": ("--epsilon 0", "--epsilon"),
     "the other direction": ("--direction BtoA", "contradicts the file name"),
     "unknown generator": ("--generator G_C", "--generator must be one of"),
-    "no reference": ("--reference nowhere.npz", "no such file"),
+    "no reference": ("--reference nowhere.npz", "the file does not exist"),
 }
 
 

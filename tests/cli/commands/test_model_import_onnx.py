@@ -108,7 +108,7 @@ def test_what_is_said_of_the_network_has_no_meaning(bench: Bench, option: str) -
     result = bench.import_(tiny(), option)
     assert result.exit_code == 2
     flag = option.split()[0]
-    assert f"{flag} has no meaning for this generator" in result.stderr
+    assert f"{flag} does not apply to this generator" in result.stderr
     assert not bench.output.exists()
 
 
@@ -130,7 +130,7 @@ def test_a_file_of_one_patch_answers_for_it_and_takes_no_other(bench: Bench) -> 
     without = DATA.replace(" --patch 16,16,16", "")
     result = bench.import_(proto, data=without)
     assert result.exit_code == 0, result.stderr
-    assert "16x16x16 and no other" in result.stdout
+    assert "exactly 16x16x16" in result.stdout
     assert load_model(bench.output).card.patch == (16, 16, 16)
     result = bench.import_(proto, data=f"{without} --patch 32,32,32")
     assert result.exit_code == 2
@@ -189,7 +189,11 @@ def test_a_generator_of_the_family_comes_back_with_its_weights(tmp_path: Path) -
 def test_inspect_tells_what_the_network_is(bench: Bench) -> None:
     bench.imported(tiny())
     told = run("model", "inspect", bench.output).stdout
-    for words in ("layer graph", "conv x 2", "5 x 5 x 5 voxels, and the whole patch by its norms"):
+    for words in (
+        "layer graph",
+        "conv x 2",
+        "5 x 5 x 5 voxels, and the whole patch through its norms",
+    ):
         assert words in told
     found = json.loads(run("model", "inspect", bench.output, "--json").stdout)
     assert found["established"] == "graph"

@@ -40,8 +40,9 @@ def run(inputs: Path, *options: str) -> str:
 
 
 NOTES = (
-    "Analyze does not say which side is left; its axes are taken to run to L, A and S",
-    "its header breaks DICOM's rules; in the result: StudyDescription (cut to 64 characters)",
+    "Analyze files do not record which side is left; its axes are assumed to point to L, A and S",
+    "its header violates the DICOM standard; changed in the result: StudyDescription (truncated "
+    "to 64 characters)",
 )
 
 

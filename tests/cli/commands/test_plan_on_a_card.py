@@ -89,9 +89,9 @@ def test_bytes_are_those_of_the_program_and_the_arrays(world: World) -> None:
     assert re.search(rf"large\.nii +\d+ +\d+ MiB +{large:.0f} MiB", told)
     assert re.search(rf"a\.nii +1 +2 MiB +{small:.0f} MiB", told)
     both = (100 * MIB + arrays(LARGE) + arrays((16, 16, 16))) / MIB
-    assert "100 MiB for a program of 2 tiles a run" in told
+    assert "100 MiB for a program of 2 patches per run" in told
     assert f"{both:.0f} MiB with the largest arrays" in told
-    assert "CUDA itself takes 500 MiB more" in told
+    assert "plus 500 MiB for CUDA itself" in told
 
 
 def test_a_seam_score_takes_network_intensities_to_the_card(world: World) -> None:
@@ -109,9 +109,9 @@ def test_a_way_back_is_a_second_program_in_the_other_half(
     one = 100 * MIB + arrays((16, 16, 16))
     other = 100 * MIB + arrays((16, 16, 16), "float32")
     assert re.search(rf"a\.nii +1 +2 MiB +{(one + other) / MIB:.0f} MiB", told)
-    assert told.count("100 MiB for a program of 2 tiles a run") == 2
+    assert told.count("100 MiB for a program of 2 patches per run") == 2
     tiles = len(tile(LARGE, (16, 16, 16), 0.25)) + 2
-    assert f"Cycle check: {tiles} tiles on the way back" in told
+    assert f"Cycle check: {tiles} patches translated back" in told
 
 
 def test_seconds_with_a_way_back_are_those_of_both_programs(
@@ -126,7 +126,7 @@ def test_seconds_with_a_way_back_are_those_of_both_programs(
     cache.put(HostRates(0.0, 0.0), *host_keys(study, "another model", "same"))
     told = world.plan(PLAN, CARD, "--cycle-check", str(back))
     runs = 2 * (-(-len(tile(LARGE, (16, 16, 16), 0.25)) // 2) + 2)
-    found = re.search(r"Seconds in all: ([\d.]+)", told)
+    found = re.search(r"Total time: ([\d.]+)", told)
     assert found is not None
     assert float(found[1]) == pytest.approx(runs * 0.25, rel=0.01)
 
@@ -152,12 +152,12 @@ def test_volumes_there_and_back_are_on_a_card_at_the_same_time(
     cache.put(HostRates(0.0, 0.0), *host_keys(study, "another model", "same"))
     told = world.plan(PLAN, CARD, "--inference", "volume", "--cycle-check", str(back))
     assert re.search(r"a\.nii +volume +(7\d) MiB +800 MiB", told)
-    assert "Cycle check: 3 volumes on the way back" in told
-    assert re.search(r"Seconds in all: 3\.00$", told, re.MULTILINE)
+    assert "Cycle check: 3 volumes translated back" in told
+    assert re.search(r"Total time: 3\.00 s$", told, re.MULTILINE)
 
 
 def test_seconds_are_those_of_the_program_once_such_files_were_read(world: World) -> None:
-    assert "Seconds in all: not known yet" in world.plan(PLAN)
+    assert "Total time: unknown" in world.plan(PLAN)
     from cuda_cyclegan.io.volume import Study
 
     study = Study(Path("any.nii"), (Path("any.nii"),), "nifti")  # type: ignore[arg-type]
@@ -166,14 +166,14 @@ def test_seconds_are_those_of_the_program_once_such_files_were_read(world: World
     told = world.plan(PLAN)
     tiles = len(tile(LARGE, (16, 16, 16), 0.25))
     runs = -(-tiles // 2) + 2
-    found = re.search(r"Seconds in all: ([\d.]+)", told)
+    found = re.search(r"Total time: ([\d.]+)", told)
     assert found is not None
     assert float(found[1]) == pytest.approx(runs * 0.25, rel=0.01)
 
 
 def test_before_the_first_start_no_bytes_are_claimed(world: World) -> None:
     told = world.plan(DevicePlan("Described GPU", None, 1000 * MIB, (1, 1)))
-    assert "not known before the first start on Described GPU" in told
+    assert "unknown until the first start on Described GPU" in told
     assert "1000 MiB" not in told.split("GPU memory")[0]
     assert "GPU " not in told.splitlines()[0]
 
@@ -238,10 +238,10 @@ class TestOnDescribedCards:
             done = self.plan(card, card.memory << 30, tmp_path, "64,64,64", *asked)
             if card.capability < (8, 0) and precision in ("bf16", "tf32"):
                 assert done.exit_code == 2
-                assert "computes in fp16 and fp32 only" in " ".join(done.stderr.split())
+                assert "supports only fp16 and fp32" in " ".join(done.stderr.split())
             else:
                 assert done.exit_code == 0, done.output
-                assert re.search(r"\d+ MiB for a program of \d tiles? a run", done.stdout)
+                assert re.search(r"\d+ MiB for a program of \d patch(es)? per run", done.stdout)
 
     def test_a_card_with_too_little_memory_says_what_would_fit(
         self, card: DescribedCard, tmp_path: Path

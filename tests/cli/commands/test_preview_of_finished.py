@@ -55,10 +55,12 @@ def test_what_is_drawn_of_files_is_what_the_translation_draws(
     monkeypatch.setattr("cuda_cyclegan.pipelines.run.networks.open_generator", no_network)
     planned = world.command("plan", "--preview")
     assert "kept, preview drawn" in planned.stdout
-    assert "2 up to date, 2 previews to draw from the files; nothing was written" in planned.stdout
+    assert (
+        "2 up to date, 2 previews to draw from existing files; nothing was written"
+    ) in planned.stdout
     done = world.command("translate", "--preview")
     assert done.exit_code == 0, done.output
-    assert "2 up to date, 2 previews drawn from the files" in done.stdout
+    assert "2 up to date, 2 previews drawn from existing files" in done.stdout
     assert pictures(world) == drawn_with_results
     after = load(world.output)
     assert {name: entry.outputs[:1] for name, entry in after.items()} == before
@@ -76,7 +78,7 @@ def test_a_preview_that_says_other_words_of_the_model_is_drawn_anew(
     monkeypatch.setattr("cuda_cyclegan.pipelines.run.networks.open_generator", no_network)
     assert "2 up to date\n" in world.command("translate").stdout
     again = world.command("translate", "--preview")
-    assert "2 up to date, 2 previews drawn from the files" in again.stdout, again.output
+    assert "2 up to date, 2 previews drawn from existing files" in again.stdout, again.output
     after = pictures(world)
     assert after.keys() == before.keys()
     assert all(after[name] != before[name] for name in before)
@@ -140,7 +142,7 @@ def test_series_and_files_of_every_kind(tmp_path: Path, as_: tuple[str, ...]) ->
     for path in world.output.rglob("*.preview.png"):
         path.unlink()
     done = world.command("translate", "--preview", *as_)
-    assert "8 up to date, 8 previews drawn from the files" in done.stdout, done.output
+    assert "8 up to date, 8 previews drawn from existing files" in done.stdout, done.output
     assert pictures(world) == drawn_with_results
 
 

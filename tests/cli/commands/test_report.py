@@ -62,7 +62,7 @@ def test_studies_that_overlap_in_time_are_shown_so(tmp_path: Path) -> None:
     second = replace(row("b.nii", 6.0), when={"read": (1.0, 2.0), "infer": (6.0, 10.0)})
     batch = replace(BATCH, studies=(second, first, failed("bad.nii", "It is empty.")))
     shown = report(written(batch, tmp_path / "r.json")).stdout.splitlines()
-    start = next(at for at, line in enumerate(shown) if line.endswith("under way"))
+    start = next(at for at, line in enumerate(shown) if line.endswith("in progress"))
     assert shown[start + 2].split() == ["a.nii", "0.00", "6.00", "█" * 18]
     assert shown[start + 3].split() == ["b.nii", "1.00", "10.0", "█" * 3 + "·" * 12 + "█" * 12]
     page = page_of(tmp_path, batch)
@@ -72,8 +72,8 @@ def test_studies_that_overlap_in_time_are_shown_so(tmp_path: Path) -> None:
 
 
 def test_reports_of_old_versions_have_no_moments_and_are_shown(tmp_path: Path) -> None:
-    assert "under way" not in report(written(BATCH, tmp_path / "r.json")).stdout
-    assert "under way" not in page_of(tmp_path, BATCH).words
+    assert "in progress" not in report(written(BATCH, tmp_path / "r.json")).stdout
+    assert "in progress" not in page_of(tmp_path, BATCH).words
 
 
 def test_two_reports_are_compared_by_wall_time_and_conditions_first(tmp_path: Path) -> None:
@@ -84,12 +84,12 @@ def test_two_reports_are_compared_by_wall_time_and_conditions_first(tmp_path: Pa
     lines = report(*files).stdout.splitlines()
     told = lines[lines.index("2.json against 1.json:") + 1 :]
     assert told[:3] == [
-        "Wall time: 10.0 s, then 8.00 s for the same 2 studies; the second was 1.25 times as fast",
-        "They did not run under the same conditions:",
+        "Wall time: 10.0 s, then 8.00 s for the same 2 studies; the second was 1.25x as fast",
+        "The conditions differed:",
         "- device: numpy became better",
     ]
     assert any(re.fullmatch(r"a\.nii +4\.00 +2\.00 +2\.00", line) for line in told)
-    assert any(re.fullmatch(r"added up +10\.0 +5\.00 +2\.00", line) for line in told)
+    assert any(re.fullmatch(r"sum +10\.0 +5\.00 +2\.00", line) for line in told)
     page = page_of(tmp_path, BATCH, faster)
     assert page.words.index("Wall time: 10.0 s") < page.words.index("Work by stage")
 
@@ -99,16 +99,16 @@ def test_other_studies_have_no_speedup_and_times_too_short_no_quotient(tmp_path:
     two = replace(BATCH, studies=(replace(row("a.nii", 0.0001)),), seconds=2.0)
     shown = report(written(one, tmp_path / "1.json"), written(two, tmp_path / "2.json")).stdout
     assert "Wall time: 10.0 s, then 2.00 s, but not for the same studies" in shown
-    assert "times as fast" not in shown
-    assert "1 study only the first translated" in shown
+    assert "x as fast" not in shown
+    assert "1 study translated only in the first" in shown
     assert re.search(r"a\.nii +4\.00 +0\.00$", shown, re.MULTILINE)
 
 
 def test_reports_without_anything_in_common_are_no_error(tmp_path: Path) -> None:
     empty = replace(BATCH, studies=())
     files = [written(empty, tmp_path / "1.json"), written(BATCH, tmp_path / "2.json")]
-    assert "No study was translated in both" in report(*files).stdout
-    assert "No study was translated in both" in page_of(tmp_path, empty, BATCH).words
+    assert "No study was translated in both batches" in report(*files).stdout
+    assert "No study was translated in both batches" in page_of(tmp_path, empty, BATCH).words
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]"])
@@ -160,7 +160,7 @@ def test_settings_in_reasons_are_shown_as_options(tmp_path: Path) -> None:
             failed("now.nii", "it is occupied; move it away or use setting overwrite"),
             failed("before.nii", "it holds 3 volumes; choose one with --volume N"),
         ),
-        skipped=(Skip(Path("slices"), "it has 3 slices; setting min-slices sets the fewest"),),
+        skipped=(Skip(Path("slices"), "it has 3 slices; lower setting min-slices"),),
     )
     stored = written(batch, tmp_path / "r.json")
     assert "--overwrite" not in stored.read_text()
@@ -169,7 +169,7 @@ def test_settings_in_reasons_are_shown_as_options(tmp_path: Path) -> None:
     assert "choose one with --volume N" in shown
     page = " ".join(page_of(tmp_path, batch).words.split())
     assert "move it away or use --overwrite" in page
-    assert "it has 3 slices; --min-slices sets the fewest" in page
+    assert "it has 3 slices; lower --min-slices" in page
 
 
 def test_previews_are_embedded_small_when_they_are_there(tmp_path: Path) -> None:

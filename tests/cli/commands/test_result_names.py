@@ -140,9 +140,9 @@ class TestClashes:
     def test_names_that_differ_in_case_alone_clash_where_the_disk_ignores_it(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from cuda_cyclegan.pipelines.results import rivals
+        from cuda_cyclegan.pipelines.results import names
 
-        monkeypatch.setattr(rivals, "_ignores_case", lambda _: True)
+        monkeypatch.setattr(names, "_ignores_case", lambda _: True)
         scan(world.inputs / "A.nii.gz", 3)
         done = world.run("plan", "--name", NAMED)
         assert "would overwrite that of a.nii.gz (their names differ only in case" in done.output
@@ -164,10 +164,10 @@ class TestClashes:
         (("--name", "{stm}"), "unknown field {stm}"),
         (("--name", "x/{stem}"), "path separator"),
         (("--name", "{stem}.nii.gz"), "ends in an extension"),
-        (("--name", "{stem}", "--layout", "bids"), "--layout bids names the results"),
-        (("--format", "dicom", "--layout", "bids"), "--layout bids makes NIfTI files"),
+        (("--name", "{stem}", "--layout", "bids"), "--layout bids defines the result names"),
+        (("--format", "dicom", "--layout", "bids"), "--layout bids always writes NIfTI files"),
         (("--bids-suffix", "T2w"), "needs --layout bids"),
-        (("--bids-suffix", "T2w.nii", "--layout", "bids"), "no suffix such as T2w"),
+        (("--bids-suffix", "T2w.nii", "--layout", "bids"), "not a suffix such as T2w"),
     ],
 )
 def test_what_cannot_be_is_wrong_usage(
@@ -184,7 +184,7 @@ def test_a_result_whose_file_is_named_takes_no_pattern(world: World) -> None:
     words += ["--output", world.root / "x.nii.gz", "--name", NAMED]
     done = CliRunner().invoke(app, [*map(str, words)])
     assert done.exit_code == 2
-    assert "name a folder there" in one_sentence(done)
+    assert "give a folder there" in one_sentence(done)
 
 
 def test_python_takes_patterns_and_refuses_wrong_ones(world: World) -> None:

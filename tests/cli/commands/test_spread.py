@@ -196,7 +196,7 @@ def test_a_picture_that_is_drawn_later_shows_the_same(world: World) -> None:
     for path in pictures:
         path.unlink()
     done = world.run("translate", "--spread", "2", "--preview")
-    assert "8 previews drawn from the files" in done.stdout, done.output
+    assert "8 previews drawn from existing files" in done.stdout, done.output
     for path, before in pictures.items():
         if path.name.startswith("series"):  # which stores maps in 16 bits
             pair = [np.asarray(Image.open(each), int) for each in (path, BytesIO(before))]
@@ -216,7 +216,7 @@ def test_nobody_takes_maps_for_scans_or_for_results(world: World) -> None:
     assert done.exit_code == 0, done.output
     assert "map" not in done.stdout
     found = CliRunner().invoke(app, ["discover", str(results)]).stdout
-    assert found.count("its name is that of a map beside a result") == 4
+    assert found.count("its name marks it as a map stored with a result") == 4
 
 
 @pytest.mark.process
@@ -268,7 +268,7 @@ def test_a_plan_tells_the_network_s_time_for_every_flip(
 
 @pytest.mark.parametrize(
     ("count", "complaint"),
-    [("1", "the spread of 1 is 0; take 2 or more"), ("9", "9 is not in the range 0<=x<=8")],
+    [("1", "the spread of 1 is always 0; use 2 or more"), ("9", "9 is not in the range 0<=x<=8")],
 )
 def test_a_number_of_flips_that_is_none_is_refused(
     world: World, count: str, complaint: str

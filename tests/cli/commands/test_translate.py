@@ -142,7 +142,7 @@ class TestBadInput:
         rows = world.rows()
         assert rows["a.nii"]["status"] == "translated"
         assert rows["b.nii"]["class"] == "unreadable"
-        assert "may not be read by this user" in rows["b.nii"]["reason"]
+        assert "cannot be read: permission denied" in rows["b.nii"]["reason"]
 
     def test_what_is_no_file_is_skipped_without_waiting_for_it(self, world: World) -> None:
         scan(world.inputs / "a.nii")

@@ -249,7 +249,7 @@ def slices_in_order(files: Sequence[Path]) -> list[Path]:
 
 def test_as_dicom_refuses_what_has_no_patient_and_does_the_rest(ward: Ward, tmp_path: Path) -> None:
     scan(ward.inputs / "b" / "scan.nii")
-    refusal = "b/scan.nii: unsupported: it is no DICOM series, which --format dicom derives from"
+    refusal = "b/scan.nii: unsupported: it is not a DICOM series, which --format dicom needs"
     planned = ward.translate("--format", "dicom", "--dry-run")
     assert planned.exit_code == 0
     assert f"would fail: {refusal}" in planned.output
@@ -277,7 +277,7 @@ def test_as_dicom_beside_its_source_refuses_only_what_has_no_patient(ward: Ward)
 def test_filters(ward: Ward) -> None:
     result = ward.translate("--modality", "mr")
     assert result.exit_code == 0
-    assert "2 files or series skipped; 'plan' says why" in result.stdout
+    assert "2 files or series skipped; 'plan' lists the reasons" in result.stdout
     assert [place.split("/")[1] for place in ward.series()] == ["mr"]
     assert ward.translate("--modality", "CT;MR").exit_code == 2
     assert ward.translate("--series", "(").exit_code == 2

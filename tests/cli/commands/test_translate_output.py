@@ -84,4 +84,4 @@ def test_short_options_are_those_of_every_neighbour(world: World) -> None:
     assert done.exit_code == 0, done.stderr
     assert set(world.files()) == {"a.nii"}
     nothing = CliRunner().invoke(app, ["plan", *map(str, words[2:])])
-    assert (nothing.exit_code, "name scan files or folders" in nothing.stderr) == (2, True)
+    assert (nothing.exit_code, "give scan files or folders" in nothing.stderr) == (2, True)

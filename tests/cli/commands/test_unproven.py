@@ -51,7 +51,7 @@ def test_a_batch_of_jobs_says_so_in_words_json_and_page(
         assert json.loads(report.read_text())["model"]["established"] == (
             "unproven" if counts else "code mfazampour"
         )
-        assert page.read_text().count("is unproven: nothing shows") == counts
+        assert page.read_text().count("is unproven: no reference") == counts
         report.unlink()
         page.unlink()
         return shown
@@ -72,7 +72,7 @@ def test_an_unproven_model_is_told_once_a_run_and_in_every_dicom_result(tmp_path
     result = translated(tmp_path, "--unproven")
     assert result.exit_code == 0, result.output
     assert result.stdout.count("is unproven") == 1
-    assert "nothing shows that it computes what its training code did" in result.stdout
+    assert "no reference or training code confirms what it computes" in result.stdout
     established, description = told(tmp_path)
     assert established == "unproven"
     assert "with the model MR to T2 (unproven) by" in description

@@ -140,12 +140,14 @@ def test_the_same_tiles_are_taken_each_time(world: World) -> None:
 
 def test_the_table_has_the_error_and_the_plan_the_cost(world: World) -> None:
     planned = world.run("plan", "--verify", "2").output
-    assert re.search(r"Verification: \d+ tiles again on the CPU, not known yet", planned)
+    assert re.search(r"Verification: \d+ patches computed again on the CPU, time unknown", planned)
     done = world.run("translate", "--verify", "2")
-    assert "off by" in done.stdout
+    assert "CPU diff" in done.stdout
     planned = world.run("plan", "--verify", "2", "--overwrite").output
-    assert re.search(r"Verification: \d+ tiles again on the CPU, \d\.\d+ s of its cores", planned)
-    assert "off by" not in world.run("translate", "--overwrite").stdout
+    assert re.search(
+        r"Verification: \d+ patches computed again on the CPU, \d\.\d+ s of CPU time", planned
+    )
+    assert "CPU diff" not in world.run("translate", "--overwrite").stdout
     assert "Verification" not in world.run("plan", "--overwrite").output
 
 

@@ -202,10 +202,10 @@ def test_in_the_folder_of_the_users_file_it_is_the_users(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("color = 1", "color is not known; there are queue"),
+        ("color = 1", "color is not known; known are queue"),
         ("[jobs]\nx = 1", "jobs is not known"),
         ("worker = 3", "worker is not known"),
-        ("[worker]\nspeed = 3", "[worker] speed is not known; there are batch, device"),
+        ("[worker]\nspeed = 3", "[worker] speed is not known; known are batch, device"),
         ("[worker]\ntries = 0", "[worker] tries: "),
         ("[translate]\noverlap = 7", "[translate] overlap: "),
         ("[submit]\npriority = 'soon'", "[submit] priority: "),
@@ -267,5 +267,5 @@ def test_a_file_with_a_password_that_others_can_read_is_warned_of(
 ) -> None:
     user_config(tmp_path, text).chmod(mode)
     told = run("doctor", "--help").stderr
-    assert ("Warning: others can read" in " ".join(told.split())) is warned
+    assert ("Warning: other users can read" in " ".join(told.split())) is warned
     assert "secret" not in told

@@ -20,7 +20,7 @@ def test_each_study_has_its_part_and_the_batch_what_was_measured() -> None:
 def test_totals_tell_joules_watts_and_that_parts_are_not_measured() -> None:
     told = list(totals(MEASURED))
     assert "Energy 2.50 kJ, 250 W on average" in told
-    assert "~J: of that energy, shared out by the time in the network." in told
+    assert "~J: share of that energy in proportion to the time in the network." in told
 
 
 def test_nothing_is_told_where_nothing_was_counted() -> None:

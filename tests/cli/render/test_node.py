@@ -20,18 +20,18 @@ TOLD = {
         "T1TOT2 from CT1: 3 objects, 2.05 kB in 1.50 s"
     ),
     events.Received("T1TOT2", "CT1", 1, 2, REFUSALS, 2048, 1.5, "it aborted the association"): (
-        "T1TOT2 from CT1: 1 object, 2 known already, 3 refused (the disk of the node is full), "
-        "1 refused (its header is damaged), 2.05 kB in 1.50 s; it broke off: it aborted the "
-        "association"
+        "T1TOT2 from CT1: 1 object, 2 already known, 3 refused (the disk of the node is full), 1 "
+        "refused (its header is damaged), 2.05 kB in 1.50 s; the association was aborted: it "
+        "aborted the association"
     ),
     events.TurnedAway("10.0.0.1", "", "it sent no request", 1): (
-        "turned away 10.0.0.1: it sent no request"
+        "rejected 10.0.0.1: it sent no request"
     ),
     events.TurnedAway("10.0.0.1", "", "it sent no request", 9): (
-        "turned away 10.0.0.1 (9 times): it sent no request"
+        "rejected 10.0.0.1 (9 times): it sent no request"
     ),
     events.TurnedAway("10.0.0.1", "ct1 to T1TOT2", "the title is not known", 2): (
-        "turned away ct1 to T1TOT2 from 10.0.0.1 (2 times): the title is not known"
+        "rejected ct1 to T1TOT2 from 10.0.0.1 (2 times): the title is not known"
     ),
     events.Queued(SERIES, "b/00001", 20, 0): f"{SERIES}: 20 images, queued as b/00001",
     events.Queued(SERIES, "b/00002", 24, 20): (
@@ -41,10 +41,10 @@ TOLD = {
         f"{SERIES}: 20 images, queued as b/00003; the source was incomplete: 20 images"
     ),
     events.Held("S", "20 images of the study received", UNTIL): (
-        f"S: held until {iso_time(UNTIL)}, or until what it lacks comes: "
-        "20 images of the study received"
+        f"S: held until {iso_time(UNTIL)} or until the missing images arrive: 20 images of the "
+        "study received"
     ),
-    events.LeftOut("S", "setting modality leaves it out"): "S: modality leaves it out",
+    events.LeftOut("S", "excluded by setting modality"): "S: excluded by modality",
     events.SeriesTranslated(SERIES): f"{SERIES}: translated",
     events.Failed(SERIES, "damaged"): f"{SERIES}: failed: damaged",
     events.Sent(SERIES, "PACS@host:104", 20, 1.5): (
@@ -54,17 +54,19 @@ TOLD = {
         "PACS@host:104: not sent: nothing answers; again in 30 s"
     ),
     events.GaveUp(SERIES, "nothing answers"): (
-        f"{SERIES}: given up: nothing answers; a longer retry of its route has it sent still"
+        f"{SERIES}: sending abandoned: nothing answers; to send it again, set a longer retry in "
+        "its route"
     ),
-    events.Resumed(SERIES): f"{SERIES}: to be sent after all, as its route says a longer retry now",
+    events.Resumed(SERIES): f"{SERIES}: queued to be sent again because its route now has a "
+    "longer retry",
     events.Reported("T1TOT2", "PACS@host:104", 8, 8): (
-        "T1TOT2: storage commitment for 8 objects of PACS@host:104: all are here"
+        "T1TOT2: storage commitment for 8 objects of PACS@host:104: all are stored"
     ),
     events.Reported("T1TOT2", "CT1", 7, 8): (
-        "T1TOT2: storage commitment for 8 objects of CT1: 7 are here"
+        "T1TOT2: storage commitment for 8 objects of CT1: 7 are stored"
     ),
     events.NotReported("T1TOT2", "CT1", "it left"): (
-        "T1TOT2: CT1 does not hear of its storage commitment: it left"
+        "T1TOT2: the storage commitment report was not sent to CT1: it left"
     ),
     events.Emptied("S"): "S: removed from the inbox",
     events.Trouble("the disk is\nfull"): "the disk is\\nfull",
@@ -81,7 +83,7 @@ def test_each_kind_of_event_is_told() -> None:
 
 
 def study(name: str, *series: SeriesRecord, emptied: float = 0.0) -> StudyRecord:
-    left_out = ("setting min-slices sets the fewest",)
+    left_out = ("lower setting min-slices to accept it",)
     return StudyRecord(name, "", 20, 1.0, 2.0, 1, series, left_out, emptied)
 
 
@@ -96,9 +98,9 @@ def test_the_status_lists_what_is_held_and_incomplete() -> None:
     assert f"incomplete: R/1/1/a: {remark}" in lines
     assert (
         "held: R/2: 20 images of the study received, 2 images not taken, the transfer broke off; "
-        f"until {iso_time(UNTIL)}, or node --release"
+        f"until {iso_time(UNTIL)} or 'node --release'"
     ) in lines
-    assert "2 studies in the inbox, 4.10 kB; 0 not looked at yet, 1 held" in lines
+    assert "2 studies in the inbox, 4.10 kB; 0 not examined yet, 1 held" in lines
     one, other = json.loads(status_json(status, 1))["studies"]
     assert one["series"][0]["remark"] == remark
     assert (one["held"], one["until"], one["broke_off"]) == (None, None, False)
@@ -117,9 +119,9 @@ def test_the_status_lists_what_is_not_sent_and_why() -> None:
         "R/1/1/a 20 failed",
         "R/1/1/b 9 sending, 4 confirmed",
         "failed: R/1/1/a: patch is too large",
-        "left out: R/1: min-slices sets the fewest",
+        "skipped: R/1: lower min-slices to accept it",
         "4 series: 1 failed, 1 sending, 2 sent",
-        "1 study in the inbox, 4.10 kB; 0 not looked at yet",
+        "1 study in the inbox, 4.10 kB; 0 not examined yet",
         "The node is running.",
         "1 worker is running.",
     ]

@@ -51,8 +51,8 @@ def test_it_appears_on_a_terminal_and_takes_other_words(monkeypatch: pytest.Monk
     screen = screen_for_errors(monkeypatch)
     monkeypatch.setattr(terminal, "PATIENCE", 0.0)
     threads = threading.enumerate()
-    with spinner("Looking for studies") as rename:
-        assert screen.shows("Looking for studies")
+    with spinner("Searching for studies") as rename:
+        assert screen.shows("Searching for studies")
         rename("Reading scans")
         assert screen.shows("Reading scans")
     assert sys.stderr is screen
@@ -65,7 +65,7 @@ def test_it_appears_on_a_terminal_and_takes_other_words(monkeypatch: pytest.Monk
 def test_what_is_done_at_once_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = screen_for_errors(monkeypatch)
     monkeypatch.setattr(terminal, "PATIENCE", ENOUGH)
-    with spinner("Looking for studies"):
+    with spinner("Searching for studies"):
         pass
     assert screen.getvalue() == ""
 
@@ -75,7 +75,7 @@ def test_a_log_gets_none(
 ) -> None:
     monkeypatch.setattr(terminal, "PATIENCE", 0.0)
     threads = set(threading.enumerate())
-    with spinner("Looking for studies"):
+    with spinner("Searching for studies"):
         assert set(threading.enumerate()) <= threads, "nobody is there who could write"
     assert capsys.readouterr().err == ""
 
@@ -86,7 +86,7 @@ STEPS = "cuda_cyclegan.pipelines.study.translator:StudyTranslator"
 @pytest.mark.parametrize(
     ("command", "place", "call", "words"),
     [
-        ("discover", ("cuda_cyclegan.io.discovery", "discover"), 1, "Looking for studies"),
+        ("discover", ("cuda_cyclegan.io.discovery", "discover"), 1, "Searching for studies"),
         ("plan", (STEPS, "read"), 2, "1 of 2 studies"),
         pytest.param(
             "bench",

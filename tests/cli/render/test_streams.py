@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from cuda_cyclegan.cli.render.progress_bars import LiveProgress
-from cuda_cyclegan.cli.render.terminal import LastingStream, columns_of, say
+from cuda_cyclegan.cli.render.terminal import LastingStream, columns_of, print_line
 from cuda_cyclegan.pipelines.events import Remark
 
 FULL = Path("/dev/full")
@@ -59,11 +59,11 @@ def test_what_stands_above_the_bars_is_as_wide_as_the_terminal(
 def test_a_log_goes_on_once_its_disk_has_room(tmp_path: Path) -> None:
     with LastingStream(FULL.open("wb")) as log, (tmp_path / "log").open("wb") as with_room:
         for line in ("lost", "lost too"):
-            say(line, log)
+            print_line(line, log)
         assert log.lost
         assert os.path.samestat(os.fstat(log.fileno()), FULL.stat())
         os.dup2(with_room.fileno(), log.fileno())
-        say("kept", log)
+        print_line("kept", log)
     assert (tmp_path / "log").read_text() == "kept\n"
 
 
@@ -72,6 +72,6 @@ def test_a_log_whose_reader_is_gone_leads_nowhere() -> None:
     os.close(reader)
     with LastingStream(os.fdopen(writer, "wb")) as log:
         for _ in range(2):
-            say("lost", log)
+            print_line("lost", log)
         assert log.lost is None
         assert os.path.samestat(os.fstat(log.fileno()), os.stat(os.devnull))  # noqa: PTH116

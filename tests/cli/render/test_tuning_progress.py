@@ -2,7 +2,6 @@
 
 import io
 import re
-from functools import partial
 
 import pytest
 from rich.console import Console
@@ -10,8 +9,7 @@ from rich.console import Console
 from cuda_cyclegan.cli.commands.queue import worker
 from cuda_cyclegan.cli.render.progress_bars import LiveProgress
 from cuda_cyclegan.cli.render.progress_lines import PlainLines
-from cuda_cyclegan.pipelines.events import BatchStarted, DeviceOpened, Tuning
-from cuda_cyclegan.pipelines.jobs.worker.tuning import tuning_reported
+from cuda_cyclegan.pipelines.events import BatchStarted, DeviceOpened, Remark, Tuning
 
 EVENTS = [
     BatchStarted(()),
@@ -28,8 +26,8 @@ def test_lines_tell_its_beginning_and_its_end(capsys: pytest.CaptureFixture[str]
         show(event)
     told = capsys.readouterr().err.splitlines()
     assert [line for line in told if "Tuning" in line] == [
-        "Tuning: trying plans of the convolutions on this GPU (once; --tune says how hard)",
-        "Tuning: done, and kept for later starts",
+        "Tuning: measuring tactics of the convolutions on this GPU (once; --tune sets the level)",
+        "Tuning: done and stored for later starts",
     ]
     assert told[-1] == "Device: NVIDIA H200"
 
@@ -44,27 +42,19 @@ def test_quiet_lines_do_not(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_worker_tells_when_it_begins_and_what_it_came_to(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    log = partial(worker.log_news, "cuda:1")
-    with tuning_reported(log) as progress:
-        for event in EVENTS:
-            if isinstance(event, Tuning):
-                progress(event.what, event.share)
+    log = worker.JobLog()
+    for event in EVENTS:
+        if isinstance(event, Tuning):
+            log.hear("cuda:1", event)
     first, last = capsys.readouterr().err.splitlines()
-    assert re.search(r"^\S+ [\d:]+ cuda:1: tuning: trying plans of the convolutions", first)
-    assert re.search(r" cuda:1: tuning done: 2 plans kept, 0\.0\d s$", last)
+    assert re.search(r"^\S+ [\d:]+ cuda:1: tuning: measuring tactics of the convolutions", first)
+    assert re.search(r" cuda:1: tuning done: 2 tactics stored, 0\.0\d s$", last)
 
 
 def test_a_worker_tells_of_a_plan_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with tuning_reported(partial(worker.log_news, "cuda:1")) as progress:
-        progress("cuDNN's plan eng7 is not used on this card.", None)
+    worker.JobLog().hear("cuda:1", Remark("cuDNN's plan eng7 is not used on this card."))
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith("cuda:1: cuDNN's plan eng7 is not used on this card.")
-
-
-def test_a_worker_that_knows_all_plans_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with tuning_reported(partial(worker.log_news, "cuda:1")):
-        pass
-    assert capsys.readouterr().err == ""
 
 
 class Screen(io.StringIO):
@@ -87,6 +77,6 @@ def test_a_terminal_shows_a_bar_with_the_convolution_at_hand(
         seen = screen.getvalue()
         for event in EVENTS[3:]:
             live(event)
-    assert "Tuning this GPU, once" in seen
+    assert "Tuning this GPU (once)" in seen
     assert "64 to 128 channels" in seen
-    assert "Tuning: done, and kept for later starts" in screen.getvalue()
+    assert "Tuning: done and stored for later starts" in screen.getvalue()

@@ -82,7 +82,7 @@ def test_temporary_files_are_gone_at_once(
 
 
 def test_too_little_memory_is_refused_with_what_it_takes(network: Network) -> None:
-    with pytest.raises(DeviceMemoryError, match=r"19x14x17 at once needs .*inference=patches"):
+    with pytest.raises(DeviceMemoryError, match=r"19x14x17 needs .*inference=patches"):
         plan_slabs(network.graph, ODD, 1000)
 
 
@@ -98,7 +98,10 @@ def test_too_little_disk_is_refused_with_the_folder(
 
 def test_a_volume_that_does_not_fit_is_refused_by_its_own_extents() -> None:
     network = trained(FEATURES["leaky relu"])
-    with pytest.raises(PatchShapeError, match=r"A volume of 2x20x20 cannot .*inference=patches"):
+    with pytest.raises(
+        PatchShapeError,
+        match=r"does not support whole-volume inference on 2x20x20 .*inference=patches",
+    ):
         plan_slabs(network.graph, (2, 20, 20), ENOUGH)
 
 

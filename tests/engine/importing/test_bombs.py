@@ -47,7 +47,7 @@ def test_one_name_called_over_and_over_is_kept_once(tmp_path: Path, calls: int) 
     maker = b"cevil\n" + b"T" * 400 + b"\nq\x000"
     pickled = b"\x80\x02" + maker + b"h\x00)R0" * calls + b"}."
     tracemalloc.start()
-    with pytest.raises(CheckpointError, match="no weights"):
+    with pytest.raises(CheckpointError, match="no named weights"):
         read(archive(pickled), tmp_path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -221,7 +221,7 @@ ARCHIVES = {
     "torch.export archive": zipped("version", "serialized_exported_program.json"),
     "Keras model": zipped("metadata.json", "config.json", "model.weights.h5"),
     "NumPy archive": zipped("input.npy", "output.npy"),
-    "unpack it, and name the checkpoint in it": zipped("run/plans.txt", "run/notes.txt"),
+    "unpack it and give the checkpoint in it": zipped("run/plans.txt", "run/notes.txt"),
 }
 
 
@@ -235,7 +235,7 @@ FOLDERS = {
     "TensorFlow SavedModel.*--saved-model": ["saved_model.pb"],
     "an nnU-Net model.*ONNX": ["plans.json", "dataset.json"],
     "a MONAI bundle.*onnx_export": ["configs/inference.json", "models/model.pt"],
-    "name the file in it, such as 'a_net_G.pth'": ["a_net_G.pth", "b_net_G.pth"],
+    "give a file in it, such as 'a_net_G.pth'": ["a_net_G.pth", "b_net_G.pth"],
     "is not a file": ["notes.txt"],
 }
 
@@ -275,7 +275,7 @@ def test_a_saved_model_is_no_onnx_file(tmp_path: Path) -> None:
         (b"ftrt\0\0\0\0", "TensorRT engine"),
         (
             b'<?xml version="1.0"?>\n<net name="G" version="11">\n\t<layers>',
-            "a network of OpenVINO.*the ONNX file or the checkpoint",
+            "an OpenVINO network.*the ONNX file or checkpoint",
         ),
         (b'<?xml version="1.0"?>\n<settings/>', "a text file"),
         (b"\x1f\x8b\x08\x00", "gzip"),
@@ -293,7 +293,7 @@ def test_a_saved_model_is_no_onnx_file(tmp_path: Path) -> None:
         ("Grüße".encode("latin-1"), "a text file"),
         (b"\x80\x02not a checkpoint at all", "pickle is damaged"),
         (struct.pack("<Q", 9) + b"{broken}}", "safetensors file is damaged"),
-        (archive(pickle.dumps({"epoch": 3})), "no weights by name"),
+        (archive(pickle.dumps({"epoch": 3})), "no named weights"),
         (archive(pickle.dumps({}))[:60], "archive is damaged"),
     ],
 )
@@ -311,7 +311,7 @@ def test_missing_files_and_folders(tmp_path: Path) -> None:
 
 def test_a_tensor_that_repeats_what_is_stored_is_refused_as_what_it_is(tmp_path: Path) -> None:
     repeated = torch.tensor([0.25]).expand(4)
-    with pytest.raises(CheckpointError, match="as expand makes it"):
+    with pytest.raises(CheckpointError, match="as expand does"):
         read(written({"model.1.bias": repeated}), tmp_path)
 
 

@@ -212,7 +212,7 @@ def test_what_fits_and_the_second_best_are_named(tmp_path: Path) -> None:
     told = {fact.subject: fact for fact in resolve(recognised, *pair_of(module, 1, SMALL)).told}
     assert told["padding"].value == "reflect"
     assert told["padding in blocks"].value == "replicate"
-    assert re.search(r"next best reading \(.*\) is 0\.\d+ away", told["reference"].reason)
+    assert re.search(r"next best interpretation \(.*\) is 0\.\d+ away", told["reference"].reason)
 
 
 @pytest.mark.parametrize("make", BOTH_KINDS)
@@ -293,7 +293,9 @@ def followed_by(layer: "torch.nn.Module") -> "torch.nn.Module":
 def test_what_no_reading_computes_is_refused(name: str, tmp_path: Path) -> None:
     module = made.trained(UNKNOWN[name]())
     recognised = reference_case(module, tmp_path, NetworkChoices())
-    with pytest.raises(CheckpointError, match=r"No reading .* Either the training code computes"):
+    with pytest.raises(
+        CheckpointError, match=r"No interpretation .* Either the training code computes"
+    ):
         resolve(recognised, *pair_of(module, 1, SMALL))
 
 
@@ -309,10 +311,10 @@ def test_a_search_that_takes_too_long_ends_and_says_what_it_found_until_then(
     recognised = reference_case(module, tmp_path, NetworkChoices())
     with pytest.raises(CheckpointError) as raised:
         resolve(recognised, *pair_of(module, 1, SMALL), clock=passing(MOST_SECONDS / 4))
-    tried = re.search(r"of (\d) networks that it can be, the closest \(", str(raised.value))
+    tried = re.search(r"of (\d) possible networks, the closest \(", str(raised.value))
     assert tried
     assert 1 <= int(tried[1]) <= 4
-    assert re.search(r"ended there, after \d{3} s; with a smaller reference", str(raised.value))
+    assert re.search(r"stopped after \d{3} s; with a smaller reference", str(raised.value))
 
 
 def test_a_reading_that_is_found_in_time_is_compared_with_others_all_the_same(
@@ -323,7 +325,7 @@ def test_a_reading_that_is_found_in_time_is_compared_with_others_all_the_same(
     for clock in (passing(0.0), passing(MOST_SECONDS)):
         resolved = resolve(recognised, *pair_of(module, 1, SMALL), clock=clock)
         [told] = [fact.reason for fact in resolved.told if fact.subject == "reference"]
-        assert "the next best reading (" in told
+        assert "the next best interpretation (" in told
 
 
 @pytest.mark.parametrize(
@@ -390,7 +392,7 @@ def test_reference_that_does_not_tell_readings_apart_is_refused(tmp_path: Path) 
     with torch.no_grad():
         module.model[-2].weight.mul_(1e-5)
     recognised = reference_case(module, tmp_path, NetworkChoices())
-    with pytest.raises(CheckpointError, match=r"Several readings .* or say setting "):
+    with pytest.raises(CheckpointError, match=r"Several interpretations .* or set setting "):
         resolve(recognised, *pair_of(module, 1, SMALL))
 
 

@@ -172,7 +172,7 @@ def test_every_generator_is_compared_with_a_module_in_its_layout(tmp_path: Path)
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        (lambda: made.UNet(levels=4, width=2), "which has 4 levels, where it has 5 or more"),
+        (lambda: made.UNet(levels=4, width=2), "which has 4 levels instead of 5 or more"),
         (
             lambda: variants.ResNet(4, 2, 2, block_name="block").made(),
             r"which has the layout numbered ResNet \(model.N.block\), which it does not write",
@@ -302,7 +302,7 @@ def test_padding_type_is_read_as_the_code_reads_it(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("ngf: 64", "train_opt.txt beside the checkpoint says ngf: 64, but the weights are of 4"),
+        ("ngf: 64", "train_opt.txt next to the checkpoint says ngf: 64, but the weights are of 4"),
         ("input_nc: 3", "input_nc: 3, but the weights are of 1 input"),
         ("output_nc: 3", "output_nc: 3, but the weights are of 1 output"),
         ("netG: resnet_9blocks", "netG: resnet_9blocks, but the weights are of 2 blocks"),

@@ -152,7 +152,7 @@ def test_each_of_several_channels_may_have_a_map_of_its_own() -> None:
     one_for_both = replace(two, intensity_in=MinMax())
     assert card_from_json(card_to_json(one_for_both)).maps_in == (MinMax(), MinMax())
     wrong = replace(two, intensity_in=(Percentiles(1, 99), Window(300, 0)))
-    with pytest.raises(ModelFileError, match=r"'intensity_in\[1\].low' must lie below"):
+    with pytest.raises(ModelFileError, match=r"'intensity_in\[1\].low' must be below"):
         card_to_json(wrong)
 
 
@@ -284,19 +284,19 @@ def graph_changed(path: tuple[Any, ...], value: Any, name: str = "pooling") -> s
     ("path", "value", "message"),
     [
         (("nodes", 0, "layer", "kind"), "fourier", r"nodes\[0\].layer.* must be one of add, "),
-        (("nodes", 0, "layer", "kernel"), [3, 3, 1 << 20], "kernel' must lie from 1 to 64"),
+        (("nodes", 0, "layer", "kernel"), [3, 3, 1 << 20], "kernel' must be from 1 to 64"),
         (("nodes", 0, "layer", "kernel"), [3, 3], "kernel"),
         (("nodes", 0, "layer", "taps"), 3, "taps' is not known to this version"),
         (("nodes", 0, "layer", "weight"), "reference.input", "not reference..."),
-        (("nodes", 0, "layer", "weight"), "w" * 1000, "in 80 letters"),
+        (("nodes", 0, "layer", "weight"), "w" * 1000, "with at most 80 characters"),
         (("nodes", 0, "layer", "groups"), 3, "groups' must divide the channels"),
-        (("nodes", 1, "inputs"), ["later"], "reads 'later' before it is made"),
+        (("nodes", 1, "inputs"), ["later"], "reads 'later' before it is computed"),
         (("nodes", 1, "inputs"), ["a", "a"], "reads 2 tensors"),
-        (("nodes", 1, "layer", "stride"), [0, 1, 1], "stride' must lie from 1 to 16"),
-        (("nodes", 4, "layer", "factor"), [64, 1, 1], "factor' must lie from 1 to 16"),
+        (("nodes", 1, "layer", "stride"), [0, 1, 1], "stride' must be from 1 to 16"),
+        (("nodes", 4, "layer", "factor"), [64, 1, 1], "factor' must be from 1 to 16"),
         (("nodes",), [], "needs at least one node"),
-        (("in_channels",), 1 << 40, "in_channels' must lie from 1 to 64"),
-        (("patch",), [16, 16, 16], "takes patches of 16x16x16 alone"),
+        (("in_channels",), 1 << 40, "in_channels' must be from 1 to 64"),
+        (("patch",), [16, 16, 16], "exported for patches of 16x16x16"),
     ],
 )
 def test_what_no_network_has_is_refused_by_its_field(

@@ -102,14 +102,14 @@ def test_other_programs_can_read_the_weights(tmp_path: Path) -> None:
 
 def test_a_network_that_the_card_does_not_describe_is_not_saved() -> None:
     card, _, *pair = model_parts()
-    with pytest.raises(ValueError, match="not the one that the card describes"):
+    with pytest.raises(ValueError, match="not the one described by the model card"):
         encode_model(card, random_network(UNetSpec(1, 1, 2, 2)), *pair)
 
 
 def test_weights_that_do_not_fit_the_card_are_not_saved() -> None:
     card, network, *pair = model_parts()
     network.weights["last.bias"][0] = np.nan  # type: ignore[index]
-    with pytest.raises(ModelFileError, match=r"'last\.bias' holds numbers that are not finite"):
+    with pytest.raises(ModelFileError, match=r"'last\.bias' contains numbers that are not finite"):
         encode_model(card, network, *pair)
 
 
@@ -145,9 +145,9 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "header of 2^60 bytes": (
         lambda: struct.pack("<Q", 2**60) + sound()[8:],
-        "claims 1152921504606846976",
+        "declares 1152921504606846976",
     ),
-    "header of 2^64 - 1 bytes": (lambda: b"\xff" * 8 + sound()[8:], "claims"),
+    "header of 2^64 - 1 bytes": (lambda: b"\xff" * 8 + sound()[8:], "declares"),
     "header longer than the file": (
         lambda: struct.pack("<Q", 900_000) + sound()[8:500],
         "ends within its header",
@@ -172,7 +172,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: altered(lambda h: h["__metadata__"].update(format="cuda-cyclegan model 2")),
         "install a newer cuda-cyclegan",
     ),
-    "no card": (lambda: altered(lambda h: h["__metadata__"].pop("card")), "no card"),
+    "no card": (lambda: altered(lambda h: h["__metadata__"].pop("card")), "no model card"),
     "shape of 2^80": (lambda: altered(grown), "is damaged"),
     "overlap": (lambda: altered(overlapping), "is damaged"),
     "half precision": (lambda: altered(halved), "'first.weight' is F16"),
@@ -182,7 +182,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "other shape": (
         lambda: altered(lambda h: h["first.weight"]["shape"].reverse()),
-        r"'first\.weight' is 7x7x7x1x2, but the card's architecture makes it 2x1x7x7x7",
+        r"'first\.weight' is 7x7x7x1x2, but the model card's architecture requires 2x1x7x7x7",
     ),
     "no reference": (
         lambda: altered(lambda h: h.update(odd=h.pop("reference.input"))),
@@ -213,7 +213,7 @@ def test_a_tensor_too_many_is_refused() -> None:
     header, body = parts(sound())
     end = len(body)
     header["spy"] = {"dtype": "F32", "shape": [1], "data_offsets": [end, end + 4]}
-    with pytest.raises(ModelFileError, match="'spy' has no place"):
+    with pytest.raises(ModelFileError, match="'spy' is not part"):
         decode_model(assembled(header, body + bytes(4)))
 
 
@@ -221,14 +221,16 @@ def test_weights_that_are_not_finite_are_refused() -> None:
     header, body = parts(sound())
     start = header["first.weight"]["data_offsets"][0]
     body = body[:start] + np.float32(np.nan).tobytes() + body[start + 4 :]
-    with pytest.raises(ModelFileError, match=r"'first\.weight' holds numbers that are not finite"):
+    with pytest.raises(
+        ModelFileError, match=r"'first\.weight' contains numbers that are not finite"
+    ):
         decode_model(assembled(header, body))
 
 
 def test_a_card_for_a_bigger_network_is_refused_before_anything_is_made() -> None:
     card = card_to_json(CARD).replace('"width":2', '"width":1024')
     data = altered(lambda header: header["__metadata__"].update(card=card))
-    with pytest.raises(ModelFileError, match="but the card's architecture makes it"):
+    with pytest.raises(ModelFileError, match="but the model card's architecture requires"):
         decode_model(data)
 
 
@@ -258,7 +260,9 @@ def test_a_changed_byte_is_refused_or_harmless(position: int, change: int) -> No
 def test_an_edited_card_is_refused() -> None:
     edited = sound().replace(b'\\"axes\\":\\"RAS\\"', b'\\"axes\\":\\"LAS\\"')
     assert edited != sound()
-    with pytest.raises(ModelFileError, match=r"The card or the weights do not have .* SHA-256"):
+    with pytest.raises(
+        ModelFileError, match=r"The model card or the weights do not match .* SHA-256"
+    ):
         decode_model(edited)
 
 

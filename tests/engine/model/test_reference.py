@@ -197,16 +197,16 @@ def with_infinity(path: Path) -> None:
 
 
 UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (lambda _: None, "no such file"),
-    "a folder": (lambda path: path.mkdir(), "no such file"),
+    "missing": (lambda _: None, "the file does not exist"),
+    "a folder": (lambda path: path.mkdir(), "the file does not exist"),
     "empty": (lambda path: path.touch(), "is empty"),
     "text": (lambda path: path.write_text("input"), "not usable"),
     "cut": (cut, "damaged"),
     "wrong checksum": (with_wrong_checksum, "damaged"),
-    "one array": (lambda path: saved(path, input=PATCH), "'input' and 'output' and nothing else"),
+    "one array": (lambda path: saved(path, input=PATCH), "exactly 'input' and 'output'"),
     "an array too many": (
         lambda path: saved(path, input=PATCH, output=PATCH, more=PATCH),
-        "'input' and 'output' and nothing else",
+        "exactly 'input' and 'output'",
     ),
     "pickled objects": (with_object, "not usable"),
     "whole numbers": (
@@ -222,9 +222,9 @@ UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
         "not float32 of 2x1x8x8x8",
     ),
     "nothing in it": (lambda path: saved(path, input=PATCH[..., :0], output=PATCH), "8x8x0"),
-    "infinity": (with_infinity, "'output' holds numbers that are not finite"),
-    "claims of a bomb": (claimed, "may take 512 MiB at most"),
-    "bomb": (bomb, "may take 512 MiB at most"),
+    "infinity": (with_infinity, "'output' contains numbers that are not finite"),
+    "claims of a bomb": (claimed, "may have at most 512 MiB"),
+    "bomb": (bomb, "may have at most 512 MiB"),
 }
 
 

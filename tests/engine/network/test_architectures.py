@@ -70,7 +70,11 @@ def test_a_filter_keeps_what_is_even() -> None:
         (ResNetSpec(1, 1, 8, 1, block_dilation=0), "block_dilation", "1 to 16"),
         (ResNetSpec(1, 1, 8, 1, blur=Blur(0)), "blur.taps", "1 to 7"),
         (ResNetSpec(1, 1, 8, 1, blur=Blur(3, Constant(1e9))), "blur.padding.value", "1000"),
-        (ResNetSpec(2, 1, 8, 1, adds_input=True), "adds_input", "more or fewer channels"),
+        (
+            ResNetSpec(2, 1, 8, 1, adds_input=True),
+            "adds_input",
+            "numbers of input and output channels differ",
+        ),
     ],
 )
 def test_values_that_no_generator_has_are_named(spec: Spec, path: str, words: str) -> None:

@@ -95,14 +95,14 @@ def test_stride_is_the_deepest_sampling(graph: Graph, stride: tuple[int, int, in
     [
         (chain(DOWN, UP), (8, 9, 8), "Patch 8x9x8 .* multiple of 2x2x2"),
         (chain(DOWN), (8, 8, 8), "patch of 8x8x8 into 4x4x4"),
-        (chain(Conv3d(1, 1, (5, 5, 5), "w")), (4, 8, 8), "Layer a has nothing left of 4x8x8"),
+        (chain(Conv3d(1, 1, (5, 5, 5), "w")), (4, 8, 8), "Layer a has an empty output for 4x8x8"),
         (chain(Pad("reflect", (3, 3, 3), (3, 3, 3))), (8, 3, 8), "reflect 3 voxels of 8x3x8"),
-        (chain(Conv3d(2, 1, (1, 1, 1), "w")), (4, 4, 4), "takes 2 channels, but 1 reach it"),
+        (chain(Conv3d(2, 1, (1, 1, 1), "w")), (4, 4, 4), "takes 2 channels, but its input has 1"),
         (chain(InstanceNorm(3)), (4, 4, 4), "takes 3 channels"),
         (
             Graph(1, (Node("a", DOWN, (INPUT,)), Node("b", Add(), (INPUT, "a")))),
             (4, 4, 4),
-            "Layer b joins 4x4x4 and 2x2x2",
+            "Layer b joins maps of 4x4x4 and 2x2x2",
         ),
     ],
 )

@@ -221,7 +221,7 @@ class TestTheDriver:
     @pytest.mark.parametrize(
         ("status", "words"),
         [
-            (100, "the NVIDIA driver shows no card"),
+            (100, "the NVIDIA driver shows no GPU"),
             (34, "cuInit returned 34.*the toolkit's stub"),
             (803, "cuInit returned 803.*different versions; restart the machine"),
             (999, "cuInit returned 999.*see the system's log"),
@@ -233,7 +233,7 @@ class TestTheDriver:
     def test_one_that_is_none(self, monkeypatch):
         told = self.told(monkeypatch, object())
         assert (
-            "cannot be loaded ('object' object has no attribute 'cuInit'): install the driver again"
+            "cannot be loaded ('object' object has no attribute 'cuInit'): reinstall the driver"
             in told
         )
 
@@ -248,7 +248,7 @@ class TestTheDriver:
 
     @pytest.mark.parametrize(
         ("visible", "words"),
-        [(None, "shows no card"), ("", "shows no card; CUDA_VISIBLE_DEVICES is ''")],
+        [(None, "shows no GPU"), ("", "shows no GPU; CUDA_VISIBLE_DEVICES is ''")],
     )
     def test_cards_that_are_hidden_are_told(self, monkeypatch, visible, words):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -45,7 +45,7 @@ WORDS = {
     "ContrastBolusAgent": "contrast agent 1",
     "DiffusionBValue": "b-value 0",
     "SeriesNumber": "series number 3",
-    "AcquisitionTime": "period of acquisition 1",
+    "AcquisitionTime": "acquisition period 1",
 }
 
 
@@ -71,7 +71,7 @@ def test_slabs_of_one_stack_are_one_volume_with_a_note(tmp_path: Path, keyword: 
     [note] = row.notes
     words = re.sub(r" \S*\d.*| B30f", "", WORDS[keyword])
     assert note.startswith(f"its images differ in {words} (")
-    assert note.endswith("; taken as one volume")
+    assert note.endswith("; they are treated as one volume")
 
 
 def again(keyword: str, phantom: Phantom) -> Callable[[Path], None]:
@@ -148,23 +148,27 @@ ACQUISITIONS: dict[str, Trap] = {
     "half a spacing on, equal numbers": Trap(
         half_a_spacing_on(False), "taken taken", "", "from 10.00 mm on"
     ),
-    "passes": Trap(edited(in_passes), words=r"acquisition number \(1, 2\); taken as one volume"),
+    "passes": Trap(
+        edited(in_passes), words=r"acquisition number \(1, 2\); they are treated as one volume"
+    ),
     "passes, of which the second has lost its first slice": Trap(
         both(edited(in_passes), lambda folder: (folder / "im001").unlink()),
         "refused",
         "",
         "1 of 12 slices are missing",
     ),
-    "table feed": Trap(edited(fed), words=r"acquisition number \(1, 2, 3\); taken as one volume"),
+    "table feed": Trap(
+        edited(fed), words=r"acquisition number \(1, 2, 3\); they are treated as one volume"
+    ),
     "modulated": Trap(
         edited(lambda data, at: named(data, KVP=100 + at), CT),
-        words=r"tube voltage \(12 values, 100 to 111 kV\); taken as one",
+        words=r"tube voltage \(12 values, 100 to 111 kV\); they are treated as one",
     ),
     "voltages in turn, too few slices": Trap(
         edited(differing("KVP", lambda at: at % 2)),
         "refused",
         "",
-        r"tube voltage \(80, 140 kV\); setting min-slices may take them as 2 volumes",
+        r"tube voltage \(80, 140 kV\); lower setting min-slices to treat them as 2 volumes",
     ),
     "components in turn": Trap(
         edited(
@@ -178,7 +182,8 @@ ACQUISITIONS: dict[str, Trap] = {
         edited(lambda data, at: named(data, ImageType=["ORIGINAL", "PRIMARY", "PM"[at % 2]])),
         "refused",
         "",
-        r"what they show \(phase, magnitude\); setting min-slices may take them as 2 volumes  $",
+        r"what they show \(phase, magnitude\); lower setting min-slices to treat them as 2 "
+        r"volumes  $",
     ),
     "two parameters": Trap(
         both(
@@ -305,7 +310,9 @@ def test_interleaved_stacks_are_one_volume_unless_each_leaves_no_gap(
     if thickness == 2:
         [row] = series
         assert (row.verdict, row.extents[2], row.spacing[2]) == ("taken", 24, 2.0)
-        assert row.notes == ("its images differ in stack (1, 2, 3); taken as one volume",)
+        assert row.notes == (
+            "its images differ in stack (1, 2, 3); they are treated as one volume",
+        )
     else:
         assert [row.extents[2] for row in series] == [8, 8, 8]
 

@@ -37,7 +37,7 @@ def test_files_that_hold_other_images_by_the_time_they_are_read(
     CT.write(tmp_path)
     study = only_study(tmp_path)
     other.write(tmp_path)
-    with pytest.raises(UnreadableScanError, match="im000 is another image than when it was found"):
+    with pytest.raises(UnreadableScanError, match="im000 has changed since it was found"):
         read(study)
     assert read(only_study(tmp_path)).shape[2] == 12
 
@@ -47,7 +47,7 @@ def test_an_enhanced_file_that_holds_another_object(tmp_path: Path) -> None:
     study = only_study(tmp_path)
     read(study)
     write_enhanced(upside_down(CT), tmp_path / "one")
-    with pytest.raises(UnreadableScanError, match="is another image than when it was found"):
+    with pytest.raises(UnreadableScanError, match="has changed since it was found"):
         read(study)
 
 
@@ -57,7 +57,7 @@ def test_a_series_that_grows_is_read_when_it_is_complete(tmp_path: Path, more: i
     os.utime(tmp_path, (1, 1))  # kernels keep time in steps, and this test is fast
     study = only_study(tmp_path)
     CT.write(tmp_path)
-    with pytest.raises(UnreadableScanError, match=f"{more} more of its images came since"):
+    with pytest.raises(UnreadableScanError, match=f"{more} more of its images arrived after"):
         read(study)
     assert read(only_study(tmp_path)).shape[2] == 12
 

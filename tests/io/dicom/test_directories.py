@@ -51,15 +51,15 @@ def test_ends_that_a_directory_lists_are_missed(tmp_path: Path, name: str) -> No
         path.unlink()
     (tmp_path / "in" / "DICOMDIR").rename(tmp_path / "in" / name)
     found = discover([tmp_path / "in"], None)
-    words = f"2 of the 12 images that the DICOMDIR lists .*{paths[-2].name}, {paths[-1].name}"
+    words = f"2 of its 12 images listed in the DICOMDIR .*{paths[-2].name}, {paths[-1].name}"
     check(found, Trap(CT.write, "failed taken", "", words))
-    assert "is taken" not in "".join(note for row in found.series for note in row.notes)
+    assert "is used" not in "".join(note for row in found.series for note in row.notes)
     taken = discover([tmp_path / "in"], None, Choice(allow_uneven=True))
-    check(taken, Trap(CT.write, "taken taken", "", "2 of the 12 .* what is there is taken"))
+    check(taken, Trap(CT.write, "taken taken", "", "2 of its 12 .* the images present are used"))
     assert sorted(row.extents[2] for row in taken.series) == [10, 12]
     whole, part = sorted(study.incomplete for study in taken.studies)
     assert whole == ""
-    assert part.startswith("the source was incomplete: 2 of the 12 images that the DICOMDIR lists")
+    assert part.startswith("the source was incomplete: 2 of its 12 images listed in the DICOMDIR")
 
 
 def test_a_series_that_was_not_copied_is_not_missed(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_numbers_of_images_that_are_not_there_are_a_note(tmp_path: Path, keyword
             data.Modality = "PT"
 
     MR.write(tmp_path, edit)
-    check(discover([tmp_path], None), Trap(MR.write, words="20 images, and 12 are there"))
+    check(discover([tmp_path], None), Trap(MR.write, words="20 images but 12 are present"))
 
 
 def document(modality: str, sop_class: str) -> Any:

@@ -172,7 +172,7 @@ def test_volumes_that_no_header_tells_apart_are_refused(tmp_path: Path) -> None:
     series = only(tmp_path / "in")
     assert series.verdict == "refused"
     assert series.reason is not None
-    assert "3 images lie at each of its 12 places" in series.reason
+    assert "each of its 12 positions has 3 images" in series.reason
 
 
 def test_copies_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_copies_are_left_out_and_counted(tmp_path: Path) -> None:
         shutil.copy(path, tmp_path / "in" / "b" / path.name)
     series = only(tmp_path / "in")
     assert (series.verdict, series.images, series.duplicates) == ("taken", 12, 5)
-    assert list(series.notes) == ["5 copies of images left out"]
+    assert list(series.notes) == ["5 copies of images ignored"]
 
 
 @pytest.mark.parametrize("folder", ["a", "b"])
@@ -194,7 +194,7 @@ def test_copies_with_other_pixels_are_told(tmp_path: Path, folder: str) -> None:
     other.PixelData = bytes(len(other.PixelData))
     other.save_as(tmp_path / "in" / folder / "other")
     assert only(tmp_path / "in").notes == (
-        "2 copies of images left out; 1 of other content than the image that is taken",
+        "2 copies of images ignored; 1 differ in content from the image that is used",
     )
 
 
@@ -207,8 +207,9 @@ def test_slices_with_one_identifier_are_told_apart_by_their_places(tmp_path: Pat
     series = only(tmp_path / "in")
     assert (series.verdict, series.images) == ("taken", 12)
     assert series.notes == (
-        "1 copy of images left out",
-        "its 12 images have 1 SOPInstanceUID between them; they are told apart by their places",
+        "1 copy of images ignored",
+        "its 12 images have 1 SOPInstanceUID between them; they are distinguished by their "
+        "positions",
     )
     (tmp_path / "in" / "copy").unlink()
     paths[5].unlink()
@@ -248,7 +249,7 @@ def test_images_that_nothing_but_their_pixels_tells_apart_are_refused(tmp_path: 
     series = only(tmp_path / "in")
     assert series.is_incomplete
     assert str(series.reason).startswith(
-        "12 more images have the SOPInstanceUID and the place of one of its 12 images, and other"
+        "12 more images have the SOPInstanceUID and position of one of its 12 images but different"
     )
 
 
@@ -298,14 +299,14 @@ def without(*names: str) -> Callable[[Any, int], None]:
         (kind("PR"), "it is a presentation state"),
         (kind("SEG"), "it is a segmentation"),
         (kind("RTDOSE"), "it is a radiotherapy dose"),
-        (kind("RTSTRUCT"), "it holds radiotherapy contours"),
+        (kind("RTSTRUCT"), "it contains radiotherapy contours"),
         (kind("US"), "US images are not slices of a volume"),
-        (kind(SamplesPerPixel=3, PhotometricInterpretation="RGB"), "it is in colour"),
-        (kind("MR", PhotometricInterpretation="PALETTE COLOR"), "it is in colour"),
-        (without("ImagePositionPatient"), "do not say where"),
-        (without("ImageOrientationPatient"), "do not say where"),
-        (without("PixelSpacing"), "do not say where"),
-        (without("Rows", "PixelData"), "it holds no image"),
+        (kind(SamplesPerPixel=3, PhotometricInterpretation="RGB"), "it is a colour image"),
+        (kind("MR", PhotometricInterpretation="PALETTE COLOR"), "it is a colour image"),
+        (without("ImagePositionPatient"), "have no position in the patient"),
+        (without("ImageOrientationPatient"), "have no position in the patient"),
+        (without("PixelSpacing"), "have no position in the patient"),
+        (without("Rows", "PixelData"), "it contains no image"),
     ],
 )
 def test_what_is_no_volume_is_left_out_with_the_reason(
@@ -410,7 +411,7 @@ def test_slices_that_may_be_left_out_evenly_have_a_note(tmp_path: Path) -> None:
     series = only(tmp_path / "in")
     assert series.spacing[2] == 4.0
     assert series.notes == (
-        "its images are numbered in steps of 2, from 1 to 23; those between may be missing slices",
+        "its images are numbered 1 to 23 in steps of 2; slices in between may be missing",
     )
 
 

@@ -94,7 +94,9 @@ def test_an_object_in_several_files_is_one_volume_or_refused(
         if total is None and at == len(parts) - 1:  # which nothing in the others tells of
             assert read(study).shape[2] == 8
         else:
-            with pytest.raises(UnreadableScanError, match=rf"in 3 files .* number {at + 1} is not"):
+            with pytest.raises(
+                UnreadableScanError, match=rf"in 3 files .* number {at + 1} is missing"
+            ):
                 read(study)
         part.write_bytes(content)
 
@@ -106,7 +108,7 @@ def test_a_damaged_number_of_parts_is_refused_at_once(tmp_path: Path) -> None:
         data.add_new("InConcatenationTotalNumber", "UL", 4_000_000_000)
         data.save_as(part)
     [study] = discover([tmp_path / "in"], None).studies
-    with pytest.raises(UnreadableScanError, match="number 4, 5, 6 and 65529 more is not there"):
+    with pytest.raises(UnreadableScanError, match="number 4, 5, 6 and 65529 more is missing"):
         read(study)
 
 
@@ -136,7 +138,7 @@ def test_echoes_are_apart_and_time_points_are_volumes(tmp_path: Path) -> None:
     studies = discover([tmp_path / "in"], None).studies
     assert len(studies) == 2
     for at_echo, study in enumerate(studies):
-        with pytest.raises(UnsupportedScanError, match="holds 3 volumes"):
+        with pytest.raises(UnsupportedScanError, match="contains 3 volumes"):
             read(study)
         for time in range(3):
             found = read(study, time).values().transpose(2, 1, 0)
@@ -208,4 +210,4 @@ def test_frames_without_geometry_are_left_out_with_the_reason(tmp_path: Path) ->
     (tmp_path / "in").mkdir()
     shutil.copy(Path(str(get_testdata_file("emri_small.dcm"))), tmp_path / "in" / "one")
     [skip] = discover([tmp_path / "in"], None).skipped
-    assert "do not say where in the patient they lie" in skip.reason
+    assert "have no position in the patient" in skip.reason

@@ -90,7 +90,7 @@ TILTED = replace(PHANTOM, step=(0.0, 0.5, 2.0))
         (PHANTOM, None, (4,), ["1 of 12 slices are missing", "after slice 4", "4.000", "2.000"]),
         (PHANTOM, None, (4, 5, 8), ["3 of 12 slices are missing", "6.000 mm"]),
         (PHANTOM, uneven, (), ["1.600 to 2.400 mm", "median 2.000"]),
-        (PHANTOM, sideways, (), ["shifted sideways", "3.000 mm"]),
+        (PHANTOM, sideways, (), ["shifted in-plane", "3.000 mm"]),
         (TILTED, None, (), ["tilted by 14.04 degrees"]),
         (replace(TILTED, slices=40), None, (), ["tilted by 14.04 degrees"]),
     ],
@@ -230,7 +230,7 @@ def test_repeated_slices_are_refused_with_the_figures_or_taken_once(tmp_path: Pa
     series = series_of(tmp_path / "in")
     assert series.verdict == "refused"
     assert series.reason is not None
-    assert "15 images lie at 12 places, 1 to 2 at each" in series.reason
+    assert "15 images have 12 positions, 1 to 2 at each" in series.reason
     volume = volume_of(tmp_path / "in", UNEVEN)
     np.testing.assert_array_equal(volume.voxels.transpose(2, 1, 0), PHANTOM.voxels())
 

@@ -68,7 +68,7 @@ MIXED: dict[str, Trap] = {
         edited(lambda data, at: named(data, EchoTime=10 + at % 2)), "refused", "", "10 to 11 ms"
     ),
     "an echo a slice": Trap(
-        edited(lambda data, at: named(data, EchoTime=10 + at)), "refused", "", "12 slices lie on"
+        edited(lambda data, at: named(data, EchoTime=10 + at)), "refused", "", "12 slices share"
     ),
     "the last echo differs": Trap(
         edited(lambda data, at: named(data, EchoTime=10 + at // 11)), "refused", "", "echo time"
@@ -85,7 +85,7 @@ MIXED: dict[str, Trap] = {
     ),
     "add-ons on one half": Trap(
         edited(lambda data, at: named(data, ImageType=flags(*["NORM"] * (at // 6)))),
-        words="taken as one volume",
+        words="treated as one volume",
     ),
     "add-ons on one slice": Trap(
         edited(lambda data, at: named(data, ImageType=flags(*["DIS2D"] * (at == 3))))
@@ -108,8 +108,12 @@ MIXED: dict[str, Trap] = {
     ),
     "the last slice turned": Trap(edited(turned), "refused", "", "orientation .by 0.34 degrees"),
     # whose it is
-    "another patient": Trap(other_owner(PatientID="other"), "taken taken", "", "kept apart"),
-    "another study": Trap(other_owner(StudyInstanceUID="1.9"), "taken taken", "", "kept apart"),
+    "another patient": Trap(
+        other_owner(PatientID="other"), "taken taken", "", "handled separately"
+    ),
+    "another study": Trap(
+        other_owner(StudyInstanceUID="1.9"), "taken taken", "", "handled separately"
+    ),
     "another frame of reference": Trap(
         other_owner(FrameOfReferenceUID="1.9"), "taken taken", "", "frame of reference 2"
     ),
@@ -120,12 +124,12 @@ MIXED: dict[str, Trap] = {
         "frame of reference .12 of them",
     ),
     # geometry
-    "all at one place": Trap(edited(on_one_place), "skipped", "", "12 images all lie at the same"),
+    "all at one place": Trap(edited(on_one_place), "skipped", "", "12 images all have the same"),
     "no directions": Trap(
         edited(lambda data, _: named(data, ImageOrientationPatient=[0] * 6)),
         "refused",
         "",
-        r"no pair of perpendicular directions \(0, 0",
+        r"its orientation vectors are not perpendicular \(0, 0",
     ),
     "equal directions": Trap(
         edited(lambda data, _: named(data, ImageOrientationPatient=[1, 0, 0, 1, 0, 0])), "refused"
@@ -143,8 +147,8 @@ MIXED: dict[str, Trap] = {
         both(CT.write, lambda folder: (folder / "im005").unlink()), "refused", "", "1 of 12 slices"
     ),
     # copies
-    "copies in the folder": Trap(copied(5, "ct"), words="5 copies of images left out"),
-    "some copies elsewhere": Trap(copied(5), words="5 copies of images left out"),
+    "copies in the folder": Trap(copied(5, "ct"), words="5 copies of images ignored"),
+    "some copies elsewhere": Trap(copied(5), words="5 copies of images ignored"),
     "all of it elsewhere": Trap(copied(12), "taken taken"),
 }
 

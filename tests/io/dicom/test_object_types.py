@@ -21,16 +21,16 @@ def image(**elements: Any) -> Any:
 OBSTACLES: dict[str, dict[str, Any]] = {
     "it is a segmentation": {"Modality": "SEG"},
     "it is a parametric map": {"SOPClassUID": pydicom.uid.ParametricMapStorage},
-    "it holds no image": {"Rows": 0},
+    "it contains no image": {"Rows": 0},
     "DX images are not slices of a volume": {"Modality": "DX"},
     "it is a localizer": {"ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]},
-    "its slices are tiled into a mosaic; export the series as enhanced or single images": {
+    "its slices are tiled into a mosaic; export the series as enhanced or single-slice images": {
         "ImageType": ["ORIGINAL", "PRIMARY", "MOSAIC"]
     },
-    "it is in colour": {"SamplesPerPixel": 3},
-    "it is in colour, as indices of a palette": {"PhotometricInterpretation": "PALETTE COLOR"},
-    "it holds masks of one bit": {"BitsAllocated": 1},
-    "its values go through a table, which is not supported": {
+    "it is a colour image": {"SamplesPerPixel": 3},
+    "it is a colour image with a palette": {"PhotometricInterpretation": "PALETTE COLOR"},
+    "it contains 1-bit masks": {"BitsAllocated": 1},
+    "its values are mapped by a lookup table, which is not supported": {
         "ModalityLUTSequence": [pydicom.Dataset()]
     },
 }

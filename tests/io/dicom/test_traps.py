@@ -184,7 +184,7 @@ UNREADABLE: dict[str, Trap] = {
     "empty": Trap(damaged(lambda _: b""), "failed", "im011", "im011 .it is empty"),
     "first empty": Trap(damaged(lambda _: b"", "im000"), "failed", "im000"),
     "middle empty": Trap(damaged(lambda _: b"", "im005"), "failed", "im005"),
-    "web page": Trap(damaged(lambda _: HTML), "failed", "im011", "page of the web"),
+    "web page": Trap(damaged(lambda _: HTML), "failed", "im011", "web page"),
     "zeros": Trap(damaged(lambda old: bytes(len(old))), "failed", "im011", "only zeros"),
     "text": Trap(damaged(lambda _: b"not found"), "failed", "im011", "not DICOM"),
     "noise": Trap(damaged(lambda _: os.urandom(2000)), "failed", "im011"),
@@ -203,7 +203,7 @@ UNREADABLE: dict[str, Trap] = {
     "with half a preamble": Trap(
         damaged(lambda old: old[64:]), "failed", "im011", "first bytes are missing"
     ),
-    "packed": Trap(damaged(gzip.compress), "failed", "im011", "packed with gzip"),
+    "packed": Trap(damaged(gzip.compress), "failed", "im011", "gzip-compressed"),
     "packed beside": Trap(
         both(CT.write, lambda folder: (folder / "im011.dcm.gz").write_bytes(b"\x1f\x8b") and None),
         "taken",
@@ -221,8 +221,8 @@ UNREADABLE: dict[str, Trap] = {
     "a link in a circle": Trap(a_link("im012"), "failed", "im012", "symbolic links"),
     "an editor's lock": Trap(a_link("user@host.12", ".#im012")),
     "one slice without place": Trap(edited(no_place), "failed skipped", "", "1 of its 12 images"),
-    "one slice through a table": Trap(edited(a_table), "failed skipped", "", "go through a table"),
-    "one slice without image": Trap(edited(no_rows), "failed skipped", "", "hold no pixels"),
+    "one slice through a table": Trap(edited(a_table), "failed skipped", "", "lookup table"),
+    "one slice without image": Trap(edited(no_rows), "failed skipped", "", "have no pixels"),
     # whose slices they may be
     "of one series by its name": Trap(two_series("ct012"), "failed taken", "ct012"),
     "of either series": Trap(two_series("im030", ("im", "im1")), "failed failed", "im030"),

@@ -166,7 +166,7 @@ def test_limits_of_objects_and_bytes_on_one_association(tmp_path: Path) -> None:
             association = associate(port)
             answers = [association.send_c_store(sent) for sent in slices(3)]
             assert [answer.Status for answer in answers] == [0, 0, 0xA700]
-            reason = f"the association brought more {what} than are allowed"
+            reason = f"the association sent more {what} than allowed"
             assert answers[-1].ErrorComment == reason
             association.release()
         last = slices(3)[2]

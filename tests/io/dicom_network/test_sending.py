@@ -65,7 +65,7 @@ def test_what_a_peer_does_not_take_is_named(files: list[Path]) -> None:
     with (
         archive(sop_class=CTImageStorage) as (peer, _),
         sending_to(peer, "NODE") as link,
-        pytest.raises(RefusedError, match="does not take MR Image Storage"),
+        pytest.raises(RefusedError, match="does not accept MR Image Storage"),
     ):
         link.store(files[0])
 
@@ -78,7 +78,7 @@ def test_a_rejection_names_the_title_that_is_not_known(
 ) -> None:
     with (
         archive() as (peer, _),
-        pytest.raises(RefusedError, match=f"does not know the {reason} AE title"),
+        pytest.raises(RefusedError, match=f"does not recognise the {reason} AE title"),
         sending_to(Peer(called, peer.host, peer.port), calling),
     ):
         pass
@@ -96,7 +96,7 @@ def test_a_peer_that_is_not_there_is_named() -> None:
 @pytest.mark.parametrize("host", ["pacs..local", "a" * 70])
 def test_a_name_that_no_host_can_have_is_told(host: str) -> None:
     with (
-        pytest.raises(ConnectionLostError, match=f"the host {host} is not known"),
+        pytest.raises(ConnectionLostError, match=f"the host {host} cannot be resolved"),
         sending_to(Peer("PACS", host, 104), "NODE"),
     ):
         pass
@@ -105,7 +105,7 @@ def test_a_name_that_no_host_can_have_is_told(host: str) -> None:
 def test_a_peer_without_tls_is_told() -> None:
     with (
         peer_that_answers(b"no TLS at all") as peer,
-        pytest.raises(ConnectionLostError, match="no TLS came about"),
+        pytest.raises(ConnectionLostError, match="the TLS handshake failed"),
         sending_to(peer, "NODE", ssl.create_default_context()),
     ):
         pass
@@ -190,13 +190,13 @@ def fragment(data: bytes, control: int) -> bytes:
 @pytest.mark.parametrize(
     ("answers", "told"),
     [
-        ([pdu(5, b"\0" * 4)], "does not answer a request for an association"),
-        ([pdu(2, b"\0" * 80)], "its answer to a request for an association is malformed"),
+        ([pdu(5, b"\0" * 4)], "did not answer the association request"),
+        ([pdu(2, b"\0" * 80)], "its answer to the association request is malformed"),
         ([ACCEPTED, pdu(7, b"\0" * 4)], "aborted the association"),
-        ([ACCEPTED, pdu(5, b"\0" * 4)], "a PDU came that is no answer"),
-        ([ACCEPTED, fragment(b"data", 2)], "a message came that is no answer"),
-        ([ACCEPTED, answered(9, 0)], "answers another message"),
-        ([ACCEPTED, answered(1, 0x0122)], "answers C-ECHO with status 0122"),
+        ([ACCEPTED, pdu(5, b"\0" * 4)], "an unexpected PDU arrived instead of an answer"),
+        ([ACCEPTED, fragment(b"data", 2)], "an unexpected message arrived instead of an answer"),
+        ([ACCEPTED, answered(9, 0)], "answered a different message"),
+        ([ACCEPTED, answered(1, 0x0122)], "answered C-ECHO with status 0122"),
     ],
 )
 def test_a_peer_that_answers_otherwise_is_told(answers: list[bytes], told: str) -> None:

@@ -59,8 +59,8 @@ def test_a_destination_with_a_strangers_certificate_is_not_sent_to(tmp_path: Pat
     [
         ("none.pem", "node.key", "root.pem", "none.pem with the key .*No such file or directory"),
         ("node.pem", "root.key", "root.pem", "node.pem with the key .*KEY_VALUES_MISMATCH"),
-        ("node.pem", "locked.key", "root.pem", "locked.key .*one without a password"),
-        ("node.pem", "node.key", "node.key", "TLS cannot be had with .*node.key "),
+        ("node.pem", "locked.key", "root.pem", "locked.key .*unencrypted"),
+        ("node.pem", "node.key", "node.key", "TLS cannot be set up with .*node.key "),
     ],
 )
 def test_files_that_are_of_no_use_are_named(

@@ -76,7 +76,7 @@ def test_a_pipe_gets_the_bytes_and_stays(pipe: Path, tmp_path: Path) -> None:
 def test_a_pipe_without_a_reader_is_given_up(pipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "PATIENCE_SECONDS", 0.0)
     assert refusal(pipe) == (
-        f"{pipe} was not written: no program reads from it; start its reader first."
+        f"{pipe} was not written: no program reads from the pipe; start its reader first."
     )
     assert pipe.is_fifo()
 
@@ -125,10 +125,10 @@ def test_what_holds_no_document_is_refused_and_stays(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(os.path.relpath(tmp_path / "socket"))
         for name, told in {
-            "folder": "is a folder; give the name of a file in it",
-            "to folder": "is a folder; give the name of a file in it",
-            "dangling": "nowhere, which is missing; make that file or name another one",
-            "socket": "is a socket or a disk; name a file",
+            "folder": "is a folder; give a file name in it",
+            "to folder": "is a folder; give a file name in it",
+            "dangling": "nowhere, which is missing; create that file or choose another output",
+            "socket": "is a socket or a disk; give a file name",
         }.items():
             assert (obstacle_to_document(tmp_path / name) or "").endswith(told)
             assert refusal(tmp_path / name).endswith(f"{told}.")

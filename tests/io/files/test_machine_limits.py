@@ -75,7 +75,7 @@ def test_what_no_container_of_this_size_can_hold_is_refused_before_it_is_read(
     scan.touch()
     os.truncate(scan, 1024 * MIB)
     check_size(scan, 512 * MIB)
-    with pytest.raises(UnreadableScanError, match=r"needs 0\.6 GiB .* may have 0\.5 GiB"):
+    with pytest.raises(UnreadableScanError, match=r"needs 0\.6 GiB .* may use only 0\.5 GiB"):
         check_size(scan, 614 * MIB)
 
 

@@ -32,7 +32,7 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
         listening.bind(os.path.relpath(tmp_path / "socket"))
         for path in (tmp_path / "pipe", tmp_path / "link", tmp_path / "socket", Path(os.devnull)):
             assert refusal(path) == "it is a pipe, socket or device, not a file"
-    assert refusal(tmp_path / "a\0b") == "its name holds a zero byte"
+    assert refusal(tmp_path / "a\0b") == "its name contains a zero byte"
     with pytest.raises(NotRegularError):
         read_regular(tmp_path / "pipe")
     with pytest.raises(IsADirectoryError):

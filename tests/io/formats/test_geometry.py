@@ -53,7 +53,7 @@ def test_lengths_of_nifti_are_in_the_unit_of_its_header(
     np.testing.assert_allclose(volume.affine, AFFINE, rtol=1e-6)
     np.testing.assert_allclose(volume.spacing, (1, 1.5, 2), rtol=1e-6)
     name = {"meter": "m", "micron": "um"}.get(unit)
-    expected = (f"its header gives lengths in {name}, and they are converted to mm",)
+    expected = (f"its header gives lengths in {name}; they are converted to millimetres",)
     assert volume.notes == (expected if name else ())
     write(volume, target)
     was, now = nibabel.load(source), nibabel.load(target)
@@ -88,7 +88,7 @@ def test_lengths_of_nrrd_are_in_their_unit_and_results_in_millimetres(
     source = save_nrrd(tmp_path / "a.nrrd", lines.replace("UNIT", unit))
     volume = read_file(source)
     assert volume.spacing == pytest.approx((in_mm, in_mm, 2 * in_mm))
-    converted = f"its header gives lengths in {unit}, and they are converted to mm"
+    converted = f"its header gives lengths in {unit}; they are converted to millimetres"
     assert (converted in volume.notes) == (unit != "mm")
     assert len(volume.notes) == (unit != "mm") + (not named)
     grid = read_grid(study_of(source))
@@ -106,7 +106,7 @@ def test_an_unknown_unit_is_told(tmp_path: Path) -> None:
     source = save_nrrd(tmp_path / "a.nrrd", f'space: LPS\n{PLACES}space units: "px" "px" "px"\n')
     volume = read_file(source)
     assert volume.spacing == (1, 1, 2)
-    assert "in a unit that is not known" in volume.notes[0]
+    assert "in an unknown unit" in volume.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_nrrd_says_which_side_is_left_or_has_a_note(
     tmp_path: Path, space: str, known: bool
 ) -> None:
     volume = read_file(save_nrrd(tmp_path / "a.nrrd", f"{space}\n{PLACES}"))
-    told = [note for note in volume.notes if note.endswith("taken to run to L, P and S")]
+    told = [note for note in volume.notes if note.endswith("assumed to point to L, P and S")]
     assert len(volume.notes) == len(told) == (not known)
 
 
@@ -173,8 +173,7 @@ def test_a_nifti_without_sform_and_qform_has_a_note(tmp_path: Path, sform: int, 
     volume = read_file(tmp_path / "a.nii")
     np.testing.assert_array_equal(volume.affine, loaded.affine)
     expected = (
-        "its header says neither by sform nor by qform where its voxels lie; its axes are taken to "
-        "run to L, A and S",
+        "its header has neither sform nor qform; its axes are assumed to point to L, A and S",
     )
     assert volume.notes == (() if sform or qform else expected)
 
@@ -197,7 +196,7 @@ def test_a_qform_that_disagrees_with_the_sform_has_a_note(
     image.to_filename(tmp_path / "a.nii")
     volume = read_file(tmp_path / "a.nii")
     np.testing.assert_allclose(volume.affine, AFFINE, atol=1e-6)
-    expected = [f"its sform and its qform put voxels up to {told}"] if told else []
+    expected = [f"its sform and qform place voxels up to {told}"] if told else []
     assert [note[: len(expected[0])] for note in volume.notes] == expected
 
 
@@ -207,7 +206,7 @@ def test_a_qform_that_is_damaged_beside_an_sform_has_a_note(tmp_path: Path) -> N
     image.header["qform_code"] = 1
     image.header["quatern_b"] = image.header["quatern_c"] = 0.9
     image.to_filename(tmp_path / "a.nii")
-    assert read_file(tmp_path / "a.nii").notes == ("its qform is damaged; the sform is taken",)
+    assert read_file(tmp_path / "a.nii").notes == ("its qform is damaged; the sform is used",)
 
 
 @pytest.mark.parametrize("edge", [0.0, -2.0, np.nan])
@@ -218,7 +217,7 @@ def test_edges_of_voxels_that_mean_nothing_are_refused(tmp_path: Path, edge: flo
     stored = bytearray((tmp_path / "a.nii").read_bytes())
     struct.pack_into("<f", stored, PIXDIM + 3 * 4, edge)
     (tmp_path / "a.nii").write_bytes(stored)
-    with pytest.raises(UnreadableScanError, match=f"along k its header gives {edge:g} mm"):
+    with pytest.raises(UnreadableScanError, match=f"its header gives {edge:g} mm along k"):
         read_file(tmp_path / "a.nii")
     struct.pack_into("<h", stored, SFORM_CODE, 1)
     struct.pack_into("<12f", stored, SROW_X, *AFFINE[:3].ravel())
@@ -236,7 +235,7 @@ def test_analyze_without_an_edge_is_refused_and_keeps_its_signs(tmp_path: Path) 
         if edge:
             assert read_file(tmp_path / "a.hdr").spacing == (1, 1, 1)
         else:
-            with pytest.raises(UnreadableScanError, match="along i its header gives 0 mm"):
+            with pytest.raises(UnreadableScanError, match="its header gives 0 mm along i"):
                 read_file(tmp_path / "a.hdr")
 
 
@@ -245,5 +244,6 @@ def test_analyze_has_a_note(tmp_path: Path) -> None:
     image.to_filename(tmp_path / "a.hdr")
     volume = read_file(tmp_path / "a.hdr")
     assert volume.notes == (
-        "Analyze does not say which side is left; its axes are taken to run to L, A and S",
+        "Analyze files do not record which side is left; its axes are assumed to point to L, A "
+        "and S",
     )

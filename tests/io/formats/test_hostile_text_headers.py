@@ -118,7 +118,7 @@ def test_a_header_that_changes_after_the_search_names_no_other_file(
     study, _ = discover([inside], None).studies
     assert np.array_equal(read(study).voxels, ramp())
     (inside / name).write_bytes(head + key + OUT + b"\n")
-    with pytest.raises(UnreadableScanError, match="not among the files of its study"):
+    with pytest.raises(UnreadableScanError, match="was not found with it"):
         read(study)
 
 
@@ -214,7 +214,7 @@ def test_fields_of_metaimage_are_kept_byte_for_byte(tmp_path: Path, name: str, f
 def test_fields_that_are_too_long_for_metaio_are_refused(tmp_path: Path, field: bytes) -> None:
     path = tmp_path / "a.mha"
     path.write_bytes(field + b"\n" + METAIMAGE + b"ElementDataFile = LOCAL\n" + INNER)
-    with pytest.raises(UnreadableScanError, match="longer than MetaIO reads"):
+    with pytest.raises(UnreadableScanError, match="longer than MetaIO can read"):
         read_file(path)
 
 
@@ -242,7 +242,9 @@ def test_units_in_the_plural_and_in_latin_1(tmp_path: Path, unit: str, coding: s
     (tmp_path / "a.nrrd").write_bytes(head + INNER)
     volume = read_file(tmp_path / "a.nrrd")
     np.testing.assert_allclose(volume.spacing, (0.00075, 0.00125, 0.0025))
-    assert volume.notes == (f"its header gives lengths in {unit}, and they are converted to mm",)
+    assert volume.notes == (
+        f"its header gives lengths in {unit}; they are converted to millimetres",
+    )
 
 
 def test_spacings_of_axes_that_are_not_of_space_may_be_missing(tmp_path: Path) -> None:
@@ -276,7 +278,7 @@ def test_names_that_a_header_cannot_tell_are_not_written(tmp_path: Path, name: s
     source = tmp_path / f"x{Path(name).suffix}"
     local = b"\n" if name.endswith("nhdr") else b"ElementDataFile = LOCAL\n"
     source.write_bytes((NRRD if name.endswith("nhdr") else METAIMAGE) + local + INNER)
-    with pytest.raises(WriteError, match="its name cannot stand in its header; rename"):
+    with pytest.raises(WriteError, match="its name cannot be stored in its header; rename"):
         write(read_file(source), tmp_path / "out" / name)
 
 

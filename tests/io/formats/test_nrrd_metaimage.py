@@ -232,7 +232,7 @@ def test_lengths_of_metaimage_are_in_the_unit_of_its_header(
     volume = read_file(source)
     np.testing.assert_allclose(volume.spacing, np.array([0.75, 1.25, 2.5]) * in_mm)
     np.testing.assert_allclose(volume.affine[:3, 3], np.array([-1, -2, 3]) * in_mm)
-    told = (f"its header gives lengths in {unit}, and they are converted to mm",)
+    told = (f"its header gives lengths in {unit}; they are converted to millimetres",)
     assert volume.notes == (() if in_mm == 1 else told)
     write(volume, target)
     np.testing.assert_allclose(affine_of(SimpleITK.ReadImage(str(target))), volume.affine)
@@ -318,7 +318,7 @@ def test_four_axes_need_a_choice(tmp_path: Path, suffix: str) -> None:
     stored = ramp((3, 4, 5, 6))
     frames = [image_of(stored[..., frame]) for frame in range(6)]
     SimpleITK.WriteImage(SimpleITK.JoinSeries(frames), str(source))
-    with pytest.raises(UnsupportedScanError, match="holds 6 volumes"):
+    with pytest.raises(UnsupportedScanError, match="contains 6 volumes"):
         read_file(source)
     with pytest.raises(UnsupportedScanError, match="no volume 6; choose one of 0 to 5"):
         read_file(source, 6)
@@ -344,7 +344,7 @@ def test_components_are_volumes(tmp_path: Path, suffix: str) -> None:
     SimpleITK.WriteImage(
         SimpleITK.Compose(*[image_of(ramp(dtype="u1") + c) for c in range(3)]), str(source)
     )
-    with pytest.raises(UnsupportedScanError, match="holds 3 volumes"):
+    with pytest.raises(UnsupportedScanError, match="contains 3 volumes"):
         read_file(source)
     assert np.array_equal(read_file(source, 2).voxels, ramp(dtype="u1") + 2)
 

@@ -19,7 +19,9 @@ from cuda_cyclegan.io.reading import read, read_grid
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.io.writing import write
 
-UNTOLD = "Analyze does not say which side is left; its axes are taken to run to L, A and S"
+UNTOLD = (
+    "Analyze files do not record which side is left; its axes are assumed to point to L, A and S"
+)
 
 
 def save_spm(folder: Path) -> Path:
@@ -50,7 +52,7 @@ def test_the_mat_file_says_where_the_voxels_lie(tmp_path: Path, written: str) ->
     volume = found_in(tmp_path / "in")
     np.testing.assert_allclose(volume.affine, OBLIQUE, atol=1e-5)
     np.testing.assert_allclose(volume.affine, Spm99AnalyzeImage.from_filename(path).affine)
-    assert volume.notes[0] == "the .mat file of SPM beside it says where it lies"
+    assert volume.notes[0] == "its position is taken from the SPM .mat file next to it"
     [study] = discover([tmp_path / "in"], None).studies
     grid = read_grid(study)
     assert grid.notes == volume.notes
@@ -70,7 +72,7 @@ def test_a_small_file_that_unpacks_to_a_large_one_takes_no_memory(
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 16 << 20
-    assert "the .mat file beside it is none of SPM's" in volume.notes
+    assert "the .mat file next to it is not from SPM and is ignored" in volume.notes
 
 
 def test_a_result_lies_where_its_source_does(tmp_path: Path) -> None:
@@ -97,7 +99,7 @@ def test_another_file_of_that_name_changes_nothing_but_is_told(
     mat_beside(path).write_bytes(contents)
     volume = found_in(tmp_path / "in")
     np.testing.assert_array_equal(volume.affine, nibabel.AnalyzeImage.load(path).affine)
-    assert volume.notes == (UNTOLD, "the .mat file beside it is none of SPM's")
+    assert volume.notes == (UNTOLD, "the .mat file next to it is not from SPM and is ignored")
 
 
 @pytest.mark.parametrize("matrix", [np.eye(3), np.zeros((4, 4)), np.full((4, 4), np.nan)])

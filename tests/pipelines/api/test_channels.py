@@ -59,7 +59,7 @@ class TestSeveralIn:
         folder = of_two.translate_file(tmp_path)
         assert np.array_equal(folder.voxels, of_two.translate_file([first, second]).voxels)
         second.unlink()
-        with pytest.raises(cc.ScanError, match="it lacks the channel T2"):
+        with pytest.raises(cc.ScanError, match="channel T2 is missing"):
             of_two.translate_file(tmp_path)
 
     def test_volumes(self, of_two: cc.Translator) -> None:

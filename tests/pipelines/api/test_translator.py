@@ -248,7 +248,7 @@ class TestRefusals:
     ) -> None:
         with pytest.raises(cc.ScanError, match="does not exist"):
             translator.translate_file(tmp_path / "none.nii")
-        with pytest.raises(UnreadableScanError, match="holds no scan"):
+        with pytest.raises(UnreadableScanError, match="contains no scan"):
             translator.translate_file(tmp_path)
         scan(tmp_path / "a.nii.gz")
         scan(tmp_path / "b.nii.gz")
@@ -283,7 +283,9 @@ def test_values_beyond_a_precision_are_computed_in_a_wider_one(
     monkeypatch.setattr(networks, "open_generator", in_precision)
     with cc.Translator(model) as translator:
         result = translator.translate(noise(0), AFFINE)
-    assert result.notes == ("A value left the range of fp16. It was done again in fp32.",)
+    assert result.notes == (
+        "A value exceeded the range of fp16; the computation was repeated in fp32.",
+    )
     assert opened == ["fp16", "closed fp16", "fp32", "closed fp32"]
 
 

@@ -16,9 +16,9 @@ from support.batch_world import bad_scans, stored
 from support.evaluation_images import hounsfield_images
 
 from cuda_cyclegan.pipelines.evaluation import evaluation as module
-from cuda_cyclegan.pipelines.evaluation.differences import differences
 from cuda_cyclegan.pipelines.evaluation.evaluation import evaluate
 from cuda_cyclegan.pipelines.evaluation.images import Images, StoredImage
+from cuda_cyclegan.pipelines.evaluation.metrics import differences
 from cuda_cyclegan.pipelines.evaluation.pairs import ScanPair, Sources, find_pairs
 from cuda_cyclegan.pipelines.evaluation.protocols import SYNTHRAD2025, general, measure
 from cuda_cyclegan.pipelines.evaluation.report import Evaluation, PairRow

@@ -49,7 +49,7 @@ def test_a_scrape_has_jobs_by_state_disks_and_what_ended(place: QueuePlace, tmp_
         assert found["cuda_cyclegan_queue_up"] == 1
         assert found["cuda_cyclegan_workers"] == 0
         assert found['cuda_cyclegan_studies_total{outcome="translated"}'] == 1
-        assert found['cuda_cyclegan_studies_total{outcome="given up"}'] == 1
+        assert found['cuda_cyclegan_studies_total{outcome="failed permanently"}'] == 1
         assert found['cuda_cyclegan_failures_total{cause="unreadable"}'] == 1
         assert found['cuda_cyclegan_stage_seconds_total{stage="infer"}'] == 2.5
         for folder in (tmp_path, tmp_path / "out"):

@@ -8,7 +8,8 @@ import pytest
 from cuda_cyclegan.pipelines.errors import OutputFolderError
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.submission import Arrivals
-from cuda_cyclegan.pipelines.results.manifest import FileState, Manifest, ManifestEntry, Recipe
+from cuda_cyclegan.pipelines.results.file_states import FileState
+from cuda_cyclegan.pipelines.results.manifest import Manifest, ManifestEntry, Recipe
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 

@@ -75,7 +75,7 @@ def test_a_study_waits_for_its_last_channel(world: NodeInProcess) -> None:
     world.send(series(1, "T1"))
     world.queue_up()
     [left] = world.events(LeftOut)
-    assert "it lacks the channel T2" in left.reason
+    assert "channel T2 is missing" in left.reason
     assert world.events(Queued) == []
     with archive(port=world.destination) as (_, held):
         world.send(series(2, "T2"))
@@ -88,7 +88,7 @@ def test_a_study_waits_for_its_last_channel(world: NodeInProcess) -> None:
         world.translate()
     assert len(world.events(Queued)) == 1
     assert len(held) == SLICES
-    assert "nothing tells it as T1 or T2" in world.events(LeftOut)[-1].reason
+    assert "not recognised as channel T1 or T2" in world.events(LeftOut)[-1].reason
 
 
 def test_a_series_for_each_channel_that_comes_out_is_sent(world_of_two: NodeInProcess) -> None:

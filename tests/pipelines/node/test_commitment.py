@@ -243,7 +243,7 @@ def test_a_report_that_its_asker_refuses_is_not_tried_again(world: NodeInProcess
         ask(world, slices())
         eventually(lambda: world.node.step() or world.events(NotReported))
     [event] = world.events(NotReported)
-    assert event.reason == "it answers N-EVENT-REPORT with status 0110"
+    assert event.reason == "it answered N-EVENT-REPORT with status 0110"
     assert (len(told), stored_reports(world)) == (1, [])
 
 

@@ -568,7 +568,7 @@ def test_a_route_takes_what_its_filters_say(tmp_path: Path) -> None:
         world.send(slices())
         world.queue_up()
         assert world.events(Queued) == []
-        assert "setting modality leaves it out" in world.events(LeftOut)[0].reason
+        assert "excluded by setting modality" in world.events(LeftOut)[0].reason
 
 
 def test_a_failed_job_is_told_and_goes_on_when_it_is_queued_again(world: NodeInProcess) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cuda_cyclegan.io.errors import DiskFullError
-from cuda_cyclegan.pipelines.results import disk_space
-from cuda_cyclegan.pipelines.results.disk_space import DiskSpace
+from cuda_cyclegan.pipelines.results import storing
+from cuda_cyclegan.pipelines.results.storing import DiskSpace
 
 
 class Disk:
@@ -17,7 +17,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     disk = Disk()
-    monkeypatch.setattr(disk_space, "free_bytes", lambda _: disk.free)
+    monkeypatch.setattr(storing, "free_bytes", lambda _: disk.free)
     return disk
 
 

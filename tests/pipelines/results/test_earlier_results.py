@@ -41,10 +41,10 @@ def test_a_second_run_into_another_folder_takes_the_scans_alone(
 ) -> None:
     run = folders.translate(folders.scans, to=folders.scans / "others")
     assert "2 studies" in run.stdout
-    assert run.stdout.count("passed over: ") == 2
+    assert run.stdout.count("skipped: ") == 2
     planned = folders.translate(folders.scans, to=tmp_path / "new", command="plan")
     assert "2 to translate" in planned.stdout
-    assert "passed over: 4 files or series, " in planned.stdout
+    assert "skipped: 4 files or series, " in planned.stdout
     assert "it is a synthetic image, made by this program" in planned.stdout
     queued = folders.translate(folders.scans, to=tmp_path / "new", command="submit")
     assert "2 studies queued" in queued.stderr
@@ -73,7 +73,7 @@ def test_results_are_translated_for_who_asks_for_it(folders: Folders, tmp_path: 
     ):
         refused = folders.translate(inputs, to=tmp_path / name)
         assert refused.exit_code == (1 if inputs.is_file() else 3)
-        assert "made by this program; --allow-synthetic takes it" in refused.stderr
+        assert "made by this program; use --allow-synthetic to include it" in refused.stderr
         done = folders.translate(inputs, "--allow-synthetic", to=tmp_path / name)
         assert f"{studies} translated" in done.stdout
 

@@ -15,13 +15,8 @@ from support.waiting import ENOUGH, eventually
 
 from cuda_cyclegan.io.files import own_files
 from cuda_cyclegan.pipelines.errors import OutputFolderError
-from cuda_cyclegan.pipelines.results.manifest import (
-    FileState,
-    Manifest,
-    ManifestEntry,
-    Recipe,
-    load,
-)
+from cuda_cyclegan.pipelines.results.file_states import FileState
+from cuda_cyclegan.pipelines.results.manifest import Manifest, ManifestEntry, Recipe, load
 from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record, made_record
 
 

@@ -23,8 +23,9 @@ from cuda_cyclegan.io.volume import Study, Volume
 from cuda_cyclegan.io.writing import map_beside
 from cuda_cyclegan.pipelines.errors import OccupiedError, SettingsError
 from cuda_cyclegan.pipelines.results import storing
-from cuda_cyclegan.pipelines.results.manifest import FileState, Manifest, Recipe, load
-from cuda_cyclegan.pipelines.results.named_result import named_result
+from cuda_cyclegan.pipelines.results.file_states import FileState
+from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe, load
+from cuda_cyclegan.pipelines.results.names import named_result
 from cuda_cyclegan.pipelines.results.record_folder import found_record
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner
 from cuda_cyclegan.pipelines.results.storing import Store
@@ -327,4 +328,4 @@ def test_a_map_of_a_series_is_known_wherever_it_lies(series: Folders, tmp_path: 
     found = discover([tmp_path / "elsewhere"], None, TAKEN)
     assert found.studies == ()
     [reason] = [skip.reason for skip in found.skipped]
-    assert reason.endswith(" (OT, 3 images): it is a map beside a result")
+    assert reason.endswith(" (OT, 3 images): it is a map stored with a result")

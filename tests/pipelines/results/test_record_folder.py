@@ -16,7 +16,7 @@ INSIDE = ".cuda-cyclegan"
 
 
 def entry(output: str) -> ManifestEntry:
-    return ManifestEntry(output, "written", "0.1.0", Recipe("m", "s"), ())
+    return ManifestEntry(output, "written", "0.1.0", Recipe("m", "s"), (), ())
 
 
 def record(output: Path, name: str) -> Path:

@@ -11,7 +11,8 @@ import SimpleITK as _SimpleITK
 
 from cuda_cyclegan.io.maps import MapMark
 from cuda_cyclegan.io.volume import Study
-from cuda_cyclegan.pipelines.results.manifest import FileState, ManifestEntry, Recipe
+from cuda_cyclegan.pipelines.results.file_states import FileState
+from cuda_cyclegan.pipelines.results.manifest import ManifestEntry, Recipe
 from cuda_cyclegan.pipelines.results.resume import MOVED, NO_PICTURE, PlannedStudy, Planner
 
 sitk: Any = _SimpleITK

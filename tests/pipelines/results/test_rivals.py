@@ -16,8 +16,8 @@ from cuda_cyclegan.io.channels import with_results
 from cuda_cyclegan.io.discovery import Discovery, in_format
 from cuda_cyclegan.io.formats.registry import SUFFIXES, suffix_of
 from cuda_cyclegan.io.volume import Obstacle, Study
-from cuda_cyclegan.pipelines.results import rivals
-from cuda_cyclegan.pipelines.results.rivals import rivals_refused
+from cuda_cyclegan.pipelines.results import names
+from cuda_cyclegan.pipelines.results.names import rivals_refused
 from cuda_cyclegan.pipelines.study.maps import spread_marks
 
 ROOT = Path("/in")
@@ -81,7 +81,7 @@ def test_all_rivals_are_named_to_each() -> None:
 def test_a_disk_that_ignores_case_holds_one_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     studies = [study("A.nii"), study("a.nii"), study("b.nii")]
     assert not obstacles(refused(studies))
-    monkeypatch.setattr(rivals, "_ignores_case", lambda output: output == Path("/nowhere"))
+    monkeypatch.setattr(names, "_ignores_case", lambda output: output == Path("/nowhere"))
     told = " (their names differ only in case or in Unicode normalisation)"
     assert obstacles(refused(studies)) == {
         "A.nii": overwriting(f"a.nii{told}"),

@@ -27,7 +27,8 @@ from cuda_cyclegan.io.errors import WriteError
 from cuda_cyclegan.io.maps import MapMark
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Study, Volume
-from cuda_cyclegan.pipelines.results.manifest import FileState, Manifest, Recipe, load
+from cuda_cyclegan.pipelines.results.file_states import FileState
+from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner
 from cuda_cyclegan.pipelines.results.storing import Store
 from cuda_cyclegan.pipelines.study.maps import StudyMap

@@ -27,8 +27,8 @@ from cuda_cyclegan.engine.options import Progress
 from cuda_cyclegan.pipelines.events import Event, StudyDone, Tuning, Worked
 from cuda_cyclegan.pipelines.host import memory
 from cuda_cyclegan.pipelines.results import storing
-from cuda_cyclegan.pipelines.results.input_files import InputFiles
-from cuda_cyclegan.pipelines.results.manifest import FileState, load
+from cuda_cyclegan.pipelines.results.file_states import FileState, InputFiles
+from cuda_cyclegan.pipelines.results.manifest import load
 from cuda_cyclegan.pipelines.run import in_flight, pipeline, stages
 from cuda_cyclegan.pipelines.run.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.run.in_flight import StudiesUnderWay, StudyProgress

@@ -72,7 +72,7 @@ def test_a_study_that_overflows_is_done_again_in_a_wider_precision(world: Pipeli
             assert opened_now == [precision], "a limit on device memory is for one program"
             patches_seen.append(precision)
             if precision == "fp16" and len(patches_seen) == 2:
-                raise PrecisionOverflowError("A value left the range of fp16.")
+                raise PrecisionOverflowError("A value exceeded the range of fp16.")
             return patches
 
         opened_now.append(precision)
@@ -84,7 +84,7 @@ def test_a_study_that_overflows_is_done_again_in_a_wider_precision(world: Pipeli
     assert patches_seen == ["fp16", "fp16", "bf16", "fp16", "fp16", "fp16"]
     assert [row.status for row in rows] == ["translated"] * 5
     [told] = [row.notes for row in rows if row.notes]
-    assert told == ("A value left the range of fp16. It was done again in bf16.",)
+    assert told == ("A value exceeded the range of fp16; the computation was repeated in bf16.",)
     assert rows[1].notes == told
 
 

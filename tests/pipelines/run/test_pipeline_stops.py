@@ -26,8 +26,8 @@ from cuda_cyclegan.pipelines.events import (
 )
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results import storing
-from cuda_cyclegan.pipelines.results.disk_space import DiskSpace
 from cuda_cyclegan.pipelines.results.manifest import Manifest, load
+from cuda_cyclegan.pipelines.results.storing import DiskSpace
 from cuda_cyclegan.pipelines.run import batch, pipeline
 from cuda_cyclegan.pipelines.run.outcomes import Outcomes
 from cuda_cyclegan.pipelines.run.pipeline import Concurrency, StudyPipeline

@@ -48,7 +48,10 @@ def test_the_precision_that_a_mirrored_patch_needs_is_not_that_of_the_result(
     rows = beside.run_opened(opened_in(functions), precision="fp16", spread=3)
     assert [row.status for row in rows] == ["translated"] * 5
     assert {row.notes for row in rows} == {
-        ("of its spread: A value left the range of fp16. It was done again in bf16.",)
+        (
+            "of its spread: A value exceeded the range of fp16; the computation was repeated in "
+            "bf16.",
+        )
     }
     before, after = results(alone), results(beside)
     assert {name: after[name] for name in before} == before

@@ -23,7 +23,7 @@ STOPPED = """
 import signal, subprocess, sys
 from functools import partial
 from support import worker_targets
-from cuda_cyclegan.pipelines.jobs.worker.supervision import QueueWorkers
+from cuda_cyclegan.pipelines.jobs.supervision import QueueWorkers
 wait = subprocess.Popen.wait
 def and_then_a_signal(process):
     status = wait(process)

@@ -13,8 +13,7 @@ from support.tiers import examples
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.study.figures import SeamScore
-from cuda_cyclegan.pipelines.study.seams import seam_score
-from cuda_cyclegan.pipelines.study.tiles import Tiling, tile
+from cuda_cyclegan.pipelines.study.tiles import Tiling, seam_score, tile
 
 SCAN = np.random.default_rng(0).normal(0, 0.1, (1, 40, 44, 48)).astype(np.float32)
 

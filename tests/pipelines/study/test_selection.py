@@ -99,10 +99,10 @@ def test_a_file_of_another_contrast_is_refused_with_the_way_out(name: str) -> No
     refused = contrast_checked(file, CARD)
     assert refused.obstacle
     assert refused.obstacle.reason.endswith(
-        "and the model translates T1 (MR); setting any-contrast takes it"
+        "and the model translates T1 (MR); use setting any-contrast to include it"
     )
     [note] = contrast_checked(file, CARD, TranslateOptions(any_contrast=True).takes).notes
-    assert note.endswith("it is taken all the same, as was asked")
+    assert note.endswith("it is included as requested")
 
 
 @pytest.mark.parametrize("name", ["sub-01_T1w.nii.gz", "sub-01_T2w.nii", "a_mr.mha"])

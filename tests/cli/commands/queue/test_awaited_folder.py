@@ -9,15 +9,15 @@ import pytest
 from support.batch_world import scan
 from support.queue_world import QueueWorld
 
+from cuda_cyclegan.pipelines.jobs.events import JobDeferred, NothingLeft, WorkerEvent
 from cuda_cyclegan.pipelines.jobs.queue.claims import DEFER_SECONDS
-from cuda_cyclegan.pipelines.jobs.worker.messages import JobPutOff, NothingLeft, WorkerEvent
 from cuda_cyclegan.pipelines.results.manifest import Manifest
 
 SHAPE = (40, 36, 32)
 
 
-def put_off(told: list[WorkerEvent]) -> list[JobPutOff]:
-    return [event for event in told if isinstance(event, JobPutOff)]
+def put_off(told: list[WorkerEvent]) -> list[JobDeferred]:
+    return [event for event in told if isinstance(event, JobDeferred)]
 
 
 def remount(disk: Path, option: str) -> None:
@@ -37,7 +37,7 @@ def test_a_full_disk_fails_no_job_and_all_are_done_once_it_has_room(
     assert 1 <= made <= 3
     assert states.count("waiting") == 6 - made
     first, *others = put_off(told)
-    assert "the disk is full; make room or choose another output folder" in first.why
+    assert "the disk is full; free space or choose another output folder" in first.why
     assert {event.why for event in others} <= {""}
     left = [event.left for event in told if isinstance(event, NothingLeft)]
     assert [(kind.count, kind.state) for kind in left[0]] == [(6 - made, "waiting")]
@@ -70,7 +70,7 @@ def test_a_study_that_never_fits_keeps_no_other_waiting(
     world.pass_time(DEFER_SECONDS + 1)
     world.work()
     assert world.states(batch) == ["waiting"] + ["done"] * 8
-    assert "the disk is full; make room" in world.jobs(batch)[0]["reason"]
+    assert "the disk is full; free space" in world.jobs(batch)[0]["reason"]
     assert not [path for path in world.output.rglob("*") if path.name.endswith(".part")]
 
 

@@ -13,13 +13,13 @@ from support.processes import started
 from support.queue_world import COMMAND, QueueWorld
 
 from cuda_cyclegan.cli.render.queue import fitting
+from cuda_cyclegan.pipelines.jobs.events import JobEnded
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
 from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
-from cuda_cyclegan.pipelines.jobs.worker.messages import JobEnded
 
 
 def test_a_summary_is_stored_as_a_report_and_as_a_page(world: QueueWorld) -> None:
@@ -52,7 +52,7 @@ def test_jobs_tells_who_holds_what_and_what_waits_until_when(world: QueueWorld) 
     with membership(queue_place(world.queue), "cpu"):
         told = world.did("jobs")
         assert json.loads(world.did("jobs", "--json"))["workers"] == 1
-    assert f"At work: {batch}/00001 000.nii, on cuda:0 of anna@ward since 20" in told
+    assert f"Running: {batch}/00001 000.nii, on cuda:0 of anna@ward since 20" in told
     assert "Later: 1 job queued for 03:00-03:01, 1 job waits until 2100-01-01 00:00" in told
     assert "No worker is running" not in told
     assert json.loads(world.did("jobs", "--json"))["workers"] == 0

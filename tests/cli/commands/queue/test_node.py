@@ -46,7 +46,7 @@ def test_check_names_who_does_not_answer(world: NodeWorld) -> None:
     with archive(port=world.destination):
         refused = run(world, "node", "--check")
     assert refused.exit_code == 1
-    assert "it does not know the calling AE title" in refused.stdout
+    assert "it does not recognise the calling AE title" in refused.stdout
 
 
 def test_check_is_content_with_destinations_that_answer(world: NodeWorld) -> None:
@@ -61,17 +61,17 @@ def test_check_is_content_with_destinations_that_answer(world: NodeWorld) -> Non
     [
         (
             "speed = 3",
-            "[route.T1TOT2] speed is not known; there are allow-synthetic, allow-uneven",
+            "[route.T1TOT2] speed is not known; known are allow-synthetic, allow-uneven",
         ),
         ("overlap = 2.0", "[route.T1TOT2] overlap: "),
-        ('channel = ["T1"]', "'T1' is no channel's name and pattern such as T1=*_mprage"),
+        ('channel = ["T1"]', "'T1' is not a channel name and pattern such as T1=*_mprage"),
         ('patch = "big"', "three extents"),
-        ('hold = "3 weeks"', "'3 weeks' is no duration such as '30 s'"),
-        ('keep = "soon"', "'soon' is no duration such as '30 s'"),
+        ('hold = "3 weeks"', "'3 weeks' is not a duration such as '30 s'"),
+        ('keep = "soon"', "'soon' is not a duration such as '30 s'"),
         ('tls = "yes"', "tls must be true or false"),
         ("tls = true", "sends over TLS, which needs --tls-certificate"),
         ('window = "noon"', "is not a window of times"),
-        ('modality = "1"', "no list of modalities"),
+        ('modality = "1"', "not a list of modalities"),
         ('batch-name = "%H"', "'%H' is no date field"),
         ("allow-uneven = 1", "allow-uneven must be true or false"),
     ],
@@ -109,7 +109,7 @@ def test_without_a_route_there_is_no_node(world: NodeWorld) -> None:
     world.config.write_text("")
     done = run(world, "node")
     assert done.exit_code == 2
-    assert "No config file has a route" in done.stderr
+    assert "No config file defines a route" in done.stderr
 
 
 def test_a_folders_file_may_hold_no_route(
@@ -150,12 +150,12 @@ def test_a_node_stops_in_order_reads_its_routes_again_and_tells_its_state(
     assert world.send(files, title="OTHER") != 0
     world.config.write_text(world.config.read_text().replace("route.T1TOT2", "route.OTHER"))
     process.send_signal(signal.SIGHUP)
-    world.wait_for("1 route read again")
+    world.wait_for("1 route reloaded")
     assert world.send(files, title="OTHER") == 0, world.said()
     sound = world.config.read_text()
     world.config.write_text("[route.OTHER]\n")
     process.send_signal(signal.SIGHUP)
-    world.wait_for("the routes stay as they were")
+    world.wait_for("the routes are unchanged")
     world.config.write_text(sound)
     world.wait_for("queued as")
     found = world.status()
@@ -212,7 +212,7 @@ def test_a_study_whose_sender_broke_off_is_held_until_it_is_released(world: Node
     world.wait_for("held until")
     shown = run(world, "node", "--status")
     figures = "8 images of the study received, the transfer broke off"
-    [study] = re.findall(rf"held: (\S+): {figures}; until \S+, or node --release", shown.stdout)
+    [study] = re.findall(rf"held: (\S+): {figures}; until \S+ or 'node --release'", shown.stdout)
     wrong = run(world, "node", "--release", "T1")
     assert wrong.exit_code == 2
     assert "no study or route T1 is held" in wrong.stderr

@@ -32,7 +32,7 @@ def test_a_batch_from_submission_to_summary(world: QueueWorld) -> None:
     assert "empty.nii" in summary.stderr
     summary = world.run("jobs", "summary", world.submit("--overwrite"))
     assert "4 studies in 0.00 s: 4 open" in summary.stdout
-    assert "No worker is running; 'cuda-cyclegan worker' does the jobs" in world.did("jobs")
+    assert "No worker is running; start 'cuda-cyclegan worker' to run the jobs" in world.did("jobs")
 
     scan(world.inputs / "empty.nii")
     assert "1 job queued again" in world.did("jobs", "retry", batch)

@@ -49,7 +49,7 @@ def test_what_cannot_have_the_format_is_not_queued_and_said(world: QueueWorld) -
     paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
     submitted = world.run("submit", *paths, "--format", "dicom")
     assert submitted.exit_code == 1
-    assert "000.nii is not queued: it is no DICOM series" in submitted.stderr
+    assert "000.nii is not queued: it is not a DICOM series" in submitted.stderr
     Phantom("MR").write(world.inputs / "mr")
     submitted = world.run("submit", *paths, "--format", "dicom")
     assert submitted.exit_code == 1
@@ -155,7 +155,7 @@ def test_results_of_a_watched_folder_have_no_file_of_their_own(world: QueueWorld
     paths = [str(world.inputs), "--model", str(world.model), "--output"]
     refused = world.run("watch", *paths, str(world.folder / "one.nii"))
     assert refused.exit_code == 2
-    assert "more than one study may arrive; name a folder." in refused.stderr
+    assert "more than one study may arrive; give a folder." in refused.stderr
 
 
 def test_what_is_open_already_is_not_queued_again(world: QueueWorld) -> None:
@@ -163,9 +163,13 @@ def test_what_is_open_already_is_not_queued_again(world: QueueWorld) -> None:
     old = world.submit()
     world.did("jobs", "cancel", old)
     new = world.submit()
-    assert "0 jobs queued again, 2 for equal work open already" in world.did("jobs", "retry", old)
+    assert (
+        "0 jobs queued again; 2 skipped because the same work is already queued or running"
+    ) in world.did("jobs", "retry", old)
     world.did("jobs", "cancel", f"{new}/00001")
-    assert "1 job queued again, 1 for equal work open already" in world.did("jobs", "retry", old)
+    assert (
+        "1 job queued again; 1 skipped because the same work is already queued or running"
+    ) in world.did("jobs", "retry", old)
 
 
 def test_a_full_disk_of_the_queue_is_told(world: QueueWorld, small_disk: Path) -> None:

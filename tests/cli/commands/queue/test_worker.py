@@ -101,7 +101,7 @@ def test_a_worker_that_is_stopped_while_it_starts_ends(
     worker = world.start("worker", "--device", "cpu", go_on=go_on)
     eventually(lambda: handles(worker.pid, signal.SIGHUP))
     worker.send_signal(number)
-    wait_for(worker, "ending after the jobs at hand")
+    wait_for(worker, "stopping after the running jobs")
     assert children(worker.pid) == []
     go_on.touch()
     _, log = worker.communicate(timeout=ENOUGH)
@@ -155,7 +155,7 @@ def test_a_worker_does_the_jobs_of_one_batch_only(world: QueueWorld) -> None:
     assert {job["state"] for job in world.jobs(second)} == {"done"}
     assert {job["state"] for job in world.jobs(first)} == {"queued"}
     unknown = world.run("worker", "--only", "20261121-aaaaaa")
-    assert (unknown.exit_code, "holds no batch" in unknown.stderr) == (2, True)
+    assert (unknown.exit_code, "has no batch" in unknown.stderr) == (2, True)
 
 
 @pytest.mark.slow
@@ -217,7 +217,7 @@ def test_a_second_signal_hands_the_job_back(world: QueueWorld) -> None:
     worker = world.start("worker")
     eventually(lambda: world.jobs(batch)[0]["state"] == "running")
     worker.terminate()
-    wait_for(worker, "once more")
+    wait_for(worker, "signal again")
     worker.terminate()
     _, log = worker.communicate()
     assert worker.returncode == 0, log

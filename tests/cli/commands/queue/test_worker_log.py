@@ -10,7 +10,7 @@ from support.queue_world import QueueWorld
 from support.waiting import wait_for
 
 from cuda_cyclegan.cli.commands.queue.worker import JobLog, _failure_hook
-from cuda_cyclegan.pipelines.jobs.worker.messages import JobEnded, JobPutOff, JobStarted
+from cuda_cyclegan.pipelines.jobs.events import JobDeferred, JobEnded, JobStarted
 from cuda_cyclegan.pipelines.report.report import Failure, StudyReport
 
 
@@ -35,7 +35,7 @@ def test_a_job_has_one_line_with_its_study_and_what_became_of_it(
     assert lines(capsys) == [
         "cpu: b/0 translated: a.nii, 2.00 s",
         "cpu: b/1 failed: a.nii, 2.00 s: write: the disk is full.",
-        "cpu: b/2 given up: a.nii: too many workers died of it",
+        "cpu: b/2 failed permanently: a.nii: it crashed too many workers",
     ]
     assert log.has_failures
 
@@ -52,9 +52,9 @@ def test_a_worker_that_dies_leaves_a_line_with_the_jobs_in_its_hand(
     log.died("cpu", "killed by SIGKILL")
     log.died("cpu", "killed by SIGKILL")
     assert lines(capsys)[1:] == [
-        "cpu: the worker ended with b/2 (c.nii), b/3 (d.nii) in hand (killed by SIGKILL); "
-        "starting another",
-        "cpu: the worker ended (killed by SIGKILL); starting another",
+        "cpu: the worker ended while running b/2 (c.nii), b/3 (d.nii) (killed by SIGKILL); "
+        "starting a new one",
+        "cpu: the worker ended (killed by SIGKILL); starting a new one",
     ]
     assert not log.has_failures
 
@@ -63,13 +63,13 @@ def test_a_batch_that_waits_for_a_disk_is_told_once(capsys: pytest.CaptureFixtur
     log = JobLog(_failure_hook(""))
     for why in ("write: the disk is full.", ""):
         log.hear("cpu", JobStarted("b/1", "a.nii"))
-        log.hear("cpu", JobPutOff("b/1", "a.nii", why))
+        log.hear("cpu", JobDeferred("b/1", "a.nii", why))
     assert lines(capsys) == [
-        "cpu: b/1 waits: a.nii: write: the disk is full. Until then its batch is tried again "
-        "every minute."
+        "cpu: b/1 waits: a.nii: write: the disk is full. Its batch is retried every minute until "
+        "then."
     ]
     log.died("cpu", "killed by SIGKILL")
-    assert "in hand" not in capsys.readouterr().err
+    assert "while running" not in capsys.readouterr().err
     assert not log.has_failures
 
 

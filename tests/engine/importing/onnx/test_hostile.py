@@ -147,20 +147,20 @@ def with_two_places() -> ModelProto:
 
 
 CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
-    "two weights": (with_two_weights, "holds two tensors named 'w'; export it again"),
-    "two attributes": (with_two_attributes, "holds two attributes of node "),
-    "two opsets": (with_two_opsets, "holds two opsets named ''"),
-    "an output twice": (with_one_output_twice, "which is there already"),
+    "two weights": (with_two_weights, "has two tensors named 'w'; export it again"),
+    "two attributes": (with_two_attributes, "has two attributes of node "),
+    "two opsets": (with_two_opsets, "has two opsets named ''"),
+    "an output twice": (with_one_output_twice, "which already exists"),
     "two places": (with_two_places, "two entries for the numbers of 'w' named 'location'"),
-    "missing numbers": (lambda: external("w.bin"), "lie in 'w.bin', which is not in the folder"),
+    "missing numbers": (lambda: external("w.bin"), "are in 'w.bin', which is not in the folder"),
     "numbers outside": (lambda: external("../../etc/passwd"), "which is not in the folder"),
     "numbers anywhere": (lambda: external("/etc/passwd"), "which is not in the folder"),
-    "promised numbers": (lambda: promised(1 << 28), "are not where they must be in g.onnx"),
+    "promised numbers": (lambda: promised(1 << 28), "are not at their declared place in g.onnx"),
     "huge tensor": (lambda: with_tensor([1 << 40]), "take more than 2 GiB"),
     "tensor cut short": (lambda: with_tensor([4], data=b"abc"), "more or fewer numbers"),
     "tensor of text": (lambda: with_tensor([1], TensorProto.STRING), "an element type"),
-    "negative shape": (lambda: with_tensor([-4]), "a shape that makes no sense"),
-    "cycle": (cyclic, "reads 'd' before it is made, so the graph is cyclic or damaged"),
+    "negative shape": (lambda: with_tensor([-4]), "an invalid shape"),
+    "cycle": (cyclic, "reads 'd' before it is computed, so the graph is cyclic or damaged"),
     "a value that nothing makes": (unmade, "Operator LeakyRelu (node 'c') reads 'nothing' before"),
     "endless voxels": (
         lambda: model(
@@ -169,16 +169,16 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
         ),
         "or more than 65536",
     ),
-    "endless layers": (lambda: padded(50), "makes more layers than any generator has"),
+    "endless layers": (lambda: padded(50), "creates more layers than any generator has"),
     "huge constant": (
         lambda: filled([1 << 20, 1 << 20]),
-        "makes more numbers than any generator needs",
+        "creates more numbers than any generator needs",
     ),
-    "endless sums": (lambda: doubled(400), "makes more numbers than any generator needs"),
-    "endless graph": (lambda: repeated(20_001), "no generator has so many"),
+    "endless sums": (lambda: doubled(400), "creates more numbers than any generator needs"),
+    "endless graph": (lambda: repeated(20_001), "more than any generator"),
     "old opset": (lambda: of_opset(6), "has opset 6"),
     "new opset": (lambda: of_opset(99), "has opset 99"),
-    "own operator": (with_function, "defines an operator of its own, 'own'"),
+    "own operator": (with_function, "defines a custom operator, 'own'"),
     "foreign domain": (of_domain, "is of the domain 'com.microsoft'"),
     "two outputs": (two_outputs, "has 2 outputs"),
     "two-dimensional": (
@@ -187,7 +187,7 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
     ),
     "channels untold": (
         lambda: model([node("Relu", "x", "y")], dims=("n", "c", "d", "h", "w")),
-        "how many channels go in",
+        "the number of input channels",
     ),
 }
 

@@ -255,7 +255,7 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
     ),
     "sampling": (
         [node("Resize", "a", "b", mode="cubic")],
-        "Operator Resize (node 'b') does not say by how much",
+        "Operator Resize (node 'b') does not give the factor",
     ),
     "a lonely mean": (
         [node("ReduceMean", "a", "m", axes=[1]), node("Add", "a m", "b")],
@@ -263,7 +263,7 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
     ),
     "a mean of planes": (
         [node("ReduceMean", "a", "m", axes=[2]), node("Add", "a m", "b")],
-        "Operator ReduceMean (node 'm') takes a mean over other axes",
+        "Operator ReduceMean (node 'm') takes a mean over axes that no norm",
     ),
     "squeeze and excitation": (
         [
@@ -279,11 +279,11 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
     ),
     "a batch of one as more": (
         [node("Expand", "x whole", "b")],
-        "Operator Expand (node 'b') repeats other axes than the channels",
+        "Operator Expand (node 'b') repeats axes other than the channels",
     ),
     "weights of channels made of the patch": (
         [node("GlobalAveragePool", "a", "m"), node("Mul", "a m", "b")],
-        "Operator GlobalAveragePool (node 'm') takes one number of the whole patch, as squeeze",
+        "Operator GlobalAveragePool (node 'm') reduces the whole patch to one number, as squeeze",
     ),
     "training": (
         [node("BatchNormalization", "a gamma gamma gamma gamma", "b", training_mode=1)],

@@ -24,7 +24,7 @@ from cuda_cyclegan.io.writing import notes_of_result, write
 pydicom: Any = _pydicom
 CT = Phantom(slices=3)
 MADE = Derivation("identity", "CT", "CT", "0", "0" * 64, STORED)
-KEPT = "kept byte for byte, though not in its character set"
+KEPT = "kept byte for byte although not valid in its character set"
 
 UTF8, LATIN = "Ünal".encode(), "Ünal".encode("latin1")
 KANJI = b"\x1b$B;3ED\x1b(B^\x1b$BB@O:\x1b(B"
@@ -201,7 +201,7 @@ def test_a_patient_id_is_never_changed(tmp_path: Path, identifier: bytes) -> Non
     CT.write(tmp_path / "in", lambda data, _: put(data, "PatientID", identifier))
     made, notes = derived(tmp_path / "in")
     assert stored(made, "PatientID") == [identifier]
-    assert "PatientID (kept, though " in notes
+    assert "PatientID (kept although " in notes
 
 
 @pytest.mark.parametrize("identifier", [b"A\\B", b"A\tB", b"x" * 80])
@@ -209,7 +209,7 @@ def test_other_identifiers_are_whole_or_not_there(tmp_path: Path, identifier: by
     CT.write(tmp_path / "in", lambda data, _: put(data, "AccessionNumber", identifier))
     made, notes = derived(tmp_path / "in")
     assert stored(made, "AccessionNumber") == [b""]
-    assert "AccessionNumber (left out, " in notes
+    assert "AccessionNumber (omitted, " in notes
 
 
 def test_what_is_cut_stays_in_its_character_set(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_what_is_cut_stays_in_its_character_set(tmp_path: Path) -> None:
     )
     made, notes = derived(tmp_path / "in")
     assert stored(made, "StudyDescription") == ["Ü".encode() * 64]
-    assert "StudyDescription (cut to 64 characters)" in notes
+    assert "StudyDescription (truncated to 64 characters)" in notes
 
 
 def test_text_of_another_scan_says_its_own_character_set(tmp_path: Path) -> None:

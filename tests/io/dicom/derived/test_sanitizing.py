@@ -51,26 +51,31 @@ def derived(folder: Path, into: Path, derivation: Derivation = DERIVATION) -> li
 
 LONG = "x" * 100
 CASES: list[tuple[str, Any, Any, str]] = [
-    ("StudyDescription", LONG, "x" * 64, "cut to 64 characters"),
-    ("StudyDescription", "a\nb", "a b", "control characters taken out"),
-    ("StudyDescription", ["a", "b"], "a/b", "made one value of several"),
-    ("PatientName", f"{LONG}^Jane", "x" * 64, "cut to 64 characters"),
-    ("AccessionNumber", LONG, "", "left out, longer than 16 characters"),
-    ("StudyID", LONG, "", "left out, longer than 16 characters"),
-    ("BodyPartExamined", "head", "HEAD", "put in capitals"),
-    ("BodyPartExamined", "Kopf/Hals", None, "left out, no code that is allowed"),
-    ("PatientSex", "W", "", "left out, no code that is allowed"),
-    ("PatientAge", "50Y", "050Y", "filled up to 3 digits"),
-    ("PatientAge", "***", None, "left out, no age"),
-    ("PatientBirthDate", "1970.01.02", "19700102", "rewritten as DICOM has dates"),
-    ("StudyDate", "20201399", "", "left out, no date"),
-    ("StudyTime", "10:11:12", "101112", "rewritten as DICOM has times"),
-    ("ContentTime", "noon", None, "left out, no time of day"),
+    ("StudyDescription", LONG, "x" * 64, "truncated to 64 characters"),
+    ("StudyDescription", "a\nb", "a b", "control characters removed"),
+    ("StudyDescription", ["a", "b"], "a/b", "multiple values joined into one"),
+    ("PatientName", f"{LONG}^Jane", "x" * 64, "truncated to 64 characters"),
+    ("AccessionNumber", LONG, "", "omitted, longer than 16 characters"),
+    ("StudyID", LONG, "", "omitted, longer than 16 characters"),
+    ("BodyPartExamined", "head", "HEAD", "converted to upper case"),
+    ("BodyPartExamined", "Kopf/Hals", None, "omitted, not a valid code"),
+    ("PatientSex", "W", "", "omitted, not a valid code"),
+    ("PatientAge", "50Y", "050Y", "padded to 3 digits"),
+    ("PatientAge", "***", None, "omitted, not an age"),
+    ("PatientBirthDate", "1970.01.02", "19700102", "rewritten in DICOM date format"),
+    ("StudyDate", "20201399", "", "omitted, not a date"),
+    ("StudyTime", "10:11:12", "101112", "rewritten in DICOM time format"),
+    ("ContentTime", "noon", None, "omitted, not a time of day"),
     ("PatientWeight", "70.00000000000000001", "70.0", "rounded to 16 characters"),
-    ("StationName", LONG, "x" * 16, "cut to 16 characters"),
-    ("FrameOfReferenceUID", "", ..., "made new, as there is none"),
-    ("ClinicalTrialSubjectID", "S1", None, "left out, as the trial is not told whole"),
-    ("Laterality", "R", None, "left out, as the body part has no sides"),
+    ("StationName", LONG, "x" * 16, "truncated to 16 characters"),
+    ("FrameOfReferenceUID", "", ..., "newly generated because the source has none"),
+    (
+        "ClinicalTrialSubjectID",
+        "S1",
+        None,
+        "omitted because the source's clinical trial attributes are incomplete",
+    ),
+    ("Laterality", "R", None, "omitted because the body part has no laterality"),
 ]
 
 
@@ -91,7 +96,9 @@ def test_a_value_is_mended_and_the_note_names_it_but_not_its_value(
         else:
             assert str(found) == expected
     [note] = notes_of_result(read_in(tmp_path / "in"), tmp_path / "out")
-    assert note == f"its header breaks DICOM's rules; in the result: {keyword} ({fault})"
+    assert note == (
+        f"its header violates the DICOM standard; changed in the result: {keyword} ({fault})"
+    )
 
 
 def test_a_number_that_is_none_is_left_out(tmp_path: Path) -> None:
@@ -99,7 +106,7 @@ def test_a_number_that_is_none_is_left_out(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes().replace(b"123.25", b"heavy "))
     assert "PatientWeight" not in derived(tmp_path / "in", tmp_path / "out")[0]
     [note] = notes_of_result(read_in(tmp_path / "in"), tmp_path / "out")
-    assert "PatientWeight (left out, cannot be understood)" in note
+    assert "PatientWeight (omitted, not parsable)" in note
 
 
 def test_a_sound_source_has_no_note(tmp_path: Path) -> None:
@@ -119,7 +126,7 @@ def test_a_patient_stays_the_same_one(tmp_path: Path) -> None:
     made = pydicom.dcmread(tmp_path / "out" / "0001.dcm")
     assert made.PatientID == LONG
     [note] = notes_of_result(read_in(tmp_path / "in"), tmp_path / "out")
-    assert "PatientID (kept, though longer than 64 characters)" in note
+    assert "PatientID (kept although longer than 64 characters)" in note
 
 
 def test_long_decimals_of_each_slice_are_rounded_where_they_lie(tmp_path: Path) -> None:
@@ -151,7 +158,7 @@ def test_a_value_in_a_sequence_is_mended_and_an_empty_code_is_left_out(tmp_path:
     [item] = derived(tmp_path / "in", tmp_path / "out")[0].ProcedureCodeSequence
     assert item.CodeMeaning == "x" * 64
     [note] = notes_of_result(read_in(tmp_path / "in"), tmp_path / "out")
-    assert "CodeMeaning (cut to 64 characters)" in note
+    assert "CodeMeaning (truncated to 64 characters)" in note
 
 
 def test_two_results_of_a_source_without_frame_of_reference_share_one(tmp_path: Path) -> None:

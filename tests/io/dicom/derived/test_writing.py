@@ -352,7 +352,7 @@ def test_a_study_of_ours_is_known_again(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_told_as_such(tmp_path: Path) -> None:
     """pydicom puts its own words, a traceback among them, around what the system says."""
-    full = r"was not written: the disk is full; make room or choose another output folder\.$"
+    full = r"was not written: the disk is full; free space or choose another output folder\.$"
     pixels = tag_in_exception(pydicom.tag.Tag("PixelData"))
     with pytest.raises(WriteError, match=full), whole_folder(tmp_path / "series"), pixels:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -137,7 +137,7 @@ def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
     ("changed", "complaint"),
     [
         ({"version": VERSION + 1}, "newer version"),
-        ({"version": None}, "'version' must be a whole number"),
+        ({"version": None}, "'version' must be an integer"),
         ({"patch": None}, "'patch' is missing"),
         ({"patch": [16, 16]}, "'patch' must be a list of length 3"),
         ({"overlap": "half"}, "'overlap' must be a number, not text"),
@@ -191,7 +191,7 @@ def test_a_clock_that_was_set_back_takes_no_time_away() -> None:
 def test_a_row_that_cannot_be_read_is_a_failure_that_names_the_field() -> None:
     [study] = report_of([row(STORED, row={"status": "translated", "tiles": "8"})]).studies
     assert study.failure
-    assert "'tiles' must be a whole number, not text" in study.failure.reason
+    assert "'tiles' must be an integer, not text" in study.failure.reason
     assert study.name == JOB.study
 
 

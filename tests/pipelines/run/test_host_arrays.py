@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuda_cyclegan.io.volume import AnyArray
-from cuda_cyclegan.pipelines.host.arrays import GRAIN_BYTES, LARGEST_EXCESS, HostArrays
+from cuda_cyclegan.pipelines.run.host_arrays import GRAIN_BYTES, LARGEST_EXCESS, HostArrays
 
 MIB = 1 << 20
 

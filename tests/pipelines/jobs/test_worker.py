@@ -16,20 +16,20 @@ from support.waiting import ENOUGH, ToldCondition
 from support.watched_calls import watch_calls
 
 from cuda_cyclegan.pipelines.errors import QueueLostError
+from cuda_cyclegan.pipelines.jobs import source, worker
+from cuda_cyclegan.pipelines.jobs.events import (
+    JobEnded,
+    Waiting,
+    WorkerEvent,
+    WorkerSettings,
+)
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
 from cuda_cyclegan.pipelines.jobs.queue.job import Claim
 from cuda_cyclegan.pipelines.jobs.queue.liveness import Membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.worker import client, process
-from cuda_cyclegan.pipelines.jobs.worker.messages import (
-    JobEnded,
-    Waiting,
-    WorkerEvent,
-    WorkerSettings,
-)
-from cuda_cyclegan.pipelines.jobs.worker.process import QueueWorker, work
+from cuda_cyclegan.pipelines.jobs.worker import QueueWorker, work
 from cuda_cyclegan.pipelines.run import pipeline
 from cuda_cyclegan.pipelines.run.concurrency import WeightedSemaphore
 
@@ -39,7 +39,7 @@ class Rounds:
 
     def __init__(self, patch: pytest.MonkeyPatch, place: Any, name: str, times: int = 1) -> None:
         self._left, self._are_over = times, threading.Event()
-        patch.setattr(process, "WATCH_SECONDS", 0.05)
+        patch.setattr(worker, "WATCH_SECONDS", 0.05)
         real = getattr(place, name)
 
         def watched(*arguments: Any) -> Any:
@@ -128,7 +128,7 @@ def test_what_was_read_ahead_goes_back_when_its_window_closes(
             assert second_is_read.wait(ENOUGH)
             Clock.moment = datetime(2026, 11, 21, 7, 0)
 
-    monkeypatch.setattr(client, "datetime", Clock)
+    monkeypatch.setattr(source, "datetime", Clock)
     watch_calls(monkeypatch, "prepare", lambda number: number == 1 and second_is_read.set())
     watch_calls(monkeypatch, "infer", close)
     world.scans(3)
@@ -241,7 +241,7 @@ def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
         return claim
 
     monkeypatch.setattr(Claims, "take", take_deaf)
-    monkeypatch.setattr(process, "STRAY_SECONDS", 0.5)
+    monkeypatch.setattr(worker, "STRAY_SECONDS", 0.5)
     world.scans(2)
     batch = world.submit()
     world.work()
@@ -250,7 +250,7 @@ def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
 
 
 def test_a_job_at_work_is_no_stray(world: QueueWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "STRAY_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "STRAY_SECONDS", 0.0)
     rounds = Rounds(monkeypatch, Claims, "in_flight", times=3)
     watch_calls(monkeypatch, "infer", lambda _: rounds.wait())
     world.scans(1)
@@ -301,9 +301,9 @@ def on_third_try(patch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
 
     Several of its threads may try, and one of them does it.
     """
-    tries, wait, one = list[QueueLostError](), client.Outage.wait, threading.Lock()
+    tries, wait, one = list[QueueLostError](), source.Outage.wait, threading.Lock()
 
-    def counted(self: client.Outage, error: QueueLostError) -> None:
+    def counted(self: source.Outage, error: QueueLostError) -> None:
         tries.append(error)
         wait(self, error)
         with one:
@@ -311,20 +311,18 @@ def on_third_try(patch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
                 do()
                 tries.clear()
 
-    patch.setattr(client, "PAUSE_SECONDS", 0.01)
-    patch.setattr(client.Outage, "wait", counted)
+    patch.setattr(source, "PAUSE_SECONDS", 0.01)
+    patch.setattr(source.Outage, "wait", counted)
 
 
 def test_an_answer_from_before_an_outage_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(source, "PAUSE_SECONDS", 0.0)
     told: list[WorkerEvent] = []
-    outage, lost = client.Outage(told.append), QueueLostError("the connection is closed")
-    asked = outage.failures
-    outage.wait(lost)
-    outage.end(asked)  # by a thread that comes late
+    outage, lost = source.Outage(told.append), QueueLostError("the connection is closed")
+    outage.ask(lambda: outage.wait(lost))  # another thread's request fails before this answer
     outage.wait(lost)
     assert len(told) == 1
-    outage.end(outage.failures)
+    outage.ask(lambda: None)
     outage.wait(lost)
     assert len(told) == 2
 

@@ -1,10 +1,10 @@
-"""The pause between two tries."""
+"""The pause between two tries, and crash attribution."""
 
 import time
 
 import pytest
 
-from cuda_cyclegan.pipelines.backoff import Backoff
+from cuda_cyclegan.pipelines.retries import Backoff, is_blamed
 
 
 def test_the_pause_doubles_up_to_a_limit_and_starts_anew_after_a_success(
@@ -24,3 +24,8 @@ def test_the_pause_doubles_up_to_a_limit_and_starts_anew_after_a_success(
     assert backoff.is_over
     backoff.lengthen()
     assert backoff.seconds == 0.25
+
+
+def test_a_study_is_blamed_for_deaths_that_it_had_alone() -> None:
+    assert is_blamed(1)
+    assert not is_blamed(2)

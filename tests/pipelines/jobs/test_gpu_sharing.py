@@ -8,12 +8,11 @@ from support.queue_nvml import Card, FakeDriver, Holder, Sample
 from support.queue_world import QueueWorld
 
 from cuda_cyclegan.pipelines.errors import QueueError
+from cuda_cyclegan.pipelines.jobs import gpu_sharing, worker
+from cuda_cyclegan.pipelines.jobs.events import WorkerSettings, YieldLimits
+from cuda_cyclegan.pipelines.jobs.gpu_sharing import OtherPrograms
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
-from cuda_cyclegan.pipelines.jobs.worker import gpu_sharing
-from cuda_cyclegan.pipelines.jobs.worker import process as job_process
-from cuda_cyclegan.pipelines.jobs.worker.gpu_sharing import OtherPrograms
-from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerSettings, YieldLimits
-from cuda_cyclegan.pipelines.jobs.worker.process import work
+from cuda_cyclegan.pipelines.jobs.worker import work
 
 MIB = 1 << 20
 LIMITS = YieldLimits(memory=1024 * MIB, load=20)
@@ -42,7 +41,7 @@ def test_memory_of_others_counts_together(card: Card) -> None:
     card.drawing.append(Holder(OTHER + 1, 24 * MIB))
     assert watched.hindrance() is None
     card.drawing.append(Holder(OTHER + 2, 1 * MIB))
-    assert watched.hindrance() == "other programs hold 1025 MiB of the card"
+    assert watched.hindrance() == "other programs use 1025 MiB of GPU memory"
     card.computing.clear()
     assert watched.hindrance() is None
 
@@ -64,7 +63,7 @@ def test_only_the_newest_load_of_each_process_counts(card: Card) -> None:
     card.samples += [Sample(OTHER, 2, 20), Sample(OTHER, 1, 90)]
     assert watched.hindrance() is None
     card.samples += [Sample(OTHER, 3, 15), Sample(OTHER + 1, 3, 6)]
-    assert watched.hindrance() == "other programs keep the card busy 21 % of the time"
+    assert watched.hindrance() == "other programs keep the GPU busy 21 % of the time"
     assert watched.hindrance() is None  # nothing new since
 
 
@@ -103,7 +102,7 @@ def test_a_worker_gives_way_between_jobs(
 ) -> None:
     """A worker of the CPU that looks at the fake card: no job begins while others use it."""
     watched = OtherPrograms("cuda:0", LIMITS)
-    monkeypatch.setattr(job_process, "_hindrance", lambda *_: watched.hindrance)
+    monkeypatch.setattr(worker, "_hindrance", lambda *_: watched.hindrance)
     world = QueueWorld(tmp_path)
     world.scans(1)
     batch = world.submit()

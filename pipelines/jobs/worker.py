@@ -7,38 +7,34 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Self
 
-from ....engine.devices import Device, choose_device
-from ....engine.generator import AnyGenerator
-from ....engine.network.graph import Network
-from ....engine.network.layers import Triple
-from ....engine.options import Precision, Progress
-from ....engine.startup import name_on_machine
-from ...errors import QueueError, QueueLostError
-from ...host.thread_limits import is_out_of_threads
-from ...run.in_flight import DeviceLostError
-from ...run.networks import Networks, OpenNetwork, open_network
-from ...run.pipeline import concurrency_of
-from ...run.worker import Worker
-from ..queue.claims import Claims
-from ..queue.liveness import Membership, membership
-from ..queue.location import QueuePlace
-from ..queue.store import open_tables
-from .client import JobClient, Outage, TakenJob
-from .messages import Tell, WorkerEnd, WorkerSettings
+from ...engine.devices import choose_device
+from ...engine.startup import name_on_machine
+from ..errors import QueueError
+from ..events import Remark, Tuning
+from ..host.thread_limits import is_out_of_threads
+from ..run.in_flight import DeviceLostError
+from ..run.networks import Networks
+from ..run.pipeline import concurrency_of
+from ..run.worker import Worker
+from .events import OnEvent, WorkerEnd, WorkerSettings
 from .planner import JobPlanner
-from .source import QueueSource
-from .tuning import tuning_reported
+from .queue.claims import Claims
+from .queue.job import Claim
+from .queue.liveness import Membership, membership
+from .queue.location import QueuePlace
+from .queue.store import open_tables
+from .source import Outage, QueueSource
 
 WATCH_SECONDS = 1.0
 STRAY_SECONDS = 5.0
-"""Seconds for which a claimed job may be missing in the client, as while a claim is in progress."""
+"""Seconds for which a claimed job may be missing in the source, as while a claim is in progress."""
 
 
 def work(
     place: QueuePlace,
     device: str,
     settings: WorkerSettings,
-    tell: Tell,
+    on_event: OnEvent,
     ready: Callable[["QueueWorker"], None] = lambda _: None,
 ) -> WorkerEnd:
     """Run the jobs of a queue on one device; ready: called with the worker, to be able to stop it.
@@ -46,16 +42,17 @@ def work(
     Waits for a queue that does not answer. Raises QueueError or DeviceUnavailableError.
     """
     with ExitStack() as stack:
-        name = name_on_machine(device)
-        claims, member = _joined(stack, place, name, settings.only, Outage(tell))
+        name, outage = name_on_machine(device), Outage(on_event)
+        claims, member = outage.retry(
+            lambda: stack.enter_context(_joined(place, name, settings.only))
+        )
         chosen = choose_device(device, settings.limits)
-        networks = Networks(chosen, keeps=True, open_network=_reported(tell))
-        stack.enter_context(networks)
-        planner = stack.enter_context(JobPlanner(device, chosen, networks, tell))
-        jobs = JobClient(claims, settings, tell, _hindrance(device, settings))
-        source = QueueSource(jobs, planner, settings, tell)
+        networks = stack.enter_context(Networks(chosen, keeps=True))
+        planner = stack.enter_context(JobPlanner(device, chosen, networks, on_event))
+        hindrance = _hindrance(device, settings)
+        source = QueueSource(claims, planner, settings, on_event, hindrance, outage)
         concurrency = partial(concurrency_of, chosen, settings.sharing)
-        worker = QueueWorker(source, Worker(networks, source, concurrency))
+        worker = QueueWorker(source, Worker(networks, source, concurrency), on_event)
         ready(worker)
         with Watch(claims, member, worker):
             return worker.run()
@@ -64,10 +61,14 @@ def work(
 class QueueWorker:
     """Worker whose jobs come from the queue; other threads may stop it."""
 
-    def __init__(self, source: QueueSource, worker: Worker) -> None:
-        self.jobs = source.jobs
+    def __init__(self, source: QueueSource, worker: Worker, on_event: OnEvent) -> None:
         self._source = source
         self._worker = worker
+        self._on_event = on_event
+
+    def claimed(self) -> tuple[Claim, ...]:
+        """Return the claims whose end is not recorded."""
+        return self._source.claimed()
 
     def stop(self) -> None:
         """Start no further job."""
@@ -80,19 +81,20 @@ class QueueWorker:
 
     def restart(self) -> None:
         """Stop immediately, to be replaced."""
-        self._source.needs_restart = True
-        self.stop_at_once()
+        self._source.restart()
+        self._worker.stop_at_once()
 
-    def leave(self, taken: TakenJob) -> None:
+    def leave(self, claim: Claim) -> None:
         """Cancel one job whose claim was lost; called repeatedly until it is gone."""
-        if self._source.has_at_work(taken):
-            self._worker.leave(taken.job.study)
+        if self._source.has_in_flight(claim):
+            self._worker.leave(claim.work.study)
 
     def run(self) -> WorkerEnd:
         """Work until stopped. Raises QueueError or DeviceUnavailableError."""
         try:
-            for _ in self._worker.run():
-                pass
+            for event in self._worker.run():
+                if isinstance(event, Remark | Tuning):
+                    self._on_event(event)
         except DeviceLostError as error:
             self._abort()
             self._source.put_back(str(error))
@@ -111,38 +113,8 @@ class QueueWorker:
         self._worker.abort()
 
 
-def _reported(tell: Tell) -> OpenNetwork:
-    """Return a function that opens networks and reports the search for tactics."""
-
-    @contextmanager
-    def opened(
-        network: Network,
-        device: Device,
-        patch: Triple | None,
-        precision: Precision,
-        _progress: Progress,
-    ) -> Generator[AnyGenerator]:
-        with ExitStack() as stack:
-            with tuning_reported(tell) as progress:
-                opening = open_network(network, device, patch, precision, progress)
-                generator = stack.enter_context(opening)
-            yield generator
-
-    return opened
-
-
-def _joined(
-    stack: ExitStack, place: QueuePlace, device: str, only: str, outage: Outage
-) -> tuple[Claims, Membership]:
-    while True:
-        try:
-            return stack.enter_context(_joined_once(place, device, only))
-        except QueueLostError as error:
-            outage.wait(error)
-
-
 @contextmanager
-def _joined_once(place: QueuePlace, device: str, only: str) -> Generator[tuple[Claims, Membership]]:
+def _joined(place: QueuePlace, device: str, only: str) -> Generator[tuple[Claims, Membership]]:
     """Open a queue's claims for one worker, under a name of its own."""
     with open_tables(place, create=True) as tables, membership(place, device) as member:
         claims = Claims(tables, member.name, only)
@@ -189,20 +161,20 @@ class Watch:
             with suppress(QueueError):
                 is_named = self._membership.renew()
                 self._claims.wake()
-                self._mind_jobs()
+                self._cancel_lost()
                 if is_named:
-                    self._take_over()
+                    self._reclaim()
                 elif self._membership.is_lost():
                     self._worker.restart()
 
-    def _mind_jobs(self) -> None:
-        in_hand = self._worker.jobs.in_hand()
-        ours = self._claims.owned(taken.claim for taken in in_hand) if in_hand else set[str]()
-        for taken in in_hand:
-            if taken.claim.token not in ours:
-                self._worker.leave(taken)
+    def _cancel_lost(self) -> None:
+        claimed = self._worker.claimed()
+        ours = self._claims.owned(claimed) if claimed else set[str]()
+        for claim in claimed:
+            if claim.token not in ours:
+                self._worker.leave(claim)
 
-    def _take_over(self) -> None:
+    def _reclaim(self) -> None:
         held = self._claims.in_flight()
         self._put_back_strays(held.pop(self._membership.name, ()))
         for worker, tokens in held.items():
@@ -210,13 +182,13 @@ class Watch:
                 self._claims.reclaim(tokens)
 
     def _put_back_strays(self, held: Collection[str]) -> None:
-        """Put back claimed jobs that the client has not received for STRAY_SECONDS.
+        """Put back claimed jobs that the source has not received for STRAY_SECONDS.
 
         held: tokens of all jobs that this worker has claimed according to the queue.
         """
-        in_hand = {taken.claim.token for taken in self._worker.jobs.in_hand()}
+        claimed = {claim.token for claim in self._worker.claimed()}
         now = time.monotonic()
-        self._strays = {token: self._strays.get(token, now) for token in set(held) - in_hand}
+        self._strays = {token: self._strays.get(token, now) for token in set(held) - claimed}
         lost = [token for token, since in self._strays.items() if now - since >= STRAY_SECONDS]
         if lost:
             self._claims.put_back(lost)

@@ -8,37 +8,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from ....engine.devices import Device
-from ....engine.errors import ModelFileError
-from ....engine.model.model_card import ModelCard
-from ....engine.model.model_file import Model, load_model
-from ....engine.network.layers import Triple
-from ....io.channels import joined, other_results, with_results
-from ....io.discovery import discover, images_sha256
-from ....io.errors import UnreadableScanError
-from ....io.files.atomic import refused
-from ....io.files.own_files import user_name
-from ....io.files.parts import remove_leftovers
-from ....io.reading import causes_named
-from ....io.volume import Study
-from ...cycle import back_model, back_options, cycle_rule
-from ...decisions import check_model, with_precision
-from ...events import Remark
-from ...report.report import StudyReport, failure_of
-from ...results.bids_dataset import BidsDataset
-from ...results.earlier_results import synthetic_checked
-from ...results.manifest import Manifest, Recipe
-from ...results.resume import PlannedStudy, Planner
-from ...results.sidecar import SidecarMaker
-from ...run.networks import Networks
-from ...run.source import JobKind
-from ...settings import CycleCheck, TranslateOptions
-from ...study.figures import CycleRule
-from ...study.maps import maps_asked_for
-from ...study.selection import contrast_checked
-from ..queue.job import StudyJob
-from ..submission import refused_link
-from .messages import Tell
+from ...engine.devices import Device
+from ...engine.errors import ModelFileError
+from ...engine.model.model_card import ModelCard
+from ...engine.model.model_file import Model, load_model
+from ...engine.network.layers import Triple
+from ...io.channels import joined, other_results, with_results
+from ...io.discovery import discover, images_sha256
+from ...io.errors import UnreadableScanError
+from ...io.files.own_files import user_name
+from ...io.files.parts import remove_leftovers
+from ...io.reading import causes_named
+from ...io.volume import Study
+from ..cycle import back_model, back_options, cycle_rule
+from ..decisions import check_model, with_precision
+from ..events import Remark, opening_event
+from ..results.bids import BidsDataset
+from ..results.earlier_results import synthetic_checked
+from ..results.manifest import Manifest, Recipe
+from ..results.resume import PlannedStudy, Planner
+from ..run.networks import Networks
+from ..run.source import JobKind
+from ..settings import CycleCheck, TranslateOptions
+from ..study.figures import CycleRule
+from ..study.selection import contrast_checked
+from .events import OnEvent
+from .queue.job import StudyJob
+from .submission import refused_link
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +65,11 @@ class JobPlanner:
     name: name of the device, "cpu" or "cuda:N". networks: networks that are open on the device.
     """
 
-    def __init__(self, name: str, device: Device, networks: Networks, tell: Tell) -> None:
+    def __init__(self, name: str, device: Device, networks: Networks, on_event: OnEvent) -> None:
         self._name = name
         self._device = device
         self._networks = networks
-        self._tell = tell
+        self._on_event = on_event
         self._models: _Models | None = None
         self._known: dict[str, _Known] = {}
         self._back_identities: dict[str, str] = {}
@@ -108,16 +104,14 @@ class JobPlanner:
             study = contrast_checked(study, known.card, job.options.takes)
         study = synthetic_checked(study, job.options.takes)
         manifest = self._open_folder(Path(job.output))
-        planner = Planner(
+        planner = Planner.of(
             manifest.output,
             manifest.entries,
             Recipe(known.identity, self._options(job).settings().sha256()),
-            job.options.overwrite,
-            job.options.preview,
+            job.options,
+            known.card,
+            job.model_sha256,
             self._cycle_rule(job, known.card),
-            maps_asked_for(job.options),
-            known.card.words if known.card else (),
-            known.card and SidecarMaker.of(known.card, job.model_sha256, job.options),
         )
         [planned] = planner.plan([study])
         if known.card and job.options.layout == "bids":
@@ -143,9 +137,12 @@ class JobPlanner:
         models = self._models_of(job, options)
         recipe = Recipe(models.model.identity, options.settings().sha256())
         kind = JobKind(models.model, options, recipe, models.back)
-        with self._networks.use(*kind.uses) as (network, *_):
+        with self._networks.use(*kind.uses, progress=self._report) as (network, *_):
             network.open(kind.precision)  # an error here concerns this job
         return kind
+
+    def _report(self, what: str, share: float | None) -> None:
+        self._on_event(opening_event(what, share))
 
     def _options(self, job: StudyJob) -> TranslateOptions:
         return with_precision(job.options, [self._device], self._name)
@@ -157,7 +154,7 @@ class JobPlanner:
         self.close_folder()
         self._manifest = self._folder_stack.enter_context(Manifest(output, shared=True))
         if self._manifest.remark:
-            self._tell(Remark(self._manifest.remark))
+            self._on_event(Remark(self._manifest.remark))
         remove_leftovers(output)
         return self._manifest
 
@@ -252,7 +249,7 @@ def _as_listed(study: Study, job: StudyJob) -> Study:
     """
     if not job.listed:
         return study
-    from ....io.dicom.series import came_since
+    from ...io.dicom.series import came_since
 
     listed = tuple((Path(folder), when) for folder, when in job.listed)
     scans = tuple(replace(scan, listed=listed) for scan in study.scans)
@@ -314,17 +311,3 @@ def _files_of(scans: Sequence[Study]) -> list[str]:
 def _is_named(job: StudyJob, scan: Study, card: ModelCard | None) -> bool:
     made = card.output_channels if card else ("",)
     return with_results(scan, made).name.name == PurePosixPath(job.mirrored_name).name
-
-
-def row_of(job: StudyJob) -> StudyReport:
-    """Return the row of a job about which nothing else is known."""
-    return StudyReport(
-        name=job.study, source=Path(job.files[0]), output=job.target, status="up to date"
-    )
-
-
-def failed(job: StudyJob, error: Exception) -> StudyReport:
-    """Return the row of a job that could not start."""
-    if isinstance(error, OSError):
-        error = refused(f"{error.filename or 'A file'} cannot be used", error)
-    return replace(row_of(job), status="failed", failure=failure_of(error, None))

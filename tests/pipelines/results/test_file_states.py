@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuda_cyclegan.pipelines.results.manifest import FileState, content_of
+from cuda_cyclegan.pipelines.results.file_states import FileState, content_of
 
 CONTENTS = st.lists(st.binary(max_size=40), min_size=1, max_size=5)
 

@@ -8,22 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ....engine.startup import see_alone
-from ...run.messages import StopWork
-from ...run.process import Channel, WorkerProcess, ending, launch
-from ...run.supervisor import Restart, Supervisor
-from .messages import (
-    Begin,
-    FinishJobs,
-    QueueOrder,
-    WorkerEvent,
-    WorkerFailed,
-    WorkerSettings,
-)
+from ...engine.startup import see_alone
+from ..run.messages import Begin, Ended, FinishJobs, QueueOrder, StopWork
+from ..run.process import Channel, WorkerProcess, ending, launch
+from ..run.supervisor import Restart, Supervisor
+from .events import WorkerEvent, WorkerSettings
 
 if TYPE_CHECKING:
-    from ..queue.location import QueuePlace
-    from .process import QueueWorker
+    from .queue.location import QueuePlace
+    from .worker import QueueWorker
 
 _RESTART = 75
 """Exit status of a worker that only needs a restart."""
@@ -49,7 +42,7 @@ class QueueTask:
 
     def __call__(self, channel: Channel[WorkerEvent, QueueOrder]) -> int:
         """Run the jobs of the queue on the device that the supervisor names; see no other."""
-        from .process import work  # here, so that a prewarmed process has imported it
+        from .worker import work  # here, so that a prewarmed process has imported it
 
         try:
             first = channel.receive()
@@ -62,7 +55,7 @@ class QueueTask:
             end = work(self.place, alone, self.settings, channel.send, control.serve)
         except Exception as error:
             status, sentence = self.verdict(error)
-            channel.send(WorkerFailed(sentence))
+            channel.send(Ended(sentence))
             return status
         return _RESTART if end == "restart" else 0
 

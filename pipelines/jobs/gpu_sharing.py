@@ -6,9 +6,9 @@ from typing import Any
 
 import pynvml as _pynvml
 
-from ....engine.probe.gpus import visible_name
-from ...errors import QueueError
-from .messages import YieldLimits
+from ...engine.probe.gpus import visible_name
+from ..errors import QueueError
+from .events import YieldLimits
 
 pynvml: Any = _pynvml  # the package ships no types
 
@@ -37,11 +37,11 @@ class OtherPrograms:
         try:
             memory, load = self._memory(), self._load()
         except pynvml.NVMLError as error:
-            return f"the card does not answer ({error})"
+            return f"the GPU does not respond ({error})"
         if memory > self._limits.memory:
-            return f"other programs hold {memory / 2**20:.0f} MiB of the card"
+            return f"other programs use {memory / 2**20:.0f} MiB of GPU memory"
         if load > self._limits.load:
-            return f"other programs keep the card busy {load} % of the time"
+            return f"other programs keep the GPU busy {load} % of the time"
         return None
 
     def _memory(self) -> int:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
-from unittest.mock import ANY
 
 import nibabel as _nibabel
 import numpy as np
@@ -32,17 +31,16 @@ from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.options import Precision, Progress
 from cuda_cyclegan.io.discovery import discover, images_sha256
 from cuda_cyclegan.io.errors import UnreadableScanError
-from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
-from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
-from cuda_cyclegan.pipelines.jobs.worker import process
-from cuda_cyclegan.pipelines.jobs.worker.messages import (
-    TuningBegan,
-    TuningEnded,
+from cuda_cyclegan.pipelines.events import Tuning
+from cuda_cyclegan.pipelines.jobs import worker
+from cuda_cyclegan.pipelines.jobs.events import (
     WorkerEvent,
     WorkerSettings,
 )
-from cuda_cyclegan.pipelines.jobs.worker.planner import find_study
-from cuda_cyclegan.pipelines.jobs.worker.process import work
+from cuda_cyclegan.pipelines.jobs.planner import find_study
+from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
+from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
+from cuda_cyclegan.pipelines.jobs.worker import work
 from cuda_cyclegan.pipelines.run import networks
 from cuda_cyclegan.pipelines.study import translator as study_run
 
@@ -60,7 +58,7 @@ class Card:
         self._tuned: set[Precision] = set()
         self._runs, self._overflows_at = iter(range(99)), overflows_at
         device = Device("cuda", "fp16", ("fp16", "bf16"))
-        patch.setattr(process, "choose_device", lambda *_: device)
+        patch.setattr(worker, "choose_device", lambda *_: device)
         patch.setattr(networks, "open_generator", self.open)
 
     @contextmanager
@@ -75,7 +73,7 @@ class Card:
 
         def run(patches: FloatArray) -> FloatArray:
             if precision == "fp16" and next(self._runs) == self._overflows_at:
-                raise PrecisionOverflowError("A value left the range of fp16.")
+                raise PrecisionOverflowError("A value exceeded the range of fp16.")
             return patches
 
         self.log.append(f"open {precision}")
@@ -95,9 +93,7 @@ def test_a_job_that_overflows_has_the_card_alone_and_the_next_one_as_before(
     assert ["range of fp16" in "".join(each) for each in notes].count(True) == 1
     there = ["open fp16", "close fp16", "open bf16", "close bf16", "open fp16", "close fp16"]
     assert card.log == there
-    tuning = [event for event in told if isinstance(event, TuningBegan | TuningEnded)]
-    assert tuning == [TuningBegan(), ANY, TuningBegan(), ANY]
-    assert [event.plans for event in tuning if isinstance(event, TuningEnded)] == [2, 2]
+    assert [event.share for event in told if isinstance(event, Tuning)] == [0.0, 0.5, 1.0] * 2
 
 
 def test_a_program_stays_open_from_job_to_job(
@@ -145,7 +141,7 @@ def test_a_job_is_blamed_for_deaths_that_it_had_alone(world: QueueWorld) -> None
     def status(read_ahead: int) -> int:
         poison = ["support.queue_poison", world.queue, "1", str(read_ahead)]
         command = [sys.executable, "-m", *poison]
-        return subprocess.run(command, cwd=Path(__file__).parents[3], check=False).returncode
+        return subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode
 
     died_in_company = died_alone = -signal.SIGKILL
     assert [status(2), status(1), status(1)] == [died_in_company, died_alone, 0]

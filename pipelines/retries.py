@@ -1,7 +1,22 @@
-"""Pause between two tries of the same action."""
+"""Retries: the pause between two tries, the number of tries of a study, and crash attribution.
+
+Batches and the queue follow the same rule: studies that a worker had claimed when it died are
+repeated, each alone on a worker.
+"""
 
 import time
 from dataclasses import dataclass
+
+TRIES = 3
+"""Worker crashes after which a study fails; users of the queue can set another number."""
+
+
+def is_blamed(in_hand: int) -> bool:
+    """Return whether a crash counts against a study: only if it was the only one claimed.
+
+    in_hand: number of studies that the worker had claimed.
+    """
+    return in_hand == 1
 
 
 @dataclass

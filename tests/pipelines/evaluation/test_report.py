@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from support.tiers import examples
 
 from cuda_cyclegan.pipelines.evaluation.protocols import Figures, general
-from cuda_cyclegan.pipelines.evaluation.report import Evaluation, PairRow
-from cuda_cyclegan.pipelines.evaluation.writing import csv_text
+from cuda_cyclegan.pipelines.evaluation.report import Evaluation, PairRow, csv_text
 from cuda_cyclegan.pipelines.study.statistics import Range
 
 BEGINNINGS = "=+-@\t\r\n＝＋－＠"  # noqa: RUF001

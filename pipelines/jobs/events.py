@@ -1,17 +1,17 @@
-"""Settings of a worker, and messages from and to it; imports nothing heavy."""
+"""Settings of a worker of the queue, and its events; imports nothing heavy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ....engine.options import NO_LIMITS, CudaLimits
-from ...events import Remark
-from ...run.blame import TRIES
-from ...run.messages import StopWork
-from ..queue.job import OpenJobs
+from ...engine.options import NO_LIMITS, CudaLimits
+from ..events import Remark, Tuning
+from ..retries import TRIES
+from ..run.messages import Ended
+from .queue.job import OpenJobs
 
 if TYPE_CHECKING:
-    from ...report.report import StudyReport
+    from ..report.report import StudyReport
 
 WorkerEnd: TypeAlias = Literal["stopped", "empty", "restart"]
 """Reason why a worker ended: it was stopped, no job is left, or a failure may have harmed it."""
@@ -68,7 +68,7 @@ class JobEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class JobPutOff:
+class JobDeferred:
     """A job was deferred, and the queued ones of its batch with it.
 
     job: its name. study: path of its result. why: reason in one sentence; "" if it was already
@@ -93,22 +93,6 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class TuningBegan:
-    """The device tries tactics, within the time limit of its worker."""
-
-
-@dataclass(frozen=True, slots=True)
-class TuningEnded:
-    """The search for tactics ended, and its results are kept.
-
-    seconds: its duration. plans: number of convolutions with a tactic.
-    """
-
-    seconds: float
-    plans: int
-
-
-@dataclass(frozen=True, slots=True)
 class NothingLeft:
     """No job is left that may start now, and the worker ends. left, is_paused: as in `Waiting`."""
 
@@ -116,37 +100,7 @@ class NothingLeft:
     is_paused: bool
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerFailed:
-    """The worker ends with an error. why: reason in one sentence."""
-
-    why: str
-
-
 WorkerEvent: TypeAlias = (
-    Remark
-    | JobStarted
-    | JobEnded
-    | JobPutOff
-    | Waiting
-    | TuningBegan
-    | TuningEnded
-    | NothingLeft
-    | WorkerFailed
+    Remark | Tuning | JobStarted | JobEnded | JobDeferred | Waiting | NothingLeft | Ended
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """Order to a worker, which may have been prewarmed. device: the device that it uses."""
-
-    device: str
-
-
-@dataclass(frozen=True, slots=True)
-class FinishJobs:
-    """Order to a worker: claim no more jobs, and end after the claimed ones."""
-
-
-QueueOrder: TypeAlias = Begin | FinishJobs | StopWork
-Tell: TypeAlias = Callable[[WorkerEvent], None]
+OnEvent: TypeAlias = Callable[[WorkerEvent], None]
