@@ -11,7 +11,7 @@ import typer
 from .values import wrong_value
 
 if TYPE_CHECKING:
-    from ...engine.model.model_card import ChannelMaps, IntensityMap
+    from ...engine.model.intensity_maps import ChannelMaps, IntensityMap
     from ...pipelines.model_import.card_draft import Spacing
 
 MadeModel: TypeAlias = Annotated[
@@ -27,7 +27,7 @@ def parsed_intensity(text: str | None, hint: str) -> "IntensityMap | None":
     """Return the map; raises BadParameter for the option `hint`."""
     if text is None:
         return None
-    from ...engine.model.model_card import Identity, MinMax, Percentiles, Window, ZScore
+    from ...engine.model.intensity_maps import Identity, MinMax, Percentiles, Window, ZScore
 
     kind, colon, rest = text.strip().lower().partition(":")
     numbers = _numbers(rest) if colon else ()

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 from ...engine.decoding import Json, encode_record
 from ...engine.importing.evidence import Fact, Question
 from ...engine.importing.recognise import Recognised
-from ...engine.model.model_card import (
-    PERCENTILES,
+from ...engine.model.intensity_maps import (
     ChannelMaps,
     IntensityMap,
     MinMax,
-    ModelCard,
     Percentiles,
-    Typical,
     Window,
     ZScore,
+)
+from ...engine.model.model_card import (
+    PERCENTILES,
+    ModelCard,
+    Typical,
     architecture_to_json,
     card_as_json,
     stated_ranges,

@@ -5,15 +5,15 @@ May import all of pipelines, engine and io. Must not print, handle signals or ke
 
 from ...engine.errors import DeviceUnavailableError, EngineError, ModelFileError
 from ...engine.importing.evidence import NetworkChoices
-from ...engine.model.model_card import (
+from ...engine.model.intensity_maps import (
     Identity,
     IntensityMap,
     MinMax,
-    ModelCard,
     Percentiles,
     Window,
     ZScore,
 )
+from ...engine.model.model_card import ModelCard
 from ...engine.model.model_file import Model, load_model
 from ...engine.options import CudaLimits
 from ...io.conversion import from_nibabel, from_simpleitk, to_nibabel, to_simpleitk

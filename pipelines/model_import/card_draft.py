@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ...engine.importing.evidence import Fact, Question
-from ...engine.model.model_card import USUAL_RANGE, ChannelMaps, Identity, NetworkRange, ZScore
+from ...engine.model.intensity_maps import USUAL_RANGE, ChannelMaps, Identity, NetworkRange, ZScore
 from ...engine.network.layers import Triple
 from ...engine.patch_grid import SmallVolumePadding
 

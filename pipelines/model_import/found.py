@@ -14,7 +14,8 @@ from ...engine.importing.onnx.onnx_file import OnnxFile, is_onnx, read_onnx
 from ...engine.importing.onnx.onnx_graph import operators_of, write_down
 from ...engine.importing.recognise import Recognised, recognise
 from ...engine.importing.reference_search import resolve
-from ...engine.model.model_card import Established, NetworkRange
+from ...engine.model.intensity_maps import NetworkRange
+from ...engine.model.model_card import Established
 from ...engine.model.reference import TOLERANCE, relative_error
 from ...engine.network.architectures import Architecture
 from ...engine.network.graph import INPUT, Graph, Network, times

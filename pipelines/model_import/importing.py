@@ -6,16 +6,8 @@ from pathlib import Path
 from ...engine.errors import CheckpointError
 from ...engine.importing.checkpoint_file import read_reference
 from ...engine.importing.evidence import Fact, NetworkChoices, Question, setting
-from ...engine.model.model_card import (
-    USUAL_RANGE,
-    ChannelMaps,
-    ModelCard,
-    NetworkRange,
-    Provenance,
-    Reference,
-    ZScore,
-    check_numbers,
-)
+from ...engine.model.intensity_maps import USUAL_RANGE, ChannelMaps, NetworkRange, ZScore
+from ...engine.model.model_card import ModelCard, Provenance, Reference, check_numbers
 from ...engine.model.model_file import Model, decode_model, encode_model
 from ...engine.model.reference import (
     Verification,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...engine.cores import beside_each_other
-from ...engine.model.model_card import NetworkRange
+from ...engine.model.intensity_maps import NetworkRange
 from ...engine.network.layers import FloatArray
 from ...engine.scaling import Scaling, Stored
 from ...io.volume import Empty, Volume

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...engine.cores import beside_each_other
-from ...engine.model.model_card import (
+from ...engine.model.intensity_maps import (
     USUAL_RANGE,
     Identity,
     IntensityMap,
     MinMax,
-    ModelCard,
     NetworkRange,
     Percentiles,
     Window,
     ZScore,
 )
+from ...engine.model.model_card import ModelCard
 from ...engine.network.layers import FloatArray, triple
 from ...engine.scaling import Scaling, Stored
 from ...io.volume import AnyArray, Empty, SyntheticMark, Volume

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.model.model_card import USUAL_RANGE, Identity, IntensityMap, NetworkRange, Window
+from ...engine.model.intensity_maps import USUAL_RANGE, Identity, IntensityMap, NetworkRange, Window
 from ...io.formats.registry import format_named
 from ...io.volume import Volume
 from ..settings import OutputType

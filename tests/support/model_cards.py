@@ -5,17 +5,15 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from cuda_cyclegan.engine.model.model_card import (
+from cuda_cyclegan.engine.model.intensity_maps import (
     ChannelMaps,
     Identity,
     MinMax,
-    ModelCard,
     Percentiles,
-    Provenance,
-    Reference,
     Window,
     ZScore,
 )
+from cuda_cyclegan.engine.model.model_card import ModelCard, Provenance, Reference
 from cuda_cyclegan.engine.model.model_file import encode_model
 from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
 from cuda_cyclegan.engine.network.architectures import (

@@ -14,15 +14,15 @@ from support.streamed_window import replace_buffers, run_window_into
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
-from cuda_cyclegan.engine.model.model_card import (
+from cuda_cyclegan.engine.model.intensity_maps import (
     Identity,
     IntensityMap,
     MinMax,
-    ModelCard,
     Percentiles,
     Window,
     ZScore,
 )
+from cuda_cyclegan.engine.model.model_card import ModelCard
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
