@@ -9,6 +9,7 @@ import typer
 from ..errors import Exit, complain, errors_reported
 from ..options.model import (
     FORMS,
+    STEPS,
     MadeModel,
     ReplacesOutput,
     parsed_axes,
@@ -153,8 +154,8 @@ def import_(
         list[str] | None,
         typer.Option(
             metavar="MAP",
-            help=f"Mapping from scan values to the network's range: {FORMS}. Repeatable: one "
-            "mapping per channel.",
+            help=f"Mapping from scan values to the network's range: {FORMS}; or steps of these "
+            f"and of {STEPS}. Repeatable: one mapping per channel.",
         ),
     ] = None,
     intensity_out: Annotated[

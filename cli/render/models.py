@@ -10,9 +10,18 @@ from ...engine.importing.evidence import Fact, Question
 from ...engine.importing.recognise import Recognised
 from ...engine.model.intensity_maps import (
     ChannelMaps,
+    ClipPercentiles,
+    ClipValues,
+    GammaCurve,
+    Identity,
     IntensityMap,
+    IntensityStep,
+    Logarithm,
     MinMax,
     Percentiles,
+    SampleZScore,
+    Standard,
+    Steps,
     Window,
     ZScore,
 )
@@ -311,7 +320,7 @@ def _spelled_maps(maps: ChannelMaps) -> str:
     return "; ".join(map(spelled, maps)) if isinstance(maps, tuple) else spelled(maps)
 
 
-def spelled(intensity: IntensityMap) -> str:
+def spelled(intensity: IntensityMap | IntensityStep) -> str:
     """Return an intensity map as the options of `model import` take it."""
     match intensity:
         case Window(low, high):
@@ -320,9 +329,25 @@ def spelled(intensity: IntensityMap) -> str:
             return f"percentile:{_plain(low)},{_plain(high)}"
         case ZScore(spread):
             return f"zscore:{_plain(spread)}"
+        case SampleZScore():
+            return "sample-zscore"
+        case Standard(mean, sd):
+            return f"standard:{_plain(mean)},{_plain(sd)}"
         case MinMax():
             return "minmax"
-        case _:
+        case ClipValues(low, high):
+            return f"clip:{_plain(low)},{_plain(high)}"
+        case ClipPercentiles(low, high):
+            return f"clip-percentile:{_plain(low)},{_plain(high)}"
+        case Logarithm(offset):
+            return f"log:{_plain(offset)}"
+        case GammaCurve(gamma):
+            return f"gamma:{_plain(gamma)}"
+        case Steps(steps, over, outside):
+            where = "" if over == "all" else f"@{over.replace('_', '-')}"
+            only = ",only" if outside == "zero" else ""
+            return f"{'+'.join(map(spelled, steps))}{where}{only}"
+        case Identity():
             return "identity"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ...engine.importing.evidence import Fact, Question
-from ...engine.model.intensity_maps import USUAL_RANGE, ChannelMaps, Identity, NetworkRange, ZScore
+from ...engine.model.intensity_maps import USUAL_RANGE, ChannelMaps, NetworkRange, has_ends
 from ...engine.network.layers import Triple
 from ...engine.patch_grid import SmallVolumePadding
 
@@ -81,7 +81,7 @@ def _without_ends(maps: ChannelMaps | None) -> NetworkRange | None:
     if maps is None:
         return None
     each = maps if isinstance(maps, tuple) else (maps,)
-    return "open" if all(isinstance(one, ZScore | Identity) for one in each) else None
+    return "open" if not any(map(has_ends, each)) else None
 
 
 def default_name(source: tuple[str, ...], target: tuple[str, ...]) -> str:
@@ -89,7 +89,15 @@ def default_name(source: tuple[str, ...], target: tuple[str, ...]) -> str:
     return f"{'+'.join(source)} to {'+'.join(target)}"
 
 
-_MAPS = ("window:LOW,HIGH", "percentile:LOW,HIGH", "zscore", "minmax", "identity")
+_MAPS = (
+    "window:LOW,HIGH",
+    "percentile:LOW,HIGH",
+    "zscore",
+    "standard:MEAN,SD",
+    "minmax",
+    "identity",
+    "STEP+STEP@VOXELS",
+)
 _QUESTIONS = (
     Question(
         "source",

@@ -6,7 +6,14 @@ from pathlib import Path
 from ...engine.errors import CheckpointError
 from ...engine.importing.checkpoint_file import read_reference
 from ...engine.importing.evidence import Fact, NetworkChoices, Question, setting
-from ...engine.model.intensity_maps import USUAL_RANGE, ChannelMaps, NetworkRange, ZScore
+from ...engine.model.intensity_maps import (
+    USUAL_RANGE,
+    ChannelMaps,
+    Identity,
+    NetworkRange,
+    ZScore,
+    has_ends,
+)
 from ...engine.model.model_card import ModelCard, Provenance, Reference, check_numbers
 from ...engine.model.model_file import Model, decode_model, encode_model
 from ...engine.model.reference import (
@@ -153,9 +160,11 @@ def _check_maps(
             f"network's channels, which are {channels}, not {len(maps)} times."
         )
     each = maps if isinstance(maps, tuple) else (maps,)
-    if onto == "0..1" and any(isinstance(one, ZScore) for one in each):
+    endless = [one for one in each if one and one != Identity() and not has_ends(one)]
+    if onto == "0..1" and endless:
+        kind = "z-score" if isinstance(endless[0], ZScore) else "map"
         raise SettingsError(
-            f"{setting(field).capitalize()} is a z-score, which has no ends that could be "
+            f"{setting(field).capitalize()} is a {kind}, which has no ends that could be "
             f"brought onto the range 0..1; say {setting(end)}=open, or give another map."
         )
 

@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from ...engine.model.intensity_maps import Steps, is_bent
 from ...engine.model.model_card import ModelCard
 from ...engine.network.graph import Graph
 from ...engine.network.layers import Triple, triple
@@ -23,6 +24,9 @@ _INTENSITY = np.dtype(np.float32).itemsize
 _MAPS = 2
 """Maps of a spread: mean and standard deviation."""
 
+
+_FITTING = 13
+"""Bytes of a voxel while a chain of steps is fitted: its region, and three times its value."""
 
 PERCENT = 100
 
@@ -106,9 +110,14 @@ def plan_study(
     volumes: in the model's order of channels, all on one grid. stride: the network's, see
     `Graph.stride`. in_network: keep network intensities on the host even if they could be stored as
     the scan. spreads: plan maps over several translations. Raises PreparationError if the affine or
-    the grid is unusable, or if the model takes another number of scans.
+    the grid is unusable, if the model takes another number of scans, or if there can be no spread.
     """
     check_count(volumes, card)
+    if spreads and is_bent(card.maps_out[0]):
+        raise PreparationError(
+            "The model's results come through a logarithm or a gamma curve, so a spread would not "
+            "be in their unit; leave out setting spread."
+        )
     volume = volumes[0]
     turned, resample, extents = _onto_model(volume.shape, volume.affine, card)
     _check_extents(volume, extents)
@@ -116,6 +125,7 @@ def plan_study(
     keeps_voxels = resample is None and not in_network
     # One map serves all channels on a card.
     is_given = keeps_voxels and len(volumes) == 1 and is_taken_as_stored(volume.voxels.dtype)
+    is_given = is_given and not isinstance(card.maps_in[0], Steps)
     results = tuple(
         ResultPlan(
             foreseen_voxel_type(
@@ -128,10 +138,13 @@ def plan_study(
     )
     only = results[0].voxel_type if len(results) == 1 else None
     is_made = keeps_voxels and not spreads and only is not None and is_taken_as_stored(only.dtype)
+    is_made = is_made and not isinstance(card.maps_out[0], Steps)
     blends = settings.inference == "patches"
     footprint = _footprint(
         volumes, tiling, results, is_given=is_given, is_made=is_made, blends=blends
     )
+    if any(isinstance(each, Steps) for each in (*card.maps_in, *card.maps_out)):
+        footprint = replace(footprint, read=footprint.read + _FITTING * volume.voxels.size)
     if spreads:
         footprint = _with_maps(footprint, volume, tiling, is_resampled=resample is not None)
     return StudyPlan(

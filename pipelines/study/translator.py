@@ -454,10 +454,10 @@ def _finish_spread(
 ) -> tuple[tuple[StudyMap, ...], SpreadFigures]:
     """Return the maps of a spread, in the unit of the result, and its figures."""
     spread, outward = inferred.spread, prepared.fit.outward[0]
-    of_deviation = Scaling(0.0, abs(outward.radius))
+    of_deviation = replace(outward, scaling=Scaling(0.0, abs(outward.scaling.radius)))
     spread.end()
     in_foreground = mean_in_foreground(spread.deviation, prepared.given)
-    figures = SpreadFigures(spread.count, of_deviation.radius * in_foreground)
+    figures = SpreadFigures(spread.count, of_deviation.scaling.radius * in_foreground)
     mean = finish_map(prepared, inferred.mean, outward, empty)
     deviation = finish_map(prepared, inferred.deviation, of_deviation, empty)
     volumes = mean, replace(deviation, keeps_unit=False)
