@@ -15,6 +15,7 @@ import numpy as np
 from ..engine.cores import beside_each_other
 from ..engine.errors import ModelFileError
 from ..engine.generator import SharedGenerator
+from ..engine.model.intensity_maps import is_bent
 from ..engine.model.model_card import ModelCard
 from ..engine.model.model_file import Model, load_model
 from ..engine.network.layers import FloatArray, triple
@@ -102,6 +103,13 @@ def back_options(options: TranslateOptions, back: Model) -> TranslateOptions:
 def _differences(card: ModelCard, back: ModelCard) -> Iterator[str]:
     if not (card.is_one_to_one and back.is_one_to_one):
         yield "one of them has several channels, and only results of models of one are led back"
+    if any(each.crop or each.grid or each.scheme != "monai" for each in (card, back)):
+        yield (
+            "one of them crops scans, resizes them to a fixed grid or follows nnU-Net, and results "
+            "of such models are not led back"
+        )
+    if is_bent(card.maps_in[0]) or is_bent(card.maps_out[0]):
+        yield "the intensities of one come through a logarithm or a gamma curve"
     here, there = (card.source, card.target), (back.target, back.source)
     if [*map(_plain, here)] != [*map(_plain, there)]:
         yield (

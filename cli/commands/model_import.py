@@ -13,6 +13,8 @@ from ..options.model import (
     MadeModel,
     ReplacesOutput,
     parsed_axes,
+    parsed_crop,
+    parsed_extents,
     parsed_maps,
     parsed_names,
     parsed_spacing,
@@ -190,6 +192,20 @@ def import_(
         str | None,
         typer.Option(metavar="D,H,W", help="Extents of the training patches in voxels."),
     ] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="D,H,W", help="Extents that every scan is resized to, instead of a spacing."
+        ),
+    ] = None,
+    crop: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VOXELS:FILL[,MARGIN]",
+            help="Crop scans to the box around their nonzero, positive or above-mean voxels. FILL "
+            "is the value of results outside of it, in their unit.",
+        ),
+    ] = None,
     small_volume_padding: Annotated[
         Literal["edge", "reflect", "minimum"] | None,
         typer.Option(
@@ -256,6 +272,8 @@ def import_(
             licence=licence,
             input_range=input_range,
             output_range=output_range,
+            crop=parsed_crop(crop),
+            grid=parsed_extents(grid, "--grid"),
         )
         request = ImportRequest(checkpoint, choices, draft, reference)
         raise typer.Exit(_import(request, output, force))

@@ -13,6 +13,7 @@ from .values import wrong_value
 
 if TYPE_CHECKING:
     from ...engine.model.intensity_maps import ChannelMaps, IntensityMap, IntensityStep, Voxels
+    from ...engine.model.model_card import ScanCrop
     from ...pipelines.model_import.card_draft import Spacing
 
 MadeModel: TypeAlias = Annotated[
@@ -151,6 +152,39 @@ def parsed_axes(text: str | None) -> str | None:
             "--axes", f"{text!r} is not one of each of R or L, A or P, and S or I, such as RAS."
         )
     return axes
+
+
+def parsed_crop(text: str | None) -> "ScanCrop | None":
+    """Voxels to crop to, value of results outside, and margin in voxels."""
+    if text is None:
+        return None
+    from ...engine.model.model_card import ScanCrop
+
+    around, _, rest = text.strip().lower().partition(":")
+    match _VOXELS.get(around), _numbers(rest):
+        case (str() as voxels, (fill,)):
+            return ScanCrop(voxels, 0, fill)
+        case (str() as voxels, (fill, margin)) if margin >= 0 and margin.is_integer():
+            return ScanCrop(voxels, int(margin), fill)
+        case _:
+            raise wrong_value(
+                "--crop",
+                f"{text!r} is not VOXELS:FILL or VOXELS:FILL,MARGIN such as nonzero:0 or "
+                f"positive:-1000,4, with voxels {', '.join(_VOXELS)}.",
+            )
+
+
+def parsed_extents(text: str | None, hint: str) -> "tuple[int, int, int] | None":
+    """Voxels along D, H and W; raises BadParameter for the option `hint`."""
+    if text is None:
+        return None
+    match _numbers(text):
+        case (depth, height, width) if all(
+            edge >= 2 and edge.is_integer() for edge in (depth, height, width)
+        ):
+            return int(depth), int(height), int(width)
+        case _:
+            raise wrong_value(hint, f"{text!r} is not three extents D,H,W of at least 2 voxels.")
 
 
 def parsed_spacing(text: str | None) -> "Spacing | None":

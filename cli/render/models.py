@@ -28,6 +28,7 @@ from ...engine.model.intensity_maps import (
 from ...engine.model.model_card import (
     PERCENTILES,
     ModelCard,
+    ScanCrop,
     Typical,
     architecture_to_json,
     card_as_json,
@@ -104,6 +105,8 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
     yield f"Model {printable(card.name)}"
     yield ""
     spacing = "that of each scan" if card.spacing is None else f"{_times(card.spacing)} mm"
+    if card.grid:
+        spacing = f"that of {_times(card.grid)} voxels"
     yield from _section(
         "Translates",
         [
@@ -114,6 +117,8 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
             *_ranges(card),
             ("axes D, H, W", card.axes),
             ("spacing", spacing),
+            *([("cropped to", _spelled_crop(card.crop))] if card.crop else []),
+            *([("grids and patches", "as nnU-Net's")] if card.scheme == "nnunet" else []),
             ("patch", _times(card.patch)),
             ("small volumes", card.small_volume_padding),
             ("inference", model.inference),
@@ -314,6 +319,13 @@ def _fact(value: Json) -> str:
 
 def _times(extents: Iterable[float]) -> str:
     return " x ".join(f"{extent:g}" for extent in extents)
+
+
+def _spelled_crop(crop: ScanCrop) -> str:
+    return (
+        f"voxels {crop.around.replace('_', ' ')}, margin {crop.margin}, with {crop.fill:g} around "
+        "results"
+    )
 
 
 def _spelled_maps(maps: ChannelMaps) -> str:

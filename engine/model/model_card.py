@@ -9,8 +9,8 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum, inf, isfinite, sqrt
-from typing import Literal
+from math import fsum, inf, isfinite, prod, sqrt
+from typing import Literal, TypeAlias
 
 from msgspec.structs import fields
 
@@ -29,7 +29,14 @@ from ..network.graph import Graph
 from ..network.layers import Layer, Triple
 from ..options import Inference
 from ..patch_grid import SmallVolumePadding
-from .intensity_maps import USUAL_RANGE, ChannelMaps, IntensityMap, NetworkRange, invalid_numbers
+from .intensity_maps import (
+    USUAL_RANGE,
+    ChannelMaps,
+    IntensityMap,
+    NetworkRange,
+    Voxels,
+    invalid_numbers,
+)
 
 DEVIATIONS = 4.0
 """Accepted distance of a scan from the mean of the reference set, in standard deviations.
@@ -238,6 +245,29 @@ NOT_RECORDED = Established("not recorded")
 
 
 @dataclass(frozen=True, slots=True)
+class ScanCrop:
+    """Cropping of scans to the smallest box around some of their voxels, before statistics are
+    measured.
+
+    around: those voxels, of any scan of the study. margin: voxels added on each side, as far as the
+    scan reaches. fill: value of results outside the box, in their unit.
+    """
+
+    around: Voxels
+    margin: int
+    fill: float
+
+
+Scheme: TypeAlias = Literal["monai", "nnunet"]
+"""Code whose grids and patches are followed.
+
+monai: spacing kept exactly, linear interpolation, patches spread at multiples of the stride.
+nnunet: nnU-Net v2's rounded grid, cubic interpolation (planes one by one if they lie far apart),
+zeros around a scan smaller than a patch, its patch positions and its Gaussian.
+"""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelCard:
     """Metadata of a model: what the network was trained for.
 
@@ -251,7 +281,8 @@ class ModelCard:
     it does. rewritten_from: SHA-256 of the files that hold the same network with other metadata.
     expected, cycle: properties of a reference set and its cycle error; None if not measured.
     inference: default inference mode; None leaves it to the norms. input_range, output_range: of
-    the network's values.
+    the network's values. crop: of scans; None for none. grid: extents that every scan is resized
+    to, instead of a spacing. scheme: of grids and patches.
     """
 
     name: str
@@ -275,6 +306,9 @@ class ModelCard:
     inference: Inference | None = None
     input_range: NetworkRange = USUAL_RANGE
     output_range: NetworkRange = USUAL_RANGE
+    crop: ScanCrop | None = None
+    grid: Triple | None = None
+    scheme: Scheme = "monai"
 
     @property
     def words(self) -> tuple[str, str, str]:
@@ -317,6 +351,7 @@ def _each(maps: ChannelMaps, channels: int) -> tuple[IntensityMap, ...]:
 
 
 _LARGEST_EXTENT = 4096
+_MOST_VOXELS = 1 << 32
 _LONGEST_WORDS = 1000
 _SPACINGS = (1e-6, 1e3)
 """Millimetres: from electron microscopy to far beyond any scanner."""
@@ -331,6 +366,7 @@ def check_card(card: ModelCard) -> None:
     _check_geometry(card)
     _check_counts(card)
     check_numbers(card.intensity_in, card.intensity_out, card.spacing)
+    _check_grid(card)
     check_calibration(card.expected, card.cycle)
     for path, digest in (
         ("provenance.sha256", card.provenance.sha256),
@@ -406,6 +442,23 @@ def _check_geometry(card: ModelCard) -> None:
         raise refusal("patch", f"does not fit the network: {str(error).rstrip('.')}") from error
 
 
+def _check_grid(card: ModelCard) -> None:
+    if card.grid is not None:
+        if card.spacing is not None:
+            raise refusal("grid", "must not stand beside 'spacing'")
+        if not all(2 <= extent <= _LARGEST_EXTENT for extent in card.grid):
+            raise refusal("grid", f"must have extents from 2 to {_LARGEST_EXTENT}")
+        if prod(card.grid) > _MOST_VOXELS:
+            raise refusal("grid", f"must have no more than {_MOST_VOXELS} voxels")
+    if card.crop is not None:
+        if card.crop.around == "all":
+            raise refusal("crop.around", "must not be 'all'")
+        if not 0 <= card.crop.margin <= _LARGEST_EXTENT:
+            raise refusal("crop.margin", f"must lie from 0 to {_LARGEST_EXTENT}")
+    if card.scheme == "nnunet" and card.inference == "volume":
+        raise refusal("inference", "must be 'patches' where the scheme is 'nnunet'")
+
+
 def _check_counts(card: ModelCard) -> None:
     for name, maps, channels in (
         ("intensity_in", card.intensity_in, card.input_channels),
@@ -435,6 +488,13 @@ def card_to_json(card: ModelCard) -> str:
 def card_as_json(card: ModelCard) -> Json:
     """Return a card as plain values, as in its JSON."""
     return {**encode_stated(card), "architecture": architecture_to_json(card.architecture)}
+
+
+def stated_grids(card: ModelCard) -> dict[str, Json]:
+    """Return cropping, grid and scheme that differ from the default."""
+    plain = card_as_json(card)
+    assert isinstance(plain, dict)
+    return {name: plain[name] for name in ("crop", "grid", "scheme") if name in plain}
 
 
 def stated_ranges(card: ModelCard) -> dict[str, Json]:

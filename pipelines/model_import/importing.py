@@ -190,7 +190,7 @@ def _card(survey: Survey, reference: Reference) -> ModelCard:
         or draft.intensity_in is None
         or draft.intensity_out is None
         or draft.axes is None
-        or draft.spacing is None
+        or (draft.spacing is None and draft.grid is None)
         or draft.patch is None
     ):
         raise ValueError("a model can only be made once nothing is undecided")
@@ -212,6 +212,9 @@ def _card(survey: Survey, reference: Reference) -> ModelCard:
         reference=reference,
         input_range=draft.input_range or USUAL_RANGE,
         output_range=draft.output_range or USUAL_RANGE,
+        crop=draft.crop,
+        grid=draft.grid,
+        scheme=draft.scheme,
     )
 
 

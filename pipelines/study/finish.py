@@ -6,12 +6,12 @@ import numpy as np
 
 from ...engine.cores import beside_each_other
 from ...engine.model.intensity_maps import NetworkRange
-from ...engine.network.layers import FloatArray, triple
-from ...engine.scaling import Stored
+from ...engine.network.layers import FloatArray
+from ...engine.scaling import Scaling, Stored
 from ...io.volume import Empty, Volume
 from ..settings import OutputType
-from .geometry import Orientation, rows, slabs
-from .intensities import FittedMap, MappedVoxels
+from .geometry import Orientation, slabs
+from .intensities import FittedMap
 from .prepare import Prepared, lying_alike, mapped_voxels
 from .statistics import Range, extremes
 from .voxel_type import ENOUGH_STEPS, Demand, VoxelType, choose_voxel_type, voxel_type_of
@@ -44,7 +44,8 @@ def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
 
 def map_canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
     """Allocate a canvas for network intensities of a map: its own voxels if on the scan's grid."""
-    if prepared.plan.resampling is None:
+    plan = prepared.plan
+    if plan.resampling is None and plan.crop is None and plan.inner is None:
         volume = _blank(prepared, 0, _MAP_VOXELS, empty)
         return Canvas(Stored(_axes(prepared).oriented(volume.voxels)[None]), volume)
     return Canvas(Stored(lying_alike(prepared.given.values[0], 1, empty)))
@@ -55,7 +56,7 @@ def finish_map(
 ) -> Volume:
     """Return a map as float32 on exactly the scan's grid; fitted: to the map's values."""
     volume = made.volume or _blank(prepared, 0, _MAP_VOXELS, empty)
-    _scatter(made.target.values[0], prepared, mapped_voxels(volume, fitted, _axes(prepared)))
+    _scatter(made.target.values[0], prepared, volume, fitted)
     return volume
 
 
@@ -124,8 +125,7 @@ def note_of_cut_values(
 def _finished(prepared: Prepared, channel: int, network: FloatArray, empty: Empty) -> Volume:
     voxel_type = _voxel_type(network, channel, prepared)
     volume = _blank(prepared, channel, voxel_type, empty)
-    fitted = prepared.fit.outward[channel]
-    _scatter(network, prepared, mapped_voxels(volume, fitted, _axes(prepared)))
+    _scatter(network, prepared, volume, prepared.fit.outward[channel])
     return volume
 
 
@@ -136,6 +136,8 @@ def _voxel_type(network: FloatArray, channel: int, prepared: Prepared) -> VoxelT
         return result.voxel_type
     made, outward = extremes(network), prepared.fit.outward[channel]
     low, high = map(float, outward.values(np.array([made.low, made.high])))
+    if prepared.plan.crop:
+        low, high = min(low, prepared.fill), max(high, prepared.fill)
     source = voxel_type_of(prepared.source)
     is_whole = source.dtype.kind != "f"
     steps = min(ENOUGH_STEPS, prepared.fit.steps) if is_whole else ENOUGH_STEPS
@@ -150,6 +152,11 @@ def _blank(prepared: Prepared, channel: int, voxel_type: VoxelType, empty: Empty
     """Allocate a volume on the first scan's grid."""
     voxels = empty(prepared.source.shape[::-1], voxel_type.dtype).transpose()
     slope, intercept = voxel_type.slope, voxel_type.intercept
+    if prepared.plan.crop:
+        around = np.empty((1, 1, 1), voxel_type.dtype)
+        fill = np.full((1, 1, 1), prepared.fill, np.float32)
+        Scaling().of_stored(slope, intercept).store(fill, around)
+        voxels[...] = around
     keeps_unit = prepared.plan.results[channel].keeps_unit
     volume = prepared.source.with_voxels(voxels, slope, intercept, keeps_unit=keeps_unit)
     if prepared.marks:
@@ -157,15 +164,17 @@ def _blank(prepared: Prepared, channel: int, voxel_type: VoxelType, empty: Empty
     return volume
 
 
-def _scatter(network: FloatArray, prepared: Prepared, target: MappedVoxels) -> None:
-    resample = prepared.plan.resampling
+def _scatter(network: FloatArray, prepared: Prepared, volume: Volume, fitted: FittedMap) -> None:
+    """Write network intensities of the model's grid to a volume on the scan's grid."""
+    plan = prepared.plan
+    target = mapped_voxels(plan.part(volume), fitted, plan.orientation)
+    network, resample = plan.filled(network), plan.resampling
     if resample is None:
         beside_each_other(lambda slab: target.write(network[slab], slab), slabs(network))
         return
-    back = resample.inverse
 
     def read(start: int, stop: int) -> FloatArray:
         return network[start:stop]
 
-    for start, stop in rows(triple(target.voxels.shape)):
-        target.write(back.rows(read, start, stop), slice(start, stop))
+    for part, values in resample.inverse.parts(read):
+        target.write(values, part)

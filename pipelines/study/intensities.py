@@ -35,11 +35,13 @@ from ...engine.model.intensity_maps import (
     ZScore,
     is_measured,
 )
-from ...engine.network.layers import FloatArray
+from ...engine.model.model_card import ModelCard
+from ...engine.network.layers import FloatArray, triple
 from ...engine.scaling import Scaling
 from ...io.volume import AnyArray, Volume
 from ..errors import PreparationError
 from .statistics import Range, extremes, mean_and_deviation, percentiles
+from .tiles import Box
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Values: TypeAlias = npt.NDArray[np.floating]
@@ -247,6 +249,23 @@ def region(over: Voxels, volumes: Sequence[Volume], channel: int) -> Mask | None
             "how it was saved."
         )
     return inside
+
+
+def crop_box(volumes: Sequence[Volume], card: ModelCard) -> Box | None:
+    """Return the part [i, j, k] of scans that a model crops them to; None if it does not.
+
+    Raises PreparationError if nothing would be left.
+    """
+    if card.crop is None:
+        return None
+    found = [region(card.crop.around, volumes, channel) for channel in range(len(volumes))]
+    inside = np.any([mask for mask in found if mask is not None], axis=0)
+    edges = list[slice]()
+    for extent, others in zip(inside.shape, ((1, 2), (0, 2), (0, 1)), strict=True):
+        planes = np.flatnonzero(inside.any(axis=others))
+        low, high = int(planes[0]), int(planes[-1]) + 1
+        edges.append(slice(max(low - card.crop.margin, 0), min(high + card.crop.margin, extent)))
+    return triple(edges)
 
 
 _IN_WORDS: dict[Voxels, str] = {

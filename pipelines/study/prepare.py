@@ -19,7 +19,7 @@ from ...engine.network.layers import FloatArray, triple
 from ...engine.scaling import Stored
 from ...io.volume import AnyArray, Empty, SyntheticMark, Volume
 from ..errors import PreparationError
-from .geometry import Orientation, Resampling, Slab, memory_order, rows, slabs
+from .geometry import Orientation, Resampling, Slab, memory_order, slabs
 from .intensities import FittedMap, MappedVoxels, fit_map
 from .plan import StudyPlan
 from .statistics import (
@@ -145,7 +145,7 @@ class Prepared:
     plan: by which they were prepared. given: [C, D, H, W], the one scan's own voxels seen along the
     model's axes if they can be taken as stored; otherwise network intensities. source: the first
     scan without the memory of its voxels. fit: of their intensities. marks: of the results of all
-    channels.
+    channels. fill: value of results outside of the part that is translated.
     """
 
     plan: StudyPlan
@@ -153,6 +153,7 @@ class Prepared:
     source: Volume
     fit: Fit
     marks: tuple[SyntheticMark, ...] = ()
+    fill: float = 0.0
 
     def figures(self) -> InputFigures:
         """Return figures of the scan as the model sees it."""
@@ -175,6 +176,7 @@ def prepare(
 
     Raises PreparationError as `fit_scans`.
     """
+    source, volumes = volumes[0], [plan.part(volume) for volume in volumes]
     fitted = fit_scans(volumes, card)
     scans = [
         mapped_voxels(volume, fitted_map, plan.orientation)
@@ -183,8 +185,9 @@ def prepare(
     if plan.is_given_as_stored:
         given = Stored(scans[0].voxels[None], scans[0].scaling)
     else:
-        given = _in_network(scans, plan.resampling, empty)
-    return Prepared(plan, given, _without_voxels(volumes[0]), fitted)
+        given = _in_network(scans, plan, empty)
+    fill = card.crop.fill if card.crop else 0.0
+    return Prepared(plan, given, _without_voxels(source), fitted, fill=fill)
 
 
 def fit_scans(volumes: Sequence[Volume], card: ModelCard) -> Fit:
@@ -213,18 +216,16 @@ def fit_scans(volumes: Sequence[Volume], card: ModelCard) -> Fit:
 
 def unfilled(volumes: Sequence[Volume], plan: StudyPlan) -> Stored:
     """Return the network's input in type and memory layout, without values."""
-    view = plan.orientation.oriented(volumes[0].voxels)
+    view = plan.orientation.oriented(plan.part(volumes[0]).voxels)
     if plan.is_given_as_stored:
         return Stored(view[None])
-    return Stored(network_room(view, len(volumes), plan.resampling, np.empty))
+    return Stored(network_room(view, len(volumes), plan, np.empty))
 
 
-def network_room(
-    view: AnyArray, channels: int, resample: Resampling | None, empty: Empty
-) -> FloatArray:
+def network_room(view: AnyArray, channels: int, plan: StudyPlan, empty: Empty) -> FloatArray:
     """Allocate [C, D, H, W] for the network intensities of scans seen as a 3D array."""
-    if resample:
-        return empty((channels, *resample.target), np.float32)
+    if plan.resampling or plan.inner:
+        return empty((channels, *plan.tiling.extents), np.float32)
     return lying_alike(view, channels, empty)
 
 
@@ -270,14 +271,16 @@ def mapped_voxels(volume: Volume, fitted: FittedMap, orientation: Orientation) -
     return MappedVoxels(view, volume.slope, volume.intercept, fitted, inside)
 
 
-def _in_network(scans: Sequence[MappedVoxels], resample: Resampling | None, empty: Empty) -> Stored:
-    """Return network intensities of all scans, resampled if required."""
-    array = network_room(scans[0].voxels, len(scans), resample, empty)
-    for scan, channel in zip(scans, array, strict=True):
-        if resample is None:
+def _in_network(scans: Sequence[MappedVoxels], plan: StudyPlan, empty: Empty) -> Stored:
+    """Return network intensities of all scans, resampled and with zeros around if required."""
+    array = network_room(scans[0].voxels, len(scans), plan, empty)
+    if plan.inner:
+        array[...] = 0
+    for scan, channel in zip(scans, plan.filled(array), strict=True):
+        if plan.resampling is None:
             _map(scan, channel)
         else:
-            _resample(scan, resample, channel)
+            _resample(scan, plan.resampling, channel)
     return Stored(array)
 
 
@@ -292,8 +295,8 @@ def _resample(scan: MappedVoxels, resample: Resampling, channel: FloatArray) -> 
     def read(start: int, stop: int) -> FloatArray:
         return scan.read(slice(start, stop))
 
-    for start, stop in rows(resample.target):
-        channel[start:stop] = resample.rows(read, start, stop)
+    for part, resampled in resample.parts(read):
+        channel[part] = resampled
 
 
 def _without_voxels(volume: Volume) -> Volume:

@@ -30,7 +30,7 @@ from cuda_cyclegan.pipelines.study.prepare import Prepared, prepare
 JUDGES: dict[str, Any] = dict(
     np.load(Path(__file__).parents[2] / "fixtures/preprocessing/judges.npz")
 )
-CASES = [name for name in JUDGES if " " in name]
+CASES = [name for name in JUDGES if " " in name and not name.startswith("nnunet")]
 
 
 def prepared(scans: list[Volume], **changes: Any) -> Prepared:
