@@ -192,6 +192,10 @@ def import_(
         str | None,
         typer.Option(metavar="D,H,W", help="Extents of the training patches in voxels."),
     ] = None,
+    folds: Annotated[
+        str | None,
+        typer.Option(metavar="N[,...]", help="Folds of an nnU-Net folder; their mean is taken."),
+    ] = None,
     grid: Annotated[
         str | None,
         typer.Option(
@@ -275,7 +279,9 @@ def import_(
             crop=parsed_crop(crop),
             grid=parsed_extents(grid, "--grid"),
         )
-        request = ImportRequest(checkpoint, choices, draft, reference)
+        request = ImportRequest(
+            checkpoint, choices, draft, reference, parsed_names(folds, "--folds") or ()
+        )
         raise typer.Exit(_import(request, output, force))
 
 

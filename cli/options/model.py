@@ -63,10 +63,9 @@ def parsed_intensity(text: str | None, hint: str) -> "IntensityMap | None":
             f"SPREAD above zero; nor is it steps of these and of {STEPS}.",
         )
     first, *more = known
-    needs_steps = (
-        more or at or isinstance(first, ClipValues | ClipPercentiles | Logarithm | GammaCurve)
-    )
-    return Steps(known, region, "zero" if outside else "mapped") if needs_steps else first
+    if more or at or isinstance(first, ClipValues | ClipPercentiles | Logarithm | GammaCurve):
+        return Steps(known, region, "zero" if outside else "mapped")
+    return first
 
 
 _JOINED = re.compile(r"\+(?=[a-z])")

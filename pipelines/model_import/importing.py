@@ -29,6 +29,7 @@ from ..errors import SettingsError
 from ..program import program_version
 from .card_draft import SMALL_VOLUME_PADDING, CardDraft, default_name
 from .found import FoundNetwork, ReferencePair, find_network, with_reference
+from .nnunet_folder import with_facts
 
 _DECIDED = ("set with", "only this computes", "as computed by", "written in")
 
@@ -38,13 +39,15 @@ class ImportRequest:
     """Checkpoint and all statements of the user about it.
 
     checkpoint: its file. reference: .npz or .pt file of a patch and the training code's output for
-    it. choices: choices about the architecture. draft: description of the training data.
+    it. choices: choices about the architecture. draft: description of the training data. folds: of
+    an nnU-Net folder, to be averaged.
     """
 
     checkpoint: Path
     choices: NetworkChoices
     draft: CardDraft
     reference: Path | None = None
+    folds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +96,16 @@ def survey(request: ImportRequest) -> Survey:
     A reference resolves what a checkpoint leaves open, and verifies a graph. Raises EngineError or
     SettingsError.
     """
-    found = find_network(request.checkpoint, request.choices, request.draft.patch)
-    draft = request.draft.with_network(found.fixed_patch, found.made_range)
+    found = find_network(request.checkpoint, request.choices, request.draft, request.folds)
+    said = with_facts(request.draft, found.card) if found.card else request.draft
+    draft = said.with_network(found.fixed_patch, found.made_range)
     graph = found.network.graph
     _check_draft(draft, graph)
     reference = read_reference(request.reference) if request.reference else None
     if reference:
         _check_reference(reference[0], graph)
         found = with_reference(found, reference)
-        draft = request.draft.with_network(found.fixed_patch, found.made_range)
+        draft = said.with_network(found.fixed_patch, found.made_range)
     return Survey(found, draft, reference)
 
 

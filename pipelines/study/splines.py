@@ -37,7 +37,7 @@ def resized(values: FloatArray, target: Triple, orders: Triple) -> FloatArray:
 
 
 def _places(extent: int, target: int) -> npt.NDArray[np.float64]:
-    return (np.arange(target) + 0.5) * (extent / target) - 0.5
+    return (np.arange(target, dtype=np.float64) + 0.5) * (extent / target) - 0.5
 
 
 def _nearest(extent: int, target: int) -> npt.NDArray[np.intp]:
@@ -54,13 +54,13 @@ def _weights(extent: int, target: int, order: int) -> FloatArray:
         return np.maximum(
             1 - abs(places.clip(0, extent - 1)[:, None] - np.arange(extent)), 0
         ).astype(np.float32)
-    nodes = np.arange(-_PADDED, extent + _PADDED)
-    repeated = np.eye(extent)[nodes.clip(0, extent - 1)]
+    nodes = np.arange(-_PADDED, extent + _PADDED, dtype=np.float64)
+    repeated = np.eye(extent)[nodes.clip(0, extent - 1).astype(np.intp)]
     fitted = np.linalg.solve(_cubic(nodes[:, None] - nodes) + _mirrored(len(nodes)), repeated)
     return (_cubic(places[:, None] - nodes) @ fitted).astype(np.float32)
 
 
-def _cubic(away: npt.NDArray[np.number]) -> npt.NDArray[np.float64]:
+def _cubic(away: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the cubic B-spline at a distance in voxels."""
     far = np.maximum(2 - abs(away), 0.0)
     near = np.maximum(1 - abs(away), 0.0)
