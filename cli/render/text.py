@@ -86,8 +86,18 @@ def bar(share: float, width: int) -> str:
 
 _OF_COMMANDS = (
     *("activation", "address", "axes", "block-padding", "channel", "code", "concat"),
-    *("config", "data-range", "device", "direction", "end", "epsilon", "exclude", "folder"),
-    *("force", "generator", "include", "input-range", "intensity-in", "intensity-out"),
+    *(
+        "config",
+        "data-range",
+        "device",
+        "direction",
+        "end",
+        "epsilon",
+        "exclude",
+        "folder",
+        "folds",
+    ),
+    *("folds", "force", "generator", "include", "input-range", "intensity-in", "intensity-out"),
     *("licence", "modality", "name", "norm", "norm-statistics", "output", "output-range"),
     *("padding", "pairs", "port", "queue", "reference", "report", "residual", "series"),
     *("small-volume-padding", "source", "spacing", "target", "tls-certificate", "tls-key"),

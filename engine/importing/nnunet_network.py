@@ -37,7 +37,11 @@ class NetworkArguments:
 
     n_stages: levels of the encoder. features_per_stage, kernel_sizes, strides: of each.
     n_conv_per_stage, n_blocks_per_stage: convolutions or residual blocks of each; the other is
-    None. n_conv_per_stage_decoder: of each level of the decoder. All others: as in PyTorch.
+    None. n_conv_per_stage_decoder: of each level of the decoder. conv_op, norm_op, dropout_op,
+    nonlin, block: classes of layers. norm_op_kwargs, nonlin_kwargs: arguments of these. conv_bias:
+    whether convolutions have one. nonlin_first: whether it comes before the norm. pool, pool_type:
+    how maps shrink. stem_channels: of the first convolution; None takes features_per_stage.
+    squeeze_excitation: whether blocks have it.
     """
 
     n_stages: int

@@ -71,7 +71,7 @@ class _Intensity:
 
 @dataclass(frozen=True, slots=True)
 class _Plans:
-    """What plans.json says of all configurations; names are nnU-Net's."""
+    """Content of plans.json for all configurations; field names are nnU-Net's."""
 
     configurations: dict[str, dict[str, Any]]
     transpose_forward: Triple
@@ -81,7 +81,7 @@ class _Plans:
 
 @dataclass(frozen=True, slots=True)
 class _Dataset:
-    """What dataset.json says; names are nnU-Net's."""
+    """Content of dataset.json; field names are nnU-Net's."""
 
     channel_names: dict[str, str]
     labels: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -43,8 +43,8 @@ def imported(folder: Path, folds: tuple[str, ...] = (), **said: Any) -> Model:
 def test_raw_outputs_are_those_of_nnunets_predictor(
     name: str, folder: Callable[[str], Path]
 ) -> None:
-    """To 1e-4 of the range with its sums in float32. As it is, it sums in half precision, whose least
-    numbers weigh the corners of patches: the outermost voxels are off by that.
+    """To 1e-4 of the range with its sums in float32. As it is, it sums in half precision, whose
+    least numbers weigh the corners of patches: the outermost voxels are off by that.
     """
     model = imported(folder(name), FOLDS[name])
     affine = np.diag([1.5, 1.0, 1.2, 1.0])
