@@ -86,17 +86,7 @@ def bar(share: float, width: int) -> str:
 
 _OF_COMMANDS = (
     *("activation", "address", "axes", "block-padding", "channel", "code", "concat"),
-    *(
-        "config",
-        "data-range",
-        "device",
-        "direction",
-        "end",
-        "epsilon",
-        "exclude",
-        "folder",
-        "folds",
-    ),
+    *("config", "data-range", "device", "direction", "end", "epsilon", "exclude", "folder"),
     *("folds", "force", "generator", "include", "input-range", "intensity-in", "intensity-out"),
     *("licence", "modality", "name", "norm", "norm-statistics", "output", "output-range"),
     *("padding", "pairs", "port", "queue", "reference", "report", "residual", "series"),

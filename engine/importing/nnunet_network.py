@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ..errors import CheckpointError, quoted
 from ..network.graph import INPUT, Graph, Network, Node
 from ..network.layers import (
@@ -272,7 +274,7 @@ def nnunet_network(
                     f"{shape}; plans and checkpoint are of different trainings."
                 )
             share = len(folds) if last in name else 1
-            weights[name] = found.read(name) / share
+            weights[name] = np.divide(found.read(name), share, dtype=np.float32)
         for name in _strange(tensors, {name.removeprefix(prefix) for name in shapes}):
             raise CheckpointError(
                 f"The checkpoint has {quoted(name)}, which no {kind} has; the trainer changed the "

@@ -101,7 +101,7 @@ def _of_nnunet(folder: NnunetFolder, choices: NetworkChoices, path: Path) -> Fou
         raise meaningless(wrong)
     return FoundNetwork(
         path=path.resolve(),
-        sha256=folder.checkpoints[0].sha256,
+        sha256=folder.sha256,
         kind="nnU-Net folder",
         layout=f"nnU-Net v2 {folder.kind}",
         network=folder.network,

@@ -1,5 +1,6 @@
 """A model folder of nnU-Net v2: plans.json, dataset.json and fold_X/checkpoint_final.pth."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, TypeVar
 from ...engine.decoding import FieldError, decode, parse
 from ...engine.errors import CheckpointError, quoted
 from ...engine.importing.checkpoint_file import Checkpoint, read_checkpoint
-from ...engine.importing.evidence import Fact
+from ...engine.importing.evidence import Fact, setting
 from ...engine.importing.nnunet_network import PLAIN, RESIDUAL, NetworkArguments, nnunet_network
 from ...engine.importing.torch_files import StoredTensor
 from ...engine.model.intensity_maps import (
@@ -22,6 +23,7 @@ from ...engine.model.intensity_maps import (
     ZScore,
 )
 from ...engine.model.model_card import Established, ScanCrop
+from ...engine.network.graph import Network
 from ...engine.network.layers import Triple
 from ...io.files.regular import read_regular
 from .card_draft import CardDraft
@@ -96,10 +98,18 @@ class NnunetFolder:
     """
 
     checkpoints: tuple[Checkpoint, ...]
-    network: Any
+    network: Network
     draft: CardDraft
     kind: str
     facts: tuple[Fact, ...]
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the checkpoint, or of the hashes of several."""
+        hashes = [each.sha256 for each in self.checkpoints]
+        if len(hashes) == 1:
+            return hashes[0]
+        return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
     @property
     def established(self) -> Established:
@@ -141,12 +151,17 @@ def read_nnunet(folder: Path, folds: Sequence[str] = (), axes: str | None = None
         axes="".join(axes[at] for at in plans.transpose_forward) if axes else None,
         spacing=told.spacing,
         patch=told.patch_size,
+        small_volume_padding="edge",
         crop=ScanCrop("nonzero", 0, 0.0),
         scheme="nnunet",
     )
     facts = (
         Fact("configuration", name, _PLANS),
-        Fact("folds", ", ".join(each.path.parent.name for each in checkpoints), "averaged"),
+        Fact(
+            "folds",
+            ", ".join(each.path.parent.name.removeprefix("fold_") for each in checkpoints),
+            f"said with {setting('folds')}" if folds else "the only one",
+        ),
         Fact("network", kind, _PLANS),
         Fact("mirroring", "not done", "setting spread=8 writes the mean over all mirrored patches"),
         Fact("overlap", "0.25 by default", "nnU-Net uses 0.5; setting overlap=0.5 does, too"),
@@ -294,7 +309,7 @@ def _targets(dataset: _Dataset, heads: int) -> tuple[str, ...] | None:
 def with_facts(draft: CardDraft, found: CardDraft) -> CardDraft:
     """Return a draft completed with what a folder says; what the user says comes first."""
     names = ("source", "target", "intensity_in", "intensity_out", "input_range", "output_range")
-    more = ("axes", "spacing", "patch", "crop")
+    more = ("axes", "spacing", "patch", "crop", "small_volume_padding")
     known = {
         name: getattr(draft, name) if getattr(draft, name) is not None else getattr(found, name)
         for name in (*names, *more)
