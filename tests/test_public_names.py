@@ -34,7 +34,7 @@ PARAMETERS = {
     ),
     "from_nibabel": "image",
     "from_simpleitk": "image",
-    "import_checkpoint": "checkpoint output card choices reference replace",
+    "import_checkpoint": "checkpoint output card choices reference folds replace",
     "load_model": "path",
     "to_nibabel": "volume",
     "to_simpleitk": "volume",
