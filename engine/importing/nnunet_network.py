@@ -71,19 +71,34 @@ class NetworkArguments:
 _MOST_STAGES, _MOST_BLOCKS, _MOST_CHANNELS = 12, 64, 1 << 14
 
 
-def check_arguments(kind: str, told: NetworkArguments) -> None:
+def check_arguments(kind: str, arguments: NetworkArguments) -> None:
     """Raise CheckpointError for a network that is not one of the two, or goes beyond all bounds."""
     for is_wrong, what in (
-        (not told.conv_op.endswith(".Conv3d"), f"convolves by {told.conv_op}, not Conv3d"),
-        (not (told.norm_op or "").endswith(".InstanceNorm3d"), f"normalises by {told.norm_op}"),
-        (_last(told.nonlin) not in ("LeakyReLU", "ReLU"), f"has the activation {told.nonlin}"),
-        (told.dropout_op is not None, "has dropout"),
-        (told.nonlin_first, "activates before it normalises"),
-        (told.pool != "conv" or told.pool_type != "conv", "shrinks by pooling"),
-        (told.squeeze_excitation, "has squeeze and excitation, which sees the whole patch"),
-        (_last(told.block) not in ("", "BasicBlockD"), f"has blocks of the kind {told.block}"),
-        (not 2 <= told.n_stages <= _MOST_STAGES, f"has {told.n_stages} stages"),
-        ((told.n_blocks_per_stage is None) == (kind == RESIDUAL), "has other arguments than it"),
+        (
+            not arguments.conv_op.endswith(".Conv3d"),
+            f"convolves by {arguments.conv_op}, not Conv3d",
+        ),
+        (
+            not (arguments.norm_op or "").endswith(".InstanceNorm3d"),
+            f"normalises by {arguments.norm_op}",
+        ),
+        (
+            _last(arguments.nonlin) not in ("LeakyReLU", "ReLU"),
+            f"has the activation {arguments.nonlin}",
+        ),
+        (arguments.dropout_op is not None, "has dropout"),
+        (arguments.nonlin_first, "activates before it normalises"),
+        (arguments.pool != "conv" or arguments.pool_type != "conv", "shrinks by pooling"),
+        (arguments.squeeze_excitation, "has squeeze and excitation, which sees the whole patch"),
+        (
+            _last(arguments.block) not in ("", "BasicBlockD"),
+            f"has blocks of the kind {arguments.block}",
+        ),
+        (not 2 <= arguments.n_stages <= _MOST_STAGES, f"has {arguments.n_stages} stages"),
+        (
+            (arguments.n_blocks_per_stage is None) == (kind == RESIDUAL),
+            "has other arguments than it",
+        ),
     ):
         if is_wrong:
             raise CheckpointError(
@@ -91,22 +106,22 @@ def check_arguments(kind: str, told: NetworkArguments) -> None:
                 "that."
             )
     for values, count in (
-        (told.features_per_stage, told.n_stages),
-        (told.kernel_sizes, told.n_stages),
-        (told.strides, told.n_stages),
-        (_each(_blocks(told), told.n_stages), told.n_stages),
-        (_each(told.n_conv_per_stage_decoder, told.n_stages - 1), told.n_stages - 1),
+        (arguments.features_per_stage, arguments.n_stages),
+        (arguments.kernel_sizes, arguments.n_stages),
+        (arguments.strides, arguments.n_stages),
+        (_each(_blocks(arguments), arguments.n_stages), arguments.n_stages),
+        (_each(arguments.n_conv_per_stage_decoder, arguments.n_stages - 1), arguments.n_stages - 1),
     ):
         if len(values) != count:
             raise CheckpointError("plans.json describes a network with lists of unequal lengths.")
-    numbers = [*told.features_per_stage, told.stem_channels or 1]
-    repeats = [*_each(_blocks(told), 1), *_each(told.n_conv_per_stage_decoder, 1)]
-    edges = [edge for each in (*told.kernel_sizes, *told.strides) for edge in each]
+    numbers = [*arguments.features_per_stage, arguments.stem_channels or 1]
+    repeats = [*_each(_blocks(arguments), 1), *_each(arguments.n_conv_per_stage_decoder, 1)]
+    edges = [edge for each in (*arguments.kernel_sizes, *arguments.strides) for edge in each]
     if not (
         all(1 <= number <= _MOST_CHANNELS for number in numbers)
         and all(1 <= number <= _MOST_BLOCKS for number in repeats)
         and all(1 <= edge <= _MOST_BLOCKS for edge in edges)
-        and all(edge % 2 for kernel in told.kernel_sizes for edge in kernel)
+        and all(edge % 2 for kernel in arguments.kernel_sizes for edge in kernel)
     ):
         raise CheckpointError("plans.json describes a network with sizes that make no sense.")
 
@@ -119,16 +134,16 @@ def _each(counts: Counts, length: int) -> tuple[int, ...]:
     return (counts,) * length if isinstance(counts, int) else counts
 
 
-def _blocks(told: NetworkArguments) -> Counts:
-    blocks = told.n_blocks_per_stage
-    return blocks if blocks is not None else told.n_conv_per_stage or 0
+def _blocks(arguments: NetworkArguments) -> Counts:
+    blocks = arguments.n_blocks_per_stage
+    return blocks if blocks is not None else arguments.n_conv_per_stage or 0
 
 
 @dataclass(slots=True)
 class _Writer:
     """Nodes of one network as they are added. prefix: of all names, for one fold of several."""
 
-    told: NetworkArguments
+    arguments: NetworkArguments
     prefix: str = ""
     nodes: list[Node] = field(default_factory=list[Node])
 
@@ -148,7 +163,7 @@ class _Writer:
         activates: bool = True,
     ) -> str:
         """Add a ConvDropoutNormReLU."""
-        has_bias = self.told.conv_bias if bias is None else bias
+        has_bias = self.arguments.conv_bias if bias is None else bias
         here, norm = f"{self.prefix}{name}.conv", f"{self.prefix}{name}.norm"
         made = self.add(
             f"{name}.conv",
@@ -162,7 +177,7 @@ class _Writer:
             ),
             given,
         )
-        settings = self.told.norm_op_kwargs or {}
+        settings = self.arguments.norm_op_kwargs or {}
         scale, shift = (
             (f"{norm}.weight", f"{norm}.bias") if settings.get("affine") else (None, None)
         )
@@ -171,9 +186,9 @@ class _Writer:
         return self.activated(f"{name}.nonlin", made) if activates else made
 
     def activated(self, name: str, given: str) -> str:
-        if _last(self.told.nonlin) == "ReLU":
+        if _last(self.arguments.nonlin) == "ReLU":
             return self.add(name, Relu(), given)
-        slope = float((self.told.nonlin_kwargs or {}).get("negative_slope", 0.01))
+        slope = float((self.arguments.nonlin_kwargs or {}).get("negative_slope", 0.01))
         return self.add(name, LeakyRelu(slope), given)
 
     def residual(
@@ -195,16 +210,18 @@ class _Writer:
 
     def encoder(self, kind: str, channels: int) -> list[str]:
         """Add the encoder; return the output of each stage."""
-        told, made, skips = self.told, INPUT, list[str]()
+        arguments, made, skips = self.arguments, INPUT, list[str]()
         if kind == RESIDUAL:
-            stem = told.stem_channels or told.features_per_stage[0]
-            made = self.block("encoder.stem.convs.0", made, (channels, stem), told.kernel_sizes[0])
+            stem = arguments.stem_channels or arguments.features_per_stage[0]
+            made = self.block(
+                "encoder.stem.convs.0", made, (channels, stem), arguments.kernel_sizes[0]
+            )
             channels = stem
-        counts = _each(_blocks(told), told.n_stages)
-        for stage, features in enumerate(told.features_per_stage):
+        counts = _each(_blocks(arguments), arguments.n_stages)
+        for stage, features in enumerate(arguments.features_per_stage):
             for number in range(counts[stage]):
-                stride = told.strides[stage] if number == 0 else (1, 1, 1)
-                sizes, kernel = (channels, features), told.kernel_sizes[stage]
+                stride = arguments.strides[stage] if number == 0 else (1, 1, 1)
+                sizes, kernel = (channels, features), arguments.kernel_sizes[stage]
                 if kind == RESIDUAL:
                     name = f"encoder.stages.{stage}.blocks.{number}"
                     made = self.residual(name, made, sizes, kernel, stride)
@@ -217,12 +234,15 @@ class _Writer:
 
     def decoder(self, skips: Sequence[str], heads: int) -> str:
         """Add the decoder and the last convolution; return its output."""
-        told, made = self.told, skips[-1]
-        counts = _each(told.n_conv_per_stage_decoder, told.n_stages - 1)
+        arguments, made = self.arguments, skips[-1]
+        counts = _each(arguments.n_conv_per_stage_decoder, arguments.n_stages - 1)
         for step, count in enumerate(counts):
-            level = told.n_stages - 2 - step
-            below, features = told.features_per_stage[level + 1], told.features_per_stage[level]
-            stride, name = told.strides[level + 1], f"decoder.transpconvs.{step}"
+            level = arguments.n_stages - 2 - step
+            below, features = (
+                arguments.features_per_stage[level + 1],
+                arguments.features_per_stage[level],
+            )
+            stride, name = arguments.strides[level + 1], f"decoder.transpconvs.{step}"
             weights = f"{self.prefix}{name}"
             made = self.add(
                 name,
@@ -231,7 +251,7 @@ class _Writer:
                     features,
                     stride,
                     f"{weights}.weight",
-                    f"{weights}.bias" if told.conv_bias else None,
+                    f"{weights}.bias" if arguments.conv_bias else None,
                     stride,
                 ),
                 made,
@@ -240,30 +260,34 @@ class _Writer:
             for number in range(count):
                 sizes = (features if number else 2 * features), features
                 name = f"decoder.stages.{step}.convs.{number}"
-                made = self.block(name, made, sizes, told.kernel_sizes[level])
-        last = f"decoder.seg_layers.{told.n_stages - 2}"
+                made = self.block(name, made, sizes, arguments.kernel_sizes[level])
+        last = f"decoder.seg_layers.{arguments.n_stages - 2}"
         weights = f"{self.prefix}{last}"
         conv = Conv3d(
-            told.features_per_stage[0], heads, (1, 1, 1), f"{weights}.weight", f"{weights}.bias"
+            arguments.features_per_stage[0],
+            heads,
+            (1, 1, 1),
+            f"{weights}.weight",
+            f"{weights}.bias",
         )
         return self.add(last, conv, made)
 
 
 def nnunet_network(
-    kind: str, told: NetworkArguments, folds: Sequence[Mapping[str, StoredTensor]]
+    kind: str, arguments: NetworkArguments, folds: Sequence[Mapping[str, StoredTensor]]
 ) -> Network:
     """Return the network of plans and one or more folds, whose outputs are averaged.
 
     Raises CheckpointError if a tensor is missing, has another shape or is of no known layer.
     """
-    check_arguments(kind, told)
-    last = f"decoder.seg_layers.{told.n_stages - 2}"
+    check_arguments(kind, arguments)
+    last = f"decoder.seg_layers.{arguments.n_stages - 2}"
     nodes, weights, ends = list[Node](), dict[str, FloatArray](), list[str]()
     for number, tensors in enumerate(folds):
         first = _tensor(tensors, _first_weight(kind))
         heads = _tensor(tensors, f"{last}.weight").shape[0]
         prefix = f"fold{number}." if len(folds) > 1 else ""
-        writer = _Writer(told, prefix)
+        writer = _Writer(arguments, prefix)
         ends.append(writer.decoder(writer.encoder(kind, first.shape[1]), heads))
         shapes = dict(Graph(first.shape[1], tuple(writer.nodes)).weight_shapes())
         for name, shape in shapes.items():

@@ -132,15 +132,17 @@ def read_nnunet(folder: Path, folds: Sequence[str] = (), axes: str | None = None
     plans, dataset = _read(folder / _PLANS, _Plans), _read(folder / _DATASET, _Dataset)
     checkpoints = tuple(read_checkpoint(path) for path in _checkpoints(folder, folds))
     name = _configuration_name(folder, checkpoints[0])
-    told = _configuration(plans, name)
-    _check(told)
-    kind = told.architecture.network_class_name.rpartition(".")[-1]
-    network = nnunet_network(kind, told.architecture.arch_kwargs, [*map(_weights, checkpoints)])
+    configuration = _configuration(plans, name)
+    _check(configuration)
+    kind = configuration.architecture.network_class_name.rpartition(".")[-1]
+    network = nnunet_network(
+        kind, configuration.architecture.arch_kwargs, [*map(_weights, checkpoints)]
+    )
     sources = tuple(dataset.channel_names[key] for key in sorted(dataset.channel_names, key=_order))
     axes = axes or _AXES_OF_READER.get(plans.image_reader_writer)
     if sorted(plans.transpose_forward) != [0, 1, 2]:
         raise _refusal("transposes axes in a way that is none")
-    maps, onto = _maps(told, plans)
+    maps, onto = _maps(configuration, plans)
     draft = CardDraft(
         source=sources,
         target=_targets(dataset, network.graph.out_channels),
@@ -149,8 +151,8 @@ def read_nnunet(folder: Path, folds: Sequence[str] = (), axes: str | None = None
         input_range=onto,
         output_range="open",
         axes="".join(axes[at] for at in plans.transpose_forward) if axes else None,
-        spacing=told.spacing,
-        patch=told.patch_size,
+        spacing=configuration.spacing,
+        patch=configuration.patch_size,
         small_volume_padding="edge",
         crop=ScanCrop("nonzero", 0, 0.0),
         scheme="nnunet",
@@ -204,13 +206,13 @@ def _order(key: str) -> tuple[int, str]:
 
 
 def _configuration_name(folder: Path, checkpoint: Checkpoint) -> str:
-    told = checkpoint.contents.get("init_args")
-    name = told.get("configuration") if isinstance(told, Mapping) else None
+    configuration = checkpoint.contents.get("init_args")
+    name = configuration.get("configuration") if isinstance(configuration, Mapping) else None
     return name if isinstance(name, str) else folder.resolve().name.rpartition("__")[-1]
 
 
 def _configuration(plans: _Plans, name: str) -> _Configuration:
-    told, wanted, seen = dict[str, Any](), name, set[str]()
+    configuration, wanted, seen = dict[str, Any](), name, set[str]()
     while wanted:
         if wanted in seen or wanted not in plans.configurations:
             raise CheckpointError(
@@ -218,11 +220,11 @@ def _configuration(plans: _Plans, name: str) -> _Configuration:
                 "nnU-Net gave it, such as nnUNetTrainer__nnUNetPlans__3d_fullres."
             )
         seen.add(wanted)
-        told = {**plans.configurations[wanted], **told}
+        configuration = {**plans.configurations[wanted], **configuration}
         parent = plans.configurations[wanted].get("inherits_from")
         wanted = parent if isinstance(parent, str) else ""
     try:
-        return decode(_Configuration, told)
+        return decode(_Configuration, configuration)
     except FieldError as error:
         raise CheckpointError(
             f"plans.json cannot be used for configuration {quoted(name)}: {error}; only 3D "
@@ -236,28 +238,34 @@ def _refusal(what: str) -> CheckpointError:
     )
 
 
-def _check(told: _Configuration) -> None:
+def _check(configuration: _Configuration) -> None:
     """Raise CheckpointError for what is not done as nnU-Net does it."""
-    class_name = told.architecture.network_class_name
+    class_name = configuration.architecture.network_class_name
     if class_name.rpartition(".")[-1] not in (PLAIN, RESIDUAL):
         raise CheckpointError(
             f"The network is a {quoted(class_name)}, not a {PLAIN} or {RESIDUAL}; export it as "
             "ONNX and import that."
         )
-    if told.previous_stage:
+    if configuration.previous_stage:
         raise _refusal("is a cascade, which takes the result of another one")
-    for name, told_kwargs, order in (
-        (told.resampling_fn_data, told.resampling_fn_data_kwargs, 3),
-        (told.resampling_fn_probabilities, told.resampling_fn_probabilities_kwargs, 1),
+    for name, stated, order in (
+        (configuration.resampling_fn_data, configuration.resampling_fn_data_kwargs, 3),
+        (
+            configuration.resampling_fn_probabilities,
+            configuration.resampling_fn_probabilities_kwargs,
+            1,
+        ),
     ):
         usual = {"is_seg": False, "order": order, "order_z": 0, "force_separate_z": None}
-        if name != "resample_data_or_seg_to_shape" or {**usual, **told_kwargs} != usual:
-            raise _refusal(f"resamples by {quoted(name)} with {told_kwargs}")
+        if name != "resample_data_or_seg_to_shape" or {**usual, **stated} != usual:
+            raise _refusal(f"resamples by {quoted(name)} with {stated}")
 
 
-def _maps(told: _Configuration, plans: _Plans) -> tuple[tuple[IntensityMap, ...], NetworkRange]:
+def _maps(
+    configuration: _Configuration, plans: _Plans
+) -> tuple[tuple[IntensityMap, ...], NetworkRange]:
     """Return the map of each channel, and the network's range."""
-    schemes, masks = told.normalization_schemes, told.use_mask_for_norm
+    schemes, masks = configuration.normalization_schemes, configuration.use_mask_for_norm
     if len(schemes) != len(masks) or not schemes:
         raise CheckpointError("plans.json has lists of normalisation of unequal lengths.")
     if any(scheme == "RescaleTo01Normalization" for scheme in schemes) and len(set(schemes)) > 1:

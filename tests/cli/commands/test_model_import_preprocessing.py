@@ -83,10 +83,10 @@ def test_steps_crop_and_grid_are_said_and_undone(tmp_path: Path) -> None:
         ("--grid 1,8,8", "is not three extents"),
         ("--grid 8,8", "is not three extents"),
         ("--folds 0", "is no folder of nnU-Net"),
-        ("--intensity-in clip:1,0+zscore", "nor steps of these"),
-        ("--intensity-in zscore@brain", "nor steps of these"),
-        ("--intensity-in zscore@nonzero,all", "nor steps of these"),
-        ("--intensity-in identity@nonzero", "nor steps of these"),
+        ("--intensity-in clip:1,0+zscore", "nor is it steps"),
+        ("--intensity-in zscore@brain", "nor is it steps"),
+        ("--intensity-in zscore@nonzero,all", "nor is it steps"),
+        ("--intensity-in identity@nonzero", "nor is it steps"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: str, message: str, tmp_path: Path) -> None:
