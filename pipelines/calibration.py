@@ -238,7 +238,7 @@ def _compared(study: Study, ways: tuple[_Way, _Way], watch: Stopwatch) -> Compar
     here, there = (each.made.target.values for each in (one, other))
     apart = there - here
     norm = float(np.linalg.norm(here.ravel().astype(np.float64)))
-    unit = abs(prepared.prepared.fit.outward[0].radius)
+    unit = abs(prepared.prepared.fit.outward[0].scaling.radius)
     return ComparedStudy(
         patches,
         volume,

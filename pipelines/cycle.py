@@ -15,9 +15,10 @@ import numpy as np
 from ..engine.cores import beside_each_other
 from ..engine.errors import ModelFileError
 from ..engine.generator import SharedGenerator
+from ..engine.model.intensity_maps import is_bent
 from ..engine.model.model_card import ModelCard
 from ..engine.model.model_file import Model, load_model
-from ..engine.network.layers import FloatArray
+from ..engine.network.layers import FloatArray, triple
 from ..io.volume import Empty, Volume
 from .errors import PreparationError, SettingsError
 from .settings import CycleCheck, TranslateOptions
@@ -27,7 +28,7 @@ from .study.finish import finish
 from .study.geometry import SAME_SPACING, Slab, rows, slabs
 from .study.maps import StudyMap, cycle_mark
 from .study.plan import StudyPlan
-from .study.prepare import Prepared
+from .study.prepare import Prepared, mapped_voxels
 from .study.statistics import level_of
 from .study.translator import (
     InferredStudy,
@@ -102,6 +103,13 @@ def back_options(options: TranslateOptions, back: Model) -> TranslateOptions:
 def _differences(card: ModelCard, back: ModelCard) -> Iterator[str]:
     if not (card.is_one_to_one and back.is_one_to_one):
         yield "one of them has several channels, and only results of models of one are led back"
+    if any(each.crop or each.grid or each.scheme != "monai" for each in (card, back)):
+        yield (
+            "one of them crops scans, resizes them to a fixed grid or follows nnU-Net, and results "
+            "of such models are not led back"
+        )
+    if is_bent(card.maps_in[0]) or is_bent(card.maps_out[0]):
+        yield "the intensities of one come through a logarithm or a gamma curve"
     here, there = (card.source, card.target), (back.target, back.source)
     if [*map(_plain, here)] != [*map(_plain, there)]:
         yield (
@@ -241,7 +249,7 @@ class BackTranslator:
         self, scan: Volume, prepared: Prepared, made: InferredStudy, shown: Volume | None
     ) -> CycleError:
         """Return the cycle error of a scan; shown: filled with that of each voxel."""
-        unit = abs(prepared.fit.inward[0].radius)
+        unit = abs(prepared.fit.inward[0].scaling.radius)
         mean = mean_difference(scan, prepared, made, shown)
         return cycle_rule(self.model.card, self.back.identity).judged(mean * unit, unit)
 
@@ -284,25 +292,24 @@ def mean_difference(
     voxel, in the scan's unit.
     """
     plan = made.study.prepared.plan
-    view = plan.orientation.oriented(scan.voxels)
     inward = prepared.fit.inward[0]
-    stored = inward.of_stored(scan.slope, scan.intercept)
+    given = mapped_voxels(scan, inward, plan.orientation)
     level = level_of(prepared.given)
     [network] = made.made.target.values
     target = plan.orientation.oriented(shown.voxels) if shown else None
 
     def compared(slab: Slab, returned: FloatArray) -> _Sums:
-        difference = stored.forward(view[slab])
+        difference = given.read(slab)
         inside = difference > level
         np.subtract(returned, difference, out=difference)
         np.abs(difference, out=difference)
         if target is not None:
-            np.multiply(difference, abs(inward.radius), out=target[slab])
+            np.multiply(difference, abs(inward.scaling.radius), out=target[slab])
         difference *= inside
         return float(difference.sum(dtype=np.float64)), int(np.count_nonzero(inside))
 
     if plan.resampling is None:
-        parts = beside_each_other(lambda slab: compared(slab, network[slab]), slabs(view))
+        parts = beside_each_other(lambda slab: compared(slab, network[slab]), slabs(given.voxels))
     else:
         inverse = plan.resampling.inverse
         parts = [
@@ -310,7 +317,7 @@ def mean_difference(
                 (slice(start, stop),),
                 inverse.rows(lambda first, last: network[first:last], start, stop),
             )
-            for start, stop in rows(view.shape)
+            for start, stop in rows(triple(given.voxels.shape))
         ]
     total, count = (sum(column) for column in zip(*parts, strict=True))
     return total / count if count else 0.0

@@ -270,7 +270,7 @@ class _CostEstimator:
             return None, plan.footprint.peak
         back = plan_back(volume, self._job.back, self._job.options)
         view = back.orientation.oriented(volume.voxels)
-        array = network_room(view, 1, back.resampling, np.empty)
+        array = network_room(view, 1, back, np.empty)
         return window_grid(array, back.tiling), host_bytes(volume, plan, back, self._job.options)
 
     def _on_card(self, grid: "PatchGrid", back: "PatchGrid | None") -> int | None:

@@ -25,7 +25,8 @@ from support.onnx_files import tiny, written
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.engine.model.model_card import CycleReference, Percentiles, Typical
+from cuda_cyclegan.engine.model.intensity_maps import Percentiles
+from cuda_cyclegan.engine.model.model_card import CycleReference, Typical
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

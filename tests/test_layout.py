@@ -254,8 +254,9 @@ MAY_IMPORT = {
         "engine.decoding io.files io.links pipelines.errors pipelines.retries pipelines.settings"
     ),
     "pipelines.model_import": (
-        "engine.cpu engine.errors engine.importing engine.importing.onnx engine.model "
-        "engine.network engine.patch_grid pipelines.errors pipelines.program"
+        "engine.cpu engine.decoding engine.errors engine.importing engine.importing.onnx "
+        "engine.model engine.network engine.patch_grid io.files pipelines.errors "
+        "pipelines.program"
     ),
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (

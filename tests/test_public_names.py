@@ -20,11 +20,12 @@ ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "sample_data" / "training"
 MOST_SECONDS = 0.05
 NAMES = """
-BatchReport BatchStarted CardDraft CudaLimits CycleCheck DeviceOpened DeviceUnavailableError
-EngineError Event Failure Identity IntensityMap MinMax Model ModelCard ModelFileError NetworkChoices
-Percentiles PipelineError Remark ScanError StudyDone StudyReport StudyStarted TilesDone
-TranslateOptions Translator Tuning UndecidedError Volume Window Worked ZScore __version__
-from_nibabel from_simpleitk import_checkpoint load_model to_nibabel to_simpleitk translate_folder
+BatchReport BatchStarted CardDraft ClipPercentiles ClipValues CudaLimits CycleCheck DeviceOpened
+DeviceUnavailableError EngineError Event Failure GammaCurve Identity IntensityMap Logarithm MinMax
+Model ModelCard ModelFileError NetworkChoices Percentiles PipelineError Remark SampleZScore
+ScanError Standard Steps StudyDone StudyReport StudyStarted TilesDone TranslateOptions Translator
+Tuning UndecidedError Volume Window Worked ZScore __version__ from_nibabel from_simpleitk
+import_checkpoint load_model to_nibabel to_simpleitk translate_folder
 """
 PARAMETERS = {
     "Translator": (
@@ -33,7 +34,7 @@ PARAMETERS = {
     ),
     "from_nibabel": "image",
     "from_simpleitk": "image",
-    "import_checkpoint": "checkpoint output card choices reference replace",
+    "import_checkpoint": "checkpoint output card choices reference folds replace",
     "load_model": "path",
     "to_nibabel": "volume",
     "to_simpleitk": "volume",

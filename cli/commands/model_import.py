@@ -9,9 +9,12 @@ import typer
 from ..errors import Exit, complain, errors_reported
 from ..options.model import (
     FORMS,
+    STEPS,
     MadeModel,
     ReplacesOutput,
     parsed_axes,
+    parsed_crop,
+    parsed_extents,
     parsed_maps,
     parsed_names,
     parsed_spacing,
@@ -153,8 +156,8 @@ def import_(
         list[str] | None,
         typer.Option(
             metavar="MAP",
-            help=f"Mapping from scan values to the network's range: {FORMS}. Repeatable: one "
-            "mapping per channel.",
+            help=f"Mapping from scan values to the network's range: {FORMS}; or steps of these "
+            f"and of {STEPS}. Repeatable: one mapping per channel.",
         ),
     ] = None,
     intensity_out: Annotated[
@@ -188,6 +191,24 @@ def import_(
     patch: Annotated[
         str | None,
         typer.Option(metavar="D,H,W", help="Extents of the training patches in voxels."),
+    ] = None,
+    folds: Annotated[
+        str | None,
+        typer.Option(metavar="N[,...]", help="Folds of an nnU-Net folder; their mean is taken."),
+    ] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="D,H,W", help="Extents that every scan is resized to, instead of a spacing."
+        ),
+    ] = None,
+    crop: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VOXELS:FILL[,MARGIN]",
+            help="Crop scans to the box around their nonzero, positive or above-mean voxels. FILL "
+            "is the value of results outside of it, in their unit.",
+        ),
     ] = None,
     small_volume_padding: Annotated[
         Literal["edge", "reflect", "minimum"] | None,
@@ -255,8 +276,12 @@ def import_(
             licence=licence,
             input_range=input_range,
             output_range=output_range,
+            crop=parsed_crop(crop),
+            grid=parsed_extents(grid, "--grid"),
         )
-        request = ImportRequest(checkpoint, choices, draft, reference)
+        request = ImportRequest(
+            checkpoint, choices, draft, reference, parsed_names(folds, "--folds") or ()
+        )
         raise typer.Exit(_import(request, output, force))
 
 

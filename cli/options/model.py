@@ -2,6 +2,7 @@
 window:-1000,2000 among them.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -11,7 +12,8 @@ import typer
 from .values import wrong_value
 
 if TYPE_CHECKING:
-    from ...engine.model.model_card import ChannelMaps, IntensityMap
+    from ...engine.model.intensity_maps import ChannelMaps, IntensityMap, IntensityStep, Voxels
+    from ...engine.model.model_card import ScanCrop
     from ...pipelines.model_import.card_draft import Spacing
 
 MadeModel: TypeAlias = Annotated[
@@ -20,36 +22,93 @@ MadeModel: TypeAlias = Annotated[
 ReplacesOutput: TypeAlias = Annotated[
     bool, typer.Option("--force", help="Replace an existing output.")
 ]
-FORMS = "window:LOW,HIGH, percentile:LOW,HIGH, zscore[:SPREAD], minmax or identity"
+FORMS = (
+    "window:LOW,HIGH, percentile:LOW,HIGH, zscore[:SPREAD], sample-zscore, standard:MEAN,SD, "
+    "minmax or identity"
+)
+STEPS = (
+    "clip:LOW,HIGH, clip-percentile:LOW,HIGH, log[:OFFSET] and gamma:GAMMA, joined by +, measured "
+    "@nonzero, @positive, @above-mean or @filled"
+)
 
 
 def parsed_intensity(text: str | None, hint: str) -> "IntensityMap | None":
-    """Return the map; raises BadParameter for the option `hint`."""
+    """Return the map; raises BadParameter for the option `hint`.
+
+    `clip:-1000,2000+zscore@nonzero` are steps and the voxels that they measure; `@nonzero,only`
+    sets the other voxels to 0.
+    """
     if text is None:
         return None
-    from ...engine.model.model_card import Identity, MinMax, Percentiles, Window, ZScore
+    from ...engine.model.intensity_maps import (
+        ClipPercentiles,
+        ClipValues,
+        GammaCurve,
+        Identity,
+        Logarithm,
+        Steps,
+    )
 
-    kind, colon, rest = text.strip().lower().partition(":")
+    chain, at, where = text.strip().lower().partition("@")
+    if chain == "identity" and not at:
+        return Identity()
+    over, comma, outside = where.partition(",")
+    region = _VOXELS.get(over) if at else "all"
+    steps = [*map(_step, _JOINED.split(chain))]
+    known = tuple(step for step in steps if step is not None)
+    if region is None or len(known) != len(steps) or (comma and outside != "only"):
+        raise wrong_value(
+            hint,
+            f"{text!r} is not {FORMS}; LOW must be below HIGH, percentiles from 0 to 100 and "
+            f"SPREAD above zero; nor is it steps of these and of {STEPS}.",
+        )
+    first, *more = known
+    if more or at or isinstance(first, ClipValues | ClipPercentiles | Logarithm | GammaCurve):
+        return Steps(known, region, "zero" if outside else "mapped")
+    return first
+
+
+_JOINED = re.compile(r"\+(?=[a-z])")
+_VOXELS: "dict[str, Voxels]" = {
+    "nonzero": "nonzero",
+    "positive": "positive",
+    "above-mean": "above_mean",
+    "filled": "filled",
+}
+
+
+def _step(text: str) -> "IntensityStep | None":
+    from ...engine.model import intensity_maps as maps
+
+    kind, colon, rest = text.strip().partition(":")
     numbers = _numbers(rest) if colon else ()
     match kind, numbers:
         case "window", (low, high) if low < high:
-            return Window(low, high)
+            return maps.Window(low, high)
         case "percentile", (low, high) if 0 <= low < high <= 100:
-            return Percentiles(low, high)
+            return maps.Percentiles(low, high)
         case "zscore", (spread,) if spread > 0:
-            return ZScore(spread)
+            return maps.ZScore(spread)
         case "zscore", () if not colon:
-            return ZScore()
+            return maps.ZScore()
+        case "sample-zscore", () if not colon:
+            return maps.SampleZScore()
+        case "standard", (mean, sd) if sd > 0:
+            return maps.Standard(mean, sd)
         case "minmax", () if not colon:
-            return MinMax()
-        case "identity", () if not colon:
-            return Identity()
+            return maps.MinMax()
+        case "clip", (low, high) if low < high:
+            return maps.ClipValues(low, high)
+        case "clip-percentile", (low, high) if 0 <= low < high <= 100:
+            return maps.ClipPercentiles(low, high)
+        case "log", (offset,):
+            return maps.Logarithm(offset)
+        case "log", () if not colon:
+            return maps.Logarithm(0.0)
+        case "gamma", (gamma,) if gamma > 0:
+            return maps.GammaCurve(gamma)
         case _:
-            raise wrong_value(
-                hint,
-                f"{text!r} is not {FORMS}; LOW must be below HIGH, percentiles from 0 to 100 and "
-                "SPREAD above zero.",
-            )
+            return None
 
 
 def parsed_maps(texts: Sequence[str] | None, hint: str) -> "ChannelMaps | None":
@@ -92,6 +151,39 @@ def parsed_axes(text: str | None) -> str | None:
             "--axes", f"{text!r} is not one of each of R or L, A or P, and S or I, such as RAS."
         )
     return axes
+
+
+def parsed_crop(text: str | None) -> "ScanCrop | None":
+    """Voxels to crop to, value of results outside, and margin in voxels."""
+    if text is None:
+        return None
+    from ...engine.model.model_card import ScanCrop
+
+    around, _, rest = text.strip().lower().partition(":")
+    match _VOXELS.get(around), _numbers(rest):
+        case (str() as voxels, (fill,)):
+            return ScanCrop(voxels, 0, fill)
+        case (str() as voxels, (fill, margin)) if margin >= 0 and margin.is_integer():
+            return ScanCrop(voxels, int(margin), fill)
+        case _:
+            raise wrong_value(
+                "--crop",
+                f"{text!r} is not VOXELS:FILL or VOXELS:FILL,MARGIN such as nonzero:0 or "
+                f"positive:-1000,4, with voxels {', '.join(_VOXELS)}.",
+            )
+
+
+def parsed_extents(text: str | None, hint: str) -> "tuple[int, int, int] | None":
+    """Voxels along D, H and W; raises BadParameter for the option `hint`."""
+    if text is None:
+        return None
+    match _numbers(text):
+        case (depth, height, width) if all(
+            edge >= 2 and edge.is_integer() for edge in (depth, height, width)
+        ):
+            return int(depth), int(height), int(width)
+        case _:
+            raise wrong_value(hint, f"{text!r} is not three extents D,H,W of at least 2 voxels.")
 
 
 def parsed_spacing(text: str | None) -> "Spacing | None":

@@ -8,16 +8,28 @@ from typing import TYPE_CHECKING, Any
 from ...engine.decoding import Json, encode_record
 from ...engine.importing.evidence import Fact, Question
 from ...engine.importing.recognise import Recognised
-from ...engine.model.model_card import (
-    PERCENTILES,
+from ...engine.model.intensity_maps import (
     ChannelMaps,
+    ClipPercentiles,
+    ClipValues,
+    GammaCurve,
+    Identity,
     IntensityMap,
+    IntensityStep,
+    Logarithm,
     MinMax,
-    ModelCard,
     Percentiles,
-    Typical,
+    SampleZScore,
+    Standard,
+    Steps,
     Window,
     ZScore,
+)
+from ...engine.model.model_card import (
+    PERCENTILES,
+    ModelCard,
+    ScanCrop,
+    Typical,
     architecture_to_json,
     card_as_json,
     stated_ranges,
@@ -93,6 +105,8 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
     yield f"Model {printable(card.name)}"
     yield ""
     spacing = "that of each scan" if card.spacing is None else f"{_times(card.spacing)} mm"
+    if card.grid:
+        spacing = f"that of {_times(card.grid)} voxels"
     yield from _section(
         "Translates",
         [
@@ -103,6 +117,8 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
             *_ranges(card),
             ("axes D, H, W", card.axes),
             ("spacing", spacing),
+            *([("cropped to", _spelled_crop(card.crop))] if card.crop else []),
+            *([("grids and patches", "as nnU-Net's")] if card.scheme == "nnunet" else []),
             ("patch", _times(card.patch)),
             ("small volumes", card.small_volume_padding),
             ("inference", model.inference),
@@ -305,11 +321,18 @@ def _times(extents: Iterable[float]) -> str:
     return " x ".join(f"{extent:g}" for extent in extents)
 
 
+def _spelled_crop(crop: ScanCrop) -> str:
+    return (
+        f"voxels {crop.around.replace('_', ' ')}, margin {crop.margin}, with {crop.fill:g} around "
+        "results"
+    )
+
+
 def _spelled_maps(maps: ChannelMaps) -> str:
     return "; ".join(map(spelled, maps)) if isinstance(maps, tuple) else spelled(maps)
 
 
-def spelled(intensity: IntensityMap) -> str:
+def spelled(intensity: IntensityMap | IntensityStep) -> str:
     """Return an intensity map as the options of `model import` take it."""
     match intensity:
         case Window(low, high):
@@ -318,9 +341,25 @@ def spelled(intensity: IntensityMap) -> str:
             return f"percentile:{_plain(low)},{_plain(high)}"
         case ZScore(spread):
             return f"zscore:{_plain(spread)}"
+        case SampleZScore():
+            return "sample-zscore"
+        case Standard(mean, sd):
+            return f"standard:{_plain(mean)},{_plain(sd)}"
         case MinMax():
             return "minmax"
-        case _:
+        case ClipValues(low, high):
+            return f"clip:{_plain(low)},{_plain(high)}"
+        case ClipPercentiles(low, high):
+            return f"clip-percentile:{_plain(low)},{_plain(high)}"
+        case Logarithm(offset):
+            return f"log:{_plain(offset)}"
+        case GammaCurve(gamma):
+            return f"gamma:{_plain(gamma)}"
+        case Steps(steps, over, outside):
+            where = "" if over == "all" else f"@{over.replace('_', '-')}"
+            only = ",only" if outside == "zero" else ""
+            return f"{'+'.join(map(spelled, steps))}{where}{only}"
+        case Identity():
             return "identity"
 
 

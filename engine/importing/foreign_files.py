@@ -127,8 +127,8 @@ def foreign_folder(folder: Path) -> str | None:
     for model in (folder, folder.parent):
         if (model / "plans.json").is_file() and (model / "dataset.json").is_file():
             return (
-                "an nnU-Net model; in nnU-Net call initialize_from_trained_model_folder of an "
-                "nnUNetPredictor, export its network as ONNX and import that"
+                "part of an nnU-Net model; name the folder that holds plans.json, or export its "
+                "network as ONNX and import that"
             )
     if (folder / "configs").is_dir() and (folder / "models").is_dir():
         return (

@@ -9,20 +9,12 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum, inf, isfinite, sqrt
+from math import fsum, inf, isfinite, prod, sqrt
 from typing import Literal, TypeAlias
 
 from msgspec.structs import fields
 
-from ..decoding import (
-    FieldError,
-    Json,
-    Tagged,
-    decode_known,
-    encode_record,
-    encode_stated,
-    parse,
-)
+from ..decoding import FieldError, Json, decode_known, encode_record, encode_stated, parse
 from ..errors import ModelFileError, PatchShapeError
 from ..network.architectures import (
     Architecture,
@@ -37,6 +29,14 @@ from ..network.graph import Graph
 from ..network.layers import Layer, Triple
 from ..options import Inference
 from ..patch_grid import SmallVolumePadding
+from .intensity_maps import (
+    USUAL_RANGE,
+    ChannelMaps,
+    IntensityMap,
+    NetworkRange,
+    Voxels,
+    invalid_numbers,
+)
 
 DEVIATIONS = 4.0
 """Accepted distance of a scan from the mean of the reference set, in standard deviations.
@@ -192,52 +192,6 @@ def architecture_from_json(value: Json) -> Json:
     return {name: item for name, item in value.items() if name != "tanh"} | {"end": _ENDS[tanh]}
 
 
-NetworkRange: TypeAlias = Literal["-1..1", "0..1", "open"]
-"""Range of a network's input or output; intensity maps are linear within it and clipped outside.
-
-"-1..1" and "0..1" are bounded, as tanh and sigmoid are; "open" is unbounded: maps send their ends
-to -1 and 1 and do not clip.
-"""
-
-USUAL_RANGE: NetworkRange = "-1..1"
-
-
-class Window(Tagged, frozen=True, tag="window"):
-    """Linear map from [low, high] in the scan's own unit, such as HU, to the network's range."""
-
-    low: float
-    high: float
-
-
-class Percentiles(Tagged, frozen=True, tag="percentiles"):
-    """Linear map from the study's own percentiles (0..100) to the network's range."""
-
-    low: float
-    high: float
-
-
-class MinMax(Tagged, frozen=True, tag="minmax"):
-    """Linear map from the study's own minimum and maximum to the network's range."""
-
-
-class ZScore(Tagged, frozen=True, tag="zscore"):
-    """(value - mean) / (`spread` * standard deviation), with those of the study."""
-
-    spread: float = 1.0
-
-
-class Identity(Tagged, frozen=True, tag="identity"):
-    """No change of values."""
-
-
-IntensityMap: TypeAlias = Window | Percentiles | MinMax | ZScore | Identity
-"""Map from scan values to network values; its inverse is applied to the output. There, Percentiles,
-MinMax and ZScore use the statistics of the input study, of several scans the first."""
-
-ChannelMaps: TypeAlias = IntensityMap | tuple[IntensityMap, ...]
-"""One map for all channels, or one per channel, in the network's order."""
-
-
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """Origin of the weights.
@@ -291,6 +245,29 @@ NOT_RECORDED = Established("not recorded")
 
 
 @dataclass(frozen=True, slots=True)
+class ScanCrop:
+    """Cropping of scans to the smallest box around some of their voxels, before statistics are
+    measured.
+
+    around: those voxels, of any scan of the study. margin: voxels added on each side, as far as the
+    scan reaches. fill: value of results outside the box, in their unit.
+    """
+
+    around: Voxels
+    margin: int
+    fill: float
+
+
+Scheme: TypeAlias = Literal["monai", "nnunet"]
+"""Code whose grids and patches are followed.
+
+monai: spacing kept exactly, linear interpolation, patches spread at multiples of the stride.
+nnunet: nnU-Net v2's rounded grid, cubic interpolation (planes one by one if they lie far apart),
+zeros around a scan smaller than a patch, its patch positions and its Gaussian.
+"""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelCard:
     """Metadata of a model: what the network was trained for.
 
@@ -304,7 +281,8 @@ class ModelCard:
     it does. rewritten_from: SHA-256 of the files that hold the same network with other metadata.
     expected, cycle: properties of a reference set and its cycle error; None if not measured.
     inference: default inference mode; None leaves it to the norms. input_range, output_range: of
-    the network's values.
+    the network's values. crop: of scans; None for none. grid: extents that every scan is resized
+    to, instead of a spacing. scheme: of grids and patches.
     """
 
     name: str
@@ -328,6 +306,9 @@ class ModelCard:
     inference: Inference | None = None
     input_range: NetworkRange = USUAL_RANGE
     output_range: NetworkRange = USUAL_RANGE
+    crop: ScanCrop | None = None
+    grid: Triple | None = None
+    scheme: Scheme = "monai"
 
     @property
     def words(self) -> tuple[str, str, str]:
@@ -370,15 +351,11 @@ def _each(maps: ChannelMaps, channels: int) -> tuple[IntensityMap, ...]:
 
 
 _LARGEST_EXTENT = 4096
+_MOST_VOXELS = 1 << 32
 _LONGEST_WORDS = 1000
 _SPACINGS = (1e-6, 1e3)
 """Millimetres: from electron microscopy to far beyond any scanner."""
 
-_LARGEST_VALUE, _SMALLEST_STEP = 1e20, 1e-20
-"""Limits of scan values in any unit, between which float32 neither overflows nor loses digits."""
-
-_SPREADS = (1e-3, 1e3)
-_NARROWEST_PERCENTILES = 0.01
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -389,6 +366,7 @@ def check_card(card: ModelCard) -> None:
     _check_geometry(card)
     _check_counts(card)
     check_numbers(card.intensity_in, card.intensity_out, card.spacing)
+    _check_grid(card)
     check_calibration(card.expected, card.cycle)
     for path, digest in (
         ("provenance.sha256", card.provenance.sha256),
@@ -416,7 +394,7 @@ def check_numbers(
         if isinstance(maps, tuple):
             for channel, intensity in enumerate(maps):
                 _check_intensity(f"{name}[{channel}]", intensity)
-        else:
+        elif maps is not None:
             _check_intensity(name, maps)
     low, high = _SPACINGS
     if spacing is not None and not all(low <= edge <= high for edge in spacing):
@@ -464,6 +442,23 @@ def _check_geometry(card: ModelCard) -> None:
         raise refusal("patch", f"does not fit the network: {str(error).rstrip('.')}") from error
 
 
+def _check_grid(card: ModelCard) -> None:
+    if card.grid is not None:
+        if card.spacing is not None:
+            raise refusal("grid", "must not stand beside 'spacing'")
+        if not all(2 <= extent <= _LARGEST_EXTENT for extent in card.grid):
+            raise refusal("grid", f"must have extents from 2 to {_LARGEST_EXTENT}")
+        if prod(card.grid) > _MOST_VOXELS:
+            raise refusal("grid", f"must have no more than {_MOST_VOXELS} voxels")
+    if card.crop is not None:
+        if card.crop.around == "all":
+            raise refusal("crop.around", "must not be 'all'")
+        if not 0 <= card.crop.margin <= _LARGEST_EXTENT:
+            raise refusal("crop.margin", f"must lie from 0 to {_LARGEST_EXTENT}")
+    if card.scheme == "nnunet" and card.inference == "volume":
+        raise refusal("inference", "must be 'patches' where the scheme is 'nnunet'")
+
+
 def _check_counts(card: ModelCard) -> None:
     for name, maps, channels in (
         ("intensity_in", card.intensity_in, card.input_channels),
@@ -479,33 +474,9 @@ def is_axes_code(text: str) -> bool:
     return len(text) == 3 and all(sum(c in pair for c in text) == 1 for pair in pairs)
 
 
-def _check_intensity(name: str, intensity: IntensityMap | None) -> None:
-    match intensity:
-        case Window(low, high) | Percentiles(low, high) if low >= high:
-            raise refusal(f"{name}.low", f"must be below 'high', but {low:g} >= {high:g}")
-        case Percentiles(low, high) if low < 0 or high > 100:
-            raise refusal(name, "must have percentiles from 0 to 100")
-        case Percentiles(low, high) if high - low < _NARROWEST_PERCENTILES:
-            raise refusal(name, f"must have percentiles at least {_NARROWEST_PERCENTILES:g} apart")
-        case Window(low, high) if max(abs(low), abs(high)) > _LARGEST_VALUE:
-            raise refusal(name, f"must have values of no more than {_LARGEST_VALUE:g}")
-        case Window(low, high) if high - low < _narrowest(low, high):
-            raise refusal(
-                name,
-                f"must have limits at least {_narrowest(low, high):g} apart, not {high - low:g}",
-            )
-        case ZScore(spread) if not _SPREADS[0] <= spread <= _SPREADS[1]:
-            raise refusal(
-                f"{name}.spread",
-                f"must be from {_SPREADS[0]:g} to {_SPREADS[1]:g}, not {spread:g}",
-            )
-        case _:
-            pass
-
-
-def _narrowest(low: float, high: float) -> float:
-    """Return the window width below which float32 loses all resolution, or the map overflows."""
-    return max(_SMALLEST_STEP, 1e-6 * max(abs(low), abs(high)))
+def _check_intensity(name: str, intensity: IntensityMap) -> None:
+    for field, reason in invalid_numbers(intensity):
+        raise refusal(f"{name}{field}", reason)
 
 
 def card_to_json(card: ModelCard) -> str:
@@ -517,6 +488,13 @@ def card_to_json(card: ModelCard) -> str:
 def card_as_json(card: ModelCard) -> Json:
     """Return a card as plain values, as in its JSON."""
     return {**encode_stated(card), "architecture": architecture_to_json(card.architecture)}
+
+
+def stated_grids(card: ModelCard) -> dict[str, Json]:
+    """Return cropping, grid and scheme that differ from the default."""
+    plain = card_as_json(card)
+    assert isinstance(plain, dict)
+    return {name: plain[name] for name in ("crop", "grid", "scheme") if name in plain}
 
 
 def stated_ranges(card: ModelCard) -> dict[str, Json]:

@@ -31,6 +31,7 @@ from .model_card import (
     architecture_to_json,
     card_from_json,
     card_to_json,
+    stated_grids,
     stated_ranges,
     strict_json,
 )
@@ -271,6 +272,7 @@ def _identity(card: ModelCard, network: Network) -> str:
         "intensity_out": encode(card.intensity_out),
         "small_volume_padding": card.small_volume_padding,
         **stated_ranges(card),
+        **stated_grids(card),
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     for name, weight in sorted(network.weights.items()):

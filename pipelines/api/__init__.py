@@ -5,15 +5,22 @@ May import all of pipelines, engine and io. Must not print, handle signals or ke
 
 from ...engine.errors import DeviceUnavailableError, EngineError, ModelFileError
 from ...engine.importing.evidence import NetworkChoices
-from ...engine.model.model_card import (
+from ...engine.model.intensity_maps import (
+    ClipPercentiles,
+    ClipValues,
+    GammaCurve,
     Identity,
     IntensityMap,
+    Logarithm,
     MinMax,
-    ModelCard,
     Percentiles,
+    SampleZScore,
+    Standard,
+    Steps,
     Window,
     ZScore,
 )
+from ...engine.model.model_card import ModelCard
 from ...engine.model.model_file import Model, load_model
 from ...engine.options import CudaLimits
 from ...io.conversion import from_nibabel, from_simpleitk, to_nibabel, to_simpleitk
@@ -44,6 +51,8 @@ __all__ = [
     "BatchReport",
     "BatchStarted",
     "CardDraft",
+    "ClipPercentiles",
+    "ClipValues",
     "CudaLimits",
     "CycleCheck",
     "DeviceOpened",
@@ -51,8 +60,10 @@ __all__ = [
     "EngineError",
     "Event",
     "Failure",
+    "GammaCurve",
     "Identity",
     "IntensityMap",
+    "Logarithm",
     "MinMax",
     "Model",
     "ModelCard",
@@ -61,7 +72,10 @@ __all__ = [
     "Percentiles",
     "PipelineError",
     "Remark",
+    "SampleZScore",
     "ScanError",
+    "Standard",
+    "Steps",
     "StudyDone",
     "StudyReport",
     "StudyStarted",

@@ -1,6 +1,7 @@
 """Import of a training checkpoint as a model file."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...engine.importing.evidence import NetworkChoices, Question
@@ -23,6 +24,7 @@ def import_checkpoint(
     choices: NetworkChoices = _NOTHING_SAID,
     *,
     reference: AnyPath | None = None,
+    folds: Sequence[str] = (),
     replace: bool = False,
 ) -> Model:
     """Convert a training checkpoint to a model, write its file, and return it; runs no code in it.
@@ -30,7 +32,8 @@ def import_checkpoint(
     checkpoint: weights from training. output: model file to write atomically. card: description of
     the training data. choices: choices about the network that the weights do not determine.
     reference: a file of a patch and the training code's output for it, which verifies the network's
-    computation. replace: whether an existing output may be replaced.
+    computation. folds: of a model folder of nnU-Net, to be averaged, such as ("0", "1"). replace:
+    whether an existing output may be replaced.
 
     Raises UndecidedError, with the fields that must be stated; EngineError for a checkpoint that is
     rejected or not recognised; SettingsError for arguments that do not fit it; OccupiedError for an
@@ -60,6 +63,7 @@ def import_checkpoint(
         record("choices", NetworkChoices, choices),
         record("card", CardDraft, card),
         proof,
+        tuple(folds),
     )
     sources = (request.checkpoint, *([proof] if proof else []))
     check_free(file, replace=replace, sources=sources)

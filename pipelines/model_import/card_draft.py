@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ...engine.importing.evidence import Fact, Question
-from ...engine.model.model_card import USUAL_RANGE, ChannelMaps, Identity, NetworkRange, ZScore
+from ...engine.model.intensity_maps import USUAL_RANGE, ChannelMaps, NetworkRange, has_ends
+from ...engine.model.model_card import ScanCrop, Scheme
 from ...engine.network.layers import Triple
 from ...engine.patch_grid import SmallVolumePadding
 
@@ -22,7 +23,8 @@ class CardDraft:
     patch: as in ModelCard; spacing "native" takes every scan at its own. name: name of the model;
     by default formed from source and target. intensity_in, intensity_out, small_volume_padding,
     licence: as in ModelCard and its Provenance. input_range, output_range: as in ModelCard.
-    output_range_told: whether the output range was stated, and not derived from the network.
+    output_range_told: whether the output range was stated, and not derived from the network. crop,
+    grid, scheme: as in ModelCard; a grid takes the place of a spacing.
     """
 
     source: tuple[str, ...] | None = None
@@ -38,6 +40,9 @@ class CardDraft:
     input_range: NetworkRange | None = None
     output_range: NetworkRange | None = None
     output_range_told: bool = False
+    crop: ScanCrop | None = None
+    grid: Triple | None = None
+    scheme: Scheme = "monai"
 
     def with_network(self, patch: Triple | None, made: NetworkRange | None) -> "CardDraft":
         """Return the draft completed with facts from the network.
@@ -57,7 +62,12 @@ class CardDraft:
 
     def undecided(self) -> tuple[Question, ...]:
         """Return questions on unstated facts whose wrong guess would corrupt images silently."""
-        return tuple(item for item in _QUESTIONS if getattr(self, item.field) is None)
+        known = {"spacing"} if self.grid else set[str]()
+        return tuple(
+            item
+            for item in _QUESTIONS
+            if getattr(self, item.field) is None and item.field not in known
+        )
 
     def assumed(self) -> Iterator[Fact]:
         """Yield the assumptions about facts that were not stated."""
@@ -81,7 +91,7 @@ def _without_ends(maps: ChannelMaps | None) -> NetworkRange | None:
     if maps is None:
         return None
     each = maps if isinstance(maps, tuple) else (maps,)
-    return "open" if all(isinstance(one, ZScore | Identity) for one in each) else None
+    return "open" if not any(map(has_ends, each)) else None
 
 
 def default_name(source: tuple[str, ...], target: tuple[str, ...]) -> str:
@@ -89,7 +99,15 @@ def default_name(source: tuple[str, ...], target: tuple[str, ...]) -> str:
     return f"{'+'.join(source)} to {'+'.join(target)}"
 
 
-_MAPS = ("window:LOW,HIGH", "percentile:LOW,HIGH", "zscore", "minmax", "identity")
+_MAPS = (
+    "window:LOW,HIGH",
+    "percentile:LOW,HIGH",
+    "zscore",
+    "standard:MEAN,SD",
+    "minmax",
+    "identity",
+    "STEP+STEP@VOXELS",
+)
 _QUESTIONS = (
     Question(
         "source",

@@ -1,6 +1,6 @@
 """Generator found in a file: in a training checkpoint, or as an ONNX graph."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import isclose
 from pathlib import Path
@@ -14,12 +14,15 @@ from ...engine.importing.onnx.onnx_file import OnnxFile, is_onnx, read_onnx
 from ...engine.importing.onnx.onnx_graph import operators_of, write_down
 from ...engine.importing.recognise import Recognised, recognise
 from ...engine.importing.reference_search import resolve
-from ...engine.model.model_card import Established, NetworkRange
+from ...engine.model.intensity_maps import NetworkRange
+from ...engine.model.model_card import Established
 from ...engine.model.reference import TOLERANCE, relative_error
 from ...engine.network.architectures import Architecture
 from ...engine.network.graph import INPUT, Graph, Network, times
 from ...engine.network.graph_analysis import ValueRange, output_range
 from ...engine.network.layers import Add, FloatArray, Triple
+from .card_draft import CardDraft
+from .nnunet_folder import NnunetFolder, is_nnunet_folder, read_nnunet
 
 ReferencePair: TypeAlias = tuple[FloatArray, FloatArray]
 
@@ -33,7 +36,8 @@ class FoundNetwork:
     path, sha256: path and hash of its file. kind: kind of the file. layout: naming scheme of its
     layers. network: graph and weights. architecture: as in a model card. established: evidence that
     verifies the network's computation; None if there is none. told, assumed: facts. undecided:
-    questions about the network. recognised: the recognised checkpoint; None for a graph.
+    questions about the network. recognised: the recognised checkpoint; None for a graph. card: what
+    a model folder says about scans; None for a file.
     """
 
     path: Path
@@ -47,6 +51,7 @@ class FoundNetwork:
     assumed: tuple[Fact, ...]
     undecided: tuple[Question, ...] = ()
     recognised: Recognised | None = field(default=None, repr=False)
+    card: CardDraft | None = None
 
     @property
     def fixed_patch(self) -> Triple | None:
@@ -59,11 +64,22 @@ class FoundNetwork:
         return _told_range(output_range(self.network))
 
 
-def find_network(path: Path, choices: NetworkChoices, patch: Triple | None = None) -> FoundNetwork:
-    """Return the generator in a file; patch: the patch it will be used with, None if unstated.
+def find_network(
+    path: Path,
+    choices: NetworkChoices,
+    draft: CardDraft | None = None,
+    folds: Sequence[str] = (),
+) -> FoundNetwork:
+    """Return the generator in a file or folder; draft: what the user says about scans. folds: of an
+    nnU-Net folder.
 
     Raises CheckpointError.
     """
+    patch = draft.patch if draft else None
+    if is_nnunet_folder(path):
+        return _of_nnunet(read_nnunet(path, folds, draft.axes if draft else None), choices, path)
+    if folds:
+        raise CheckpointError(f"{path} is no folder of nnU-Net; leave out {setting('folds')}.")
     if is_onnx(path):
         return of_onnx(read_onnx(path), choices, patch)
     return _of_checkpoint(recognise(read_checkpoint(path), choices))
@@ -78,6 +94,23 @@ def with_reference(found: FoundNetwork, reference: ReferencePair) -> FoundNetwor
         return _of_checkpoint(resolve(found.recognised, *reference))
     proof = _proof(found.network, reference)
     return replace(found, told=(*found.told, proof))
+
+
+def _of_nnunet(folder: NnunetFolder, choices: NetworkChoices, path: Path) -> FoundNetwork:
+    if wrong := _meaningless(choices):
+        raise meaningless(wrong)
+    return FoundNetwork(
+        path=path.resolve(),
+        sha256=folder.sha256,
+        kind="nnU-Net folder",
+        layout=f"nnU-Net v2 {folder.kind}",
+        network=folder.network,
+        architecture=folder.network.graph,
+        established=folder.established,
+        told=folder.facts,
+        assumed=(),
+        card=folder.draft,
+    )
 
 
 def _of_checkpoint(recognised: Recognised) -> FoundNetwork:

@@ -6,16 +6,15 @@ from pathlib import Path
 from ...engine.errors import CheckpointError
 from ...engine.importing.checkpoint_file import read_reference
 from ...engine.importing.evidence import Fact, NetworkChoices, Question, setting
-from ...engine.model.model_card import (
+from ...engine.model.intensity_maps import (
     USUAL_RANGE,
     ChannelMaps,
-    ModelCard,
+    Identity,
     NetworkRange,
-    Provenance,
-    Reference,
     ZScore,
-    check_numbers,
+    has_ends,
 )
+from ...engine.model.model_card import ModelCard, Provenance, Reference, check_numbers
 from ...engine.model.model_file import Model, decode_model, encode_model
 from ...engine.model.reference import (
     Verification,
@@ -30,6 +29,7 @@ from ..errors import SettingsError
 from ..program import program_version
 from .card_draft import SMALL_VOLUME_PADDING, CardDraft, default_name
 from .found import FoundNetwork, ReferencePair, find_network, with_reference
+from .nnunet_folder import with_facts
 
 _DECIDED = ("set with", "only this computes", "as computed by", "written in")
 
@@ -39,13 +39,15 @@ class ImportRequest:
     """Checkpoint and all statements of the user about it.
 
     checkpoint: its file. reference: .npz or .pt file of a patch and the training code's output for
-    it. choices: choices about the architecture. draft: description of the training data.
+    it. choices: choices about the architecture. draft: description of the training data. folds: of
+    an nnU-Net folder, to be averaged.
     """
 
     checkpoint: Path
     choices: NetworkChoices
     draft: CardDraft
     reference: Path | None = None
+    folds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +96,16 @@ def survey(request: ImportRequest) -> Survey:
     A reference resolves what a checkpoint leaves open, and verifies a graph. Raises EngineError or
     SettingsError.
     """
-    found = find_network(request.checkpoint, request.choices, request.draft.patch)
-    draft = request.draft.with_network(found.fixed_patch, found.made_range)
+    found = find_network(request.checkpoint, request.choices, request.draft, request.folds)
+    said = with_facts(request.draft, found.card) if found.card else request.draft
+    draft = said.with_network(found.fixed_patch, found.made_range)
     graph = found.network.graph
     _check_draft(draft, graph)
     reference = read_reference(request.reference) if request.reference else None
     if reference:
         _check_reference(reference[0], graph)
         found = with_reference(found, reference)
-        draft = request.draft.with_network(found.fixed_patch, found.made_range)
+        draft = said.with_network(found.fixed_patch, found.made_range)
     return Survey(found, draft, reference)
 
 
@@ -161,9 +164,11 @@ def _check_maps(
             f"network's channels, which are {channels}, not {len(maps)} times."
         )
     each = maps if isinstance(maps, tuple) else (maps,)
-    if onto == "0..1" and any(isinstance(one, ZScore) for one in each):
+    endless = [one for one in each if one and one != Identity() and not has_ends(one)]
+    if onto == "0..1" and endless:
+        kind = "z-score" if isinstance(endless[0], ZScore) else "map"
         raise SettingsError(
-            f"{setting(field).capitalize()} is a z-score, which has no ends that could be "
+            f"{setting(field).capitalize()} is a {kind}, which has no ends that could be "
             f"brought onto the range 0..1; say {setting(end)}=open, or give another map."
         )
 
@@ -189,7 +194,7 @@ def _card(survey: Survey, reference: Reference) -> ModelCard:
         or draft.intensity_in is None
         or draft.intensity_out is None
         or draft.axes is None
-        or draft.spacing is None
+        or (draft.spacing is None and draft.grid is None)
         or draft.patch is None
     ):
         raise ValueError("a model can only be made once nothing is undecided")
@@ -211,6 +216,9 @@ def _card(survey: Survey, reference: Reference) -> ModelCard:
         reference=reference,
         input_range=draft.input_range or USUAL_RANGE,
         output_range=draft.output_range or USUAL_RANGE,
+        crop=draft.crop,
+        grid=draft.grid,
+        scheme=draft.scheme,
     )
 
 

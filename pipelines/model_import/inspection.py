@@ -16,6 +16,7 @@ from ...engine.network.graph import Network
 from ...engine.network.graph_analysis import flops, receptive_field, sees_whole_patch
 from ...engine.network.layers import Triple, kind_of
 from .found import FoundNetwork, find_network
+from .nnunet_folder import is_nnunet_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ def inspect(path: Path) -> Model | HeldCheckpoint | FoundNetwork:
     if is_model_file(path):
         return load_model(path)
     if is_onnx(path):
+        return find_network(path, NetworkChoices())
+    if is_nnunet_folder(path):
         return find_network(path, NetworkChoices())
     checkpoint = read_checkpoint(path)
     held = tuple(

@@ -122,15 +122,17 @@ class StudyStages:
         """Let the network allocate the memory for a volume while the volume is read.
 
         Errors are ignored here; they are reported for the study itself, once it is read. Does
-        nothing for a DICOM series, whose grid is known only once its slices are read.
+        nothing for a DICOM series, whose grid is known only once its slices are read, and for a
+        model that crops scans.
         """
         scan = planned.study.channels[0]
-        if generator is None or scan.format == "dicom":
+        card = self._kind.model.card
+        if generator is None or scan.format == "dicom" or card.crop:
             return
         with suppress(ScanError, PreparationError, EngineError):
             grid = read_grid(scan)
             i, j, k = grid.extents[:3]
-            extents = model_extents((i, j, k), grid.affine, self._kind.model.card)
+            extents = model_extents((i, j, k), grid.affine, card)
             generator.do(lambda network: make_ready(network, extents), self._kind.precision)
 
     def infer(

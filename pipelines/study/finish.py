@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...engine.cores import beside_each_other
-from ...engine.model.model_card import NetworkRange
+from ...engine.model.intensity_maps import NetworkRange
 from ...engine.network.layers import FloatArray
 from ...engine.scaling import Scaling, Stored
 from ...io.volume import Empty, Volume
 from ..settings import OutputType
-from .geometry import Slab, rows, slabs
-from .prepare import Prepared, lying_alike
+from .geometry import Orientation, slabs
+from .intensities import FittedMap
+from .prepare import Prepared, lying_alike, mapped_voxels
 from .statistics import Range, extremes
 from .voxel_type import ENOUGH_STEPS, Demand, VoxelType, choose_voxel_type, voxel_type_of
 
@@ -35,27 +36,27 @@ def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
     """Allocate a canvas: the result's own voxels if the plan says so."""
     results = prepared.plan.results
     if prepared.plan.is_made_as_stored and (voxel_type := results[0].voxel_type):
-        volume, target = _blank(prepared, 0, voxel_type, empty)
-        return Canvas(target, volume)
+        volume = _blank(prepared, 0, voxel_type, empty)
+        target = mapped_voxels(volume, prepared.fit.outward[0], _axes(prepared))
+        return Canvas(Stored(target.voxels[None], target.scaling), volume)
     return Canvas(Stored(lying_alike(prepared.given.values[0], len(results), empty)))
 
 
 def map_canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
     """Allocate a canvas for network intensities of a map: its own voxels if on the scan's grid."""
-    if prepared.plan.resampling is None:
-        volume, target = _blank(prepared, 0, _MAP_VOXELS, empty)
-        return Canvas(Stored(target.values), volume)
+    plan = prepared.plan
+    if plan.resampling is None and plan.crop is None and plan.inner is None:
+        volume = _blank(prepared, 0, _MAP_VOXELS, empty)
+        return Canvas(Stored(_axes(prepared).oriented(volume.voxels)[None]), volume)
     return Canvas(Stored(lying_alike(prepared.given.values[0], 1, empty)))
 
 
 def finish_map(
-    prepared: Prepared, made: Canvas, scaling: Scaling, empty: Empty = np.empty
+    prepared: Prepared, made: Canvas, fitted: FittedMap, empty: Empty = np.empty
 ) -> Volume:
-    """Return a map as float32 on exactly the scan's grid; scaling: to the map's values."""
-    volume, target = made.volume, made.target
-    if volume is None:
-        volume, target = _blank(prepared, 0, _MAP_VOXELS, empty)
-    _scatter(made.target.values[0], prepared, replace(target, scaling=scaling))
+    """Return a map as float32 on exactly the scan's grid; fitted: to the map's values."""
+    volume = made.volume or _blank(prepared, 0, _MAP_VOXELS, empty)
+    _scatter(made.target.values[0], prepared, volume, fitted)
     return volume
 
 
@@ -88,7 +89,7 @@ def note_of_one_value(made: Volume) -> str:
 
 
 def note_of_cut_values(
-    made: Volume, outward: Scaling, network: NetworkRange, asked: OutputType | None = None
+    made: Volume, outward: FittedMap, network: NetworkRange, asked: OutputType | None = None
 ) -> str:
     """Return a note if a result may be clipped at an end of its voxel type; else "".
 
@@ -101,7 +102,7 @@ def note_of_cut_values(
     if dtype.kind not in "iu":
         return ""
     limits = np.iinfo(dtype)
-    low, high = outward.of_stored(made.slope, made.intercept).ends
+    low, high = sorted((end - made.intercept) / made.slope for end in outward.ends)
     if network != "open" and limits.min - 0.5 <= low and high <= limits.max + 0.5:
         return ""
     is_background = dtype.kind == "u" and not (asked and low < limits.min - 0.5)
@@ -123,8 +124,8 @@ def note_of_cut_values(
 
 def _finished(prepared: Prepared, channel: int, network: FloatArray, empty: Empty) -> Volume:
     voxel_type = _voxel_type(network, channel, prepared)
-    volume, target = _blank(prepared, channel, voxel_type, empty)
-    _scatter(network, prepared, target)
+    volume = _blank(prepared, channel, voxel_type, empty)
+    _scatter(network, prepared, volume, prepared.fit.outward[channel])
     return volume
 
 
@@ -134,43 +135,46 @@ def _voxel_type(network: FloatArray, channel: int, prepared: Prepared) -> VoxelT
     if result.voxel_type:
         return result.voxel_type
     made, outward = extremes(network), prepared.fit.outward[channel]
-    low, high = (outward.centre + end * outward.radius for end in (made.low, made.high))
+    low, high = map(float, outward.values(np.array([made.low, made.high])))
+    if prepared.plan.crop:
+        low, high = min(low, prepared.fill), max(high, prepared.fill)
     source = voxel_type_of(prepared.source)
     is_whole = source.dtype.kind != "f"
     steps = min(ENOUGH_STEPS, prepared.fit.steps) if is_whole else ENOUGH_STEPS
     return choose_voxel_type(source, Demand(Range(low, high), steps), result.asked)
 
 
-def _blank(
-    prepared: Prepared, channel: int, voxel_type: VoxelType, empty: Empty
-) -> tuple[Volume, Stored]:
-    """Allocate a volume on the first scan's grid; return it and its voxels as the network sees
-    them.
-    """
+def _axes(prepared: Prepared) -> Orientation:
+    return prepared.plan.orientation
+
+
+def _blank(prepared: Prepared, channel: int, voxel_type: VoxelType, empty: Empty) -> Volume:
+    """Allocate a volume on the first scan's grid."""
     voxels = empty(prepared.source.shape[::-1], voxel_type.dtype).transpose()
     slope, intercept = voxel_type.slope, voxel_type.intercept
-    scaling = prepared.fit.outward[channel].of_stored(slope, intercept)
+    if prepared.plan.crop:
+        around = np.empty((1, 1, 1), voxel_type.dtype)
+        fill = np.full((1, 1, 1), prepared.fill, np.float32)
+        Scaling().of_stored(slope, intercept).store(fill, around)
+        voxels[...] = around
     keeps_unit = prepared.plan.results[channel].keeps_unit
     volume = prepared.source.with_voxels(voxels, slope, intercept, keeps_unit=keeps_unit)
     if prepared.marks:
         volume = replace(volume, mark=prepared.marks[channel])
-    return volume, Stored(prepared.plan.orientation.oriented(voxels)[None], scaling)
+    return volume
 
 
-def _scatter(network: FloatArray, prepared: Prepared, target: Stored) -> None:
-    [view] = target.values
-    resample = prepared.plan.resampling
+def _scatter(network: FloatArray, prepared: Prepared, volume: Volume, fitted: FittedMap) -> None:
+    """Write network intensities of the model's grid to a volume on the scan's grid."""
+    plan = prepared.plan
+    target = mapped_voxels(plan.part(volume), fitted, plan.orientation)
+    network, resample = plan.filled(network), plan.resampling
     if resample is None:
-
-        def fill(slab: Slab) -> None:
-            target.scaling.store(network[slab], view[slab])
-
-        beside_each_other(fill, slabs(network))
+        beside_each_other(lambda slab: target.write(network[slab], slab), slabs(network))
         return
-    back = resample.inverse
 
     def read(start: int, stop: int) -> FloatArray:
         return network[start:stop]
 
-    for start, stop in rows(view.shape):
-        target.scaling.store(back.rows(read, start, stop), view[start:stop])
+    for part, values in resample.inverse.parts(read):
+        target.write(values, part)

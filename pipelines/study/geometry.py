@@ -127,27 +127,46 @@ FINEST = 512
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
-    """Linear interpolation from one grid onto another with the same centre.
+    """Interpolation from one grid onto another with the same centre, linear unless a code's own is
+    asked for.
 
     Linear, because it stays within the intensities of its neighbours (a spline overshoots at bone
     and air), and because the common training pipelines use it. Coordinates are voxel indices, not
     millimetres, so a sheared or otherwise non-orthonormal affine does not matter.
 
     extents: of the input grid, [D, H, W]. target: of the output grid, [D, H, W]. steps: voxels of
-    the input grid from one output voxel to the next.
+    the input grid from one output voxel to the next. orders, orders_back: of the splines along D, H
+    and W, and those of the way back; grids of others than linear ones share their outermost edges.
     """
 
     extents: Triple
     target: Triple
     steps: VoxelSpacing
+    orders: Triple = (1, 1, 1)
+    orders_back: Triple = (1, 1, 1)
 
     @property
     def inverse(self) -> "Resampling":
         """Resampling from the output grid back onto the input grid."""
-        return Resampling(self.target, self.extents, triple(1 / step for step in self.steps))
+        steps = triple(1 / step for step in self.steps)
+        return Resampling(self.target, self.extents, steps, self.orders_back, self.orders)
+
+    def parts(self, read: ResampledRows) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield the output grid part by part along D, with where each lies."""
+        whole = None if self.orders == (1, 1, 1) else self._whole(read(0, self.extents[0]))
+        for start, stop in rows(self.target):
+            part = slice(start, stop)
+            yield part, self.rows(read, start, stop) if whole is None else whole[part]
+
+    def _whole(self, values: FloatArray) -> FloatArray:
+        from .splines import resized  # late, as few models need it
+
+        return resized(values, self.target, self.orders)
 
     def rows(self, read: ResampledRows, start: int, stop: int) -> FloatArray:
-        """Return rows [start, stop) of the output grid; read: returns the input rows around them.
+        """Return rows [start, stop) of the output grid by linear interpolation.
+
+        read: returns the input rows around them.
 
         Beyond the outermost voxel centres the outermost values continue.
         """
@@ -173,6 +192,48 @@ class Resampling:
     def _origin(self, axis: int) -> float:
         """Return the input coordinate of output voxel 0."""
         return (self.extents[axis] - 1 - (self.target[axis] - 1) * self.steps[axis]) / 2
+
+
+def resizing(extents: Triple, target: Triple) -> Resampling | None:
+    """Return how a scan comes to fixed extents; None if it has them. The outermost edges of both
+    grids are the same, as in PyTorch's interpolation without aligned corners.
+    """
+    if extents == target:
+        return None
+    return Resampling(extents, target, triple(e / t for e, t in zip(extents, target, strict=True)))
+
+
+ANISOTROPIC = 3.0
+"""Ratio of spacings above which nnU-Net resizes planes one by one."""
+
+
+def nnunet_resampling(
+    extents: Triple, spacing: VoxelSpacing, wanted: VoxelSpacing
+) -> Resampling | None:
+    """Return how nnU-Net v2 brings a scan to the wanted spacing; None if extents stay.
+
+    By its preprocessing: a rounded number of voxels, cubic splines in and linear ones back, and the
+    nearest plane along an axis that is much coarser than the others.
+    """
+    target = triple(
+        max(round(have / want * extent), 1)
+        for have, want, extent in zip(spacing, wanted, extents, strict=True)
+    )
+    resampling(extents, spacing, wanted)  # which refuses an absurd grid
+    plain = resizing(extents, target)
+    if plain is None:
+        return None
+    orders, back = _orders(3, spacing, wanted), _orders(1, wanted, spacing)
+    return replace(plain, orders=orders, orders_back=back)
+
+
+def _orders(order: int, here: VoxelSpacing, there: VoxelSpacing) -> Triple:
+    """Return nnU-Net's order of each axis (determine_do_sep_z_and_axis)."""
+    for spacing in (here, there):
+        if max(spacing) / min(spacing) > ANISOTROPIC:
+            coarse = [edge == max(spacing) for edge in spacing]
+            return triple(0 if at and coarse.count(True) == 1 else order for at in coarse)
+    return (order, order, order)
 
 
 def resampling(

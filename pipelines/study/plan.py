@@ -6,23 +6,27 @@ from math import prod
 
 import numpy as np
 
+from ...engine.model.intensity_maps import Steps, is_bent
 from ...engine.model.model_card import ModelCard
 from ...engine.network.graph import Graph
 from ...engine.network.layers import Triple, triple
 from ...engine.options import Inference
 from ...engine.scaling import is_taken_as_stored
 from ...engine.whole_volume import padded_extents
-from ...io.volume import Affine, Volume, spacing_of
+from ...io.volume import Affine, AnyArray, Volume, spacing_of
 from ..errors import PreparationError
 from ..settings import OutputType, TranslateSettings
-from .geometry import Orientation, Resampling, orientation, resampling
-from .tiles import Tiling, tile
+from .geometry import Orientation, Resampling, nnunet_resampling, orientation, resampling, resizing
+from .tiles import Box, Tiling, nnunet_tiles, tile
 from .voxel_type import VoxelType, foreseen_voxel_type, voxel_type_of
 
 _INTENSITY = np.dtype(np.float32).itemsize
 _MAPS = 2
 """Maps of a spread: mean and standard deviation."""
 
+
+_FITTING = 13
+"""Bytes of a voxel while a chain of steps is fitted: its region, and three times its value."""
 
 PERCENT = 100
 
@@ -66,10 +70,12 @@ class StudyPlan:
     form their voxels travel.
 
     orientation: from the scans' axes to the model's. resampling: None if the scans have the model's
-    spacing. tiling: of the model's grid. is_given_as_stored: whether the one scan's own voxels are
-    the network's input. results: one for each output channel. is_made_as_stored: whether the
-    network fills the one result's own voxels. footprint: exact if the voxel types are known, else a
-    little more than needed. inference: by patches, or of the whole volume.
+    spacing. tiling: of the model's grid, with the zeros around it. is_given_as_stored: whether the
+    one scan's own voxels are the network's input. results: one for each output channel.
+    is_made_as_stored: whether the network fills the one result's own voxels. footprint: exact if
+    the voxel types are known, else a little more than needed. inference: by patches, or of the
+    whole volume. crop: part of the scans that is translated; None for all. inner: part of the
+    model's grid that scans fill; None for all.
     """
 
     orientation: Orientation
@@ -80,6 +86,18 @@ class StudyPlan:
     is_made_as_stored: bool
     footprint: Footprint
     inference: Inference = "patches"
+    crop: Box | None = None
+    inner: Box | None = None
+
+    def part(self, volume: Volume) -> Volume:
+        """View the part of a volume on the scan's grid that is translated."""
+        if self.crop is None:
+            return volume
+        return replace(volume, voxels=volume.voxels[self.crop])
+
+    def filled(self, array: AnyArray) -> AnyArray:
+        """View the part [..., D, H, W] of the model's grid that scans fill."""
+        return array if self.inner is None else array[..., *self.inner]
 
     @property
     def tiles(self) -> int:
@@ -100,22 +118,37 @@ def plan_study(
     *,
     in_network: bool = False,
     spreads: bool = False,
+    crop: Box | None = None,
 ) -> StudyPlan:
     """Plan a study without looking at its voxels.
 
     volumes: in the model's order of channels, all on one grid. stride: the network's, see
     `Graph.stride`. in_network: keep network intensities on the host even if they could be stored as
-    the scan. spreads: plan maps over several translations. Raises PreparationError if the affine or
-    the grid is unusable, or if the model takes another number of scans.
+    the scan. spreads: plan maps over several translations. crop: part of the scans to translate, by
+    `crop_box`. Raises PreparationError if the affine or
+    the grid is unusable, if the model takes another number of scans, or if there can be no spread.
     """
     check_count(volumes, card)
+    if spreads and is_bent(card.maps_out[0]):
+        raise PreparationError(
+            "The model's results come through a logarithm or a gamma curve, so a spread would not "
+            "be in their unit; leave out setting spread."
+        )
     volume = volumes[0]
-    turned, resample, extents = _onto_model(volume.shape, volume.affine, card)
+    shape = volume.shape if crop is None else triple(edge.stop - edge.start for edge in crop)
+    turned, resample, extents = _onto_model(shape, volume.affine, card)
     _check_extents(volume, extents)
-    tiling = tile(extents, settings.patch, settings.overlap, stride)
-    keeps_voxels = resample is None and not in_network
+    if card.scheme == "nnunet":
+        padded = triple(max(pair) for pair in zip(extents, settings.patch, strict=True))
+        tiling = nnunet_tiles(padded, settings.patch, settings.overlap)
+    else:
+        tiling = tile(extents, settings.patch, settings.overlap, stride)
+    inner = _inner(extents, tiling.extents)
+    is_whole = resample is None and inner is None and card.crop is None
+    keeps_voxels = is_whole and not in_network
     # One map serves all channels on a card.
     is_given = keeps_voxels and len(volumes) == 1 and is_taken_as_stored(volume.voxels.dtype)
+    is_given = is_given and not isinstance(card.maps_in[0], Steps)
     results = tuple(
         ResultPlan(
             foreseen_voxel_type(
@@ -128,12 +161,15 @@ def plan_study(
     )
     only = results[0].voxel_type if len(results) == 1 else None
     is_made = keeps_voxels and not spreads and only is not None and is_taken_as_stored(only.dtype)
+    is_made = is_made and not isinstance(card.maps_out[0], Steps)
     blends = settings.inference == "patches"
     footprint = _footprint(
         volumes, tiling, results, is_given=is_given, is_made=is_made, blends=blends
     )
+    if any(isinstance(each, Steps) for each in (*card.maps_in, *card.maps_out)):
+        footprint = replace(footprint, read=footprint.read + _FITTING * volume.voxels.size)
     if spreads:
-        footprint = _with_maps(footprint, volume, tiling, is_resampled=resample is not None)
+        footprint = _with_maps(footprint, volume, tiling, is_resampled=not is_whole)
     return StudyPlan(
         orientation=turned,
         resampling=resample,
@@ -143,6 +179,8 @@ def plan_study(
         is_made_as_stored=is_made,
         footprint=footprint,
         inference=settings.inference,
+        crop=crop,
+        inner=inner,
     )
 
 
@@ -162,8 +200,22 @@ def _onto_model(
     """
     turned = orientation(affine, card.axes)
     grid = triple(extents[axis] for axis in turned.order)
-    resample = resampling(grid, turned.sorted_spacing(spacing_of(affine)), card.spacing)
+    spacing = turned.sorted_spacing(spacing_of(affine))
+    if card.grid:
+        resample = resizing(grid, card.grid)
+    elif card.scheme == "nnunet" and card.spacing:
+        resample = nnunet_resampling(grid, spacing, card.spacing)
+    else:
+        resample = resampling(grid, spacing, card.spacing)
     return turned, resample, grid if resample is None else resample.target
+
+
+def _inner(extents: Triple, padded: Triple) -> Box | None:
+    """Return where a volume lies within zeros around it; an odd one comes after it."""
+    if extents == padded:
+        return None
+    starts = [(outer - own) // 2 for outer, own in zip(padded, extents, strict=True)]
+    return triple(slice(at, at + own) for at, own in zip(starts, extents, strict=True))
 
 
 def check_volume(plan: StudyPlan, graph: Graph) -> None:

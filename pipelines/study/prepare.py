@@ -7,29 +7,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...engine.cores import beside_each_other
-from ...engine.model.model_card import (
+from ...engine.model.intensity_maps import (
     USUAL_RANGE,
     Identity,
     IntensityMap,
-    MinMax,
-    ModelCard,
     NetworkRange,
-    Percentiles,
     Window,
-    ZScore,
 )
+from ...engine.model.model_card import ModelCard
 from ...engine.network.layers import FloatArray, triple
-from ...engine.scaling import Scaling, Stored
+from ...engine.scaling import Stored
 from ...io.volume import AnyArray, Empty, SyntheticMark, Volume
 from ..errors import PreparationError
-from .geometry import Resampling, Slab, memory_order, rows, slabs
+from .geometry import Orientation, Resampling, Slab, memory_order, slabs
+from .intensities import FittedMap, MappedVoxels, fit_map
 from .plan import StudyPlan
 from .statistics import (
     InputFigures,
     Range,
     input_figures,
-    mean_and_deviation,
-    percentiles,
     share_between,
     study_range,
 )
@@ -58,34 +54,6 @@ def without_nan(volume: Volume, value: float | None) -> Volume:
         return volume
     note = f"{found} of {voxels.size} voxels were NaN, and are taken as {value:g}"
     return replace(volume, voxels=voxels, notes=(*volume.notes, note))
-
-
-def fit(
-    intensity: IntensityMap, volume: Volume, measured: Range, onto: NetworkRange = USUAL_RANGE
-) -> Scaling:
-    """Fit a card's intensity map to a study, measured on the scan's own grid.
-
-    measured: the study's `study_range`. onto: the network's range. Raises PreparationError if the
-    requested percentiles are equal.
-    """
-    match intensity:
-        case Window(low, high):
-            return _between(Range(low, high), onto, clips=True)
-        case Percentiles(low, high):
-            ends = percentiles(volume, low, high)
-            if ends.low == ends.high:
-                raise PreparationError(
-                    f"Percentiles {low:g} and {high:g} of this study are both {ends.low:g}, so "
-                    "its intensities cannot be mapped; it is nearly constant."
-                )
-            return _between(ends, onto, clips=True)
-        case MinMax():
-            return _between(measured, onto)
-        case ZScore(spread):
-            mean, deviation = mean_and_deviation(volume)
-            return Scaling(mean, deviation * spread)
-        case Identity():
-            return Scaling()
 
 
 FEWEST_STEPS = 255
@@ -155,13 +123,6 @@ def notes_of_window(
     return ()
 
 
-def _between(ends: Range, onto: NetworkRange, *, clips: bool = False) -> Scaling:
-    if onto == "0..1":
-        return Scaling(ends.low, ends.high - ends.low, clips, lowest=0.0)
-    middle, half = (ends.low + ends.high) / 2, (ends.high - ends.low) / 2
-    return Scaling(middle, half, clips and onto != "open")
-
-
 @dataclass(frozen=True, slots=True)
 class Fit:
     """Fitted intensity maps of a study.
@@ -171,8 +132,8 @@ class Fit:
     notes: for the user, on how the scans fit the model's intensity maps.
     """
 
-    inward: tuple[Scaling, ...]
-    outward: tuple[Scaling, ...]
+    inward: tuple[FittedMap, ...]
+    outward: tuple[FittedMap, ...]
     steps: float
     notes: tuple[str, ...]
 
@@ -184,7 +145,7 @@ class Prepared:
     plan: by which they were prepared. given: [C, D, H, W], the one scan's own voxels seen along the
     model's axes if they can be taken as stored; otherwise network intensities. source: the first
     scan without the memory of its voxels. fit: of their intensities. marks: of the results of all
-    channels.
+    channels. fill: value of results outside of the part that is translated.
     """
 
     plan: StudyPlan
@@ -192,6 +153,7 @@ class Prepared:
     source: Volume
     fit: Fit
     marks: tuple[SyntheticMark, ...] = ()
+    fill: float = 0.0
 
     def figures(self) -> InputFigures:
         """Return figures of the scan as the model sees it."""
@@ -214,36 +176,38 @@ def prepare(
 
     Raises PreparationError as `fit_scans`.
     """
+    source, volumes = volumes[0], [plan.part(volume) for volume in volumes]
     fitted = fit_scans(volumes, card)
     scans = [
-        Stored(
-            plan.orientation.oriented(volume.voxels)[None],
-            scaling.of_stored(volume.slope, volume.intercept),
-        )
-        for volume, scaling in zip(volumes, fitted.inward, strict=True)
+        mapped_voxels(volume, fitted_map, plan.orientation)
+        for volume, fitted_map in zip(volumes, fitted.inward, strict=True)
     ]
-    given = scans[0] if plan.is_given_as_stored else _in_network(scans, plan.resampling, empty)
-    return Prepared(plan, given, _without_voxels(volumes[0]), fitted)
+    if plan.is_given_as_stored:
+        given = Stored(scans[0].voxels[None], scans[0].scaling)
+    else:
+        given = _in_network(scans, plan, empty)
+    fill = card.crop.fill if card.crop else 0.0
+    return Prepared(plan, given, _without_voxels(source), fitted, fill=fill)
 
 
 def fit_scans(volumes: Sequence[Volume], card: ModelCard) -> Fit:
     """Measure scans, in the model's order of channels, and fit the maps of a card to them.
 
     Raises PreparationError if a scan is constant, flat or not finite, lies outside its window as a
-    whole, or 32-bit floats cannot separate its values.
+    whole, lacks what a map measures, or 32-bit floats cannot separate its values.
     """
     ranges = [_range_of(volume, channel, card) for channel, volume in enumerate(volumes)]
     for intensity, measured in zip(card.maps_in, ranges, strict=True):
         check_told_apart(intensity, measured)
-    inward = [
-        fit(intensity, volume, measured, card.input_range)
-        for intensity, volume, measured in zip(card.maps_in, volumes, ranges, strict=True)
-    ]
+    inward = list[FittedMap]()
+    for channel, (intensity, measured) in enumerate(zip(card.maps_in, ranges, strict=True)):
+        with _named(channel, card):
+            inward.append(fit_map(intensity, volumes, channel, measured, card.input_range))
     source, measured = volumes[0], ranges[0]
     outward = tuple(
         inward[0]
         if card.maps_alike(channel)
-        else fit(intensity, source, measured, card.output_range)
+        else fit_map(intensity, volumes, 0, measured, card.output_range)
         for channel, intensity in enumerate(card.maps_out)
     )
     steps = (measured.high - measured.low) / abs(source.slope)
@@ -252,18 +216,16 @@ def fit_scans(volumes: Sequence[Volume], card: ModelCard) -> Fit:
 
 def unfilled(volumes: Sequence[Volume], plan: StudyPlan) -> Stored:
     """Return the network's input in type and memory layout, without values."""
-    view = plan.orientation.oriented(volumes[0].voxels)
+    view = plan.orientation.oriented(plan.part(volumes[0]).voxels)
     if plan.is_given_as_stored:
         return Stored(view[None])
-    return Stored(network_room(view, len(volumes), plan.resampling, np.empty))
+    return Stored(network_room(view, len(volumes), plan, np.empty))
 
 
-def network_room(
-    view: AnyArray, channels: int, resample: Resampling | None, empty: Empty
-) -> FloatArray:
+def network_room(view: AnyArray, channels: int, plan: StudyPlan, empty: Empty) -> FloatArray:
     """Allocate [C, D, H, W] for the network intensities of scans seen as a 3D array."""
-    if resample:
-        return empty((channels, *resample.target), np.float32)
+    if plan.resampling or plan.inner:
+        return empty((channels, *plan.tiling.extents), np.float32)
     return lying_alike(view, channels, empty)
 
 
@@ -300,34 +262,41 @@ def _named(channel: int, card: ModelCard) -> Generator[None]:
         raise PreparationError(f"{card.input_channels[channel]}: {error}") from error
 
 
-def _in_network(scans: Sequence[Stored], resample: Resampling | None, empty: Empty) -> Stored:
-    """Return network intensities of all scans, resampled if required."""
-    array = network_room(scans[0].values[0], len(scans), resample, empty)
-    for scan, channel in zip(scans, array, strict=True):
-        if resample is None:
+def mapped_voxels(volume: Volume, fitted: FittedMap, orientation: Orientation) -> MappedVoxels:
+    """View the voxels of a volume along the model's axes, with the map between them and network
+    intensities.
+    """
+    inside = None if fitted.inside is None else orientation.oriented(fitted.inside)
+    view = orientation.oriented(volume.voxels)
+    return MappedVoxels(view, volume.slope, volume.intercept, fitted, inside)
+
+
+def _in_network(scans: Sequence[MappedVoxels], plan: StudyPlan, empty: Empty) -> Stored:
+    """Return network intensities of all scans, resampled and with zeros around if required."""
+    array = network_room(scans[0].voxels, len(scans), plan, empty)
+    if plan.inner:
+        array[...] = 0
+    for scan, channel in zip(scans, plan.filled(array), strict=True):
+        if plan.resampling is None:
             _map(scan, channel)
         else:
-            _resample(scan, resample, channel)
+            _resample(scan, plan.resampling, channel)
     return Stored(array)
 
 
-def _map(scan: Stored, channel: FloatArray) -> None:
-    [view] = scan.values
-
+def _map(scan: MappedVoxels, channel: FloatArray) -> None:
     def fill(slab: Slab) -> None:
-        scan.scaling.forward(view[slab], channel[slab])
+        scan.read(slab, channel[slab])
 
-    beside_each_other(fill, slabs(view))
+    beside_each_other(fill, slabs(scan.voxels))
 
 
-def _resample(scan: Stored, resample: Resampling, channel: FloatArray) -> None:
-    [view] = scan.values
-
+def _resample(scan: MappedVoxels, resample: Resampling, channel: FloatArray) -> None:
     def read(start: int, stop: int) -> FloatArray:
-        return scan.scaling.forward(view[start:stop])
+        return scan.read(slice(start, stop))
 
-    for start, stop in rows(resample.target):
-        channel[start:stop] = resample.rows(read, start, stop)
+    for part, resampled in resample.parts(read):
+        channel[part] = resampled
 
 
 def _without_voxels(volume: Volume) -> Volume:

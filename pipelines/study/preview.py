@@ -11,7 +11,8 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
-from ...engine.model.model_card import IntensityMap, ModelCard, Window
+from ...engine.model.intensity_maps import IntensityMap, Window
+from ...engine.model.model_card import ModelCard
 from ...engine.network.layers import FloatArray
 from ...io.maps import MapMark
 from ...io.volume import NOTICE, DoubleArray

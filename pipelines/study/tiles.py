@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import product
-from math import prod
+from math import ceil, prod
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from ...engine.model.model_card import Scheme
 from ...engine.network.layers import FloatArray, Triple, triple
 from ..settings import Blend
 from .figures import SeamScore
@@ -32,12 +33,14 @@ class Tiling:
     """All tiles of a volume; together they cover every voxel.
 
     extents: of the volume. patch: of every tile. origins: one ascending row for each axis, in the
-    padded volume. Tiles come with D changing slowest, so that slabs along D finish early.
+    padded volume. scheme: code whose Gaussian weighs the patches. Tiles come with D changing
+    slowest, so that slabs along D finish early.
     """
 
     extents: Triple
     patch: Triple
     origins: tuple[Origins, Origins, Origins]
+    scheme: Scheme = "monai"
 
     def __len__(self) -> int:
         return prod(len(row) for row in self.origins)
@@ -70,6 +73,23 @@ class Tiling:
             slice(covered.start - start, covered.stop - start)
             for covered, start in zip(self.within_volume(tile), starts, strict=True)
         )
+
+
+def nnunet_tiles(extents: Triple, patch: Triple, overlap: float) -> Tiling:
+    """Cover a volume with tiles at the positions of nnU-Net v2 (compute_steps_for_sliding_window).
+
+    extents: at least those of the patch. overlap: least share of a patch edge that neighbours
+    share.
+    """
+    origins = triple(
+        _nnunet_origins(e - p, p * (1 - overlap)) for e, p in zip(extents, patch, strict=True)
+    )
+    return Tiling(extents, patch, origins, "nnunet")
+
+
+def _nnunet_origins(last: int, interval: float) -> Origins:
+    gaps = ceil(last / interval)
+    return tuple(round(last / gaps * at) for at in range(gaps + 1)) if gaps else (0,)
 
 
 def tile(extents: Triple, patch: Triple, overlap: float, stride: Triple = (1, 1, 1)) -> Tiling:
@@ -154,20 +174,24 @@ _LOWEST = 1e-3
 def patch_weights(tiling: Tiling, blend: Blend, axes: Triple = (0, 1, 2)) -> FloatArray:
     """Return the weight of each voxel of a patch, positive and not normalised, read-only.
 
-    gaussian: MONAI's importance map. linear: rises over the voxels shared with the neighbour and is
-    flat between. constant: the mean of all patches. axes: which of D, H and W come first to last,
-    in memory too. Like studies share one array.
+    gaussian: MONAI's importance map, or nnU-Net's. linear: rises over the voxels shared with the
+    neighbour and is flat between. constant: the mean of all patches. axes: which of D, H and W come
+    first to last, in memory too. Like studies share one array.
     """
     steps = tiling.patch
     if blend == "linear":
         pairs = zip(tiling.patch, tiling.origins, strict=True)
         steps = triple(int(max(np.diff(row), default=edge)) for edge, row in pairs)
-    return _weights(tiling.patch, steps, blend, axes)
+    return _weights(tiling.patch, steps, blend, axes, tiling.scheme)
 
 
 @lru_cache(maxsize=2)
-def _weights(patch: Triple, steps: Triple, blend: Blend, axes: Triple) -> FloatArray:
+def _weights(
+    patch: Triple, steps: Triple, blend: Blend, axes: Triple, scheme: Scheme
+) -> FloatArray:
     match blend:
+        case "gaussian" if scheme == "nnunet":
+            weights = _nnunet_gaussian(patch)
         case "gaussian":
             weights = _outer([_gaussian(edge) for edge in patch])
             weights = np.maximum(weights, max(float(weights.min()), _LOWEST), dtype=np.float32)
@@ -183,6 +207,17 @@ def _weights(patch: Triple, steps: Triple, blend: Blend, axes: Triple) -> FloatA
 def _gaussian(edge: int) -> FloatArray:
     offset = np.arange(edge, dtype=np.float32) - np.float32((edge - 1) / 2)
     return np.exp(offset**2 / np.float32(-2 * (_SIGMA * edge) ** 2))
+
+
+def _nnunet_gaussian(patch: Triple) -> FloatArray:
+    """Return nnU-Net's weights (compute_gaussian): cut off at 4 sigma, in half precision."""
+    rows = list[FloatArray]()
+    for edge in patch:
+        away = np.arange(edge, dtype=np.float64) - edge // 2
+        row = np.exp(-0.5 * (away / (_SIGMA * edge)) ** 2)
+        rows.append(np.where(abs(away) <= int(4 * _SIGMA * edge + 0.5), row, 0))
+    halves = (10 * _outer(rows)).astype(np.float16).astype(np.float32)
+    return np.where(halves == 0, halves[halves > 0].min(), halves)
 
 
 def _ramps(edge: int, step: int) -> FloatArray:

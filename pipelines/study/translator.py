@@ -42,11 +42,12 @@ from .inference import (
     translate_array,
     translate_at_once,
 )
+from .intensities import crop_box
 from .maps import StudyMap, is_shown, maps_asked_for, spread_marks
 from .plan import StudyPlan, check_scale, check_volume, plan_study
 from .prepare import Prepared, fit_scans, prepare, unfilled, without_nan
 from .statistics import differences
-from .tiles import UNFLIPPED, Flip, flips, seam_score
+from .tiles import UNFLIPPED, Box, Flip, flips, seam_score
 from .volumes import StudyVolumes, first_index
 
 BeginToStore: TypeAlias = Callable[[Volume], Callable[[int], None]]
@@ -207,15 +208,18 @@ class StudyTranslator:
         is impossible.
         """
         with self.watch.time("prepare"):
-            plan = self.plan_volumes(scans.volumes)
+            plan = self.plan_volumes(scans.volumes, crop=crop_box(scans.volumes, self.model.card))
             if self.options.output_type and not scans.has_scale:
                 check_scale(plan)
             return plan
 
-    def plan_volumes(self, volumes: Sequence[Volume], *, in_network: bool = False) -> StudyPlan:
+    def plan_volumes(
+        self, volumes: Sequence[Volume], *, in_network: bool = False, crop: Box | None = None
+    ) -> StudyPlan:
         """Plan as `plan` does, for volumes on one grid, also before their voxels are read.
 
         in_network: keep network intensities on the host, even if they could be stored as the scan.
+        crop: part of them to translate.
         """
         options, graph = self.options, self.model.network.graph
         plan = plan_study(
@@ -225,6 +229,7 @@ class StudyTranslator:
             graph.stride,
             in_network=in_network or options.seam_score,
             spreads=options.spread > 0,
+            crop=crop,
         )
         check_volume(plan, graph)
         return plan
@@ -254,7 +259,7 @@ class StudyTranslator:
             study = self.prepare(scans, plan)
             return study.prepared.given, study.notes
         with self.watch.time("prepare"):
-            fitted = fit_scans(scans.volumes, self.model.card)
+            fitted = fit_scans([plan.part(volume) for volume in scans.volumes], self.model.card)
             return unfilled(scans.volumes, plan), fitted.notes
 
     def infer(
@@ -454,12 +459,12 @@ def _finish_spread(
 ) -> tuple[tuple[StudyMap, ...], SpreadFigures]:
     """Return the maps of a spread, in the unit of the result, and its figures."""
     spread, outward = inferred.spread, prepared.fit.outward[0]
-    of_deviation = Scaling(0.0, abs(outward.radius))
+    of_deviation = replace(outward, scaling=Scaling(0.0, abs(outward.scaling.radius)))
     spread.end()
     in_foreground = mean_in_foreground(spread.deviation, prepared.given)
-    figures = SpreadFigures(spread.count, of_deviation.radius * in_foreground)
+    figures = SpreadFigures(spread.count, of_deviation.scaling.radius * in_foreground)
     mean = finish_map(prepared, inferred.mean, outward, empty)
-    deviation = finish_map(prepared, inferred.deviation, of_deviation, empty)
+    deviation = finish_map(replace(prepared, fill=0.0), inferred.deviation, of_deviation, empty)
     volumes = mean, replace(deviation, keeps_unit=False)
     marks = spread_marks(spread.count)
     return tuple(map(StudyMap, marks, volumes)), figures

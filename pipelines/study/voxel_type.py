@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.model.model_card import USUAL_RANGE, Identity, IntensityMap, NetworkRange, Window
+from ...engine.model.intensity_maps import (
+    USUAL_RANGE,
+    Identity,
+    IntensityMap,
+    NetworkRange,
+    Standard,
+    Steps,
+    Window,
+    is_measured,
+)
 from ...io.formats.registry import format_named
 from ...io.volume import Volume
 from ..settings import OutputType
@@ -61,13 +70,15 @@ def foreseen_voxel_type(
     1. If the result is in the scan's own unit (the output map is measured on the study itself), it
        is stored as the scan was: same type, slope and intercept.
     2. If the output map is a window, its type follows `choose_voxel_type`.
-    3. If the output map is Identity, or a window of a network whose range is open, nothing is
-       known: None.
+    3. If the output map is Identity, Standard, a chain of steps that measures nothing, or a window
+       of a network whose range is open, nothing is known: None.
     """
     if asked:
         return _asked_for(asked, source, _foreseen_demand(intensity_out, made))
     match intensity_out:
-        case Identity():
+        case Identity() | Standard():
+            return None
+        case Steps() if not is_measured(intensity_out):
             return None
         case Window() if made == "open":
             return None

@@ -32,7 +32,7 @@ from support.numerics_models import CARD
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.generator import PatchGenerator
-from cuda_cyclegan.engine.model.model_card import Percentiles
+from cuda_cyclegan.engine.model.intensity_maps import Percentiles
 from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node

@@ -25,7 +25,7 @@ from support.batches import batch_here
 from support.fake_networks import networks_of
 from support.numerics_models import CARD
 
-from cuda_cyclegan.engine.model.model_card import IntensityMap, Percentiles, Window
+from cuda_cyclegan.engine.model.intensity_maps import IntensityMap, Percentiles, Window
 from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import FloatArray, Tanh

@@ -17,7 +17,7 @@ from support.waiting import ENOUGH
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.engine.model.model_card import IntensityMap, Percentiles, Window, ZScore
+from cuda_cyclegan.engine.model.intensity_maps import IntensityMap, Percentiles, Window, ZScore
 from cuda_cyclegan.engine.model.model_file import encode_model, load_model
 from cuda_cyclegan.engine.model.reference import array_sha256
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec

@@ -13,14 +13,8 @@ import nibabel as _nibabel
 import numpy as np
 import pytest
 
-from cuda_cyclegan.engine.model.model_card import (
-    Identity,
-    IntensityMap,
-    ModelCard,
-    Percentiles,
-    Provenance,
-    Reference,
-)
+from cuda_cyclegan.engine.model.intensity_maps import Identity, IntensityMap, Percentiles
+from cuda_cyclegan.engine.model.model_card import ModelCard, Provenance, Reference
 from cuda_cyclegan.engine.model.model_file import encode_model, load_model
 from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build

@@ -7,14 +7,8 @@ from typing import Any
 import nibabel as _nibabel
 import numpy as np
 
-from cuda_cyclegan.engine.model.model_card import (
-    IntensityMap,
-    ModelCard,
-    Percentiles,
-    Provenance,
-    Reference,
-    Window,
-)
+from cuda_cyclegan.engine.model.intensity_maps import IntensityMap, Percentiles, Window
+from cuda_cyclegan.engine.model.model_card import ModelCard, Provenance, Reference
 from cuda_cyclegan.engine.model.model_file import encode_model
 from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, build

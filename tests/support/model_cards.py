@@ -5,17 +5,22 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from cuda_cyclegan.engine.model.model_card import (
+from cuda_cyclegan.engine.model.intensity_maps import (
     ChannelMaps,
+    ClipPercentiles,
+    ClipValues,
+    GammaCurve,
     Identity,
+    Logarithm,
     MinMax,
-    ModelCard,
     Percentiles,
-    Provenance,
-    Reference,
+    SampleZScore,
+    Standard,
+    Steps,
     Window,
     ZScore,
 )
+from cuda_cyclegan.engine.model.model_card import ModelCard, Provenance, Reference
 from cuda_cyclegan.engine.model.model_file import encode_model
 from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
 from cuda_cyclegan.engine.network.architectures import (
@@ -150,12 +155,32 @@ def _apart(low: float, high: float, least: float) -> st.SearchStrategy[tuple[flo
     )
 
 
-INTENSITY_MAPS = st.one_of(
+_LINEAR_MAPS = st.one_of(
     _apart(-1e6, 1e6, 1.0).map(lambda pair: Window(*pair)),
     _apart(0, 100, 0.01).map(lambda pair: Percentiles(*pair)),
     st.builds(ZScore, st.floats(1e-3, 1e3)),
+    st.just(SampleZScore()),
+    st.builds(Standard, _NUMBERS, st.floats(1.0, 1e6)),
     st.just(MinMax()),
+)
+_STEPS = st.one_of(
+    _LINEAR_MAPS,
+    _apart(-1e6, 1e6, 1.0).map(lambda pair: ClipValues(*pair)),
+    _apart(0, 100, 0.01).map(lambda pair: ClipPercentiles(*pair)),
+    st.builds(Logarithm, _NUMBERS),
+    st.builds(GammaCurve, st.floats(0.01, 100)),
+)
+_CHAINS = st.lists(_STEPS, min_size=2, max_size=4).map(tuple)
+INTENSITY_MAPS = st.one_of(
+    _LINEAR_MAPS,
     st.just(Identity()),
+    st.builds(Steps, _CHAINS),
+    st.builds(
+        Steps,
+        _CHAINS,
+        st.sampled_from(["nonzero", "positive", "above_mean", "filled"]),
+        st.sampled_from(["mapped", "zero"]),
+    ),
 )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from support.batch_world import model_bytes
 
-from cuda_cyclegan.engine.model.model_card import Window
+from cuda_cyclegan.engine.model.intensity_maps import Window
 from cuda_cyclegan.engine.model.model_file import decode_model, encode_model
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from cuda_cyclegan.engine.generator import AnyGenerator, PatchGenerator, SharedGenerator
+from cuda_cyclegan.engine.model.intensity_maps import Identity
 from cuda_cyclegan.engine.model.model_card import (
-    Identity,
     ModelCard,
     Provenance,
     Reference,

@@ -8,7 +8,7 @@ from support.batches import batch_here
 from support.worker_generators import Opener
 
 from cuda_cyclegan.engine.devices import Device
-from cuda_cyclegan.engine.model.model_card import Identity
+from cuda_cyclegan.engine.model.intensity_maps import Identity
 from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.events import (

@@ -26,7 +26,7 @@ from support.result_marks import read_mark
 from typer.testing import Result
 
 import cuda_cyclegan as cc
-from cuda_cyclegan.engine.model.model_card import MinMax
+from cuda_cyclegan.engine.model.intensity_maps import MinMax
 from cuda_cyclegan.io.files import streams
 from cuda_cyclegan.io.files.file_writers import LARGEST_LAG
 from cuda_cyclegan.io.files.parts import is_part

@@ -22,7 +22,7 @@ import cuda_cyclegan as cc
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.generator import VolumeGenerator
-from cuda_cyclegan.engine.model.model_card import Identity
+from cuda_cyclegan.engine.model.intensity_maps import Identity
 from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.network.architectures import Norm, ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network

@@ -12,7 +12,8 @@ from support.lazy_modules import torch_generators as made
 from support.model_folder import DATA, ZEROS, ModelFolder, flags, run
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
-from cuda_cyclegan.engine.model.model_card import Established, Identity, Percentiles, Window, ZScore
+from cuda_cyclegan.engine.model.intensity_maps import Identity, Percentiles, Window, ZScore
+from cuda_cyclegan.engine.model.model_card import Established
 from cuda_cyclegan.engine.model.model_file import Model, load_model
 from cuda_cyclegan.engine.network.architectures import ResNetSpec
 from cuda_cyclegan.engine.network.layers import FloatArray

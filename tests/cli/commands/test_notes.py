@@ -12,7 +12,7 @@ from support.dicom_phantoms import Phantom
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.engine.model.model_card import Window
+from cuda_cyclegan.engine.model.intensity_maps import Window
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 
 nibabel: Any = _nibabel

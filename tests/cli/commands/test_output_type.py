@@ -13,7 +13,7 @@ from support.batch_world import SHAPE, scan, stored, with_card
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 
-from cuda_cyclegan.engine.model.model_card import IntensityMap, MinMax, Window
+from cuda_cyclegan.engine.model.intensity_maps import IntensityMap, MinMax, Window
 
 nibabel: Any = _nibabel
 pydicom: Any = _pydicom

@@ -7,7 +7,13 @@ from support.model_cards import INTENSITY_MAPS
 
 from cuda_cyclegan.cli.options.model import parsed_intensity
 from cuda_cyclegan.cli.render.models import spelled
-from cuda_cyclegan.engine.model.model_card import IntensityMap, MinMax, Percentiles, Window, ZScore
+from cuda_cyclegan.engine.model.intensity_maps import (
+    IntensityMap,
+    MinMax,
+    Percentiles,
+    Window,
+    ZScore,
+)
 
 
 @given(INTENSITY_MAPS)

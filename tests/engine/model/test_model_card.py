@@ -16,14 +16,12 @@ from support.model_cards import CARD, SPEC, cards
 from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import ModelFileError
+from cuda_cyclegan.engine.model.intensity_maps import MinMax, Percentiles, Window
 from cuda_cyclegan.engine.model.model_card import (
     CycleReference,
     Expectations,
-    MinMax,
     ModelCard,
-    Percentiles,
     Typical,
-    Window,
     card_from_json,
     card_to_json,
 )

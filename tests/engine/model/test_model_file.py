@@ -17,13 +17,8 @@ from support.model_cards import CARD, SPEC, model_bytes, model_parts, random_net
 from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import ModelFileError
-from cuda_cyclegan.engine.model.model_card import (
-    Established,
-    Identity,
-    ModelCard,
-    Window,
-    card_to_json,
-)
+from cuda_cyclegan.engine.model.intensity_maps import Identity, Window
+from cuda_cyclegan.engine.model.model_card import Established, ModelCard, card_to_json
 from cuda_cyclegan.engine.model.model_file import (
     Model,
     decode_model,

@@ -15,7 +15,7 @@ from support.waiting import ENOUGH
 from support.watched_calls import watch_calls
 
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
-from cuda_cyclegan.engine.model.model_card import Window
+from cuda_cyclegan.engine.model.intensity_maps import Window
 from cuda_cyclegan.engine.patch_grid import Timing
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Volume

@@ -14,15 +14,15 @@ from support.streamed_window import replace_buffers, run_window_into
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
-from cuda_cyclegan.engine.model.model_card import (
+from cuda_cyclegan.engine.model.intensity_maps import (
     Identity,
     IntensityMap,
     MinMax,
-    ModelCard,
     Percentiles,
     Window,
     ZScore,
 )
+from cuda_cyclegan.engine.model.model_card import ModelCard
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
@@ -130,9 +130,9 @@ def assert_same(ours: list[FloatArray], theirs: list[FloatArray], prepared: Prep
         voxel_type = plan.voxel_type
         is_whole = voxel_type and voxel_type.dtype.kind == "i"
         rounded = abs(voxel_type.slope) / 2 if voxel_type and is_whole else 0
-        allowed = 1e-5 * outward.radius + 1.001 * rounded
+        allowed = 1e-5 * outward.scaling.radius + 1.001 * rounded
         np.testing.assert_allclose(mine, other, rtol=0, atol=allowed)
-        assert mine.std() > 0.01 * outward.radius
+        assert mine.std() > 0.01 * outward.scaling.radius
 
 
 CASES = [*((name, "float32") for name in NETWORKS), ("2 to 1", "int16"), ("1 to 2", "int16")]

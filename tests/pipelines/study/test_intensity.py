@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support.numerics_models import volume
 
-from cuda_cyclegan.engine.model.model_card import (
+from cuda_cyclegan.engine.model.intensity_maps import (
     Identity,
     IntensityMap,
     MinMax,
@@ -20,9 +20,9 @@ from cuda_cyclegan.engine.model.model_card import (
 from cuda_cyclegan.engine.scaling import Scaling
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
+from cuda_cyclegan.pipelines.study.intensities import fit
 from cuda_cyclegan.pipelines.study.prepare import (
     check_told_apart,
-    fit,
     notes_of_rounding,
     notes_of_window,
 )

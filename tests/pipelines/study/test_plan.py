@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.numerics_models import FunctionGenerator, card, prepared_scan, volume
 
-from cuda_cyclegan.engine.model.model_card import Identity, MinMax, NetworkRange, Window
+from cuda_cyclegan.engine.model.intensity_maps import Identity, MinMax, NetworkRange, Window
 from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.finish import canvas, finish

@@ -13,15 +13,15 @@ from support.tiers import examples
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.generator import PatchGenerator
-from cuda_cyclegan.engine.model.model_card import (
+from cuda_cyclegan.engine.model.intensity_maps import (
     Identity,
     IntensityMap,
     MinMax,
-    ModelCard,
     Percentiles,
     Window,
     ZScore,
 )
+from cuda_cyclegan.engine.model.model_card import ModelCard
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Volume

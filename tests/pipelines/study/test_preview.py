@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from support.numerics_models import card, volume
 
-from cuda_cyclegan.engine.model.model_card import Percentiles, Window
+from cuda_cyclegan.engine.model.intensity_maps import Percentiles, Window
 from cuda_cyclegan.io.volume import NOTICE, Volume
 from cuda_cyclegan.pipelines.study.geometry import mid_slices
 from cuda_cyclegan.pipelines.study.preview import difference_shades, draw_preview, grey_shades

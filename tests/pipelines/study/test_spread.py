@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, card, shared, through, volume
 
-from cuda_cyclegan.engine.model.model_card import Identity, MinMax, ModelCard, Window
+from cuda_cyclegan.engine.model.intensity_maps import Identity, MinMax, Window
+from cuda_cyclegan.engine.model.model_card import ModelCard
 from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple

@@ -9,7 +9,7 @@ import pytest
 import SimpleITK
 from support.numerics_models import FunctionGenerator, card, prepared_scan, shared
 
-from cuda_cyclegan.engine.model.model_card import (
+from cuda_cyclegan.engine.model.intensity_maps import (
     Identity,
     IntensityMap,
     MinMax,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cuda_cyclegan.engine.model.model_card import (
+from cuda_cyclegan.engine.model.intensity_maps import (
     Identity,
     IntensityMap,
     MinMax,

@@ -1,0 +1,131 @@
+"""Model folders of nnU-Net v2: imported, and compared with nnU-Net's own predictor."""
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuda_cyclegan import Translator
+from cuda_cyclegan.engine.errors import CheckpointError
+from cuda_cyclegan.engine.importing.evidence import NetworkChoices
+from cuda_cyclegan.engine.model.intensity_maps import ClipValues, Standard, Steps, ZScore
+from cuda_cyclegan.engine.model.model_file import Model
+from cuda_cyclegan.io.volume import Volume
+from cuda_cyclegan.pipelines.model_import.card_draft import CardDraft
+from cuda_cyclegan.pipelines.model_import.importing import ImportRequest, make_model, survey
+
+JUDGED = Path(__file__).parents[2] / "fixtures/nnunet"
+OUTPUTS: dict[str, Any] = dict(np.load(JUDGED / "outputs.npz"))
+FOLDS = {"plain": ("0",), "residual": ("0", "1")}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[[str], Path]:
+    def unpacked(name: str) -> Path:
+        with tarfile.open(JUDGED / "folders.tar.xz") as archive:
+            archive.extractall(tmp_path, filter="data")
+        return tmp_path / name / "nnUNetTrainer__nnUNetPlans__3d_fullres"
+
+    return unpacked
+
+
+def imported(folder: Path, folds: tuple[str, ...] = (), **said: Any) -> Model:
+    draft = CardDraft(**{"axes": "RAS", **said})
+    return make_model(survey(ImportRequest(folder, NetworkChoices(), draft, folds=folds))).model
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_raw_outputs_are_those_of_nnunets_predictor(
+    name: str, folder: Callable[[str], Path]
+) -> None:
+    """To 1e-4 of the range with its sums in float32. As it is, it sums in half precision, whose
+    least numbers weigh the corners of patches: the outermost voxels are off by that.
+    """
+    model = imported(folder(name), FOLDS[name])
+    affine = np.diag([1.5, 1.0, 1.2, 1.0])
+    scans = [
+        Volume(np.asfortranarray(each.astype(np.float32)), affine, None, "nifti")
+        for each in OUTPUTS["scan"][: len(model.card.input_channels)]
+    ]
+    with Translator(model, "cpu", overlap=0.5) as translator:
+        results = translator.translate_channels(scans)
+    made = np.stack([result.values() for result in results])
+    for dtype, allowed, share in (("float16", 2e-3, 0.98), ("float32", 1e-4, 1.0)):
+        expected = OUTPUTS[f"{name} {dtype}"]
+        apart = np.abs(made - expected) / np.ptp(expected)
+        assert np.mean(apart <= allowed) >= share, (dtype, apart.max())
+
+
+def test_the_card_is_filled_in_from_the_plans(folder: Callable[[str], Path]) -> None:
+    card = imported(folder("residual"), FOLDS["residual"], target=("PET",)).card
+    assert (card.source, card.target) == ("CT, T1", "PET")
+    assert (card.axes, card.spacing, card.patch) == ("SRA", (1.2, 1.2, 4.0), (16, 16, 8))
+    steps = (ClipValues(5.0, 300.0), Standard(110.0, 80.0))
+    assert card.intensity_in == (Steps(steps), ZScore())
+    assert (card.scheme, card.input_range, card.output_range) == ("nnunet", "open", "open")
+    assert (card.established.by, card.established.code) == ("code", "nnunetv2")
+
+
+def test_what_the_user_says_comes_first(folder: Callable[[str], Path]) -> None:
+    model = imported(folder("plain"), intensity_out=Standard(100.0, 20.0), target=("A", "B"))
+    assert model.card.intensity_out == Standard(100.0, 20.0)
+    assert model.card.output_channels == ("A", "B")
+    assert imported(folder("plain")).card.output_channels == ("background", "lesion")
+
+
+def test_several_folds_must_be_named(folder: Callable[[str], Path]) -> None:
+    with pytest.raises(CheckpointError, match="has the folds 0, 1; name those"):
+        imported(folder("residual"))
+    with pytest.raises(CheckpointError, match="has no fold '7', but 0, 1"):
+        imported(folder("residual"), ("7",))
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        plans = json.loads((folder / "plans.json").read_text())
+        change(plans["configurations"]["3d_fullres"])
+        (folder / "plans.json").write_text(json.dumps(plans))
+
+    return apply
+
+
+def argument(name: str, value: Any) -> Callable[[Path], None]:
+    return changed(lambda told: told["architecture"]["arch_kwargs"].update({name: value}))
+
+
+REFUSED: dict[str, Callable[[Path], object]] = {
+    "normalises by 'MyNormalization'": changed(
+        lambda told: told.update(normalization_schemes=["MyNormalization"])
+    ),
+    "is a cascade": changed(lambda told: told.update(previous_stage="3d_lowres")),
+    "resamples by 'resample_torch_fornnunet'": changed(
+        lambda told: told.update(resampling_fn_data="resample_torch_fornnunet")
+    ),
+    "only 3D networks": changed(lambda told: told.update(patch_size=[16, 16])),
+    "not a PlainConvUNet or ResidualEncoderUNet": changed(
+        lambda told: told["architecture"].update(network_class_name="mine.MedNeXt")
+    ),
+    "normalises by torch.nn.BatchNorm3d": argument("norm_op", "torch.nn.BatchNorm3d"),
+    "has dropout": argument("dropout_op", "torch.nn.Dropout3d"),
+    "of different trainings": argument("features_per_stage", [4, 8, 16]),
+    "lists of unequal lengths": argument("strides", [[1, 1, 1]]),
+    "sizes that make no sense": argument("n_conv_per_stage_decoder", [1, 1 << 30]),
+    "is not of nnU-Net v2.3": lambda folder: (folder / "plans.json").write_text("[]"),
+    "no fold_X/checkpoint_final.pth": lambda folder: shutil.rmtree(folder / "fold_0"),
+    "is not valid JSON": lambda folder: (folder / "dataset.json").write_text("{"),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_not_done_as_nnunet_does_it_is_refused(
+    message: str, folder: Callable[[str], Path]
+) -> None:
+    place = folder("plain")
+    REFUSED[message](place)
+    with pytest.raises(CheckpointError, match=message):
+        imported(place)
