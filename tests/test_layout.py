@@ -100,10 +100,10 @@ MAY_IMPORT = {
         "engine.benchmark engine.cpu engine.decoding engine.importing engine.model engine.network "
         "engine.probe engine.whole_volume io.dicom io.discovery io.errors io.files io.formats "
         "io.links io.reading io.search io.volume pipelines.bench pipelines.calibration "
-        "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host "
-        "pipelines.jobs pipelines.jobs.queue pipelines.model_import pipelines.node "
-        "pipelines.program pipelines.report pipelines.results pipelines.settings "
-        "pipelines.stopwatch pipelines.study pipelines.timestamps"
+        "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host pipelines.jobs "
+        "pipelines.jobs.queue pipelines.model_import pipelines.node pipelines.program "
+        "pipelines.report pipelines.results pipelines.settings pipelines.stopwatch "
+        "pipelines.study pipelines.timestamps"
     ),
     "cli.signals": "cli.errors cli.render pipelines.host",
     "engine": "",
