@@ -5,7 +5,8 @@
 // nearly the same of the source, which comes from the cache for all taps but the first: the source
 // and the target are moved once each, and large kernels are bound by loads from the L1 cache.
 //
-// Not measured: fp16, 7^3, 64 channels, 64^3.
+// Measured on an H100 (2026-11-27): fp16, 7^3, 64 channels, 64^3, 1.82 ms, 6.3 TFLOP/s; 9 % of the
+// arithmetic of its fp32 units.
 
 #include "element.cuh"
 #include "order.cuh"
