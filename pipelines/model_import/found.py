@@ -10,8 +10,9 @@ from ...engine.cpu.session import open_cpu_generator
 from ...engine.errors import CheckpointError
 from ...engine.importing.checkpoint_file import read_checkpoint
 from ...engine.importing.evidence import Fact, NetworkChoices, Question, meaningless, setting
-from ...engine.importing.onnx.onnx_file import OnnxFile, is_onnx, read_onnx
+from ...engine.importing.onnx.onnx_file import is_onnx, read_onnx
 from ...engine.importing.onnx.onnx_graph import operators_of, write_down
+from ...engine.importing.onnx.operator_graph import OperatorGraph
 from ...engine.importing.recognise import Recognised, recognise
 from ...engine.importing.reference_search import resolve
 from ...engine.model.intensity_maps import NetworkRange
@@ -81,7 +82,7 @@ def find_network(
     if folds:
         raise CheckpointError(f"{path} is no folder of nnU-Net; leave out {setting('folds')}.")
     if is_onnx(path):
-        return of_onnx(read_onnx(path), choices, patch)
+        return of_graph(read_onnx(path), choices, patch)
     return _of_checkpoint(recognise(read_checkpoint(path), choices))
 
 
@@ -130,8 +131,10 @@ def _of_checkpoint(recognised: Recognised) -> FoundNetwork:
     )
 
 
-def of_onnx(file: OnnxFile, choices: NetworkChoices, patch: Triple | None = None) -> FoundNetwork:
-    """Return the network of an ONNX graph. Raises CheckpointError, naming unsupported parts."""
+def of_graph(
+    file: OperatorGraph, choices: NetworkChoices, patch: Triple | None = None
+) -> FoundNetwork:
+    """Return the network of a graph. Raises CheckpointError, naming unsupported parts."""
     if wrong := _meaningless(choices):
         raise meaningless(wrong)
     written = write_down(file, patch)
@@ -139,8 +142,8 @@ def of_onnx(file: OnnxFile, choices: NetworkChoices, patch: Triple | None = None
     return FoundNetwork(
         path=file.path,
         sha256=file.sha256,
-        kind="ONNX",
-        layout=f"layers of an ONNX graph, opset {file.opset}",
+        kind=file.kind,
+        layout=file.layout,
         network=network,
         architecture=network.graph,
         established=Established("graph"),
@@ -157,7 +160,7 @@ def _meaningless(choices: NetworkChoices) -> str | None:
     )
 
 
-def _facts(file: OnnxFile, network: Network, reason: str) -> Iterator[Fact]:
+def _facts(file: OperatorGraph, network: Network, reason: str) -> Iterator[Fact]:
     graph = network.graph
     counts = (f"{kind} x {count}" for kind, count in operators_of(file).items())
     yield Fact("written by", file.producer or "not stated", "the file")

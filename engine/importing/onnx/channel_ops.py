@@ -5,7 +5,7 @@ import numpy as np
 from ...network.layers import Add, Concat, Sigmoid, Softplus, Subtract
 from .folding import axes_of, integers
 from .graph_builder import CHANNELS, Builder, GraphTensor
-from .onnx_file import Operator
+from .operator_graph import Operator
 from .spatial_ops import channels_of
 
 _MOST_CHANNELS = 64

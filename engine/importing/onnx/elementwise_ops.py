@@ -48,7 +48,7 @@ from .graph_builder import (
     text_attribute,
     viewed_alike,
 )
-from .onnx_file import Array, Operator
+from .operator_graph import Array, Operator
 from .spatial_ops import check_alike
 
 _USUAL_EPSILON = 1e-5

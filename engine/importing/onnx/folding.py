@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .onnx_file import Array, Attribute, Operator
+from .operator_graph import Array, Attribute, Operator
 
 _FEW = 1 << 16
 """Numbers that any result may have; a larger one must be no larger than its inputs together."""

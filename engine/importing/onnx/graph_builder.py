@@ -8,7 +8,7 @@ import numpy as np
 from ...errors import CheckpointError, PatchShapeError
 from ...network.graph import MOST_NODES, Node, TensorShape, shape_made
 from ...network.layers import ChannelAffine, Conv3d, FloatArray, Layer, Triple
-from .onnx_file import Array, OnnxFile, Operator
+from .operator_graph import Array, Operator, OperatorGraph
 
 CHANNELS = 1
 IN_ORDER = (0, 1, 2, 3, 4)
@@ -137,7 +137,7 @@ class Builder:
     tensors of one channel, by the node that repeats the channel.
     """
 
-    def __init__(self, file: OnnxFile, entering: GraphTensor) -> None:
+    def __init__(self, file: OperatorGraph, entering: GraphTensor) -> None:
         self.opset = file.opset
         self.nodes: list[Node] = []
         self.weights: dict[str, FloatArray] = {}

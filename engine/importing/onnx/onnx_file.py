@@ -7,14 +7,12 @@ memory.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import prod
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from onnx import (
     AttributeProto,
@@ -30,6 +28,7 @@ from ....io.files.regular import open_regular, read_regular
 from ...errors import CheckpointError, quoted
 from ...network.graph import LARGEST_WEIGHTS
 from ..foreign_files import is_onnx_start
+from .operator_graph import Array, Attribute, Operator, OperatorGraph
 
 Value = TypeVar("Value")
 
@@ -122,8 +121,6 @@ def damaged() -> CheckpointError:
     """Return the error for a file that cannot be parsed."""
     return CheckpointError("The ONNX file is damaged, or the file is not ONNX; export it again.")
 
-
-Array: TypeAlias = npt.NDArray[Any]
 
 _ELEMENT_BYTES: dict[int, int] = {
     TensorProto.FLOAT: 4,
@@ -229,8 +226,6 @@ def _plain(array: Array) -> Array:
         return array.astype(np.float32, copy=False)
 
 
-Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] | Array
-
 _SUFFIX = ".onnx"
 _OLDEST_OPSET, _NEWEST_OPSET = 7, 26
 _MOST_OPERATORS = 20_000
@@ -241,45 +236,6 @@ _FLOATING = (
     TensorProto.BFLOAT16,
     TensorProto.DOUBLE,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """A node of the file.
-
-    kind: operator type, such as Conv. name: of the node. inputs, outputs: names of values; empty if
-    an optional one is omitted. attributes: by name.
-    """
-
-    kind: str
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: Mapping[str, Attribute] = field(repr=False)
-
-    def refusal(self, reason: str) -> CheckpointError:
-        """Return an error about this operator; reason: its predicate."""
-        return CheckpointError(f"Operator {self.kind} (node {quoted(self.name)}) {reason}.")
-
-
-@dataclass(frozen=True, slots=True)
-class OnnxFile:
-    """Contents of an ONNX file.
-
-    path: of the file. sha256: of its bytes. opset: version of its operators. producer: program that
-    wrote it. input, output: names of the network's input and output. dims: of the input; None for a
-    dynamic one. operators: in topological order. tensors: by name.
-    """
-
-    path: Path
-    sha256: str
-    opset: int
-    producer: str
-    input: str
-    output: str
-    dims: tuple[int | None, ...]
-    operators: tuple[Operator, ...] = field(repr=False)
-    tensors: Mapping[str, Array] = field(repr=False)
 
 
 def is_onnx(path: Path) -> bool:
@@ -293,7 +249,7 @@ def is_onnx(path: Path) -> bool:
         return False
 
 
-def read_onnx(path: Path) -> OnnxFile:
+def read_onnx(path: Path) -> OperatorGraph:
     """Read and check a file; raises CheckpointError, which names the fault."""
     data = _bytes(path)
     try:
@@ -315,7 +271,7 @@ def _bytes(path: Path) -> bytes:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _read(path: Path, data: bytes) -> OnnxFile:
+def _read(path: Path, data: bytes) -> OperatorGraph:
     if not data:
         raise CheckpointError("The file is empty; copy it again.")
     check_size(data)
@@ -330,9 +286,11 @@ def _read(path: Path, data: bytes) -> OnnxFile:
     if model.graph.sparse_initializer:
         raise CheckpointError("The ONNX file contains sparse tensors, which are not supported.")
     entering, leaving = _ends(model.graph, tensors)
-    return OnnxFile(
+    return OperatorGraph(
         path=path,
         sha256=hashlib.sha256(data).hexdigest(),
+        kind="ONNX",
+        layout=f"layers of an ONNX graph, opset {opset}",
         opset=opset,
         producer=f"{model.producer_name} {model.producer_version}".strip(),
         input=entering.name,
@@ -340,6 +298,7 @@ def _read(path: Path, data: bytes) -> OnnxFile:
         dims=_dims(entering),
         operators=_operators(model.graph, reader, {entering.name, *tensors}),
         tensors=tensors,
+        kinds=tuple(node.op_type[:80] for node in model.graph.node),
     )
 
 

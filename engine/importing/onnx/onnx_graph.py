@@ -58,7 +58,7 @@ from .graph_builder import (
     GraphTensor,
     GraphValue,
 )
-from .onnx_file import OnnxFile, Operator
+from .operator_graph import Operator, OperatorGraph
 from .sampling_ops import resize
 from .spatial_ops import (
     concat,
@@ -337,7 +337,7 @@ _USUAL_EXTENTS = (64, 128, 256, 32)
 
 @dataclass(frozen=True, slots=True)
 class WrittenDown:
-    """Network of an ONNX file.
+    """Network of a file.
 
     network: layers and weights. reason: why it takes patches of one size only; empty if it takes
     others.
@@ -347,7 +347,7 @@ class WrittenDown:
     reason: str
 
 
-def write_down(file: OnnxFile, patch: Triple | None) -> WrittenDown:
+def write_down(file: OperatorGraph, patch: Triple | None) -> WrittenDown:
     """Convert a file to a network. patch: (D, H, W) that it will be used with; None if unknown.
 
     Raises CheckpointError, which names the operator that is not supported.
@@ -358,7 +358,7 @@ def write_down(file: OnnxFile, patch: Triple | None) -> WrittenDown:
         raise CheckpointError(f"{file.path}: {error}") from error
 
 
-def _converted(file: OnnxFile, patch: Triple | None) -> WrittenDown:
+def _converted(file: OperatorGraph, patch: Triple | None) -> WrittenDown:
     axes = _axes_of_input(file)
     named = tuple(file.dims[axes.index(axis)] for axis in (2, 3, 4))
     if all(named):
@@ -385,7 +385,7 @@ def _fixed(network: Network, patch: Triple) -> Network:
 
 
 def _network_at_any(
-    file: OnnxFile, axes: tuple[int, ...], patch: Triple | None, named: tuple[int | None, ...]
+    file: OperatorGraph, axes: tuple[int, ...], patch: Triple | None, named: tuple[int | None, ...]
 ) -> tuple[Network, Triple]:
     """Return the network for the patch, or for the first usual one that fits, and that patch."""
     asked = [patch] if patch else [(edge, edge, edge) for edge in _USUAL_EXTENTS]
@@ -399,7 +399,7 @@ def _network_at_any(
     raise CheckpointError(refusals[0])
 
 
-def _axes_of_input(file: OnnxFile) -> tuple[int, ...]:
+def _axes_of_input(file: OperatorGraph) -> tuple[int, ...]:
     """Return the input's axes: channels are last if all its readers first transpose them."""
     readers = [one for one in file.operators if file.input in one.inputs]
     moves = [one.attributes.get("perm") for one in readers if one.kind == "Transpose"]
@@ -407,7 +407,7 @@ def _axes_of_input(file: OnnxFile) -> tuple[int, ...]:
     return CHANNELS_LAST if is_last else IN_ORDER
 
 
-def _network_at(file: OnnxFile, axes: tuple[int, ...], patch: Triple) -> Network:
+def _network_at(file: OperatorGraph, axes: tuple[int, ...], patch: Triple) -> Network:
     """Return the network for patches of one size."""
     channels = file.dims[axes.index(1)]
     if channels is None:
@@ -457,7 +457,6 @@ def _convert_operator(builder: Builder, operator: Operator) -> None:
         builder.missing.update(dict.fromkeys(extra, operator))
 
 
-def operators_of(file: OnnxFile) -> dict[str, int]:
+def operators_of(file: OperatorGraph) -> dict[str, int]:
     """Count each type of operator, the most frequent first."""
-    kinds = [operator.kind for operator in file.operators]
-    return {kind: kinds.count(kind) for kind in sorted(set(kinds), key=lambda k: -kinds.count(k))}
+    return dict(Counter(file.kinds).most_common())

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ...network.layers import Conv3d, ConvTranspose3d, Triple, Upsample, triple
 from .folding import integers
 from .graph_builder import IN_ORDER, Builder, GraphTensor, text_attribute
-from .onnx_file import Array, Operator
+from .operator_graph import Array, Operator
 
 _MOST_SAMPLING = 16
 _MOST_VOXELS = 1 << 16

@@ -36,7 +36,7 @@ from .graph_builder import (
     misplaced,
     text_attribute,
 )
-from .onnx_file import Array, Operator
+from .operator_graph import Array, Operator
 
 _ZERO: Triple = (0, 0, 0)
 
