@@ -114,7 +114,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
     Raises CheckpointError, which names what was rejected or is damaged.
     """
-    data = _bytes(path)
+    data = file_bytes(path)
     try:
         kind, value, inert = _parsed(path.name, data)
         contents = _contents(value, inert)
@@ -130,7 +130,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     )
 
 
-def _bytes(path: Path) -> bytes:
+def file_bytes(path: Path) -> bytes:
+    """Return the contents of a file; raises CheckpointError if it can be no checkpoint."""
     try:
         if not path.exists():
             raise CheckpointError(f"{path} does not exist; check the name of the checkpoint.")

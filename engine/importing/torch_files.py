@@ -331,6 +331,7 @@ _CONSTRUCTORS: dict[str, Callable[[tuple[object, ...]], object]] = {
 
 ZIP_MAGIC = b"PK\x03\x04"
 _LARGEST_PICKLE = 64 << 20
+_FLAT = "serialized_exported_program.json"
 _CHUNK = 1 << 20
 _NAME_LENGTH, _LOCAL_HEADER = 26, 30  # offsets of the lengths, and size, of an entry's own header
 ZIP_FAULTS = (
@@ -347,25 +348,36 @@ ZIP_FAULTS = (
 """Errors that zipfile raises for damaged archives."""
 
 
-class _Archive:
-    """Entries of a checked archive, by their names below its single top folder."""
+class Archive:
+    """Entries of a checked archive, by their names below its single top folder.
 
-    def __init__(self, data: bytes) -> None:
+    data: bytes of the file. is_program: whether torch.export wrote it, before PyTorch 2.8 without
+    such a folder. Raises CheckpointError for archives of another kind and for damaged ones.
+    """
+
+    def __init__(self, data: bytes, *, is_program: bool = False) -> None:
         try:
             self._file = zipfile.ZipFile(BytesIO(data))
             entries = self._file.infolist()
         except ZIP_FAULTS as error:
             raise _damaged(str(error)) from error
-        if what := foreign_archive([entry.filename for entry in entries]):
+        names = [entry.filename for entry in entries]
+        if not is_program and (what := foreign_archive(names)):
             raise CheckpointError(f"This is {what}.")
         self._data = memoryview(data)
-        self._entries = _by_name(entries, len(data))
+        self._entries = _by_name(entries, len(data), is_flat=is_program and _FLAT in names)
         self._checked: dict[str, memoryview] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the entries."""
+        return tuple(self._entries)
+
     def size(self, name: str) -> int:
+        """Return an entry's size in bytes."""
         return self._entries[name].file_size
 
     def read(self, name: str) -> memoryview:
@@ -404,7 +416,7 @@ def read_archive(data: bytes) -> tuple[object, list[Inert]]:
 
     Raises CheckpointError for TorchScript, for archives of another kind and for damaged ones.
     """
-    archive = _Archive(data)
+    archive = Archive(data)
     if "data.pkl" not in archive:
         raise CheckpointError(
             "This zip archive has no data.pkl, so it is not a PyTorch checkpoint; unpack it and "
@@ -433,7 +445,7 @@ def read_archive(data: bytes) -> tuple[object, list[Inert]]:
     return reader.read(BytesIO(archive.read("data.pkl"))), reader.inert
 
 
-def _storage(archive: _Archive, key: str) -> Storage:
+def _storage(archive: Archive, key: str) -> Storage:
     name = f"data/{key}"
     if name not in archive:
         raise _damaged(f"{quoted(name)} is missing")
@@ -447,7 +459,10 @@ def _typed(storage: Storage, key: str, element: str, count: int) -> TypedStorage
     return TypedStorage(element, storage)
 
 
-def _by_name(entries: list[zipfile.ZipInfo], length: int) -> dict[str, zipfile.ZipInfo]:
+def _by_name(
+    entries: list[zipfile.ZipInfo], length: int, *, is_flat: bool
+) -> dict[str, zipfile.ZipInfo]:
+    """Return entries by name. is_flat: whether they lie in no top folder."""
     if not entries:
         raise _damaged("it is empty")
     found: dict[str, zipfile.ZipInfo] = {}
@@ -462,7 +477,9 @@ def _by_name(entries: list[zipfile.ZipInfo], length: int) -> dict[str, zipfile.Z
         if entry.header_offset + entry.compress_size > length:
             raise _damaged(f"{quoted(entry.filename)} declares more bytes than the file has")
         folder, _, name = entry.filename.partition("/")
-        if folder != top:
+        if is_flat:
+            name = entry.filename
+        elif folder != top:
             raise CheckpointError(
                 "This zip archive has several top folders, so it is not a PyTorch checkpoint; "
                 "unpack it and give the checkpoint in it."

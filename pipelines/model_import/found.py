@@ -1,4 +1,4 @@
-"""Generator found in a file: in a training checkpoint, or as an ONNX graph."""
+"""Generator found in a file: in a training checkpoint, or as a graph of operators."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -84,6 +84,16 @@ def find_network(
     if is_onnx(path):
         return of_graph(read_onnx(path), choices, patch)
     return _of_checkpoint(recognise(read_checkpoint(path), choices))
+
+
+def read_graph(path: Path) -> OperatorGraph | None:
+    """Return the graph of an ONNX file or a torch.export archive; None for files of other kinds.
+
+    Raises CheckpointError.
+    """
+    if is_onnx(path):
+        return read_onnx(path)
+    return read_exported(path) if is_exported(path) else None
 
 
 def with_reference(found: FoundNetwork, reference: ReferencePair) -> FoundNetwork:

@@ -1,4 +1,4 @@
-"""Inspection of a file: a model with its model card, a training checkpoint, or an ONNX network."""
+"""Inspection of a file: a model with its model card, a training checkpoint, or a graph."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from ...engine.importing.checkpoint_file import Checkpoint, read_checkpoint
 from ...engine.importing.evidence import NetworkChoices
 from ...engine.importing.onnx.onnx_file import is_onnx
 from ...engine.importing.recognise import Recognised, networks, recognise
+from ...engine.importing.torch_export.archive import is_exported
 from ...engine.model.model_file import Model, is_model_file, load_model
 from ...engine.model.reference import reference_extents
 from ...engine.network.graph import Network
@@ -84,7 +85,7 @@ def inspect(path: Path) -> Model | HeldCheckpoint | FoundNetwork:
     """Read a file of any kind. Raises ModelFileError or CheckpointError if its kind is unknown."""
     if is_model_file(path):
         return load_model(path)
-    if is_onnx(path):
+    if is_onnx(path) or is_exported(path):
         return find_network(path, NetworkChoices())
     if is_nnunet_folder(path):
         return find_network(path, NetworkChoices())

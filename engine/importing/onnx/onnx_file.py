@@ -28,7 +28,7 @@ from ....io.files.regular import open_regular, read_regular
 from ...errors import CheckpointError, quoted
 from ...network.graph import LARGEST_WEIGHTS
 from ..foreign_files import is_onnx_start
-from .operator_graph import Array, Attribute, Operator, OperatorGraph
+from .operator_graph import Array, Attribute, Operator, OperatorGraph, checked_dims
 
 Value = TypeVar("Value")
 
@@ -332,17 +332,10 @@ def _dims(value: ValueInfoProto) -> tuple[int | None, ...]:
     kind = value.type.tensor_type
     if kind.elem_type not in _FLOATING:
         raise CheckpointError("The network's input is not a tensor of floating-point numbers.")
-    dims = tuple(
+    return checked_dims(
         one.dim_value if one.HasField("dim_value") and one.dim_value > 0 else None
         for one in kind.shape.dim
     )
-    if len(dims) == 4:
-        raise CheckpointError("The network is 2-D; only 3-D generators are supported.")
-    if len(dims) != 5:
-        raise CheckpointError(
-            f"The network's input has {len(dims)} axes instead of five, [N, C, D, H, W]."
-        )
-    return dims
 
 
 def _operators(graph: GraphProto, reader: TensorReader, known: set[str]) -> tuple[Operator, ...]:

@@ -1,6 +1,6 @@
 """A network as a graph of ONNX's operators, whatever file it came from."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -58,3 +58,15 @@ class OperatorGraph:
     operators: tuple[Operator, ...] = field(repr=False)
     tensors: Mapping[str, Array] = field(repr=False)
     kinds: tuple[str, ...] = field(repr=False)
+
+
+def checked_dims(dims: Iterable[int | None]) -> tuple[int | None, ...]:
+    """Return the extents of a network's input; raises CheckpointError unless it has five axes."""
+    found = tuple(dims)
+    if len(found) == 4:
+        raise CheckpointError("The network is 2-D; only 3-D generators are supported.")
+    if len(found) != 5:
+        raise CheckpointError(
+            f"The network's input has {len(found)} axes instead of five, [N, C, D, H, W]."
+        )
+    return found

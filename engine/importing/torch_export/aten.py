@@ -1,0 +1,677 @@
+"""PyTorch's operators stated in ONNX's, one rule each.
+
+The converter of ONNX files knows layers, norms and reasons for a refusal; nothing of that is
+repeated here. Arguments are those of PyTorch's native_functions.yaml.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from ..onnx.operator_graph import Attribute
+from .calls import Call, OperatorWriter, Value
+
+OPSET = 21
+"""Opset in which the rules state operators."""
+
+Rule: TypeAlias = Callable[[OperatorWriter, Call], None]
+
+_SPATIAL = (2, 3, 4)
+_LAST = 2**63 - 1
+_ONNX_TYPES = {6: 10, 7: 1, 8: 11, 13: 16}
+"""ONNX's numbers of floating-point types by PyTorch's."""
+_WHOLE_NUMBERS = 7
+_PAD_MODES = {"replicate": "edge", "circular": "wrap"}
+_SOFTPLUS_STRAIGHT = 17.0
+"""Argument above which softplus equals its argument in float32."""
+
+
+def _same(kind: str, **attributes: Attribute) -> Rule:
+    """Return the rule of an operator with one tensor and no arguments."""
+
+    def rule(writer: OperatorWriter, call: Call) -> None:
+        writer.result(call, kind, call.tensor("self"), **attributes)
+
+    return rule
+
+
+def _convolution(writer: OperatorWriter, call: Call) -> None:
+    if call.flag("transposed") or call.kind == "aten.conv_transpose3d":
+        _transposed_convolution(writer, call)
+        return
+    padding = call.given("padding")
+    attributes: dict[str, Attribute] = {
+        "strides": call.triple("stride", 1),
+        "dilations": call.triple("dilation", 1),
+        "group": call.integer("groups", 1),
+    }
+    if isinstance(padding, str):
+        attributes["auto_pad"] = "SAME_UPPER" if padding == "same" else "VALID"
+    else:
+        attributes["pads"] = call.triple("padding") * 2
+    if any(call.integers("output_padding")):
+        raise call.refusal("has output_padding without being transposed")
+    writer.result(call, "Conv", *_source_and_weights(call), **attributes)
+
+
+def _transposed_convolution(writer: OperatorWriter, call: Call) -> None:
+    writer.result(
+        call,
+        "ConvTranspose",
+        *_source_and_weights(call),
+        strides=call.triple("stride", 1),
+        dilations=call.triple("dilation", 1),
+        group=call.integer("groups", 1),
+        pads=call.triple("padding") * 2,
+        output_padding=call.triple("output_padding"),
+    )
+
+
+def _source_and_weights(call: Call) -> tuple[str, str, str]:
+    return call.tensor("input"), call.tensor("weight"), call.optional("bias")
+
+
+def _scale_and_shift(writer: OperatorWriter, call: Call) -> tuple[str, str]:
+    """Return the names of a norm's weight and bias, ones and zeros if it has none."""
+    names = call.optional("weight"), call.optional("bias")
+    if all(names):
+        return names
+    channels = writer.extent(call, call.tensor("input"), 1)
+    ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+    return names[0] or writer.constant(call, ones), names[1] or writer.constant(call, zeros)
+
+
+def _stored_norm(writer: OperatorWriter, call: Call, *, is_training: bool) -> None:
+    writer.result(
+        call,
+        "BatchNormalization",
+        call.tensor("input"),
+        *_scale_and_shift(writer, call),
+        call.optional("running_mean"),
+        call.optional("running_var"),
+        epsilon=call.number("eps"),
+        training_mode=int(is_training),
+    )
+
+
+def _batch_norm(writer: OperatorWriter, call: Call) -> None:
+    _stored_norm(writer, call, is_training=call.flag("training"))
+
+
+def _instance_norm(writer: OperatorWriter, call: Call) -> None:
+    if not call.flag("use_input_stats"):
+        _stored_norm(writer, call, is_training=False)
+        return
+    for unused in ("running_mean", "running_var"):
+        call.given(unused)
+    names = call.tensor("input"), *_scale_and_shift(writer, call)
+    writer.result(call, "InstanceNormalization", *names, epsilon=call.number("eps"))
+
+
+def _group_norm(writer: OperatorWriter, call: Call) -> None:
+    is_native = call.kind == "aten.native_group_norm"
+    for name in ("N", "C", "HxW") if is_native else ():
+        call.given(name)
+    writer.result(
+        call,
+        "GroupNormalization",
+        call.tensor("input"),
+        *_scale_and_shift(writer, call),
+        num_groups=call.integer("group" if is_native else "num_groups"),
+        epsilon=call.number("eps", 1e-5),
+    )
+
+
+def _layer_norm(writer: OperatorWriter, call: Call) -> None:
+    names = call.tensor("input"), call.optional("weight"), call.optional("bias")
+    axis = -len(call.several("normalized_shape"))
+    writer.result(call, "LayerNormalization", *names, axis=axis, epsilon=call.number("eps", 1e-5))
+
+
+def _leaky_relu(writer: OperatorWriter, call: Call) -> None:
+    alpha = call.number("negative_slope", 0.01)
+    writer.result(call, "LeakyRelu", call.tensor("self"), alpha=alpha)
+
+
+def _elu(writer: OperatorWriter, call: Call) -> None:
+    if call.number("scale", 1) != 1 or call.number("input_scale", 1) != 1:
+        raise call.refusal("has a scale, which is not supported")
+    writer.result(call, "Elu", call.tensor("self"), alpha=call.number("alpha", 1.0))
+
+
+def _celu(writer: OperatorWriter, call: Call) -> None:
+    writer.result(call, "Celu", call.tensor("self"), alpha=call.number("alpha", 1.0))
+
+
+def _gelu(writer: OperatorWriter, call: Call) -> None:
+    form = call.text("approximate", "none")
+    writer.result(call, "Gelu", call.tensor("self"), approximate=form)
+
+
+def _softplus(writer: OperatorWriter, call: Call) -> None:
+    beta = call.number("beta", 1.0)
+    if beta <= 0 or call.number("threshold", 20.0) < _SOFTPLUS_STRAIGHT:
+        raise call.refusal("has a beta or a threshold that is not supported")
+    if beta == 1:
+        writer.result(call, "Softplus", call.tensor("self"))
+        return
+    factor = writer.constant(call, np.array(beta, np.float32))
+    grown = writer.step(call, "Mul", call.tensor("self"), factor)
+    writer.result(call, "Div", writer.step(call, "Softplus", grown), factor)
+
+
+def _log_sigmoid(writer: OperatorWriter, call: Call) -> None:
+    turned = writer.step(call, "Neg", call.tensor("self"))
+    writer.result(call, "Neg", writer.step(call, "Softplus", turned))
+
+
+def _prelu(writer: OperatorWriter, call: Call) -> None:
+    shape = writer.sizes(call, (-1, 1, 1, 1))
+    slopes = writer.step(call, "Reshape", call.tensor("weight"), shape)
+    writer.result(call, "PRelu", call.tensor("self"), slopes)
+
+
+def _clamp(writer: OperatorWriter, call: Call) -> None:
+    names = ("min_val", "max_val") if call.kind == "aten.hardtanh" else ("min", "max")
+    usual = (-1.0, 1.0) if call.kind == "aten.hardtanh" else (None, None)
+    ends = [
+        ""
+        if end is None and call.given(name) is None
+        else writer.constant(call, np.array(call.number(name, end), np.float32))
+        for name, end in zip(names, usual, strict=True)
+    ]
+    writer.result(call, "Clip", call.tensor("self"), *ends)
+
+
+def _relu6(writer: OperatorWriter, call: Call) -> None:
+    ends = [writer.constant(call, np.array(end, np.float32)) for end in (0, 6)]
+    writer.result(call, "Clip", call.tensor("self"), *ends)
+
+
+def _binary(kind: str) -> Rule:
+    """Return the rule of an operator on two tensors, or a tensor and a number."""
+
+    def rule(writer: OperatorWriter, call: Call) -> None:
+        first, second = call.tensor("self"), writer.operand(call, "other")
+        if call.given("alpha") not in (None, 1):
+            second = writer.step(call, "Mul", second, writer.operand(call, "alpha"))
+        if call.kind == "aten.rsub":
+            first, second = second, first
+        writer.result(call, kind, first, second)
+
+    return rule
+
+
+def _power(writer: OperatorWriter, call: Call) -> None:
+    names = writer.operand(call, "self"), writer.operand(call, "exponent")
+    writer.result(call, "Pow", *names)
+
+
+def _square(writer: OperatorWriter, call: Call) -> None:
+    writer.result(call, "Pow", call.tensor("self"), writer.constant(call, np.array(2, np.float32)))
+
+
+def _inverse_root(writer: OperatorWriter, call: Call) -> None:
+    writer.result(call, "Reciprocal", writer.step(call, "Sqrt", call.tensor("self")))
+
+
+def _joined(writer: OperatorWriter, call: Call) -> None:
+    names = [one.name for one in call.several("tensors") if isinstance(one, Value)]
+    writer.result(call, "Concat", *names, axis=call.integer("dim", 0))
+
+
+def _pad(writer: OperatorWriter, call: Call) -> None:
+    amounts = call.several("pad" if call.given("pad") is not None else "padding")
+    count = len(amounts) // 2
+    pads = writer.sizes(call, (*amounts[0::2], *amounts[1::2]))
+    axes = writer.sizes(call, tuple(-1 - axis for axis in range(count)))
+    mode = {"aten.reflection_pad3d": "reflect", "aten.replication_pad3d": "replicate"}.get(
+        call.kind
+    ) or call.text("mode", "constant")
+    value = writer.constant(call, np.array(call.number("value", 0.0), np.float32))
+    mode = _PAD_MODES.get(mode, mode)
+    writer.result(call, "Pad", call.tensor("self"), pads, value, axes, mode=mode)
+
+
+def _pool(writer: OperatorWriter, call: Call) -> None:
+    kernel = call.triple("kernel_size")
+    attributes: dict[str, Attribute] = {
+        "kernel_shape": kernel,
+        "strides": call.triple("stride") if call.several("stride") else kernel,
+        "pads": call.triple("padding") * 2,
+        "ceil_mode": int(call.flag("ceil_mode")),
+    }
+    if call.kind == "aten.avg_pool3d":
+        attributes["count_include_pad"] = int(call.flag("count_include_pad", usual=True))
+        writer.result(call, "AveragePool", call.tensor("self"), **attributes)
+    else:
+        attributes["dilations"] = call.triple("dilation", 1)
+        writer.result(call, "MaxPool", call.tensor("self"), **attributes)
+
+
+def _pool_to_size(writer: OperatorWriter, call: Call) -> None:
+    if set(call.several("output_size")) != {1}:
+        raise call.refusal("divides the patch into windows of unequal extents")
+    is_mean = call.kind == "aten.adaptive_avg_pool3d"
+    writer.result(call, "GlobalAveragePool" if is_mean else "GlobalMaxPool", call.tensor("self"))
+
+
+def _resize(writer: OperatorWriter, call: Call) -> None:
+    source = call.optional("input") or call.tensor("self")
+    sizes, factors = call.several("output_size"), call.several("scale_factors")
+    each = [call.given(f"scales_{axis}") for axis in "dhw"]
+    scales = [one for one in factors or each if isinstance(one, int | float)]
+    attributes: dict[str, Attribute] = {"axes": _SPATIAL}
+    if call.kind == "aten.upsample_trilinear3d":
+        is_aligned = call.flag("align_corners")
+        attributes["mode"] = "linear"
+        attributes["coordinate_transformation_mode"] = (
+            "align_corners" if is_aligned else "half_pixel"
+        )
+    else:
+        is_middle = call.kind == "aten._upsample_nearest_exact3d"
+        attributes["mode"], attributes["nearest_mode"] = "nearest", "floor"
+        attributes["coordinate_transformation_mode"] = (
+            "tf_half_pixel_for_nn" if is_middle else "asymmetric"
+        )
+    if len(scales) == len(_SPATIAL):
+        names = writer.constant(call, np.array(scales, np.float32)), ""
+    else:
+        names = "", writer.sizes(call, sizes)
+    writer.result(call, "Resize", source, "", *names, **attributes)
+
+
+def _slice(writer: OperatorWriter, call: Call) -> None:
+    source, axis = call.tensor("self"), call.integer("dim", 0)
+    starts, stops = call.several("start") or (0,), call.several("end") or (_LAST,)
+    steps = call.several("step") or (1,)
+    parts = [writer.sizes(call, one) for one in (starts, stops, (axis,), steps)]
+    writer.result(call, "Slice", source, *parts)
+
+
+def _narrow(writer: OperatorWriter, call: Call) -> None:
+    starts = writer.sizes(call, call.several("start"))
+    stops = writer.step(call, "Add", starts, writer.sizes(call, call.several("length")))
+    axes = writer.sizes(call, (call.integer("dim"),))
+    writer.result(call, "Slice", call.tensor("self"), starts, stops, axes)
+
+
+def _select(writer: OperatorWriter, call: Call) -> None:
+    at = writer.constant(call, np.array(call.integer("index"), np.int64))
+    writer.result(call, "Gather", call.tensor("self"), at, axis=call.integer("dim"))
+
+
+def _split(writer: OperatorWriter, call: Call) -> None:
+    source, axis, parts = call.tensor("self"), call.integer("dim", 0), len(call.outputs)
+    if call.kind == "aten.split_with_sizes":
+        sizes = call.integers("split_sizes")
+    else:
+        whole = writer.extent(call, source, axis)
+        size = (
+            -(-whole // max(1, call.integer("chunks")))
+            if call.kind == "aten.chunk"
+            else call.integer("split_size")
+        )
+        sizes = (*(size,) * (parts - 1), whole - size * (parts - 1))
+    writer.result(call, "Split", source, writer.sizes(call, sizes), axis=axis)
+
+
+def _reshape(writer: OperatorWriter, call: Call) -> None:
+    wanted = call.several("size") or call.several("shape")
+    writer.result(call, "Reshape", call.tensor("self"), writer.sizes(call, wanted))
+
+
+def _flatten(writer: OperatorWriter, call: Call) -> None:
+    source = call.tensor("self")
+    rank = writer.rank(call, source)
+    first, last = (call.integer(*at) % rank for at in (("start_dim", 0), ("end_dim", -1)))
+    _reshape_axes(writer, call, first, (-1,), last + 1)
+
+
+def _unflatten(writer: OperatorWriter, call: Call) -> None:
+    axis = call.integer("dim") % writer.rank(call, call.tensor("self"))
+    _reshape_axes(writer, call, axis, call.several("sizes"), axis + 1)
+
+
+def _reshape_axes(
+    writer: OperatorWriter, call: Call, first: int, sizes: Sequence[int | float | Value], last: int
+) -> None:
+    """Write a Reshape that gives the axes from `first` to before `last` other extents."""
+    source = call.tensor("self")
+    before = writer.step(call, "Shape", source, start=0, end=first)
+    after = writer.step(call, "Shape", source, start=last)
+    shape = writer.step(call, "Concat", before, writer.sizes(call, sizes), after, axis=0)
+    writer.result(call, "Reshape", source, shape)
+
+
+def _permute(writer: OperatorWriter, call: Call) -> None:
+    order = call.integers("dims")
+    order = tuple(axis % len(order) for axis in order)
+    writer.result(call, "Transpose", call.tensor("self"), perm=order)
+
+
+def _transpose(writer: OperatorWriter, call: Call) -> None:
+    source = call.tensor("self")
+    order = list(range(writer.rank(call, source)))
+    one, other = (call.integer(name) % len(order) for name in ("dim0", "dim1"))
+    order[one], order[other] = order[other], order[one]
+    writer.result(call, "Transpose", source, perm=tuple(order))
+
+
+def _squeeze(writer: OperatorWriter, call: Call) -> None:
+    writer.result(call, "Squeeze", call.tensor("self"), axes=call.integers("dim"))
+
+
+def _unsqueeze(writer: OperatorWriter, call: Call) -> None:
+    writer.result(call, "Unsqueeze", call.tensor("self"), axes=call.integers("dim"))
+
+
+def _expand(writer: OperatorWriter, call: Call) -> None:
+    sizes = tuple(1 if size == -1 else size for size in call.several("size"))
+    writer.result(call, "Expand", call.tensor("self"), writer.sizes(call, sizes))
+
+
+def _expand_as(writer: OperatorWriter, call: Call) -> None:
+    shape = writer.step(call, "Shape", call.tensor("other"))
+    writer.result(call, "Expand", call.tensor("self"), shape)
+
+
+def _repeat(writer: OperatorWriter, call: Call) -> None:
+    writer.result(call, "Tile", call.tensor("self"), writer.sizes(call, call.several("repeats")))
+
+
+def _dropout(writer: OperatorWriter, call: Call) -> None:
+    if call.flag("train"):
+        raise call.refusal("is in training; export the network in eval mode")
+    writer.result(call, "Identity", call.tensor("input"))
+
+
+def _cast(writer: OperatorWriter, call: Call) -> None:
+    kind = call.given("dtype")
+    if kind is None:
+        writer.result(call, "Identity", call.tensor("self"))
+    else:
+        to = _ONNX_TYPES.get(call.integer("dtype"), _WHOLE_NUMBERS)
+        writer.result(call, "Cast", call.tensor("self"), to=to)
+
+
+def _cast_like(writer: OperatorWriter, call: Call) -> None:
+    writer.result(call, "CastLike", call.tensor("self"), call.tensor("other"))
+
+
+def _softmax(kind: str) -> Rule:
+    def rule(writer: OperatorWriter, call: Call) -> None:
+        if call.given("dtype") not in (None, 7) or call.flag("half_to_float"):
+            raise call.refusal("computes in another precision, which is not supported")
+        writer.result(call, kind, call.tensor("self"), axis=call.integer("dim"))
+
+    return rule
+
+
+def _reduction(kind: str) -> Rule:
+    """Return the rule of a sum or a mean over some axes, or all."""
+
+    def rule(writer: OperatorWriter, call: Call) -> None:
+        if call.given("dtype") not in (None, 7):
+            raise call.refusal("computes in another precision, which is not supported")
+        source, keeps = call.tensor("self"), int(call.flag("keepdim"))
+        axes: Mapping[str, Attribute] = (
+            {"axes": call.integers("dim")} if call.several("dim") else {}
+        )
+        writer.result(call, kind, source, keepdims=keeps, **axes)
+
+    return rule
+
+
+def _variance(writer: OperatorWriter, call: Call) -> None:
+    source, axes = call.tensor("self"), call.integers("dim")
+    correction = call.given("correction")
+    is_biased = correction == 0 if correction is not None else not call.flag("unbiased", usual=True)
+    if not is_biased:
+        raise call.refusal("divides by one voxel less, as no norm does; it is not supported")
+    mean = writer.step(call, "ReduceMean", source, axes=axes, keepdims=1)
+    centred = writer.step(call, "Sub", source, mean)
+    squares = writer.step(call, "Mul", centred, centred)
+    keeps = int(call.flag("keepdim"))
+    if call.kind == "aten.var":
+        writer.result(call, "ReduceMean", squares, axes=axes, keepdims=keeps)
+    else:
+        made = writer.step(call, "ReduceMean", squares, axes=axes, keepdims=keeps)
+        writer.result(call, "Sqrt", made)
+
+
+def _length(writer: OperatorWriter, call: Call) -> None:
+    order = call.number("ord" if call.kind == "aten.linalg_vector_norm" else "p", 2.0)
+    if order != 2:
+        raise call.refusal(f"is of order {order:g}, which is not supported")
+    keeps = int(call.flag("keepdim"))
+    writer.result(call, "ReduceL2", call.tensor("self"), keepdims=keeps, **_axes(call))
+
+
+def _axes(call: Call) -> dict[str, Attribute]:
+    """Return the axes of a reduction as attributes; none for all axes."""
+    axes = call.integers("dim")
+    return {"axes": axes} if axes else {}
+
+
+def _weight_norm(writer: OperatorWriter, call: Call) -> None:
+    """Write v g / |v|, the norm over all axes but one."""
+    vectors, kept = call.tensor("v"), call.integer("dim", 0)
+    rank = writer.rank(call, vectors)
+    axes = tuple(axis for axis in range(rank) if axis != kept % rank)
+    length = writer.step(call, "ReduceL2", vectors, axes=axes, keepdims=1)
+    ratio = writer.step(call, "Div", call.tensor("g"), length)
+    writer.result(call, "Mul", vectors, ratio)
+
+
+def _product(first: str, second: str) -> Rule:
+    def rule(writer: OperatorWriter, call: Call) -> None:
+        writer.result(call, "MatMul", call.tensor(first), call.tensor(second))
+
+    return rule
+
+
+def _refused(kind: str) -> Rule:
+    """Return a rule for what the converter refuses with its reason."""
+
+    def rule(writer: OperatorWriter, call: Call) -> None:
+        writer.result(call, kind, *call.names_read)
+        call.read_all()
+
+    return rule
+
+
+def _extent(writer: OperatorWriter, call: Call) -> None:
+    source = call.tensor("self")
+    axis = call.integer("dim") % writer.rank(call, source)
+    writer.result(call, "Shape", source, start=axis, end=axis + 1)
+
+
+def _arithmetic(kind: str) -> Rule:
+    """Return the rule of arithmetic on extents."""
+
+    def rule(writer: OperatorWriter, call: Call) -> None:
+        writer.result(call, kind, *_numbers(writer, call))
+
+    return rule
+
+
+def _numbers(writer: OperatorWriter, call: Call) -> tuple[str, ...]:
+    """Return the names of the operands of arithmetic on extents."""
+    items = [one for name in ("a", "b") for one in call.several(name)]
+    return tuple(
+        one.name
+        if isinstance(one, Value)
+        else writer.constant(
+            call, np.array([one], np.int64 if isinstance(one, int) else np.float32)
+        )
+        for one in items
+    )
+
+
+def _floor_division(writer: OperatorWriter, call: Call) -> None:
+    first, second = _numbers(writer, call)
+    whole = writer.step(call, "Sub", first, writer.step(call, "Mod", first, second))
+    writer.result(call, "Div", whole, second)
+
+
+def _true_division(writer: OperatorWriter, call: Call) -> None:
+    parts = [writer.step(call, "Cast", one, to=1) for one in _numbers(writer, call)]
+    writer.result(call, "Div", *parts)
+
+
+def _to_float(writer: OperatorWriter, call: Call) -> None:
+    writer.result(call, "Cast", *_numbers(writer, call), to=1)
+
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("aten.conv3d", "aten.convolution", "aten.conv_transpose3d"), _convolution),
+    "aten.batch_norm": _batch_norm,
+    "aten._native_batch_norm_legit_no_training": _batch_norm,
+    "aten.instance_norm": _instance_norm,
+    **dict.fromkeys(("aten.group_norm", "aten.native_group_norm"), _group_norm),
+    **dict.fromkeys(("aten.layer_norm", "aten.native_layer_norm"), _layer_norm),
+    "aten.relu": _same("Relu"),
+    "aten.sigmoid": _same("Sigmoid"),
+    "aten.tanh": _same("Tanh"),
+    "aten.erf": _same("Erf"),
+    "aten.silu": _same("Swish"),
+    "aten.mish": _same("Mish"),
+    "aten.selu": _same("Selu"),
+    "aten.hardswish": _same("HardSwish"),
+    "aten.hardsigmoid": _same("HardSigmoid", alpha=1 / 6, beta=0.5),
+    "aten.neg": _same("Neg"),
+    "aten.abs": _same("Abs"),
+    "aten.exp": _same("Exp"),
+    "aten.sqrt": _same("Sqrt"),
+    "aten.reciprocal": _same("Reciprocal"),
+    "aten.rsqrt": _inverse_root,
+    "aten.square": _square,
+    "aten.leaky_relu": _leaky_relu,
+    "aten.elu": _elu,
+    "aten.celu": _celu,
+    "aten.gelu": _gelu,
+    "aten.softplus": _softplus,
+    "aten.log_sigmoid": _log_sigmoid,
+    **dict.fromkeys(("aten.prelu", "aten._prelu_kernel"), _prelu),
+    **dict.fromkeys(
+        ("aten.clamp", "aten.clip", "aten.clamp_min", "aten.clamp_max", "aten.hardtanh"), _clamp
+    ),
+    "aten.relu6": _relu6,
+    "aten.add": _binary("Add"),
+    **dict.fromkeys(("aten.sub", "aten.subtract", "aten.rsub"), _binary("Sub")),
+    **dict.fromkeys(("aten.mul", "aten.multiply"), _binary("Mul")),
+    **dict.fromkeys(("aten.div", "aten.divide", "aten.true_divide"), _binary("Div")),
+    "aten.maximum": _binary("Max"),
+    "aten.minimum": _binary("Min"),
+    "aten.gt": _binary("Greater"),
+    "aten.pow": _power,
+    **dict.fromkeys(("aten.cat", "aten.concat", "aten.concatenate"), _joined),
+    **dict.fromkeys(
+        (
+            *("aten.pad", "aten.constant_pad_nd"),
+            *("aten.reflection_pad3d", "aten.replication_pad3d"),
+        ),
+        _pad,
+    ),
+    **dict.fromkeys(("aten.avg_pool3d", "aten.max_pool3d", "aten.max_pool3d_with_indices"), _pool),
+    **dict.fromkeys(("aten.adaptive_avg_pool3d", "aten.adaptive_max_pool3d"), _pool_to_size),
+    **dict.fromkeys(
+        (
+            *("aten.upsample_nearest3d", "aten._upsample_nearest_exact3d"),
+            "aten.upsample_trilinear3d",
+        ),
+        _resize,
+    ),
+    "aten.slice": _slice,
+    "aten.narrow": _narrow,
+    "aten.select": _select,
+    **dict.fromkeys(("aten.split", "aten.split_with_sizes", "aten.chunk"), _split),
+    **dict.fromkeys(("aten.view", "aten.reshape", "aten._unsafe_view"), _reshape),
+    "aten.flatten": _flatten,
+    "aten.unflatten": _unflatten,
+    "aten.permute": _permute,
+    "aten.transpose": _transpose,
+    "aten.squeeze": _squeeze,
+    "aten.unsqueeze": _unsqueeze,
+    "aten.expand": _expand,
+    "aten.expand_as": _expand_as,
+    "aten.repeat": _repeat,
+    **dict.fromkeys(("aten.dropout", "aten.feature_dropout", "aten.alpha_dropout"), _dropout),
+    **dict.fromkeys(
+        (
+            *("aten.contiguous", "aten.clone", "aten.detach", "aten.alias"),
+            *("aten.lift_fresh_copy", "aten.lift_fresh"),
+        ),
+        _same("Identity"),
+    ),
+    **dict.fromkeys(("aten.to", "aten._to_copy"), _cast),
+    "aten.type_as": _cast_like,
+    **dict.fromkeys(("aten.softmax", "aten._softmax"), _softmax("Softmax")),
+    **dict.fromkeys(("aten.log_softmax", "aten._log_softmax"), _softmax("LogSoftmax")),
+    "aten.mean": _reduction("ReduceMean"),
+    "aten.sum": _reduction("ReduceSum"),
+    **dict.fromkeys(("aten.var", "aten.std"), _variance),
+    **dict.fromkeys(("aten.linalg_vector_norm", "aten.norm"), _length),
+    "aten._weight_norm": _weight_norm,
+    "aten._weight_norm_interface": _weight_norm,
+    "aten.mv": _product("self", "vec"),
+    **dict.fromkeys(("aten.dot", "aten.vdot"), _product("self", "tensor")),
+    "aten.mm": _product("self", "mat2"),
+    **dict.fromkeys(
+        (
+            *("aten.matmul", "aten.bmm", "aten.linear", "aten.addmm", "aten.einsum"),
+            "aten.scaled_dot_product_attention",
+        ),
+        _refused("MatMul"),
+    ),
+    "aten.sym_size": _extent,
+    "_operator.add": _arithmetic("Add"),
+    "_operator.sub": _arithmetic("Sub"),
+    "_operator.mul": _arithmetic("Mul"),
+    "_operator.neg": _arithmetic("Neg"),
+    "_operator.mod": _arithmetic("Mod"),
+    "torch.sym_max": _arithmetic("Max"),
+    "torch.sym_min": _arithmetic("Min"),
+    "_operator.floordiv": _floor_division,
+    "_operator.truediv": _true_division,
+    "torch.sym_float": _to_float,
+}
+"""Rules by operators without their overloads."""
+
+CHECKS = frozenset(
+    (
+        *("aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_constrain_range"),
+        *("aten.sym_constrain_range_for_size", "aten._assert_async"),
+        *("_operator.eq", "_operator.ne", "_operator.ge", "_operator.gt", "_operator.le"),
+        *("_operator.lt", "_operator.and_", "_operator.or_", "torch.sym_not"),
+    )
+)
+"""Operators that only check something; what they make is not read otherwise."""
+
+VIEWS = frozenset(
+    (
+        *("aten.slice", "aten.narrow", "aten.select", "aten.split", "aten.split_with_sizes"),
+        *("aten.chunk", "aten.view", "aten.reshape", "aten.flatten", "aten.unflatten"),
+        *("aten.permute", "aten.transpose", "aten.squeeze", "aten.unsqueeze", "aten.expand"),
+        *("aten.expand_as", "aten.dropout", "aten.feature_dropout", "aten.alpha_dropout"),
+        *("aten.contiguous", "aten.detach", "aten.alias", "aten.lift_fresh", "aten.to"),
+        "aten.type_as",
+    )
+)
+"""Operators whose result may be the memory of their tensor."""
+
+_DECOMPOSED = (
+    "is not supported; run_decompositions writes layers so, and without it torch.export keeps them "
+    "whole"
+)
+REASONS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("aten.index", "aten._native_batch_norm_legit", "aten.where", "aten.log1p", "aten.arange"),
+        _DECOMPOSED,
+    ),
+    "aten.stack": "stacks tensors along a new axis, as deep supervision stacks its outputs; export "
+    "the network in eval mode, with one output",
+}
+"""Reasons, with a way forward, for operators that no rule states."""

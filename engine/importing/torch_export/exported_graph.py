@@ -1,0 +1,144 @@
+"""The program of a torch.export archive as a graph of ONNX's operators."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ...errors import CheckpointError, quoted
+from ..checkpoint_file import file_bytes
+from ..onnx.operator_graph import Operator, OperatorGraph, checked_dims
+from .archive import Program, read_program
+from .aten import CHECKS, OPSET, REASONS, RULES, VIEWS
+from .calls import Call, OperatorWriter, kind_of
+from .schema import ProgramNode
+
+_FLOATING = frozenset((6, 7, 8, 13))
+"""Floating-point types by their numbers in the schema."""
+
+
+def read_exported(path: Path) -> OperatorGraph:
+    """Read and check an archive; raises CheckpointError, which names the fault."""
+    data = file_bytes(path)
+    try:
+        return _graph(path, data)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def _graph(path: Path, data: bytes) -> OperatorGraph:
+    program = read_program(data)
+    calls, output = _calls(program)
+    tensors = program.tensors({name for call in calls for name in call.names_read})
+    writer = OperatorWriter(program.metas, {**tensors})
+    for call in calls:
+        _state(writer, call)
+    _check_order(writer.operators, {program.input, *writer.tensors}, output)
+    return OperatorGraph(
+        path=path,
+        sha256=hashlib.sha256(data).hexdigest(),
+        kind="torch.export",
+        layout="layers of a torch.export program",
+        opset=OPSET,
+        producer=program.producer,
+        input=program.input,
+        output=output,
+        dims=_dims(program),
+        operators=tuple(writer.operators),
+        tensors=writer.tensors,
+        kinds=tuple(call.kind for call in calls),
+    )
+
+
+def _dims(program: Program) -> tuple[int | None, ...]:
+    meta = program.metas.get(program.input)
+    if meta is None or meta.dtype not in _FLOATING:
+        raise CheckpointError("The network's input is not a tensor of floating-point numbers.")
+    return checked_dims(size.as_int for size in meta.sizes)
+
+
+def _state(writer: OperatorWriter, call: Call) -> None:
+    """State a call in ONNX's operators."""
+    kind = call.kind.removesuffix("_")
+    rule = RULES.get(kind)
+    if rule is None:
+        raise call.refusal(REASONS.get(kind, "is not supported"))
+    try:
+        rule(writer, call)
+    except (ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
+        raise call.refusal("has arguments that do not fit it") from error
+    call.check_read()
+
+
+def _check_order(operators: Sequence[Operator], known: set[str], output: str) -> None:
+    """Raise CheckpointError unless each value is made once, before it is read."""
+    known = known | {""}
+    for operator in operators:
+        if unmade := [name for name in operator.inputs if name not in known]:
+            raise operator.refusal(f"reads {quoted(unmade[0])}, which nothing before it makes")
+        made = [name for name in operator.outputs if name]
+        if twice := [name for name in made if name in known]:
+            raise operator.refusal(f"makes {quoted(twice[0])}, which is there already")
+        known.update(made)
+    if output not in known:
+        raise CheckpointError("No operator makes the network's output; the file is damaged.")
+
+
+def _calls(program: Program) -> tuple[list[Call], str]:
+    """Return the calls that compute something, and the name of the output.
+
+    What is read after an operator that works in place is named after that operator's result.
+    """
+    nodes = [node for node in program.nodes if kind_of(node) not in CHECKS]
+    memory = _Memory(nodes)
+    calls = [Call(node, memory.renamed) for node in memory.walk()]
+    return calls, memory.renamed(program.output)
+
+
+class _Memory:
+    """Values that share memory, so that an operator in place changes what is read later."""
+
+    def __init__(self, nodes: Sequence[ProgramNode]) -> None:
+        self._nodes = nodes
+        self._newer: dict[str, str] = {}
+        self._sharing: dict[str, set[str]] = {}
+        self._last_reads = {
+            name: at for at, node in enumerate(nodes) for name in Call(node).names_read
+        }
+
+    def renamed(self, name: str) -> str:
+        """Return the name under which a value goes after all operators in place so far."""
+        newest = name
+        while newest in self._newer:
+            newest = self._newer[newest]
+        if newest != name:
+            self._newer[name] = newest
+        return newest
+
+    def walk(self) -> Iterator[ProgramNode]:
+        """Yield the nodes in order, each before it changes names."""
+        for at, node in enumerate(self._nodes):
+            yield node
+            call = Call(node, self.renamed)
+            source = next(call.names_read, None)
+            is_in_place = call.kind.startswith("aten.") and call.kind.endswith("_")
+            if source is not None and (is_in_place or call.kind in VIEWS):
+                sharing = self._sharing.setdefault(source, {source})
+                sharing.update(call.outputs)
+                self._sharing |= dict.fromkeys(call.outputs, sharing)
+                if is_in_place:
+                    self._replace(call, source, at)
+
+    def _replace(self, call: Call, source: str, at: int) -> None:
+        """Have later readers of a value read the result of a call."""
+        result = call.outputs[0] if len(call.outputs) == 1 else ""
+        if not result or self.renamed(result) == source:
+            raise call.refusal("works in place without a result of its own")
+        sharing, last = self._sharing[source], self._last_reads
+        if any(last.get(name, -1) > at for name in sharing - {source, result}):
+            raise call.refusal(
+                "changes in place a tensor that is read later as a view, which is not supported"
+            )
+        sharing.clear()
+        sharing.add(result)
+        last[result] = max(last.get(result, -1), last.get(source, -1))
+        self._newer[source] = result
