@@ -22,6 +22,7 @@ from support.calibration_scans import reference_set
 from support.dicom_network import archive
 from support.dicom_phantoms import Phantom
 from support.onnx_files import tiny, written
+from support.torch_exports import Handmade
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
@@ -64,6 +65,9 @@ def workplace(tmp_path: Path) -> Path:
     shutil.copy(SAMPLE / "training" / "latest_net_G_A.pth", tmp_path)
     shutil.copy(SAMPLE / "training" / "reference.npz", tmp_path)
     written(tiny(), tmp_path / "generator.onnx")
+    exported = Handmade()
+    exported.graph["nodes"][1]["target"] = "torch.ops.aten.tanh.default"
+    exported.written(tmp_path / "generator.pt2")
     mixing_model(tmp_path / "t1-t2-to-ct.safetensors")
     for seed, name in enumerate(("1_T1w", "1_T2w", "2_mprage", "2_tse")):
         scan(tmp_path / "patients" / f"sub-0{name}.nii.gz", seed)

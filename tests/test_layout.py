@@ -159,6 +159,9 @@ MAY_IMPORT = {
     ),
     "engine.importing": "engine.cpu engine.errors engine.model engine.network io.files",
     "engine.importing.onnx": "engine.errors engine.importing engine.network io.files",
+    "engine.importing.torch_export": (
+        "engine.errors engine.importing engine.importing.onnx engine.network io.files"
+    ),
     "engine.model": (
         "engine.cpu engine.decoding engine.errors engine.network engine.options engine.patch_grid "
         "engine.whole_volume io.files"

@@ -1,4 +1,4 @@
-"""`cuda-cyclegan model import`: a training checkpoint or an ONNX network becomes a model file."""
+"""`cuda-cyclegan model import`: a checkpoint or a network becomes a model file."""
 
 import sys
 from pathlib import Path

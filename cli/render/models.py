@@ -283,7 +283,7 @@ def _facts(facts: NetworkFacts) -> Iterator[tuple[str, str]]:
 
 
 def network_lines(found: FoundNetwork, columns: int | None) -> Iterator[str]:
-    """Describe a network in an ONNX file."""
+    """Describe a network in an ONNX file or a torch.export archive."""
     yield f"{printable(str(found.path))}: {found.kind}, a network"
     yield ""
     yield from _findings(found.told, found.assumed, found.undecided, columns)

@@ -25,8 +25,8 @@ _TORCHSCRIPT = (
     "and import that"
 )
 _EXPORTED = (
-    "a torch.export archive; in its PyTorch run "
-    "torch.onnx.export(torch.export.load('FILE'), (), 'generator.onnx') and import that"
+    "a torch.export archive, which holds a network; name it as the checkpoint of 'cuda-cyclegan "
+    "model import'"
 )
 _OPENVINO = (
     "an OpenVINO network, which cannot be converted back to ONNX; import the ONNX file or "

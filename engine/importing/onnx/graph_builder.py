@@ -58,6 +58,11 @@ class MovedView:
     shape: tuple[int, ...]
     order: tuple[int, ...]
 
+    @property
+    def moved_shape(self) -> tuple[int, ...]:
+        """Shape after the permutation."""
+        return tuple(self.shape[axis] for axis in self.order)
+
 
 @dataclass(frozen=True, slots=True)
 class Mean:

@@ -57,6 +57,8 @@ from .graph_builder import (
     Builder,
     GraphTensor,
     GraphValue,
+    MovedView,
+    ReshapedView,
 )
 from .operator_graph import Operator, OperatorGraph
 from .sampling_ops import resize
@@ -432,12 +434,15 @@ def _network_at(file: OperatorGraph, axes: tuple[int, ...], patch: Triple) -> Ne
     return network
 
 
+_SHAPED = (GraphTensor, ReshapedView, MovedView)
+
+
 def _convert_operator(builder: Builder, operator: Operator) -> None:
     """Convert one operator, or fold it if it does not depend on the patch."""
     inputs = [builder.value(operator, at) for at in range(len(operator.inputs))]
     arrays = [value for value in inputs if value is None or isinstance(value, np.ndarray)]
-    if operator.kind == "Shape" and isinstance(inputs[0] if inputs else None, GraphTensor):
-        shape = builder.tensor(operator).shape
+    if operator.kind == "Shape" and isinstance(viewed := inputs[0] if inputs else None, _SHAPED):
+        shape = viewed.moved_shape if isinstance(viewed, MovedView) else viewed.shape
         made: GraphValue | list[GraphTensor] = shape_of(operator, shape)
     elif len(arrays) == len(inputs):
         made = folded(operator, arrays)

@@ -377,8 +377,8 @@ def reshape(builder: Builder, operator: Operator) -> GraphValue:
     if not isinstance(value, GraphTensor | ReshapedView | MovedView) or asked is None:
         raise misplaced(operator, value)
     if isinstance(value, MovedView):
-        seen = tuple(value.shape[axis] for axis in value.order)
-        return _moved(builder, operator, value, new_shape(operator, seen, integers(asked)))
+        shape = new_shape(operator, value.moved_shape, integers(asked))
+        return _moved(builder, operator, value, shape)
     shape = new_shape(operator, value.shape, integers(asked))
     tensor = value.of if isinstance(value, ReshapedView) else value
     if tensor.axes != IN_ORDER:

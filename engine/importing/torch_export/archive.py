@@ -28,18 +28,18 @@ from ..torch_files import (
 )
 from .schema import (
     Argument,
-    Buffer,
-    Constant,
-    Entries,
+    BufferSpec,
+    ConstantSpec,
     ExportedProgram,
     InputSpec,
-    Named,
     OutputSpec,
-    Parameter,
+    ParameterSpec,
     ProgramNode,
-    Signature,
+    ProgramSignature,
+    TensorEntries,
     TensorMeta,
-    User,
+    TensorName,
+    UserSpec,
 )
 
 Record = TypeVar("Record", bound=msgspec.Struct)
@@ -66,7 +66,7 @@ _ELEMENTS = {
 
 
 @dataclass(frozen=True)
-class Program:
+class TorchProgram:
     """Contents of an archive.
 
     producer: program that wrote it. input, output: names of the network's input and output. nodes:
@@ -118,7 +118,7 @@ class Program:
 def _described(archive: Archive, place: str, config: str) -> Iterator[tuple[str, StoredTensor]]:
     """Yield the tensors that a JSON entry describes, by name."""
     storages: dict[str, Storage] = {}
-    for name, entry in _decoded(Entries, archive, config).config.items():
+    for name, entry in _decoded(TensorEntries, archive, config).config.items():
         path, meta = f"{place}{entry.path_name}", entry.tensor_meta
         if entry.use_pickle or meta is None:
             raise CheckpointError(
@@ -177,7 +177,7 @@ def holds_program(names: list[str]) -> bool:
     )
 
 
-def read_program(data: bytes) -> Program:
+def read_program(data: bytes) -> TorchProgram:
     """Return the program of an archive; raises CheckpointError, which names the fault."""
     archive = Archive(data, is_program=True)
     if "byteorder" in archive and bytes(archive.read("byteorder")) != b"little":
@@ -197,7 +197,7 @@ def read_program(data: bytes) -> Program:
             f"The network has {len(module.graph.nodes)} operators; no generator has so many."
         )
     states, entering = _inputs(module.signature)
-    return Program(
+    return TorchProgram(
         producer=f"PyTorch {program.torch_version[:40]}".strip(),
         input=entering,
         output=_output(module.signature),
@@ -223,21 +223,21 @@ def _graph_entry(archive: Archive) -> str:
     return graphs[0]
 
 
-def _inputs(signature: Signature) -> tuple[dict[str, str], str]:
+def _inputs(signature: ProgramSignature) -> tuple[dict[str, str], str]:
     """Return the names of states by those of their values, and the name of the input."""
     states: dict[str, str] = {}
     users: list[str] = []
     for spec in signature.input_specs:
         match spec:
-            case InputSpec(parameter=Parameter(arg, name)):
+            case InputSpec(parameter=ParameterSpec(arg, name)):
                 states[arg.name] = name
-            case InputSpec(buffer=Buffer(arg, name)):
+            case InputSpec(buffer=BufferSpec(arg, name)):
                 states[arg.name] = name
-            case InputSpec(tensor_constant=Constant(arg, name)):
+            case InputSpec(tensor_constant=ConstantSpec(arg, name)):
                 states[arg.name] = name
-            case InputSpec(user_input=User(Argument(as_tensor=Named(name)))):
+            case InputSpec(user_input=UserSpec(Argument(as_tensor=TensorName(name)))):
                 users.append(name)
-            case InputSpec(user_input=User(Argument(as_none=True))):
+            case InputSpec(user_input=UserSpec(Argument(as_none=True))):
                 pass
             case _:
                 raise CheckpointError(
@@ -247,13 +247,13 @@ def _inputs(signature: Signature) -> tuple[dict[str, str], str]:
     return states, _only("input", users)
 
 
-def _output(signature: Signature) -> str:
+def _output(signature: ProgramSignature) -> str:
     results: list[str] = []
     for spec in signature.output_specs:
         match spec:
-            case OutputSpec(user_output=User(Argument(as_tensor=Named(name)))):
+            case OutputSpec(user_output=UserSpec(Argument(as_tensor=TensorName(name)))):
                 results.append(name)
-            case OutputSpec(buffer_mutation=Buffer(_, name)):
+            case OutputSpec(buffer_mutation=BufferSpec(_, name)):
                 raise CheckpointError(
                     f"The program changes its buffer {quoted(name)} while it computes, as norms do "
                     "in training; export the network in eval mode."

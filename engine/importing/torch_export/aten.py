@@ -10,12 +10,12 @@ from typing import TypeAlias
 import numpy as np
 
 from ..onnx.operator_graph import Attribute
-from .calls import Call, OperatorWriter, Value
+from .calls import Call, OperatorWriter, ValueName
 
 OPSET = 21
 """Opset in which the rules state operators."""
 
-Rule: TypeAlias = Callable[[OperatorWriter, Call], None]
+AtenRule: TypeAlias = Callable[[OperatorWriter, Call], None]
 
 _SPATIAL = (2, 3, 4)
 _LAST = 2**63 - 1
@@ -27,7 +27,7 @@ _SOFTPLUS_STRAIGHT = 17.0
 """Argument above which softplus equals its argument in float32."""
 
 
-def _same(kind: str, **attributes: Attribute) -> Rule:
+def _same(kind: str, **attributes: Attribute) -> AtenRule:
     """Return the rule of an operator with one tensor and no arguments."""
 
     def rule(writer: OperatorWriter, call: Call) -> None:
@@ -189,7 +189,7 @@ def _relu6(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "Clip", call.tensor("self"), *ends)
 
 
-def _binary(kind: str) -> Rule:
+def _binary(kind: str) -> AtenRule:
     """Return the rule of an operator on two tensors, or a tensor and a number."""
 
     def rule(writer: OperatorWriter, call: Call) -> None:
@@ -217,7 +217,7 @@ def _inverse_root(writer: OperatorWriter, call: Call) -> None:
 
 
 def _joined(writer: OperatorWriter, call: Call) -> None:
-    names = [one.name for one in call.several("tensors") if isinstance(one, Value)]
+    names = [one.name for one in call.several("tensors") if isinstance(one, ValueName)]
     writer.result(call, "Concat", *names, axis=call.integer("dim", 0))
 
 
@@ -335,7 +335,11 @@ def _unflatten(writer: OperatorWriter, call: Call) -> None:
 
 
 def _reshape_axes(
-    writer: OperatorWriter, call: Call, first: int, sizes: Sequence[int | float | Value], last: int
+    writer: OperatorWriter,
+    call: Call,
+    first: int,
+    sizes: Sequence[int | float | ValueName],
+    last: int,
 ) -> None:
     """Write a Reshape that gives the axes from `first` to before `last` other extents."""
     source = call.tensor("self")
@@ -400,7 +404,7 @@ def _cast_like(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "CastLike", call.tensor("self"), call.tensor("other"))
 
 
-def _softmax(kind: str) -> Rule:
+def _softmax(kind: str) -> AtenRule:
     def rule(writer: OperatorWriter, call: Call) -> None:
         if call.given("dtype") not in (None, 7) or call.flag("half_to_float"):
             raise call.refusal("computes in another precision, which is not supported")
@@ -409,7 +413,7 @@ def _softmax(kind: str) -> Rule:
     return rule
 
 
-def _reduction(kind: str) -> Rule:
+def _reduction(kind: str) -> AtenRule:
     """Return the rule of a sum or a mean over some axes, or all."""
 
     def rule(writer: OperatorWriter, call: Call) -> None:
@@ -465,14 +469,14 @@ def _weight_norm(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "Mul", vectors, ratio)
 
 
-def _product(first: str, second: str) -> Rule:
+def _product(first: str, second: str) -> AtenRule:
     def rule(writer: OperatorWriter, call: Call) -> None:
         writer.result(call, "MatMul", call.tensor(first), call.tensor(second))
 
     return rule
 
 
-def _refused(kind: str) -> Rule:
+def _refused(kind: str) -> AtenRule:
     """Return a rule for what the converter refuses with its reason."""
 
     def rule(writer: OperatorWriter, call: Call) -> None:
@@ -488,7 +492,7 @@ def _extent(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "Shape", source, start=axis, end=axis + 1)
 
 
-def _arithmetic(kind: str) -> Rule:
+def _arithmetic(kind: str) -> AtenRule:
     """Return the rule of arithmetic on extents."""
 
     def rule(writer: OperatorWriter, call: Call) -> None:
@@ -502,7 +506,7 @@ def _numbers(writer: OperatorWriter, call: Call) -> tuple[str, ...]:
     items = [one for name in ("a", "b") for one in call.several(name)]
     return tuple(
         one.name
-        if isinstance(one, Value)
+        if isinstance(one, ValueName)
         else writer.constant(
             call, np.array([one], np.int64 if isinstance(one, int) else np.float32)
         )
@@ -525,7 +529,7 @@ def _to_float(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "Cast", *_numbers(writer, call), to=1)
 
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, AtenRule] = {
     **dict.fromkeys(("aten.conv3d", "aten.convolution", "aten.conv_transpose3d"), _convolution),
     "aten.batch_norm": _batch_norm,
     "aten._native_batch_norm_legit_no_training": _batch_norm,
@@ -617,7 +621,8 @@ RULES: Mapping[str, Rule] = {
     "aten._weight_norm": _weight_norm,
     "aten._weight_norm_interface": _weight_norm,
     "aten.mv": _product("self", "vec"),
-    **dict.fromkeys(("aten.dot", "aten.vdot"), _product("self", "tensor")),
+    "aten.dot": _product("self", "tensor"),
+    "aten.vdot": _product("self", "other"),
     "aten.mm": _product("self", "mat2"),
     **dict.fromkeys(
         (

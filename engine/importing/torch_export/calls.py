@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import CheckpointError, quoted
 from ..onnx.operator_graph import Array, Attribute, Operator
-from .schema import Argument, Named, ProgramNode, Symbol, TensorMeta
+from .schema import Argument, ProgramNode, SymbolicNumber, TensorMeta, TensorName
 
 _NAMESPACE = "torch.ops."
 _IMMATERIAL = frozenset(
@@ -22,19 +22,26 @@ _UNBOUNDED = {"Infinity": float("inf"), "-Infinity": -float("inf")}
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ValueName:
     """Reference to a value that another call makes. name: of the value."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Unsupported:
+class UnsupportedArgument:
     """Argument of a kind that no rule reads."""
 
 
 Given: TypeAlias = (
-    bool | int | float | str | Value | Unsupported | tuple[int | float | Value, ...] | None
+    bool
+    | int
+    | float
+    | str
+    | ValueName
+    | UnsupportedArgument
+    | tuple[int | float | ValueName, ...]
+    | None
 )
 """Argument of a call; None if it is left out."""
 
@@ -44,27 +51,30 @@ def _given(argument: Argument) -> Given:
     match argument:
         case Argument(as_none=bool()):
             return None
-        case Argument(as_tensor=Named(name)):
-            return Value(name)
+        case Argument(as_tensor=TensorName(name)):
+            return ValueName(name)
         case Argument(as_tensors=tuple() as tensors):
-            return tuple(Value(one.name) for one in tensors)
-        case Argument(as_sym_int=Symbol() as symbol) | Argument(as_sym_float=Symbol() as symbol):
+            return tuple(ValueName(one.name) for one in tensors)
+        case (
+            Argument(as_sym_int=SymbolicNumber() as symbol)
+            | Argument(as_sym_float=SymbolicNumber() as symbol)
+        ):
             return _symbol(symbol)
         case Argument(as_sym_ints=tuple() as symbols):
             return tuple(map(_symbol, symbols))
         case Argument(as_float=str() as text):
-            return _UNBOUNDED.get(text, Unsupported())
+            return _UNBOUNDED.get(text, UnsupportedArgument())
         case _:
             plain = (
                 *(argument.as_bool, argument.as_int, argument.as_float, argument.as_string),
                 *(argument.as_ints, argument.as_floats, argument.as_scalar_type),
             )
-            return next((one for one in plain if one is not None), Unsupported())
+            return next((one for one in plain if one is not None), UnsupportedArgument())
 
 
-def _symbol(symbol: Symbol) -> int | float | Value:
+def _symbol(symbol: SymbolicNumber) -> int | float | ValueName:
     if symbol.as_name is not None:
-        return Value(symbol.as_name)
+        return ValueName(symbol.as_name)
     number = symbol.as_float if symbol.as_int is None else symbol.as_int
     return 0 if number is None else number
 
@@ -72,11 +82,12 @@ def _symbol(symbol: Symbol) -> int | float | Value:
 def _renamed(argument: Given, renamed: Callable[[str], str]) -> Given:
     """Return an argument with other names of values."""
     match argument:
-        case Value(name):
-            return Value(renamed(name))
+        case ValueName(name):
+            return ValueName(renamed(name))
         case tuple():
             return tuple(
-                Value(renamed(one.name)) if isinstance(one, Value) else one for one in argument
+                ValueName(renamed(one.name)) if isinstance(one, ValueName) else one
+                for one in argument
             )
         case _:
             return argument
@@ -104,7 +115,7 @@ class Call:
         """Names of the values among the arguments."""
         for argument in self._arguments.values():
             for one in argument if isinstance(argument, tuple) else (argument,):
-                if isinstance(one, Value):
+                if isinstance(one, ValueName):
                     yield one.name
 
     def refusal(self, reason: str) -> CheckpointError:
@@ -126,14 +137,14 @@ class Call:
         """Return an argument of any kind that is supported."""
         self._read.add(name)
         argument = self._arguments.get(name)
-        if isinstance(argument, Unsupported):
+        if isinstance(argument, UnsupportedArgument):
             raise self.refusal(f"has an argument {name} of a kind that is not supported")
         return argument
 
     def tensor(self, name: str) -> str:
         """Return the name of a tensor."""
         argument = self.given(name)
-        if not isinstance(argument, Value):
+        if not isinstance(argument, ValueName):
             raise self.refusal(f"has no tensor for {name}")
         return argument.name
 
@@ -159,7 +170,7 @@ class Call:
         argument = self.given(name)
         return argument if isinstance(argument, str) else usual
 
-    def several(self, name: str) -> tuple[int | float | Value, ...]:
+    def several(self, name: str) -> tuple[int | float | ValueName, ...]:
         """Return numbers, of which some may depend on the patch, or tensors; a single one as one.
 
         Empty if they are left out.
@@ -169,7 +180,7 @@ class Call:
                 return ()
             case tuple() as items:
                 return items
-            case bool() | str() | Unsupported():
+            case bool() | str() | UnsupportedArgument():
                 raise self.refusal(f"has no numbers for {name}")
             case one:
                 return (one,)
@@ -206,7 +217,7 @@ def _results(node: ProgramNode) -> Iterator[str]:
     for output in node.outputs:
         argument = _given(output)
         for one in argument if isinstance(argument, tuple) else (argument,):
-            yield one.name if isinstance(one, Value) else ""
+            yield one.name if isinstance(one, ValueName) else ""
 
 
 class OperatorWriter:
@@ -241,14 +252,16 @@ class OperatorWriter:
     def operand(self, call: Call, name: str) -> str:
         """Return the name of an argument that is a tensor or a number."""
         argument = call.given(name)
-        if isinstance(argument, Value):
+        if isinstance(argument, ValueName):
             return argument.name
         return self.constant(call, np.array(call.number(name), np.float32))
 
-    def sizes(self, call: Call, items: Sequence[int | float | Value]) -> str:
+    def sizes(self, call: Call, items: Sequence[int | float | ValueName]) -> str:
         """Return the name of a vector of whole numbers, of which some may depend on the patch."""
         parts = [
-            one.name if isinstance(one, Value) else self.constant(call, np.array([one], np.int64))
+            one.name
+            if isinstance(one, ValueName)
+            else self.constant(call, np.array([one], np.int64))
             for one in items
         ]
         return self.step(call, "Concat", *parts, axis=0) if parts else self.empty(call)

@@ -7,7 +7,7 @@ from pathlib import Path
 from ...errors import CheckpointError, quoted
 from ..checkpoint_file import file_bytes
 from ..onnx.operator_graph import Operator, OperatorGraph, checked_dims
-from .archive import Program, read_program
+from .archive import TorchProgram, read_program
 from .aten import CHECKS, OPSET, REASONS, RULES, VIEWS
 from .calls import Call, OperatorWriter, kind_of
 from .schema import ProgramNode
@@ -49,7 +49,7 @@ def _graph(path: Path, data: bytes) -> OperatorGraph:
     )
 
 
-def _dims(program: Program) -> tuple[int | None, ...]:
+def _dims(program: TorchProgram) -> tuple[int | None, ...]:
     meta = program.metas.get(program.input)
     if meta is None or meta.dtype not in _FLOATING:
         raise CheckpointError("The network's input is not a tensor of floating-point numbers.")
@@ -83,7 +83,7 @@ def _check_order(operators: Sequence[Operator], known: set[str], output: str) ->
         raise CheckpointError("No operator makes the network's output; the file is damaged.")
 
 
-def _calls(program: Program) -> tuple[list[Call], str]:
+def _calls(program: TorchProgram) -> tuple[list[Call], str]:
     """Return the calls that compute something, and the name of the output.
 
     What is read after an operator that works in place is named after that operator's result.

@@ -7,35 +7,29 @@ Fields that are not listed are skipped unread. Names are those of PyTorch's sche
 import msgspec
 
 
-class Named(msgspec.Struct, frozen=True):
+class TensorName(msgspec.Struct, frozen=True):
     """Reference to a tensor. name: of the value."""
 
     name: str
 
 
-class Expression(msgspec.Struct, frozen=True):
+class SymbolicExpression(msgspec.Struct, frozen=True):
     """Symbolic expression, of which nothing is read."""
 
 
-class Size(msgspec.Struct, frozen=True):
+class ExtentMeta(msgspec.Struct, frozen=True):
     """Extent in the description of a tensor: a number, or else an expression."""
 
     as_int: int | None = None
-    as_expr: Expression | None = None
+    as_expr: SymbolicExpression | None = None
 
 
-class Symbol(msgspec.Struct, frozen=True):
+class SymbolicNumber(msgspec.Struct, frozen=True):
     """Number that may depend on the patch: a constant, or else the name of a value."""
 
     as_name: str | None = None
     as_int: int | None = None
     as_float: float | None = None
-
-
-class OptionalNamed(msgspec.Struct, frozen=True):
-    """Reference to a tensor that may be missing."""
-
-    as_tensor: Named | None = None
 
 
 class Argument(msgspec.Struct, frozen=True):
@@ -45,18 +39,17 @@ class Argument(msgspec.Struct, frozen=True):
     """
 
     as_none: bool | None = None
-    as_tensor: Named | None = None
-    as_tensors: tuple[Named, ...] | None = None
-    as_optional_tensors: tuple[OptionalNamed, ...] | None = None
+    as_tensor: TensorName | None = None
+    as_tensors: tuple[TensorName, ...] | None = None
     as_int: int | None = None
     as_ints: tuple[int, ...] | None = None
     as_float: float | str | None = None
     as_floats: tuple[float, ...] | None = None
     as_bool: bool | None = None
     as_string: str | None = None
-    as_sym_int: Symbol | None = None
-    as_sym_ints: tuple[Symbol, ...] | None = None
-    as_sym_float: Symbol | None = None
+    as_sym_int: SymbolicNumber | None = None
+    as_sym_ints: tuple[SymbolicNumber, ...] | None = None
+    as_sym_float: SymbolicNumber | None = None
     as_scalar_type: int | None = None
 
 
@@ -84,83 +77,83 @@ class TensorMeta(msgspec.Struct, frozen=True):
     """Description of a tensor, as PyTorch's own."""
 
     dtype: int
-    sizes: tuple[Size, ...]
-    strides: tuple[Size, ...]
-    storage_offset: Size
+    sizes: tuple[ExtentMeta, ...]
+    strides: tuple[ExtentMeta, ...]
+    storage_offset: ExtentMeta
     layout: int
 
 
-class Parameter(msgspec.Struct, frozen=True):
+class ParameterSpec(msgspec.Struct, frozen=True):
     """Input that is a parameter of the module.
 
     arg: the value. parameter_name: in the state_dict.
     """
 
-    arg: Named
+    arg: TensorName
     parameter_name: str
 
 
-class Buffer(msgspec.Struct, frozen=True):
+class BufferSpec(msgspec.Struct, frozen=True):
     """Input or output that is a buffer of the module.
 
     arg: the value. buffer_name: in the state_dict.
     """
 
-    arg: Named
+    arg: TensorName
     buffer_name: str
 
 
-class Constant(msgspec.Struct, frozen=True):
+class ConstantSpec(msgspec.Struct, frozen=True):
     """Input that is a constant. arg: the value. tensor_constant_name: in the archive."""
 
-    arg: Named
+    arg: TensorName
     tensor_constant_name: str
 
 
-class User(msgspec.Struct, frozen=True):
+class UserSpec(msgspec.Struct, frozen=True):
     """Input or output of the program itself. arg: the value."""
 
     arg: Argument
 
 
 class InputSpec(msgspec.Struct, frozen=True):
-    """What an input is; if all fields are None, nothing that is supported."""
+    """Kind of an input: the field that is not None; none for kinds that are not supported."""
 
-    parameter: Parameter | None = None
-    buffer: Buffer | None = None
-    tensor_constant: Constant | None = None
-    user_input: User | None = None
+    parameter: ParameterSpec | None = None
+    buffer: BufferSpec | None = None
+    tensor_constant: ConstantSpec | None = None
+    user_input: UserSpec | None = None
 
 
 class OutputSpec(msgspec.Struct, frozen=True):
-    """What an output is; if all fields are None, nothing that is supported."""
+    """Kind of an output: the field that is not None; none for kinds that are not supported."""
 
-    user_output: User | None = None
-    buffer_mutation: Buffer | None = None
+    user_output: UserSpec | None = None
+    buffer_mutation: BufferSpec | None = None
 
 
-class Signature(msgspec.Struct, frozen=True):
-    """What inputs and outputs are. input_specs, output_specs: in order."""
+class ProgramSignature(msgspec.Struct, frozen=True):
+    """Kinds of inputs and outputs. input_specs, output_specs: in order."""
 
     input_specs: tuple[InputSpec, ...]
     output_specs: tuple[OutputSpec, ...]
 
 
-class Graph(msgspec.Struct, frozen=True):
+class ProgramGraph(msgspec.Struct, frozen=True):
     """Nodes in order, and descriptions of tensors by the names of their values."""
 
     nodes: tuple[ProgramNode, ...]
     tensor_values: dict[str, TensorMeta]
 
 
-class Module(msgspec.Struct, frozen=True):
+class ProgramModule(msgspec.Struct, frozen=True):
     """Graph with its signature."""
 
-    graph: Graph
-    signature: Signature
+    graph: ProgramGraph
+    signature: ProgramSignature
 
 
-class Version(msgspec.Struct, frozen=True):
+class SchemaVersion(msgspec.Struct, frozen=True):
     """Version of the schema. major: part that changes when old readers fail."""
 
     major: int
@@ -173,12 +166,12 @@ class ExportedProgram(msgspec.Struct, frozen=True):
     older files leave out.
     """
 
-    graph_module: Module
-    schema_version: Version
+    graph_module: ProgramModule
+    schema_version: SchemaVersion
     torch_version: str = ""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class TensorEntry(msgspec.Struct, frozen=True):
     """Entry of a tensor.
 
     path_name: below the folder. use_pickle: whether the entry is a pickled object. tensor_meta: of
@@ -190,7 +183,7 @@ class Entry(msgspec.Struct, frozen=True):
     tensor_meta: TensorMeta | None = None
 
 
-class Entries(msgspec.Struct, frozen=True):
+class TensorEntries(msgspec.Struct, frozen=True):
     """Description of the tensors in a folder. config: entries by the name of the tensor."""
 
-    config: dict[str, Entry]
+    config: dict[str, TensorEntry]

@@ -217,7 +217,7 @@ def zipped(*names: str) -> bytes:
 
 ARCHIVES = {
     "TorchScript": zipped("G/data.pkl", "G/constants.pkl", "G/code/__torch__.py"),
-    r"torch\.export archive.*export\.load": zipped("G/models/model.json", "G/archive_format"),
+    r"torch\.export archive.*model import": zipped("G/models/model.json", "G/archive_format"),
     "torch.export archive": zipped("version", "serialized_exported_program.json"),
     "Keras model": zipped("metadata.json", "config.json", "model.weights.h5"),
     "NumPy archive": zipped("input.npy", "output.npy"),

@@ -1,0 +1,267 @@
+"""torch.export archives as PyTorch writes them become the networks that they were."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import onnx_exports, torch_exports
+from support.lazy_modules import torch
+from support.onnx_exports import BLOCK, CUBE, output_of, patch_of
+from support.torch_exports import Handmade, call, exported, file_of, tensor
+
+from cuda_cyclegan.engine.errors import CheckpointError, PatchShapeError
+from cuda_cyclegan.engine.importing.onnx.onnx_graph import operators_of, write_down
+from cuda_cyclegan.engine.importing.torch_export.archive import is_exported
+from cuda_cyclegan.engine.importing.torch_export.exported_graph import read_exported
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import Downsample, FloatArray, Upsample, kind_of
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
+
+NEAR = 2e-6
+"""Relative L2; max(5e-6, 1.5 times PyTorch's own error) is asked."""
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the stored archives."""
+    folder = tmp_path_factory.mktemp("exports")
+    torch_exports.extract(folder)
+    return folder
+
+
+def imported(path: Path) -> Network:
+    return write_down(read_exported(path), None).network
+
+
+def distance(found: Network, patch: FloatArray, expected: FloatArray) -> float:
+    with open_cpu_generator(found, threads=1) as generator:
+        made = generator(patch)
+    assert made.shape == expected.shape
+    return float(np.linalg.norm(made - expected) / np.linalg.norm(expected))
+
+
+@pytest.mark.parametrize(
+    "name", [*onnx_exports.NETWORKS, onnx_exports.STORED, onnx_exports.OF_PATCH]
+)
+def test_a_network_computes_what_pytorch_does(name: str, exports: Path) -> None:
+    path = exports / file_of(name)
+    assert is_exported(path)
+    found = imported(path)
+    assert found.graph.patch is None
+    for extents in (CUBE, BLOCK) if name in onnx_exports.NETWORKS else (CUBE,):
+        patch = patch_of(*extents)
+        assert distance(found, patch, output_of(name, patch)) < NEAR
+
+
+def test_filters_become_sampling_layers(exports: Path) -> None:
+    layers = [
+        node.layer for node in imported(exports / file_of("CUT with anti-aliasing")).graph.nodes
+    ]
+    assert any(isinstance(one, Downsample) for one in layers)
+    assert any(isinstance(one, Upsample) for one in layers)
+
+
+def test_an_archive_of_an_older_pytorch_is_the_same_network(exports: Path) -> None:
+    name = torch_exports.FLAT
+    old, new = (imported(exports / file_of(one)) for one in (f"flat {name}", name))
+    assert old.graph == new.graph
+    assert all(np.array_equal(old.weights[key], new.weights[key]) for key in new.weights)
+
+
+def test_the_operators_of_the_file_are_counted(exports: Path) -> None:
+    counts = operators_of(read_exported(exports / file_of("DynUNet")))
+    assert counts["aten.conv3d"] == 11
+    assert next(iter(counts)) == "aten.conv3d"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["all kinds of layers", "what is expanded"])
+def test_pytorch_writes_the_network_that_is_stored(
+    name: str, exports: Path, tmp_path: Path
+) -> None:
+    """A new PyTorch may write otherwise: then make.py in the folder of the stored files is due."""
+    pytest.importorskip("monai")
+    from support.onnx_networks import network, rounded
+
+    live = imported(exported(rounded(network(name)), tmp_path / "net.pt2"))
+    assert live.graph == imported(exports / file_of(name)).graph
+    patch = patch_of(*CUBE)
+    assert distance(live, patch, output_of(name, patch)) < NEAR
+
+
+def test_a_program_of_one_patch_is_of_that_patch(tmp_path: Path) -> None:
+    path = exported(torch.nn.Conv3d(1, 1, 3, padding=1), tmp_path / "net.pt2", 8, is_fixed=True)
+    found = write_down(read_exported(path), None)
+    assert found.network.graph.patch == (8, 8, 8)
+    assert "8x8x8 alone" in found.reason
+    with pytest.raises(PatchShapeError):
+        found.network.graph.check_patch((16, 16, 16))
+
+
+def module_of(compute: Callable[..., Any], *layers: Any) -> Any:
+    """Return a module that computes a function of its input and its layers."""
+
+    class Module(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList(layers)
+
+        def forward(self, x: Any) -> Any:
+            return compute(x, *self.layers)
+
+    return Module().eval()
+
+
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "activations": lambda x, f: sum(
+        act(x + 0.1)
+        for act in (
+            *(f.relu, f.relu6, f.elu, f.selu, f.celu, f.gelu, f.silu, f.mish, f.hardswish),
+            *(f.hardsigmoid, f.hardtanh, f.softplus, f.logsigmoid, torch.tanh, torch.sigmoid),
+            *(torch.erf, torch.abs, torch.neg, f.leaky_relu),
+        )
+    ),
+    "activations with numbers": lambda x, f: (
+        f.elu(x, 0.7)
+        + f.celu(x, 0.6)
+        + f.gelu(x, approximate="tanh")
+        + f.softplus(x, 2.0)
+        + f.hardtanh(x, -0.3, 0.4)
+        + f.leaky_relu(x, 0.3)
+        + torch.clamp(x, max=0.2)
+        + torch.clamp(x, -0.1, float("inf"))
+    ),
+    "arithmetic": lambda x, _: (
+        torch.add(x, x * 0.5, alpha=3) - torch.sub(x, 0.2, alpha=2) / 4 + (1 - x) * x**3 + 2
+    ),
+    "norms written out": lambda x, _: (
+        (x - x.mean((2, 3, 4), keepdim=True))
+        / torch.sqrt(x.var((2, 3, 4), keepdim=True, unbiased=False) + 1e-5)
+    ),
+    "pads": lambda x, f: (
+        f.pad(x, (1, 2, 0, 1, 2, 0), mode="reflect")
+        + f.pad(x, (2, 1, 1, 0, 1, 1), mode="replicate")
+        + f.pad(x, (1, 2, 1, 0, 0, 2), value=0.5)
+    )[:, :, 1:-1, :-1, 2:-1],
+    "cuts": lambda x, f: f.pad(
+        f.pad(x, (-1, -1, -1, -1, -1, -1))
+        + x[:, :, 1:-1, 2:, :-2]
+        + x.narrow(2, 1, 14)[..., 1:-1, :-2],
+        (1, 1, 1, 1, 1, 1),
+    ),
+    "channels": lambda x, f: torch.cat(
+        [
+            *torch.split(x, [1, 3], 1),
+            *x.chunk(3, 1),
+            *x.split(3, 1),
+            x[:, 1][:, None],
+            x.softmax(1),
+            f.log_softmax(x, -4),
+        ],
+        1,
+    ),
+    "samplings": lambda x, f: f.avg_pool3d(
+        f.interpolate(x, scale_factor=2)
+        + f.interpolate(x, scale_factor=2, mode="nearest-exact")
+        + f.interpolate(x, scale_factor=(2, 2, 2), mode="trilinear")
+        + f.interpolate(x, [2 * n for n in x.shape[2:]], mode="trilinear", align_corners=True),
+        2,
+    ),
+    "pools": lambda x, f: f.interpolate(
+        f.max_pool3d(x, 2) + f.avg_pool3d(x, 3, 2, 1) + f.avg_pool3d(x, 3, 2, 1, False, False),
+        scale_factor=2,
+    ),
+    "shuffled cells": lambda x, f: f.interpolate(
+        x[:, :1]
+        .reshape(1, 1, x.shape[2] // 2, 2, x.shape[3] // 2, 2, x.shape[4] // 2, 2)
+        .permute(0, 1, 3, 5, 7, 2, 4, 6)
+        .flatten(1, 4),
+        scale_factor=2,
+    ),
+    "casts and copies": lambda x, f: (
+        x.to(torch.float32).contiguous().clone().detach() + x.float() + f.dropout(x, 0.5, False)
+    ),
+}
+
+
+def check(module: Any, folder: Path, channels: int) -> list[str]:
+    """Compare a module with its import; return the kinds of the layers."""
+    path = exported(module, folder / "net.pt2", 16, channels, is_fixed=True)
+    patch = patch_of(16, 16, 16, channels=channels)
+    with torch.no_grad():
+        expected = module(torch.from_numpy(patch)).numpy()
+    found = imported(path)
+    assert distance(found, patch, expected) < NEAR
+    return [kind_of(node.layer) for node in found.graph.nodes]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_compute_what_pytorch_does(name: str, tmp_path: Path) -> None:
+    compute = OPERATORS[name]
+    check(module_of(lambda x: compute(x, torch.nn.functional)), tmp_path, 4)
+
+
+def test_spectral_and_weight_norm_are_computed_once(tmp_path: Path) -> None:
+    convolutions = [torch.nn.Conv3d(2, 2, 3, padding="same") for _ in range(3)]
+    norms = torch.nn.utils
+    layers = (
+        norms.spectral_norm(convolutions[0]),
+        norms.parametrizations.spectral_norm(convolutions[1]),
+        norms.parametrizations.weight_norm(convolutions[2]),
+    )
+    assert check(torch.nn.Sequential(*layers).eval(), tmp_path, 2) == ["conv"] * 3
+
+
+def test_norms_of_all_kinds(tmp_path: Path) -> None:
+    kinds = (
+        *(torch.nn.InstanceNorm3d(4), torch.nn.InstanceNorm3d(4, affine=True)),
+        *(torch.nn.GroupNorm(2, 4), torch.nn.GroupNorm(2, 4, affine=False)),
+        *(torch.nn.BatchNorm3d(4), torch.nn.BatchNorm3d(4, affine=False)),
+        torch.nn.InstanceNorm3d(4, track_running_stats=True),
+    )
+    made = check(
+        torch.nn.Sequential(*kinds, torch.nn.PReLU(4), torch.nn.PReLU()).eval(), tmp_path, 4
+    )
+    assert made[:4] == ["instance_norm", "instance_norm", "group_norm", "group_norm"]
+    assert made[-2:] == ["prelu", "leaky_relu"]
+
+
+def test_an_operator_in_place_changes_what_is_read_after_it(tmp_path: Path) -> None:
+    """As in pix2pix' U-Net, whose skips hold what the next block activated in place."""
+
+    def compute(x: Any, conv: Any) -> Any:
+        wide = conv(x)
+        return torch.cat([torch.relu_(wide), wide], 1) + wide.add_(1)[:, :1]
+
+    check(module_of(compute, torch.nn.Conv3d(1, 3, 1)), tmp_path, 1)
+
+
+def in_place(later: str) -> Handmade:
+    """conv -> slice -> relu_ of the slice, and a sum with what `later` names."""
+    made = Handmade()
+    conv = made.graph["nodes"][0]
+    dim = {"as_int": 1}
+    made.graph["nodes"] = [
+        conv,
+        call("slice", "part", self=tensor("conv"), dim=dim),
+        call("relu_", "changed", self=tensor("part")),
+        call("add", "relu", self=tensor("changed"), other=tensor(later)),
+    ]
+    return made
+
+
+def test_names_of_a_changed_value_read_the_change(tmp_path: Path) -> None:
+    again, twice = (
+        imported(in_place(name).written(tmp_path / "net.pt2")) for name in ("part", "changed")
+    )
+    assert again.graph == twice.graph
+    assert [node.inputs for node in again.graph.nodes][-1] == ("1.relu", "1.relu")
+
+
+def test_a_view_of_a_changed_value_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        CheckpointError, match=r"aten.relu_ .* in place a tensor that is read later"
+    ):
+        imported(in_place("conv").written(tmp_path / "net.pt2"))
