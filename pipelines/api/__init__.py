@@ -42,7 +42,7 @@ from ..model_import.card_draft import CardDraft
 from ..program import program_version
 from ..report.report import BatchReport, Failure, StudyReport
 from ..settings import CycleCheck, TranslateOptions
-from .checkpoint import import_checkpoint
+from .checkpoint import from_torch, import_checkpoint
 from .folder import translate_folder
 from .translator import Translator
 
@@ -91,6 +91,7 @@ __all__ = [
     "__version__",
     "from_nibabel",
     "from_simpleitk",
+    "from_torch",
     "import_checkpoint",
     "load_model",
     "to_nibabel",

@@ -84,14 +84,21 @@ def _check_order(operators: Sequence[Operator], known: set[str], output: str) ->
 
 
 def _calls(program: TorchProgram) -> tuple[list[Call], str]:
-    """Return the calls that compute something, and the name of the output.
+    """Return the calls that the output depends on, and the name of the output.
 
     What is read after an operator that works in place is named after that operator's result.
     """
     nodes = [node for node in program.nodes if kind_of(node) not in CHECKS]
     memory = _Memory(nodes)
     calls = [Call(node, memory.renamed) for node in memory.walk()]
-    return calls, memory.renamed(program.output)
+    output = memory.renamed(program.output)
+    needed = {output}
+    kept: list[Call] = []
+    for call in reversed(calls):
+        if needed.intersection(call.outputs):
+            needed.update(call.names_read)
+            kept.append(call)
+    return kept[::-1], output
 
 
 class _Memory:

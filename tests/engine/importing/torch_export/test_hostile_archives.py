@@ -133,7 +133,9 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         "reads 'relu', which nothing before it makes",
     ),
     "a value made twice": (
-        with_node(call("relu", "conv", self=tensor("conv"))),
+        with_node(
+            call("relu", "conv", self=tensor("conv")), call("relu", "relu", self=tensor("conv"))
+        ),
         "makes 'conv', which is there already",
     ),
     "no output": (graph(nodes=[]), "No operator makes the network's output"),
