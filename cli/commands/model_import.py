@@ -293,8 +293,12 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
 
     sources = [request.checkpoint, *([request.reference] if request.reference else [])]
     check_free(output, replace=force, sources=tuple(sources))
-    with spinner("Reading the checkpoint"):
-        found = survey(request)
+    with spinner("Reading the checkpoint") as rename:
+
+        def show(tried: int, closest: float) -> None:
+            rename(f"Comparing with the reference: {tried} tried, the closest {closest:.2g} away")
+
+        found = survey(request, show)
     for line in survey_lines(found, columns_of(sys.stdout)):
         print_line(line, sys.stdout)
     if found.undecided:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf, prod
+from typing import TypeAlias
 
 import numpy as np
 
@@ -130,6 +131,14 @@ implementations, and the factor by which the right reading must be closer than a
 """
 
 
+TrialListener: TypeAlias = Callable[[int, float], None]
+"""Called after each trial with the number of networks tried and the closest relative error."""
+
+
+def ignore_trial(_tried: int, _closest: float) -> None:
+    """Do nothing after a trial."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadingTrial:
     """A computed reading.
@@ -162,7 +171,9 @@ class ReferenceSearch:
         patch: FloatArray,
         output: FloatArray,
         clock: Callable[[], float],
+        on_trial: TrialListener,
     ) -> None:
+        self._on_trial = on_trial
         self._match = recognised.match
         self._code_reading = recognised.reading if recognised.choices.code else None
         self.said = recognised.choices.said()
@@ -172,6 +183,7 @@ class ReferenceSearch:
         self._weights: dict[float | None, dict[str, FloatArray]] = {}
         """The last weights, by the epsilon of stored statistics, the only field they depend on."""
         self._flops = 0.0
+        self._closest = inf
 
     @property
     def _extents(self) -> Triple:
@@ -253,6 +265,8 @@ class ReferenceSearch:
             self._weights = {stored_epsilon: self._match.weights(core)}
         network = joined(graph, self._weights[stored_epsilon])
         self._tried[key] = list(self._ended(core, network))
+        self._closest = min(self._closest, *(trial.error for trial in self._tried[key]))
+        self._on_trial(len(self._tried), self._closest)
         return self._tried[key]
 
     def _ended(self, core: Reading, network: Network) -> Iterator[ReadingTrial]:
@@ -410,15 +424,18 @@ def resolve(
     reference_input: FloatArray,
     reference_output: FloatArray,
     clock: Callable[[], float] = time.monotonic,
+    on_trial: TrialListener = ignore_trial,
 ) -> Recognised:
     """Return the checkpoint with the reading that the reference proves; arrays are [N, C, D, H, W].
 
-    clock: returns seconds. Raises CheckpointError if no reading reproduces the reference, if
-    several do and differ on this patch, or if the one that does contradicts the user's choices.
+    clock: returns seconds. on_trial: called after each network that was computed.
+
+    Raises CheckpointError if no reading reproduces the reference, if several
+    do and differ on this patch, or if the one that does contradicts the user's choices.
     """
     searches: list[ReferenceSearch] = []
     for candidate in _directions(recognised):
-        search = ReferenceSearch(candidate, reference_input, reference_output, clock)
+        search = ReferenceSearch(candidate, reference_input, reference_output, clock, on_trial)
         searches.append(search)
         if found := search.run(candidate.choices.said()):
             return _proven(candidate, found)

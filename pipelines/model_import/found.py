@@ -96,13 +96,16 @@ def read_graph(path: Path) -> OperatorGraph | None:
     return read_exported(path) if is_exported(path) else None
 
 
-def with_reference(found: FoundNetwork, reference: ReferencePair) -> FoundNetwork:
+def with_reference(
+    found: FoundNetwork, reference: ReferencePair, on_trial: TrialListener
+) -> FoundNetwork:
     """Return a generator verified with a reference, which resolves what a checkpoint leaves open.
 
-    Raises CheckpointError if the generator does not reproduce the reference.
+    on_trial: called after each network that is compared with the reference. Raises
+    CheckpointError if the generator does not reproduce the reference.
     """
     if found.recognised:
-        return _of_checkpoint(resolve(found.recognised, *reference))
+        return _of_checkpoint(resolve(found.recognised, *reference, on_trial=on_trial))
     proof = _proof(found.network, reference)
     return replace(found, told=(*found.told, proof))
 

@@ -317,6 +317,23 @@ def test_a_search_that_takes_too_long_ends_and_says_what_it_found_until_then(
     assert re.search(r"stopped after \d{3} s; with a smaller reference", str(raised.value))
 
 
+def test_a_search_reports_each_network_and_the_closest_so_far(tmp_path: Path) -> None:
+    module = made.trained(UNKNOWN["circular padding"]())
+    recognised = reference_case(module, tmp_path, NetworkChoices())
+    trials: list[tuple[int, float]] = []
+    with pytest.raises(CheckpointError) as raised:
+        resolve(
+            recognised,
+            *pair_of(module, 1, SMALL),
+            clock=passing(MOST_SECONDS / 4),
+            on_trial=lambda tried, closest: trials.append((tried, closest)),
+        )
+    assert [tried for tried, _ in trials] == list(range(1, len(trials) + 1))
+    distances = [closest for _, closest in trials]
+    assert distances == sorted(distances, reverse=True)
+    assert f"is {distances[-1]:.2g} away (relative L2)" in str(raised.value)
+
+
 def test_a_reading_that_is_found_in_time_is_compared_with_others_all_the_same(
     tmp_path: Path,
 ) -> None:
