@@ -158,6 +158,10 @@ MAY_IMPORT = {
         "engine.errors engine.network engine.options engine.patch_grid engine.scaling"
     ),
     "engine.importing": "engine.cpu engine.errors engine.model engine.network io.files",
+    "engine.importing.monai": (
+        "engine.decoding engine.errors engine.importing engine.importing.onnx engine.network "
+        "io.files"
+    ),
     "engine.importing.onnx": "engine.errors engine.importing engine.network io.files",
     "engine.importing.torch_export": (
         "engine.errors engine.importing engine.importing.onnx engine.network io.files"

@@ -10,6 +10,7 @@ from ...engine.cpu.session import open_cpu_generator
 from ...engine.errors import CheckpointError
 from ...engine.importing.checkpoint_file import read_checkpoint
 from ...engine.importing.evidence import Fact, NetworkChoices, Question, meaningless, setting
+from ...engine.importing.monai.bundle import MonaiBundle, is_bundle, read_bundle
 from ...engine.importing.onnx.onnx_file import is_onnx, read_onnx
 from ...engine.importing.onnx.onnx_graph import operators_of, write_down
 from ...engine.importing.onnx.operator_graph import OperatorGraph
@@ -28,6 +29,7 @@ from .nnunet_folder import NnunetFolder, is_nnunet_folder, read_nnunet
 ReferencePair: TypeAlias = tuple[FloatArray, FloatArray]
 
 _FILE = "the graph in the file"
+_NO_CARD = CardDraft()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class FoundNetwork:
     told: tuple[Fact, ...]
     assumed: tuple[Fact, ...]
     undecided: tuple[Question, ...] = ()
+    card: CardDraft = _NO_CARD
     recognised: Recognised | None = field(default=None, repr=False)
     card: CardDraft | None = None
 
@@ -163,6 +166,36 @@ def of_graph(
         told=tuple(_facts(file, network, written.reason)),
         assumed=(),
     )
+
+
+def of_bundle(
+    bundle: MonaiBundle, choices: NetworkChoices, patch: Triple | None = None
+) -> FoundNetwork:
+    """Return the network of a MONAI bundle, and what the bundle says of its data."""
+    found = of_graph(bundle.graph, choices, patch or bundle.patch)
+    card = CardDraft(axes=bundle.axes, spacing=bundle.spacing, patch=bundle.patch)
+    told = [
+        Fact(name, value, _BUNDLE)
+        for name, value in (
+            ("axes", bundle.axes),
+            ("spacing", bundle.spacing and ",".join(f"{edge:g}" for edge in bundle.spacing)),
+            ("patch", bundle.patch and times(bundle.patch)),
+        )
+        if value
+    ]
+    if bundle.window:
+        low, high, *ends = bundle.window
+        onto = _told_range((ends[0], ends[1]))
+        if onto and low < high:
+            card = replace(card, intensity_in=Window(low, high), input_range=onto)
+            told.append(Fact("input intensities", f"{low:g} to {high:g} onto {onto}", _BUNDLE))
+    if bundle.others:
+        why = "transforms of the bundle that are not taken over; state what they do"
+        told.append(Fact("not taken over", ", ".join(bundle.others), why))
+    return replace(found, card=card, told=(*found.told, *told))
+
+
+_BUNDLE = "written in the bundle"
 
 
 def _meaningless(choices: NetworkChoices) -> str | None:

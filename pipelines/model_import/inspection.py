@@ -8,6 +8,7 @@ from pathlib import Path
 from ...engine.errors import CheckpointError
 from ...engine.importing.checkpoint_file import Checkpoint, read_checkpoint
 from ...engine.importing.evidence import NetworkChoices
+from ...engine.importing.monai.bundle import is_bundle
 from ...engine.importing.onnx.onnx_file import is_onnx
 from ...engine.importing.recognise import Recognised, networks, recognise
 from ...engine.importing.torch_export.archive import is_exported
@@ -85,7 +86,7 @@ def inspect(path: Path) -> Model | HeldCheckpoint | FoundNetwork:
     """Read a file of any kind. Raises ModelFileError or CheckpointError if its kind is unknown."""
     if is_model_file(path):
         return load_model(path)
-    if is_onnx(path) or is_exported(path):
+    if is_onnx(path) or is_exported(path) or is_bundle(path):
         return find_network(path, NetworkChoices())
     if is_nnunet_folder(path):
         return find_network(path, NetworkChoices())

@@ -9,9 +9,9 @@ from support.torch_exports import Handmade, call, tensor
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.model.model_card import Established
 from cuda_cyclegan.engine.model.model_file import load_model
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 DATA = (
     "--source T1 --target CT --intensity-in identity --intensity-out identity --axes RAS "

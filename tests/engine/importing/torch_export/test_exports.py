@@ -11,13 +11,13 @@ from support.lazy_modules import torch
 from support.onnx_exports import BLOCK, CUBE, output_of, patch_of
 from support.torch_exports import Handmade, call, exported, file_of, tensor
 
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import CheckpointError, PatchShapeError
 from cuda_cyclegan.engine.importing.onnx.onnx_graph import operators_of, write_down
 from cuda_cyclegan.engine.importing.torch_export.archive import is_exported
 from cuda_cyclegan.engine.importing.torch_export.exported_graph import read_exported
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import Downsample, FloatArray, Upsample, kind_of
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 NEAR = 2e-6
 """Relative L2; max(5e-6, 1.5 times PyTorch's own error) is asked."""
