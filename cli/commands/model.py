@@ -45,12 +45,12 @@ ModelFile = Annotated[Path, typer.Argument(metavar="FILE", help="Model file.")]
 @app.command(epilog=_example("inspect latest_net_G_A.pth --json"))
 def inspect(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Model file, training checkpoint or .onnx file.")
+        Path, typer.Argument(metavar="FILE", help="Model file, training checkpoint or network.")
     ],
     json: AsJson = False,
     verbose: Traceback = False,
 ) -> None:
-    """Show the contents of a model, checkpoint or ONNX file.
+    """Show the contents of a model, checkpoint or network file.
 
     Exit status: 0 shown; 2 the file is damaged or of an unsupported kind.
     """

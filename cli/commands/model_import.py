@@ -48,7 +48,8 @@ def import_(
         Path,
         typer.Argument(
             metavar="CHECKPOINT",
-            help="Training checkpoint (.pth, .pt, .ckpt, .pth.tar) or network (.onnx).",
+            help="Training checkpoint (.pth, .pt, .ckpt, .pth.tar) or network (.onnx, .pt2, folder of "
+            "a MONAI bundle).",
         ),
     ],
     output: MadeModel,
@@ -229,9 +230,10 @@ def import_(
     force: ReplacesOutput = False,
     verbose: Traceback = False,
 ) -> None:
-    """Convert a checkpoint or ONNX file to a model file.
+    """Convert a checkpoint or network file to a model file.
 
-    No code in the file is run. An ONNX file describes a network completely; weights alone do not.
+    No code in the file is run. ONNX files, torch.export archives and MONAI bundles describe a
+    network completely; weights alone do not.
 
     Exit status: 0 written; 2 options are missing, or the checkpoint is rejected.
     """

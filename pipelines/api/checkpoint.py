@@ -137,6 +137,6 @@ def _made(request: ImportRequest, output: Path, shown: str) -> Model:
 def _undecided(shown: str, questions: tuple[Question, ...]) -> UndecidedError:
     asked = "; ".join(f"{question.field}: {question.why}" for question in questions)
     return UndecidedError(
-        f"{checkpoint} does not define the network completely; also set {asked}.",
+        f"{shown} does not define the network completely; also set {asked}.",
         tuple(question.field for question in questions),
     )

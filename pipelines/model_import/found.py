@@ -216,7 +216,7 @@ def _facts(file: OperatorGraph, network: Network, reason: str) -> Iterator[Fact]
         yield Fact("adds its input", "yes", _FILE)
     if graph.patch:
         why = f"{reason}; export it with open extents for others"
-        yield Fact("patch", f"{times(graph.patch)} and no other", why)
+        yield Fact("patch", f"exactly {times(graph.patch)}", why)
 
 
 def _proof(network: Network, reference: ReferencePair) -> Fact:

@@ -134,7 +134,7 @@ def test_a_file_of_one_patch_answers_for_it_and_takes_no_other(bench: Bench) -> 
     assert load_model(bench.output).card.patch == (16, 16, 16)
     result = bench.import_(proto, data=f"{without} --patch 32,32,32")
     assert result.exit_code == 2
-    assert "takes patches of 16x16x16 alone" in result.stderr
+    assert "exported for patches of 16x16x16" in result.stderr
     bench.imported(proto, data=without)
     larger = np.random.default_rng(1).normal(size=(20, 18, 16)).astype(FLOAT)
     assert bench.translated(larger).shape == larger.shape

@@ -79,4 +79,4 @@ def test_an_operator_without_a_rule_is_named_and_nothing_is_written(tmp_path: Pa
 def test_an_option_about_the_network_has_no_meaning(archive: Path) -> None:
     result = import_(archive, "--unproven")
     assert result.exit_code == 2
-    assert "--unproven has no meaning" in result.stderr
+    assert "--unproven does not apply" in result.stderr

@@ -108,7 +108,7 @@ def test_a_module_that_cannot_be_a_model_is_refused_with_the_reason(tmp_path: Pa
     patch, nn = torch.randn(1, 1, 8, 8, 8), torch.nn
     attention = nn.Sequential(nn.AdaptiveAvgPool3d(1), nn.Upsample(8))
     refused: list[tuple[Any, Any, str]] = [
-        (attention, patch, "sees the whole patch"),
+        (attention, patch, "is the whole patch, so results would differ"),
         (nn.Softsign(), patch, r"^Operator aten\.\w+ .* is not supported"),
         (generator().train(), patch, "export the network in eval mode"),
         (generator(), torch.zeros(1, 2, 8, 8, 8), "does not make a tensor of the example"),
@@ -127,5 +127,8 @@ def test_arguments_of_another_kind_are_named(tmp_path: Path) -> None:
             cc.from_torch(generator(), example, tmp_path / "m", MODULE_CARD)
     with pytest.raises(cc.PipelineError, match="on the CPU in float32"):
         cc.from_torch(generator().half(), torch.zeros(1, 1, 8, 8, 8), tmp_path / "m", MODULE_CARD)
-    with pytest.raises(cc.UndecidedError, match=r"^The module does not tell all; say also source"):
+    with pytest.raises(
+        cc.UndecidedError,
+        match=r"^The module does not define the network completely; also set source",
+    ):
         cc.from_torch(generator(), torch.zeros(1, 1, 8, 8, 8), tmp_path / "m", cc.CardDraft())

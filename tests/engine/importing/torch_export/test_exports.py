@@ -95,7 +95,7 @@ def test_a_program_of_one_patch_is_of_that_patch(tmp_path: Path) -> None:
     path = exported(torch.nn.Conv3d(1, 1, 3, padding=1), tmp_path / "net.pt2", 8, is_fixed=True)
     found = write_down(read_exported(path), None)
     assert found.network.graph.patch == (8, 8, 8)
-    assert "8x8x8 alone" in found.reason
+    assert "fixed to 8x8x8" in found.reason
     with pytest.raises(PatchShapeError):
         found.network.graph.check_patch((16, 16, 16))
 

@@ -108,11 +108,11 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "a weight that repeats itself": (
         described(sizes=ints(9, 9, 9, 9, 9), strides=ints(0, 0, 0, 0, 1)),
-        "again and again",
+        "repeats the same stored numbers",
     ),
     "a negative stride": (described(strides=ints(-27, 27, 9, 3, 1)), "negative extent or stride"),
     "an offset": (described(storage_offset={"as_int": 1}), "reaches beyond its storage"),
-    "endless extents": (described(sizes=ints(*(1,) * 5000)), "shape that makes no sense"),
+    "endless extents": (described(sizes=ints(*(1,) * 5000)), "has an invalid shape"),
     "another type": (described(dtype=8), "reaches beyond its storage"),
     "whole numbers": (described(dtype=4), "must be floating-point numbers"),
     "an unknown type": (described(dtype=99), "form that is not supported"),
