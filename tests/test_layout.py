@@ -261,9 +261,9 @@ MAY_IMPORT = {
         "engine.decoding io.files io.links pipelines.errors pipelines.retries pipelines.settings"
     ),
     "pipelines.model_import": (
-        "engine.cpu engine.decoding engine.errors engine.importing engine.importing.onnx "
-        "engine.model engine.network engine.patch_grid io.files pipelines.errors "
-        "pipelines.program"
+        "engine.cpu engine.decoding engine.errors engine.importing engine.importing.monai "
+        "engine.importing.onnx engine.importing.torch_export engine.model engine.network "
+        "engine.patch_grid io.files pipelines.errors pipelines.program"
     ),
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (

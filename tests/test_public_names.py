@@ -25,7 +25,7 @@ DeviceUnavailableError EngineError Event Failure GammaCurve Identity IntensityMa
 Model ModelCard ModelFileError NetworkChoices Percentiles PipelineError Remark SampleZScore
 ScanError Standard Steps StudyDone StudyReport StudyStarted TilesDone TranslateOptions Translator
 Tuning UndecidedError Volume Window Worked ZScore __version__ from_nibabel from_simpleitk
-import_checkpoint load_model to_nibabel to_simpleitk translate_folder
+from_torch import_checkpoint load_model to_nibabel to_simpleitk translate_folder
 """
 PARAMETERS = {
     "Translator": (
@@ -34,6 +34,7 @@ PARAMETERS = {
     ),
     "from_nibabel": "image",
     "from_simpleitk": "image",
+    "from_torch": "module example output card replace",
     "import_checkpoint": "checkpoint output card choices reference folds replace",
     "load_model": "path",
     "to_nibabel": "volume",

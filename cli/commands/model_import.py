@@ -48,8 +48,8 @@ def import_(
         Path,
         typer.Argument(
             metavar="CHECKPOINT",
-            help="Training checkpoint (.pth, .pt, .ckpt, .pth.tar) or network (.onnx, .pt2, folder of "
-            "a MONAI bundle).",
+            help="Training checkpoint (.pth, .pt, .ckpt, .pth.tar) or network (.onnx, .pt2, "
+            "folder of a MONAI bundle or of nnU-Net).",
         ),
     ],
     output: MadeModel,

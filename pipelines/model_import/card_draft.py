@@ -1,7 +1,7 @@
 """Draft of a model card: facts about the training data, which no checkpoint contains."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ...engine.importing.evidence import Fact, Question
@@ -59,15 +59,6 @@ class CardDraft:
             output_range=self.output_range or made or _without_ends(self.intensity_out),
             output_range_told=self.output_range is not None,
         )
-
-    def completed_by(self, other: "CardDraft") -> "CardDraft":
-        """Return the draft with what another one says of facts that are not stated here."""
-        missing = {
-            each.name: getattr(other, each.name)
-            for each in fields(self)
-            if getattr(self, each.name) is None
-        }
-        return replace(self, **missing)
 
     def undecided(self) -> tuple[Question, ...]:
         """Return questions on unstated facts whose wrong guess would corrupt images silently."""

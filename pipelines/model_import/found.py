@@ -15,8 +15,10 @@ from ...engine.importing.onnx.onnx_file import is_onnx, read_onnx
 from ...engine.importing.onnx.onnx_graph import operators_of, write_down
 from ...engine.importing.onnx.operator_graph import OperatorGraph
 from ...engine.importing.recognise import Recognised, recognise
-from ...engine.importing.reference_search import resolve
-from ...engine.model.intensity_maps import NetworkRange
+from ...engine.importing.reference_search import TrialListener, resolve
+from ...engine.importing.torch_export.archive import is_exported
+from ...engine.importing.torch_export.exported_graph import read_exported
+from ...engine.model.intensity_maps import NetworkRange, Window
 from ...engine.model.model_card import Established
 from ...engine.model.reference import TOLERANCE, relative_error
 from ...engine.network.architectures import Architecture
@@ -29,7 +31,6 @@ from .nnunet_folder import NnunetFolder, is_nnunet_folder, read_nnunet
 ReferencePair: TypeAlias = tuple[FloatArray, FloatArray]
 
 _FILE = "the graph in the file"
-_NO_CARD = CardDraft()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,6 @@ class FoundNetwork:
     told: tuple[Fact, ...]
     assumed: tuple[Fact, ...]
     undecided: tuple[Question, ...] = ()
-    card: CardDraft = _NO_CARD
     recognised: Recognised | None = field(default=None, repr=False)
     card: CardDraft | None = None
 
@@ -84,8 +84,10 @@ def find_network(
         return _of_nnunet(read_nnunet(path, folds, draft.axes if draft else None), choices, path)
     if folds:
         raise CheckpointError(f"{path} is no folder of nnU-Net; leave out {setting('folds')}.")
-    if is_onnx(path):
-        return of_graph(read_onnx(path), choices, patch)
+    if is_bundle(path):
+        return _of_bundle(read_bundle(path), choices, draft or CardDraft())
+    if (file := read_graph(path)) is not None:
+        return of_graph(file, choices, patch)
     return _of_checkpoint(recognise(read_checkpoint(path), choices))
 
 
@@ -168,12 +170,17 @@ def of_graph(
     )
 
 
-def of_bundle(
-    bundle: MonaiBundle, choices: NetworkChoices, patch: Triple | None = None
-) -> FoundNetwork:
-    """Return the network of a MONAI bundle, and what the bundle says of its data."""
-    found = of_graph(bundle.graph, choices, patch or bundle.patch)
-    card = CardDraft(axes=bundle.axes, spacing=bundle.spacing, patch=bundle.patch)
+def _of_bundle(bundle: MonaiBundle, choices: NetworkChoices, said: CardDraft) -> FoundNetwork:
+    """Return the network of a MONAI bundle, and what the bundle says of its data.
+
+    said: what the user says, which comes first.
+    """
+    found = of_graph(bundle.graph, choices, said.patch or bundle.patch)
+    card = CardDraft(
+        axes=said.axes or bundle.axes,
+        spacing=None if said.grid else bundle.spacing,
+        patch=bundle.patch,
+    )
     told = [
         Fact(name, value, _BUNDLE)
         for name, value in (

@@ -6,6 +6,7 @@ from pathlib import Path
 from ...engine.errors import CheckpointError
 from ...engine.importing.checkpoint_file import read_reference
 from ...engine.importing.evidence import Fact, NetworkChoices, Question, setting
+from ...engine.importing.reference_search import TrialListener, ignore_trial
 from ...engine.model.intensity_maps import (
     USUAL_RANGE,
     ChannelMaps,
@@ -95,8 +96,7 @@ def survey(request: ImportRequest, on_trial: TrialListener = ignore_trial) -> Su
 
     A reference resolves what a checkpoint leaves open, and verifies a graph. on_trial: called after
     each network that is compared with a reference, with their number and the closest relative
-    error. Raises EngineError or
-    SettingsError.
+    error. Raises EngineError or SettingsError.
     """
     found = find_network(request.checkpoint, request.choices, request.draft, request.folds)
     said = with_facts(request.draft, found.card) if found.card else request.draft
@@ -106,7 +106,7 @@ def survey(request: ImportRequest, on_trial: TrialListener = ignore_trial) -> Su
     reference = read_reference(request.reference) if request.reference else None
     if reference:
         _check_reference(reference[0], graph)
-        found = with_reference(found, reference)
+        found = with_reference(found, reference, on_trial)
         draft = said.with_network(found.fixed_patch, found.made_range)
     return Survey(found, draft, reference)
 

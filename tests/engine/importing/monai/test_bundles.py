@@ -15,7 +15,7 @@ from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import CheckpointError
 from cuda_cyclegan.engine.importing.monai.bundle import is_bundle, read_bundle
 from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
-from cuda_cyclegan.engine.model.model_card import Window
+from cuda_cyclegan.engine.model.intensity_maps import Window
 from cuda_cyclegan.engine.model.model_file import load_model
 
 NEAR = 2e-6
