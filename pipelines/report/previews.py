@@ -13,6 +13,19 @@ WIDTH, QUALITY = 800, 70
 """Width in pixels, and WebP's quality: letters and edges stay sharp, in 1/20 of the bytes."""
 
 
+THUMBNAIL_WIDTH = 420
+
+
+def thumbnail(file: Path) -> bytes | None:
+    """Return a preview's picture for a list as WebP; None if it cannot be shown."""
+    try:
+        if not file.is_file() or file.stat().st_size > LARGEST_FILE:
+            return None
+        return small_webp(file, THUMBNAIL_WIDTH)
+    except OSError:
+        return None
+
+
 def small_preview(stored: StoredReport, row: StudyReport) -> bytes | None:
     """Return a study's preview as WebP, or None if it is missing or not a PNG of reasonable size.
 
@@ -29,7 +42,7 @@ def small_preview(stored: StoredReport, row: StudyReport) -> bytes | None:
     return None
 
 
-def small_webp(file: Path | BytesIO) -> bytes | None:
+def small_webp(file: Path | BytesIO, width: int = WIDTH) -> bytes | None:
     """Return a PNG as WebP, or None if it is too large; raises OSError if it is not a picture."""
     from PIL import Image
 
@@ -37,9 +50,9 @@ def small_webp(file: Path | BytesIO) -> bytes | None:
         if max(picture.size) > LARGEST_EDGE:
             return None
         small = picture.convert("RGB")
-    if small.width > WIDTH:
-        height = max(1, round(small.height * WIDTH / small.width))
-        small = small.resize((WIDTH, height), Image.Resampling.LANCZOS)
+    if small.width > width:
+        height = max(1, round(small.height * width / small.width))
+        small = small.resize((width, height), Image.Resampling.LANCZOS)
     stored = BytesIO()
     small.save(stored, "WEBP", quality=QUALITY, method=2)
     return stored.getvalue()

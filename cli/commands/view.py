@@ -1,0 +1,105 @@
+"""`cuda-cyclegan view`: results looked at and marked in a browser."""
+
+import sys
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...pipelines.option import Effect
+from ..errors import errors_reported
+from ..options.printing import Traceback
+from ..render.terminal import SEARCHING, say, spinner, tell
+from ..signals import stop_signals
+
+if TYPE_CHECKING:
+    from ...pipelines.view.review import Review
+    from ...pipelines.view.studies import Viewing
+
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan view results
+  cuda-cyclegan view scan.nii.gz result.nii.gz
+  cuda-cyclegan view results --compare second-reader/review.csv
+"""
+
+
+def view(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RESULTS | SCANS RESULTS",
+            help="Folder of results, one result or a report; or scans and their results.",
+        ),
+    ],
+    truth: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR|FILE", help="Scans that the results should equal."),
+        Effect.WIDENS_PRIVACY,
+    ] = None,
+    review: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv", help="File of the marks.  [default: review.csv in the results]"
+        ),
+        Effect.WRITES,
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Compare the marks with another reader's, and end."),
+        Effect.HARMLESS,
+    ] = None,
+    browser: Annotated[
+        bool,
+        typer.Option("--browser/--no-browser", help="Open the page in the browser."),
+        Effect.HARMLESS,
+    ] = True,
+    verbose: Traceback = False,
+) -> None:
+    """Look at results in a browser, and mark them good, doubtful or bad.
+
+    Shows scan, result and their difference in three linked planes, and a list of all studies. The
+    page comes from this machine alone, at an address that only its reader gets, until Ctrl-C. The
+    marks are stored beside the results, as review.csv and review.json.
+
+    \b
+    Exit status:
+      0  ended, or compared
+      2  a path holds no results, or a file is no report or no review
+      129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
+    """
+    if len(paths) > 2:
+        raise typer.BadParameter("name one folder of results, or scans and their results.")
+    with stop_signals(), errors_reported(verbose=verbose):
+        from ...pipelines.view.review import NAME, Review
+        from ...pipelines.view.studies import find_viewing
+
+        with spinner(SEARCHING):
+            viewing = find_viewing(tuple(paths), truth)
+        marks = Review((review or viewing.folder / NAME).with_suffix(".csv"))
+        if compare:
+            _compare(marks, compare)
+        else:
+            _serve(viewing, marks, opens=browser)
+
+
+def _compare(marks: "Review", other: Path) -> None:
+    from ...pipelines.view.review import agreement, load_marks
+    from ..render.review import agreement_lines
+
+    tell(agreement_lines(agreement(marks.marks, load_marks(other))), sys.stdout)
+
+
+def _serve(viewing: "Viewing", marks: "Review", *, opens: bool) -> None:
+    """Serve the page until a signal ends the program."""
+    from ...pipelines.view.server import ViewServer
+    from ..render.review import view_page
+
+    with ViewServer(viewing, marks, view_page(viewing, marks)) as server:
+        say(server.url, sys.stdout)
+        tell([f"Marks: {marks.file}. Ctrl-C ends."], sys.stderr)
+        sys.stdout.flush()
+        if opens:
+            webbrowser.open(server.url)
+        server.serve_forever()

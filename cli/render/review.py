@@ -1,0 +1,223 @@
+"""Pages on which a reader looks at studies and marks them: on the local server, and from a disk."""
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from ...io.volume import NOTICE
+from ...pipelines.report.report import BatchReport, StudyReport
+from ...pipelines.view.review import SCHEMA, Agreement, Mark, Review
+from ...pipelines.view.studies import ViewedStudy, Viewing
+from .documents import rendered
+from .progress_lines import failure_text
+from .text import counted, flagged, percent, printable
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+_LIST, _VIEWER = ("review.js", "studies.js"), ("review.js", "studies.js", "viewer.js")
+_STYLES = ("report.css", "review.css")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Figure of each study, shown as a column and a histogram if any study has it.
+
+    key: its name in the page's data. title, help: words. of: returns it from a row. low: whether
+    low values deserve a look, and not high ones.
+    """
+
+    key: str
+    title: str
+    help: str
+    of: Callable[[StudyReport], float | None]
+    low: bool = False
+
+
+MEASURES = (
+    Measure(
+        "cycle",
+        "Cycle error",
+        "Mean absolute difference between the scan and its result translated back",
+        lambda row: row.cycle and row.cycle.error,
+    ),
+    Measure(
+        "spread",
+        "Spread",
+        "Mean standard deviation between mirrored translations",
+        lambda row: row.spread and row.spread.deviation,
+    ),
+    Measure(
+        "seam",
+        "Seam",
+        "Steps across tile borders by steps elsewhere",
+        lambda row: row.seams and row.seams.worst,
+    ),
+    Measure(
+        "seconds",
+        "Seconds",
+        "Time of work on the study",
+        lambda row: row.seconds if row.is_done else None,
+    ),
+)
+
+
+def view_page(viewing: Viewing, review: Review) -> Callable[[str], str]:
+    """Return a function that renders the server's page with a nonce, and the marks as they are."""
+
+    def page(nonce: str) -> str:
+        return _page(viewing, review.marks, mode="server", nonce=nonce)
+
+    return page
+
+
+def _page(viewing: Viewing, marks: Mapping[str, Mark], *, mode: str, nonce: str) -> str:
+    from markupsafe import Markup
+
+    data = {
+        **study_data(viewing.studies, marks),
+        "mode": mode,
+        "opens": True,
+        "title": printable(viewing.title),
+        "started": viewing.stored.batch.started if viewing.stored else "",
+        "reader": "",
+        "schema": SCHEMA,
+    }
+    scripts, styles = source(_VIEWER), source(_STYLES)
+    return rendered(
+        "review.html.j2",
+        {},
+        title=viewing.title,
+        subtitle=_subtitle(viewing),
+        failures=failure_groups(viewing.stored.batch) if viewing.stored else "",
+        data=as_json(data),
+        scripts=scripts,
+        styles=styles,
+        nonce=Markup(' nonce="{}"').format(nonce) if nonce else "",
+        policy="" if nonce else hashed_policy(scripts, styles),
+        opens=True,
+        is_file=mode == "file",
+        notice=NOTICE,
+    )
+
+
+def _subtitle(viewing: Viewing) -> str:
+    parts = [counted(len(viewing.studies), "study", "studies")]
+    if viewing.stored:
+        batch = viewing.stored.batch
+        parts = [batch.model.name, batch.started.replace("T", " "), *parts]
+    return f"{', '.join(parts)}. {NOTICE}"
+
+
+def study_data(studies: Sequence[ViewedStudy], marks: Mapping[str, Mark]) -> dict[str, Any]:
+    """Return the studies and their measures as the scripts of a page take them."""
+    measures = [
+        measure
+        for measure in MEASURES
+        if any(study.row and measure.of(study.row) is not None for study in studies)
+    ]
+    return {
+        "measures": [
+            {"key": one.key, "title": one.title, "help": one.help, "low": one.low}
+            for one in measures
+        ],
+        "hasPictures": any(study.preview for study in studies),
+        "studies": [
+            _study(number, study, measures, marks.get(study.name))
+            for number, study in enumerate(studies)
+        ],
+    }
+
+
+def _study(
+    number: int, study: ViewedStudy, measures: Sequence[Measure], mark: Mark | None
+) -> dict[str, Any]:
+    row = study.row
+    return {
+        "number": number,
+        "name": printable(study.name),
+        "roles": list(study.images),
+        "picture": study.preview is not None,
+        "status": row.status if row else "",
+        "reason": printable(flagged(failure_text(row.failure))) if row and row.failure else "",
+        "notes": [printable(flagged(note)) for note in row.notes] if row else [],
+        "mark": mark.mark if mark else None,
+        "comment": mark.comment if mark else "",
+        "when": mark.when if mark else "",
+        "flagged": ["cycle"] if row and row.cycle and row.cycle.is_marked else [],
+        **{one.key: one.of(row) if row else None for one in measures},
+    }
+
+
+def failure_groups(batch: BatchReport) -> "Markup":
+    """Return the failures of a batch, grouped by cause, the most frequent first."""
+    from markupsafe import Markup
+
+    groups = grouped_failures(batch.failures)
+    return Markup(rendered("failures.html.j2", {}, groups=groups, count=len(batch.failures)))
+
+
+def grouped_failures(rows: Iterable[StudyReport]) -> list[tuple[str, list[StudyReport]]]:
+    """Group failed rows by their reason without the study's own paths."""
+    groups: dict[str, list[StudyReport]] = {}
+    for row in rows:
+        reason = failure_text(row.failure)
+        for own in (str(row.source), str(row.output), row.name, row.source.name):
+            reason = reason.replace(own, "…")
+        groups.setdefault(reason, []).append(row)
+    return sorted(groups.items(), key=lambda group: -len(group[1]))
+
+
+def source(names: Iterable[str]) -> "Markup":
+    """Return scripts or styles of the package, one after the other."""
+    from markupsafe import Markup
+
+    folder = resources.files(__package__ or "") / "templates"
+    return Markup("\n").join(Markup((folder / name).read_text("utf-8")) for name in names)
+
+
+def as_json(values: object) -> "Markup":
+    """Return JSON that no parser of HTML ends early."""
+    from markupsafe import Markup
+
+    text = json.dumps(values, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def hashed_policy(scripts: str, styles: str) -> "Markup":
+    """Return the policy of a page on a disk: its own scripts, and what these load beside it."""
+    from markupsafe import Markup
+
+    script, style = map(_hash, (scripts, styles))
+    return Markup(
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        f"script-src 'sha256-{script}' 'strict-dynamic'; style-src 'sha256-{style}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'\">"
+    )
+
+
+def _hash(text: str) -> str:
+    return b64encode(sha256(text.encode()).digest()).decode()
+
+
+def agreement_lines(found: Agreement) -> Iterator[str]:
+    """Return the agreement of two readers in a few sentences."""
+    if not found.both:
+        yield "No study is marked by both readers."
+        return
+    studies = counted(found.both, "study", "studies")
+    yield f"{studies} marked by both: {found.alike} alike ({percent(found.alike / found.both)})"
+    if found.kappa is not None:
+        yield f"Cohen's kappa: {found.kappa:.2f}"
+    for (first, second), count in sorted(found.counts.items(), key=lambda pair: -pair[1]):
+        if first != second:
+            yield f"{first} by the first reader, {second} by the second: {count}"
+    for name in found.unlike:
+        yield f"- {printable(name)}"
+    for count, reader in zip(found.alone, ("first", "second"), strict=True):
+        if count:
+            yield f"{counted(count, 'study', 'studies')} only the {reader} reader marked"
