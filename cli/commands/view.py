@@ -10,7 +10,8 @@ import typer
 from ...pipelines.option import Effect
 from ..errors import errors_reported
 from ..options.printing import Traceback
-from ..render.terminal import SEARCHING, say, spinner, tell
+from ..render.documents import written
+from ..render.terminal import SEARCHING, counting, say, spinner, tell
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
@@ -50,6 +51,13 @@ def view(
         typer.Option(metavar="FILE.csv", help="Compare the marks with another reader's, and end."),
         Effect.HARMLESS,
     ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write the page with small images into a new folder, and end."
+        ),
+        Effect.WRITES,
+    ] = None,
     browser: Annotated[
         bool,
         typer.Option("--browser/--no-browser", help="Open the page in the browser."),
@@ -61,12 +69,13 @@ def view(
 
     Shows scan, result and their difference in three linked planes, and a list of all studies. The
     page comes from this machine alone, at an address that only its reader gets, until Ctrl-C. The
-    marks are stored beside the results, as review.csv and review.json.
+    marks are stored beside the results, as review.csv and review.json. An exported page works from
+    any disk, without this program; it keeps marks in the browser until they are saved.
 
     \b
     Exit status:
-      0  ended, or compared
-      2  a path holds no results, or a file is no report or no review
+      0  ended, compared or exported
+      2  a path holds no results, a file is no report or no review, or the folder is there already
       129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
     """
     if len(paths) > 2:
@@ -80,6 +89,8 @@ def view(
         marks = Review((review or viewing.folder / NAME).with_suffix(".csv"))
         if compare:
             _compare(marks, compare)
+        elif export:
+            _export(viewing, marks, export)
         else:
             _serve(viewing, marks, opens=browser)
 
@@ -89,6 +100,19 @@ def _compare(marks: "Review", other: Path) -> None:
     from ..render.review import agreement_lines
 
     tell(agreement_lines(agreement(marks.marks, load_marks(other))), sys.stdout)
+
+
+def _export(viewing: "Viewing", marks: "Review", folder: Path) -> None:
+    from ...pipelines.view.export import check_new, export_viewing
+    from ..render.review import export_page
+
+    check_new(folder)
+    with counting("Exporting", "studies") as done:
+        count = len(viewing.studies)
+        size = export_viewing(
+            viewing, export_page(viewing, marks), folder, lambda number: done(number, count)
+        )
+    say(written(folder / "index.html", size), sys.stdout)
 
 
 def _serve(viewing: "Viewing", marks: "Review", *, opens: bool) -> None:

@@ -1,14 +1,18 @@
 """Pages on which a reader looks at studies and marks them: on the local server, and from a disk."""
 
 import json
+import os
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from ...io.volume import NOTICE
+from ...pipelines.report.previews import thumbnail
 from ...pipelines.report.report import BatchReport, StudyReport
 from ...pipelines.view.review import SCHEMA, Agreement, Mark, Review
 from ...pipelines.view.studies import ViewedStudy, Viewing
@@ -65,44 +69,93 @@ MEASURES = (
     ),
 )
 
+MEASURES_OF_WORK = (
+    Measure("rate", "Voxels/s", "Voxels of the scan per second", lambda row: row.voxels_per_second),
+    Measure(
+        "peak",
+        "Peak, MiB",
+        "Peak memory while the study was in flight",
+        lambda row: row.peak_memory and row.peak_memory.bytes / 2**20,
+    ),
+)
+
 
 def view_page(viewing: Viewing, review: Review) -> Callable[[str], str]:
     """Return a function that renders the server's page with a nonce, and the marks as they are."""
 
     def page(nonce: str) -> str:
-        return _page(viewing, review.marks, mode="server", nonce=nonce)
+        data = {**study_data(viewing.studies, review.marks), **_about(viewing, "server")}
+        return review_page("review.html.j2", data, nonce, **_words(viewing))
 
     return page
 
 
-def _page(viewing: Viewing, marks: Mapping[str, Mark], *, mode: str, nonce: str) -> str:
-    from markupsafe import Markup
+def export_page(viewing: Viewing, review: Review) -> str:
+    """Return the page that shows studies from files beside it."""
+    data = {**study_data(viewing.studies, review.marks), **_about(viewing, "file")}
+    return review_page(
+        "review.html.j2", data, pictures=stored_pictures(viewing.studies), **_words(viewing)
+    )
 
-    data = {
-        **study_data(viewing.studies, marks),
+
+def _about(viewing: Viewing, mode: str) -> dict[str, Any]:
+    return {
         "mode": mode,
         "opens": True,
         "title": printable(viewing.title),
         "started": viewing.stored.batch.started if viewing.stored else "",
-        "reader": "",
-        "schema": SCHEMA,
     }
-    scripts, styles = source(_VIEWER), source(_STYLES)
+
+
+def _words(viewing: Viewing) -> dict[str, Any]:
+    return {
+        "title": viewing.title,
+        "subtitle": _subtitle(viewing),
+        "failures": failure_groups(viewing.stored.batch) if viewing.stored else "",
+    }
+
+
+def review_page(
+    template: str,
+    data: dict[str, Any],
+    nonce: str = "",
+    pictures: "Markup | str" = "",
+    filters: Mapping[str, Callable[..., Any]] | None = None,
+    **words: object,
+) -> str:
+    """Render a page with lists of studies, and with the viewer if the data say that it opens.
+
+    nonce: of scripts and styles; without one, the page names their hashes. pictures: those of the
+    studies, as `stored_pictures` returns them. filters: of the template. words: its other values.
+    """
+    from markupsafe import Markup
+
+    scripts = source(_VIEWER if data["opens"] else _LIST)
+    styles = source(_STYLES)
     return rendered(
-        "review.html.j2",
-        {},
-        title=viewing.title,
-        subtitle=_subtitle(viewing),
-        failures=failure_groups(viewing.stored.batch) if viewing.stored else "",
-        data=as_json(data),
+        template,
+        dict(filters or {}),
+        data=as_json({**data, "schema": SCHEMA, "reader": ""}),
+        pictures=pictures,
         scripts=scripts,
         styles=styles,
         nonce=Markup(' nonce="{}"').format(nonce) if nonce else "",
         policy="" if nonce else hashed_policy(scripts, styles),
-        opens=True,
-        is_file=mode == "file",
+        opens=data["opens"],
+        is_file=data["mode"] == "file",
+        count=len(data["studies"]),
         notice=NOTICE,
+        **words,
     )
+
+
+def stored_pictures(studies: Sequence[ViewedStudy]) -> "Markup":
+    """Return the previews of all studies in small, by number, as JSON."""
+    found: dict[int, str] = {}
+    for number, study in enumerate(studies):
+        if study.preview and (picture := thumbnail(study.preview)):
+            found[number] = b64encode(picture).decode()
+    return as_json(found)
 
 
 def _subtitle(viewing: Viewing) -> str:
@@ -113,11 +166,16 @@ def _subtitle(viewing: Viewing) -> str:
     return f"{', '.join(parts)}. {NOTICE}"
 
 
-def study_data(studies: Sequence[ViewedStudy], marks: Mapping[str, Mark]) -> dict[str, Any]:
-    """Return the studies and their measures as the scripts of a page take them."""
+def study_data(
+    studies: Sequence[ViewedStudy], marks: Mapping[str, Mark], beside: Path | None = None
+) -> dict[str, Any]:
+    """Return the studies and their measures as the scripts of a page take them.
+
+    beside: folder of a page about a batch, from which it links to previews.
+    """
     measures = [
         measure
-        for measure in MEASURES
+        for measure in (*MEASURES, *MEASURES_OF_WORK)[: None if beside else len(MEASURES)]
         if any(study.row and measure.of(study.row) is not None for study in studies)
     ]
     return {
@@ -127,10 +185,18 @@ def study_data(studies: Sequence[ViewedStudy], marks: Mapping[str, Mark]) -> dic
         ],
         "hasPictures": any(study.preview for study in studies),
         "studies": [
-            _study(number, study, measures, marks.get(study.name))
+            {
+                **_study(number, study, measures, marks.get(study.name)),
+                "file": _link(study.preview, beside) if study.preview and beside else None,
+            }
             for number, study in enumerate(studies)
         ],
     }
+
+
+def _link(file: Path, beside: Path) -> str:
+    """Return a relative address, which no browser takes for another scheme."""
+    return f"./{quote(os.path.relpath(file, beside))}"
 
 
 def _study(

@@ -19,7 +19,7 @@ from ..errors import PipelineError
 from ..study.geometry import mid_slices, orientation
 from ..study.preview import inner_range
 from ..study.statistics import Range
-from .studies import Role, Scan, ViewedStudy
+from .studies import ImageFile, Role, ViewedStudy
 
 Plane: TypeAlias = Literal["axial", "coronal", "sagittal"]
 PLANES: tuple[Plane, ...] = ("axial", "coronal", "sagittal")
@@ -51,7 +51,7 @@ class PlaneValues:
         return self.stored * np.float64(self.slope) + self.intercept
 
 
-class Image:
+class ViewedImage:
     """Volume seen along the patient's axes: x towards the left, y to the back, z to the feet.
 
     shape, spacing: along x, y and z. window: range of its middle planes without outliers.
@@ -76,7 +76,7 @@ class Image:
         """Remarks on how the volume was read."""
         return self._volume.notes
 
-    def plane(self, plane: Plane, index: int, grid: "Image") -> PlaneValues:
+    def plane(self, plane: Plane, index: int, grid: "ViewedImage") -> PlaneValues:
         """Return a plane of the grid of another image; voxels of this one are taken as they lie.
 
         Raises IndexError for a plane outside of the grid.
@@ -94,7 +94,7 @@ class Image:
         values = stored.T * np.float64(self._volume.slope) + self._volume.intercept
         return PlaneValues(np.ascontiguousarray(values, np.float32), 1.0, 0.0)
 
-    def is_on_grid_of(self, other: "Image") -> bool:
+    def is_on_grid_of(self, other: "ViewedImage") -> bool:
         """Return whether both have the same voxels in space."""
         return self.shape == other.shape and np.allclose(
             self._to_space, other._to_space, rtol=1e-4, atol=1e-2
@@ -111,7 +111,7 @@ class Image:
             steps[of_volume, 3] = volume.shape[of_volume] - 1 if flips else 0
         return volume.affine @ steps
 
-    def _nearest(self, normal: int, index: int, grid: "Image") -> npt.NDArray[np.float32]:
+    def _nearest(self, normal: int, index: int, grid: "ViewedImage") -> npt.NDArray[np.float32]:
         """Return the nearest voxels to a plane of another grid; NaN outside."""
         across, down = (axis for axis in range(3) if axis != normal)
         places = np.zeros((4, grid.shape[down], grid.shape[across]))
@@ -139,8 +139,8 @@ class StudyImages:
     grid: the image whose grid all share. images: by role. faults: why others are missing, by role.
     """
 
-    grid: Image | None
-    images: Mapping[Role, Image]
+    grid: ViewedImage | None
+    images: Mapping[Role, ViewedImage]
     faults: Mapping[Role, str]
 
     def largest_difference(self, first: Role, second: Role) -> float | None:
@@ -167,7 +167,7 @@ class ImageStore:
 
     def __init__(self, studies: tuple[ViewedStudy, ...]) -> None:
         self._studies = studies
-        self._kept: OrderedDict[tuple[int, Role], Image | str] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, Role], ViewedImage | str] = OrderedDict()
         self._guards: dict[tuple[int, Role], threading.Lock] = {}
         self._guard = threading.Lock()
         self._most = max((physical_memory() or 0) // _SHARE_OF_MEMORY, _LEAST_KEPT)
@@ -179,10 +179,10 @@ class ImageStore:
         if len(unread) > 1:
             with ThreadPoolExecutor(len(unread)) as pool:
                 list(pool.map(self._image, repeat(number), unread))
-        images, faults = dict[Role, Image](), dict[Role, str]()
+        images, faults = dict[Role, ViewedImage](), dict[Role, str]()
         for role in roles:
             found = self._image(number, role)
-            if isinstance(found, Image):
+            if isinstance(found, ViewedImage):
                 images[role] = found
             else:
                 faults[role] = found
@@ -196,7 +196,7 @@ class ImageStore:
             raise KeyError(role)
         return study.images[role].plane(plane, index, study.grid)
 
-    def _image(self, number: int, role: Role) -> Image | str:
+    def _image(self, number: int, role: Role) -> ViewedImage | str:
         """Return an image, or why it cannot be shown; one thread reads, the others wait."""
         key = number, role
         with self._guard:
@@ -214,18 +214,18 @@ class ImageStore:
 
     def _drop(self, number: int) -> None:
         """Drop the images not looked at for longest, but none of this study."""
-        held = sum(image.nbytes for image in self._kept.values() if isinstance(image, Image))
+        held = sum(image.nbytes for image in self._kept.values() if isinstance(image, ViewedImage))
         for key, image in list(self._kept.items()):
             if held <= self._most:
                 return
-            if isinstance(image, Image) and key[0] != number:
+            if isinstance(image, ViewedImage) and key[0] != number:
                 del self._kept[key]
                 held -= image.nbytes
 
 
-def _read(scan: Scan) -> Image | str:
+def _read(scan: ImageFile) -> ViewedImage | str:
     try:
         study = scan.study()
-        return Image(read(study, None if study.format == "dicom" else 0))
+        return ViewedImage(read(study, None if study.format == "dicom" else 0))
     except (ScanError, PipelineError, OSError) as error:
         return str(error)

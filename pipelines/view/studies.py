@@ -25,7 +25,7 @@ _AS_MAPS = Choice(take_maps=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class ImageFile:
     """Image of a study, searched for when it is looked at.
 
     path: of a file, of a DICOM series' folder or of one of its files. found: the scan, if a search
@@ -57,7 +57,7 @@ class ViewedStudy:
     """
 
     name: str
-    images: Mapping[Role, Scan]
+    images: Mapping[Role, ImageFile]
     row: StudyReport | None = None
     preview: Path | None = None
 
@@ -114,16 +114,16 @@ def _viewing(results: Path, studies: Iterator[ViewedStudy]) -> Viewing:
 
 def _paired(pair: ScanPair, scan: Study | None) -> ViewedStudy:
     assert pair.result
-    images: dict[Role, Scan] = {}
+    images: dict[Role, ImageFile] = {}
     if scan:
-        images["input"] = Scan(scan.files[0], scan)
+        images["input"] = ImageFile(scan.files[0], scan)
     result = pair.result.files[0]
-    images["result"] = Scan(result, pair.result)
+    images["result"] = ImageFile(result, pair.result)
     if pair.result.format == "dicom":
         result = result.parent
     for kind, role in _MAPS.items():
         if (place := _map_beside(result, kind)).exists():
-            images[role] = Scan(place)
+            images[role] = ImageFile(place)
     preview = result.with_name(f"{scan_stem(result)}.preview.png")
     return ViewedStudy(pair.name, images, preview=preview if preview.is_file() else None)
 
@@ -139,17 +139,18 @@ def of_report(stored: StoredReport, results: Path | None = None) -> Viewing:
     folder = results or _existing(batch.output, stored.file.parent)
 
     def moved(path: Path) -> Path:
-        inside = path.is_relative_to(batch.output)
-        return folder / path.relative_to(batch.output) if inside else path
+        if path.is_relative_to(batch.output):
+            return folder / path.relative_to(batch.output)
+        return path if path.exists() else stored.file.parent / path
 
     def viewed(row: StudyReport) -> ViewedStudy:
-        images: dict[Role, Scan] = {"input": Scan(row.source)}
+        images: dict[Role, ImageFile] = {"input": ImageFile(row.source)}
         if row.is_done:
-            images["result"] = Scan(moved(row.output))
+            images["result"] = ImageFile(moved(row.output))
         for path in map(moved, row.maps):
             for kind, role in _MAPS.items():
                 if scan_stem(path).endswith(f".map-{kind}"):
-                    images[role] = Scan(path)
+                    images[role] = ImageFile(path)
         return ViewedStudy(row.name, images, row, moved(row.preview) if row.preview else None)
 
     studies = tuple(map(viewed, batch.studies))
@@ -173,6 +174,6 @@ def _with_truth(viewing: Viewing, truth: Path) -> Viewing:
         found = pairs.get(study.name) or (alone[0] if alone else None)
         if found is None:
             return study
-        return replace(study, images={**study.images, "truth": Scan(found.files[0], found)})
+        return replace(study, images={**study.images, "truth": ImageFile(found.files[0], found)})
 
     return replace(viewing, studies=tuple(map(added, viewing.studies)))

@@ -107,7 +107,7 @@ const fileSource = {
 
   study(study) {
     return new Promise((resolve, reject) => {
-      const script = element("script", { src: `studies/${study.number}.js` });
+      const script = element("script", { src: `${study.number}.js` });
       script.onerror = () => reject(new Error("its file is missing"));
       this.waiting.set(study.number, resolve);
       script.onload = () => script.remove();

@@ -1,17 +1,17 @@
 "use strict";
-// The list of studies: a table or pictures, sorted, filtered by words and by ranges of measures.
+// Lists of studies: a table or pictures, sorted, filtered by words and by ranges of measures.
 
-const list = (() => {
-  const root = document.getElementById("studies");
+function listOf(root) {
+  const studies = page.studies.slice(Number(root.dataset.first), Number(root.dataset.end));
   const part = (name) => root.querySelector(`[data-part="${name}"]`);
-  const state = { sort: "", falls: false, words: [], ranges: {}, mark: "", shape: page.studies.length > 1 && !page.measures.length ? "pictures" : "table" };
+  const state = { sort: "", falls: false, words: [], ranges: {}, mark: "", shape: studies.length > 1 && !page.measures.length ? "pictures" : "table" };
   const TEXTS = { name: "Study", status: "Status", mark: "Mark" };
   const BINS = 30, WIDE = 240, HIGH = 56;
   const FEWEST = 8;  // studies that have a distribution
-  let shownStudies = page.studies;
+  let shownStudies = studies;
   const rows = new Map();  // by study: its row of the table, or its card
 
-  for (const study of page.studies) {
+  for (const study of studies) {
     study.words = [study.name, study.status, study.reason, ...study.notes].join(" ").toLowerCase();
   }
 
@@ -38,8 +38,8 @@ const list = (() => {
   }
 
   function choose() {
-    shownStudies = page.studies.filter(isTaken);
-    if (state.sort) shownStudies.sort(compared);
+    shownStudies = studies.filter(isTaken);
+    shownStudies.sort(state.sort ? compared : (first, second) => second.flagged.length - first.flagged.length);
     render();
   }
 
@@ -56,14 +56,15 @@ const list = (() => {
   // -- Table and pictures -------------------------------------------------------------------
 
   const badge = (study) => element("span", { class: `badge ${study.mark || ""}` }, study.mark || "");
-  const link = (study) => element("a", { href: `#${study.number}` }, study.name);
+  const target = (study) => (page.opens ? `#${study.number}` : study.file);
+  const link = (study) => (target(study) ? element("a", { href: target(study) }, study.name) : element("span", { tabindex: 0 }, study.name));
   const remark = (study) => study.reason || study.notes[0] || "";
 
   function tableRow(study) {
     const picture = pictures.of(study) ? pictures.image(study) : null;
     return element("tr", { "data-status": study.status },
       page.hasPictures ? element("td", { class: "thumbnail" }, picture) : null,
-      element("td", { class: "name" }, page.opens ? link(study) : element("span", { tabindex: 0 }, study.name), remark(study) ? element("small", {}, remark(study)) : null),
+      element("td", { class: "name" }, link(study), remark(study) ? element("small", {}, remark(study)) : null),
       element("td", { class: "mark" }, badge(study), study.comment ? element("small", {}, study.comment) : null),
       ...page.measures.map(({ key }) => element("td", { class: `number${study.flagged.includes(key) ? " flagged" : ""}` }, figure(study[key]))),
       element("td", { class: `status ${study.status}` }, study.status));
@@ -72,8 +73,8 @@ const list = (() => {
   function card(study) {
     const image = pictures.of(study) ? pictures.image(study) : element("div", { class: "nothing" }, study.status);
     return element("article", {},
-      page.opens ? element("a", { href: `#${study.number}`, tabindex: -1, "aria-hidden": "true" }, image) : image,
-      element("p", {}, page.opens ? link(study) : element("span", { tabindex: 0 }, study.name), badge(study)),
+      target(study) ? element("a", { href: target(study), tabindex: -1, "aria-hidden": "true" }, image) : image,
+      element("p", {}, link(study), badge(study)),
       remark(study) ? element("small", {}, remark(study)) : null);
   }
 
@@ -93,7 +94,7 @@ const list = (() => {
     part("list").replaceChildren(isTable
       ? element("table", {}, element("thead", {}, head()), element("tbody", {}, ...rows.values()))
       : element("div", { class: "cards" }, ...rows.values()));
-    const all = page.studies.length;
+    const all = studies.length;
     part("count").textContent = shownStudies.length === all ? `${all} ${all === 1 ? "study" : "studies"}` : `${shownStudies.length} of ${all} studies`;
     for (const button of root.querySelectorAll("[data-shape]")) button.setAttribute("aria-pressed", button.dataset.shape === state.shape);
     tally();
@@ -111,17 +112,17 @@ const list = (() => {
   }
 
   function tally() {
-    const counts = GRADES.map((grade) => page.studies.filter((study) => study.mark === grade).length);
-    const left = page.studies.length - counts.reduce((sum, count) => sum + count, 0);
+    const counts = GRADES.map((grade) => studies.filter((study) => study.mark === grade).length);
+    const left = studies.length - counts.reduce((sum, count) => sum + count, 0);
     const options = [["", "Any mark"], ...GRADES.map((grade, at) => [grade, `${grade} (${counts[at]})`]), ["none", `no mark (${left})`]];
     part("mark").replaceChildren(...options.map(([value, text]) => element("option", { value, selected: value === state.mark }, text)));
-    if (part("save")) part("save").disabled = left === page.studies.length && !page.studies.some((study) => study.comment);
+    if (part("save")) part("save").disabled = left === studies.length && !studies.some((study) => study.comment);
   }
 
   // -- Histograms, a range of which is chosen by dragging ------------------------------------
 
   function histogram(measure) {
-    const values = page.studies.map((study) => study[measure.key]).filter((value) => value !== null && value !== undefined);
+    const values = studies.map((study) => study[measure.key]).filter((value) => value !== null && value !== undefined);
     const low = Math.min(...values), high = Math.max(...values);
     if (values.length < FEWEST || !(high > low)) return null;
     const counts = new Array(BINS).fill(0);
@@ -221,4 +222,6 @@ const list = (() => {
   part("histograms").replaceChildren(...page.measures.map(histogram).filter(Boolean));
   choose();
   return { order: () => shownStudies, show: (study) => { if (study) focusOn(study); } };
-})();
+}
+
+const lists = [...document.querySelectorAll(".studies")].map(listOf);

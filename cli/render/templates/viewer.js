@@ -2,6 +2,7 @@
 // The viewer: linked planes of the images of one study, drawn on 2-D canvases slice by slice.
 
 const viewer = (() => {
+  const [list] = lists;
   const PLANES = ["axial", "coronal", "sagittal"];
   const AXES = { axial: [0, 1, 2], coronal: [0, 2, 1], sagittal: [1, 2, 0] };  // across, down, normal
   const EDGES = { axial: "RLAP", coronal: "RLSI", sagittal: "APSI" };

@@ -183,7 +183,7 @@ def test_a_study_is_scrolled_compared_and_marked(pairs: tuple[Path, Path]) -> No
         page.keyboard.press("3")
         page.wait_for_function("page.studies[2].mark === 'bad'")
         page.keyboard.press("Escape")
-        page.wait_for_selector("#studies >> text=doubtful")
+        page.wait_for_selector(".badge.doubtful")
         page.reload()
         assert page.inner_text("tr:has-text('berta') .mark").split("\n") == [
             "doubtful",
@@ -217,3 +217,50 @@ def test_a_mark_that_is_not_stored_is_reported_and_taken_back(pairs: tuple[Path,
         )
         assert page.get_attribute("[data-mark=good]", "aria-pressed") == "false"
     assert not (pairs[1] / "review.json").exists()
+
+
+@pytest.fixture
+def exported(pairs: tuple[Path, Path], tmp_path: Path) -> Path:
+    """The page of a folder that was written for a disk."""
+    result = compared(*pairs, "--export", tmp_path / "usb")
+    assert result.exit_code == 0, result.output
+    return tmp_path / "usb" / "index.html"
+
+
+def test_an_export_is_a_new_folder_of_a_page_and_a_script_a_study(
+    exported: Path, pairs: tuple[Path, Path]
+) -> None:
+    assert {path.name for path in exported.parent.iterdir()} == {
+        *("index.html", "0.js", "1.js", "2.js")
+    }
+    assert "http://127" not in exported.read_text()
+    before = exported.read_bytes()
+    assert compared(*pairs, "--export", exported.parent).exit_code == 2
+    assert exported.read_bytes() == before
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_an_export_works_from_a_disk_and_its_marks_are_saved_to_a_file(
+    exported: Path, pairs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    with opened_page() as page:
+        page.goto(exported.as_uri())
+        page.click("text=berta.nii.gz")
+        ready(page)
+        assert abs(float(page.inner_text("output[data-role=input]")) - 810) < 5
+        assert abs(float(page.inner_text("output[data-role=difference]")) + 100) < 10
+        for plane in ("axial", "coronal", "sagittal"):
+            assert levels(page, "input", plane).max() > 200
+        page.keyboard.press("PageDown")
+        ready(page)
+        page.keyboard.press("1")
+        page.keyboard.press("Escape")
+        page.reload()
+        with page.expect_download() as download:
+            page.click("text=Save marks")
+        download.value.save_as(tmp_path / "second.json")
+    review = Review(pairs[1] / "review.csv")
+    review.put("berta.nii.gz", "bad", "")
+    result = compared(pairs[1], "--compare", tmp_path / "second.json")
+    assert result.stdout.startswith("1 study marked by both: 0 alike")

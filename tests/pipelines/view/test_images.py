@@ -10,8 +10,8 @@ from support.batch_world import scan
 
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.pipelines.study.geometry import mid_slices
-from cuda_cyclegan.pipelines.view.images import PLANES, Image, ImageStore, Plane
-from cuda_cyclegan.pipelines.view.studies import Scan, ViewedStudy
+from cuda_cyclegan.pipelines.view.images import PLANES, ImageStore, Plane, ViewedImage
+from cuda_cyclegan.pipelines.view.studies import ImageFile, ViewedStudy
 
 nibabel: Any = _nibabel
 TURNED = {
@@ -21,9 +21,9 @@ TURNED = {
 }
 
 
-def stored(path: Path, affine: Any, voxels: Any) -> Scan:
+def stored(path: Path, affine: Any, voxels: Any) -> ImageFile:
     nibabel.Nifti1Image(voxels, affine).to_filename(path)
-    return Scan(path)
+    return ImageFile(path)
 
 
 def noise(shape: tuple[int, ...] = (7, 8, 9), seed: int = 0) -> Any:
@@ -34,7 +34,7 @@ def noise(shape: tuple[int, ...] = (7, 8, 9), seed: int = 0) -> Any:
 def test_planes_are_as_a_preview_shows_them(tmp_path: Path, axes: str) -> None:
     scan = stored(tmp_path / "a.nii", TURNED[axes], noise())
     volume = read(scan.study(), 0)
-    image = Image(volume)
+    image = ViewedImage(volume)
     for plane, shown in zip(PLANES, mid_slices(volume), strict=True):
         assert shown.name == plane
         there = [image.plane(plane, at, image).values() for at in range(max(image.shape))[:7]]
@@ -44,11 +44,11 @@ def test_planes_are_as_a_preview_shows_them(tmp_path: Path, axes: str) -> None:
 def test_an_image_on_another_grid_is_seen_where_it_lies(tmp_path: Path) -> None:
     """The same voxels under turned axes, and without the outermost planes."""
     voxels = noise()
-    first = Image(read(stored(tmp_path / "a.nii", np.eye(4), voxels).study(), 0))
+    first = ViewedImage(read(stored(tmp_path / "a.nii", np.eye(4), voxels).study(), 0))
     affine = np.diag([-1.0, 1, 1, 1])
     affine[:3, 3] = 6, 0, 1
     turned = stored(tmp_path / "b.nii", affine, voxels[::-1, :, 1:].copy())
-    second = Image(read(turned.study(), 0))
+    second = ViewedImage(read(turned.study(), 0))
     assert not second.is_on_grid_of(first)
     for at in range(7):
         whole = first.plane("sagittal", at, first).values()
@@ -60,7 +60,7 @@ def test_an_image_on_another_grid_is_seen_where_it_lies(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["uint8", "int16", "uint16", "int32", "float32", "float64"])
 def test_values_are_those_of_the_file(tmp_path: Path, kind: str) -> None:
     voxels = np.arange(60).reshape(3, 4, 5).astype(kind)
-    image = Image(read(stored(tmp_path / "a.nii", np.eye(4), voxels).study(), 0))
+    image = ViewedImage(read(stored(tmp_path / "a.nii", np.eye(4), voxels).study(), 0))
     np.testing.assert_array_equal(
         image.plane("axial", 4, image).values(), voxels[::-1, ::-1, 0].T.astype(float)
     )
@@ -68,15 +68,15 @@ def test_values_are_those_of_the_file(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize(("plane", "index"), [("axial", 9), ("coronal", -1), ("sagittal", 7)])
 def test_a_plane_outside_is_refused(tmp_path: Path, plane: Plane, index: int) -> None:
-    image = Image(read(stored(tmp_path / "a.nii", np.eye(4), noise()).study(), 0))
+    image = ViewedImage(read(stored(tmp_path / "a.nii", np.eye(4), noise()).study(), 0))
     with pytest.raises(IndexError):
         image.plane(plane, index, image)
 
 
 def test_what_cannot_be_read_is_a_sentence_and_the_rest_is_shown(tmp_path: Path) -> None:
-    good = Scan(scan(tmp_path / "a.nii.gz"))
+    good = ImageFile(scan(tmp_path / "a.nii.gz"))
     (tmp_path / "b.nii.gz").write_bytes(good.path.read_bytes()[:200])
-    bad, absent = Scan(tmp_path / "b.nii.gz"), Scan(tmp_path / "c.nii.gz")
+    bad, absent = ImageFile(tmp_path / "b.nii.gz"), ImageFile(tmp_path / "c.nii.gz")
     study = ViewedStudy("a", {"input": good, "result": bad, "truth": absent})
     found = ImageStore((study,)).study(0)
     assert found.images.keys() == {"input"}
@@ -86,7 +86,7 @@ def test_what_cannot_be_read_is_a_sentence_and_the_rest_is_shown(tmp_path: Path)
 
 
 def test_images_that_were_not_looked_at_for_longest_are_dropped(tmp_path: Path) -> None:
-    scans = [Scan(scan(tmp_path / f"{n}.nii.gz", n)) for n in range(3)]
+    scans = [ImageFile(scan(tmp_path / f"{n}.nii.gz", n)) for n in range(3)]
     store = ImageStore(tuple(ViewedStudy(str(n), {"result": one}) for n, one in enumerate(scans)))
     store._most = 2 * store.study(0).images["result"].nbytes  # pyright: ignore[reportPrivateUsage]
     first = store.study(0).images["result"]
