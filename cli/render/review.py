@@ -44,6 +44,26 @@ class Measure:
 
 MEASURES = (
     Measure(
+        "edges",
+        "Edges",
+        "Correlation of edges in scan and result; low if the anatomy is another one",
+        lambda row: row.measures and row.measures.edges,
+        low=True,
+    ),
+    Measure(
+        "detail",
+        "Detail",
+        "Detail of the result by that of the scan; low if it is blurred, high if it is noisy",
+        lambda row: row.measures and row.measures.detail,
+        low=True,
+    ),
+    Measure(
+        "cut_off",
+        "Cut off",
+        "Share of the foreground at the ends of the result's range",
+        lambda row: row.measures and row.measures.cut_off,
+    ),
+    Measure(
         "cycle",
         "Cycle error",
         "Mean absolute difference between the scan and its result translated back",

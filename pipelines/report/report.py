@@ -21,7 +21,7 @@ from ..host.memory import PeakMemory, address_space_limit, is_out_of_memory
 from ..host.thread_limits import NO_MORE_THREADS, is_out_of_threads
 from ..settings import TranslateOptions
 from ..stopwatch import NOT_ALWAYS, STAGES, Stage
-from ..study.figures import CycleError, SeamScore, SpreadFigures, Verified
+from ..study.figures import CycleError, Measures, SeamScore, SpreadFigures, Verified
 
 StudyStatus: TypeAlias = Literal["translated", "up to date", "failed", "interrupted"]
 FailureClass: TypeAlias = Literal[
@@ -82,7 +82,8 @@ class StudyReport:
     output_content: contents of the scan and of the result, without its preview and its sidecars;
     None if not known. maps, sidecars: paths of those next to the result. spread: TTA spread, if it
     was measured. volumes: number of source volumes that were translated one by one, into one
-    result; voxels and tiles are those of all.
+    result; voxels and tiles are those of all. measures: cheap measures of the result against the
+    scan, if they were taken.
     """
 
     name: str
@@ -111,6 +112,7 @@ class StudyReport:
     sidecars: tuple[Path, ...] = ()
     spread: SpreadFigures | None = None
     volumes: int = 1
+    measures: Measures | None = None
 
     @property
     def warning(self) -> str:
