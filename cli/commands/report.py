@@ -8,7 +8,7 @@ import typer
 
 from ...pipelines.option import Effect
 from ..errors import errors_reported
-from ..options.printing import Traceback
+from ..options.printing import AllRows, Traceback
 from ..render.documents import save_page, written
 from ..render.terminal import columns_of, print_line, print_sentences
 from ..signals import stop_signals
@@ -39,6 +39,7 @@ def report(
     force: Annotated[
         bool, typer.Option("--force", help="Replace an existing page."), Effect.WRITES
     ] = False,
+    all_rows: AllRows = False,
     verbose: Traceback = False,
 ) -> None:
     """Show reports of past batches.
@@ -59,7 +60,7 @@ def report(
         if html:
             _write_page(stored, html, force=force)
         else:
-            _print(stored)
+            _print(stored, all_rows=all_rows)
 
 
 def _report_of(path: Path) -> Path:
@@ -69,11 +70,11 @@ def _report_of(path: Path) -> Path:
     return (kept_report(path) if path.is_dir() else None) or path
 
 
-def _print(stored: "list[StoredReport]") -> None:
+def _print(stored: "list[StoredReport]", *, all_rows: bool) -> None:
     from ..render.report import sections
 
     columns = columns_of(sys.stdout)
-    for section in sections(stored, columns):
+    for section in sections(stored, columns, all_rows=all_rows):
         for line in section.lines:
             print_line(line, sys.stdout)
         print_sentences(section.sentences, sys.stdout)

@@ -10,3 +10,8 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON."), 
 Traceback: TypeAlias = Annotated[
     bool, typer.Option("--verbose", help="Print the traceback of a failure."), Effect.WIDENS_PRIVACY
 ]
+AllRows: TypeAlias = Annotated[
+    bool,
+    typer.Option("--all-rows", help="Show every study in the table, also if there are many."),
+    Effect.HARMLESS,
+]

@@ -35,12 +35,18 @@ class Section:
     sentences: Iterable[str] = ()
 
 
-def sections(stored: Sequence[StoredReport], columns: int | None) -> Iterator[Section]:
-    """Each batch, then the comparison of two, and every failure last."""
+def sections(
+    stored: Sequence[StoredReport], columns: int | None, *, all_rows: bool = False
+) -> Iterator[Section]:
+    """Each batch, then the comparison of two, and every failure last.
+
+    all_rows: whether tables show every study.
+    """
     for one in stored:
         yield Section([], [_heading(one)])
         yield Section(
-            ["", *batch_summary.table(one.batch, columns)], batch_summary.totals(one.batch)
+            ["", *batch_summary.table(one.batch, columns, all_rows=all_rows)],
+            batch_summary.totals(one.batch),
         )
         yield Section([*_stage_bars(one), ""])
         yield Section(_timeline(one.batch, columns))
