@@ -199,8 +199,9 @@ MAY_IMPORT = {
     "pipelines.api": (
         "engine.decoding engine.errors engine.generator engine.importing engine.model "
         "engine.network engine.options io.channels io.choice io.conversion io.discovery io.errors "
-        "io.files io.volume pipelines.decisions pipelines.errors pipelines.events "
-        "pipelines.model_import pipelines.program pipelines.report pipelines.request "
+        "io.files io.reading io.volume pipelines.decisions pipelines.dry_run pipelines.errors "
+        "pipelines.evaluation pipelines.events pipelines.model_import pipelines.program "
+        "pipelines.report pipelines.request "
         "pipelines.results pipelines.run pipelines.settings pipelines.stopwatch pipelines.study "
         "pipelines.translate"
     ),

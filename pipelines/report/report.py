@@ -1,6 +1,7 @@
 """Reports of a study and of a batch, and the class of an exception that ended a study."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -196,7 +197,7 @@ class Use:
         return self.computing / (self.wall * self.devices) if self.wall and self.devices else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class BatchReport:
     """Rows of a batch, and the conditions under which they were made.
 
@@ -224,6 +225,11 @@ class BatchReport:
     runs: int = 1
     command: tuple[str, ...] = ()
     energy: Energy | None = None
+
+    def __repr__(self) -> str:
+        found = Counter(row.status for row in self.studies)
+        counts = ", ".join(f"{count} {status}" for status, count in found.items())
+        return f"BatchReport({self.output}: {counts or 'no study'} in {self.seconds:.1f} s)"
 
     @property
     def interrupted(self) -> bool:

@@ -45,11 +45,12 @@ def measure(given: AnyArray, made: AnyArray) -> Measures | None:
 
 
 def _planes(given: AnyArray, made: AnyArray) -> tuple[FloatArray, FloatArray]:
-    """Return evenly spaced planes of both images, [plane, row, column], without the outermost."""
+    """Return evenly spaced planes of both images, [plane, row, column]."""
     axis = memory_order(given)[0]
     extent = given.shape[axis]
     most = min(_MOST_PLANES, max(_FEWEST_PLANES, _VOXELS * extent // given.size))
-    places = np.unique(np.linspace(0, extent - 1, min(most, extent) + 2)[1:-1].round().astype(int))
+    count = min(most, extent)
+    places = sorted({(2 * at + 1) * extent // (2 * count) for at in range(count)})
     before, after = (
         np.moveaxis(image, axis, 0)[places].astype(np.float32) for image in (given, made)
     )
