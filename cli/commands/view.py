@@ -27,13 +27,16 @@ Examples:
 
 
 def view(
-    paths: Annotated[
-        list[Path],
+    first: Annotated[
+        Path,
         typer.Argument(
-            metavar="RESULTS | SCANS RESULTS",
-            help="Folder of results, one result or a report; or scans and their results.",
+            metavar="RESULTS|SCANS",
+            help="Folder of results, one result or a report; scans, if results follow.",
         ),
     ],
+    results: Annotated[
+        Path | None, typer.Argument(metavar="[RESULTS]", help="Results of the scans.")
+    ] = None,
     truth: Annotated[
         Path | None,
         typer.Option(metavar="DIR|FILE", help="Scans that the results should equal."),
@@ -65,9 +68,10 @@ def view(
     ] = True,
     verbose: Traceback = False,
 ) -> None:
-    """Look at results in a browser, and mark them good, doubtful or bad.
+    """Look at results in a browser, and mark them.
 
-    Shows scan, result and their difference in three linked planes, and a list of all studies. The
+    Shows scan, result and their difference in three linked planes, and a list of all studies, each
+    of which can be marked good, doubtful or bad. The
     page comes from this machine alone, at an address that only its reader gets, until Ctrl-C. The
     marks are stored beside the results, as review.csv and review.json. An exported page works from
     any disk, without this program; it keeps marks in the browser until they are saved.
@@ -75,17 +79,16 @@ def view(
     \b
     Exit status:
       0  ended, compared or exported
-      2  a path holds no results, a file is no report or no review, or the folder is there already
+      2  a path holds no results, a file is no report or no review, or the folder
+         is there already
       129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
     """
-    if len(paths) > 2:
-        raise typer.BadParameter("name one folder of results, or scans and their results.")
     with stop_signals(), errors_reported(verbose=verbose):
         from ...pipelines.view.review import NAME, Review
         from ...pipelines.view.studies import find_viewing
 
         with spinner(SEARCHING):
-            viewing = find_viewing(tuple(paths), truth)
+            viewing = find_viewing((first, results) if results else (first,), truth)
         marks = Review((review or viewing.folder / NAME).with_suffix(".csv"))
         if compare:
             _compare(marks, compare)

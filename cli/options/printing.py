@@ -5,6 +5,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from ...pipelines.option import Effect
+from .help_panels import REPORTS
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON."), Effect.HARMLESS]
 Traceback: TypeAlias = Annotated[
@@ -12,6 +13,10 @@ Traceback: TypeAlias = Annotated[
 ]
 AllRows: TypeAlias = Annotated[
     bool,
-    typer.Option("--all-rows", help="Show every study in the table, also if there are many."),
+    typer.Option(
+        "--all-rows",
+        help="Show every study in the table, also if there are many.",
+        rich_help_panel=REPORTS,
+    ),
     Effect.HARMLESS,
 ]

@@ -4,6 +4,8 @@ They are taken in a few planes, and do not change if either image is scaled or s
 that two contrasts can be compared. They are no quality: each finds one way of going wrong.
 """
 
+from dataclasses import astuple
+
 import numpy as np
 
 from ...engine.network.layers import FloatArray
@@ -21,10 +23,17 @@ _AT_END = 1e-3
 
 
 def measure(given: AnyArray, made: AnyArray) -> Measures | None:
-    """Return the measures of a result, or None if an image has one value or is not finite.
+    """Return the measures of a result, or None if they are not defined, as of an image of one value
+    or without numbers.
 
     given, made: scan and result [D, H, W] on one grid, in any unit.
     """
+    with np.errstate(all="ignore"):
+        found = _measured(given, made)
+    return found if found and np.isfinite(astuple(found)).all() else None
+
+
+def _measured(given: AnyArray, made: AnyArray) -> Measures | None:
     before, after = _planes(given, made)
     images = before, after
     if not all(np.isfinite(image).all() and np.ptp(image) > 0 for image in images):
@@ -35,7 +44,7 @@ def measure(given: AnyArray, made: AnyArray) -> Measures | None:
     low, high = float(after.min()), float(after.max())
     at_end = (after <= low + _AT_END * (high - low)) | (after >= high - _AT_END * (high - low))
     edges = [_edges(image) for image in images]
-    if not all(each.any() for each in edges):
+    if not all(each.size and np.ptp(each) > 0 for each in edges):
         return None
     return Measures(
         cut_off=float(at_end[inside].mean()),

@@ -80,6 +80,14 @@ def test_an_image_of_one_value_or_of_no_number_has_no_measures(scan: Any, value:
     assert measure(np.full_like(scan, value), scan) is None
 
 
+def test_a_ramp_and_numbers_without_end_have_none_either(scan: Any) -> None:
+    """Whose edges are equal everywhere, or whose differences exceed all numbers."""
+    ramp = np.indices((8, 8, 8)).sum(axis=0).astype(np.float32)
+    assert measure(ramp, ramp) is None
+    huge = np.where(scan > 100, np.float32(3e38), np.float32(-3e38))
+    assert measure(scan, huge) is None
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 1, 5), (3, 3, 3), (1, 40, 40)])
 def test_the_smallest_images_are_measured_or_not(shape: tuple[int, int, int]) -> None:
     values = np.random.default_rng(0).normal(0, 1, shape).astype(np.float32)
