@@ -4,7 +4,7 @@
 function listOf(root) {
   const studies = page.studies.slice(Number(root.dataset.first), Number(root.dataset.end));
   const part = (name) => root.querySelector(`[data-part="${name}"]`);
-  const state = { sort: "", falls: false, words: [], ranges: {}, mark: "", shape: studies.length > 1 && !page.measures.length ? "pictures" : "table" };
+  const state = { sort: "", falls: false, words: [], ranges: {}, mark: "", shape: "table" };
   const TEXTS = { name: "Study", status: "Status", mark: "Mark" };
   const BINS = 30, WIDE = 240, HIGH = 56;
   const FEWEST = 8;  // studies that have a distribution

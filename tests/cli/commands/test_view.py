@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from support.batch_world import scan, stored
 from support.chromium import needs_chromium, opened_page
 from support.dicom_phantoms import Phantom
 from support.processes import started
+from support.reports import BATCH, failed, row, written
 from support.translate_world import World
 from typer.testing import CliRunner, Result
 
@@ -264,3 +266,35 @@ def test_an_export_works_from_a_disk_and_its_marks_are_saved_to_a_file(
     review.put("berta.nii.gz", "bad", "")
     result = compared(pairs[1], "--compare", tmp_path / "second.json")
     assert result.stdout.startswith("1 study marked by both: 0 alike")
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_thousand_studies_are_sorted_filtered_and_marked(tmp_path: Path) -> None:
+    rows = [row(f"sub-{number:04}.nii", 1.0 + number / 100) for number in range(990)]
+    bad = [failed(f"bad-{number}.nii", f"bad-{number}.nii is truncated.") for number in range(10)]
+    stored = written(replace(BATCH, studies=(*rows, *bad)), tmp_path / "night.json")
+    page_file = tmp_path / "night.html"
+    made = CliRunner().invoke(app, ["report", str(stored), "--html", str(page_file)])
+    assert made.exit_code == 0, made.output
+    with opened_page(width=390, height=844) as page:
+        page.goto(page_file.as_uri())
+        count = "[data-part=count]"
+        assert page.inner_text(count) == "1000 studies"
+        assert page.inner_text(".causes summary").split(maxsplit=1)[0] == "10"
+        page.click("th button:has-text('Seconds')")
+        assert page.inner_text("tbody tr:first-child td.name") == "sub-0989.nii"
+        page.fill("[aria-label='From, Seconds']", "10")
+        page.press("[aria-label='From, Seconds']", "Enter")
+        assert page.inner_text(count) == "90 of 1000 studies"
+        page.fill("[data-part=filter]", "sub-0950")
+        assert page.inner_text(count) == "1 of 1000 studies"
+        page.focus("tbody td.name span")
+        page.keyboard.press("3")
+        assert page.inner_text("tbody .badge") == "bad"
+        page.fill("[data-part=filter]", "truncated")
+        page.fill("[aria-label='From, Seconds']", "")
+        page.press("[aria-label='From, Seconds']", "Enter")
+        assert page.inner_text(count) == "10 of 1000 studies"
+        page.click("[data-shape=pictures]")
+        assert page.locator(".cards article").count() == 10
