@@ -11,7 +11,7 @@ from ...pipelines.option import Effect
 from ..errors import errors_reported
 from ..options.printing import Traceback
 from ..render.documents import written
-from ..render.terminal import SEARCHING, counting, say, spinner, tell
+from ..render.terminal import SEARCHING, counting, print_line, print_sentences, spinner
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _compare(marks: "Review", other: Path) -> None:
     from ...pipelines.view.review import agreement, load_marks
     from ..render.review import agreement_lines
 
-    tell(agreement_lines(agreement(marks.marks, load_marks(other))), sys.stdout)
+    print_sentences(agreement_lines(agreement(marks.marks, load_marks(other))), sys.stdout)
 
 
 def _export(viewing: "Viewing", marks: "Review", folder: Path) -> None:
@@ -115,7 +115,7 @@ def _export(viewing: "Viewing", marks: "Review", folder: Path) -> None:
         size = export_viewing(
             viewing, export_page(viewing, marks), folder, lambda number: done(number, count)
         )
-    say(written(folder / "index.html", size), sys.stdout)
+    print_line(written(folder / "index.html", size), sys.stdout)
 
 
 def _serve(viewing: "Viewing", marks: "Review", *, opens: bool) -> None:
@@ -124,8 +124,8 @@ def _serve(viewing: "Viewing", marks: "Review", *, opens: bool) -> None:
     from ..render.review import view_page
 
     with ViewServer(viewing, marks, view_page(viewing, marks)) as server:
-        say(server.url, sys.stdout)
-        tell([f"Marks: {marks.file}. Ctrl-C ends."], sys.stderr)
+        print_line(server.url, sys.stdout)
+        print_sentences([f"Marks: {marks.file}. Ctrl-C ends."], sys.stderr)
         sys.stdout.flush()
         if opens:
             webbrowser.open(server.url)
