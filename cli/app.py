@@ -28,6 +28,7 @@ app = typer.Typer(
     help="Translate 3D medical scans with a trained 3D CycleGAN generator.",
     epilog=EXAMPLE,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

@@ -18,6 +18,7 @@ _MODULES = {
     "discover": "discover",
     "evaluate": "evaluate",
     "report": "report",
+    "view": "view",
     "model": "model",
     "submit": "queue.submit",
     "worker": "queue.worker",

@@ -155,7 +155,7 @@ class Grid:
         return prod(self.extents[3:])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Volume:
     """One 3D image in its file's own grid.
 
@@ -180,6 +180,10 @@ class Volume:
     notes: tuple[str, ...] = ()
     mark: SyntheticMark | None = None
     further: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        shape, spacing = "x".join(map(str, self.shape)), "x".join(f"{s:.4g}" for s in self.spacing)
+        return f"Volume({shape}, {spacing} mm, {self.voxels.dtype}, {self.format})"
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -94,3 +94,7 @@ class ReportFileError(PipelineError):
 
 class PairsFileError(PipelineError):
     """A table of results and their truths cannot be understood."""
+
+
+class ReviewFileError(PipelineError):
+    """A file of marks cannot be read, or is none."""

@@ -33,6 +33,7 @@ from .rates import (
 from .report.report import BatchReport, ModelName, Skip, StudyReport, failure_of
 from .request import Request
 from .results.bids import BidsDataset
+from .results.kept_report import keep_report
 from .results.manifest import Manifest, ManifestEntry, Recipe, load
 from .results.record_folder import OutputPlace, is_inside
 from .results.resume import PlannedStudy, Planner, with_aliases
@@ -217,7 +218,7 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
         energy = meter.read()
         rows = _without_lost(rows, manifest.place)
     _remember(job, planned, rows, opening)
-    return BatchReport(
+    report = BatchReport(
         model=ModelName(
             job.model.card.name,
             request.model,
@@ -238,6 +239,8 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
         not_reached=len(planned) - len(rows),
         energy=energy,
     )
+    keep_report(report, [str(each.study.name) for each in planned])
+    return report
 
 
 def _remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[str]:

@@ -76,7 +76,7 @@ MAY_IMPORT = {
         "io.formats pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
         "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host "
         "pipelines.model_import pipelines.option pipelines.report pipelines.results pipelines.run "
-        "pipelines.settings pipelines.study pipelines.timeline pipelines.translate"
+        "pipelines.settings pipelines.study pipelines.timeline pipelines.translate pipelines.view"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.signals engine.benchmark engine.network "
@@ -103,7 +103,7 @@ MAY_IMPORT = {
         "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host pipelines.jobs "
         "pipelines.jobs.queue pipelines.model_import pipelines.node pipelines.program "
         "pipelines.report pipelines.results pipelines.settings pipelines.stopwatch "
-        "pipelines.study pipelines.timestamps"
+        "pipelines.study pipelines.timestamps pipelines.view"
     ),
     "cli.signals": "cli.errors cli.render pipelines.host",
     "engine": "",
@@ -206,10 +206,10 @@ MAY_IMPORT = {
     "pipelines.api": (
         "engine.decoding engine.errors engine.generator engine.importing engine.model "
         "engine.network engine.options io.channels io.choice io.conversion io.discovery io.errors "
-        "io.files io.volume pipelines.decisions pipelines.errors pipelines.events "
-        "pipelines.model_import pipelines.program pipelines.report pipelines.request "
-        "pipelines.results pipelines.run pipelines.settings pipelines.stopwatch pipelines.study "
-        "pipelines.translate"
+        "io.files io.reading io.volume pipelines.decisions pipelines.dry_run pipelines.errors "
+        "pipelines.evaluation pipelines.events pipelines.model_import pipelines.program "
+        "pipelines.report pipelines.request pipelines.results pipelines.run pipelines.settings "
+        "pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.devices engine.errors engine.model engine.network engine.options "
@@ -315,6 +315,11 @@ MAY_IMPORT = {
         "io.volume io.writing pipelines.cycle pipelines.decisions pipelines.events "
         "pipelines.rates pipelines.report pipelines.request pipelines.results pipelines.run "
         "pipelines.settings pipelines.timeline pipelines.timestamps"
+    ),
+    "pipelines.view": (
+        "engine.decoding io.choice io.discovery io.errors io.files io.formats io.maps io.reading "
+        "io.volume pipelines.errors pipelines.evaluation pipelines.report pipelines.results "
+        "pipelines.study pipelines.timestamps"
     ),
 }
 """Which unit may import which. A new edge is a decision,

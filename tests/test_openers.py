@@ -9,6 +9,7 @@ OPENERS = {"io.files.regular"}
 
 OTHERS = {
     "cli.render.log_file": "a log that is rotated, which only writes",
+    "cli.render.review": "files of this package",
     "cli.render.terminal": "the null device, in place of a closed stream",
     "engine.compiler.kernel_source": "files of this package",
     "engine.cuda.kernel_archive": "files of this package",

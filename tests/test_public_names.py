@@ -14,20 +14,25 @@ from support.bench_batches import write_model
 import cuda_cyclegan as cc
 from cuda_cyclegan.engine.model import model_file as model
 from cuda_cyclegan.io import conversion
-from cuda_cyclegan.pipelines.api import checkpoint, folder, translator
+from cuda_cyclegan.pipelines.api import checkpoint, folder, looking, translator
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "sample_data" / "training"
 MOST_SECONDS = 0.05
 NAMES = """
 BatchReport BatchStarted CardDraft ClipPercentiles ClipValues CudaLimits CycleCheck DeviceOpened
-DeviceUnavailableError EngineError Event Failure GammaCurve Identity IntensityMap Logarithm MinMax
-Model ModelCard ModelFileError NetworkChoices Percentiles PipelineError Remark SampleZScore
-ScanError Standard Steps StudyDone StudyReport StudyStarted TilesDone TranslateOptions Translator
-Tuning UndecidedError Volume Window Worked ZScore __version__ from_nibabel from_simpleitk
-from_torch import_checkpoint load_model to_nibabel to_simpleitk translate_folder
+DeviceUnavailableError EngineError EvaluatedStudy Event Failure FoundStudy GammaCurve Identity
+IntensityMap Logarithm MinMax Model ModelCard ModelFileError NetworkChoices Percentiles Picture
+PipelineError PlannedRow Remark SampleZScore ScanError Standard Steps StudyDone StudyReport
+StudyStarted TilesDone TranslateOptions Translator Tuning UndecidedError Volume Window Worked ZScore
+__version__ discover evaluate from_nibabel from_simpleitk from_torch import_checkpoint load_model
+plan preview to_nibabel to_simpleitk translate_folder
 """
 PARAMETERS = {
+    "discover": "inputs modality series include exclude",
+    "evaluate": "results truth mask protocol",
+    "plan": ("inputs model output device options modality series channels include exclude limits"),
+    "preview": "result scan",
     "Translator": (
         "model device precision patch overlap blend resample_channels inference nan_to "
         "fewest_slices allow_uneven any_contrast allow_synthetic limits on_event"
@@ -111,7 +116,7 @@ def test_lint_passes_whatever_the_clone_is_called(name: str, tmp_path: Path) -> 
 
 EXAMPLES = {
     found.name: found
-    for module in (model, conversion, checkpoint, folder, translator)
+    for module in (model, conversion, checkpoint, folder, looking, translator)
     for found in doctest.DocTestFinder().find(module)
     if found.examples
 }

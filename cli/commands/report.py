@@ -8,7 +8,7 @@ import typer
 
 from ...pipelines.option import Effect
 from ..errors import errors_reported
-from ..options.printing import Traceback
+from ..options.printing import AllRows, Traceback
 from ..render.documents import save_page, written
 from ..render.terminal import columns_of, print_line, print_sentences
 from ..signals import stop_signals
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\b
 Examples:
-  cuda-cyclegan report night.json
+  cuda-cyclegan report results
   cuda-cyclegan report before.json after.json --html comparison.html
 """
 
@@ -26,7 +26,10 @@ Examples:
 def report(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE.json...", help="Reports written by 'translate --report'."),
+        typer.Argument(
+            metavar="RESULTS|FILE.json...",
+            help="Folders of results, or reports that 'translate --report' wrote.",
+        ),
     ],
     html: Annotated[
         Path | None,
@@ -36,6 +39,7 @@ def report(
     force: Annotated[
         bool, typer.Option("--force", help="Replace an existing page."), Effect.WRITES
     ] = False,
+    all_rows: AllRows = False,
     verbose: Traceback = False,
 ) -> None:
     """Show reports of past batches.
@@ -52,18 +56,25 @@ def report(
     with stop_signals(), errors_reported(verbose=verbose):
         from ...pipelines.report.codec import read_report
 
-        stored = [read_report(file) for file in files]
+        stored = [read_report(_report_of(file)) for file in files]
         if html:
             _write_page(stored, html, force=force)
         else:
-            _print(stored)
+            _print(stored, all_rows=all_rows)
 
 
-def _print(stored: "list[StoredReport]") -> None:
+def _report_of(path: Path) -> Path:
+    """Return a report's file, for a folder of results the one that is kept with its record."""
+    from ...pipelines.results.kept_report import kept_report
+
+    return (kept_report(path) if path.is_dir() else None) or path
+
+
+def _print(stored: "list[StoredReport]", *, all_rows: bool) -> None:
     from ..render.report import sections
 
     columns = columns_of(sys.stdout)
-    for section in sections(stored, columns):
+    for section in sections(stored, columns, all_rows=all_rows):
         for line in section.lines:
             print_line(line, sys.stdout)
         print_sentences(section.sentences, sys.stdout)
@@ -74,5 +85,5 @@ def _write_page(stored: "list[StoredReport]", target: Path, *, force: bool) -> N
     from ..render.report import page
 
     check_free(target, replace=force, sources=tuple(one.file for one in stored))
-    size = save_page(page(stored), target)
+    size = save_page(page(stored, target), target)
     print_line(written(target, size), sys.stdout)

@@ -18,6 +18,7 @@ from ..errors import Exit, complain, errors_reported
 from ..options.applicable import check_applicable
 from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
+from ..options.printing import AllRows
 from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose
 from ..options.values import checked_device, checked_file, wrong_value
@@ -81,6 +82,7 @@ def translate(
         typer.Option("--quiet", help="Print only failures.", rich_help_panel=REPORTS),
         Effect.HARMLESS,
     ] = False,
+    all_rows: AllRows = False,
     verbose: Verbose = False,
 ) -> None:
     """Translate scans with a model.
@@ -123,7 +125,7 @@ def translate(
         if dry_run:
             raise typer.Exit(dry_run_shown(opened(request, context, quiet=quiet)))
         with _begun_job(request, context, begun, quiet=quiet) as job:
-            view = _View(report, trace, quiet, verbose)
+            view = _View(report, trace, quiet, verbose, all_rows)
             raise typer.Exit(_run(job, view, stop))
 
 
@@ -211,6 +213,7 @@ class _View:
     trace: Path | None
     quiet: bool
     verbose: bool
+    all_rows: bool
 
     @contextmanager
     def progress(self) -> "Generator[Listen]":
@@ -310,7 +313,7 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
 
     if not view.quiet:
         out = screen(view.report)
-        for line in table(report, columns_of(out)):
+        for line in table(report, columns_of(out), all_rows=view.all_rows):
             print_line(line, out)
         print_sentences(totals(report), out)
         print_sentences(failures(report), sys.stderr)

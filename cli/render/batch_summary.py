@@ -19,14 +19,35 @@ NAME_ROOM = 40
 STATUS = {"translated": "done", "up to date": "kept", "failed": "failed", "interrupted": "stopped"}
 
 
-def table(report: BatchReport, columns: int | None) -> Iterator[str]:
-    """Return the table of processed studies. columns: of the terminal; None for no limit."""
-    rows = [row for row in report.studies if row.status != "up to date"]
+MOST_ROWS = 40
+"""Rows of a table of which none is left out."""
+
+
+def table(report: BatchReport, columns: int | None, *, all_rows: bool = False) -> Iterator[str]:
+    """Return the table of processed studies; of many, those that failed or have a note.
+
+    columns: of the terminal; None for no limit. all_rows: whether none is left out.
+    """
+    processed = [row for row in report.studies if row.status != "up to date"]
+    rows = processed if all_rows else _noteworthy(processed)
     whole = _table(report, rows, tuple(report.stages()))
     longest = max((cell_len(row.name) for row in whole.rows), default=0)
     if columns is None or columns - whole.figures_width >= min(longest, NAME_ROOM):
-        return whole.lines(columns)
-    return _table(report, rows, ()).lines(columns)
+        yield from whole.lines(columns)
+    else:
+        yield from _table(report, rows, ()).lines(columns)
+    if more := len(processed) - len(rows):
+        yield f"{counted(more, 'more study', 'more studies')}; --all-rows shows all"
+
+
+def _noteworthy(rows: Sequence[StudyReport]) -> Sequence[StudyReport]:
+    """Return all rows if they are few, else those that are not simply done, and the first if all
+    are.
+    """
+    if len(rows) <= MOST_ROWS:
+        return rows
+    odd = [row for row in rows if row.notes or row.status != "translated"]
+    return odd[:MOST_ROWS] or rows[:1]
 
 
 def unproven(report: BatchReport) -> str:

@@ -2,17 +2,20 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ...pipelines.report.codec import StoredReport
 from ...pipelines.report.comparison import Comparison, compare, conditions
-from ...pipelines.report.previews import small_preview
 from ...pipelines.report.report import BatchReport, StudyReport
+from ...pipelines.view.studies import of_report
 from . import batch_summary, charts
-from .documents import rendered
-from .progress_lines import failure_text
+from .review import failure_groups, review_page, stored_pictures, study_data
 from .tables import Row, TextTable
 from .text import bar, counted, duration, memory, printable, scaled, seconds
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 BAR = 30
 """Columns of a stage that takes all the time."""
@@ -32,12 +35,18 @@ class Section:
     sentences: Iterable[str] = ()
 
 
-def sections(stored: Sequence[StoredReport], columns: int | None) -> Iterator[Section]:
-    """Each batch, then the comparison of two, and every failure last."""
+def sections(
+    stored: Sequence[StoredReport], columns: int | None, *, all_rows: bool = False
+) -> Iterator[Section]:
+    """Each batch, then the comparison of two, and every failure last.
+
+    all_rows: whether tables show every study.
+    """
     for one in stored:
         yield Section([], [_heading(one)])
         yield Section(
-            ["", *batch_summary.table(one.batch, columns)], batch_summary.totals(one.batch)
+            ["", *batch_summary.table(one.batch, columns, all_rows=all_rows)],
+            batch_summary.totals(one.batch),
         )
         yield Section([*_stage_bars(one), ""])
         yield Section(_timeline(one.batch, columns))
@@ -183,10 +192,6 @@ def outcome(found: Comparison) -> Iterator[str]:
         yield ("The conditions differed:" if found.differences else "The conditions were the same")
 
 
-PREVIEWS = 200
-"""Previews embedded of one batch; at some 40 kB each a page stays usable."""
-
-
 def _longest_pair(found: Comparison) -> float:
     rows = (row for pair in found.pairs for row in (pair.first, pair.second))
     return max(sum(row.stages.values()) for row in rows)
@@ -195,17 +200,10 @@ def _longest_pair(found: Comparison) -> float:
 _FILTERS: dict[str, Callable[..., Any]] = {
     "seconds": seconds,
     "memory": memory,
-    "scaled": scaled,
     "ratio": ratio,
     "outcome": outcome,
     "stage_bar": charts.stage_bar,
     "timeline_bar": charts.timeline_bar,
-    "cycle_text": batch_summary.cycle_text,
-    "error_text": batch_summary.error_text,
-    "failure_text": failure_text,
-    "peak_text": batch_summary.peak_text,
-    "score_text": batch_summary.score_text,
-    "spread_text": batch_summary.spread_text,
     "unproven": batch_summary.unproven,
     "longest": _longest_pair,
 }
@@ -215,19 +213,17 @@ _FILTERS: dict[str, Callable[..., Any]] = {
 class _Batch:
     """Stored report as the template shows it.
 
-    longest: seconds of the longest study. last: time at which the last study ended. previewed:
-    how many studies have a preview.
+    last: time at which the last study ended. first, end: place of its studies among those of all
+    reports.
     """
 
     stored: StoredReport
+    failures: "Markup"
     figures: Mapping[str, str]
     plots: Sequence[tuple[str, charts.TimePlot]]
-    cycles: Sequence[StudyReport]
-    cycle_errors: charts.Distribution | None
-    previews: Sequence[tuple[StudyReport, bytes]]
-    previewed: int
-    longest: float
     last: float
+    first: int
+    end: int
     conditions: Mapping[str, str]
 
     @property
@@ -235,51 +231,45 @@ class _Batch:
         return self.stored.batch
 
 
-def page(stored: Sequence[StoredReport]) -> str:
-    """Return the page; failures come first in each batch."""
+def page(stored: Sequence[StoredReport], target: Path) -> str:
+    """Return the page; failures come first in each batch. target: the file that it becomes."""
     title = " and ".join(one.file.name for one in stored[:2])
-    return rendered(
+    studies = [study for one in stored for study in of_report(one).studies]
+    data = {
+        **study_data(studies, {}, target.absolute().parent),
+        "mode": "file",
+        "opens": False,
+        "title": printable(title),
+        "started": stored[0].batch.started,
+    }
+    return review_page(
         "batch.html.j2",
-        _FILTERS,
+        data,
+        pictures=stored_pictures(studies),
+        filters=_FILTERS,
         title=f"Batch report: {title}",
         comparison=compare(*stored) if len(stored) == 2 else None,
-        batches=[_batch(one) for one in stored],
+        batches=list(_batches(stored)),
         colours=charts.STAGE_COLOURS,
-        statuses=batch_summary.STATUS,
-        most_previews=PREVIEWS,
     )
 
 
-def _batch(one: StoredReport) -> _Batch:
-    batch = one.batch
-    cycles = sorted((row for row in batch.studies if row.cycle), key=_worst_first)
-    errors = [(row.name, row.cycle.error) for row in batch.studies if row.cycle]
-    pictured = [row for row in batch.studies if row.preview and not row.failure]
-    if cycles:
-        pictured.sort(key=_worst_first)
-    return _Batch(
-        stored=one,
-        figures=_figures(batch),
-        plots=_plots(batch) if batch.translated() else [],
-        cycles=cycles,
-        cycle_errors=charts.distribution(errors, "{:.3g}".format) if errors else None,
-        previews=[
-            (row, picture) for row in pictured[:PREVIEWS] if (picture := small_preview(one, row))
-        ],
-        previewed=len(pictured),
-        longest=max(
-            (sum(row.stages.values()) for row in batch.studies if row.status != "up to date"),
-            default=0.0,
-        ),
-        last=max((stop for (_, stop), _ in batch.by_start()), default=0.0),
-        conditions={**conditions(one), "results": str(batch.output)},
-    )
-
-
-def _worst_first(row: StudyReport) -> tuple[bool, float, str]:
-    """Sorting key: marked studies first, then by error, those without one last."""
-    is_marked = row.cycle is not None and row.cycle.is_marked
-    return not is_marked, -row.cycle.error if row.cycle else 0.0, row.name
+def _batches(stored: Sequence[StoredReport]) -> Iterator[_Batch]:
+    first = 0
+    for one in stored:
+        batch = one.batch
+        end = first + len(batch.studies)
+        yield _Batch(
+            stored=one,
+            failures=failure_groups(batch),
+            figures=_figures(batch),
+            plots=_plots(batch) if batch.translated() else [],
+            last=max((stop for (_, stop), _ in batch.by_start()), default=0.0),
+            first=first,
+            end=end,
+            conditions={**conditions(one), "results": str(batch.output)},
+        )
+        first = end
 
 
 def _figures(batch: BatchReport) -> dict[str, str]:

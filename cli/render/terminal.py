@@ -4,6 +4,7 @@ import codecs
 import errno
 import io
 import os
+import re
 import shutil
 import stat
 import sys
@@ -97,9 +98,28 @@ def _settled(stream: TextIO | None) -> LastingStream:
 
 
 def print_line(line: str, stream: TextIO) -> None:
-    """Print a line and flush it."""
+    """Print a line and flush it; on a terminal, failures and notes have a colour."""
+    if stream.isatty() and has_colours():
+        line = coloured(line)
     stream.write(f"{line}\n")  # in one go, for others may write to the same log
     stream.flush()
+
+
+_RED, _YELLOW, _PLAIN_AGAIN = "\x1b[31m", "\x1b[33m", "\x1b[39m"
+_FAILED = re.compile(r"^(failed|Error)(?=: )|(?<=  )failed$")
+_NOTED = re.compile(r"^(note|skipped)(?=: )")
+
+
+def coloured(line: str) -> str:
+    """Return a line with the word that begins a failure or note, or ends a failed row, coloured."""
+    for pattern, colour in ((_FAILED, _RED), (_NOTED, _YELLOW)):
+        line = pattern.sub(lambda found, by=colour: f"{by}{found[0]}{_PLAIN_AGAIN}", line)
+    return line
+
+
+def has_colours() -> bool:
+    """Return whether the user's terminal may be sent colours (no-color.org)."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def print_sentences(sentences: Iterable[str], stream: TextIO) -> None:

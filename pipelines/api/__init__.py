@@ -43,7 +43,8 @@ from ..program import program_version
 from ..report.report import BatchReport, Failure, StudyReport
 from ..settings import CycleCheck, TranslateOptions
 from .checkpoint import from_torch, import_checkpoint
-from .folder import translate_folder
+from .folder import FoundStudy, PlannedRow, discover, plan, translate_folder
+from .looking import EvaluatedStudy, Picture, evaluate, preview
 from .translator import Translator
 
 __version__ = program_version()
@@ -58,8 +59,10 @@ __all__ = [
     "DeviceOpened",
     "DeviceUnavailableError",
     "EngineError",
+    "EvaluatedStudy",
     "Event",
     "Failure",
+    "FoundStudy",
     "GammaCurve",
     "Identity",
     "IntensityMap",
@@ -70,7 +73,9 @@ __all__ = [
     "ModelFileError",
     "NetworkChoices",
     "Percentiles",
+    "Picture",
     "PipelineError",
+    "PlannedRow",
     "Remark",
     "SampleZScore",
     "ScanError",
@@ -89,11 +94,15 @@ __all__ = [
     "Worked",
     "ZScore",
     "__version__",
+    "discover",
+    "evaluate",
     "from_nibabel",
     "from_simpleitk",
     "from_torch",
     "import_checkpoint",
     "load_model",
+    "plan",
+    "preview",
     "to_nibabel",
     "to_simpleitk",
     "translate_folder",

@@ -1,7 +1,10 @@
-"""Translation of folders of scans to folders of results."""
+"""Translation of folders of scans to folders of results: what is there, what would be done, and the
+batch itself.
+"""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -9,10 +12,14 @@ from ...engine.model.model_file import Model
 from ...engine.options import NO_LIMITS, CudaLimits
 from ...io.choice import Choice, PathGlobs
 from ...io.conversion import AnyPath
+from ...io.reading import read_study_header
+from ...io.volume import Study
+from ..dry_run import dry_run
 from ..errors import SettingsError
 from ..events import Event, Listen
 from ..report.report import BatchReport
 from ..request import Request
+from ..results.earlier_results import discover_scans
 from ..settings import DEFAULTS, TranslateOptions
 from ..translate import open_job, run_job
 from .arguments import (
@@ -72,19 +79,18 @@ def translate_folder(
     [('a.nii.gz', 'translated'), ('b.nii.gz', 'translated')]
     """
     on_event, opened = listener(on_event), model_of(model)
-    request = Request(
-        paths_of("inputs", inputs),
-        opened.path or _IN_MEMORY,
-        path_of("output", output),
-        device=typed("device", str, device),
-        limits=record("limits", CudaLimits, limits),
-        options=options_of(options),
-        filters=Choice(
-            frozenset(map(str.upper, texts_of("modality", modality))),
-            _pattern(series),
-            channels=tuple(mapping_of("channels", channels).items()),
-            globs=PathGlobs(_texts("include", include), _texts("exclude", exclude)),
-        ),
+    request = _request(
+        inputs,
+        opened,
+        output,
+        device,
+        options,
+        modality,
+        series,
+        channels,
+        include,
+        exclude,
+        limits,
     )
     job, caller = open_job(request, opened), _Caller(on_event)
     try:
@@ -98,6 +104,185 @@ def translate_folder(
     if report.interrupted:
         raise KeyboardInterrupt
     return report
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    """Row of one study in a plan; `pandas.DataFrame` takes a list of them.
+
+    name: path of its result below the output folder. source: its file, or the first of several.
+    action: "translate", "keep", "preview" or "sidecar" (both keep a result and write a file next to
+    it) or "refuse". reason: why it would fail, or None. seconds: expected time, None if nothing
+    like it was measured on this machine yet. host_bytes, device_bytes: memory of host and GPU;
+    None if not used or not known. voxels: of the scan. patches: number of them. notes: remarks,
+    joined by semicolons.
+    """
+
+    name: str
+    source: Path
+    action: str
+    reason: str | None
+    seconds: float | None
+    host_bytes: int
+    device_bytes: int | None
+    voxels: int
+    patches: int
+    notes: str
+
+
+def plan(
+    inputs: AnyPath | Sequence[AnyPath],
+    model: Model | AnyPath,
+    output: AnyPath,
+    *,
+    device: str = "auto",
+    options: TranslateOptions = DEFAULTS,
+    modality: str | Collection[str] = (),
+    series: "str | re.Pattern[str]" = "",
+    channels: Mapping[str, str] = MappingProxyType({}),
+    include: str | Collection[str] = (),
+    exclude: str | Collection[str] = (),
+    limits: CudaLimits = NO_LIMITS,
+) -> list[PlannedRow]:
+    """Return what `translate_folder` with the same arguments would do, a row a study.
+
+    Reads scans, runs no network and writes nothing. Raises what `translate_folder` raises before
+    its first study.
+
+    >>> rows = plan("scans", "t1-to-t2.safetensors", "planned", device="cpu")
+    >>> [(row.name, row.action) for row in rows]
+    [('a.nii.gz', 'translate'), ('b.nii.gz', 'translate')]
+    """
+    opened = model_of(model)
+    request = _request(
+        inputs,
+        opened,
+        output,
+        device,
+        options,
+        modality,
+        series,
+        channels,
+        include,
+        exclude,
+        limits,
+    )
+    return [
+        PlannedRow(
+            name=str(row.planned.study.name),
+            source=row.planned.study.files[0],
+            action="refuse" if row.failure else row.planned.action,
+            reason=row.failure.reason if row.failure else None,
+            seconds=row.work.seconds if row.work else None,
+            host_bytes=row.host_bytes,
+            device_bytes=row.device_bytes,
+            voxels=row.voxels * row.count,
+            patches=row.tiles,
+            notes="; ".join(row.notes),
+        )
+        for row in dry_run(open_job(request, opened)).rows
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundStudy:
+    """Study that a search found; `pandas.DataFrame` takes a list of them.
+
+    name: path of its result below an output folder. source: its file, or the first of several.
+    files: number of them. format, modality: such as "nifti" and "MR"; the modality is empty if it
+    is unknown. shape, spacing: of its volumes along i, j and k, in voxels and millimetres; empty if
+    the header cannot be read. volumes: number of volumes. reason: why it cannot be translated, or
+    None. notes: remarks, joined by semicolons.
+    """
+
+    name: str
+    source: Path
+    files: int
+    format: str
+    modality: str
+    shape: tuple[int, ...]
+    spacing: tuple[float, ...]
+    volumes: int
+    reason: str | None
+    notes: str
+
+
+def discover(
+    inputs: AnyPath | Sequence[AnyPath],
+    *,
+    modality: str | Collection[str] = (),
+    series: "str | re.Pattern[str]" = "",
+    include: str | Collection[str] = (),
+    exclude: str | Collection[str] = (),
+) -> list[FoundStudy]:
+    """Return the studies in files and folders, a row each; reads headers only.
+
+    inputs and filters: as of `translate_folder`. Raises ScanError for a missing input, and
+    SettingsError.
+
+    >>> [(study.name, study.shape) for study in discover("scans")]
+    [('a.nii.gz', (20, 18, 16)), ('b.nii.gz', (20, 18, 16))]
+    """
+    filters = _filters(modality, series, include, exclude)
+    found = discover_scans(paths_of("inputs", inputs), None, filters)
+    return [_found(study) for study in found.studies]
+
+
+def _found(study: Study) -> FoundStudy:
+    header = read_study_header(study, every_volume=True)
+    return FoundStudy(
+        name=str(study.name),
+        source=study.files[0],
+        files=len(study.files),
+        format=study.format,
+        modality=study.modality,
+        shape=header.extents,
+        spacing=header.spacing,
+        volumes=header.volumes,
+        reason=header.refusal,
+        notes="; ".join(dict.fromkeys((*study.notes, *header.notes))),
+    )
+
+
+def _request(
+    inputs: AnyPath | Sequence[AnyPath],
+    opened: Model,
+    output: AnyPath,
+    device: str,
+    options: TranslateOptions,
+    modality: str | Collection[str],
+    series: "str | re.Pattern[str]",
+    channels: Mapping[str, str],
+    include: str | Collection[str],
+    exclude: str | Collection[str],
+    limits: CudaLimits,
+) -> Request:
+    """Return a request of checked arguments. Raises SettingsError."""
+    return Request(
+        paths_of("inputs", inputs),
+        opened.path or _IN_MEMORY,
+        path_of("output", output),
+        device=typed("device", str, device),
+        limits=record("limits", CudaLimits, limits),
+        options=options_of(options),
+        filters=_filters(modality, series, include, exclude, channels),
+    )
+
+
+def _filters(
+    modality: str | Collection[str],
+    series: "str | re.Pattern[str]",
+    include: str | Collection[str],
+    exclude: str | Collection[str],
+    channels: Mapping[str, str] = MappingProxyType({}),
+) -> Choice:
+    """Return the filters of a search. Raises SettingsError."""
+    return Choice(
+        frozenset(map(str.upper, texts_of("modality", modality))),
+        _pattern(series),
+        channels=tuple(mapping_of("channels", channels).items()),
+        globs=PathGlobs(_texts("include", include), _texts("exclude", exclude)),
+    )
 
 
 def _texts(name: str, given: str | Collection[str]) -> tuple[str, ...]:

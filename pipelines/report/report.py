@@ -1,6 +1,7 @@
 """Reports of a study and of a batch, and the class of an exception that ended a study."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from ..host.memory import PeakMemory, address_space_limit, is_out_of_memory
 from ..host.thread_limits import NO_MORE_THREADS, is_out_of_threads
 from ..settings import TranslateOptions
 from ..stopwatch import NOT_ALWAYS, STAGES, Stage
-from ..study.figures import CycleError, SeamScore, SpreadFigures, Verified
+from ..study.figures import CycleError, Measures, SeamScore, SpreadFigures, Verified
 
 StudyStatus: TypeAlias = Literal["translated", "up to date", "failed", "interrupted"]
 FailureClass: TypeAlias = Literal[
@@ -82,7 +83,8 @@ class StudyReport:
     output_content: contents of the scan and of the result, without its preview and its sidecars;
     None if not known. maps, sidecars: paths of those next to the result. spread: TTA spread, if it
     was measured. volumes: number of source volumes that were translated one by one, into one
-    result; voxels and tiles are those of all.
+    result; voxels and tiles are those of all. measures: cheap measures of the result against the
+    scan, if they were taken.
     """
 
     name: str
@@ -111,6 +113,7 @@ class StudyReport:
     sidecars: tuple[Path, ...] = ()
     spread: SpreadFigures | None = None
     volumes: int = 1
+    measures: Measures | None = None
 
     @property
     def warning(self) -> str:
@@ -194,7 +197,7 @@ class Use:
         return self.computing / (self.wall * self.devices) if self.wall and self.devices else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class BatchReport:
     """Rows of a batch, and the conditions under which they were made.
 
@@ -222,6 +225,11 @@ class BatchReport:
     runs: int = 1
     command: tuple[str, ...] = ()
     energy: Energy | None = None
+
+    def __repr__(self) -> str:
+        found = Counter(row.status for row in self.studies)
+        counts = ", ".join(f"{count} {status}" for status, count in found.items())
+        return f"BatchReport({self.output}: {counts or 'no study'} in {self.seconds:.1f} s)"
 
     @property
     def interrupted(self) -> bool:

@@ -412,6 +412,7 @@ class StudyStages:
             preview=progress.planned.picture,
             sidecars=progress.planned.sidecars,
             seams=made.seams,
+            measures=made.measures,
             maps=tuple(map_beside(progress.planned.target, each.mark.kind) for each in made.maps),
             spread=made.spread,
             source_content=content_of(progress.inputs),

@@ -92,6 +92,22 @@ class CycleError:
 
 
 @dataclass(frozen=True, slots=True)
+class Measures:
+    """Cheap measures of a result against its scan, in a few planes.
+
+    cut_off: share of the scan's foreground in which the result has its lowest or its highest value;
+    large if values were cut off by the output range. edges: correlation of the size of the gradient
+    in scan and result, 0 if there is none; low if the result has other anatomy, or is displaced.
+    detail: mean gradient of the result by its standard deviation, divided by the same of the scan;
+    low if the result is blurred, high if it is noisy or has a pattern.
+    """
+
+    cut_off: float
+    edges: float
+    detail: float
+
+
+@dataclass(frozen=True, slots=True)
 class CycleRule:
     """How cycle errors are judged.
 

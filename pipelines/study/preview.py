@@ -81,6 +81,13 @@ _TEXT, _FAINT, _WARNING = (235, 235, 235), (160, 160, 160), (255, 140, 40)
 _LARGE, _SMALL = 17, 14
 
 
+THUMBNAIL, THUMBNAIL_WIDTH = b"cgTn", 420
+"""Private PNG chunk with the first row of a preview as WebP, and the width of that, for lists."""
+
+_IN_LISTS = 3
+"""Columns of that row: input, output and their difference."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A title, the planes below it, and their shades."""
@@ -117,9 +124,19 @@ def drawn(given: Sequence[Slice], columns: Sequence[Column], warning: str = "") 
     _write(picture, (picture.width // 2, height - 14), NOTICE, _SMALL)
     said = PngInfo()
     said.add_text("Description", NOTICE)
+    right, bottom = width * min(len(columns), _IN_LISTS), head + sizes[0][1] + 2 * _LETTERS
+    said.add(THUMBNAIL, _thumbnail(picture.crop((0, head, right, bottom))))
     stored = BytesIO()
     # 6 takes twice the time for a tenth less.
     picture.save(stored, "png", compress_level=3, pnginfo=said)
+    return stored.getvalue()
+
+
+def _thumbnail(row: Image.Image) -> bytes:
+    height = max(1, round(row.height * THUMBNAIL_WIDTH / row.width))
+    small = row.resize((THUMBNAIL_WIDTH, height), Image.Resampling.BOX)
+    stored = BytesIO()
+    small.save(stored, "WEBP", quality=70, method=2)
     return stored.getvalue()
 
 

@@ -24,7 +24,7 @@ from ..errors import UnexpectedInputError
 from ..program import program_version
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
-from .figures import SeamScore, SpreadFigures
+from .figures import Measures, SeamScore, SpreadFigures
 from .finish import (
     Canvas,
     canvas,
@@ -44,6 +44,7 @@ from .inference import (
 )
 from .intensities import crop_box
 from .maps import StudyMap, is_shown, maps_asked_for, spread_marks
+from .measures import measure
 from .plan import StudyPlan, check_scale, check_volume, plan_study
 from .prepare import Prepared, fit_scans, prepare, unfilled, without_nan
 from .statistics import differences
@@ -132,7 +133,8 @@ class Translated:
 
     volumes: one for each output channel. preview: a PNG. tiles: how many were translated. seams:
     the score, if requested. maps: to be stored next to the result. spread: its figures, if
-    requested. resampled: as in Scans. notes: for the user, on the volumes.
+    requested. resampled: as in Scans. notes: for the user, on the volumes. measures: of the first
+    result against the first scan.
     """
 
     volumes: tuple[Volume, ...]
@@ -143,6 +145,7 @@ class Translated:
     spread: SpreadFigures | None = None
     resampled: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    measures: Measures | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +388,10 @@ class StudyTranslator:
                 seams = seam_score(given, made, prepared.plan.tiling, options.blend)
             tiles = options.passes * prepared.plan.tiles
             notes = tuple(_notes_of_values(volumes, prepared, model.card))
-            return Translated(volumes, tiles, preview, seams, maps, figures, study.resampled, notes)
+            measures = measure(prepared.given.values[0], inferred.made.target.values[0])
+            return Translated(
+                volumes, tiles, preview, seams, maps, figures, study.resampled, notes, measures
+            )
 
     def preview_stored(self, study: Study, targets: Sequence[Path], warning: str = "") -> bytes:
         """Return the preview of a stored result, reading one volume at a time: its scans, the

@@ -95,7 +95,7 @@ def test_options_stand_in_panels_and_none_is_lost(
     assert found == [panel for panel in panels if panel in found], "in their order"
     assert {"Input:", "Result:", "DICOM:"} <= set(found)
     others = shown.partition("Other options:")[2].partition("\n\n")[0]
-    assert [line.split()[0] for line in others.splitlines() if "--" in line] == ["--help"]
+    assert [line.split()[0] for line in others.splitlines() if "--" in line] == ["-h,"]
     for option in all_commands[(command,)].params:
         if option.param_type_name == "option":
             assert option.opts[0] in shown

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from ....pipelines.jobs.queue.schedule import Priority
 from ...errors import Exit, complain, errors_reported
-from ...options.printing import AsJson
+from ...options.printing import AllRows, AsJson
 from ...options.queue import QueueOption
 from ...options.values import checked_file, wrong_value
 from ...render.documents import STDOUT
@@ -131,6 +131,7 @@ def summary(
         typer.Option(metavar="FILE.html", help="Write a page for the morning after."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    all_rows: AllRows = False,
 ) -> None:
     """Sum up a night, or a batch as 'translate' does.
 
@@ -158,7 +159,7 @@ def summary(
     checked_file("--html", files.html)
     with _open(queue) as jobs:
         if batch is not None:
-            status = show_batch(jobs, batch, _known(jobs, batch), files)
+            status = show_batch(jobs, batch, _known(jobs, batch), files, all_rows=all_rows)
         else:
             from ....pipelines.jobs.overview import Selection
             from ....pipelines.jobs.queue.schedule import parse_since

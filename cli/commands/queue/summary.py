@@ -62,8 +62,10 @@ def _dated(path: Path | None) -> Path | None:
     return Path(datetime.now().strftime(str(path)))
 
 
-def show_batch(jobs: "Queue", batch: str, rows: "Sequence[JobRow]", files: Files) -> Exit:
-    """Show and store the report of a batch."""
+def show_batch(
+    jobs: "Queue", batch: str, rows: "Sequence[JobRow]", files: Files, *, all_rows: bool
+) -> Exit:
+    """Show and store the report of a batch. all_rows: whether its table has every study."""
     from ....pipelines.jobs.summary import report_of
     from ....pipelines.report.codec import as_stored
     from ...render import batch_summary
@@ -76,8 +78,8 @@ def show_batch(jobs: "Queue", batch: str, rows: "Sequence[JobRow]", files: Files
     if files.html:
         from ...render.report import page
 
-        files.save(page([as_stored(summed, Path(batch))]))
-    for line in batch_summary.table(summed, columns_of(out)):
+        files.save(page([as_stored(summed, Path(batch))], files.html))
+    for line in batch_summary.table(summed, columns_of(out), all_rows=all_rows):
         print_line(line, out)
     print_sentences(batch_summary.totals(summed, not_reached="open"), out)
     print_sentences(outlook(jobs, rows), out)

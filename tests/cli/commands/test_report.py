@@ -1,8 +1,9 @@
 """The report command: text, the page, hostile names, and what it refuses."""
 
 import re
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from dataclasses import replace
+from hashlib import sha256
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
@@ -10,11 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from support.pages import json_in
 from support.reports import BATCH, failed, row, written
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.cli.render.text import printable
+from cuda_cyclegan.io.volume import Volume
+from cuda_cyclegan.pipelines.report.previews import thumbnail
 from cuda_cyclegan.pipelines.report.report import BatchReport, Skip, StudyReport
+from cuda_cyclegan.pipelines.study.geometry import mid_slices
+from cuda_cyclegan.pipelines.study.preview import Column, Shades
+from cuda_cyclegan.pipelines.study.preview import drawn as preview_of
+from cuda_cyclegan.pipelines.study.statistics import Range
 
 HOSTILE = "\"><script>alert('1')</script><img src=x onerror=alert(1)>\x1b[31m\u202e&lt;\udcff"
 
@@ -120,13 +129,22 @@ def test_a_foreign_file_is_refused_in_one_sentence(tmp_path: Path, content: str)
     assert "translate --report" in result.stderr
 
 
-def test_the_page_loads_and_runs_nothing(tmp_path: Path) -> None:
+def test_the_page_loads_nothing_and_runs_its_own_scripts_alone(tmp_path: Path) -> None:
     page = page_of(tmp_path, BATCH, BATCH)
-    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "link", "iframe", "object"})
+    assert {tag for tag, _ in page.elements}.isdisjoint({"iframe", "object", "img"})
     attributes = [pair for _, attributes in page.elements for pair in attributes.items()]
-    assert not [name for name, _ in attributes if name in ("src", "href", "style", "onload")]
-    assert "http:" not in page.source
+    assert [value for name, value in attributes if name in ("src", "href")] == ["data:,"]
+    assert not [name for name, _ in attributes if name == "style" or name.startswith("on")]
     assert "https:" not in page.source
+    assert set(re.findall('http:[^"]*', page.source)) == {"http://www.w3.org/2000/svg"}
+    [policy] = [
+        value for name, value in attributes if name == "content" and "default" in str(value)
+    ]
+    scripts = re.findall(r"<script>(.*?)</script>", page.source, re.DOTALL)
+    hashes = [b64encode(sha256(script.encode()).digest()).decode() for script in scripts]
+    assert len(hashes) == 1
+    assert f"script-src 'sha256-{hashes[0]}' 'strict-dynamic'" in policy
+    assert "unsafe" not in policy
 
 
 def test_hostile_names_stay_text_everywhere(tmp_path: Path) -> None:
@@ -147,6 +165,7 @@ def test_hostile_names_stay_text_everywhere(tmp_path: Path) -> None:
     assert {tag for tag, _ in page.elements} <= {tag for tag, _ in plain.elements}
     assert "<script>alert('1')</script>" in page.words
     assert "&lt;" in page.words
+    assert json_in(page.source)["studies"][0]["name"] == printable(HOSTILE)
     assert not set("\x1b\u202e") & set(page.source)
     shown = report(first).stdout
     assert not set("\x1b\u202e") & set(shown)
@@ -189,13 +208,25 @@ def test_previews_are_embedded_small_when_they_are_there(tmp_path: Path) -> None
     drawn(tmp_path / "private.png", (60, 40))
     rows = (there, gone, other, cut, huge, relative, foreign)
     page = page_of(tmp_path, replace(BATCH, studies=rows))
-    images = [attributes for tag, attributes in page.elements if tag == "img"]
-    assert [image["alt"] for image in images] == [
-        "Middle slices of there.nii",
-        "Middle slices of relative.nii",
-    ]
-    sizes = [Image.open(BytesIO(embedded(image))).size for image in images]
-    assert sizes == [(800, 808), (60, 40)]
+    pictures = json_in(page.source, "pictures")
+    names = [study["name"] for study in json_in(page.source)["studies"]]
+    sizes = {
+        names[int(number)]: Image.open(BytesIO(b64decode(content))).size
+        for number, content in pictures.items()
+    }
+    assert sizes == {"there.nii": (420, 424), "relative.nii": (60, 40)}
+
+
+def test_a_preview_holds_its_own_small_picture(tmp_path: Path) -> None:
+    """Which takes no decoding of the large one."""
+    volume = Volume(np.zeros((30, 20, 10), np.int16), np.eye(4), None, "nifti")
+    planes = mid_slices(volume)
+    column = Column("x", [plane.values for plane in planes], Shades(Range(0, 1)))
+    file = tmp_path / "a.preview.png"
+    file.write_bytes(preview_of(planes, [column] * 5))
+    picture = Image.open(BytesIO(thumbnail(file) or b""))
+    with Image.open(file) as whole:
+        assert picture.size == (420, round(420 * 248 / (whole.width * 3 / 5)))
 
 
 def drawn(file: Path, size: tuple[int, int]) -> None:
@@ -203,19 +234,31 @@ def drawn(file: Path, size: tuple[int, int]) -> None:
     Image.fromarray(noise).save(file)
 
 
-def embedded(image: dict[str, str | None]) -> bytes:
-    kind, _, content = (image["src"] or "").partition(",")
-    assert kind == "data:image/webp;base64"
-    return b64decode(content)
-
-
 def test_what_failed_comes_before_all_else_and_long_tables_are_closed(tmp_path: Path) -> None:
     many = tuple(row(f"{number}.nii", 1.0) for number in range(150))
     page = page_of(tmp_path, replace(BATCH, studies=(*many, failed("bad.nii", "It is empty."))))
     assert page.words.index("1 failure") < page.words.index("Work by stage")
-    assert "Show all 151" in page.words
-    (tmp_path / "page.html").unlink()
-    assert not [tag for tag, _ in page_of(tmp_path, BATCH).elements if tag == "details"]
+    assert len(json_in(page.source)["studies"]) == 151
+
+
+def test_failures_are_grouped_by_cause_without_the_paths_of_studies(tmp_path: Path) -> None:
+    alike = [failed(f"{n}.nii", f"scans/{n}.nii is truncated; copy it again.") for n in range(30)]
+    other = failed("x.nii", "scans/x.nii may not be read; ask for permission.")
+    page = page_of(tmp_path, replace(BATCH, studies=(other, *alike)))
+    summaries = re.findall(r"<summary><strong>(\d+)</strong> (.*?)</summary>", page.source)
+    assert summaries == [
+        ("30", "unreadable: … is truncated; copy it again."),
+        ("1", "unreadable: … may not be read; ask for permission."),
+    ]
+    assert all(f"<li>{n}.nii</li>" in page.source for n in range(30))
+
+
+def test_a_folder_of_results_has_the_report_that_is_kept_with_it(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / ".results.cuda-cyclegan").mkdir()
+    assert report(tmp_path / "results").exit_code == 2
+    written(BATCH, tmp_path / ".results.cuda-cyclegan" / "report.json")
+    assert "T1 to T2" in report(tmp_path / "results").stdout
 
 
 def test_a_page_never_replaces_a_file_unasked_nor_a_report_at_all(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "NoneType",
         ),
         "apportioned_joules": "NoneType",
+        "measures": {"cut_off": "float", "edges": "float", "detail": "float"},
         "maps": "list",
         "sidecars": "list",
         "spread": "NoneType",

@@ -14,7 +14,9 @@ NAME = "<b>a'\"\n\x1b[31m\udcff.nii"
 def test_text_of_names_becomes_no_markup_and_no_control_character() -> None:
     model = replace(BATCH.model, name=NAME)
     rows = row(NAME, 1.0), failed(NAME, NAME)
-    made = page([as_stored(replace(BATCH, model=model, studies=rows), Path(NAME))])
+    made = page(
+        [as_stored(replace(BATCH, model=model, studies=rows), Path(NAME))], Path("page.html")
+    )
     assert made.count("&lt;b&gt;a&#39;&#34;\\n\\x1b[31m\\udcff.nii") > 5
     for forbidden in ("<b>", "\x1b", "\udcff", "a'\"", ".nii\n"):
         assert forbidden not in made

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from support.pages import json_in
 from support.processes import started
 from support.queue_world import COMMAND, QueueWorld
 
@@ -33,7 +34,8 @@ def test_a_summary_is_stored_as_a_report_and_as_a_page(world: QueueWorld) -> Non
     assert json.loads(report.read_text())["totals"]["translated"] == 1
     assert json.loads(report.read_text())["settings"]["precision"] is None
     assert "1 failure" in page.read_text()
-    assert "Middle slices of 000.nii" in page.read_text()
+    names = [study["name"] for study in json_in(page.read_text())["studies"]]
+    assert [names[int(at)] for at in json_in(page.read_text(), "pictures")] == ["000.nii"]
     assert "1 translated, 1 failed" in world.did("report", str(report))
     refused = world.run("jobs", "summary", batch, *files)
     assert (refused.exit_code, "--force" in refused.stderr) == (2, True)

@@ -1,0 +1,132 @@
+"""`cuda-cyclegan view`: results looked at and marked in a browser."""
+
+import sys
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...pipelines.option import Effect
+from ..errors import errors_reported
+from ..options.printing import Traceback
+from ..render.documents import written
+from ..render.terminal import SEARCHING, counting, print_line, print_sentences, spinner
+from ..signals import stop_signals
+
+if TYPE_CHECKING:
+    from ...pipelines.view.review import Review
+    from ...pipelines.view.studies import Viewing
+
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan view results
+  cuda-cyclegan view scan.nii.gz result.nii.gz
+  cuda-cyclegan view results --compare second-reader/review.csv
+"""
+
+
+def view(
+    first: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULTS|SCANS",
+            help="Folder of results, one result or a report; scans, if results follow.",
+        ),
+    ],
+    results: Annotated[
+        Path | None, typer.Argument(metavar="[RESULTS]", help="Results of the scans.")
+    ] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR|FILE", help="Scans that the results should equal."),
+        Effect.WIDENS_PRIVACY,
+    ] = None,
+    review: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv", help="File of the marks.  [default: review.csv in the results]"
+        ),
+        Effect.WRITES,
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Compare the marks with another reader's, and end."),
+        Effect.HARMLESS,
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write the page with small images into a new folder, and end."
+        ),
+        Effect.WRITES,
+    ] = None,
+    browser: Annotated[
+        bool,
+        typer.Option("--browser/--no-browser", help="Open the page in the browser."),
+        Effect.HARMLESS,
+    ] = True,
+    verbose: Traceback = False,
+) -> None:
+    """Look at results in a browser, and mark them.
+
+    Shows scan, result and their difference in three linked planes, and a list of all studies, each
+    of which can be marked good, doubtful or bad. The
+    page comes from this machine alone, at an address that only its reader gets, until Ctrl-C. The
+    marks are stored beside the results, as review.csv and review.json. An exported page works from
+    any disk, without this program; it keeps marks in the browser until they are saved.
+
+    \b
+    Exit status:
+      0  ended, compared or exported
+      2  a path holds no results, a file is no report or no review, or the folder
+         is there already
+      129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
+    """
+    with stop_signals(), errors_reported(verbose=verbose):
+        from ...pipelines.view.review import NAME, Review
+        from ...pipelines.view.studies import find_viewing
+
+        with spinner(SEARCHING):
+            viewing = find_viewing((first, results) if results else (first,), truth)
+        marks = Review((review or viewing.folder / NAME).with_suffix(".csv"))
+        if compare:
+            _compare(marks, compare)
+        elif export:
+            _export(viewing, marks, export)
+        else:
+            _serve(viewing, marks, opens=browser)
+
+
+def _compare(marks: "Review", other: Path) -> None:
+    from ...pipelines.view.review import agreement, load_marks
+    from ..render.review import agreement_lines
+
+    print_sentences(agreement_lines(agreement(marks.marks, load_marks(other))), sys.stdout)
+
+
+def _export(viewing: "Viewing", marks: "Review", folder: Path) -> None:
+    from ...pipelines.view.export import check_new, export_viewing
+    from ..render.review import export_page
+
+    check_new(folder)
+    with counting("Exporting", "studies") as done:
+        count = len(viewing.studies)
+        size = export_viewing(
+            viewing, export_page(viewing, marks), folder, lambda number: done(number, count)
+        )
+    print_line(written(folder / "index.html", size), sys.stdout)
+
+
+def _serve(viewing: "Viewing", marks: "Review", *, opens: bool) -> None:
+    """Serve the page until a signal ends the program."""
+    from ...pipelines.view.server import ViewServer
+    from ..render.review import view_page
+
+    with ViewServer(viewing, marks, view_page(viewing, marks)) as server:
+        print_line(server.url, sys.stdout)
+        print_sentences([f"Marks: {marks.file}. Ctrl-C ends."], sys.stderr)
+        sys.stdout.flush()
+        if opens:
+            webbrowser.open(server.url)
+        server.serve_forever()

@@ -1,0 +1,309 @@
+"""Pages on which a reader looks at studies and marks them: on the local server, and from a disk."""
+
+import json
+import os
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from ...io.volume import NOTICE
+from ...pipelines.report.previews import thumbnail
+from ...pipelines.report.report import BatchReport, StudyReport
+from ...pipelines.view.review import SCHEMA, Agreement, Mark, Review
+from ...pipelines.view.studies import ViewedStudy, Viewing
+from .documents import rendered
+from .progress_lines import failure_text
+from .text import counted, flagged, percent, printable
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+_LIST, _VIEWER = ("review.js", "studies.js"), ("review.js", "studies.js", "viewer.js")
+_STYLES = ("report.css", "review.css")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Figure of each study, shown as a column and a histogram if any study has it.
+
+    key: its name in the page's data. title, help: words. of: returns it from a row. low: whether
+    low values deserve a look, and not high ones.
+    """
+
+    key: str
+    title: str
+    help: str
+    of: Callable[[StudyReport], float | None]
+    low: bool = False
+
+
+MEASURES = (
+    Measure(
+        "edges",
+        "Edges",
+        "Correlation of edges in scan and result; low if the anatomy is another one",
+        lambda row: row.measures and row.measures.edges,
+        low=True,
+    ),
+    Measure(
+        "detail",
+        "Detail",
+        "Detail of the result by that of the scan; low if it is blurred, high if it is noisy",
+        lambda row: row.measures and row.measures.detail,
+        low=True,
+    ),
+    Measure(
+        "cut_off",
+        "Cut off",
+        "Share of the foreground at the ends of the result's range",
+        lambda row: row.measures and row.measures.cut_off,
+    ),
+    Measure(
+        "cycle",
+        "Cycle error",
+        "Mean absolute difference between the scan and its result translated back",
+        lambda row: row.cycle and row.cycle.error,
+    ),
+    Measure(
+        "spread",
+        "Spread",
+        "Mean standard deviation between mirrored translations",
+        lambda row: row.spread and row.spread.deviation,
+    ),
+    Measure(
+        "seam",
+        "Seam",
+        "Steps across tile borders by steps elsewhere",
+        lambda row: row.seams and row.seams.worst,
+    ),
+    Measure(
+        "seconds",
+        "Seconds",
+        "Time of work on the study",
+        lambda row: row.seconds if row.is_done else None,
+    ),
+)
+
+MEASURES_OF_WORK = (
+    Measure("rate", "Voxels/s", "Voxels of the scan per second", lambda row: row.voxels_per_second),
+    Measure(
+        "peak",
+        "Peak, MiB",
+        "Peak memory while the study was in flight",
+        lambda row: row.peak_memory and row.peak_memory.bytes / 2**20,
+    ),
+)
+
+
+def view_page(viewing: Viewing, review: Review) -> Callable[[str], str]:
+    """Return a function that renders the server's page with a nonce, and the marks as they are."""
+
+    def page(nonce: str) -> str:
+        data = {**study_data(viewing.studies, review.marks), **_about(viewing, "server")}
+        return review_page("review.html.j2", data, nonce, **_words(viewing))
+
+    return page
+
+
+def export_page(viewing: Viewing, review: Review) -> str:
+    """Return the page that shows studies from files beside it."""
+    data = {**study_data(viewing.studies, review.marks), **_about(viewing, "file")}
+    return review_page(
+        "review.html.j2", data, pictures=stored_pictures(viewing.studies), **_words(viewing)
+    )
+
+
+def _about(viewing: Viewing, mode: str) -> dict[str, Any]:
+    return {
+        "mode": mode,
+        "opens": True,
+        "title": printable(viewing.title),
+        "started": viewing.stored.batch.started if viewing.stored else "",
+    }
+
+
+def _words(viewing: Viewing) -> dict[str, Any]:
+    return {
+        "title": viewing.title,
+        "subtitle": _subtitle(viewing),
+        "failures": failure_groups(viewing.stored.batch) if viewing.stored else "",
+    }
+
+
+def review_page(
+    template: str,
+    data: dict[str, Any],
+    nonce: str = "",
+    pictures: "Markup | str" = "",
+    filters: Mapping[str, Callable[..., Any]] | None = None,
+    **words: object,
+) -> str:
+    """Render a page with lists of studies, and with the viewer if the data say that it opens.
+
+    nonce: of scripts and styles; without one, the page names their hashes. pictures: those of the
+    studies, as `stored_pictures` returns them. filters: of the template. words: its other values.
+    """
+    from markupsafe import Markup
+
+    scripts = source(_VIEWER if data["opens"] else _LIST)
+    styles = source(_STYLES)
+    return rendered(
+        template,
+        dict(filters or {}),
+        data=as_json({**data, "schema": SCHEMA, "reader": ""}),
+        pictures=pictures,
+        scripts=scripts,
+        styles=styles,
+        nonce=Markup(' nonce="{}"').format(nonce) if nonce else "",
+        policy="" if nonce else hashed_policy(scripts, styles),
+        opens=data["opens"],
+        is_file=data["mode"] == "file",
+        count=len(data["studies"]),
+        notice=NOTICE,
+        **words,
+    )
+
+
+def stored_pictures(studies: Sequence[ViewedStudy]) -> "Markup":
+    """Return the previews of all studies in small, by number, as JSON."""
+    found: dict[int, str] = {}
+    for number, study in enumerate(studies):
+        if study.preview and (picture := thumbnail(study.preview)):
+            found[number] = b64encode(picture).decode()
+    return as_json(found)
+
+
+def _subtitle(viewing: Viewing) -> str:
+    parts = [counted(len(viewing.studies), "study", "studies")]
+    if viewing.stored:
+        batch = viewing.stored.batch
+        parts = [batch.model.name, batch.started.replace("T", " "), *parts]
+    return f"{', '.join(parts)}. {NOTICE}"
+
+
+def study_data(
+    studies: Sequence[ViewedStudy], marks: Mapping[str, Mark], beside: Path | None = None
+) -> dict[str, Any]:
+    """Return the studies and their measures as the scripts of a page take them.
+
+    beside: folder of a page about a batch, from which it links to previews.
+    """
+    measures = [
+        measure
+        for measure in (*MEASURES, *MEASURES_OF_WORK)[: None if beside else len(MEASURES)]
+        if any(study.row and measure.of(study.row) is not None for study in studies)
+    ]
+    return {
+        "measures": [
+            {"key": one.key, "title": one.title, "help": one.help, "low": one.low}
+            for one in measures
+        ],
+        "hasPictures": any(study.preview for study in studies),
+        "studies": [
+            {
+                **_study(number, study, measures, marks.get(study.name)),
+                "file": _link(study.preview, beside) if study.preview and beside else None,
+            }
+            for number, study in enumerate(studies)
+        ],
+    }
+
+
+def _link(file: Path, beside: Path) -> str:
+    """Return a relative address, which no browser takes for another scheme."""
+    return f"./{quote(os.path.relpath(file, beside))}"
+
+
+def _study(
+    number: int, study: ViewedStudy, measures: Sequence[Measure], mark: Mark | None
+) -> dict[str, Any]:
+    row = study.row
+    return {
+        "number": number,
+        "name": printable(study.name),
+        "roles": list(study.images),
+        "picture": study.preview is not None,
+        "status": row.status if row else "",
+        "reason": printable(flagged(failure_text(row.failure))) if row and row.failure else "",
+        "notes": [printable(flagged(note)) for note in row.notes] if row else [],
+        "mark": mark.mark if mark else None,
+        "comment": mark.comment if mark else "",
+        "when": mark.when if mark else "",
+        "flagged": ["cycle"] if row and row.cycle and row.cycle.is_marked else [],
+        **{one.key: one.of(row) if row else None for one in measures},
+    }
+
+
+def failure_groups(batch: BatchReport) -> "Markup":
+    """Return the failures of a batch, grouped by cause, the most frequent first."""
+    from markupsafe import Markup
+
+    groups = grouped_failures(batch.failures)
+    return Markup(rendered("failures.html.j2", {}, groups=groups, count=len(batch.failures)))
+
+
+def grouped_failures(rows: Iterable[StudyReport]) -> list[tuple[str, list[StudyReport]]]:
+    """Group failed rows by their reason without the study's own paths."""
+    groups: dict[str, list[StudyReport]] = {}
+    for row in rows:
+        reason = failure_text(row.failure)
+        for own in (str(row.source), str(row.output), row.name, row.source.name):
+            reason = reason.replace(own, "…")
+        groups.setdefault(reason, []).append(row)
+    return sorted(groups.items(), key=lambda group: -len(group[1]))
+
+
+def source(names: Iterable[str]) -> "Markup":
+    """Return scripts or styles of the package, one after the other."""
+    from markupsafe import Markup
+
+    folder = resources.files(__package__ or "") / "templates"
+    return Markup("\n").join(Markup((folder / name).read_text("utf-8")) for name in names)
+
+
+def as_json(values: object) -> "Markup":
+    """Return JSON that no parser of HTML ends early."""
+    from markupsafe import Markup
+
+    text = json.dumps(values, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def hashed_policy(scripts: str, styles: str) -> "Markup":
+    """Return the policy of a page on a disk: its own scripts, and what these load beside it."""
+    from markupsafe import Markup
+
+    script, style = map(_hash, (scripts, styles))
+    return Markup(
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        f"script-src 'sha256-{script}' 'strict-dynamic'; style-src 'sha256-{style}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'\">"
+    )
+
+
+def _hash(text: str) -> str:
+    return b64encode(sha256(text.encode()).digest()).decode()
+
+
+def agreement_lines(found: Agreement) -> Iterator[str]:
+    """Return the agreement of two readers in a few sentences."""
+    if not found.both:
+        yield "No study is marked by both readers."
+        return
+    studies = counted(found.both, "study", "studies")
+    yield f"{studies} marked by both: {found.alike} alike ({percent(found.alike / found.both)})"
+    if found.kappa is not None:
+        yield f"Cohen's kappa: {found.kappa:.2f}"
+    for (first, second), count in sorted(found.counts.items(), key=lambda pair: -pair[1]):
+        if first != second:
+            yield f"{first} by the first reader, {second} by the second: {count}"
+    for name in found.unlike:
+        yield f"- {printable(name)}"
+    for count, reader in zip(found.alone, ("first", "second"), strict=True):
+        if count:
+            yield f"{counted(count, 'study', 'studies')} only the {reader} reader marked"

@@ -1,0 +1,486 @@
+"use strict";
+// The viewer: linked planes of the images of one study, drawn on 2-D canvases slice by slice.
+
+const viewer = (() => {
+  const [list] = lists;
+  const PLANES = ["axial", "coronal", "sagittal"];
+  const AXES = { axial: [0, 1, 2], coronal: [0, 2, 1], sagittal: [1, 2, 0] };  // across, down, normal
+  const EDGES = { axial: "RLAP", coronal: "RLSI", sagittal: "APSI" };
+  const TITLES = { input: "Input", result: "Result", truth: "Truth", spread: "Spread", cycle: "Cycle error",
+    difference: "Result − input", error: "Result − truth" };
+  const PAIRS = { difference: ["input", "result"], error: ["truth", "result"] };
+  const ORDER = ["input", "result", "difference", "truth", "error", "spread", "cycle"];
+  const CACHED_BYTES = 64 << 20;
+  const AHEAD = 3;
+
+  const root = document.getElementById("viewer");
+  const part = (name) => root.querySelector(`[data-part="${name}"]`);
+  const state = {
+    study: null, info: null, cursor: [0, 0, 0], main: "axial", mode: "side", mix: 0.5, direction: 1,
+    windows: {}, hidden: new Set(["spread", "cycle"]), grey: false, opened: 0,
+  };
+
+  // Planes that were received, the last ones only, and the requests for others.
+  const planes = {
+    kept: new Map(), bytes: 0, slots: new Map(),
+
+    clear() { this.kept.clear(); this.slots.clear(); this.bytes = 0; },
+
+    find(role, plane, index) {
+      const key = `${role}/${plane}/${index}`, found = this.kept.get(key);
+      if (found) { this.kept.delete(key); this.kept.set(key, found); }
+      return found;
+    },
+
+    // One request for each image and direction is in flight; of later ones only the newest is kept.
+    want(role, plane, index) {
+      const name = `${role}/${plane}`, slot = this.slots.get(name);
+      if (slot) { slot.next = index; return; }
+      const mine = { next: null, opened: state.opened };
+      this.slots.set(name, mine);
+      source.plane(state.study, role, plane, index).then((found) => {
+        if (mine.opened === state.opened) this.keep(`${name}/${index}`, found);
+      }).catch((error) => announce(error.message)).finally(() => {
+        if (mine.opened !== state.opened) return;
+        this.slots.delete(name);
+        draw();
+        if (mine.next !== null && !this.find(role, plane, mine.next)) this.want(role, plane, mine.next);
+      });
+    },
+
+    keep(key, found) {
+      this.kept.set(key, found);
+      this.bytes += found.values.byteLength;
+      for (const [oldest, held] of this.kept) {
+        if (this.bytes <= CACHED_BYTES) break;
+        this.kept.delete(oldest);
+        this.bytes -= held.values.byteLength;
+      }
+    },
+  };
+
+  const roles = () => ORDER.filter((role) => (PAIRS[role] || [role]).every((one) => state.info?.images[one]));
+  const shown = () => roles().filter((role) => !state.hidden.has(role));
+  const sourcesOf = (role) => (role === "result" && fused() ? ["input", "result"] : PAIRS[role] || [role]);
+  const fused = () => state.mode !== "side" && state.info?.images.input && state.info?.images.result;
+
+  // -- Levels -------------------------------------------------------------------------------
+
+  function fill(picture, count, level) {
+    const pixels = new Uint32Array(picture.data.buffer);
+    for (let at = 0; at < count; at++) pixels[at] = level(at);
+  }
+
+  function grey(found, [low, high]) {
+    const { values, slope, intercept } = found, factor = (255 * slope) / (high - low), base = (255 * (intercept - low)) / (high - low);
+    return (at) => {
+      const level = values[at] * factor + base;
+      return level >= 255 ? 255 : level > 0 ? level | 0 : 0;
+    };
+  }
+
+  const opaque = (level) => 0xff000000 | (level << 16) | (level << 8) | level;
+
+  function signed(level) {  // -1 to 1: blue over black to orange
+    const size = Math.min(Math.abs(level), 1);
+    const [red, green, blue] = level < 0 ? [64, 156, 255] : [255, 140, 40];
+    return 0xff000000 | ((blue * size) << 16) | ((green * size) << 8) | (red * size);
+  }
+
+  function painter(role, found) {
+    const [first, second] = found;
+    if (PAIRS[role]) {
+      const [from, to] = PAIRS[role];
+      if (isGrey(role)) {
+        const a = grey(first, windowOf(from)), b = grey(second, windowOf(to));
+        return (at) => signed((b(at) - a(at)) / 200);
+      }
+      const [, high] = windowOf(role);
+      return (at) => signed((valueAt(second, at) - valueAt(first, at)) / high);
+    }
+    const level = grey(first, windowOf(second ? "input" : role));
+    if (!second) return (at) => opaque(level(at));
+    const other = grey(second, windowOf("result"));
+    if (state.mode === "blend") return (at) => opaque(level(at) + (other(at) - level(at)) * state.mix);
+    const columns = first.columns, square = Math.max(Math.round(columns / (4 + 20 * state.mix)), 2);
+    return (at) => opaque((((at % columns) / square) ^ ((at / columns) / square)) & 1 ? level(at) : other(at));
+  }
+
+  const valueAt = (found, at) => found.values[at] * found.slope + found.intercept;
+  const isGrey = (role) => role === "difference" && state.grey;
+
+  function windowOf(role) {
+    if (state.windows[role]) return state.windows[role];
+    if (PAIRS[role]) {
+      const most = state.info.differences[role] || 1;
+      return [-most, most];
+    }
+    const [low, high] = state.info.images[role].window;
+    return ["spread", "cycle"].includes(role) ? [0, Math.max(high, 1e-6)] : [low, high];
+  }
+
+  // Images in one unit are compared by values, others by grey levels.
+  function looksLikeOneUnit() {
+    const { input, result } = state.info.images;
+    if (!input || !result) return true;
+    const ratio = (input.window[1] - input.window[0]) / (result.window[1] - result.window[0]);
+    return ratio > 0.5 && ratio < 2;
+  }
+
+  // -- Drawing ------------------------------------------------------------------------------
+
+  const canvases = new Map();  // by role and plane
+  const pictured = new WeakMap();  // by canvas: what it shows
+  let isDue = false;
+
+  function draw() {
+    if (isDue || !state.info) return;
+    isDue = true;
+    root.dataset.ready = "false";
+    requestAnimationFrame(() => {
+      isDue = false;
+      if (!state.info || root.hidden) return;
+      let isWhole = true;
+      for (const role of shown()) for (const plane of PLANES) isWhole = drawPlane(role, plane) && isWhole;
+      root.dataset.ready = isWhole;
+      readOut();
+      if (isWhole) lookAhead();
+    });
+  }
+
+  function drawPlane(role, plane) {
+    const canvas = canvases.get(`${role}/${plane}`);
+    if (!canvas || !canvas.clientWidth) return true;
+    const index = state.cursor[AXES[plane][2]];
+    const found = sourcesOf(role).map((one) => planes.find(one, plane, index));
+    sourcesOf(role).forEach((one, at) => { if (!found[at]) planes.want(one, plane, index); });
+    const isThere = found.every(Boolean);
+    if (isThere) paint(canvas, role, plane, found);
+    else if (!canvas.dataset.drawn) clear(canvas);
+    return isThere;
+  }
+
+  function sized(canvas) {
+    const ratio = window.devicePixelRatio || 1;
+    const width = Math.round(canvas.clientWidth * ratio), height = Math.round(canvas.clientHeight * ratio);
+    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    return canvas.getContext("2d");
+  }
+
+  function clear(canvas) {
+    const context = sized(canvas);
+    context.fillStyle = "#000";
+    context.fillRect(0, 0, canvas.width, canvas.height);
+  }
+
+  // Where a plane lies on its canvas, in device pixels.
+  function box(canvas, plane) {
+    const [across, down] = AXES[plane], { shape, spacing } = state.info;
+    const wide = shape[across] * spacing[across], high = shape[down] * spacing[down];
+    const scale = Math.min(canvas.width / wide, canvas.height / high);
+    const width = wide * scale, height = high * scale;
+    return { x: (canvas.width - width) / 2, y: (canvas.height - height) / 2, width, height };
+  }
+
+  function paint(canvas, role, plane, found) {
+    clear(canvas);
+    const context = canvas.getContext("2d"), place = box(canvas, plane);
+    context.imageSmoothingQuality = "medium";
+    context.drawImage(pictureOf(canvas, role, found), place.x, place.y, place.width, place.height);
+    crosshair(context, plane, place);
+    letters(context, canvas, plane);
+    canvas.dataset.drawn = state.cursor[AXES[plane][2]];
+  }
+
+  // The levels of a plane on a canvas of its own size, kept while only the crosshair moves.
+  function pictureOf(canvas, role, found) {
+    const { rows, columns } = found[0], before = pictured.get(canvas);
+    const look = JSON.stringify([state.mode, state.mix, isGrey(role), sourcesOf(role).map(windowOf), windowOf(role)]);
+    if (before && before.look === look && found.every((one, at) => one === before.found[at])) return before.picture;
+    const picture = before?.picture || document.createElement("canvas");
+    if (picture.width !== columns || picture.height !== rows) Object.assign(picture, { width: columns, height: rows });
+    const inner = picture.getContext("2d"), pixels = inner.createImageData(columns, rows);
+    fill(pixels, rows * columns, painter(role, found));
+    inner.putImageData(pixels, 0, 0);
+    pictured.set(canvas, { look, found, picture });
+    return picture;
+  }
+
+  function crosshair(context, plane, place) {
+    const [across, down] = AXES[plane], { shape } = state.info;
+    const x = place.x + ((state.cursor[across] + 0.5) / shape[across]) * place.width;
+    const y = place.y + ((state.cursor[down] + 0.5) / shape[down]) * place.height;
+    const gap = 8 * (window.devicePixelRatio || 1);
+    context.strokeStyle = "rgba(122, 190, 255, .75)";
+    context.lineWidth = window.devicePixelRatio || 1;
+    context.beginPath();
+    for (const [from, to] of [[place.x, x - gap], [x + gap, place.x + place.width]]) if (to > from) { context.moveTo(from, y); context.lineTo(to, y); }
+    for (const [from, to] of [[place.y, y - gap], [y + gap, place.y + place.height]]) if (to > from) { context.moveTo(x, from); context.lineTo(x, to); }
+    context.stroke();
+  }
+
+  function letters(context, canvas, plane) {
+    const ratio = window.devicePixelRatio || 1, [left, right, top, bottom] = EDGES[plane], edge = 7 * ratio;
+    context.font = `600 ${11 * ratio}px system-ui, sans-serif`;
+    context.fillStyle = "rgba(214, 224, 235, .8)";
+    context.textBaseline = "middle";
+    context.textAlign = "left"; context.fillText(left, edge, canvas.height / 2);
+    context.textAlign = "right"; context.fillText(right, canvas.width - edge, canvas.height / 2);
+    context.textAlign = "center"; context.fillText(top, canvas.width / 2, edge + 3 * ratio);
+    context.fillText(bottom, canvas.width / 2, canvas.height - edge - 3 * ratio);
+    context.textAlign = "left";
+    context.font = `${11 * ratio}px system-ui, sans-serif`;
+    const normal = AXES[plane][2];
+    context.fillText(`${state.cursor[normal] + 1} / ${state.info.shape[normal]}`, edge, canvas.height - edge - 3 * ratio);
+  }
+
+  // Planes that scrolling will reach next, asked for once all that is shown is there.
+  function lookAhead() {
+    const normal = AXES[state.main][2], most = state.info.shape[normal];
+    const wanted = new Set(shown().flatMap(sourcesOf));
+    for (const role of wanted) {
+      for (let step = 1; step <= AHEAD; step++) {
+        const index = state.cursor[normal] + step * state.direction;
+        if (index < 0 || index >= most || planes.find(role, state.main, index)) continue;
+        if (!planes.slots.has(`${role}/${state.main}`)) planes.want(role, state.main, index);
+        break;
+      }
+    }
+  }
+
+  function readOut() {
+    const values = {};
+    const plane = state.main, [across, down, normal] = AXES[plane];
+    for (const role of Object.keys(state.info.images)) {
+      const found = planes.find(role, plane, state.cursor[normal]);
+      if (found) values[role] = valueAt(found, state.cursor[down] * found.columns + state.cursor[across]);
+    }
+    for (const role of shown()) {
+      const pair = PAIRS[role];
+      const value = pair ? values[pair[1]] - values[pair[0]] : values[role];
+      const output = root.querySelector(`output[data-role="${role}"]`);
+      if (output) output.textContent = value === undefined || Number.isNaN(value) ? "–" : figure(value, 5);
+    }
+    part("place").textContent = `voxel ${state.cursor.map((at) => at + 1).join(", ")}`;
+  }
+
+  // -- The study ----------------------------------------------------------------------------
+
+  async function open(study) {
+    const opened = ++state.opened;
+    Object.assign(state, { study, info: null, windows: {} });
+    planes.clear();
+    root.hidden = false;
+    document.body.classList.add("viewing");
+    root.dataset.ready = "false";
+    showStudy();
+    showMark();
+    part("columns").replaceChildren(element("p", { class: "waiting" }, "Reading the scans …"));
+    canvases.clear();
+    try {
+      const info = await source.study(study);
+      if (opened !== state.opened) return;
+      state.info = info;
+      start();
+    } catch (error) {
+      if (opened === state.opened) part("columns").replaceChildren(element("p", { class: "waiting" }, `The study cannot be shown: ${error.message}`));
+    }
+  }
+
+  function start() {
+    const { shape } = state.info;
+    part("faults").replaceChildren(...Object.entries(state.info.faults).map(([role, why]) => element("p", {}, `${TITLES[role]}: ${why}`)));
+    if (!shape) { part("columns").replaceChildren(element("p", { class: "waiting" }, "No image of this study can be shown.")); return; }
+    state.cursor = shape.map((extent) => extent >> 1);
+    state.grey = !looksLikeOneUnit();
+    part("grey").checked = state.grey;
+    if (state.study.roles.includes("truth")) state.hidden.delete("truth");
+    layOut();
+    for (const role of Object.keys(state.info.images)) {
+      const { moved, notes } = state.info.images[role];
+      if (moved) part("faults").append(element("p", {}, `${TITLES[role]}: on another grid; its nearest voxels are shown.`));
+      for (const note of notes) part("faults").append(element("p", {}, `${TITLES[role]}: ${note}`));
+    }
+  }
+
+  function layOut() {
+    canvases.clear();
+    const sections = shown().map((role) => {
+      const drawn = PLANES.map((plane) => {
+        const canvas = element("canvas", { "data-plane": plane, "data-main": String(plane === state.main), "aria-label": `${TITLES[role]}, ${plane}`, role: "img" });
+        canvases.set(`${role}/${plane}`, canvas);
+        listen(canvas, role, plane);
+        return canvas;
+      });
+      const title = role === "result" && fused() ? "Input and result" : TITLES[role];
+      return element("figure", { "data-role": role },
+        element("figcaption", {}, element("b", {}, title), element("output", { "data-role": role, title: "Value at the crosshair" }, "–")),
+        element("div", { class: "planes" }, ...drawn));
+    });
+    part("columns").replaceChildren(...sections);
+    for (const canvas of canvases.values()) resized.observe(canvas);
+    part("images").replaceChildren(...roles().map((role) => element("label", {},
+      element("input", { type: "checkbox", checked: !state.hidden.has(role), onchange: (event) => {
+        state.hidden[event.target.checked ? "delete" : "add"](role);
+        layOut();
+      } }), TITLES[role])));
+    for (const button of root.querySelectorAll("[data-mode]")) button.setAttribute("aria-pressed", button.dataset.mode === state.mode);
+    for (const button of root.querySelectorAll("[data-turn]")) button.setAttribute("aria-pressed", button.dataset.turn === state.main);
+    part("mix").disabled = state.mode === "side";
+    part("less").textContent = state.mode === "squares" ? "Few" : "Input";
+    part("more").textContent = state.mode === "squares" ? "Many" : "Result";
+    showWindows();
+    draw();
+  }
+
+  const resized = new ResizeObserver(draw);
+
+  function showStudy() {
+    const { study } = state, at = list.order().indexOf(study);
+    part("name").textContent = study.name;
+    part("position").textContent = `${at + 1} of ${list.order().length}`;
+    document.title = `${study.name} · ${page.title}`;
+    part("faults").replaceChildren();
+    part("facts").replaceChildren(...page.measures.filter(({ key }) => study[key] !== null && study[key] !== undefined).flatMap(({ key, title }) => [
+      element("dt", {}, title), element("dd", {}, figure(study[key]))]));
+    part("notes").replaceChildren(...[study.reason, ...study.notes].filter(Boolean).map((note) => element("p", {}, note)));
+  }
+
+  function showMark() {
+    for (const button of root.querySelectorAll("[data-mark]")) button.setAttribute("aria-pressed", button.dataset.mark === state.study.mark);
+    if (document.activeElement !== part("comment")) part("comment").value = state.study.comment;
+    const marked = page.studies.filter((study) => study.mark).length;
+    part("progress").textContent = `${marked} of ${page.studies.length} marked`;
+  }
+
+  function showWindows() {
+    const singles = shown().filter((role) => !isGrey(role));
+    part("windows").replaceChildren(...singles.map((role) => {
+      const ends = windowOf(role);
+      const input = (at, label) => element("input", { type: "number", step: "any", value: Number(ends[at].toPrecision(4)), "aria-label": `${label} of ${TITLES[role]}`,
+        disabled: PAIRS[role] && at === 0, onchange: (event) => setWindow(role, at ? [windowOf(role)[0], event.target.valueAsNumber] : [event.target.valueAsNumber, windowOf(role)[1]]) });
+      return element("div", {}, element("span", {}, TITLES[role]), input(0, "Black"), input(1, "White"));
+    }));
+  }
+
+  function setWindow(role, [low, high]) {
+    if (!(high > low)) return;
+    state.windows[role] = PAIRS[role] ? [-high, high] : [low, high];
+    showWindows();
+    draw();
+  }
+
+  // -- Mouse, touch, keys -------------------------------------------------------------------
+
+  function moveTo(axis, index) {
+    const to = Math.min(Math.max(Math.round(index), 0), state.info.shape[axis] - 1);
+    if (to === state.cursor[axis]) return;
+    state.direction = Math.sign(to - state.cursor[axis]);
+    state.cursor[axis] = to;
+    draw();
+  }
+
+  function listen(canvas, role, plane) {
+    const [across, down, normal] = AXES[plane];
+    let pointed = null, turned = 0;
+    const point = (event) => {
+      const frame = canvas.getBoundingClientRect(), ratio = canvas.width / frame.width, place = box(canvas, plane);
+      moveTo(across, (((event.clientX - frame.left) * ratio - place.x) / place.width) * state.info.shape[across] - 0.5);
+      moveTo(down, (((event.clientY - frame.top) * ratio - place.y) / place.height) * state.info.shape[down] - 0.5);
+    };
+    canvas.addEventListener("pointerdown", (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      const isWindowing = event.button === 2 || event.shiftKey;
+      pointed = { x: event.clientX, y: event.clientY, window: windowOf(role), isWindowing };
+      if (!isWindowing) point(event);
+      event.preventDefault();
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      if (!pointed) return;
+      if (!pointed.isWindowing) { point(event); return; }
+      const [low, high] = pointed.window, width = (high - low) * Math.exp((event.clientX - pointed.x) / 200);
+      const level = (low + high) / 2 + ((event.clientY - pointed.y) * (high - low)) / 300;
+      if (!isGrey(role)) setWindow(role, PAIRS[role] ? [-width / 2, width / 2] : [level - width / 2, level + width / 2]);
+    });
+    for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => { pointed = null; });
+    canvas.addEventListener("contextmenu", (event) => event.preventDefault());
+    canvas.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      turned += event.deltaMode ? event.deltaY * 40 : event.deltaY;
+      const steps = Math.trunc(turned / 40);
+      turned -= steps * 40;
+      if (steps) moveTo(normal, state.cursor[normal] + steps);
+    }, { passive: false });
+    canvas.addEventListener("dblclick", () => turn(plane));
+  }
+
+  function turn(plane) { state.main = plane; if (state.info) layOut(); }
+  function setMode(mode) { state.mode = mode; state.hidden.delete("result"); if (state.info) layOut(); }
+
+  function step(by) {
+    const order = list.order(), next = order[order.indexOf(state.study) + by];
+    if (next) location.hash = `#${next.number}`;
+    else announce(by > 0 ? "This is the last study" : "This is the first study");
+  }
+
+  function mark(grade) {
+    marks.put(state.study, { mark: state.study.mark === grade ? null : grade });
+  }
+
+  function close() { location.hash = "#"; }
+
+  function scroll(by) { const normal = AXES[state.main][2]; if (state.info) moveTo(normal, state.cursor[normal] + by); }
+
+  const KEYS = {
+    ArrowUp: () => scroll(-1), ArrowDown: () => scroll(1), PageUp: () => scroll(-10), PageDown: () => scroll(10),
+    ArrowLeft: () => step(-1), ArrowRight: () => step(1), p: () => step(-1), n: () => step(1),
+    1: () => mark("good"), 2: () => mark("doubtful"), 3: () => mark("bad"), 0: () => marks.put(state.study, { mark: null }),
+    c: () => part("comment").focus(), s: () => setMode("side"), b: () => setMode("blend"), k: () => setMode("squares"),
+    v: () => turn(PLANES[(PLANES.indexOf(state.main) + 1) % 3]),
+    r: () => { state.windows = {}; showWindows(); draw(); },
+    "?": () => part("keys").showModal(), Escape: close,
+  };
+
+  document.addEventListener("keydown", (event) => {
+    if (root.hidden || event.ctrlKey || event.metaKey || event.altKey || part("keys").open) return;
+    if (event.target.matches("textarea, input:not([type=checkbox]):not([type=range])")) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    if (event.target.matches("input[type=range]") && event.key.startsWith("Arrow")) return;
+    const act = KEYS[event.key];
+    if (act) { event.preventDefault(); act(); }
+  });
+
+  part("back").addEventListener("click", close);
+  part("previous").addEventListener("click", () => step(-1));
+  part("next").addEventListener("click", () => step(1));
+  part("help").addEventListener("click", () => part("keys").showModal());
+  part("comment").addEventListener("change", () => marks.put(state.study, { comment: part("comment").value.trim() }));
+  part("mix").addEventListener("input", (event) => { state.mix = event.target.valueAsNumber / 100; draw(); });
+  part("grey").addEventListener("change", (event) => { state.grey = event.target.checked; layOut(); });
+  part("reset").addEventListener("click", KEYS.r);
+  for (const button of root.querySelectorAll("[data-mark]")) button.addEventListener("click", () => mark(button.dataset.mark));
+  for (const button of root.querySelectorAll("[data-mode]")) button.addEventListener("click", () => setMode(button.dataset.mode));
+  for (const button of root.querySelectorAll("[data-turn]")) button.addEventListener("click", () => turn(button.dataset.turn));
+  document.addEventListener("marked", () => { if (state.study) showMark(); });
+
+  function follow() {
+    const number = /^#\d+$/.test(location.hash) ? Number(location.hash.slice(1)) : -1;
+    const study = page.studies.find((one) => one.number === number);
+    if (study) { if (study !== state.study || root.hidden) open(study); return; }
+    const left = state.study;
+    state.opened++;
+    Object.assign(state, { study: null, info: null });
+    planes.clear();
+    root.hidden = true;
+    document.body.classList.remove("viewing");
+    document.title = page.title;
+    list.show(left);
+  }
+
+  window.addEventListener("hashchange", follow);
+  return { follow, state };
+})();
+
+viewer.follow();

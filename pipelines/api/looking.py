@@ -1,0 +1,133 @@
+"""Results as pictures and figures: three planes for a notebook, and comparison with the truth."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from ...io.conversion import AnyPath, AnyScan, as_volume
+from ...io.files.documents import write_document
+from ...io.volume import DoubleArray
+from ..errors import SettingsError
+from ..evaluation.evaluation import evaluate as evaluated
+from ..evaluation.pairs import Sources, find_pairs
+from ..evaluation.protocols import SYNTHRAD2025, ProtocolName, general
+from ..evaluation.report import PairRow
+from ..study.geometry import grid_difference, mid_slices
+from ..study.preview import Column, difference_shades, drawn, grey_shades
+from .arguments import path_of, typed
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Picture:
+    """Picture that a notebook shows. png: its bytes, of a PNG file."""
+
+    png: bytes
+
+    def save(self, path: AnyPath) -> None:
+        """Write the PNG. Raises WriteError."""
+        write_document(path_of("path", path), self.png)
+
+    def _repr_png_(self) -> bytes:
+        return self.png
+
+    def __repr__(self) -> str:
+        return f"Picture({len(self.png)} bytes)"
+
+
+def preview(result: AnyScan, scan: AnyScan | None = None) -> Picture:
+    """Return the middle planes of a result, next to those of its scan and their difference.
+
+    result, scan: volumes, images of nibabel or SimpleITK, or paths. Raises ScanError, and
+    SettingsError if they are on different grids.
+
+    >>> with Translator("t1-to-t2.safetensors", device="cpu") as translator:
+    ...     made = translator.translate_file("scans/a.nii.gz")
+    >>> preview(made, "scans/a.nii.gz").png[1:4]
+    b'PNG'
+    """
+    made = as_volume(result)
+    slices = mid_slices(made)
+    planes = [plane.values for plane in slices]
+    columns = [_grey("synthetic", planes)]
+    if scan is not None:
+        given = as_volume(scan)
+        if difference := grid_difference(given, made):
+            raise SettingsError(f"Scan and result are not on one grid: {difference}.")
+        before = [plane.values for plane in mid_slices(given)]
+        changes = [after - one for one, after in zip(before, planes, strict=True)]
+        columns = [
+            _grey("input", before),
+            *columns,
+            Column("output - input", changes, difference_shades(changes)),
+        ]
+    return Picture(drawn(slices, columns))
+
+
+def _grey(title: str, planes: list[DoubleArray]) -> Column:
+    return Column(title, planes, grey_shades(planes))
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedStudy:
+    """Figures of one result; `pandas.DataFrame` takes a list of them.
+
+    name: of the result. status: "evaluated", "missing" (its partner) or "failed". mae, psnr,
+    ms_ssim, ssim, r: mean absolute error in the unit of the truth, peak signal-to-noise ratio in
+    decibels, MS-SSIM, SSIM and Pearson's r; None if they are not defined. voxels: number of those
+    compared. reason: why there are no figures, or None.
+    """
+
+    name: str
+    status: str
+    mae: float | None
+    psnr: float | None
+    ms_ssim: float | None
+    ssim: float | None
+    r: float | None
+    voxels: int | None
+    reason: str | None
+
+
+def evaluate(
+    results: AnyPath,
+    truth: AnyPath,
+    mask: AnyPath | None = None,
+    *,
+    protocol: ProtocolName = "general",
+) -> list[EvaluatedStudy]:
+    """Compare results with the scans that they should equal, as the command does; a row a study.
+
+    results, truth, mask: each a folder, or a file for one study. protocol: "general" or
+    "synthrad2025", which needs a mask. Raises ScanError for a missing folder, and SettingsError.
+
+    >>> [(row.name, row.mae) for row in evaluate("scans", "scans")]
+    [('a.nii.gz', 0.0), ('b.nii.gz', 0.0)]
+    """
+    name: str = typed("protocol", cast("type[str]", ProtocolName), protocol)
+    masks = None if mask is None else path_of("mask", mask)
+    if name == "synthrad2025" and masks is None:
+        raise SettingsError("Protocol synthrad2025 measures within masks; give argument mask.")
+    rules = SYNTHRAD2025 if name == "synthrad2025" else general(None)
+    sources = Sources(path_of("results", results), path_of("truth", truth), masks)
+    found = evaluated(find_pairs(sources).pairs, rules, _ignore)
+    if found.interrupted:
+        raise KeyboardInterrupt
+    return [_row(row) for row in found.rows]
+
+
+def _ignore(_done: int, _all: int) -> None:
+    pass
+
+
+def _row(row: PairRow) -> EvaluatedStudy:
+    figures = row.figures
+    return EvaluatedStudy(
+        row.name,
+        row.status,
+        *(
+            (figures.mae, figures.psnr, figures.ms_ssim, figures.ssim, figures.r)
+            if figures
+            else (None,) * 5
+        ),
+        voxels=row.voxels,
+        reason=row.reason,
+    )

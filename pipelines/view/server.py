@@ -1,0 +1,240 @@
+"""Local server of one viewing: a page, planes of images, pictures, and the marks that come back.
+
+It listens on 127.0.0.1 only, under a random port and a random path. Every request needs that path's
+token and the right Host; one that stores a mark needs the right Origin, too. Studies are named by
+number, so that no path of a file ever comes from outside.
+"""
+
+import json
+import re
+import secrets
+import struct
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, cast, get_args
+
+from ...engine.decoding import FieldError, decode, parse
+from ...io.errors import WriteError
+from ..report.previews import thumbnail
+from .images import PLANES, ImageStore, PlaneValues, StudyImages
+from .review import GRADES, LONGEST_COMMENT, Grade, Review
+from .studies import Role, Viewing
+
+LARGEST_REQUEST = 1 << 16
+"""Bytes of a mark; its comment has at most LONGEST_COMMENT letters."""
+
+Page = Callable[[str], str]
+"""Page for a browser, rendered with the nonce that its scripts and styles have."""
+
+_POLICY = (
+    "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+_DIFFERENCES: dict[str, tuple[Role, Role]] = {
+    "difference": ("input", "result"),
+    "error": ("truth", "result"),
+}
+
+
+class ViewServer(ThreadingHTTPServer):
+    """Server of one viewing; `serve_forever` runs until `shutdown`.
+
+    url: address to open in the browser, with the token.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, viewing: Viewing, review: Review, page: Page) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.viewing, self.review, self.page = viewing, review, page
+        self.images = ImageStore(viewing.studies)
+        self.token = secrets.token_urlsafe(24)
+        self.hosts = {f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")}
+        self.url = f"http://127.0.0.1:{self.server_port}/{self.token}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Pass over a browser that left in the middle of an answer."""
+
+
+def described(study: StudyImages) -> dict[str, Any]:
+    """Return the images of a study as the page takes them."""
+    grid = study.grid
+    return {
+        "shape": grid.shape if grid else None,
+        "spacing": grid.spacing if grid else None,
+        "images": {
+            role: {
+                "window": [image.window.low, image.window.high],
+                "moved": grid is not None and not image.is_on_grid_of(grid),
+                "notes": image.notes,
+            }
+            for role, image in study.images.items()
+        },
+        "differences": {
+            name: study.largest_difference(first, second)
+            for name, (first, second) in _DIFFERENCES.items()
+        },
+        "faults": study.faults,
+    }
+
+
+class _RefusedError(Exception):
+    """A request that gets this status."""
+
+    def __init__(self, status: HTTPStatus) -> None:
+        super().__init__(status.phrase)
+        self.status = status
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    timeout = 60
+    server: ViewServer  # pyright: ignore[reportIncompatibleVariableOverride]
+    server_version, sys_version = "cuda-cyclegan", ""
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Log nothing: an address contains the token."""
+
+    def do_GET(self) -> None:
+        self._answer(self._get)
+
+    def do_POST(self) -> None:
+        self._answer(self._post)
+
+    def _answer(self, act: Callable[[list[str]], None]) -> None:
+        try:
+            act(self._asked())
+        except _RefusedError as refusal:
+            self._send(str(refusal).encode(), "text/plain", refusal.status)
+        except WriteError as error:
+            self._send(str(error).encode(), "text/plain", HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _asked(self) -> list[str]:
+        """Return the words of the path after the token."""
+        if self.headers.get("Host") not in self.server.hosts:
+            self._refuse(HTTPStatus.FORBIDDEN)
+        _, _, path = self.path.partition("/")
+        token, *words = path.split("/")
+        if not secrets.compare_digest(token.encode(), self.server.token.encode()):
+            self._refuse(HTTPStatus.FORBIDDEN)
+        return words
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        self.close_connection = True  # what the request still holds stays unread
+        raise _RefusedError(status)
+
+    def _get(self, words: list[str]) -> None:
+        match words:
+            case [""]:
+                self._send_page()
+            case ["study", number]:
+                found = described(self.server.images.study(self._number(number)))
+                self._send(json.dumps(found).encode(), "application/json")
+            case ["plane", number, role, plane, index]:
+                self._send_plane(self._number(number), role, plane, index)
+            case ["picture", number]:
+                self._send_picture(self._number(number))
+            case _:
+                raise _RefusedError(HTTPStatus.NOT_FOUND)
+
+    def _number(self, text: str) -> int:
+        """Return the number of a study."""
+        number = _whole(text)
+        if number >= len(self.server.viewing.studies):
+            raise _RefusedError(HTTPStatus.NOT_FOUND)
+        return number
+
+    def _send_page(self) -> None:
+        nonce = secrets.token_urlsafe(18)
+        policy = [("Content-Security-Policy", _POLICY.format(nonce=nonce))]
+        self._send(self.server.page(nonce).encode(), "text/html; charset=utf-8", extra=policy)
+
+    def _send_plane(self, number: int, role: str, plane: str, index: str) -> None:
+        if role not in get_args(Role) or plane not in PLANES:
+            raise _RefusedError(HTTPStatus.NOT_FOUND)
+        try:
+            found = self.server.images.plane(number, cast("Role", role), plane, _whole(index))
+        except LookupError:
+            raise _RefusedError(HTTPStatus.NOT_FOUND) from None
+        self._send(packed(found), "application/octet-stream")
+
+    def _send_picture(self, number: int) -> None:
+        preview = self.server.viewing.studies[number].preview
+        picture = thumbnail(preview) if preview else None
+        if picture is None:
+            raise _RefusedError(HTTPStatus.NOT_FOUND)
+        self._send(picture, "image/webp")
+
+    def _post(self, words: list[str]) -> None:
+        origin = self.headers.get("Origin", "").removeprefix("http://")
+        if origin not in self.server.hosts or words[:1] != ["mark"] or len(words) != 2:
+            self._refuse(HTTPStatus.FORBIDDEN)
+        size = self.headers.get("Content-Length", "")
+        if not size.isdecimal() or int(size) > LARGEST_REQUEST:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        content = self.rfile.read(int(size))
+        name = self.server.viewing.studies[self._number(words[1])].name
+        grade, comment = _mark_in(content)
+        self.server.review.put(name, grade, comment)
+        self._send(b"{}", "application/json")
+
+    def _send(
+        self,
+        content: bytes,
+        kind: str,
+        status: HTTPStatus = HTTPStatus.OK,
+        extra: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        self.send_response(status)
+        for name, value in (*_HEADERS.items(), *extra):
+            self.send_header(name, value)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        with suppress(ConnectionError):
+            self.wfile.write(content)
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise _RefusedError(HTTPStatus.NOT_FOUND)
+    return int(text)
+
+
+def _mark_in(content: bytes) -> tuple[Grade | None, str]:
+    try:
+        values = decode(dict[str, str | None], parse(content))
+    except FieldError:
+        raise _RefusedError(HTTPStatus.BAD_REQUEST) from None
+    grade, comment = values.get("mark"), values.get("comment") or ""
+    if grade not in (None, *GRADES) or len(comment) > LONGEST_COMMENT:
+        raise _RefusedError(HTTPStatus.BAD_REQUEST)
+    return grade, comment
+
+
+_TYPES = ("int8", "uint8", "int16", "uint16", "int32", "float32")
+
+
+def packed(plane: PlaneValues) -> bytes:
+    """Return a plane as bytes: a header of 32 and the values, both little-endian.
+
+    The header: rows, columns, index of the type in `_TYPES`, 4 bytes of padding, slope, intercept.
+    """
+    rows, columns = plane.stored.shape
+    kind = _TYPES.index(plane.stored.dtype.name)
+    head = struct.pack("<IIIIdd", rows, columns, kind, 0, plane.slope, plane.intercept)
+    little = plane.stored.astype(plane.stored.dtype.newbyteorder("<"), copy=False)
+    return head + little.tobytes()

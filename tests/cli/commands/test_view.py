@@ -1,0 +1,300 @@
+"""The view command: a page on this machine, marks beside the results, and two readers compared."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.batch_world import scan, stored
+from support.chromium import needs_chromium, opened_page
+from support.dicom_phantoms import Phantom
+from support.processes import started
+from support.reports import BATCH, failed, row, written
+from support.translate_world import World
+from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.view.review import Review
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+SHAPE = (40, 48, 32)
+STUDIES = ("anna", "berta", "clara")
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> tuple[Path, Path]:
+    """Scans of a bright ball, and results in which it is darker by 100, and a bar beside it."""
+    i, j, k = np.indices(SHAPE)
+    ball = (((i - 20) / 14) ** 2 + ((j - 24) / 18) ** 2 + ((k - 16) / 10) ** 2 < 1) * 800
+    for at, name in enumerate(STUDIES):
+        given = (ball + 40 * (i > 20) * (ball > 0) + 10 * at).astype(np.int16)
+        stored(tmp_path / "scans" / f"{name}.nii.gz", given)
+        made = given - 100 * (ball > 0)
+        made[2:6, 10:40] = 600
+        stored(tmp_path / "results" / f"{name}.nii.gz", made.astype(np.int16))
+    return tmp_path / "scans", tmp_path / "results"
+
+
+@contextmanager
+def viewed(*paths: object) -> Generator[tuple[str, "subprocess.Popen[str]"]]:
+    """The address of a page that is served meanwhile."""
+    command = [sys.executable, "-m", "cuda_cyclegan", "view", "--no-browser", *map(str, paths)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with started(command, **pipes) as process:
+        out: IO[str] = process.stdout
+        yield out.readline().strip(), process
+
+
+def compared(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["view", *map(str, arguments)])
+
+
+@pytest.mark.process
+def test_a_page_is_served_until_ctrl_c(pairs: tuple[Path, Path]) -> None:
+    with viewed(*pairs) as (url, process):
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", url)
+        with urllib.request.urlopen(url) as answer:
+            page = answer.read().decode()
+        assert "<title>results</title>" in page
+        assert "Not for diagnosis" in page
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(url[:-2] + "/")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+
+
+def test_two_readers_are_compared(pairs: tuple[Path, Path], tmp_path: Path) -> None:
+    first, second = Review(pairs[1] / "review.csv"), Review(tmp_path / "second.csv")
+    for name in STUDIES:
+        first.put(f"{name}.nii.gz", "good" if name == "anna" else "bad", "")
+        second.put(f"{name}.nii.gz", "bad" if name == "berta" else "good", "")
+    result = compared(pairs[1], "--compare", second.file)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "3 studies marked by both: 2 alike (67 %)",
+        "Cohen's kappa: 0.40",
+        "bad by the first reader, good by the second: 1",
+        "- clara.nii.gz",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("absent",), ("results", "--compare", "absent.csv"), ("scans", "results", "results")],
+)
+def test_what_is_not_there_is_wrong_usage(
+    pairs: tuple[Path, Path], arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pairs[0].parent)
+    result = compared(*arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_the_last_report_is_kept_beside_the_record(tmp_path: Path) -> None:
+    """With the rows of earlier runs of the same batch, and without any option."""
+    world = World(tmp_path)
+    scan(world.inputs / "a.nii.gz")
+    assert world.translate().exit_code == 0
+    [kept] = tmp_path.glob(".*.cuda-cyclegan/report.json")
+    assert json.loads(kept.read_text())["studies"][0]["stages"]
+    assert world.translate().exit_code == 0
+    again = json.loads(kept.read_text())
+    assert again["runs"] == 2
+    assert again["studies"][0]["status"] == "translated"
+
+
+# -- In a real browser ------------------------------------------------------------------------
+
+
+def ready(page: "Page") -> None:
+    page.wait_for_selector("#viewer[data-ready=true]")
+
+
+def levels(page: "Page", role: str, plane: str = "axial") -> "np.ndarray[Any, Any]":
+    """What a canvas shows, [row, column, RGB]."""
+    found = page.evaluate(
+        """([role, plane]) => {
+          const figure = document.querySelector(`figure[data-role=${role}]`);
+          const canvas = figure.querySelector(`canvas[data-plane=${plane}]`);
+          const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          return [canvas.height, canvas.width, Array.from(data)];
+        }""",
+        [role, plane],
+    )
+    rows, columns, values = found
+    return np.array(values, np.uint8).reshape(rows, columns, 4)[..., :3]
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_study_is_scrolled_compared_and_marked(pairs: tuple[Path, Path]) -> None:
+    review = pairs[1] / "review.json"
+    with viewed(*pairs) as (url, _), opened_page() as page:
+        page.goto(url)
+        assert page.title() == "results"
+        page.click("text=berta.nii.gz")
+        ready(page)
+        assert page.inner_text("#viewer h2") == "berta.nii.gz"
+        middle = levels(page, "input")
+        assert middle.max() > 200  # the ball
+        values = [page.inner_text(f"output[data-role={role}]") for role in ("input", "result")]
+        assert [int(value) for value in values] == [810, 710]
+        assert page.inner_text("output[data-role=difference]") == "-100"
+        assert levels(page, "difference")[..., 2].max() > 150  # blue: the result is darker
+
+        page.keyboard.press("ArrowDown")
+        ready(page)
+        page.mouse.move(200, 300)
+        for _ in range(14):
+            page.mouse.wheel(0, 40)
+        ready(page)
+        page.wait_for_function("viewer.state.cursor[2] === 31")
+        ready(page)
+        assert levels(page, "input")[5:-5, 30:-30].mean() < middle[5:-5, 30:-30].mean() / 2
+
+        page.keyboard.press("PageUp")
+        ready(page)
+        alone = levels(page, "result")
+        page.keyboard.press("b")
+        ready(page)
+        assert not np.array_equal(levels(page, "result"), alone)
+        page.keyboard.press("k")
+        page.keyboard.press("v")
+        page.keyboard.press("s")
+
+        page.keyboard.press("2")
+        page.keyboard.press("c")
+        page.keyboard.type("<i>edge</i> 1")
+        page.keyboard.press("Escape")
+        page.wait_for_function("document.getElementById('announcement').textContent.length > 0")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("document.querySelector('#viewer h2').textContent[0] === 'c'")
+        page.keyboard.press("3")
+        page.wait_for_function("page.studies[2].mark === 'bad'")
+        page.keyboard.press("Escape")
+        page.wait_for_selector(".badge.doubtful")
+        page.reload()
+        assert page.inner_text("tr:has-text('berta') .mark").split("\n") == [
+            "doubtful",
+            "<i>edge</i> 1",
+        ]
+    stored = {row["study"]: row["mark"] for row in json.loads(review.read_text())["marks"]}
+    assert stored == {"berta.nii.gz": "doubtful", "clara.nii.gz": "bad"}
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_dicom_is_shown_as_the_program_reads_it(tmp_path: Path) -> None:
+    Phantom().write(tmp_path / "scans")
+    with viewed(tmp_path / "scans", tmp_path / "scans") as (url, _), opened_page() as page:
+        page.goto(f"{url}#0")
+        ready(page)
+        assert page.inner_text("output[data-role=difference]") == "0"
+        assert levels(page, "input").max() > 100
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_mark_that_is_not_stored_is_reported_and_taken_back(pairs: tuple[Path, Path]) -> None:
+    with viewed(*pairs) as (url, _), opened_page(faults=1) as page:
+        page.goto(f"{url}#0")
+        ready(page)
+        page.route("**/mark/0", lambda route: route.abort())
+        page.keyboard.press("1")
+        page.wait_for_function(
+            "document.getElementById('announcement').textContent.includes('was not stored')"
+        )
+        assert page.get_attribute("[data-mark=good]", "aria-pressed") == "false"
+    assert not (pairs[1] / "review.json").exists()
+
+
+@pytest.fixture
+def exported(pairs: tuple[Path, Path], tmp_path: Path) -> Path:
+    """The page of a folder that was written for a disk."""
+    result = compared(*pairs, "--export", tmp_path / "usb")
+    assert result.exit_code == 0, result.output
+    return tmp_path / "usb" / "index.html"
+
+
+def test_an_export_is_a_new_folder_of_a_page_and_a_script_a_study(
+    exported: Path, pairs: tuple[Path, Path]
+) -> None:
+    assert {path.name for path in exported.parent.iterdir()} == {
+        *("index.html", "0.js", "1.js", "2.js")
+    }
+    assert "http://127" not in exported.read_text()
+    before = exported.read_bytes()
+    assert compared(*pairs, "--export", exported.parent).exit_code == 2
+    assert exported.read_bytes() == before
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_an_export_works_from_a_disk_and_its_marks_are_saved_to_a_file(
+    exported: Path, pairs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    with opened_page() as page:
+        page.goto(exported.as_uri())
+        page.click("text=berta.nii.gz")
+        ready(page)
+        assert abs(float(page.inner_text("output[data-role=input]")) - 810) < 5
+        assert abs(float(page.inner_text("output[data-role=difference]")) + 100) < 10
+        for plane in ("axial", "coronal", "sagittal"):
+            assert levels(page, "input", plane).max() > 200
+        page.keyboard.press("PageDown")
+        ready(page)
+        page.keyboard.press("1")
+        page.keyboard.press("Escape")
+        page.reload()
+        with page.expect_download() as download:
+            page.click("text=Save marks")
+        download.value.save_as(tmp_path / "second.json")
+    review = Review(pairs[1] / "review.csv")
+    review.put("berta.nii.gz", "bad", "")
+    result = compared(pairs[1], "--compare", tmp_path / "second.json")
+    assert result.stdout.startswith("1 study marked by both: 0 alike")
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_thousand_studies_are_sorted_filtered_and_marked(tmp_path: Path) -> None:
+    rows = [row(f"sub-{number:04}.nii", 1.0 + number / 100) for number in range(990)]
+    bad = [failed(f"bad-{number}.nii", f"bad-{number}.nii is truncated.") for number in range(10)]
+    stored = written(replace(BATCH, studies=(*rows, *bad)), tmp_path / "night.json")
+    page_file = tmp_path / "night.html"
+    made = CliRunner().invoke(app, ["report", str(stored), "--html", str(page_file)])
+    assert made.exit_code == 0, made.output
+    with opened_page(width=390, height=844) as page:
+        page.goto(page_file.as_uri())
+        count = "[data-part=count]"
+        assert page.inner_text(count) == "1000 studies"
+        assert page.inner_text(".causes summary").split(maxsplit=1)[0] == "10"
+        page.click("th button:has-text('Seconds')")
+        assert page.inner_text("tbody tr:first-child td.name") == "sub-0989.nii"
+        page.fill("[aria-label='From, Seconds']", "10")
+        page.press("[aria-label='From, Seconds']", "Enter")
+        assert page.inner_text(count) == "90 of 1000 studies"
+        page.fill("[data-part=filter]", "sub-0950")
+        assert page.inner_text(count) == "1 of 1000 studies"
+        page.focus("tbody td.name span")
+        page.keyboard.press("3")
+        assert page.inner_text("tbody .badge") == "bad"
+        page.fill("[data-part=filter]", "truncated")
+        page.fill("[aria-label='From, Seconds']", "")
+        page.press("[aria-label='From, Seconds']", "Enter")
+        assert page.inner_text(count) == "10 of 1000 studies"
+        page.click("[data-shape=pictures]")
+        assert page.locator(".cards article").count() == 10

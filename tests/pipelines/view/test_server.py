@@ -1,0 +1,149 @@
+"""The local server: what it serves, to whom, and what it never does."""
+
+import http.client
+import json
+import struct
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from support.batch_world import scan
+
+from cuda_cyclegan.pipelines.view.review import Review
+from cuda_cyclegan.pipelines.view.server import ViewServer
+from cuda_cyclegan.pipelines.view.studies import find_viewing
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Generator[ViewServer]:
+    given, made = scan(tmp_path / "scan.nii.gz"), scan(tmp_path / "results" / "made.nii.gz", 1)
+    viewing = find_viewing((given, made))
+    review = Review(viewing.folder / "review.csv")
+    with ViewServer(viewing, review, lambda nonce: f"<p>{nonce}</p>") as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def asked(
+    server: ViewServer, path: str, body: object = None, **headers: str
+) -> tuple[int, bytes, http.client.HTTPMessage]:
+    """Status, content and headers; body: sent by POST as JSON, or as it is if it is bytes."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    try:
+        connection.request("GET" if body is None else "POST", path, content, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(), answer.headers
+    finally:
+        connection.close()
+
+
+def below(server: ViewServer, path: str) -> str:
+    return urlsplit(server.url).path + path
+
+
+def posted(server: ViewServer, path: str, body: object, **headers: str) -> int:
+    origin = {"Origin": f"http://127.0.0.1:{server.server_port}", **headers}
+    return asked(server, below(server, path), body, **origin)[0]
+
+
+def test_the_page_has_a_nonce_of_its_own_each_time_and_may_load_nothing_else(
+    server: ViewServer,
+) -> None:
+    pages = [asked(server, below(server, "")) for _ in range(2)]
+    nonces = {page.decode().removeprefix("<p>").removesuffix("</p>") for _, page, _ in pages}
+    assert len(nonces) == 2
+    for status, _, headers in pages:
+        assert status == 200
+        policy = headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert any(f"script-src 'nonce-{nonce}'" in policy for nonce in nonces)
+        assert headers["Cache-Control"] == "no-store"
+        assert headers["Referrer-Policy"] == "no-referrer"
+
+
+def test_planes_are_sent_as_they_are_stored(server: ViewServer, tmp_path: Path) -> None:
+    described = json.loads(asked(server, below(server, "study/0"))[1])
+    assert described["shape"] == [20, 18, 16]
+    assert described["faults"] == {}
+    status, content, _ = asked(server, below(server, "plane/0/result/axial/3"))
+    rows, columns, kind, _, slope, intercept = struct.unpack("<IIIIdd", content[:32])
+    assert (status, rows, columns, kind, slope, intercept) == (200, 18, 20, 2, 1, 0)
+    values = np.frombuffer(content[32:], "<i2").reshape(rows, columns)
+    import nibabel
+
+    voxels = np.asarray(nibabel.load(tmp_path / "results" / "made.nii.gz").dataobj)  # pyright: ignore
+    np.testing.assert_array_equal(values, voxels[::-1, ::-1, 12].T)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("study/1", "study/-1", "study/", "study/x", "study/0/..", "study/%30"),
+        *("plane/0/truth/axial/1", "plane/0/result/axial/16", "plane/0/result/oblique/1"),
+        *("plane/0/result/axial/-1", "plane/0/../axial/1", "picture/0", "mark/0", "x"),
+        *("../../etc/passwd", "%2e%2e/%2e%2e/etc/passwd", "study/0?x", "results/made.nii.gz"),
+    ],
+)
+def test_nothing_else_is_there(server: ViewServer, path: str) -> None:
+    assert asked(server, below(server, path))[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/x/", "//etc/passwd", "/favicon.ico", "/../../etc/passwd"])
+def test_without_the_token_everything_is_refused(server: ViewServer, path: str) -> None:
+    assert asked(server, path)[0] == 403
+    changed = f"/{server.token[:-1]}{'a' if server.token[-1] != 'a' else 'b'}/"
+    assert asked(server, changed)[0] == 403
+
+
+@pytest.mark.parametrize("host", ["example.org", "127.0.0.1", "127.0.0.1:1", "evil.127.0.0.1"])
+def test_another_name_of_this_host_is_refused(server: ViewServer, host: str) -> None:
+    assert asked(server, below(server, ""), Host=host)[0] == 403
+    assert asked(server, below(server, ""), Host=f"localhost:{server.server_port}")[0] == 200
+
+
+def test_a_mark_is_stored_for_its_study(server: ViewServer) -> None:
+    assert posted(server, "mark/0", {"mark": "bad", "comment": "<b>"}) == 200
+    stored = json.loads(server.review.json.read_text())["marks"]
+    assert [(row["study"], row["mark"], row["comment"]) for row in stored] == [
+        ("made.nii.gz", "bad", "<b>")
+    ]
+    assert posted(server, "mark/0", {"mark": None, "comment": ""}) == 200
+    assert server.review.marks == {}
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://example.org", "null", "", "https://127.0.0.1", "http://127.0.0.1"]
+)
+def test_other_pages_cannot_mark(server: ViewServer, origin: str) -> None:
+    assert posted(server, "mark/0", {"mark": "bad"}, Origin=origin) == 403
+    assert not server.review.json.exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"{", 400),
+        ([1], 400),
+        ({"mark": "worse"}, 400),
+        ({"mark": {"a": 1}}, 400),
+        ({"comment": "x" * 3000}, 400),
+        (b"x" * 70_000, 413),
+    ],
+)
+def test_a_damaged_mark_changes_nothing(server: ViewServer, body: object, status: int) -> None:
+    assert posted(server, "mark/0", body) == status
+    assert not server.review.json.exists()
+
+
+def test_a_mark_that_cannot_be_stored_is_reported_and_not_kept(server: ViewServer) -> None:
+    server.review.json.mkdir()
+    assert posted(server, "mark/0", {"mark": "good"}) == 500
+    assert server.review.marks == {}

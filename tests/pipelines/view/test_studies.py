@@ -1,0 +1,70 @@
+"""Which studies are looked at, from folders, reports and pairs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.batch_world import scan
+from support.reports import BATCH, failed, row, written
+
+from cuda_cyclegan.io.errors import ScanError
+from cuda_cyclegan.pipelines.view.studies import Role, Viewing, find_viewing, of_report
+
+
+def images(viewing: Viewing) -> dict[str, dict[Role, str]]:
+    """Names of the files of each study, by role."""
+    return {
+        study.name: {role: one.path.name for role, one in study.images.items()}
+        for study in viewing.studies
+    }
+
+
+def test_a_pair_of_files_is_one_study_whatever_their_names(tmp_path: Path) -> None:
+    given, made = scan(tmp_path / "x.nii.gz"), scan(tmp_path / "out" / "y.nii.gz")
+    viewing = find_viewing((given, made), given)
+    assert images(viewing) == {
+        "y.nii.gz": {"input": "x.nii.gz", "result": "y.nii.gz", "truth": "x.nii.gz"}
+    }
+    assert viewing.folder == tmp_path / "out"
+
+
+def test_folders_are_paired_by_name_and_maps_lie_beside_results(tmp_path: Path) -> None:
+    for folder in ("scans", "results", "truth"):
+        scan(tmp_path / folder / "p1" / "a.nii.gz")
+    scan(tmp_path / "scans" / "b.nii.gz")
+    scan(tmp_path / "results" / "c.nii")
+    for kind in ("spread-sd", "spread-mean", "cycle"):
+        scan(tmp_path / "results" / "p1" / f"a.map-{kind}.nii.gz")
+    viewing = find_viewing((tmp_path / "scans", tmp_path / "results"), tmp_path / "truth")
+    assert images(viewing) == {
+        "c.nii": {"result": "c.nii"},
+        "p1/a.nii.gz": {
+            "input": "a.nii.gz",
+            "result": "a.nii.gz",
+            "spread": "a.map-spread-sd.nii.gz",
+            "cycle": "a.map-cycle.nii.gz",
+            "truth": "a.nii.gz",
+        },
+    }
+
+
+def test_a_folder_without_a_report_shows_its_results(tmp_path: Path) -> None:
+    scan(tmp_path / "results" / "a.nii.gz")
+    assert images(find_viewing((tmp_path / "results",))) == {"a.nii.gz": {"result": "a.nii.gz"}}
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ScanError, match="holds no result"):
+        find_viewing((tmp_path / "empty",))
+
+
+def test_a_report_has_rows_and_its_folder_may_have_moved(tmp_path: Path) -> None:
+    bad = failed("bad.nii", "It is empty.")
+    report = written(replace(BATCH, studies=(row("a.nii", 1.0), bad)), tmp_path / "r.json")
+    viewing = find_viewing((report,))
+    assert images(viewing) == {
+        "a.nii": {"input": "a.nii", "result": "a.nii"},
+        "bad.nii": {"input": "bad.nii"},
+    }
+    assert viewing.stored
+    moved = of_report(viewing.stored, tmp_path / "elsewhere")
+    assert moved.studies[0].images["result"].path == tmp_path / "elsewhere" / "a.nii"
+    assert [study.row.status for study in moved.studies if study.row] == ["translated", "failed"]
