@@ -60,12 +60,12 @@ def test_values_become_records_and_values_again() -> None:
         (
             {"parts": [{"shape": {**BOX, "sides": [1, True]}}]},
             "parts[0].shape.sides[1]",
-            "must be a whole number, not true or false",
+            "must be an integer, not true or false",
         ),
         (
             {"parts": [{"shape": {**BOX, "sides": [1, 2.0]}}]},
             "parts[0].shape.sides[1]",
-            "must be a whole number, not a decimal number",
+            "must be an integer, not a decimal number",
         ),
         ({"parts": [{"shape": BOX, "note": 1}]}, "parts[0].note", "must be text or null"),
         ({"colour": "blue"}, "colour", "must be one of green, red"),

@@ -53,7 +53,7 @@ def test_one_that_is_wrong_is_refused_with_the_figure(
     model: Model, monkeypatch: pytest.MonkeyPatch, factor: float, figure: str
 ) -> None:
     install(monkeypatch, StandIn(factor))
-    words = f"patch of 16x16x16 it is {figure} off, and 1.0e-05 is allowed"
+    words = f"on a patch of 16x16x16 is {figure}, but at most 1.0e-05 is allowed"
     with pytest.raises(DeviceUnavailableError, match=words), opened(model):
         pass
 
@@ -66,7 +66,7 @@ def test_one_that_is_wrong_only_in_patches_to_come_is_refused(
     with opened(model):
         pass
     opening = open_generator(model.network, device, "fp32", (24, 16, 16))
-    with pytest.raises(DeviceUnavailableError, match="patch of 24x16x16 it is"), opening:
+    with pytest.raises(DeviceUnavailableError, match="on a patch of 24x16x16 is"), opening:
         pass
 
 

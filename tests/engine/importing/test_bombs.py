@@ -159,7 +159,7 @@ def test_storages_must_have_the_promised_size(tmp_path: Path) -> None:
     def resized(name: str, data: bytes) -> tuple[str, bytes]:
         return name, data * 2 if name.endswith("data/0") else data
 
-    with pytest.raises(CheckpointError, match="has 32 bytes where 16 are promised"):
+    with pytest.raises(CheckpointError, match="has 32 bytes instead of 16"):
         read(edited(content, resized), tmp_path)
 
 

@@ -415,7 +415,7 @@ def changed(path: str, shape: tuple[int, ...]) -> State:
         (changed("model.2.running_mean", (4,)), "only running_mean"),
         (
             changed("model.3.weight", (1,)),
-            "'model.3' hold only weight; .* PReLU",
+            "'model.3' have only weight; .* PReLU",
         ),
         (changed("model.26.weight", (1, 4, 7, 7, 7)), "match no known"),
     ],
@@ -448,7 +448,7 @@ def test_diverged_weights_are_refused(value: float, tmp_path: Path) -> None:
         (NetworkChoices(norm="layer"), "would have tensors other"),
         (NetworkChoices(activation="gelu"), "must be relu, leaky:SLOPE or elu"),
         (NetworkChoices(padding="mirror"), "must be reflect, replicate, zero or constant:VALUE"),
-        (NetworkChoices(padding="constant:much"), "contains no number"),
+        (NetworkChoices(padding="constant:much"), "'constant:much' has no number after its colon"),
     ],
 )
 def test_choices_without_meaning_are_refused(

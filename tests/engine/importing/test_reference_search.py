@@ -220,7 +220,7 @@ def test_a_reference_of_other_weights_is_refused_with_the_closest_single_change(
     make: Make, tmp_path: Path
 ) -> None:
     recognised = reference_case(make(), tmp_path, NetworkChoices())
-    with pytest.raises(CheckpointError, match="computes the reference") as raised:
+    with pytest.raises(CheckpointError, match="reproduces the reference") as raised:
         resolve(recognised, *pair_of(made.trained(make()), 1, SMALL))
     assert re.search(
         r"the closest \(.*\) is \d.* away .* single changes to the usual network, \d.* away, this "
@@ -252,7 +252,7 @@ def test_half_precision_of_the_weights_alone_is_told_before_all_else_is_tried(
     with pytest.raises(CheckpointError, match="stored in half precision, whose rounding") as raised:
         resolve(recognised, *in_full)
     words = {"padding": "padding", "block_padding": "padding in blocks"}[field]
-    tried = re.search(rf"of (\d+) networks .* the closest \({words} replicate", str(raised.value))
+    tried = re.search(rf"of (\d+) possible networks, the closest \({words} replicate", str(raised.value))
     assert tried
     assert int(tried[1]) < 200
     in_half = pair_of(module.float(), 1, LARGE)
@@ -383,7 +383,7 @@ def test_a_reference_of_a_u_net_shows_what_a_user_says_wrong(
         ),
         (
             NetworkChoices(code="ganslate"),
-            "contradicts setting code=ganslate: it was computed with padding reflect; leave",
+            "contradicts setting code=ganslate: it was computed with padding reflect; omit",
         ),
     ],
 )

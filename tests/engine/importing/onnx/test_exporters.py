@@ -60,7 +60,7 @@ def test_a_file_of_one_patch_is_of_that_patch(name: str, exporter: str, exports:
     assert found.graph.patch == CUBE
     patch = patch_of(*CUBE)
     assert distance(found, patch, output_of(name, patch)) < NEAR
-    with pytest.raises(PatchShapeError, match="patches of 8x8x8 alone"):
+    with pytest.raises(PatchShapeError, match="for patches of 8x8x8 and does not accept 24x16x16"):
         found.graph.check_patch((24, 16, 16))
 
 
