@@ -191,6 +191,6 @@ def _disproof(file: Path, found: "Verification") -> str:
             "the model again."
         )
     return (
-        f"{file} does not reproduce its reference: relative error {found.relative_error:.2g}, at "
-        f"most {TOLERANCE:g} is allowed; do not use it, import the checkpoint again."
+        f"{file} does not reproduce its reference: relative error {found.relative_error:.2g}, but "
+        f"at most {TOLERANCE:g} is allowed; do not use it, import the checkpoint again."
     )

@@ -13,4 +13,4 @@ def check_free(target: Path, *, replace: bool, sources: tuple[Path, ...]) -> Non
     if any(source.exists() and target.exists() and target.samefile(source) for source in sources):
         raise OccupiedError(f"{target} would be overwritten by its own result; choose another.")
     if would_replace(target) and not replace:
-        raise OccupiedError(f"{target} is there already; choose another name or say setting force.")
+        raise OccupiedError(f"{target} already exists; choose another name or use setting force.")

@@ -161,5 +161,5 @@ def test_a_zero_byte_in_a_name_fails_that_study_alone(world: World, kind: str) -
 
 
 def test_a_zero_byte_in_the_output_s_name_is_one_sentence(world: World) -> None:
-    with pytest.raises(ScanError, match="holds a zero byte"):
+    with pytest.raises(ScanError, match="contains a zero byte"):
         translate_folder(world.inputs, world.model, "a\0b", device="cpu")

@@ -132,7 +132,7 @@ def test_a_second_signal_while_the_first_is_told_of(
         with stop_signals():
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(signals, "say", interrupted)
+    monkeypatch.setattr(signals, "print_line", interrupted)
     with pytest.raises(typer.Exit) as left:
         run()
     assert said == ["Stopped."]

@@ -101,7 +101,7 @@ def install(
     Prints the commands that then start it. A worker ends after its jobs at hand. A service that
     gives systemd no sign of life for 5 minutes is restarted.
 
-    Exit status: 0 written, or printed; 2 wrong usage, or a unit is there already.
+    Exit status: 0 written, or printed; 2 wrong usage, or a unit already exists.
     """
     with errors_reported(verbose=False):
         is_system = this_user() == 0 if system is None else system

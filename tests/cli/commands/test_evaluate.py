@@ -146,7 +146,7 @@ def test_what_is_there_is_not_replaced(world: World, option: str) -> None:
     file.write_text("mine")
     result = world.evaluate(option, str(file))
     assert result.exit_code == 2
-    assert "is there already; choose another name or say --force" in result.stderr
+    assert "already exists; choose another name or use --force" in result.stderr
     assert file.read_text() == "mine"
 
 

@@ -272,8 +272,8 @@ def test_discover_and_plan_say_the_same(world: QueueWorld) -> None:
     for options, refused in (((), 1), (("--volume", "all"), 0)):
         found = done(world.command("discover", *options))
         planned = done(world.command("plan", *options))
-        assert found.stdout.count("--volume N, or all with --volume all") == refused
-        assert planned.stdout.count("--volume N, or all with --volume all") == refused
+        assert found.stdout.count("--volume N, or translate all with --volume all") == refused
+        assert planned.stdout.count("--volume N, or translate all with --volume all") == refused
     plan = done(world.command("plan", "--volume", "all")).stdout
     one = done(world.command("plan", "--volume", "0")).stdout
     tiles = [int(text.splitlines()[2].split()[1]) for text in (plan, one)]

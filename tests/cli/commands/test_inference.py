@@ -349,7 +349,7 @@ def test_the_library_makes_the_same(world: World) -> None:
 @pytest.mark.parametrize(
     ("device", "refusal", "complaint"),
     [
-        (Device("cuda", "fp16", ("fp16", "fp32")), "layer c has no form", "card: layer c has no"),
+        (Device("cuda", "fp16", ("fp16", "fp32")), "layer c has no form", "GPU: layer c has no"),
         (Device("onnxruntime", "fp32", ("fp32",), provider="Stand"), None, "only patch inference"),
     ],
 )

@@ -70,7 +70,7 @@ class TestVerify:
         bench.output.write_bytes(encode_model(model.card, network, *pair))
         result = run("verify", bench.output)
         assert result.exit_code == 1
-        assert re.search(r"relative error 0\.\d+, where 0\.0001 is allowed", result.stderr)
+        assert re.search(r"relative error 0\.\d+, but at most 0\.0001 is allowed", result.stderr)
 
     def test_a_flipped_bit_is_refused(self, bench: ModelFolder) -> None:
         data = bytearray(bench.sound().read_bytes())

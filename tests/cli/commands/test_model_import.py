@@ -267,7 +267,7 @@ class TestImport:
         bench.output.write_text("precious")
         result = bench.import_(checkpoint, ZEROS)
         assert result.exit_code == 2
-        assert "is there already" in result.stderr
+        assert "already exists" in result.stderr
         assert bench.output.read_text() == "precious"
         assert bench.import_(checkpoint, f"--force {ZEROS}").exit_code == 0
         assert load_model(bench.output).card.name == "T1 to CT"

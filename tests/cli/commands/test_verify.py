@@ -19,7 +19,6 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines import decisions
-from cuda_cyclegan.pipelines import translate as translating
 from cuda_cyclegan.pipelines.run import networks
 from cuda_cyclegan.pipelines.run.pipe_worker import PipeWorker
 from cuda_cyclegan.pipelines.study import verify
@@ -167,7 +166,7 @@ def test_several_devices_verify_each_what_it_computed(
     devices = tuple(Device("cpu", "fp32", ("fp32",), None, index) for index in range(2))
     monkeypatch.setattr(decisions, "choose_devices", lambda *_: devices)
     wrong_worker = partial(PipeWorker, open_network=WrongOpener(factor))
-    monkeypatch.setattr(translating, "PipeWorker", wrong_worker)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.run.batch.PipeWorker", wrong_worker)
     rows = world.rows("--verify", "1")
     assert [row["status"] for row in rows] == [status] * 2
     assert all(row["verified"]["places"] == 1 for row in rows)

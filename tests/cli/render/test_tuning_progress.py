@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from cuda_cyclegan.cli.commands.queue import worker
+from cuda_cyclegan.cli.commands.queue.worker import JobLog, _failure_hook
 from cuda_cyclegan.cli.render.progress_bars import LiveProgress
 from cuda_cyclegan.cli.render.progress_lines import PlainLines
 from cuda_cyclegan.pipelines.events import BatchStarted, DeviceOpened, Remark, Tuning
@@ -42,7 +42,7 @@ def test_quiet_lines_do_not(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_worker_tells_when_it_begins_and_what_it_came_to(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    log = worker.JobLog()
+    log = JobLog(_failure_hook(""))
     for event in EVENTS:
         if isinstance(event, Tuning):
             log.hear("cuda:1", event)
@@ -52,7 +52,7 @@ def test_a_worker_tells_when_it_begins_and_what_it_came_to(
 
 
 def test_a_worker_tells_of_a_plan_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    worker.JobLog().hear("cuda:1", Remark("cuDNN's plan eng7 is not used on this card."))
+    JobLog(_failure_hook("")).hear("cuda:1", Remark("cuDNN's plan eng7 is not used on this card."))
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith("cuda:1: cuDNN's plan eng7 is not used on this card.")
 
