@@ -338,10 +338,9 @@ def only_study(path: Path, found: Discovery) -> Study:
     if len(found.studies) == 1:
         return sound(found.studies[0], path)
     if found.studies:
-        names = ", ".join(str(study.name) for study in found.studies[:3])
-        raise UnsupportedScanError(
-            f"{path} contains {len(found.studies)} scans ({names}, ...); give one of them."
-        )
+        count = len(found.studies)
+        names = ", ".join([*(str(study.name) for study in found.studies[:3]), "..."][:count])
+        raise UnsupportedScanError(f"{path} contains {count} scans ({names}); give one of them.")
     reasons = "".join(f": {skip.path}: {skip.reason}" for skip in found.skipped[:1])
     raise UnreadableScanError(f"{path} contains no scan{reasons}; give the path of a scan.")
 

@@ -297,8 +297,8 @@ RENAMED = {
     "vram-limit": "vram",
 }
 ONLY_OF_COMMANDS = {
-    *("address", "config", "data-range", "folder", "pairs", "port", "queue", "report"),
-    *("tls-certificate", "tls-key", "tls-trusted", "verbose", "yield-to-others"),
+    *("address", "config", "data-range", "folder", "metrics", "on-failure", "pairs", "port"),
+    *("queue", "report", "tls-certificate", "tls-key", "tls-trusted", "verbose", "yield-to-others"),
 }
 
 

@@ -252,7 +252,11 @@ class TestRefusals:
             translator.translate_file(tmp_path)
         scan(tmp_path / "a.nii.gz")
         scan(tmp_path / "b.nii.gz")
-        with pytest.raises(UnsupportedScanError, match=r"holds 2 scans \(a.nii.gz, b.nii.gz"):
+        with pytest.raises(UnsupportedScanError, match=r"contains 2 scans \(a.nii.gz, b.nii.gz\);"):
+            translator.translate_file(tmp_path)
+        scan(tmp_path / "c.nii.gz")
+        scan(tmp_path / "d.nii.gz")
+        with pytest.raises(UnsupportedScanError, match=r"contains 4 scans .*, c.nii.gz, \.\.\.\);"):
             translator.translate_file(tmp_path)
 
 

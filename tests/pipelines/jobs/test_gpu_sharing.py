@@ -70,7 +70,7 @@ def test_only_the_newest_load_of_each_process_counts(card: Card) -> None:
 def test_a_card_that_does_not_answer_gets_no_job(card: Card) -> None:
     watched = OtherPrograms("cuda:0", LIMITS)
     card.is_lost = True
-    assert "does not answer" in (watched.hindrance() or "")
+    assert "does not respond" in (watched.hindrance() or "")
 
 
 def test_of_a_part_of_a_card_only_memory_is_known(card: Card) -> None:

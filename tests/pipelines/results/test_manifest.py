@@ -221,6 +221,7 @@ def test_names_outside_unicode_come_back(output: Path) -> None:
     assert len(manifest_file(output).read_bytes().splitlines()) == 1
 
 
+@pytest.mark.process
 def test_a_second_run_is_refused_while_the_first_is_open(output: Path) -> None:
     program = (
         "import pathlib, sys\n"

@@ -51,7 +51,9 @@ def test_what_is_taken_all_the_same_is_noted() -> None:
     assert study.obstacle is None
     [old, note] = study.notes
     assert old == "old"
-    assert note.startswith("its modality is CT, and the model translates T1 (MR); it is taken")
+    assert note == (
+        "its modality is CT, and the model translates T1 (MR); it is included as requested"
+    )
 
 
 @pytest.mark.parametrize(("modality", "source"), [("CT", "domain A"), ("OT", "T1"), ("", "T1")])
