@@ -108,7 +108,7 @@ BENCHMARKS = (
         ("soak_on_the_cpu.json",),
         ("engine/cpu", "pipelines/run"),
         arguments=(
-            *("--device", "cpu", "--shape", "48,48,40", "--patch", "32,32,32"),
+            *("--device", "cpu", "--shape", "48x48x40", "--patch", "32x32x32"),
             *("--width", "4", "--blocks", "1"),
             *("--output", "tests/benchmarks/results/soak_on_the_cpu.json"),
         ),
