@@ -128,12 +128,20 @@ def public_names() -> str:
     return f"\n```{{eval-rst}}\n{module}{''.join(aliases)}```\n"
 
 
+def listings(page: str) -> Iterator[str]:
+    """Yield the text of each program that the page of examples links to, under its name."""
+    for name in re.findall(r"\]\((examples/\S+)\)", page):
+        yield f"\n## {name.removeprefix('examples/')}\n\n```{{literalinclude}} {name}\n```\n"
+
+
 def complete(_: Sphinx, page: str, source: list[str]) -> None:
     """Add to a page what the plain file leaves out."""
     if page == "index":
         source[0] += navigation(source[0])
     elif page == "options":
         source[0] += "".join(manual_pages())
+    elif page == "examples":
+        source[0] += "".join(listings(source[0]))
     elif page == "api":
         source[0] += public_names()
 

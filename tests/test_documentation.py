@@ -32,7 +32,10 @@ from cuda_cyclegan.engine.model.model_card import CycleReference, Typical
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-LONG = {"README.md", "bench.md", "checks.md", "gpu.md", "import.md", "onnx.md", "queue.md"}
+LONG = {
+    *("README.md", "bench.md", "checks.md", "gpu.md", "import.md", "onnx.md", "queue.md"),
+    "tutorial.md",
+}
 """Pages whose examples take a second or more. tests/test_sample.py runs the README's first one."""
 SAMPLE = ROOT / "sample_data"
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
@@ -45,7 +48,7 @@ def examples(page: Path) -> Iterator[str]:
     """Commands of a page's ```sh blocks; those that set a clone up are run by CI itself."""
     for block in re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
-            if line.startswith("cuda-cyclegan "):
+            if line.startswith(("cuda-cyclegan ", "python docs/examples/")):
                 yield line
 
 
@@ -62,6 +65,7 @@ def workplace(tmp_path: Path) -> Path:
         (tmp_path / "scans").mkdir(exist_ok=True)
         nibabel.Nifti1Image(voxels, np.eye(4)).to_filename(tmp_path / "scans" / f"{name}.nii.gz")
     Phantom(modality="MR").write(tmp_path / "dicom", edit=_described)
+    (tmp_path / "sample_data").symlink_to(SAMPLE)
     shutil.copy(SAMPLE / "training" / "latest_net_G_A.pth", tmp_path)
     shutil.copy(SAMPLE / "training" / "reference.npz", tmp_path)
     written(tiny(), tmp_path / "generator.onnx")
@@ -124,7 +128,11 @@ def write_routes(page: Path, workplace: Path, port: int) -> None:
 
 def check_examples(page: Path, workplace: Path) -> None:
     for example in examples(page):
-        words = shlex.split(example.partition(" > ")[0])[1:]
+        program, *words = shlex.split(example.partition(" > ")[0])
+        if program == "python":
+            command = [sys.executable, str(ROOT / words[0]), *words[1:]]
+            subprocess.run(command, cwd=workplace, check=True, capture_output=True)
+            continue
         if words[:2] == ["model", "import"]:
             Path(workplace / words[words.index("--output") + 1]).unlink(missing_ok=True)
         done = run(words, workplace)
@@ -193,7 +201,8 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 
 def test_the_index_links_every_page_and_the_readme_the_index() -> None:
     index = ROOT / "docs" / "index.md"
-    linked = re.findall(r"\(([a-z0-9-]+\.md)\)", index.read_text("utf-8"))
+    sections = index.read_text("utf-8").partition("\n## ")[2]
+    linked = re.findall(r"\(([a-z0-9-]+\.md)\)", sections)
     assert sorted([*linked, index.name]) == [page.name for page in PAGES[1:]]
     assert "(docs/index.md)" in README.read_text("utf-8")
 

@@ -28,7 +28,8 @@ def texts(file: Path) -> list[str]:
 def test_the_architecture_is_that_of_the_layout_table(tmp_path: Path) -> None:
     drawn("architecture.py", tmp_path)
     stored = FIGURES / "architecture.svg"
-    assert (tmp_path / stored.name).read_text("utf-8") == stored.read_text("utf-8")
+    is_current = (tmp_path / stored.name).read_text("utf-8") == stored.read_text("utf-8")
+    assert is_current, "run PYTHONPATH=tests python docs/figures/architecture.py"
 
 
 @pytest.mark.slow

@@ -7,23 +7,20 @@ the code. Nothing here names a package.
 """
 
 import sys
-from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 from test_layout import MAY_IMPORT
 
 HERE = Path(__file__).parent
 ROWS = (("cli",), ("pipelines",), ("engine", "io"))
-WIDTH, PAD, LINE, BOX = 920, 14, 24, 7.2
+WIDTH, PAD, GAP, LINE, BOX = 920, 14, 32, 24, 7.2
 STYLE = """\
 text { font: 13px ui-monospace, monospace; fill: #24292f }
 .title { font: 600 15px system-ui, sans-serif }
 .layer { fill: #f6f8fa; stroke: #8c959f }
 .unit { fill: #ffffff; stroke: #d0d7de }
 .arrow { stroke: #57606a; fill: none; marker-end: url(#head) }
-.head { fill: #57606a }
-.label { font: 12px system-ui, sans-serif; fill: #57606a }"""
+.head { fill: #57606a }"""
 
 
 def drawing() -> str:
@@ -40,17 +37,17 @@ def drawing() -> str:
             places[layer] = left, top, width, height
             heights.append(height)
             parts += units
-        top += max(heights) + 46
+        top += max(heights) + GAP
     boxes = [
         f'<rect class="layer" x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="6"/>'
         for x, y, w, h in places.values()
     ]
-    arrows = [arrow(places[one], places[other], count) for one, other, count in edges()]
+    arrows = [arrow(places[one], places[other]) for one, other in edges()]
     head = (
         '<marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
         '<path class="head" d="M0 0L8 4L0 8z"/></marker>'
     )
-    size = f"0 0 {WIDTH} {top - 46 + PAD:g}"
+    size = f"0 0 {WIDTH} {top - GAP + PAD:g}"
     label = "Layers of the program: cli imports pipelines, which imports engine and io"
     return "\n".join(
         [
@@ -80,16 +77,16 @@ def packed(layer: str, left: float, top: float, width: float) -> tuple[list[str]
     return parts, y + LINE + PAD - top
 
 
-def edges() -> Iterator[tuple[str, str, int]]:
-    """Yield pairs of layers of which the first imports the second, and between how many units."""
-    counts: dict[tuple[str, str], int] = defaultdict(int)
-    for unit, allowed in MAY_IMPORT.items():
-        for other in allowed.split():
-            pair = unit.partition(".")[0], other.partition(".")[0]
-            counts[pair] += pair[0] != pair[1]
-    for (one, other), count in sorted(counts.items()):
-        if count and depth(other) - depth(one) < 2:
-            yield one, other, count
+def edges() -> list[tuple[str, str]]:
+    """Return pairs of layers in one row or adjacent ones; the first imports the second."""
+    pairs = {
+        (unit.partition(".")[0], other.partition(".")[0])
+        for unit, allowed in MAY_IMPORT.items()
+        for other in allowed.split()
+    }
+    return sorted(
+        (one, other) for one, other in pairs if one != other and depth(other) - depth(one) < 2
+    )
 
 
 def depth(layer: str) -> int:
@@ -97,18 +94,13 @@ def depth(layer: str) -> int:
     return next(at for at, row in enumerate(ROWS) if layer in row)
 
 
-def arrow(
-    one: tuple[float, float, float, float], other: tuple[float, float, float, float], count: int
-) -> str:
-    """Return an arrow between two layers, below or beside each other."""
+def arrow(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> str:
+    """Return an arrow between two layers, below or next to each other."""
     if one[1] == other[1]:
-        y = one[1] + 20
-        return f'<path class="arrow" d="M{one[0] + one[2]:g} {y:g}H{other[0]:g}"/>'
-    x = other[0] + other[2] / 2
-    return (
-        f'<path class="arrow" d="M{x:g} {one[1] + one[3]:g}V{other[1]:g}"/>'
-        f'<text class="label" x="{x + 10:g}" y="{other[1] - 18:g}">{count} imports</text>'
-    )
+        path = f"M{one[0] + one[2]:g} {one[1] + 20:g}H{other[0]:g}"
+    else:
+        path = f"M{other[0] + other[2] / 2:g} {one[1] + one[3]:g}V{other[1]:g}"
+    return f'<path class="arrow" d="{path}"/>'
 
 
 def main() -> None:
