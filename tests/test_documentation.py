@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import chdir, nullcontext
 from pathlib import Path
@@ -197,6 +198,23 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert [
         link for link in linked if "://" not in link and not (page.parent / link).exists()
     ] == []
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the sources are not a clone")
+def test_git_ignores_what_quick_start_and_tutorial_leave() -> None:
+    written = [f"{folder}/file" for folder in (".venv", "cuda_cyclegan.egg-info", "translated")]
+    written += [".translated.cuda-cyclegan/manifest.jsonl", "tutorial/evaluation.html", "wheels/a"]
+    command = ["git", "check-ignore", "--no-index", *written]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == written
+
+
+def test_the_version_stands_in_one_place() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    others = [
+        ROOT / name for name in ("CITATION.cff", "Containerfile", "README.md", "docs/conf.py")
+    ]
+    assert [file.name for file in others if project["version"] in file.read_text("utf-8")] == []
 
 
 def test_the_index_links_every_page_and_the_readme_the_index() -> None:
