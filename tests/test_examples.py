@@ -9,6 +9,8 @@ import pytest
 from support.batch_world import scan
 from support.bench_batches import write_model
 
+from cuda_cyclegan.engine.model.model_file import load_model
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples"
 
@@ -33,3 +35,11 @@ def test_a_night_translates_reports_and_repeats_nothing(tmp_path: Path) -> None:
     written = {path.suffix for path in tmp_path.glob("results-*")}
     assert written == {".json", ".html"}
     assert (tmp_path / "results" / "a.nii.gz").exists()
+
+
+@pytest.mark.slow
+def test_training_ends_with_a_model(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "train.py"), str(tmp_path), "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert load_model(tmp_path / "trained.safetensors").card.target == "T2-like"
