@@ -3,14 +3,17 @@
 The pages are plain Markdown, which forges show too; what only a site can show is added here.
 """
 
+import inspect
 import re
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version as version_of
-from typing import Any, get_args
+from typing import get_args
 
+import click
 import typer.main
 from sphinx.application import Sphinx
-from typer.testing import CliRunner
 
 import cuda_cyclegan as cc
 from cuda_cyclegan.cli.app import app
@@ -28,8 +31,10 @@ autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 maximum_signature_line_length = 80
 default_role = "py:obj"
+smartquotes = False  # which would make a dash of the hyphens of an option
 
 HELP_WIDTH = 78
+root = typer.main.get_command(app)
 
 
 def navigation(page: str) -> str:
@@ -44,17 +49,72 @@ def navigation(page: str) -> str:
 
 
 def manual_pages() -> Iterator[str]:
-    """Yield the help of every command under a heading."""
-    for words in commands(typer.main.get_command(app)):
-        shown = CliRunner().invoke(app, [*words, "--help"], terminal_width=HELP_WIDTH)
-        yield f"\n## {' '.join(words) or project}\n\n```text\n{shown.stdout.rstrip()}\n```\n"
+    """Yield the reference of every command: its text, and each option with a link of its own."""
+    for words, context in contexts(click.Context(root, info_name=project)):
+        help_page = HelpPage(width=HELP_WIDTH)
+        context.command.format_options(context, help_page)
+        usage = context.command.collect_usage_pieces(context)
+        text = [f".. program:: {context.command_path}", literal([context.command_path, *usage])]
+        text += paragraphs(context.command.help or "")
+        for title, records in help_page.sections.items():
+            directive = "describe" if title in ("Arguments", "Commands") else "option"
+            text.append(f".. rubric:: {title}")
+            text += (
+                f".. {directive}:: {spelled(names)}\n\n   {inline(says)}" for names, says in records
+            )
+        text += paragraphs(context.command.epilog or "")
+        yield f"\n## {words or project}\n\n```{{eval-rst}}\n" + "\n\n".join(text) + "\n```\n"
 
 
-def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the words of every command, those of groups too."""
-    yield words
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from commands(inner, (*words, name))
+class HelpPage(click.HelpFormatter):
+    """Keeps the records that `--help` prints, by the title of their section."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width=width)
+        self.sections: dict[str, list[tuple[str, str]]] = {}
+        self._title = ""
+
+    @contextmanager
+    def section(self, name: str) -> Iterator[None]:
+        """Name the section of the records that follow."""
+        self._title = name
+        yield
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], *_: int) -> None:
+        """Keep records: names of an option with its value, and its help with the default."""
+        self.sections.setdefault(self._title, []).extend(rows)
+
+
+def contexts(context: click.Context, words: str = "") -> Iterator[tuple[str, click.Context]]:
+    """Yield every command below one, with the words that call it; groups come first."""
+    yield words, context
+    commands = getattr(context.command, "commands", {})
+    for name in commands:
+        inner = click.Context(commands[name], info_name=name, parent=context)
+        yield from contexts(inner, f"{words} {name}".strip())
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """Yield the paragraphs of a command's help; those that click keeps as they are, as code."""
+    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text)):
+        lines = paragraph.splitlines()
+        yield literal(lines[1:], "\n") if lines[:1] == ["\b"] else inline(" ".join(lines))
+
+
+def literal(lines: Sequence[str], joint: str = " ") -> str:
+    """Return a block of code."""
+    return f".. code-block:: text\n\n{textwrap.indent(joint.join(lines), '   ')}"
+
+
+def inline(text: str) -> str:
+    """Return a sentence of the help as reStructuredText, with names of options as code."""
+    escaped = re.sub(r"([\\*`_|])", r"\\\1", text)
+    return re.sub(r"(?<![\w-])--[a-z][a-z-]*", r"``\g<0>``", escaped)
+
+
+def spelled(names: str) -> str:
+    """Return the spellings of an option as Sphinx takes them."""
+    return names.replace(" / ", ", ").replace("\\", "\\\\")
 
 
 def public_names() -> str:
@@ -68,12 +128,20 @@ def public_names() -> str:
     return f"\n```{{eval-rst}}\n{module}{''.join(aliases)}```\n"
 
 
+def listings(page: str) -> Iterator[str]:
+    """Yield the text of each program that the page of examples links to, under its name."""
+    for name in re.findall(r"\]\((examples/\S+)\)", page):
+        yield f"\n## {name.removeprefix('examples/')}\n\n```{{literalinclude}} {name}\n```\n"
+
+
 def complete(_: Sphinx, page: str, source: list[str]) -> None:
     """Add to a page what the plain file leaves out."""
     if page == "index":
         source[0] += navigation(source[0])
     elif page == "options":
         source[0] += "".join(manual_pages())
+    elif page == "examples":
+        source[0] += "".join(listings(source[0]))
     elif page == "api":
         source[0] += public_names()
 

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import chdir, nullcontext
 from pathlib import Path
@@ -32,7 +33,10 @@ from cuda_cyclegan.engine.model.model_card import CycleReference, Typical
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-LONG = {"README.md", "bench.md", "checks.md", "gpu.md", "import.md", "onnx.md", "queue.md"}
+LONG = {
+    *("README.md", "bench.md", "checks.md", "gpu.md", "import.md", "onnx.md", "queue.md"),
+    "tutorial.md",
+}
 """Pages whose examples take a second or more. tests/test_sample.py runs the README's first one."""
 SAMPLE = ROOT / "sample_data"
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
@@ -45,7 +49,7 @@ def examples(page: Path) -> Iterator[str]:
     """Commands of a page's ```sh blocks; those that set a clone up are run by CI itself."""
     for block in re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
-            if line.startswith("cuda-cyclegan "):
+            if line.startswith(("cuda-cyclegan ", "python docs/examples/")):
                 yield line
 
 
@@ -62,6 +66,7 @@ def workplace(tmp_path: Path) -> Path:
         (tmp_path / "scans").mkdir(exist_ok=True)
         nibabel.Nifti1Image(voxels, np.eye(4)).to_filename(tmp_path / "scans" / f"{name}.nii.gz")
     Phantom(modality="MR").write(tmp_path / "dicom", edit=_described)
+    (tmp_path / "sample_data").symlink_to(SAMPLE)
     shutil.copy(SAMPLE / "training" / "latest_net_G_A.pth", tmp_path)
     shutil.copy(SAMPLE / "training" / "reference.npz", tmp_path)
     written(tiny(), tmp_path / "generator.onnx")
@@ -124,7 +129,11 @@ def write_routes(page: Path, workplace: Path, port: int) -> None:
 
 def check_examples(page: Path, workplace: Path) -> None:
     for example in examples(page):
-        words = shlex.split(example.partition(" > ")[0])[1:]
+        program, *words = shlex.split(example.partition(" > ")[0])
+        if program == "python":
+            command = [sys.executable, str(ROOT / words[0]), *words[1:]]
+            subprocess.run(command, cwd=workplace, check=True, capture_output=True)
+            continue
         if words[:2] == ["model", "import"]:
             Path(workplace / words[words.index("--output") + 1]).unlink(missing_ok=True)
         done = run(words, workplace)
@@ -167,7 +176,7 @@ def run(words: list[str], workplace: Path) -> Result:
 def test_every_option_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text("utf-8")
     ours = re.sub(
-        r"```text\n[^`]*```|`(pip|sbatch) [^`]*`|^\.venv/.*|^python3 .*",
+        r"```text\n[^`]*```|`(pip|sbatch|python -m benchmarks) [^`]*`|^\.venv/.*|^python3 .*",
         "",
         text,
         flags=re.MULTILINE,
@@ -191,9 +200,27 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     ] == []
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the sources are not a clone")
+def test_git_ignores_what_quick_start_and_tutorial_leave() -> None:
+    written = [f"{folder}/file" for folder in (".venv", "cuda_cyclegan.egg-info", "translated")]
+    written += [".translated.cuda-cyclegan/manifest.jsonl", "tutorial/evaluation.html", "wheels/a"]
+    command = ["git", "check-ignore", "--no-index", *written]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == written
+
+
+def test_the_version_stands_in_one_place() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    others = [
+        ROOT / name for name in ("CITATION.cff", "Containerfile", "README.md", "docs/conf.py")
+    ]
+    assert [file.name for file in others if project["version"] in file.read_text("utf-8")] == []
+
+
 def test_the_index_links_every_page_and_the_readme_the_index() -> None:
     index = ROOT / "docs" / "index.md"
-    linked = re.findall(r"\(([a-z0-9-]+\.md)\)", index.read_text("utf-8"))
+    sections = index.read_text("utf-8").partition("\n## ")[2]
+    linked = re.findall(r"\(([a-z0-9-]+\.md)\)", sections)
     assert sorted([*linked, index.name]) == [page.name for page in PAGES[1:]]
     assert "(docs/index.md)" in README.read_text("utf-8")
 

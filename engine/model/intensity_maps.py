@@ -79,7 +79,7 @@ class Logarithm(Tagged, frozen=True, tag="log"):
 
 
 class GammaCurve(Tagged, frozen=True, tag="gamma"):
-    """|value| to the power of gamma, with the sign of the value, as TorchIO's."""
+    """Absolute value to the power of gamma, with the sign of the value, as TorchIO's."""
 
     gamma: float
 

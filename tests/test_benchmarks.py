@@ -1,0 +1,35 @@
+"""The list of benchmarks: it names every result, every script of the pages, and existing code."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.__main__ import AGES, BENCHMARKS, HERE, RESULTS, ROWS
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_result_belongs_to_one_benchmark() -> None:
+    listed = Counter(name for each in BENCHMARKS for name in each.results)
+    stored = {path.name for path in RESULTS.glob("*.json")}
+    unmeasured = {ROWS.name, "first_scan.json"}
+    assert stored - unmeasured == listed.keys() - unmeasured
+    assert set(listed.values()) == {1}
+
+
+def test_every_script_that_a_page_names_is_listed() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    named = set(re.findall(r"`(\w+)\.py`", page))
+    assert named
+    assert named - {each.script for each in BENCHMARKS} == set()
+
+
+def test_every_script_and_all_measured_code_exists() -> None:
+    scripts = [HERE / f"{each.script}.py" for each in BENCHMARKS if each.script]
+    code = [ROOT / name for each in BENCHMARKS for name in each.code]
+    assert [path for path in (*scripts, *code) if not path.exists()] == []
+
+
+def test_the_page_on_ages_lists_every_result() -> None:
+    rows = re.findall(r"^\| (\w+\.json) ", AGES.read_text("utf-8"), re.MULTILINE)
+    assert sorted(rows) == sorted(path.name for path in RESULTS.glob("*.json"))
