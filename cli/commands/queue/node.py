@@ -136,7 +136,10 @@ def node(
     ] = None,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Check each route's model, and each destination with C-ECHO, and exit."),
+        typer.Option(
+            "--check",
+            help="Check each route's model, and each destination with C-ECHO, and exit.",
+        ),
         Effect.HARMLESS,
     ] = False,
     test: Annotated[
