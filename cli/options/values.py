@@ -130,6 +130,9 @@ def checked_file(option: str, path: Path | None) -> Path | None:
     """Return the path if a document can be written there, in an existing folder."""
     if path and not takes_name(path):
         raise wrong_value(option, f"the name {str(path)!r} is too long for its disk.")
+    if path and not path.parent.exists():
+        folder = str(path.parent)
+        raise wrong_value(option, f"folder {folder!r} does not exist; create it.")
     if path and (path.is_dir() or not path.parent.is_dir()):
         raise wrong_value(option, f"{str(path)!r} is not a file in an existing folder.")
     if path and (obstacle := obstacle_to_document(path)):

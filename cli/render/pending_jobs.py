@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from ...pipelines.jobs.queue.schedule import StartWindow
 from .text import counted, printable
 
 if TYPE_CHECKING:
@@ -19,25 +20,36 @@ def remaining(left: Sequence["OpenJobs"], *, is_paused: bool) -> Iterator[str]:
         yield PAUSED
     if running := sum(kind.count for kind in left if kind.state == "running"):
         yield f"{counted(running, 'job')} running"
-    if free := sum(kind.count for kind in left if kind.state == "queued" and not kind.window):
+    if free := sum(kind.count for kind in left if kind.state == "queued" and is_open(kind.window)):
         yield f"{counted(free, 'job')} queued"
     yield from waiting_jobs(left)
 
 
 def waiting_jobs(left: Sequence["OpenJobs"]) -> Iterator[str]:
-    """Count jobs that may not start yet, by window and moment."""
+    """Count jobs that may not start yet, by closed window and earliest start."""
     windows, moments = Counter[str](), Counter[str]()
     for kind in left:
         if kind.until is not None:
-            moments[moment(kind.until)] += kind.count
-        elif kind.state == "queued" and kind.window:
+            moments[moment(earliest_start(kind.until, kind.window))] += kind.count
+        elif kind.state == "queued" and not is_open(kind.window):
             windows[kind.window] += kind.count
     for window, count in sorted(windows.items()):
-        yield f"{counted(count, 'job')} queued for {window}"
+        yield f"{counted(count, 'job waits', 'jobs wait')} for the window {window}"
     for until, count in sorted(moments.items()):
         yield f"{counted(count, 'job waits', 'jobs wait')} until {until}"
     if held := sum(kind.count for kind in left if kind.is_held):
         yield f"{counted(held, 'job')} held until 'jobs run-now' or 'jobs move'"
+
+
+def is_open(window: str) -> bool:
+    """Whether jobs of a window, "" for any time, may start now."""
+    return not window or StartWindow.parse(window).is_open(datetime.now())
+
+
+def earliest_start(not_before: float, window: str) -> float:
+    """Return when jobs may start that wait for a time, and for a window after it."""
+    start = datetime.fromtimestamp(not_before)
+    return (StartWindow.parse(window).first_open(start) if window else start).timestamp()
 
 
 def worker_name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -9,6 +10,11 @@ ServiceKind: TypeAlias = Literal["worker", "watch", "node", "summary"]
 
 FAILED = "cuda-cyclegan-failed@.service"
 _Lines: TypeAlias = Sequence[tuple[str, str]]
+
+_OWN_FOLDERS = (Path("/var/lib/cuda-cyclegan"), Path("/var/cache/cuda-cyclegan"))
+"""Folders that systemd makes for a service of the machine."""
+_OUTPUTS = ("--html", "--json", "--report", "--output", "-o", "--log-file", "--folder")
+"""Options whose paths the services write."""
 
 _ABOUT: Mapping[ServiceKind, str] = {
     "worker": "Worker of cuda-cyclegan on %i",
@@ -91,6 +97,26 @@ class ServicePlan:
             yield "loginctl enable-linger"
         yield f"{manager} daemon-reload"
         yield f"{manager} enable --now {' '.join(self.enabled)}"
+
+    def warnings(self) -> Iterator[str]:
+        """Return what would keep a service of the machine from writing its output."""
+        if not self.is_system:
+            return
+        for folder in self.writable:
+            if not folder.is_dir():
+                yield f"folder {folder} does not exist; create it before the service starts."
+        allowed = (*_OWN_FOLDERS, *self.writable)
+        for path in self._outputs():
+            if path.is_absolute() and not any(map(path.is_relative_to, allowed)):
+                folder = path if path.is_dir() else path.parent
+                yield f"the service may not write {path}; add --writable {folder}."
+
+    def _outputs(self) -> Iterator[Path]:
+        """Return the paths that its words name for output."""
+        for word, following in pairwise((*self.words, "")):
+            name, has_value, value = word.partition("=")
+            if name in _OUTPUTS:
+                yield Path(value if has_value else following)
 
     def _sections(self) -> dict[str, _Lines]:
         unit = [("Description", _ABOUT[self.kind]), ("StartLimitIntervalSec", "0")]

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ...engine.errors import EngineError
+from ...engine.model.model_card import ModelCard
 from ...engine.model.model_file import load_model
 from ...io.dicom_network.errors import CertificateError, NetworkError
 from ...io.dicom_network.limits import DEFAULT_LIMITS, Limits
@@ -338,9 +339,15 @@ def _removal_time(record: StudyRecord, route: Route) -> float:
     return last + (route.keep if states <= {"sent"} and not record.refused else route.keep_failed)
 
 
-def check_routes(routes: Mapping[str, Route], certificates: Certificates | None) -> None:
-    """Raise ConfigError, ModelFileError, PatchShapeError or SettingsError for a bad route."""
-    for route in routes.values():
+def check_routes(
+    routes: Mapping[str, Route], certificates: Certificates | None
+) -> dict[str, ModelCard]:
+    """Return the card of each route's model, by AE title.
+
+    Raises ConfigError, ModelFileError, PatchShapeError or SettingsError for a bad route.
+    """
+    cards = dict[str, ModelCard]()
+    for title, route in routes.items():
         if isinstance(route.destination, WebPeer) or route.source:
             _check_web_installed()
         if route.uses_tls and certificates is None:
@@ -351,6 +358,8 @@ def check_routes(routes: Mapping[str, Route], certificates: Certificates | None)
         model = load_model(route.request.model)
         model.network.graph.check_patch(route.request.options.patch or model.card.patch)
         back_model(model, route.request.options)
+        cards[title] = model.card
+    return cards
 
 
 def _check_web_installed() -> None:

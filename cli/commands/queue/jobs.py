@@ -257,7 +257,8 @@ def move(
 ) -> None:
     """Change when jobs that have not started may start.
 
-    What is not named stays as it is; 'jobs run-now' takes a window and a time away.
+    Options that you do not give keep their values: a job with a window and --at starts only when
+    both allow it. 'jobs run-now' removes both; to drop only the window, give --window 00:00-23:59.
 
     Exit status: 0 moved, as far as there were some; 2 there is no such batch or job, or the queue
     cannot be used.

@@ -136,7 +136,10 @@ def node(
     ] = None,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Test each destination with C-ECHO, and exit."),
+        typer.Option(
+            "--check",
+            help="Check each route's model, and each destination with C-ECHO, and exit.",
+        ),
         Effect.HARMLESS,
     ] = False,
     test: Annotated[
@@ -163,7 +166,8 @@ def node(
       0  stopped with SIGTERM or Ctrl-C; with --check: all destinations answered;
          with --test: the series came back
       1  with --check: a destination did not answer; with --test: a step failed
-      2  wrong usage, an invalid config file, or the folder or port is in use
+      2  wrong usage, an invalid config file, a route's model cannot be used,
+         or the folder or port is in use
       4  pynetdicom is not installed
     """
     if json and not status:
@@ -309,10 +313,13 @@ class _Control:
 
 
 def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:
-    """Send C-ECHO to all destinations and print which answer."""
-    from ....pipelines.node.node import check_destinations
+    """Print the model of each route, and which destinations answer a C-ECHO."""
+    from ....pipelines.node.node import check_destinations, check_routes
     from ...render.node import checked
 
+    for title, card in check_routes(routes, files).items():
+        line = f"{title}: model {card.source} to {card.target}, found"
+        print_line(printable(line), sys.stdout)
     status = Exit.DONE
     for destination, titles, trouble in check_destinations(routes, files):
         print_line(checked(destination, ", ".join(titles), trouble), sys.stdout)

@@ -40,7 +40,8 @@ Examples:
   cuda-cyclegan service install watch -- /incoming --model m.safetensors \\
       --output /results
   cuda-cyclegan --config my.toml service install node --system
-  cuda-cyclegan service install summary -- --html /reports/%Y-%m-%d.html
+  cuda-cyclegan service install summary --writable /reports \\
+      -- --html /reports/%Y-%m-%d.html
 """
 )
 def install(
@@ -54,40 +55,48 @@ def install(
     ],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- WORDS...]", help="Its further arguments and options."),
+        typer.Argument(metavar="[-- WORDS...]", help="Further arguments of the command."),
     ] = None,
     system: Annotated[
         bool | None,
         typer.Option(
             "--system/--user",
-            help="Of the machine, or of this user.  [default: --system for root]",
+            help="--system: a service of the machine, in /etc/systemd/system. --user: a service of "
+            "your account.  [default: --system if you are root]",
             show_default=False,
         ),
     ] = None,
     device: Annotated[
         str,
         typer.Option(
-            "--device", "-d", metavar="auto|cpu|cuda:N[,M]", help="Of a worker; one for each GPU."
+            "--device",
+            "-d",
+            metavar="auto|cpu|cuda:N[,M]",
+            help="Device of the worker; one service per GPU.",
         ),
     ] = "auto",
     run_as: Annotated[
-        str, typer.Option(metavar="USER", help="With --system: who runs it.")
+        str,
+        typer.Option(
+            metavar="USER", help="With --system: the user account that the service runs as."
+        ),
     ] = "cuda-cyclegan",
     writable: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="DIR",
-            help="With --system: a folder that it may write to, such as results; repeatable.",
+            help="With --system: a folder that the service may write to, such as the folder of "
+            "results; repeatable.",
         ),
     ] = None,
     on_failure: Annotated[
         str,
         typer.Option(
-            metavar="COMMAND", help="Run this when the service failed; $UNIT is its name."
+            metavar="COMMAND", help="Command to run when the service failed; $UNIT is its name."
         ),
     ] = "",
     at: Annotated[
-        str, typer.Option(metavar="HH:MM", help="When to sum up, with 'install summary'.")
+        str, typer.Option(metavar="HH:MM", help="Time of the summary, for 'install summary'.")
     ] = "07:00",
     folder: Annotated[
         Path | None,
@@ -96,9 +105,9 @@ def install(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the units only.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace existing units.")] = False,
 ) -> None:
-    """Write units that start and restart a service.
+    """Write unit files into systemd's folder; start nothing.
 
-    Prints the commands that then start it. A worker ends after its jobs at hand. A service that
+    Prints the commands that start the service. A worker ends after its jobs at hand. A service that
     gives systemd no sign of life for 5 minutes is restarted.
 
     Exit status: 0 written, or printed; 2 wrong usage, or a unit already exists.
@@ -121,8 +130,11 @@ def install(
                 print_line(f"# {name}\n{text}", sys.stdout)
         else:
             _write(folder or _folder(is_system=is_system), plan.files(), force=force)
+        for warning in plan.warnings():
+            print_line(printable(f"Warning: {warning}"), sys.stderr)
+        print_line("To start it, run:", sys.stderr)
         for command in plan.next_steps():
-            print_line(f"Then: {command}", sys.stderr)
+            print_line(f"  {command}", sys.stderr)
 
 
 def _program(config: Path | None) -> list[str]:

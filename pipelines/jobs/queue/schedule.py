@@ -66,6 +66,13 @@ class StartWindow:
             return self.opens <= clock < self.closes
         return clock >= self.opens or clock < self.closes
 
+    def first_open(self, start: datetime) -> datetime:
+        """Return the first moment from `start` on, in local time, at which a job may start."""
+        if self.is_open(start):
+            return start
+        opening = datetime.combine(start.date(), self.opens)
+        return opening if opening > start else opening + timedelta(days=1)
+
 
 def parse_since(text: str, now: datetime) -> datetime:
     """Parse `HH:MM` (the last such time), `yesterday` (24 hours ago) or ISO 8601, local unless it

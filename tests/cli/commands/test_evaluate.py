@@ -169,7 +169,7 @@ def test_what_is_there_is_replaced_when_asked(world: World, option: str) -> None
         (["--data-range", "1.2.3,5"], "is not a value range"),
         (["--pairs", "nowhere.csv"], "nowhere.csv cannot be used"),
         (["--truth", "nowhere"], "nowhere does not exist"),
-        (["--json", "nowhere/e.json"], "is not a file in an existing folder"),
+        (["--json", "nowhere/e.json"], "folder 'nowhere' does not exist; create it"),
     ],
 )
 def test_wrong_usage_is_told(world: World, options: list[str], told: str) -> None:

@@ -55,7 +55,8 @@ def test_jobs_tells_who_holds_what_and_what_waits_until_when(world: QueueWorld) 
         told = world.did("jobs")
         assert json.loads(world.did("jobs", "--json"))["workers"] == 1
     assert f"Running: {batch}/00001 000.nii, on cuda:0 of anna@ward since 20" in told
-    assert "Later: 1 job queued for 03:00-03:01, 1 job waits until 2100-01-01 00:00" in told
+    later = "Later: 1 job waits for the window 03:00-03:01, 1 job waits until 2100-01-01 00:00"
+    assert later in told
     assert "No worker is running" not in told
     assert json.loads(world.did("jobs", "--json"))["workers"] == 0
 
@@ -135,6 +136,9 @@ def test_jobs_that_wait_are_started_now(world: QueueWorld) -> None:
     told = world.did("jobs", "run-now", f"{batch}/00001")
     assert told == "1 job may start now\nPaused: no job starts until 'jobs resume'\n"
     world.did("jobs", "resume")
+    start = "may start 2100-01-01 03:00 (window 03:00-03:01, not before 2100-01-01 00:00)"
+    assert start in world.did("jobs", batch)
+    assert "Later: 1 job waits until 2100-01-01 03:00" in world.did("jobs", batch)
     first, second = world.jobs(batch)
     assert (first["state"], first["window"], first["not_before"]) == ("queued", None, None)
     assert (second["state"], second["window"]) == ("waiting", "03:00-03:01")

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support.batch_world import tiny_model
 from support.dicom_network import archive
 from support.dicom_pacs import orthanc
 from support.dicom_phantoms import PATIENT, PATIENT_ID
@@ -54,6 +55,14 @@ def test_check_is_content_with_destinations_that_answer(world: NodeWorld) -> Non
     with archive(port=world.destination):
         done = run(world, "node", "--check")
     assert (done.exit_code, done.stdout.count("answers")) == (0, 1)
+    assert "NODE: model T1 to T2, found\n" in done.stdout
+
+
+def test_check_rejects_a_route_whose_model_does_not_exist(world: NodeWorld) -> None:
+    world.config.write_text(world.config.read_text().replace("model.safetensors", "none"))
+    done = run(world, "node", "--check")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"Model {world.folder / 'none'} does not exist" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -269,9 +278,11 @@ def test_an_address_that_cannot_be_is_told(world: NodeWorld, address: str, told:
 
 
 def test_the_page_s_routes_are_understood(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model.safetensors")
     [text] = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     file = tmp_path / "node.toml"
     with reserved_port() as port:
+        text = text.replace("/share/t1-to-t2.safetensors", str(model))
         file.write_text(text.replace("10.0.0.9:104", f"127.0.0.1:{port}"))
         done = CliRunner().invoke(app, ["--config", str(file), "node", "--check"])
     assert done.exit_code == 1

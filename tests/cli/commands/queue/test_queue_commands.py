@@ -93,7 +93,7 @@ def test_a_closed_window_keeps_jobs_and_a_pause_all(world: QueueWorld) -> None:
     later = world.submit("--window", f"{opens:%H:%M}-{closes:%H:%M}")
     world.work()
     assert {job["state"] for job in world.jobs(later)} == {"queued"}
-    assert f"queued for {opens:%H:%M}" in world.did("jobs", later)
+    assert f"waiting for the window {opens:%H:%M}" in world.did("jobs", later)
     world.did("jobs", "cancel", later)
     batch = world.submit()
     world.did("jobs", "pause")

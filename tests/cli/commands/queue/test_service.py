@@ -75,9 +75,10 @@ def test_a_worker_has_an_instance_for_each_device_and_finishes_its_jobs(tmp_path
     assert "worker --device %i\n" in done.stdout
     assert "User=" not in done.stdout
     assert done.stderr.splitlines() == [
-        "Then: loginctl enable-linger",
-        "Then: systemctl --user daemon-reload",
-        "Then: systemctl --user enable --now cuda-cyclegan-worker@cpu.service",
+        "To start it, run:",
+        "  loginctl enable-linger",
+        "  systemctl --user daemon-reload",
+        "  systemctl --user enable --now cuda-cyclegan-worker@cpu.service",
     ]
     assert list(tmp_path.iterdir()) == []
 
@@ -112,6 +113,23 @@ def test_a_summary_has_a_timer_and_keeps_its_date_fields(tmp_path: Path) -> None
     assert (again.exit_code, "exists" in again.stderr) == (2, True)
     for wrong in (["--at", "7"], ["--at", "24:00"]):
         assert install("summary", *wrong).exit_code == 2
+
+
+def test_an_output_that_the_service_may_not_write_is_named(tmp_path: Path) -> None:
+    summary = ["summary", "--system", "--dry-run"]
+    page = ["--", "--since", "yesterday", "--html", f"{tmp_path}/%Y-%m-%d.html"]
+    told = install(*summary, *page).stderr
+    assert (
+        f"Warning: the service may not write {tmp_path}/%Y-%m-%d.html; add --writable {tmp_path}."
+    ) in told
+    told = install(*summary, "--writable", str(tmp_path), *page).stderr
+    assert "Warning" not in told
+    missing = tmp_path / "missing"
+    told = install(*summary, "--writable", str(missing), *page[:3]).stderr
+    assert f"Warning: folder {missing} does not exist; create it before the service starts" in told
+    assert "Warning" not in install("summary", "--user", "--dry-run", *page).stderr
+    own = ["--log-file", "/var/lib/cuda-cyclegan/worker.log"]
+    assert "Warning" not in install("worker", *summary[1:], "-d", "cpu", "--", *own).stderr
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_what_is_queued_already_is_named_with_what_changes_it(world: QueueWorld)
     paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
     told = world.run("submit", *paths, "--window", "04:00-04:01").stderr
     assert "2 studies skipped: already submitted for the same work" in told
-    assert f"{batch}: 2 queued for 03:00-03:01" in told
+    assert f"{batch}: 2 waiting for the window 03:00-03:01" in told
     assert f"'jobs move {batch}' changes their window, time or priority" in told
 
 

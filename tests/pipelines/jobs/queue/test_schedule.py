@@ -10,6 +10,7 @@ from cuda_cyclegan.pipelines.errors import SettingsError
 from cuda_cyclegan.pipelines.jobs.queue.schedule import StartWindow, parse_since, parse_time
 
 DAY = datetime(2026, 11, 20)
+DAYS = timedelta(days=1)
 
 
 def at(clock: str) -> datetime:
@@ -33,6 +34,14 @@ def at(clock: str) -> datetime:
 )
 def test_a_window_opens_and_closes_on_the_minute(window: str, clock: str, is_open: bool) -> None:
     assert StartWindow.parse(window).is_open(at(clock)) is is_open
+
+
+@pytest.mark.parametrize(
+    ("clock", "start"),
+    [("03:30", DAY.replace(hour=22)), ("22:00", at("22:00")), ("23:00", at("22:00") + DAYS)],
+)
+def test_a_window_that_is_closed_opens_at_its_next_start(clock: str, start: datetime) -> None:
+    assert StartWindow.parse("22:00-23:00").first_open(at(clock)) == start
 
 
 @pytest.mark.parametrize("text", ["", "19-7", "24:00-07:00", "19:00", "07:00-07:00", "1:00-2:00"])
