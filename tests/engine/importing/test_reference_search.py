@@ -252,7 +252,9 @@ def test_half_precision_of_the_weights_alone_is_told_before_all_else_is_tried(
     with pytest.raises(CheckpointError, match="stored in half precision, whose rounding") as raised:
         resolve(recognised, *in_full)
     words = {"padding": "padding", "block_padding": "padding in blocks"}[field]
-    tried = re.search(rf"of (\d+) possible networks, the closest \({words} replicate", str(raised.value))
+    tried = re.search(
+        rf"of (\d+) possible networks, the closest \({words} replicate", str(raised.value)
+    )
     assert tried
     assert int(tried[1]) < 200
     in_half = pair_of(module.float(), 1, LARGE)
