@@ -124,7 +124,7 @@ def test_every_example_runs_as_it_is_written(page: Path, workplace: Path) -> Non
 def write_routes(page: Path, workplace: Path, port: int) -> None:
     """The config file of the page, for this machine."""
     [text] = re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-    here = text.replace("10.0.0.9:104", f"127.0.0.1:{port}").replace('"/share/', f'"{workplace}/')
+    here = text.replace("10.0.0.9:104", f"127.0.0.1:{port}").replace("/share", str(workplace))
     (workplace / "node.toml").write_text(here)
 
 

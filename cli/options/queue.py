@@ -69,7 +69,7 @@ LogFileOption: TypeAlias = Annotated[
     typer.Option(
         "--log-file",
         metavar="FILE",
-        help="Log there too; at 10 MiB it is rotated, and ten files are kept.",
+        help="Also write the log to this file; at 10 MiB it is rotated, and ten files are kept.",
         rich_help_panel=REPORTS,
     ),
     Effect.WRITES,

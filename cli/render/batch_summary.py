@@ -122,7 +122,8 @@ def _use(report: BatchReport) -> Iterator[str]:
     yield f"Work by stage{summed}: {', '.join(spent)}"
     use = report.use
     devices = f" on each of {use.devices} devices" if use.devices > 1 else ""
-    yield f"Network busy {percent(use.computing_share)} of {seconds(use.wall)} s{devices}"
+    share, wall = percent(use.computing_share), seconds(use.wall)
+    yield f"The network was computing for {share} of the batch's {wall} s{devices}"
     if energy := report.energy:
         yield f"Energy {quantity(energy.joules, 'J')}, {energy.watts:.0f} W on average"
         if len(report.translated()) > 1:

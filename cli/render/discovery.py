@@ -17,6 +17,7 @@ from .tables import Row, TextTable
 from .text import alike_lines, counted, flagged, printable
 
 if TYPE_CHECKING:
+    from ...io.dicom.acceptance import Verdict
     from ...io.dicom.series import Series
 
 
@@ -153,17 +154,21 @@ def _row(series: "Series", show_phi: bool) -> Row:
             printable(series.modality),
             str(series.images),
             *_grid(series.extents, series.spacing),
-            series.verdict,
+            _shown(series.verdict),
             *([printable(series.description)] if show_phi else []),
         ],
     )
 
 
 def _file_row(study: Study, header: FileHeader, show_phi: bool) -> Row:
-    verdict = "refused" if header.refusal else "taken"
+    verdict = _shown("refused" if header.refusal else "taken")
     grid = _grid(header.extents, header.spacing)
     texts = [""] if show_phi else []
     return Row(printable(str(study.files[0])), [study.format, "", *grid, verdict, *texts])
+
+
+def _shown(verdict: "Verdict") -> str:
+    return "accepted" if verdict == "taken" else verdict
 
 
 def _grid(extents: Iterable[int], spacing: Iterable[float]) -> tuple[str, str]:

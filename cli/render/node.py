@@ -25,6 +25,7 @@ from ...pipelines.node.events import (
 )
 from ...pipelines.timestamps import iso_time
 from .documents import json_text
+from .pending_jobs import moment as minute
 from .service_log import Level
 from .tables import Row, TextTable
 from .text import as_config_keys, counted, file_size, printable, seconds
@@ -158,17 +159,28 @@ def _totals(status: "NodeStatus", workers: int | None) -> Iterator[str]:
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     yield f"{counted(states.total(), 'series', 'series')}{': ' if counts else ''}{counts}"
     held = sum(not record.emptied for record in status.studies) + len(status.arriving)
-    studies = f"{counted(held, 'study', 'studies')} in the inbox, {file_size(status.bytes)}"
+    studies = f"Kept: {counted(held, 'study', 'studies')}, {file_size(status.bytes)}"
+    arriving = f"{len(status.arriving)} not examined yet" if status.arriving else "all examined"
     waiting = sum(bool(record.held) for record in status.studies)
     held_studies = f", {waiting} held" if waiting else ""
-    yield f"{studies}; {len(status.arriving)} not examined yet{held_studies}"
-    yield "The node is running." if status.running else "No node is running here."
+    yield f"{studies}; {arriving}{held_studies}"
+    yield "The node is running." if status.running else _stopped(status)
     if workers is None:
         yield "The queue does not answer."
     elif workers:
         yield f"{counted(workers, 'worker is', 'workers are')} running."
     else:
         yield "No worker is running; 'cuda-cyclegan worker' does the jobs."
+
+
+def _stopped(status: "NodeStatus") -> str:
+    """State that no node is running, and when the last one recorded something."""
+    if last := max((record.last for record in status.studies), default=0.0):
+        return (
+            f"No node is running here: states are those of {minute(last)}; see 'jobs' for finished "
+            "jobs."
+        )
+    return "No node is running here."
 
 
 def status_json(status: "NodeStatus", workers: int | None) -> str:

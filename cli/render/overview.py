@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "cuda-cyclegan/overview/1"
 
+_WORKING = "working time"
 _WORDS: "dict[JobOutcome, str]" = {
     "translated": "translated",
     "up to date": "kept",
@@ -28,7 +29,7 @@ def lines(overview: "Overview", columns: int | None) -> Iterator[str]:
     shown: list[JobOutcome] = [outcome for outcome in _WORDS if overview.totals[outcome]]
     total = _figures(shown, overview, _busy(overview.busy), "")
     table = TextTable(
-        Row("batch", [*(_WORDS[one] for one in shown), "open", "busy", "voxels/s", "last ended"]),
+        Row("batch", [*(_WORDS[one] for one in shown), "open", _WORKING, "voxels/s", "last ended"]),
         [
             Row(named(batch), _figures(shown, batch, _busy(batch.busy), _last(batch)))
             for batch in overview.batches
@@ -73,7 +74,7 @@ def sentences(overview: "Overview") -> Iterator[str]:
     """Return what happened and what is left in a few sentences."""
     yield f"{_period(overview)}: {_counts(overview)}"
     if rate := overview.studies_per_hour:
-        yield f"Throughput: {rate:.0f} studies per hour in which any was in progress"
+        yield f"Throughput: {rate:.0f} studies per hour (idle time not counted)"
     if causes := overview.causes:
         told = ", ".join(f"{count} {cause}" for cause, count in causes.items())
         yield f"Failures by cause: {told}"
@@ -128,7 +129,7 @@ def _tiles(overview: "Overview") -> dict[str, str]:
     return {
         **{word: str(overview.totals[one] or "") for one, word in _WORDS.items()},
         "open": str(overview.open or ""),
-        "busy": _busy(overview.busy),
+        _WORKING: _busy(overview.busy),
         "throughput": f"{scaled(rate)} voxels/s" if rate else "",
         "studies per hour": f"{hourly:.0f}" if hourly else "",
         "workers": str(overview.workers),

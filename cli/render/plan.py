@@ -72,7 +72,7 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_gpu: str) -> Iterator[s
         yield from _verified(plan)
         if back := sum(row.tiles_back for row in plan.rows):
             yield f"Cycle check: {_inputs(plan, back)} translated back"
-        total = "unknown until the first batch is measured"
+        total = "known after the first batch"
         if plan.seconds is not None:
             total = f"{seconds(plan.seconds)} s"
         yield f"Total time: {total}"
@@ -168,4 +168,4 @@ def _outcome(row: DryRow) -> str:
         return "kept, preview drawn"
     if row.planned.action == "sidecar":
         return "kept, sidecar written"
-    return f"redone: {row.planned.reason}" if row.planned.reason else "translated"
+    return f"redone: {row.planned.reason}" if row.planned.reason else "to translate"

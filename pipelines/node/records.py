@@ -144,6 +144,12 @@ class StudyRecord:
     until: float = 0.0
 
     @property
+    def last(self) -> float:
+        """When something of it was last recorded, in seconds since 1970."""
+        times = ((one.queued, one.done, one.begun, one.sent) for one in self.series)
+        return max(self.looked, self.emptied, self.held, *map(max, times))
+
+    @property
     def gap(self) -> Gap:
         """Known gap."""
         return Gap(self.refused, self.broke_off)

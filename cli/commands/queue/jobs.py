@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -103,8 +103,8 @@ def summary(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Without a batch: jobs that are open or ended since HH:MM, an ISO date, or "
-            "yesterday, which is 24 hours ago.",
+            help="Without a batch: only jobs that are open, or that ended after TIME: HH:MM (the "
+            "last time it was that hour), an ISO date, or yesterday (24 hours ago).",
         ),
     ] = None,
     name: Annotated[
@@ -133,9 +133,9 @@ def summary(
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     all_rows: AllRows = False,
 ) -> None:
-    """Sum up a night, or a batch as 'translate' does.
+    """Sum up a night, or one batch.
 
-    A night, without BATCH: a line a batch, throughput, what waits until when, and failures by
+    A night, without BATCH: one line per batch, throughput, what waits until when, and failures by
     cause. A batch: time and memory of each study, then the totals, and the failures last.
 
     Names of files may have date fields, such as %Y-%m-%d.
@@ -179,8 +179,8 @@ def cancel(batch: Jobs, queue: QueueOption = None) -> None:
     cannot be used.
     """
     with _open(queue) as jobs:
-        _known(jobs, batch)
-        print_line(f"{counted(jobs.cancel(batch), 'job')} cancelled", sys.stdout)
+        rows = _known(jobs, batch)
+        print_line(_changed(jobs.cancel(batch), "cancelled", rows), sys.stdout)
 
 
 @app.command(epilog=_example("retry 20261121-k7m2pq"))
@@ -234,8 +234,8 @@ def hold(batch: Jobs, queue: QueueOption = None) -> None:
     cannot be used.
     """
     with _open(queue) as jobs:
-        _known(jobs, batch)
-        print_line(f"{counted(jobs.hold(batch), 'job')} held", sys.stdout)
+        rows = _known(jobs, batch)
+        print_line(_changed(jobs.hold(batch), "held", rows), sys.stdout)
 
 
 @app.command(epilog=_example("move 20261121-k7m2pq --window night"))
@@ -268,14 +268,14 @@ def move(
     with _open(queue) as jobs:
         from ....pipelines.jobs.queue.schedule import StartWindow, parse_time
 
-        _known(jobs, batch)
+        rows = _known(jobs, batch)
         moved = jobs.move(
             batch,
             priority=priority,
             window=str(StartWindow.parse(window)) if window else None,
             not_before=parse_time(at, datetime.now().astimezone()) if at else None,
         )
-        print_line(f"{counted(moved, 'job')} moved", sys.stdout)
+        print_line(_changed(moved, "moved", rows), sys.stdout)
 
 
 @app.command(epilog=_example("pause"))
@@ -324,6 +324,22 @@ def prune(
     with _open(queue) as jobs:
         before = datetime.now().astimezone() - timedelta(days=days)
         print_line(f"{counted(jobs.prune(before), 'job')} forgotten", sys.stdout)
+
+
+def _changed(count: int, what: str, rows: "Sequence[JobRow]") -> str:
+    """Count the jobs that were changed; if there are none, state what the jobs do."""
+    from ....pipelines.jobs.queue.job import OPEN
+
+    if count:
+        return f"{counted(count, 'job')} {what}"
+    ended = sum(row.state not in OPEN for row in rows)
+    if ended == len(rows):
+        return f"no job {what}: {'all ' if ended > 1 else ''}{ended} {_have(ended)} ended"
+    return f"no job {what}: {len(rows) - ended} running, {ended} {_have(ended)} ended"
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
 
 
 @contextmanager

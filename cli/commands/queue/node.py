@@ -163,7 +163,8 @@ def node(
 
     \b
     Exit status:
-      0  stopped with SIGTERM or Ctrl-C; with --check: all destinations answered;
+      0  stopped with SIGTERM or Ctrl-C; with --status: shown, whether or not a
+         node is running; with --check: all destinations answered;
          with --test: the series came back
       1  with --check: a destination did not answer; with --test: a step failed
       2  wrong usage, an invalid config file, a route's model cannot be used,

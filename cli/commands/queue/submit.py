@@ -95,7 +95,7 @@ def submit(
             known = _rows_of(jobs, submitted.open_already)
     if submitted.added:
         print_line(submitted.batch, sys.stdout)
-    print_sentences(_outcome(submitted, known), sys.stderr)
+    print_sentences(_outcome(submitted, known, scheduling.window), sys.stderr)
     print_sentences(skipped_scans(found.skipped), sys.stderr)
     print_sentences(skip_counts(found.skipped, "discover"), sys.stderr)
     for refused, reason in found.refused.items():
@@ -113,8 +113,8 @@ def _next_steps(batch: str, workers: int, queue: list[str]) -> Iterator[str]:
         yield f"{counted(workers, 'worker is', 'workers are')} running."
     else:
         yield "No worker is running."
-        yield f"To begin:  {shlex.join(['cuda-cyclegan', 'worker', *queue])}"
-    yield f"To look:   {shlex.join(['cuda-cyclegan', 'jobs', batch, *queue])}"
+        yield f"To begin:     {shlex.join(['cuda-cyclegan', 'worker', *queue])}"
+    yield f"To see them:  {shlex.join(['cuda-cyclegan', 'jobs', batch, *queue])}"
 
 
 def _queue_typed(context: typer.Context, queue: str | None) -> list[str]:
@@ -127,11 +127,12 @@ def _queue_typed(context: typer.Context, queue: str | None) -> list[str]:
     return ["--queue", str(queue_place(queue)) if has_password(queue) else queue]
 
 
-def _outcome(submitted: "Submitted", known: "Sequence[JobRow]") -> Iterator[str]:
+def _outcome(submitted: "Submitted", known: "Sequence[JobRow]", window: str) -> Iterator[str]:
     """Return what was queued, and which open jobs do the rest of the work already."""
     from ...render.queue import state_text
 
-    yield f"{counted(submitted.added, 'study', 'studies')} queued"
+    start = f", to start at {window}" if window and submitted.added else ""
+    yield f"{counted(submitted.added, 'study', 'studies')} queued{start}"
     if submitted.known:
         skipped = counted(submitted.known, "study", "studies")
         yield f"{skipped} skipped: already submitted for the same work"

@@ -56,7 +56,10 @@ def worker(
     ] = "auto",
     until_empty: Annotated[
         bool,
-        typer.Option("--until-empty", help="Exit when no job is left that may start now."),
+        typer.Option(
+            "--until-empty",
+            help="Stop when no job may start now, even if jobs wait for later.",
+        ),
         Effect.HARMLESS,
     ] = False,
     wait: Annotated[
@@ -293,7 +296,10 @@ def log_news(device: str, news: "WorkerEvent") -> None:
         case Remark(text):
             _say(device, text)
         case NothingLeft(left, is_paused):
-            after = [*remaining(left, is_paused=is_paused), *(["--wait waits"] if left else [])]
+            after = [
+                *remaining(left, is_paused=is_paused),
+                *(["add --wait to wait for them"] if left else []),
+            ]
             _say(device, "; ".join(["no job is left that may start now", *after]))
         case Ended(why) if why is not None:
             complain(f"worker for {device}: {why}")

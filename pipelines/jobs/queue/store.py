@@ -109,7 +109,8 @@ def open_tables(place: QueuePlace, *, create: bool) -> Generator["QueueTables"]:
         if not place.file.exists():
             raise QueueError(
                 f"There is no queue at {place.file} yet; submit some studies, or name another "
-                "queue with setting queue."
+                "queue with setting queue or give the config file that names it with setting "
+                "config."
             )
     logging.getLogger("dbos").setLevel(logging.CRITICAL)  # all errors are raised too
     engine = _engine(place)

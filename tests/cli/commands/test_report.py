@@ -62,7 +62,7 @@ def test_one_report_shows_stages_throughput_memory_and_failures_last(tmp_path: P
     assert result.exit_code == 0
     assert re.search(r"infer +5\.00 s +50\.0%  █{15}$", result.stdout, re.MULTILINE)
     assert re.search(r"wall time +10\.0 +200 +300 MiB", result.stdout)
-    assert "Network busy 50 % of 10.0 s\n" in result.stdout
+    assert "The network was computing for 50 % of the batch's 10.0 s\n" in result.stdout
     assert result.stdout.splitlines()[-1] == "failed: bad.nii: unreadable: It is empty."
 
 

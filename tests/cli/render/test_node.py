@@ -100,7 +100,7 @@ def test_the_status_lists_what_is_held_and_incomplete() -> None:
         "held: R/2: 20 images of the study received, 2 images not taken, the transfer broke off; "
         f"until {iso_time(UNTIL)} or 'node --release'"
     ) in lines
-    assert "2 studies in the inbox, 4.10 kB; 0 not examined yet, 1 held" in lines
+    assert "Kept: 2 studies, 4.10 kB; all examined, 1 held" in lines
     one, other = json.loads(status_json(status, 1))["studies"]
     assert one["series"][0]["remark"] == remark
     assert (one["held"], one["until"], one["broke_off"]) == (None, None, False)
@@ -121,7 +121,7 @@ def test_the_status_lists_what_is_not_sent_and_why() -> None:
         "failed: R/1/1/a: patch is too large",
         "skipped: R/1: lower min-slices to accept it",
         "4 series: 1 failed, 1 sending, 2 sent",
-        "1 study in the inbox, 4.10 kB; 0 not examined yet",
+        "Kept: 1 study, 4.10 kB; all examined",
         "The node is running.",
         "1 worker is running.",
     ]

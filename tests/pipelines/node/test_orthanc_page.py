@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.batch_world import tiny_model
 from support.dicom_pacs import Pacs, orthanc
 from support.node_in_process import NodeInProcess
 from support.node_world import phantom
@@ -50,7 +51,9 @@ def stable_series(pacs: Pacs) -> int:
 @pytest.mark.parametrize("config", re.findall(r"```ini\n(.*?)```", PAGE, re.DOTALL))
 def test_the_routes_are_understood(config: str, tmp_path: Path) -> None:
     assert "T1TOT2" in tomllib.loads(config)["route"]
-    (tmp_path / "node.toml").write_text(re.sub(r":(4242|8042)", ":1", config))
+    model = tiny_model(tmp_path / "t1-to-t2.safetensors")
+    config = re.sub(r":(4242|8042)", ":1", config).replace(f'"{model.name}"', f'"{model}"')
+    (tmp_path / "node.toml").write_text(config)
     done = CliRunner().invoke(app, ["--config", str(tmp_path / "node.toml"), "node", "--check"])
     assert done.exit_code == 1
     assert "(T1TOT2): nothing answers" in done.stdout

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import stat
 from itertools import product
 from pathlib import Path
@@ -156,6 +157,11 @@ def test_jobs_are_held_and_moved(world: QueueWorld) -> None:
     assert "2 jobs held until 'jobs run-now' or 'jobs move'" in world.did("jobs")
     world.work()
     assert world.states(batch) == ["waiting"] * 2
+    other = world.submit("--overlap", "0.5")
+    assert world.did("jobs", "cancel", other) == "2 jobs cancelled\n"
+    for change in (["move", "--priority", "low"], ["hold"], ["cancel"]):
+        told = world.did("jobs", change[0], other, *change[1:])
+        assert re.fullmatch(r"no job \w+: all 2 have ended\n", told)
     assert world.did("jobs", "run-now", f"{batch}/00001") == "1 job may start now\n"
     moving = ["--at", "2100-01-01T00:00", "--window", "night", "--priority", "low"]
     assert world.did("jobs", "move", f"{batch}/00002", *moving) == "1 job moved\n"

@@ -177,7 +177,8 @@ def test_a_node_stops_in_order_reads_its_routes_again_and_tells_its_state(
     assert process.wait(ENOUGH) == 0, world.said()
     shown = world.run("node", "--status")
     assert "1 series: 1 queued" in shown.stdout
-    assert "No node is running here.\nNo worker is running;" in shown.stdout
+    stopped = r"No node is running here: states are those of 20\d\d-\d\d-\d\d \d\d:\d\d; see 'jobs'"
+    assert re.search(stopped + r" for finished jobs\.\nNo worker is running;", shown.stdout)
     for secret in (PATIENT, PATIENT_ID, "Jane", phantom(0).study):
         assert secret not in world.said() + shown.stdout + json.dumps(found)
 
@@ -203,14 +204,15 @@ def test_a_destination_is_tested_with_a_series_there_and_back(
 @pytest.mark.process
 def test_a_test_of_a_destination_ends_with_what_it_cannot(world: NodeWorld) -> None:
     silent = run(world, "node", "--test", "T1TOT2")
-    assert (silent.exit_code, "nothing answers" in silent.stdout) == (1, True)
+    refused = f"C-ECHO to PACS@127.0.0.1:{world.destination}: nothing answers"
+    assert (silent.exit_code, silent.stdout.startswith(refused)) == (1, True)
     world.config.write_text(world.config.read_text().replace("route.T1TOT2", "route.NODE"))
     with archive(port=world.destination) as (_, held):
         deaf = run(world, "node", "--test", "NODE")
         assert len(held) == 4
     assert deaf.exit_code == 1
-    assert "back from" in deaf.stdout.splitlines()[-1]
-    assert "does not offer C-GET" in deaf.stdout
+    told = "back from PACS@127.0.0.1:{}: not possible: it does not offer C-GET; sending worked"
+    assert deaf.stdout.splitlines()[-1].endswith(told.format(world.destination))
 
 
 @pytest.mark.process

@@ -22,12 +22,12 @@ def test_a_submission_ends_with_the_next_step(world: QueueWorld) -> None:
     batch = done.stdout.strip()
     assert done.stderr.splitlines()[-3:] == [
         "No worker is running.",
-        "To begin:  cuda-cyclegan worker",
-        f"To look:   cuda-cyclegan jobs {batch}",
+        "To begin:     cuda-cyclegan worker",
+        f"To see them:  cuda-cyclegan jobs {batch}",
     ]
     with membership(queue_place(world.queue), "cpu"):
         again = world.run("submit", *paths, "--overlap", "0.5", "--queue", world.queue)
-    assert "1 worker is running.\nTo look:   cuda-cyclegan jobs " in again.stderr
+    assert "1 worker is running.\nTo see them:  cuda-cyclegan jobs " in again.stderr
     assert again.stderr.splitlines()[-1].endswith(f"--queue {world.queue}")
 
 
@@ -61,6 +61,9 @@ def test_what_is_queued_already_is_named_with_what_changes_it(world: QueueWorld)
     batch = world.submit("--window", "03:00-03:01")
     paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
     told = world.run("submit", *paths, "--window", "04:00-04:01").stderr
+    assert "0 studies queued\n" in told
+    scheduled = world.run("submit", *paths, "--overlap", "0.5", "--window", "night").stderr
+    assert "2 studies queued, to start at 19:00-07:00\n" in scheduled
     assert "2 studies skipped: already submitted for the same work" in told
     assert f"{batch}: 2 waiting for the window 03:00-03:01" in told
     assert f"'jobs move {batch}' changes their window, time or priority" in told

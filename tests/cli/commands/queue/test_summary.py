@@ -24,14 +24,14 @@ def test_a_night_is_one_table_with_failures_by_cause(night: QueueWorld) -> None:
     told = night.run("jobs", "summary", "--since", "yesterday")
     assert told.exit_code == 1
     head, _, evening, later, _, total, *rest = told.stdout.splitlines()
-    assert head.split()[:5] == ["batch", "translated", "failed", "open", "busy"]
+    assert head.split()[:6] == ["batch", "translated", "failed", "open", "working", "time"]
     assert evening.split()[1:4] == ["evening", "2", "1"]
     assert later.split()[1:3] == ["later", "2"]
     assert total.split()[:4] == ["all", "2", "1", "2"]
     text = "\n".join(rest)
     assert "2 translated, 1 failed, 2 open, in 2 batches" in text
     assert "Failures by cause: 1 unreadable" in text
-    assert "Throughput: " in text
+    assert " studies per hour (idle time not counted)\n" in text
     assert "Later: 2 jobs wait until 2100-01-01 00:00" in text
     assert "empty.nii: unreadable: " in told.stderr
 

@@ -125,7 +125,8 @@ def test_a_worker_says_that_nothing_may_start_now(world: QueueWorld) -> None:
     world.submit("--at", "2100-01-01T00:00")
     log = ended(world, "--until-empty")
     told = (
-        " cpu: no job is left that may start now; 1 job waits until 2100-01-01 00:00; --wait waits"
+        " cpu: no job is left that may start now; 1 job waits until 2100-01-01 00:00; "
+        "add --wait to wait for them"
     )
     assert log.endswith(f"{told}\n")
 
@@ -176,7 +177,10 @@ def test_a_pause_is_what_a_worker_waits_for(world: QueueWorld) -> None:
     world.submit()
     world.did("jobs", "pause")
     log = ended(world, "--until-empty")
-    assert "now; paused: no job starts until 'jobs resume'; 1 job queued; --wait waits" in log
+    told = (
+        "now; paused: no job starts until 'jobs resume'; 1 job queued; add --wait to wait for them"
+    )
+    assert told in log
 
 
 def ended(world: QueueWorld, *options: str, status: int = 0) -> str:
