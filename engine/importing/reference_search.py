@@ -38,6 +38,7 @@ from .layouts import Match, ResNetShape, joined
 from .provenance import (
     check_meaning,
     describe_differences,
+    field_label,
     open_fields,
     reading_with,
     record_reading,
@@ -503,16 +504,33 @@ def _proven(recognised: Recognised, found: FittingReading) -> Recognised:
         other = describe_differences(match, found.second.reading, reading)
         distance += f"; the next best interpretation ({other}) is {found.second.error:.2g} away"
     evidence.record("reference", "computed", distance)
-    kept = [fact for fact in recognised.told if not fact.reason.startswith("as computed by")]
+    said = {_label(name): f"set with {setting(name)}" for name in recognised.choices.said()}
+    proved = [
+        replace(fact, reason=f"{said[fact.subject]}; the reference agrees")
+        if fact.subject in said
+        else fact
+        for fact in evidence.told
+    ]
+    repeated = {said[fact.subject] for fact in evidence.told if fact.subject in said}
+    kept = [
+        fact
+        for fact in recognised.told
+        if not fact.reason.startswith("as computed by") and fact.reason not in repeated
+    ]
     return replace(
         recognised,
         network=match.network(reading),
         reading=reading,
         established=Established("reference"),
-        told=(*kept, *evidence.told),
+        told=(*kept, *proved),
         defaulted=tuple(fact for fact in recognised.defaulted if fact.subject == "direction"),
         undecided=(),
     )
+
+
+def _label(name: str) -> str:
+    """Return the label of a choice's field in tables."""
+    return field_label("norm" if name == "norm_statistics" else name)
 
 
 def _other_than(recognised: Recognised, reading: Reading) -> str:

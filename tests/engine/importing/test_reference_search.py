@@ -342,6 +342,24 @@ def test_what_no_reading_computes_is_refused(name: str, tmp_path: Path) -> None:
         resolve(recognised, *pair_of(module, 1, SMALL))
 
 
+@pytest.mark.parametrize(
+    ("choices", "subject", "reason"),
+    [
+        (NetworkChoices(concat="skip-first"), "concat", "set with setting concat"),
+        (NetworkChoices(end="tanh"), "last activation", "set with setting end"),
+    ],
+)
+def test_an_option_that_the_reference_proves_has_one_row(
+    choices: NetworkChoices, subject: str, reason: str, tmp_path: Path
+) -> None:
+    module = made.trained(variants.unet())
+    recognised = reference_case(module, tmp_path, choices)
+    told = resolve(recognised, *pair_of(module, 1, SMALL), clock=passing(MOST_SECONDS)).told
+    found = [fact.reason for fact in told if fact.reason.startswith(reason)]
+    assert found == [f"{reason}; the reference agrees"]
+    assert [fact.reason for fact in told if fact.subject == subject] == found
+
+
 def test_a_search_that_takes_too_long_ends_and_says_what_it_found_until_then(
     tmp_path: Path,
 ) -> None:
