@@ -2,7 +2,7 @@
 
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -201,6 +201,8 @@ def _run(sources: "Sources", protocol: "Protocol", wanted: _Wanted, stop: Stop) 
     with counting("Evaluating", "studies") as report_done, stop.again():
         pictures = PICTURES if wanted.html else 0
         evaluation = evaluated(found.pairs, protocol, report_done, pictures=pictures)
+    if not evaluation.evaluated() and not evaluation.interrupted:
+        return _nothing_evaluated(evaluation, sources, wanted)
     stored = _stored(wanted, evaluation)
     _shown(evaluation, wanted)
     if evaluation.interrupted:
@@ -209,6 +211,25 @@ def _run(sources: "Sources", protocol: "Protocol", wanted: _Wanted, stop: Stop) 
     print_sentences(unread_places(found.skipped), sys.stderr)
     whole = evaluation.count("evaluated") == len(evaluation.rows) and not found.skipped
     return stored if whole else Exit.SOME_FAILED
+
+
+def _nothing_evaluated(evaluation: "Evaluation", sources: "Sources", wanted: _Wanted) -> Exit:
+    """Show the reasons and write no file: it would only be in the way of the corrected command."""
+    if wanted.json == STDOUT:
+        _stored(replace(wanted, csv=None, html=None), evaluation)
+    _shown(evaluation, wanted)
+    if not sources.table and not any(row.result and row.truth for row in evaluation.rows):
+        print_sentences([_PAIRING], sys.stderr)
+    if wanted.csv or wanted.html or wanted.json not in (None, STDOUT):
+        print_sentences([_NOTHING_WRITTEN], sys.stderr)
+    return Exit.SOME_FAILED
+
+
+_PAIRING = (
+    "Results are paired by name. Pair others with --pairs FILE.csv (columns result,truth), or name "
+    "one result and one truth."
+)
+_NOTHING_WRITTEN = "No file was written, because nothing was evaluated."
 
 
 def _stored(wanted: _Wanted, evaluation: "Evaluation") -> Exit:

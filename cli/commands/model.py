@@ -50,7 +50,7 @@ def inspect(
     json: AsJson = False,
     verbose: Traceback = False,
 ) -> None:
-    """Show the contents of a model, checkpoint or network file.
+    """Show what a model or network file contains.
 
     Exit status: 0 shown; 2 the file is damaged or of an unsupported kind.
     """

@@ -58,7 +58,8 @@ def import_(
         typer.Option(
             metavar="FILE.npz|.pt",
             help="Input patch and the training code's output for it, which prove what the network "
-            "computes; see 'model reference-script'.",
+            "computes: .npz or .pt (a dict) with the arrays input and output, [1, C, D, H, W]. See "
+            "'model reference-script'.",
         ),
     ] = None,
     code: Annotated[
@@ -72,8 +73,9 @@ def import_(
         bool,
         typer.Option(
             "--unproven",
-            help="Import based on assumptions and the options below; all results "
-            "are marked as unproven.",
+            help="Import on assumptions and on the options below, from --padding to --upsampling; "
+            "all results are marked as unproven. With --reference, these options narrow the search "
+            "and the result stays proved.",
         ),
     ] = False,
     padding: Annotated[
@@ -169,7 +171,7 @@ def import_(
         Literal["-1..1", "0..1", "open"] | None,
         typer.Option(
             metavar="-1..1|0..1|open",
-            help="Value range of the network's input; required unless it ends in a tanh.",
+            help="Value range of the network's input; required unless the network ends in a tanh.",
         ),
     ] = None,
     output_range: Annotated[

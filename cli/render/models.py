@@ -76,7 +76,7 @@ def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
     """Describe the new model file."""
     established = made.model.card.established
     if made.model.card.reference.made_by == "training code":
-        yield f"Reference: {proof(made.verification)}"
+        yield f"Proved: {proof(made.verification)}"
     elif established.by == "unproven":
         yield f"Unproven: the model and all its results are marked as such. {_PROVE}"
     elif established.by == "graph":
@@ -141,7 +141,7 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
             ("checkpoint", provenance.source),
             ("its SHA-256", provenance.sha256),
             ("key names", provenance.layout),
-            ("behaviour known from", card.established.in_words),
+            ("behaviour known from", _evidence(card)),
             ("imported by", provenance.importer),
             ("licence", provenance.licence or "not stated"),
             *(("note", flagged(note)) for note in provenance.notes.split("; ") if note),
@@ -158,6 +158,12 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
         ],
         columns,
     )
+
+
+def _evidence(card: ModelCard) -> str:
+    words = card.established.in_words
+    is_proved = card.established.by == "graph" and card.reference.made_by == "training code"
+    return f"{words}, proved by a reference" if is_proved else words
 
 
 def _bf16(model: Model) -> Iterator[tuple[str, str]]:
@@ -245,7 +251,7 @@ def _findings(
     columns: int | None,
 ) -> Iterator[str]:
     for title, findings in (
-        ("Known from the file, its training code, a reference or your options", told),
+        ("Known", told),
         ("Assumed, because nothing contradicts it", assumed),
     ):
         rows = [(item.subject, item.value, flagged(item.reason)) for item in findings]
@@ -451,11 +457,12 @@ import torch.nn.functional as F
 generator = build_generator()
 generator.load_state_dict(torch.load("generator.pth", map_location="cpu"))
 
-# EDIT: False if your test code does not call eval(), as much CycleGAN code does not; the
+# EDIT: Set False if your test code never calls eval(); many CycleGAN codes never do. The
 # normalisation then uses each patch's own statistics. (Dropout must be off either way.)
 EVAL = True
 
-# EDIT: channels of the input, and extents D, H, W that your network takes.
+# EDIT: channels of the input, and extents D, H, W: any small multiple of the network's stride. They
+# need not equal --patch; 32 is fast.
 CHANNELS = 1
 EXTENTS = (32, 32, 32)
 

@@ -35,7 +35,14 @@ from .evidence import (
     setting,
 )
 from .layouts import Match, ResNetShape, joined
-from .provenance import check_meaning, describe_differences, reading_with, record_reading
+from .provenance import (
+    check_meaning,
+    describe_differences,
+    field_label,
+    open_fields,
+    reading_with,
+    record_reading,
+)
 from .recognise import Recognised, recognise
 from .training_codes import CODES
 
@@ -312,6 +319,25 @@ class ReferenceSearch:
     def _told(self, reading: Reading, usual: Reading) -> str:
         return describe_differences(self._match, reading, usual)
 
+    def _untried(self) -> str:
+        """Return the settings for numbers of which the search tries only a few."""
+        epsilons = ", ".join(f"{epsilon:g}" for epsilon in _EPSILONS)
+        slopes = ", ".join(
+            name.removeprefix("leaky:") for name in _ACTIVATIONS if name.startswith("leaky:")
+        )
+        tried = {
+            "activation": (f"leaky slopes {slopes}", "setting activation=leaky:SLOPE"),
+            "epsilon": (f"epsilons {epsilons}", "setting epsilon"),
+        }
+        left = [
+            tried[name] for name in tried if name in open_fields(self._match).keys() - self.said
+        ]
+        if not left:
+            return ""
+        values = " and ".join(value for value, _ in left)
+        settings = " or ".join(name for _, name in left)
+        return f" It tries {values}; if your code uses another, add {settings}."
+
     def failure(self) -> str:
         """Return a text on why no reading fits, and which came closest."""
         closest, usual = self.closest, self._match.shape.usual
@@ -345,6 +371,7 @@ class ReferenceSearch:
                 f" The search stopped after {self._limit.spent():.0f} s; with a smaller reference "
                 "patch it tries more."
             )
+        text += self._untried()
         return text + (
             " Either the training code computes something else, or the reference was not computed "
             "by this checkpoint's test code in float32 on the CPU, without dropout and without "
@@ -477,16 +504,33 @@ def _proven(recognised: Recognised, found: FittingReading) -> Recognised:
         other = describe_differences(match, found.second.reading, reading)
         distance += f"; the next best interpretation ({other}) is {found.second.error:.2g} away"
     evidence.record("reference", "computed", distance)
-    kept = [fact for fact in recognised.told if not fact.reason.startswith("as computed by")]
+    said = {_label(name): f"set with {setting(name)}" for name in recognised.choices.said()}
+    proved = [
+        replace(fact, reason=f"{said[fact.subject]}; the reference agrees")
+        if fact.subject in said
+        else fact
+        for fact in evidence.told
+    ]
+    repeated = {said[fact.subject] for fact in evidence.told if fact.subject in said}
+    kept = [
+        fact
+        for fact in recognised.told
+        if not fact.reason.startswith("as computed by") and fact.reason not in repeated
+    ]
     return replace(
         recognised,
         network=match.network(reading),
         reading=reading,
         established=Established("reference"),
-        told=(*kept, *evidence.told),
+        told=(*kept, *proved),
         defaulted=tuple(fact for fact in recognised.defaulted if fact.subject == "direction"),
         undecided=(),
     )
+
+
+def _label(name: str) -> str:
+    """Return the label of a choice's field in tables."""
+    return field_label("norm" if name == "norm_statistics" else name)
 
 
 def _other_than(recognised: Recognised, reading: Reading) -> str:

@@ -307,6 +307,9 @@ _FOLDS: Mapping[str, _Fold] = {
     "Dropout": _same,
 }
 
+FOLDABLE = frozenset(_FOLDS)
+"""Operators that are computed if they do not depend on the patch."""
+
 
 def number_attribute(operator: Operator, name: str, usual: float) -> float:
     """Return an attribute that must be a number."""

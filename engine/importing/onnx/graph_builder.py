@@ -144,6 +144,7 @@ class Builder:
 
     def __init__(self, file: OperatorGraph, entering: GraphTensor) -> None:
         self.opset = file.opset
+        self.kinds = file.kinds
         self.nodes: list[Node] = []
         self.weights: dict[str, FloatArray] = {}
         self.values: dict[str, GraphValue] = {file.input: entering, **file.tensors}

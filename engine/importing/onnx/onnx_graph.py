@@ -49,7 +49,7 @@ from .elementwise_ops import (
     power,
     reduce_mean,
 )
-from .folding import folded, shape_of
+from .folding import FOLDABLE, folded, shape_of
 from .graph_builder import (
     CHANNELS_LAST,
     IN_ORDER,
@@ -455,11 +455,21 @@ def _convert_operator(builder: Builder, operator: Operator) -> None:
                 "has inputs or attributes that do not match the operator"
             ) from error
     else:
-        raise operator.refusal(_REASONS.get(operator.kind, "is not supported"))
+        raise _unsupported(builder, operator)
     results = made if isinstance(made, list) else [made]
     builder.values.update(zip(operator.outputs, results, strict=False))
     if extra := [name for name in operator.outputs[len(results) :] if name]:
         builder.missing.update(dict.fromkeys(extra, operator))
+
+
+def _unsupported(builder: Builder, operator: Operator) -> CheckpointError:
+    """Return an error about an operator, which for an ONNX file also names all others like it."""
+    reason = _REASONS.get(operator.kind, "is not supported")
+    if operator.origin:
+        return operator.refusal(reason)
+    others = sorted(set(builder.kinds) - RULES.keys() - FOLDABLE - {operator.kind})
+    also = f"; also not supported: {', '.join(others)}" if others else ""
+    return operator.refusal(f"{reason}{also}; supported operators: docs/onnx.md")
 
 
 def operators_of(file: OperatorGraph) -> dict[str, int]:

@@ -178,6 +178,32 @@ def test_wrong_usage_is_told(world: World, options: list[str], told: str) -> Non
     assert told in " ".join(result.output.replace("│", " ").split())
 
 
+def test_nothing_is_written_if_nothing_pairs(world: World) -> None:
+    for at in range(3):
+        (world.root / "truth" / f"{at}.nii").rename(world.root / "truth" / f"t{at}.nii")
+    asked = ["--json", "--csv", "--html"]
+    files = [world.root / f"e{option}" for option in asked]
+    options = [str(word) for both in zip(asked, files, strict=True) for word in both]
+    result = world.evaluate(*options)
+    assert result.exit_code == 1
+    assert not any(file.exists() for file in files)
+    assert result.stderr.splitlines()[-2:] == [
+        "Results are paired by name. Pair others with --pairs FILE.csv (columns result,truth), or "
+        "name one result and one truth.",
+        "No file was written, because nothing was evaluated.",
+    ]
+
+
+def test_json_on_standard_output_lists_what_does_not_pair(world: World) -> None:
+    for at in range(3):
+        (world.root / "truth" / f"{at}.nii").unlink()
+    stored(world.root / "truth" / "t.nii", np.zeros(SHAPE, np.int16))
+    result = world.evaluate("--json", "-")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["totals"]["missing"] == 4
+    assert "No file was written" not in result.stderr
+
+
 def test_no_study_at_all_has_a_status_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "truth").mkdir()

@@ -119,8 +119,23 @@ def test_a_missing_operator_is_named_and_nothing_is_written(bench: Bench) -> Non
     proto.graph.node[2].ClearField("attribute")
     result = bench.import_(proto)
     assert result.exit_code == 2
-    assert "Operator Softsign (node '/model/act') is not supported." in result.stderr
+    assert (
+        "Operator Softsign (node '/model/act') is not supported; supported operators:"
+        in result.stderr
+    )
     assert not bench.output.exists()
+
+
+def test_all_missing_operators_are_named_at_once(bench: Bench) -> None:
+    proto = tiny()
+    for at, kind in ((2, "Softsign"), (3, "Einsum")):
+        proto.graph.node[at].op_type = kind
+        proto.graph.node[at].ClearField("attribute")
+    result = bench.import_(proto)
+    assert result.exit_code == 2
+    assert result.stderr.endswith(
+        " is not supported; also not supported: Einsum; supported operators: docs/onnx.md.\n"
+    )
 
 
 def test_a_file_of_one_patch_answers_for_it_and_takes_no_other(bench: Bench) -> None:
@@ -148,6 +163,7 @@ def test_a_reference_proves_the_graph_or_refuses_it(bench: Bench) -> None:
     found = bench.imported(tiny(), f"--reference {reference}")
     assert found.card.reference.made_by == "training code"
     assert run("model", "verify", bench.output).exit_code == 0
+    assert "graph, proved by a reference" in run("model", "inspect", bench.output).stdout
     np.savez(reference, input=patch, output=expected + FLOAT(0.01))
     bench.output.unlink()
     result = bench.import_(tiny(), f"--reference {reference}")

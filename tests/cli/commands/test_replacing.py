@@ -46,7 +46,10 @@ def test_it_is_said_before_the_first_study(world: World, what: str) -> None:
     done = world.translate("--device", "cpu", *(OTHER if what == "settings" else ()))
     assert done.exit_code == 0
     told = " ".join(done.stderr.split())
-    assert told.startswith(note(2, world)), told
+    assert told.startswith(
+        f"{note(2, world)} replaced, with previews and maps; to keep them, stop now and choose "
+        "another output folder."
+    ), told
     assert QUESTION not in done.output
 
 

@@ -229,6 +229,47 @@ def test_a_reference_of_other_weights_is_refused_with_the_closest_single_change(
     )
 
 
+@pytest.mark.parametrize(
+    ("make", "choices", "advice"),
+    [
+        pytest.param(
+            lambda: variants.unet(),
+            NetworkChoices(),
+            "It tries epsilons 1e-05, 0.001; if your code uses another, add setting epsilon.",
+            id="U-Net",
+        ),
+        pytest.param(
+            lambda: variants.ResNet().made(),
+            NetworkChoices(),
+            "It tries leaky slopes 0.2, 0.01 and epsilons 1e-05, 0.001; if your code uses another, "
+            "add setting activation=leaky:SLOPE or setting epsilon.",
+            id="ResNet",
+        ),
+        pytest.param(
+            lambda: variants.ResNet().made(),
+            NetworkChoices(epsilon=1e-4),
+            "It tries leaky slopes 0.2, 0.01; if your code uses another, add setting "
+            "activation=leaky:SLOPE.",
+            id="epsilon is given",
+        ),
+    ],
+)
+def test_a_failed_search_names_the_options_for_other_numbers(
+    make: Make, choices: NetworkChoices, advice: str, tmp_path: Path
+) -> None:
+    module = make()
+    recognised = reference_case(module, tmp_path, choices)
+    other = pair_of(made.trained(make()), 1, SMALL)
+    with pytest.raises(CheckpointError) as raised:
+        resolve(recognised, *other, clock=passing(MOST_SECONDS))
+    assert advice in str(raised.value)
+
+
+def passing(seconds: float) -> Callable[[], float]:
+    """A clock that goes on by so much whenever it is asked."""
+    return partial(next, itertools.count(0.0, seconds))
+
+
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])
 @pytest.mark.parametrize(
     ("make", "field"),
@@ -301,9 +342,22 @@ def test_what_no_reading_computes_is_refused(name: str, tmp_path: Path) -> None:
         resolve(recognised, *pair_of(module, 1, SMALL))
 
 
-def passing(seconds: float) -> Callable[[], float]:
-    """A clock that goes on by so much whenever it is asked."""
-    return partial(next, itertools.count(0.0, seconds))
+@pytest.mark.parametrize(
+    ("choices", "subject", "reason"),
+    [
+        (NetworkChoices(concat="skip-first"), "concat", "set with setting concat"),
+        (NetworkChoices(end="tanh"), "last activation", "set with setting end"),
+    ],
+)
+def test_an_option_that_the_reference_proves_has_one_row(
+    choices: NetworkChoices, subject: str, reason: str, tmp_path: Path
+) -> None:
+    module = made.trained(variants.unet())
+    recognised = reference_case(module, tmp_path, choices)
+    told = resolve(recognised, *pair_of(module, 1, SMALL), clock=passing(MOST_SECONDS)).told
+    found = [fact.reason for fact in told if fact.reason.startswith(reason)]
+    assert found == [f"{reason}; the reference agrees"]
+    assert [fact.reason for fact in told if fact.subject == subject] == found
 
 
 def test_a_search_that_takes_too_long_ends_and_says_what_it_found_until_then(
