@@ -52,7 +52,7 @@ def view(
     compare: Annotated[
         Path | None,
         typer.Option(metavar="FILE.csv", help="Compare the marks with another reader's, and end."),
-        Effect.HARMLESS,
+        Effect.WIDENS_PRIVACY,
     ] = None,
     export: Annotated[
         Path | None,
@@ -71,16 +71,15 @@ def view(
     """Look at results in a browser, and mark them.
 
     Shows scan, result and their difference in three linked planes, and a list of all studies, each
-    of which can be marked good, doubtful or bad. The
-    page comes from this machine alone, at an address that only its reader gets, until Ctrl-C. The
-    marks are stored beside the results, as review.csv and review.json. An exported page works from
+    of which can be marked good, doubtful or bad. This machine alone serves the page, at an address
+    with a secret, until Ctrl-C. The marks are stored beside the results, as review.csv and review.json. An exported page works from
     any disk, without this program; it keeps marks in the browser until they are saved.
 
     \b
     Exit status:
       0  ended, compared or exported
       2  a path holds no results, a file is no report or no review, or the folder
-         is there already
+         already exists
       129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
     """
     with stop_signals(), errors_reported(verbose=verbose):
