@@ -72,8 +72,9 @@ def view(
 
     Shows scan, result and their difference in three linked planes, and a list of all studies, each
     of which can be marked good, doubtful or bad. This machine alone serves the page, at an address
-    with a secret, until Ctrl-C. The marks are stored beside the results, as review.csv and review.json. An exported page works from
-    any disk, without this program; it keeps marks in the browser until they are saved.
+    with a secret, until Ctrl-C. The marks are stored beside the results, as review.csv and
+    review.json. An exported page works from any disk, without this program; it keeps marks in the
+    browser until they are saved.
 
     \b
     Exit status:
