@@ -9,7 +9,7 @@ from ...pipelines.jobs.queue.schedule import StartWindow
 from .text import counted, printable
 
 if TYPE_CHECKING:
-    from ...pipelines.jobs.queue.job import OpenJobs
+    from ...pipelines.jobs.queue.job import JobRow, OpenJobs
 
 PAUSED = "paused: no job starts until 'jobs resume'"
 
@@ -64,3 +64,28 @@ def worker_name(name: str) -> str:
 def moment(when: float) -> str:
     """Local date and minute."""
     return f"{datetime.fromtimestamp(when):%Y-%m-%d %H:%M}"
+
+
+def state_text(row: "JobRow") -> str:
+    """Return a job's state, with when it may start or who has it."""
+    window = row.scheduling.window
+    match row.state:
+        case "waiting" if row.not_before and window:
+            start = moment(earliest_start(row.not_before, window))
+            return f"may start {start} (window {window}, not before {moment(row.not_before)})"
+        case "waiting" if row.not_before:
+            return f"waiting until {moment(row.not_before)}"
+        case "waiting":
+            return "held"
+        case "queued" if not is_open(window):
+            return f"waiting for the window {window}"
+        case "queued" if window:
+            return f"queued, window {window}"
+        case "running" if row.worker:
+            return f"running on {worker_name(row.worker)}"
+        case "done" if "send" in row.passages:
+            return "sent"
+        case "done" if row.was_up_to_date:
+            return "kept"
+        case state:
+            return state

@@ -10,7 +10,7 @@ from ...engine.decoding import encode_record
 from ...pipelines.jobs.queue.job import OPEN, STATES, BatchCount, JobRow, JobState, OpenJobs
 from ...pipelines.timestamps import iso_time
 from .documents import json_text
-from .pending_jobs import PAUSED, earliest_start, is_open, moment, waiting_jobs, worker_name
+from .pending_jobs import PAUSED, moment, state_text, waiting_jobs, worker_name
 from .tables import Row, TextTable, shortened
 from .terminal import columns_of, print_line
 from .text import counted, flagged, printable, seconds
@@ -97,31 +97,6 @@ def job_lines(
     for row in rows:
         if row.reason:
             yield f"{row.state}: {printable(row.study)}: {printable(flagged(row.reason))}"
-
-
-def state_text(row: JobRow) -> str:
-    """Return a job's state, with when it may start or who has it."""
-    window = row.scheduling.window
-    match row.state:
-        case "waiting" if row.not_before and window:
-            start = moment(earliest_start(row.not_before, window))
-            return f"may start {start} (window {window}, not before {moment(row.not_before)})"
-        case "waiting" if row.not_before:
-            return f"waiting until {moment(row.not_before)}"
-        case "waiting":
-            return "held"
-        case "queued" if not is_open(window):
-            return f"waiting for the window {window}"
-        case "queued" if window:
-            return f"queued, window {window}"
-        case "running" if row.worker:
-            return f"running on {worker_name(row.worker)}"
-        case "done" if "send" in row.passages:
-            return "sent"
-        case "done" if row.was_up_to_date:
-            return "kept"
-        case state:
-            return state
 
 
 def _seconds(row: JobRow) -> str:

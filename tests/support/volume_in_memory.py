@@ -140,7 +140,7 @@ def main() -> None:
         ):
             run(small, EXTENTS, [])
         fixed = Network(Graph(1, NETWORK.graph.nodes, (16, 16, 16)), NETWORK.weights)
-        with pytest.raises(PatchShapeError, match="patches of 16x16x16 alone"):
+        with pytest.raises(PatchShapeError, match="exported for patches of 16x16x16 only"):
             open_cuda_volume_generator(fixed, options).__enter__()
         found["refused"] = held()
     print(json.dumps(found))

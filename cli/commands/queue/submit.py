@@ -129,7 +129,7 @@ def _queue_typed(context: typer.Context, queue: str | None) -> list[str]:
 
 def _outcome(submitted: "Submitted", known: "Sequence[JobRow]", window: str) -> Iterator[str]:
     """Return what was queued, and which open jobs do the rest of the work already."""
-    from ...render.queue import state_text
+    from ...render.pending_jobs import state_text
 
     start = f", to start at {window}" if window and submitted.added else ""
     yield f"{counted(submitted.added, 'study', 'studies')} queued{start}"

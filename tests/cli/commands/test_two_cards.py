@@ -119,7 +119,7 @@ def test_a_card_that_is_not_there_is_told_with_those_that_are(machine: Machine) 
     done = machine.translate("cuda:1,2")
     assert done.returncode == 4
     there = "use cuda:0 (Card in memory), cuda:1 (Card in memory) or cpu."
-    assert f"Device cuda:2 is not there; {there}" in done.stderr
+    assert f"Device cuda:2 does not exist; {there}" in done.stderr
 
 
 @pytest.mark.slow
