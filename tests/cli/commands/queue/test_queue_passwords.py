@@ -237,7 +237,7 @@ def test_the_next_step_names_the_queue_without_its_password(
     assert told.exit_code == 0, told.output
     shown = f"postgresql://keeper:***@{locked_server.address}:{locked_server.port}/jobs"
     begin, look = told.stderr.splitlines()[-2:]
-    assert begin == f"To begin:  cuda-cyclegan worker --queue '{shown}'"
+    assert begin == f"To begin:     cuda-cyclegan worker --queue '{shown}'"
     assert look.endswith(f" --queue '{shown}'")
     assert MARK not in told.output
 
