@@ -103,14 +103,23 @@ def doctors_line(monkeypatch: pytest.MonkeyPatch, like: StandIn) -> Finding:
     return found
 
 
-def test_doctor_tests_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small_patches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert self_test._USUAL == (128, 128, 128)
     monkeypatch.setattr(self_test, "_USUAL", (32, 24, 16))
     monkeypatch.setattr(self_test, "_USUAL_ON_CPU", (32, 24, 16))
+
+
+@pytest.mark.usefixtures("small_patches")
+def test_doctor_tests_it(monkeypatch: pytest.MonkeyPatch) -> None:
     right = doctors_line(monkeypatch, StandIn())
     assert right.state == "ok"
     assert "with patches of 16x16x16 and 32x24x16" in right.words
+    assert "does not start" in doctors_line(monkeypatch, StandIn(starts=False)).words
+
+
+@pytest.mark.usefixtures("small_patches")
+def test_doctor_says_how_far_off_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = doctors_line(monkeypatch, StandIn(factor=1.01, wrong_from=20))
     assert wrong.state == "warning"
     assert "the error on a patch of 32x24x16 is 1.0e-02," in wrong.words
-    assert "does not start" in doctors_line(monkeypatch, StandIn(starts=False)).words

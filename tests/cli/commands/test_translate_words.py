@@ -73,7 +73,7 @@ class TestWords:
         result = world.translate("--dry-run", "--overlap", "0")
         assert result.exit_code == 0
         rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.split()}
-        assert re.search(r"new.nii\s+2\s.*translated", rows["new.nii"])
+        assert re.search(r"new.nii\s+2\s.*to translate", rows["new.nii"])
         assert re.search(r"a.nii\s+4\s.*redone: the settings changed", rows["a.nii"])
         assert re.search(r"broken.nii\s+failed", rows["broken.nii"])
         assert "would fail: broken.nii: unreadable: " in result.stdout
