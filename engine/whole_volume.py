@@ -10,6 +10,9 @@ from .network.graph import Graph, Node, TensorShape, times
 from .network.graph_analysis import can_be_subpixels
 from .network.layers import Conv3d, ConvTranspose3d, Pad, Triple, kind_of, triple
 
+VOLUMES_AT_A_TIME = 3
+"""Whole volumes on a GPU at a time: one is copied in, one computed, one copied out."""
+
 Residence: TypeAlias = Literal["card", "recomputed", "host"]
 """Memory of maps: all on the GPU; those of low resolution on the GPU, with the others recomputed;
 or in slabs in pinned memory of the host.

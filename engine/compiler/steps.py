@@ -49,6 +49,11 @@ class Convolution:
         return prod(self.kernel) * self.summed_channels * self.target_channels
 
     @property
+    def products(self) -> int:
+        """Number of products that are summed in one run."""
+        return self.batch * prod(self.target_extents) * self.weights
+
+    @property
     def is_depthwise(self) -> bool:
         """Whether each channel is convolved by itself."""
         return 1 < self.groups == self.source_channels == self.target_channels

@@ -10,6 +10,7 @@ from time import monotonic
 from ...engine.cores import usable_cores
 from ...engine.devices import Device
 from ...engine.generator import SharedGenerator
+from ...engine.whole_volume import VOLUMES_AT_A_TIME
 from ...io.files.parts import remove_parts_of_this_process
 from ..cycle import BackTranslator
 from ..events import DeviceOpened, Event, opening_event
@@ -25,9 +26,6 @@ from .stages import Finished, Inferred, Loaded, StudyStages
 
 _TUNED_SHARE = 0.1
 """Time for further tuning at the end of a batch, as a share of the network's time on the batch."""
-
-_VOLUMES = 3
-"""Whole volumes on a GPU at a time: one is copied in, one computed, one copied out."""
 
 _READ, _INFER, _WRITE = "read", "infer", "write"
 """Names of the threads; several of one kind are numbered."""
@@ -220,7 +218,7 @@ class StudyPipeline:
     ) -> None:
         threads = self._concurrency.networks
         if threads > 1 and self._kind.settings.inference == "volume":
-            threads = _VOLUMES
+            threads = VOLUMES_AT_A_TIME
         others = list(
             self._workers(
                 f"{_INFER} beside",

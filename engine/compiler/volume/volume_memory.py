@@ -194,10 +194,13 @@ class VolumeMemory:
         The driver rounds blocks up to its own pages, lists the pages of pinned memory of the host,
         and loads custom kernels.
         """
-        blocks = sum(
-            -(-size // _DEVICE_PAGE) * _DEVICE_PAGE for size in (self.bytes, self.constants)
-        )
+        blocks = sum(in_device_pages(size) for size in (self.bytes, self.constants))
         return blocks + -(-self.host_bytes // _HOST_PAGE) * _PAGE_ENTRY + KERNEL_BYTES
+
+
+def in_device_pages(size: int) -> int:
+    """Return the bytes that the driver allocates for a block of so many."""
+    return -(-size // _DEVICE_PAGE) * _DEVICE_PAGE
 
 
 def constants_of(lowered: Lowered) -> tuple[Mapping[str, int], int]:

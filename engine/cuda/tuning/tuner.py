@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf, prod
+from math import inf
 from operator import methodcaller
 from time import monotonic
 from typing import TypeAlias, TypeVar
@@ -185,7 +185,7 @@ class Tuner:
         Layers are completed one by one, those that do most of the work first.
         """
         shapes = [step.shape for step in planned(lowered.steps)]
-        for shape in sorted(set(shapes), key=lambda one: -_products(one) * shapes.count(one)):
+        for shape in sorted(set(shapes), key=lambda one: -one.products * shapes.count(one)):
             known = self.cache.get(key_of(shape))
             if monotonic() < until and not known.covers(self._settings.effort, workspace):
                 self.convolutions([shape], workspace)
@@ -252,10 +252,10 @@ class Tuner:
 
     def _efforts(self, shapes: Sequence[Convolution]) -> Mapping[Convolution, Effort]:
         """Return the tuning level of each of a network's convolutions, once each."""
-        effort, total = self._settings.effort, sum(map(_products, shapes))
+        effort, total = self._settings.effort, sum(shape.products for shape in shapes)
 
         def level(shape: Convolution) -> Effort:
-            share = _products(shape) * shapes.count(shape) / total
+            share = shape.products * shapes.count(shape) / total
             return "quick" if share >= _HEAVY_SHARE else "off"
 
         return {shape: level(shape) if effort == "auto" else effort for shape in shapes}
@@ -429,10 +429,6 @@ class Tuner:
 
     def _time(self, steps: Iterable[Step], lowered: Lowered) -> float:
         return time_of_steps(steps, lowered, self._card.kernels, self._card.stream, self._budget)
-
-
-def _products(shape: Convolution) -> int:
-    return shape.batch * prod(shape.target_extents) * shape.weights
 
 
 def _own_may_be_fastest(shape: Convolution) -> bool:

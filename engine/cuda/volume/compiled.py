@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 from ...compiler.blocks import BlockGrid
 from ...compiler.lowered import Lowered
@@ -68,9 +67,7 @@ def costs_of(passes: Sequence[Pass], grid: BlockGrid) -> list[float]:
 def _products_of_a_block(step: Step) -> float:
     if not is_planned(step):
         return 0.0
-    shape = step.shape
-    of_a_run = float(shape.batch * prod(shape.target_extents)) * shape.weights
-    return of_a_run / step.target.batch
+    return step.shape.products / step.target.batch
 
 
 def memory_of(

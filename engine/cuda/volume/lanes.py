@@ -15,17 +15,18 @@ from ...compiler.blocks import BlockGrid
 from ...compiler.kernels.launch import OVERFLOW
 from ...compiler.program.memory import Arena, Lifetime, arrange
 from ...compiler.tensors import PATCHES, TRANSLATED
-from ...compiler.volume.volume_memory import VOXELS_IN, VOXELS_OUT, VolumeMemory
+from ...compiler.volume.volume_memory import (
+    VOXELS_IN,
+    VOXELS_OUT,
+    VolumeMemory,
+    in_device_pages,
+)
 from ...errors import DeviceMemoryError
 from ...network.graph import Graph
+from ...whole_volume import VOLUMES_AT_A_TIME
 from ..driver import CapturedGraph, Context, CudaEvent, DeviceBuffer, Stream
 from ..streaming import PinnedSlots, copying_thread
 from .transfer import slot_voxels
-
-MOST_LANES = 3
-"""Lanes of a GPU: one volume is copied in, one computed, one copied out."""
-
-_DEVICE_PAGE = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class LanePlan:
     @property
     def bytes(self) -> int:
         """Bytes of GPU memory of all lanes, besides the arena of the maps."""
-        return self.count * _in_pages(self.own.bytes)
+        return self.count * in_device_pages(self.own.bytes)
 
 
 def plan_lanes(memory: VolumeMemory, grid: BlockGrid, graph: Graph, room: int) -> LanePlan:
@@ -60,14 +61,10 @@ def plan_lanes(memory: VolumeMemory, grid: BlockGrid, graph: Graph, room: int) -
         OVERFLOW: 4,
     }
     own = arrange(Lifetime(name, size, 0, 0) for name, size in sizes.items())
-    count = min(MOST_LANES, (room - memory.device_bytes) // _in_pages(own.bytes))
+    count = min(VOLUMES_AT_A_TIME, (room - memory.device_bytes) // in_device_pages(own.bytes))
     if memory.host_bytes or count < 2:
         return LanePlan(1, Arena({}, 0), 4 * slot)
     return LanePlan(count, own, 4 * slot)
-
-
-def _in_pages(size: int) -> int:
-    return -(-size // _DEVICE_PAGE) * _DEVICE_PAGE
 
 
 class Lane:
