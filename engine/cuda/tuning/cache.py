@@ -254,7 +254,7 @@ def _plain(text: str) -> str:
 
 OWN_FORM: LayerForm = "own"
 
-_COMPARED = 2
+_COMPARED = 3
 """Raised when custom kernels become faster, or are compared otherwise, to compare them again."""
 
 

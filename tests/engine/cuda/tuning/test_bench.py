@@ -18,23 +18,23 @@ from cuda_cyclegan.engine.cuda.tuning import bench as benches
 from cuda_cyclegan.engine.cuda.tuning.bench import TrialBench, open_bench
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 
-HOST, WORK, LONG = 30.0, 5.0, 400.0
-"""Microseconds: what a launch takes the host, and what short and long work takes the card."""
+HOST, BUSY, WORK, LONG = 30.0, 800.0, 5.0, 400.0
+"""Microseconds: what a launch takes the host, idle and busy, and what work takes the GPU."""
 
 
 class CountingStream:
-    """Launches work that takes the card so long, but one by one never less than the host."""
+    """Launches work that takes the GPU so long, but one by one never less than the host."""
 
-    def __init__(self, work: float) -> None:
-        self.work, self.now, self.launched = work, 0.0, 0
+    def __init__(self, work: float, host: float = HOST) -> None:
+        self.work, self.host, self.now, self.launched = work, host, 0.0, 0
         self.captured: list[float] | None = None
 
     def queue(self) -> None:
+        self.launched += 1
         if self.captured is not None:
             self.captured.append(self.work)
             return
-        self.now += max(HOST, self.work)
-        self.launched += 1
+        self.now += max(self.host, self.work)
 
     def wait(self) -> None:
         pass
@@ -64,14 +64,24 @@ class CountingGraph:
         self._stream.now += self._work
 
 
+INFINITE = float("inf")
+
+
 @pytest.mark.parametrize(
-    ("work", "best", "launched"),
-    [(WORK, float("inf"), 2), (WORK, WORK, 2), (LONG, LONG, 11), (LONG, WORK, 2)],
+    ("work", "best", "host", "launched"),
+    [
+        (WORK, INFINITE, HOST, 23),
+        (WORK, INFINITE, BUSY, 4),
+        (WORK, WORK, HOST, 23),
+        (LONG, INFINITE, BUSY, 4),
+        (LONG, LONG, HOST, 5),
+        (LONG, WORK, HOST, 3),
+    ],
 )
-def test_short_plans_are_told_apart_and_long_ones_given_up_soon(monkeypatch, work, best, launched):
-    """launched: runs one by one, the first of which is not timed."""
+def test_time_is_that_of_the_gpu(monkeypatch, work, best, host, launched):
+    """launched: runs one by one, the first of which is not timed, and runs of the graph."""
     monkeypatch.setattr(benches, "CapturedGraph", CountingGraph)
-    stream = CountingStream(work)
+    stream = CountingStream(work, host)
     bench = TrialBench(None, stream, {})  # type: ignore[arg-type]
     assert bench.time(stream.queue, best) == pytest.approx(work)
     assert stream.launched == launched
