@@ -27,6 +27,9 @@ from .stages import Finished, Inferred, Loaded, StudyStages
 _TUNED_SHARE = 0.1
 """Time for further tuning at the end of a batch, as a share of the network's time on the batch."""
 
+_LEAST_TUNING = 1.0
+"""Seconds for further tuning below which there is none: the result of a single scan comes first."""
+
 _READ, _INFER, _WRITE = "read", "infer", "write"
 """Names of the threads; several of one kind are numbered."""
 
@@ -198,8 +201,9 @@ class StudyPipeline:
                 back_translator = BackTranslator(kind.model, kind.back, returning, kind.options)
             begin = monotonic()
             self._infer_with(generator, back_translator)
-            for used in (generator, *others):
-                self._tune_further(used, _TUNED_SHARE * (monotonic() - begin))
+            seconds = _TUNED_SHARE * (monotonic() - begin)
+            for used in (generator, *others) if seconds >= _LEAST_TUNING else ():
+                self._tune_further(used, seconds)
         self._end_writers()
 
     def _tune_further(self, generator: SharedGenerator, seconds: float) -> None:

@@ -437,9 +437,18 @@ class Tunable:
         return patches
 
 
+def test_a_short_batch_leaves_no_time_for_tuning(world: PipelineWorld) -> None:
+    def tune(_until: float, _progress: Progress) -> None:
+        raise AssertionError("a result waited for it")
+
+    rows = world.run_opened(lambda *_: nullcontext(Tunable(tune)))
+    assert [row.status for row in rows] == ["translated"] * 5
+
+
 def test_a_batch_leaves_a_tenth_of_its_time_for_tuning_once_all_is_translated(
-    world: PipelineWorld,
+    world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("cuda_cyclegan.pipelines.run.pipeline._LEAST_TUNING", 0.0)
     found: list[tuple[float, int]] = []
     network = Tunable(lambda until, _: found.append((until, network.patches)))
     begin = monotonic()
@@ -452,8 +461,10 @@ def test_a_batch_leaves_a_tenth_of_its_time_for_tuning_once_all_is_translated(
 
 
 def test_an_interrupt_ends_the_search_for_later_starts_at_its_next_step(
-    world: PipelineWorld,
+    world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("cuda_cyclegan.pipelines.run.pipeline._LEAST_TUNING", 0.0)
+
     def tune(_until: float, progress: Progress) -> None:
         end = monotonic() + ENOUGH
         while monotonic() < end:
