@@ -193,8 +193,8 @@ class _CostEstimator:
                 noted += [
                     (volumes.number, note) for note in volumes.notes_of(scans.volumes[0], plan)
                 ]
-                given, told = translator.foresee(scans, plan)
-                noted += [(volumes.number, note) for note in told]
+                given, notes = translator.foresee(scans, plan)
+                noted += [(volumes.number, note) for note in notes]
                 again += tiles_again(plan, given, verify, name)
                 if not volumes.left:
                     break

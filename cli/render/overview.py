@@ -76,8 +76,8 @@ def sentences(overview: "Overview") -> Iterator[str]:
     if rate := overview.studies_per_hour:
         yield f"Throughput: {rate:.0f} studies per hour (idle time not counted)"
     if causes := overview.causes:
-        told = ", ".join(f"{count} {cause}" for cause, count in causes.items())
-        yield f"Failures by cause: {told}"
+        listed = ", ".join(f"{count} {cause}" for cause, count in causes.items())
+        yield f"Failures by cause: {listed}"
     if later := list(waiting_jobs(overview.waiting)):
         yield f"Later: {', '.join(later)}"
     if overview.paused:
@@ -102,8 +102,8 @@ def _counts(overview: "Overview") -> str:
 
 def failures(overview: "Overview") -> Iterator[str]:
     """Return the failed jobs with their reasons."""
-    told = ((f"{one.job} {printable(one.row.name)}", _reason(one)) for one in overview.failures)
-    return alike_lines("failed", told)
+    failed = ((f"{one.job} {printable(one.row.name)}", _reason(one)) for one in overview.failures)
+    return alike_lines("failed", failed)
 
 
 def _reason(ended: "EndedJob") -> str:

@@ -57,7 +57,7 @@ class TextTable:
         rule = RULE * (name_width + self.figures_width)
         yield _line(self.head, name_width, widths)
         yield rule
-        names = told_apart([row.name for row in self.rows], name_width)
+        names = distinguishable([row.name for row in self.rows], name_width)
         for name, row in zip(names, self.rows, strict=True):
             yield _line(Row(name, row.figures), name_width, widths)
         if self.total:
@@ -128,7 +128,7 @@ def shortened(text: str, width: int) -> str:
     return f"{_begin_of(text, width - 1 - cell_len(tail))}{GONE}{tail}"
 
 
-def told_apart(names: Sequence[str], width: int) -> list[str]:
+def distinguishable(names: Sequence[str], width: int) -> list[str]:
     """Shorten each name as `shortened` does, keeping the part that makes it unique."""
     short = [shortened(name, width) for name in names]
     alike: dict[str, set[str]] = {}

@@ -230,13 +230,13 @@ class Evidence:
 
     def __init__(self, choices: NetworkChoices) -> None:
         self.choices = choices
-        self.told: list[Fact] = []
+        self.known: list[Fact] = []
         self.defaulted: list[Fact] = []
         self.undecided: list[Question] = []
 
     def record(self, subject: str, value: object, reason: str) -> None:
         """Record a fact from the file, the training code, a reference or the user."""
-        self.told.append(Fact(subject, str(value), reason))
+        self.known.append(Fact(subject, str(value), reason))
 
     def assume(self, subject: str, value: object, reason: str) -> None:
         """Record an assumption: what this family of generators usually does."""

@@ -227,7 +227,7 @@ def _record_direction(group: Group, checkpoint: Checkpoint, evidence: Evidence) 
             f"Setting direction={said} contradicts the {reason}, which says {direction}; use the "
             "file of the other generator, or omit setting direction."
         )
-    elif all(finding.subject != "direction" for finding in evidence.told):
+    elif all(finding.subject != "direction" for finding in evidence.known):
         evidence.record("direction", direction, reason)
 
 
@@ -336,7 +336,7 @@ class Recognised:
 
     match: the layout. network: graph and weights. reading: all that shapes do not determine.
     established: evidence of the reading; None without any. fitting_codes: training codes that write
-    such tensors. told: facts from the file, a code, a reference or the user. defaulted:
+    such tensors. known: facts from the file, a code, a reference or the user. defaulted:
     assumptions. undecided: open questions. left: unused tensors of the file. checkpoint: the file.
     choices: of the user.
     """
@@ -346,7 +346,7 @@ class Recognised:
     reading: Reading
     established: Established | None
     fitting_codes: tuple[str, ...]
-    told: tuple[Fact, ...]
+    known: tuple[Fact, ...]
     defaulted: tuple[Fact, ...]
     undecided: tuple[Question, ...]
     left: tuple[Left, ...]
@@ -386,7 +386,7 @@ def _recognise(checkpoint: Checkpoint, evidence: Evidence) -> Recognised:
         reading=reading,
         established=established,
         fitting_codes=fitting_codes(match),
-        told=tuple(evidence.told),
+        known=tuple(evidence.known),
         defaulted=tuple(evidence.defaulted),
         undecided=tuple(evidence.undecided),
         left=tuple(

@@ -310,13 +310,13 @@ class ReferenceSearch:
         if second and second.error <= min(TOLERANCE, clear):
             raise CheckpointError(
                 "Several interpretations of the checkpoint reproduce the reference to "
-                f"{TOLERANCE:g}, among them {self._told(best.reading, second.reading)} and "
-                f"{self._told(second.reading, best.reading)}; use a reference patch with more "
+                f"{TOLERANCE:g}, among them {self._words(best.reading, second.reading)} and "
+                f"{self._words(second.reading, best.reading)}; use a reference patch with more "
                 f"structure, or set {_settings(best.reading, second.reading)}."
             )
         return FittingReading(best, second)
 
-    def _told(self, reading: Reading, usual: Reading) -> str:
+    def _words(self, reading: Reading, usual: Reading) -> str:
         return describe_differences(self._match, reading, usual)
 
     def _untried(self) -> str:
@@ -351,7 +351,7 @@ class ReferenceSearch:
         text = (
             "No interpretation of the checkpoint reproduces the reference output; of "
             f"{len(self._tried)} possible networks, the closest "
-            f"({self._told(closest.reading, usual)}) is {closest.error:.2g} away (relative L2)."
+            f"({self._words(closest.reading, usual)}) is {closest.error:.2g} away (relative L2)."
         )
         if closest.error <= self._rounding:
             return text + (
@@ -363,7 +363,7 @@ class ReferenceSearch:
         if singles and plain:
             text += (
                 f" Of single changes to the usual network, {plain[0].error:.2g} away, this came "
-                f"closest: {self._told(singles[0].reading, usual)}, "
+                f"closest: {self._words(singles[0].reading, usual)}, "
                 f"{singles[0].error:.2g} away."
             )
         if not self._has_budget():
@@ -481,11 +481,11 @@ def _directions(recognised: Recognised) -> Iterator[Recognised]:
     for direction in asked[0].answers:
         chosen: Direction = "AtoB" if direction == "AtoB" else "BtoA"
         found = recognise(recognised.checkpoint, replace(recognised.choices, direction=chosen))
-        told = tuple(
+        known = tuple(
             replace(fact, reason=_COMPUTED) if fact.subject == "direction" else fact
-            for fact in found.told
+            for fact in found.known
         )
-        yield replace(found, told=told)
+        yield replace(found, known=known)
 
 
 def _proven(recognised: Recognised, found: FittingReading) -> Recognised:
@@ -509,12 +509,12 @@ def _proven(recognised: Recognised, found: FittingReading) -> Recognised:
         replace(fact, reason=f"{said[fact.subject]}; the reference agrees")
         if fact.subject in said
         else fact
-        for fact in evidence.told
+        for fact in evidence.known
     ]
-    repeated = {said[fact.subject] for fact in evidence.told if fact.subject in said}
+    repeated = {said[fact.subject] for fact in evidence.known if fact.subject in said}
     kept = [
         fact
-        for fact in recognised.told
+        for fact in recognised.known
         if not fact.reason.startswith("as computed by") and fact.reason not in repeated
     ]
     return replace(
@@ -522,7 +522,7 @@ def _proven(recognised: Recognised, found: FittingReading) -> Recognised:
         network=match.network(reading),
         reading=reading,
         established=Established("reference"),
-        told=(*kept, *proved),
+        known=(*kept, *proved),
         defaulted=tuple(fact for fact in recognised.defaulted if fact.subject == "direction"),
         undecided=(),
     )

@@ -79,9 +79,9 @@ def _memory(card: CudaDevice, held_by: Sequence[Holder]) -> str:
         return total
     words = f"{card.free_bytes / _GIB:.1f} of {total} free"
     if held_by:
-        told = [str(holder) for holder in held_by[:_MOST_HOLDERS]]
-        told += [f"{len(held_by) - _MOST_HOLDERS} more"] if len(held_by) > _MOST_HOLDERS else []
-        return f"{words}, held by {', '.join(told)}"
+        holders = [str(holder) for holder in held_by[:_MOST_HOLDERS]]
+        holders += [f"{len(held_by) - _MOST_HOLDERS} more"] if len(held_by) > _MOST_HOLDERS else []
+        return f"{words}, held by {', '.join(holders)}"
     if card.total_bytes - card.free_bytes > _GIB:
         return f"{words}, held by processes that are not shown here, as in a container"
     return words

@@ -63,8 +63,8 @@ def judged_copies(
     others = [(copy, copy.version()) for copy in found if copy is not taken] if loaded else []
     words = f"{version}, {place}{why}"
     if others:
-        told = [f"{its} in {copy.folder} ({copy.found_by})" for copy, its in others]
-        words = f"{words}; not used: {', '.join(told)}"
+        unused = [f"{its} in {copy.folder} ({copy.found_by})" for copy, its in others]
+        words = f"{words}; not used: {', '.join(unused)}"
     rivals = [copy for copy, its in others if copy.found_by == "LD_LIBRARY_PATH" and its != version]
     if rivals:
         yield warning(
@@ -85,10 +85,10 @@ def judged_copies(
 def judged_packages(installed: dict[str, str]) -> Iterator[Finding]:
     """Warn if packages for CUDA 12 and 13 are both installed, as their files share names."""
     if len(installed) > 1:
-        told = " and ".join(f"{name} {version}" for name, version in installed.items())
+        packages = " and ".join(f"{name} {version}" for name, version in installed.items())
         yield warning(
             "cuDNN packages",
-            f"{told} are both installed and overwrite each other's files",
+            f"{packages} are both installed and overwrite each other's files",
             f"pip uninstall {' '.join(installed)}, then {_REINSTALL}",
         )
 

@@ -28,8 +28,8 @@ def examine_installation() -> Iterator[Finding]:
     if "onnxruntime" not in broken:
         yield _onnxruntime()
     yield _openvino()
-    told = f"ONNX Runtime's is off ({SWITCH}=1), and OpenVINO's is not loaded: nothing is sent"
-    yield ok("Telemetry", told)
+    words = f"ONNX Runtime's is off ({SWITCH}=1), and OpenVINO's is not loaded: nothing is sent"
+    yield ok("Telemetry", words)
     if "isal" not in broken:
         yield _gzip()
 

@@ -75,10 +75,10 @@ def _test(device: Device) -> Finding:
         words = f"stopped with {type(error).__name__}: {error}"
         return failure(subject, words, "update the device's driver and libraries")
     spent = perf_counter() - begin
-    told = ", ".join(f"{precision} {error:.1e}" for precision, (_, error) in tried.items())
+    errors = ", ".join(f"{precision} {error:.1e}" for precision, (_, error) in tried.items())
     name, _ = tried[device.default_precision]
     patches = " and ".join("x".join(map(str, trial.extents)) for trial in trials)
-    words = f"{name}: relative error {told} with patches of {patches}, in {spent:.2f} s"
+    words = f"{name}: relative error {errors} with patches of {patches}, in {spent:.2f} s"
     allowed = {one: tolerance(one) for one in tried}
     wrong: list[Precision] = [one for one in tried if not tried[one][1] <= allowed[one]]
     if wrong:

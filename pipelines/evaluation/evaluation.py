@@ -204,18 +204,18 @@ def _doubts(measured: MeasuredPair) -> Iterator[str]:
     """Yield a doubt if the data range does not suit the truth, as PSNR and SSIM depend on it."""
     truth, asked = measured.truth, measured.data_range
     reaches = f"the truth reaches from {truth.low:g} to {truth.high:g}, and"
-    told = f"the data range {asked.low:g} to {asked.high:g}, by which PSNR and SSIM are told"
+    data_range = f"the data range {asked.low:g} to {asked.high:g}, which sets PSNR and SSIM"
     if measured.beyond > UNLIKELY * measured.voxels:
         share = 100 * measured.beyond / measured.voxels
-        yield f"{reaches} {share:.3g} % of its voxels lie outside of {told}"
+        yield f"{reaches} {share:.3g} % of its voxels lie outside {data_range}"
     elif truth.high - truth.low < UNLIKELY * (asked.high - asked.low):
-        yield f"{reaches} uses less than {100 * UNLIKELY:g} % of {told}"
+        yield f"{reaches} uses less than {100 * UNLIKELY:g} % of {data_range}"
 
 
 def _reservations(measured: MeasuredPair) -> list[str]:
     """Return the reasons for missing figures."""
     figures = measured.figures
-    told = {
+    reasons = {
         "PSNR has no bound, as result and truth are equal": figures.psnr is None,
         "MS-SSIM is not defined, as the mask is too small for the coarsest scale": (
             figures.ms_ssim is None
@@ -227,7 +227,7 @@ def _reservations(measured: MeasuredPair) -> list[str]:
             figures.r is None
         ),
     }
-    return [words for words, applies in told.items() if applies]
+    return [words for words, applies in reasons.items() if applies]
 
 
 _SAMPLED_VOXELS = 1 << 18

@@ -211,7 +211,7 @@ class Complaints:
         self._settle = settle
         self._clock = clock
         self._since: dict[tuple[str, str], float] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def due(self, found: Mapping[str, str]) -> dict[str, str]:
         """Return the problems to report now, by the file or study that they concern."""
@@ -220,9 +220,9 @@ class Complaints:
         due = {
             name: reason
             for (name, reason), since in self._since.items()
-            if name not in self._told and now - since >= self._settle
+            if name not in self._reported and now - since >= self._settle
         }
-        self._told |= due.keys()
+        self._reported |= due.keys()
         return due
 
 

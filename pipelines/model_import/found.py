@@ -39,7 +39,7 @@ class FoundNetwork:
 
     path, sha256: path and hash of its file. kind: kind of the file. layout: naming scheme of its
     layers. network: graph and weights. architecture: as in a model card. established: evidence that
-    verifies the network's computation; None if there is none. told, assumed: facts. undecided:
+    verifies the network's computation; None if there is none. known, assumed: facts. undecided:
     questions about the network. recognised: the recognised checkpoint; None for a graph. card: what
     a model folder says about scans; None for a file.
     """
@@ -51,7 +51,7 @@ class FoundNetwork:
     network: Network = field(repr=False)
     architecture: Architecture = field(repr=False)
     established: Established | None
-    told: tuple[Fact, ...]
+    known: tuple[Fact, ...]
     assumed: tuple[Fact, ...]
     undecided: tuple[Question, ...] = ()
     recognised: Recognised | None = field(default=None, repr=False)
@@ -65,7 +65,7 @@ class FoundNetwork:
     @property
     def made_range(self) -> NetworkRange | None:
         """Range of the network's output, by its last layers; None if they do not show it."""
-        return _told_range(output_range(self.network))
+        return _named_range(output_range(self.network))
 
 
 def find_network(
@@ -112,7 +112,7 @@ def with_reference(
     if found.recognised:
         return _of_checkpoint(resolve(found.recognised, *reference, on_trial=on_trial))
     proof = _proof(found.network, reference)
-    return replace(found, told=(*found.told, proof))
+    return replace(found, known=(*found.known, proof))
 
 
 def _of_nnunet(folder: NnunetFolder, choices: NetworkChoices, path: Path) -> FoundNetwork:
@@ -126,7 +126,7 @@ def _of_nnunet(folder: NnunetFolder, choices: NetworkChoices, path: Path) -> Fou
         network=folder.network,
         architecture=folder.network.graph,
         established=folder.established,
-        told=folder.facts,
+        known=folder.facts,
         assumed=(),
         card=folder.draft,
     )
@@ -142,7 +142,7 @@ def _of_checkpoint(recognised: Recognised) -> FoundNetwork:
         network=recognised.network,
         architecture=recognised.spec,
         established=recognised.established,
-        told=recognised.told,
+        known=recognised.known,
         assumed=recognised.defaulted,
         undecided=recognised.undecided,
         recognised=recognised,
@@ -165,7 +165,7 @@ def of_graph(
         network=network,
         architecture=network.graph,
         established=Established("graph"),
-        told=tuple(_facts(file, network, written.reason)),
+        known=tuple(_facts(file, network, written.reason)),
         assumed=(),
     )
 
@@ -181,7 +181,7 @@ def _of_bundle(bundle: MonaiBundle, choices: NetworkChoices, said: CardDraft) ->
         spacing=None if said.grid else bundle.spacing,
         patch=bundle.patch,
     )
-    told = [
+    facts = [
         Fact(name, value, _BUNDLE)
         for name, value in (
             ("axes", bundle.axes),
@@ -192,14 +192,14 @@ def _of_bundle(bundle: MonaiBundle, choices: NetworkChoices, said: CardDraft) ->
     ]
     if bundle.window:
         low, high, *ends = bundle.window
-        onto = _told_range((ends[0], ends[1]))
+        onto = _named_range((ends[0], ends[1]))
         if onto and low < high:
             card = replace(card, intensity_in=Window(low, high), input_range=onto)
-            told.append(Fact("input intensities", f"{low:g} to {high:g} onto {onto}", _BUNDLE))
+            facts.append(Fact("input intensities", f"{low:g} to {high:g} onto {onto}", _BUNDLE))
     if bundle.others:
         why = "transforms of the bundle that are not taken over; state what they do"
-        told.append(Fact("not taken over", ", ".join(bundle.others), why))
-    return replace(found, card=card, told=(*found.told, *told))
+        facts.append(Fact("not taken over", ", ".join(bundle.others), why))
+    return replace(found, card=card, known=(*found.known, *facts))
 
 
 _BUNDLE = "written in the bundle"
@@ -254,7 +254,7 @@ _RANGES: tuple[tuple[NetworkRange, ValueRange], ...] = (
 _NEAR = 1e-5
 
 
-def _told_range(ends: ValueRange) -> NetworkRange | None:
+def _named_range(ends: ValueRange) -> NetworkRange | None:
     """Return the range with these ends, up to rounding; None if no range has them."""
     for name, known in _RANGES:
         if all(isclose(a, b, abs_tol=_NEAR) for a, b in zip(ends, known, strict=True)):

@@ -64,9 +64,9 @@ class Survey:
     reference: ReferencePair | None
 
     @property
-    def told(self) -> tuple[Fact, ...]:
+    def known(self) -> tuple[Fact, ...]:
         """Facts about the network from the file, the reference or the user."""
-        return self.found.told
+        return self.found.known
 
     @property
     def assumed(self) -> tuple[Fact, ...]:
@@ -229,7 +229,7 @@ def _provenance(survey: Survey) -> Provenance:
     found = survey.found
     notes = [
         f"{finding.subject}: {finding.value} ({finding.reason})"
-        for finding in found.told
+        for finding in found.known
         if finding.reason.startswith(_DECIDED)
     ]
     notes += [f"{finding.subject}: {finding.value} (assumed)" for finding in found.assumed]

@@ -54,8 +54,8 @@ _LONGEST_LABEL = 24
 def bids_suffix(target: str) -> str | None:
     """Return the BIDS suffix of a contrast described in words; None for an unknown contrast."""
     words = re.findall(r"[a-z0-9]+", target.lower().replace("*", "star"))
-    told = "".join(word for word in words if word not in _IDLE)
-    return next((suffix for suffix, known in TARGETS.items() if told in known), None)
+    key = "".join(word for word in words if word not in _IDLE)
+    return next((suffix for suffix, known in TARGETS.items() if key in known), None)
 
 
 def bids_suffixes(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:

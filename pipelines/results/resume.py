@@ -174,7 +174,7 @@ class Planner:
         sources = _identities(file for study in studies for file in self._inputs_of(study))
         moved = self._results_without(studies)
         planned = (self._sparing_links(self._plan(study, sources)) for study in studies)
-        return tuple(self._told_of_moves(each, moved) for each in planned)
+        return tuple(self._noting_move(each, moved) for each in planned)
 
     def _inputs_of(self, study: Study) -> Iterator[Path]:
         """Yield the files that no result may replace."""
@@ -216,7 +216,7 @@ class Planner:
         pictures = [planned.picture] if planned.picture else []
         return [*files_of(planned), *maps, *planned.sidecars, *pictures]
 
-    def _told_of_moves(self, planned: PlannedStudy, moved: "Mapping[_Marks, str]") -> PlannedStudy:
+    def _noting_move(self, planned: PlannedStudy, moved: "Mapping[_Marks, str]") -> PlannedStudy:
         """Return the plan, with a note if its result has a name from a run with other inputs."""
         study = planned.study
         if not moved or planned.action != "translate" or str(study.name) in self.entries:
@@ -301,8 +301,8 @@ class Planner:
             return _refused(ours, ours.target, f"cannot be checked ({error.strerror})")
         if _hashes(outputs) != _hashes(recorded):
             return _refused(ours, ours.target, _CHANGED)
-        told = self.words if is_series(ours.study.format, ours.target) else ()
-        if changed := entry.change_of(self.recipe.model, told):
+        words = self.words if is_series(ours.study.format, ours.target) else ()
+        if changed := entry.change_of(self.recipe.model, words):
             return replace(ours, reason=changed, differs=entry.recipe.model != self.recipe.model)
         if entry.recipe.settings != self.recipe.settings:
             return replace(ours, reason="the settings changed", differs=True)

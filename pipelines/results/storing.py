@@ -74,7 +74,7 @@ class Store:
         Returns the states of the result's files. Raises WriteError, or OccupiedError if a file
         appeared since the study was planned.
         """
-        is_told = planned.picture or is_series(planned.study.format, planned.target)
+        has_words = planned.picture or is_series(planned.study.format, planned.target)
         entry = ManifestEntry(
             output=str(planned.study.name),
             status="writing",
@@ -82,7 +82,7 @@ class Store:
             recipe=self.recipe,
             inputs=(),
             outputs=(),
-            words=self.card.words if is_told else (),
+            words=self.card.words if has_words else (),
             mirrored=tuple(map(str, planned.study.mirrored)),
             others=tuple(map(str, planned.study.other_results)) if planned.study.mirrored else (),
         )

@@ -222,7 +222,7 @@ class BatchRun:
                 self._asking.append(device)
                 self._hand_out()
             case ResultMade(entry):
-                self._supervisor.tell(device, ResultRecorded(self._record(entry)))
+                self._supervisor.send(device, ResultRecorded(self._record(entry)))
             case Ended(trouble):
                 self._at_work[device].trouble = trouble
                 if not (trouble or self._awaits_ends):  # in trouble, a successor needs the GPU
@@ -274,7 +274,7 @@ class BatchRun:
                 worker.finished += 1
             case _:
                 pass
-        self._events.tell(event)
+        self._events.report(event)
         if isinstance(event, StudyDone):
             self._hand_out()
 
@@ -289,19 +289,19 @@ class BatchRun:
             )
         if self._is_stopped or not any(one.in_hand for one in self._at_work.values()):
             while self._asking:
-                self._supervisor.tell(self._asking.popleft(), StudyGiven(None))
+                self._supervisor.send(self._asking.popleft(), StudyGiven(None))
 
     def _was_given_one(self, device: str) -> bool:
         planned = self._studies.take(self._at_work[device].in_hand)
         if planned:
-            self._supervisor.tell(device, StudyGiven(planned))
+            self._supervisor.send(device, StudyGiven(planned))
         return planned is not None
 
     def _fail(self, planned: PlannedStudy) -> None:
         failure = Failure("engine", self._trouble, None)
         for each in (*planned.aliases, planned):
             row = replace(each.opening_row, status="failed", failure=failure)
-            self._events.tell(StudyDone(row))
+            self._events.report(StudyDone(row))
 
     def _give_up(self) -> None:
         """Fail all waiting studies, as no worker is left."""

@@ -95,18 +95,18 @@ class DeviceLostError(BaseException):
 class StudiesUnderWay:
     """Studies in flight of a pipeline, whose threads work on each study one at a time.
 
-    memory: host bytes, which a study holds until it ends. tell: callback for events. commits:
+    memory: host bytes, which a study holds until it ends. on_event: callback for events. commits:
     barrier that results pass.
     """
 
     def __init__(
         self,
         memory: WeightedSemaphore,
-        tell: Callable[[Event], None],
+        on_event: Callable[[Event], None],
         commits: CommitBarrier,
     ) -> None:
         self._memory = memory
-        self._tell = tell
+        self._on_event = on_event
         self._commits = commits
         self._peaks = PeakMeters()
         self._is_stopped = False
@@ -128,7 +128,7 @@ class StudiesUnderWay:
     def begin(self, planned: PlannedStudy, row: StudyReport) -> StudyProgress:
         """Start a study with its report row so far."""
         self._peaks.enter(row.name)
-        self._tell(StudyStarted(planned))
+        self._on_event(StudyStarted(planned))
         return StudyProgress(planned, row, Stopwatch(row.name, self._record))
 
     def take_memory(self, progress: StudyProgress, foreseen: int) -> None:
@@ -195,4 +195,4 @@ class StudiesUnderWay:
         return StudyDone(row, trace)
 
     def _record(self, span: Span) -> None:
-        self._tell(Worked(span))
+        self._on_event(Worked(span))

@@ -73,7 +73,7 @@ class BatchEvents:
         self.expected = expected
         self._heard: SimpleQueue[Event | BaseException | None] = SimpleQueue()
 
-    def tell(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Record an event and queue it for the listening thread."""
         self.outcomes.hear(event)
         self._heard.put(event)

@@ -97,7 +97,7 @@ class StudyPipeline:
             source,
             disk_space,
             WeightedSemaphore(concurrency.host_bytes),
-            self._events.tell,
+            self._events.report,
             self._commits,
         )
         self._is_announced = kind.settings.inference == "patches"
@@ -193,7 +193,7 @@ class StudyPipeline:
             return
         opening = self._networks.use(*kind.uses, progress=self._tune)
         with opening as (generator, *others), self._loss_reported():
-            self._events.tell(DeviceOpened(generator.open(kind.precision)))
+            self._events.report(DeviceOpened(generator.open(kind.precision)))
             back_translator = None
             if kind.back:
                 [returning] = others
@@ -246,7 +246,7 @@ class StudyPipeline:
             raise
 
     def _tune(self, what: str, share: float | None) -> None:
-        self._events.tell(opening_event(what, share))
+        self._events.report(opening_event(what, share))
 
     def _infer(
         self, generator: SharedGenerator | None, back_translator: BackTranslator | None

@@ -48,7 +48,7 @@ class StudyStages:
     """Stages of a pipeline, whose threads work on each study one at a time.
 
     Each stage returns a study that continues, with its progress, or one that is over. memory:
-    semaphore of host bytes. tell: callback for events. commits: barrier that results pass.
+    semaphore of host bytes. on_event: callback for events. commits: barrier that results pass.
     """
 
     def __init__(
@@ -57,18 +57,18 @@ class StudyStages:
         source: JobSource,
         disk_space: DiskSpace,
         memory: WeightedSemaphore,
-        tell: Callable[[Event], None],
+        on_event: Callable[[Event], None],
         commits: CommitBarrier,
     ) -> None:
         self._kind, self._source = kind, source
         self._results = kind.store(source.record)
         self._commits = commits
-        self._under_way = StudiesUnderWay(memory, tell, commits)
+        self._under_way = StudiesUnderWay(memory, on_event, commits)
         self._arrays = HostArrays()
         self._disk_space = disk_space
         # Each study's preparation takes several cores, and the network waits for the first only.
         self._preparing = threading.Lock()
-        self._tell = tell
+        self._on_event = on_event
         self._aliases: dict[str, tuple[PlannedStudy, ...]] = {}
 
     def stop(self) -> None:
@@ -158,7 +158,7 @@ class StudyStages:
 
         def on_tiles(done: int, total: int) -> None:
             at, count = (volumes.number + 1, volumes.count) if volumes else (1, 1)
-            self._tell(TilesDone(progress.row.name, done, total, unit, at, count))
+            self._on_event(TilesDone(progress.row.name, done, total, unit, at, count))
             self._under_way.check(progress)
 
         def work() -> InferredStudy | BackTranslated:
@@ -189,7 +189,7 @@ class StudyStages:
             aliases = [self._store_again(progress, made, each) for each in others]
             last = self._under_way.over(stored)  # after them, as they still need its memory
         for done in (*aliases, last):
-            self._tell(done)
+            self._on_event(done)
 
     def _sharing_the_fate_of(self, row: StudyReport) -> list[StudyDone]:
         """Return the ends of the aliases of a study that has no new result."""

@@ -79,7 +79,7 @@ class Supervisor(Generic[Order, News]):
         self._posted.append(action)
         self._wake.send_bytes(b"!")
 
-    def tell(self, device: str, order: Order) -> None:
+    def send(self, device: str, order: Order) -> None:
         """Send an order to a device's worker."""
         for place in self._places:
             if place.device == device and place.worker:

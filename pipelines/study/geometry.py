@@ -344,10 +344,10 @@ def on_one_grid(
 
 
 def _in_words(done: str, difference: str, share: float) -> str:
-    told = f"{done}, trilinearly: {difference}"
+    note = f"{done}, trilinearly: {difference}"
     if share == 1:
-        return told
-    return f"{told}; {1 - share:.1%} of its voxels lie outside and take its lowest value"
+        return note
+    return f"{note}; {1 - share:.1%} of its voxels lie outside and take its lowest value"
 
 
 def _resampled(volume: Volume, first: Volume, name: str) -> tuple[Volume, float]:

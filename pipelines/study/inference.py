@@ -248,13 +248,13 @@ def translate_at_once(
     flip: how the volume is mirrored before the network, and back after it. on_percent: called with
     the percent just done. Errors of the generator pass through.
     """
-    told = 0
+    reported = 0
 
     def on_share(share: float) -> None:
-        nonlocal told
+        nonlocal reported
         percent = min(int(share * PERCENT), PERCENT - 1)
-        if percent > told:
-            more, told = percent - told, percent
+        if percent > reported:
+            more, reported = percent - reported, percent
             on_percent(more)
 
     seen, made = (
@@ -262,7 +262,7 @@ def translate_at_once(
     )
     for timing in generator.translate_volume(seen, made, on_share):
         count_timing(watch, timing)
-    on_percent(PERCENT - told)
+    on_percent(PERCENT - reported)
 
 
 def make_ready(generator: AnyGenerator, extents: Triple) -> None:

@@ -60,7 +60,7 @@ FEWEST_STEPS = 255
 """Least steps of 32-bit floats in a scan's range if no map brings its values near 0."""
 
 
-def check_told_apart(intensity: IntensityMap, measured: Range) -> None:
+def check_distinguishable(intensity: IntensityMap, measured: Range) -> None:
     """Raise PreparationError if unmapped values would be rounded to each other."""
     if not isinstance(intensity, Identity):
         return
@@ -118,8 +118,8 @@ def notes_of_window(
         return (f"its values reach {ends}, {shown:.2%} of {window}; check its unit",)
     is_clipped = measured.low < low or measured.high > high
     if is_clipped and (inside := share_between(volume, Range(low, high))) < LEAST_SHOWN:
-        told = f"its values reach {ends}, and only {inside:.2%} of its voxels lie within"
-        return (f"{told} {window}; check its unit",)
+        words = f"its values reach {ends}, and only {inside:.2%} of its voxels lie within"
+        return (f"{words} {window}; check its unit",)
     return ()
 
 
@@ -198,7 +198,7 @@ def fit_scans(volumes: Sequence[Volume], card: ModelCard) -> Fit:
     """
     ranges = [_range_of(volume, channel, card) for channel, volume in enumerate(volumes)]
     for intensity, measured in zip(card.maps_in, ranges, strict=True):
-        check_told_apart(intensity, measured)
+        check_distinguishable(intensity, measured)
     inward = list[FittedMap]()
     for channel, (intensity, measured) in enumerate(zip(card.maps_in, ranges, strict=True)):
         with _named(channel, card):

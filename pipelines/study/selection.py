@@ -60,12 +60,12 @@ def joined_for_model(
     patterns: of channels by name. Raises SettingsError for one that the model does not have, or has
     twice.
     """
-    known, told = card.input_channels, dict(patterns)
-    unknown = [name for name in told if name not in known]
-    if unknown or len(told) < len(patterns):
+    known, by_name = card.input_channels, dict(patterns)
+    unknown = [name for name in by_name if name not in known]
+    if unknown or len(by_name) < len(patterns):
         what = f"no channel {unknown[0]}" if unknown else "each channel but once"
         raise SettingsError(f"The model has {what}; its channels are {', '.join(known)}.")
-    channels = [ChannelName(name, told.get(name, "")) for name in known]
+    channels = [ChannelName(name, by_name.get(name, "")) for name in known]
     return in_channels(found, channels, card.output_channels)
 
 
@@ -76,16 +76,16 @@ def _mask_doubts(
     if takes or study.format == "dicom":
         return ()
     file = study.files[0]
-    told = mask_reason(file, known)
-    return (Doubt(f"{told}, so it is no scan", "mask"),) if told else ()
+    reason = mask_reason(file, known)
+    return (Doubt(f"{reason}, so it is not a scan", "mask"),) if reason else ()
 
 
 def contrast_doubts(study: Study, card: ModelCard) -> Sequence[Doubt]:
     """Return doubts about the contrast of a study, which block it or become notes.
 
-    A DICOM series is judged by its Modality, and a file by its name and the JSON next to it. The
-    user is told what these leave open, unless names and patterns made it a channel. A study with a
-    blocking error has none.
+    A DICOM series is checked by its Modality, and a file by its name and the JSON next to it.
+    What they leave open becomes a note, unless names and patterns chose the file's channel. A study
+    with a blocking error has none.
     """
     if study.obstacle:
         return ()
@@ -109,19 +109,19 @@ def _doubts(scan: Study, source: str) -> Iterator[Doubt]:
 def _doubts_of_series(scan: Study, source: str) -> Iterator[Doubt]:
     takes, is_of = Contrasts.named_in(source), Contrasts.named_in(scan.modality)
     if not (takes.modalities and is_of.modalities):
-        told = f"its modality ({scan.modality or 'not given'})"
-        yield Doubt(f"{told} could not be checked against the model's source ({source})")
+        what = f"its modality ({scan.modality or 'not given'})"
+        yield Doubt(f"{what} could not be checked against the model's source ({source})")
     elif takes.contradicts(is_of):
-        told = f"its modality is {scan.modality}"
-        yield Doubt(f"{told}, and the model translates {_in_words(source)}", "modality")
+        what = f"its modality is {scan.modality}"
+        yield Doubt(f"{what}, and the model translates {_in_words(source)}", "modality")
 
 
 def _doubts_of_file(scan: Study, source: str) -> Iterator[Doubt]:
     """Yield doubts about a file; one is only a note if something else confirms the contrast."""
     takes = Contrasts.named_in(source)
-    told = list(contrast_hints(scan))
-    is_met = any(takes.is_met_by(each.contrasts) for each in told)
-    against = next((each.by for each in told if takes.contradicts(each.against)), None)
+    hints = list(contrast_hints(scan))
+    is_met = any(takes.is_met_by(each.contrasts) for each in hints)
+    against = next((each.by for each in hints if takes.contradicts(each.against)), None)
     if against:
         words = f"{against}, and the model translates {_in_words(source)}"
         yield Doubt(f"{words}; check that it fits") if is_met else Doubt(words, "contrast")

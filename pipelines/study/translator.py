@@ -292,9 +292,9 @@ class StudyTranslator:
             ),
             precision,
         )
-        made, told = outcome.result
-        notes += *outcome.notes, *told
-        return InferredStudy(study, made, tuple(notes), outcome.precision, mirrored)
+        outputs, more_notes = outcome.result
+        notes += *outcome.notes, *more_notes
+        return InferredStudy(study, outputs, tuple(notes), outcome.precision, mirrored)
 
     def _infer_flips(
         self, study: PreparedStudy, network: AnyGenerator, on_tiles: OnTiles
@@ -442,13 +442,13 @@ def _unlike_expected(
     found = "; ".join(differences(prepared.figures(), card.expected))
     if not found:
         return ()
-    told = f"it differs from the {card.expected.studies} scans of the model's calibration set"
+    difference = f"it differs from the {card.expected.studies} scans of the model's calibration set"
     if options.strict_input:
         raise UnexpectedInputError(
-            f"The scan is rejected because {told}: {found}; exclude it, or omit setting "
+            f"The scan is rejected because {difference}: {found}; exclude it, or omit setting "
             "strict-input."
         )
-    return (f"{told}: {found}",)
+    return (f"{difference}: {found}",)
 
 
 def _notes_of_values(

@@ -340,8 +340,8 @@ def _deidentification(elements: DataSet) -> dict[str, str]:
 
 def _clinical_trial(elements: DataSet) -> dict[str, str]:
     """Return the elements of a trial, all or none (PS3.3 C.7.1.3)."""
-    told_of = [keyword for keyword in elements.dir("ClinicalTrial") if "TimePoint" not in keyword]
-    if not told_of:
+    keywords = [keyword for keyword in elements.dir("ClinicalTrial") if "TimePoint" not in keyword]
+    if not keywords:
         return {}
     subject = any(word(elements, keyword) for keyword in _TRIAL_SUBJECT)
     if subject and all(word(elements, keyword) for keyword in _TRIAL_NEEDS):
@@ -352,8 +352,8 @@ def _clinical_trial(elements: DataSet) -> dict[str, str]:
             if keyword in elements and not word(elements, keyword):
                 delattr(elements, keyword)
         return {}
-    values = [keyword for keyword in told_of if word(elements, keyword)]
-    for keyword in told_of:
+    values = [keyword for keyword in keywords if word(elements, keyword)]
+    for keyword in keywords:
         delattr(elements, keyword)
     return dict.fromkeys(
         values, "omitted because the source's clinical trial attributes are incomplete"

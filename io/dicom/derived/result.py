@@ -142,8 +142,8 @@ class DerivedSeries:
         """Slices in the order of the source's numbers; along the stack if two numbers are equal."""
         numbers = self._numbers
         images = {(frame.file, frame.number) for frame in self.header.frames}
-        told_apart = len(set(numbers)) == len(images)
-        return sorted(self.along, key=numbers.__getitem__) if told_apart else list(self.along)
+        are_distinct = len(set(numbers)) == len(images)
+        return sorted(self.along, key=numbers.__getitem__) if are_distinct else list(self.along)
 
     @property
     def _numbers(self) -> list[tuple[float, int]]:

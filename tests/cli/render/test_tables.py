@@ -3,7 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
-from cuda_cyclegan.cli.render.tables import Row, TextTable, listing, shortened, told_apart
+from cuda_cyclegan.cli.render.tables import Row, TextTable, distinguishable, listing, shortened
 from cuda_cyclegan.cli.render.terminal import broken
 from cuda_cyclegan.cli.render.text import duration, memory, printable, scaled, seconds
 
@@ -70,7 +70,7 @@ RUNS = [f"sub-01/ses-baseline/anat/sub-01_run-{run:02}_acq-mprage_T1w.nii.gz" fo
 
 @pytest.mark.parametrize("width", [16, 24, 40, 60])
 def test_names_that_differ_in_the_middle_are_told_apart(width: int) -> None:
-    shown = told_apart([*RUNS, "short", RUNS[0]], width)
+    shown = distinguishable([*RUNS, "short", RUNS[0]], width)
     assert len(set(shown)) == len(RUNS) + 1
     assert shown[-1] == shown[0]
     assert all(cell_len(name) <= width for name in shown)

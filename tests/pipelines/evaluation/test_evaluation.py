@@ -140,23 +140,23 @@ def test_the_range_is_that_of_the_truth_within_the_mask_or_the_one_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "expected"),
     [
         (None, ()),
         ((0.0, 1000.0), ()),
         ((5.0, 1000.0), ()),
-        ((0.0, 1.0), ("99.8 % of its voxels lie outside of the data range 0 to 1",)),
-        ((0.0, 899.0), ("10 % of its voxels lie outside of the data range 0 to 899",)),
+        ((0.0, 1.0), ("99.8 % of its voxels lie outside the data range 0 to 1",)),
+        ((0.0, 899.0), ("10 % of its voxels lie outside the data range 0 to 899",)),
         ((-1e6, 1e6), ("uses less than 1 % of the data range -1e+06 to 1e+06",)),
     ],
 )
-def test_a_data_range_that_cannot_be_the_truths_is_told(
-    tmp_path: Path, asked: tuple[float, float] | None, told: tuple[str, ...]
+def test_a_data_range_unlike_the_truth_is_reported(
+    tmp_path: Path, asked: tuple[float, float] | None, expected: tuple[str, ...]
 ) -> None:
     row = row_of(one(tmp_path, CUBE, CUBE + 1), general(asked))
     doubts = [note for note in row.notes if "data range" in note]
-    assert len(doubts) == len(told)
-    assert all(words in note for words, note in zip(told, doubts, strict=True))
+    assert len(doubts) == len(expected)
+    assert all(words in note for words, note in zip(expected, doubts, strict=True))
 
 
 def test_voxels_outside_the_mask_change_nothing(tmp_path: Path) -> None:

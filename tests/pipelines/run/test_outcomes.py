@@ -69,7 +69,7 @@ def test_the_row_of_a_study_that_ended_is_the_one_it_ended_with() -> None:
 
 def test_an_outcome_is_kept_before_its_event_is_heard() -> None:
     events = BatchEvents(Outcomes())
-    thread = threading.Thread(target=events.tell, args=(DONE,))
+    thread = threading.Thread(target=events.report, args=(DONE,))
     thread.start()
     thread.join()
     assert events.outcomes.of(PLANNED) is DONE.row
@@ -108,7 +108,7 @@ def test_a_fault_is_raised_and_what_follows_can_still_be_heard() -> None:
     events = BatchEvents(Outcomes(), (KeyError,))
     events.fail(KeyError())
     events.fail(ValueError("a fault"))
-    events.tell(DONE)
+    events.report(DONE)
     with pytest.raises(ValueError, match="a fault"):
         next(events.listen())
     assert list(events.listen(0.01)) == [DONE]

@@ -159,7 +159,7 @@ def test_only_the_worker_that_is_meant_is_told(device: str) -> None:
     diary = Diary()
     made = supervisor(diary, dict.fromkeys(("cpu", "another"), worker_targets.wait_for_end))
 
-    diary.when_heard = lambda: len(diary.heard) == 2 and made.tell(device, "go on")
+    diary.when_heard = lambda: len(diary.heard) == 2 and made.send(device, "go on")
     diary.when_buried = lambda: made.stop("the end")
     made.run()
     assert diary.deaths[0] == (device, 0)

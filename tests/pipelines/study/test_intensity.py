@@ -22,7 +22,7 @@ from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.study.intensities import fit
 from cuda_cyclegan.pipelines.study.prepare import (
-    check_told_apart,
+    check_distinguishable,
     notes_of_rounding,
     notes_of_window,
 )
@@ -139,11 +139,11 @@ def test_a_study_that_holds_nothing_is_refused(voxels: Any, reason: str) -> None
 
 def test_values_that_no_map_brings_near_zero_must_be_told_apart_by_the_network() -> None:
     values = np.arange(1000, dtype=np.uint32).reshape(10, 10, 10)
-    check_told_apart(Identity(), study_range(volume(values + np.uint32(30_000_000))))
+    check_distinguishable(Identity(), study_range(volume(values + np.uint32(30_000_000))))
     far = study_range(volume(values + np.uint32(3_000_000_000)))
-    check_told_apart(MinMax(), far)
+    check_distinguishable(MinMax(), far)
     with pytest.raises(PreparationError, match="from 3000000000 to 3000000999, which the 32-bit"):
-        check_told_apart(Identity(), far)
+        check_distinguishable(Identity(), far)
 
 
 def test_equal_percentiles_are_refused() -> None:
