@@ -286,7 +286,7 @@ def test_the_engine_is_as_fast_as_the_pages_say() -> None:
     assert (
         f"| cuda-cyclegan, fp16 | {times[0]}, {memory[0]} | {times[1]}, {memory[1]} |" in BENCHMARKS
     )
-    told = f"PyTorch as it comes | {memory[0]}, 650 MiB | {memory[1]}, 1388 MiB |"
+    told = f"PyTorch's defaults | {memory[0]}, 650 MiB | {memory[1]}, 1388 MiB |"
     assert told in README.read_text("utf-8")
 
 

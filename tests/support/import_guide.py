@@ -14,7 +14,7 @@ from cuda_cyclegan.engine.importing.training_codes import (
 )
 
 HEAD = (
-    "| `--code` | repository, file | what it writes | what it computes |\n| --- | --- | --- | --- |"
+    "| `--code` | repository, file | layers in the checkpoint | computation |\n| --- | --- | --- | --- |"
 )
 
 
