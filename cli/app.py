@@ -10,7 +10,7 @@ import typer
 from ..pipelines.host.processes import collect_seldom
 from .command_table import CommandTable
 from .errors import Exit, complain, errors_reported
-from .render.terminal import LastingStream, settle
+from .render.terminal import LastingStream, replace_streams
 
 EXAMPLE = """\b
 Examples:
@@ -69,14 +69,14 @@ def _options(  # pyright: ignore[reportUnusedFunction]
 def main() -> None:
     """Run the command line. Until this handles Ctrl-C, `__main__` does."""
     collect_seldom()
-    output = settle()
+    output = replace_streams()
     try:
         app()
     except SystemExit as leaving:
-        _leave_at_once(leaving, output)
+        _exit_immediately(leaving, output)
 
 
-def _leave_at_once(leaving: SystemExit, output: LastingStream) -> NoReturn:
+def _exit_immediately(leaving: SystemExit, output: LastingStream) -> NoReturn:
     """End the process without unloading libraries one by one, which takes 0.1 s, and without
     waiting for threads of a stopped batch, which may be in the middle of anything.
     """

@@ -1,4 +1,4 @@
-"""The words that this program was called with, as reports keep them."""
+"""Command line of this program, as reports record it."""
 
 import sys
 from collections.abc import Sequence

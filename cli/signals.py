@@ -34,7 +34,7 @@ class Stop:
         self._since: float | None = None
         self._may_interrupt_again = False
 
-    def hear(self, number: int, _frame: FrameType | None) -> None:
+    def handle(self, number: int, _frame: FrameType | None) -> None:
         """Handle a signal: raise KeyboardInterrupt, or end the program if it has hung for long."""
         if self._since is None:
             self._since = time.monotonic()
@@ -68,15 +68,15 @@ class Stop:
 
 
 @contextmanager
-def stop_signals_heard_by(hear: Callable[[int, FrameType | None], object]) -> Generator[None]:
-    """Call `hear` for each stop signal during the block.
+def handling_stop_signals(handle: Callable[[int, FrameType | None], object]) -> Generator[None]:
+    """Call `handle` for each stop signal during the block.
 
     A signal that the caller of the program ignores, as nohup does, stays ignored.
     """
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
-            signal.signal(number, hear)
+            signal.signal(number, handle)
     try:
         yield
     finally:
@@ -88,7 +88,7 @@ def stop_signals_heard_by(hear: Callable[[int, FrameType | None], object]) -> Ge
 def stop_signals() -> Generator[Stop]:
     """Raise KeyboardInterrupt in the block on a stop signal; uncaught, it ends the program."""
     stop = Stop()
-    with stop_signals_heard_by(stop.hear):
+    with handling_stop_signals(stop.handle):
         try:
             with _none_lost():
                 yield stop
@@ -107,7 +107,7 @@ def _none_lost() -> Generator[None]:
     wherever the last reference goes: a moment later the program is likely to be elsewhere.
     """
 
-    def hear(dropped: "sys.UnraisableHookArgs") -> None:
+    def handle(dropped: "sys.UnraisableHookArgs") -> None:
         if issubclass(dropped.exc_type, KeyboardInterrupt):
             interrupt()
         else:
@@ -115,7 +115,7 @@ def _none_lost() -> Generator[None]:
 
     hook = sys.unraisablehook
     with interrupter(AGAIN_SECONDS) as interrupt:
-        sys.unraisablehook = hear
+        sys.unraisablehook = handle
         try:
             yield
         finally:

@@ -22,11 +22,10 @@ _WILDCARD = re.compile(r"(\*\*|\*)")
 
 @dataclass(frozen=True, slots=True)
 class ChannelName:
-    """A channel of a model, and how the scans of it are named.
-
-    name: as the model has it. pattern: of the end of a file's path, or of a series' description or
-    label; "" for the suffix of BIDS, or for a word of the description. In a pattern * is text that
-    all files of a study have in common, and ** any text.
+    """A channel of a model, and the naming of its scans. name: name in the model. pattern: pattern
+    for the end of a file's path, or for a series' description or label; "" for the suffix of BIDS,
+    or for a word of the description. In a pattern * is text that all files of a study have in
+    common, and ** any text.
     """
 
     name: str
@@ -73,16 +72,17 @@ class ChannelName:
 def in_channels(
     found: Discovery, channels: Sequence[ChannelName], results: Sequence[str]
 ) -> Discovery:
-    """Return a search whose scans are joined to studies of so many channels, in their order.
+    """Return a search result whose scans are joined into studies with these channels, in their
+    order.
 
-    results: names of the output channels; if there are several, each has a result of its own. A
+    results: names of the output channels; if there are several, each gets its own result. A
     study that lacks a channel, or has two scans for one, has that as its blocking error; a scan
     that fits no channel is skipped. Studies of one channel without a pattern stay as found.
     """
     studies, skipped = list(found.studies), list(found.skipped)
     if len(channels) > 1 or channels[0].pattern:
-        studies, left_out = _joined(studies, channels)
-        skipped = sorted([*skipped, *left_out], key=lambda row: row.path)
+        studies, unused = _joined(studies, channels)
+        skipped = sorted([*skipped, *unused], key=lambda row: row.path)
     named = (with_results(study, results) for study in studies)
     return replace(found, studies=tuple(named), skipped=tuple(skipped))
 
@@ -198,14 +198,14 @@ def _is_in_one_space(study: Study) -> bool:
 
 def _lack(channel: ChannelName, study: Study) -> str:
     if study.format == "dicom":
-        beside = "no other series of its study and frame of reference"
+        nearby = "no other series of its study and frame of reference"
         named = f"is recognised as {channel.pattern or channel.name}"
     else:
-        beside, word = "no scan next to it", channel.pattern or f"..._{channel.name}"
+        nearby, word = "no scan next to it", channel.pattern or f"..._{channel.name}"
         alike = ", with the same text for each *" if "*" in word.replace("**", "") else ""
         named = f"is named {word}{alike}"
     return (
-        f"channel {channel.name} is missing: {beside} {named}; use setting channel to assign scans"
+        f"channel {channel.name} is missing: {nearby} {named}; use setting channel to assign scans"
     )
 
 
@@ -227,7 +227,7 @@ def _named(channel: str, obstacle: Obstacle) -> Obstacle:
 
 
 def words_of(channels: Sequence[str]) -> tuple[str, ...]:
-    """Return a word for each channel that may stand in a file's name, no two alike."""
+    """Return a unique word for each channel that a file name may contain."""
     found: list[str] = []
     for number, channel in enumerate(channels, 1):
         word = re.sub(r"[^A-Za-z0-9.+-]+", "-", channel).strip("-.")

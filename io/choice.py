@@ -1,4 +1,4 @@
-"""Choices of a user about the search for studies and about the form of results."""
+"""User options for the search for studies and for the format of results."""
 
 import re
 from collections.abc import Sequence
@@ -14,23 +14,23 @@ from .links import Links
 class PathGlobs:
     """Patterns of the paths to take, relative to the input folder that they were found in.
 
-    A pattern without a slash is compared with the names of the file and of each folder around it,
-    one with a slash with the whole path. * and ? stay within a name, ** matches any number of
-    folders. A folder that matches selects everything in it. include: patterns of paths to take;
-    none takes all. exclude: patterns of paths to leave out all the same.
+    A pattern without a slash is compared with the names of the file and of each parent folder, one
+    with a slash with the whole path. * and ? stay within a name, ** matches any number of folders.
+    A folder that matches selects everything in it. include: patterns of included paths; none
+    includes all. exclude: patterns of excluded paths, which take precedence.
     """
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
     def excludes(self, place: PurePath) -> bool:
-        """Return whether a file, or a folder with all that it holds, is left out by `exclude`."""
+        """Return whether `exclude` matches a file, or a folder and so everything in it."""
         return any(_fits(pattern, place) for pattern in self.exclude)
 
     def refusal(self, place: PurePath, slices: Sequence[PurePath] = ()) -> str | None:
-        """Return why this path is left out, in words; None if it is taken.
+        """Return the reason why a path is excluded, or None.
 
-        slices: the files of a series; a pattern that fits all of them fits the series, too.
+        slices: the files of a series; a pattern that matches all of them matches the series.
         """
 
         def fits(pattern: str) -> bool:
@@ -49,7 +49,7 @@ NOT_INCLUDED = "not matched by setting include"
 
 
 def _fits(pattern: str, place: PurePath) -> bool:
-    """Return whether the pattern fits the path, or that of a folder around it."""
+    """Return whether the pattern matches the path or that of a parent folder."""
     words = [word for word in pattern.split("/") if word not in ("", ".")]
     is_anywhere = "/" not in pattern.rstrip("/")
     return _fit(["**", *words] if is_anywhere else words, place.parts)
@@ -69,7 +69,7 @@ def _fit(words: Sequence[str], parts: Sequence[str]) -> bool:
 OutputFormat: TypeAlias = Literal["same", "nifti", "nrrd", "mha", "dicom"]
 
 SkipKind: TypeAlias = Literal["", "excluded", "synthetic", "mask", "contrast", "modality"]
-"""Rule by which a scan is skipped unless requested; empty for anything else that is skipped."""
+"""Rule by which a scan is skipped unless requested; empty for other skipped paths."""
 
 FEWEST_SLICES = 8
 """Default for the fewest slices of a DICOM volume; localizers have fewer in each direction."""
@@ -79,13 +79,13 @@ FEWEST_SLICES = 8
 class Choice:
     """Filters of DICOM series, and options for the studies that are found.
 
-    modalities: those taken, in capitals; empty takes all. series: searched for in a series'
+    modalities: accepted ones, in capitals; empty accepts all. series: searched for in a series'
     description and label. fewest_slices: of a volume. allow_uneven: whether stacks with gaps,
     uneven spacing or tilt are resampled instead of refused. show_phi: whether a series' own text
     is shown. format: of the results. keep_private: whether private elements of
-    a DICOM source go into its result. links: which of those below the inputs are followed.
-    takes: kinds of scans that are taken although they are passed over otherwise. take_maps: whether
-    maps stored next to results are. channels: name and pattern of those of a model that are not
+    a DICOM source go into its result. links: which links below the inputs are followed. takes:
+    kinds of scans that are accepted although they are skipped by default. take_maps: whether maps
+    stored next to results are accepted. channels: name and pattern of those of a model that are not
     recognised by suffixes as in BIDS. globs: patterns of paths.
     """
 
@@ -103,7 +103,7 @@ class Choice:
     globs: PathGlobs = ALL_PATHS
 
     def refusal(self, modality: str, description: str, label: str) -> str | None:
-        """Return why the filters leave a series out; None if they do not."""
+        """Return the reason why the filters reject a series, or None."""
         if self.modalities and modality.upper() not in self.modalities:
             return "excluded by setting modality"
         if self.series and not (self.series.search(description) or self.series.search(label)):

@@ -34,22 +34,22 @@ def read_scan(path: str | PathLike[str]) -> Volume:
 
 def as_volume(scan: AnyScan) -> Volume:
     """Return the volume of a scan in memory, a file or a folder of one scan. Raises ScanError."""
-    given: Any = scan
-    if isinstance(given, Volume):
-        sound = volume_of(given.voxels, given.affine)
-        return replace(given, voxels=sound.voxels, affine=sound.affine)
-    if isinstance(given, str | PathLike):
-        return read_scan(cast("AnyPath", given))
-    if _is_of_nibabel(given):
-        return from_nibabel(given)
-    if _is_of_simpleitk(given):
-        return from_simpleitk(given)
-    if hasattr(given, "__array__"):
+    source: Any = scan
+    if isinstance(source, Volume):
+        sound = volume_of(source.voxels, source.affine)
+        return replace(source, voxels=sound.voxels, affine=sound.affine)
+    if isinstance(source, str | PathLike):
+        return read_scan(cast("AnyPath", source))
+    if _is_of_nibabel(source):
+        return from_nibabel(source)
+    if _is_of_simpleitk(source):
+        return from_simpleitk(source)
+    if hasattr(source, "__array__"):
         raise UnsupportedScanError(
             "An array needs its affine; pass both, as in translate(voxels, affine)."
         )
     raise UnsupportedScanError(
-        f"A {_type(given)} is not a scan; pass a path, a Volume, a nibabel or SimpleITK image, or "
+        f"A {_type(source)} is not a scan; pass a path, a Volume, a nibabel or SimpleITK image, or "
         "an array with its affine."
     )
 
@@ -104,25 +104,25 @@ def from_nibabel(image: "SpatialImage | AnyPath") -> Volume:
     >>> from_nibabel(image).shape
     (4, 5, 6)
     """
-    given: Any = image
-    if isinstance(given, str | PathLike):
-        return read_scan(cast("AnyPath", given))
-    if not _is_of_nibabel(given):
+    source: Any = image
+    if isinstance(source, str | PathLike):
+        return read_scan(cast("AnyPath", source))
+    if not _is_of_nibabel(source):
         raise UnsupportedScanError(
-            f"A {_type(given)} is neither a nibabel image nor a path; pass one of these."
+            f"A {_type(source)} is neither a nibabel image nor a path; pass one of these."
         )
-    if given.affine is None:
+    if source.affine is None:
         raise UnsupportedScanError("The image has no affine, so its position is unknown; set one.")
     nibabel: Any = import_module("nibabel")
-    if not isinstance(given.header, nibabel.AnalyzeImage.header_class):
-        return volume_of(_one_volume(np.asarray(given.dataobj)), given.affine)
-    voxels, slope, intercept = given.dataobj, 1.0, 0.0
+    if not isinstance(source.header, nibabel.AnalyzeImage.header_class):
+        return volume_of(_one_volume(np.asarray(source.dataobj)), source.affine)
+    voxels, slope, intercept = source.dataobj, 1.0, 0.0
     if hasattr(voxels, "get_unscaled"):  # of a file, whose scaling is applied late
         voxels, slope, intercept = voxels.get_unscaled(), voxels.slope, voxels.inter
-    affine: Affine = np.array(given.affine, np.float64)
-    affine[:3] *= MILLIMETRES[unit_of(given.header)]
+    affine: Affine = np.array(source.affine, np.float64)
+    affine[:3] *= MILLIMETRES[unit_of(source.header)]
     read = volume_of(_one_volume(voxels), affine)
-    header = given.header.copy()
+    header = source.header.copy()
     return Volume(read.voxels, affine, header, "nifti", float(slope), float(intercept))
 
 
@@ -161,26 +161,26 @@ def from_simpleitk(image: "Image | AnyPath") -> Volume:
     """Return the volume of a 3D image of SimpleITK, with a copy of its voxels.
 
     image: or the path of a scan, which is read as `translate_file` reads it. Raises ScanError
-    unless it has three axes and one plain number a voxel.
+    unless it has three axes and one plain number per voxel.
 
     >>> import SimpleITK
     >>> from_simpleitk(SimpleITK.Image(4, 5, 6, SimpleITK.sitkInt16)).shape
     (4, 5, 6)
     """
     sitk: Any = import_module("SimpleITK")
-    given: Any = image
-    if isinstance(given, str | PathLike):
-        return read_scan(cast("AnyPath", given))
-    if not _is_of_simpleitk(given):
+    source: Any = image
+    if isinstance(source, str | PathLike):
+        return read_scan(cast("AnyPath", source))
+    if not _is_of_simpleitk(source):
         raise UnsupportedScanError(
-            f"A {_type(given)} is neither a SimpleITK image nor a path; pass one of these."
+            f"A {_type(source)} is neither a SimpleITK image nor a path; pass one of these."
         )
-    if given.GetDimension() != 3 or given.GetNumberOfComponentsPerPixel() != 1:
+    if source.GetDimension() != 3 or source.GetNumberOfComponentsPerPixel() != 1:
         raise UnsupportedScanError("The image is not a single 3D volume; extract one from it.")
     affine = np.eye(4)
-    affine[:3, :3] = np.reshape(given.GetDirection(), (3, 3)) * given.GetSpacing()
-    affine[:3, 3] = given.GetOrigin()
-    return volume_of(sitk.GetArrayFromImage(given).T, LPS_TO_RAS @ affine)
+    affine[:3, :3] = np.reshape(source.GetDirection(), (3, 3)) * source.GetSpacing()
+    affine[:3, 3] = source.GetOrigin()
+    return volume_of(sitk.GetArrayFromImage(source).T, LPS_TO_RAS @ affine)
 
 
 def to_simpleitk(volume: AnyScan) -> "Image":
@@ -213,13 +213,13 @@ def _unscaled(volume: Volume) -> AnyArray:
     return volume.values()
 
 
-def _is_of_nibabel(given: object) -> bool:
-    return hasattr(given, "dataobj") and hasattr(given, "affine")
+def _is_of_nibabel(source: object) -> bool:
+    return hasattr(source, "dataobj") and hasattr(source, "affine")
 
 
-def _is_of_simpleitk(given: object) -> bool:
-    return hasattr(given, "GetNumberOfComponentsPerPixel") and hasattr(given, "GetDirection")
+def _is_of_simpleitk(source: object) -> bool:
+    return hasattr(source, "GetNumberOfComponentsPerPixel") and hasattr(source, "GetDirection")
 
 
-def _type(given: object) -> str:
-    return type(given).__name__
+def _type(source: object) -> str:
+    return type(source).__name__

@@ -42,7 +42,7 @@ class Discovery:
 
     skipped: named files, files that look like scans, DICOM series without a volume to
     translate, and folders that did not open. ignored: how many other files the folders hold.
-    series: every DICOM series, taken or not, by label. studies: those to translate, or with a
+    series: every DICOM series, accepted or not, by label. studies: those to translate, or with a
     blocking error. root: the folder to which the names of studies are relative. named: the inputs.
     """
 
@@ -69,12 +69,11 @@ def discover(
 
     Results are named relative to the one input folder, or to the folder that all inputs share.
     A DICOMDIR represents its folder. Links that `choice` allows are followed, but no
-    real file is listed twice; others are skipped as `missed`. Unfinished files and the contents
-    of the folder `output` are left out. A study whose result cannot have the chosen format has that
-    as its blocking error. known: DICOM headers read by earlier searches of the same
-    inputs.
-    Raises ScanError for an input that is missing, an output over its own source, and one with a
-    zero byte in its name.
+    real file is listed twice; others are skipped as `missed`. Unfinished files and the contents of
+    the folder `output` are ignored. A study whose result cannot have the chosen format has that as
+    its blocking error. known: DICOM headers read by earlier searches of the same inputs. Raises
+    ScanError for an input that is missing, an output over its own source, and one with a zero byte
+    in its name.
     """
     # Not resolve(): a link given by name gives its result that name.
     named = [without_directory(Path(os.path.abspath(path))) for path in inputs]  # noqa: PTH100
@@ -90,7 +89,7 @@ def discover(
     search = FileSearch(results, rule, choice.take_maps, choice.globs)
     apart = [path for path in named if Path(os.path.realpath(path)) != search.output] or named
     for path in apart:
-        search.meet(path)
+        search.add(path)
     root = _shared_folder(apart)
     studies, skipped = _studies(sorted(search.files), root, rule)
     series = find_series(search, choice, known)
@@ -166,8 +165,8 @@ _NO_SERIES = Obstacle(
 
 
 def in_format(studies: Iterable[Study], wanted: OutputFormat) -> list[Study]:
-    """The studies under the names that the format gives their results, or with the obstacle that
-    their results cannot have it.
+    """Return the studies under the names that the format gives their results, or with the blocking
+    error that their results cannot have it.
     """
     if wanted == "same":
         return list(studies)

@@ -1,4 +1,4 @@
-"""Scans that are input only on request: found ones are passed over, named ones refused."""
+"""Scans that are translated only on request: found ones are skipped, named ones rejected."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from .discovery import Discovery
 from .search import Skipped
 from .volume import Obstacle, Study
 
-_TAKEN_BY: dict[SkipKind, str] = {
+_ACCEPTED_BY: dict[SkipKind, str] = {
     "synthetic": "allow-synthetic",
     "mask": "any-contrast",
     "contrast": "any-contrast",
@@ -20,9 +20,8 @@ _TAKEN_BY: dict[SkipKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Reason why a user may not have meant a scan as input.
-
-    words: description. kind: of the rule by which it is no input; empty if that is a note only.
+    """Reason why a scan may not be meant as input. words: description. kind: rule by which it is
+    skipped; empty for a mere note.
     """
 
     words: str
@@ -30,18 +29,17 @@ class Doubt:
 
     @property
     def refusal(self) -> str:
-        """The words, and the setting that takes the scan, if there is one."""
-        setting = _TAKEN_BY.get(self.kind)
+        """The words, and the setting that accepts the scan, if there is one."""
+        setting = _ACCEPTED_BY.get(self.kind)
         return f"{self.words}; use setting {setting} to include it" if setting else self.words
 
 
 Judge: TypeAlias = Callable[[Study], Sequence[Doubt]]
 
 
-def passed_over(found: Discovery, judge: Judge, takes: Collection[SkipKind]) -> Discovery:
-    """The search without scans that are no input; those that were named stay, with an obstacle.
-
-    takes: kinds that are taken all the same, with a note.
+def without_doubtful(found: Discovery, judge: Judge, takes: Collection[SkipKind]) -> Discovery:
+    """Return the search result without doubtful scans; named ones stay, with a blocking error.
+    takes: kinds that are accepted, with a note.
     """
     studies, skipped = list[Study](), list(found.skipped)
     for study in found.studies:
@@ -56,7 +54,9 @@ def passed_over(found: Discovery, judge: Judge, takes: Collection[SkipKind]) -> 
 
 
 def judged(study: Study, judge: Judge, takes: Collection[SkipKind]) -> Study:
-    """A study that was named, with an obstacle if it is no input. takes: as of `passed_over`."""
+    """Return a named study, with a blocking error if it is doubtful. takes: as in
+    `without_doubtful`.
+    """
     return _with_doubts(study, judge(study), takes)
 
 
@@ -67,8 +67,8 @@ def _against(doubts: Sequence[Doubt], takes: Collection[SkipKind]) -> list[Doubt
 def _with_doubts(study: Study, doubts: Sequence[Doubt], takes: Collection[SkipKind]) -> Study:
     if against := _against(doubts, takes):
         return replace(study, obstacle=Obstacle("unsupported", against[0].refusal))
-    notes = [doubt.words + (_AS_ASKED if doubt.kind else "") for doubt in doubts]
+    notes = [doubt.words + (_AS_REQUESTED if doubt.kind else "") for doubt in doubts]
     return replace(study, notes=(*study.notes, *notes)) if notes else study
 
 
-_AS_ASKED = "; it is included as requested"
+_AS_REQUESTED = "; it is included as requested"

@@ -1,4 +1,4 @@
-"""Results, masks, segmentations and other files that are no scans, by their names and headers."""
+"""Results, masks, segmentations and other files that are not scans, by their names and headers."""
 
 import re
 import zlib

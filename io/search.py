@@ -1,4 +1,4 @@
-"""Walk files and folders for scans: every name of every file, and no results of this program."""
+"""Search files and folders for scans: every name of every file, but no results of this program."""
 
 import os
 import stat
@@ -29,7 +29,9 @@ HOUSEKEEPING = (
 )
 """Folders, in small letters, of file systems, file servers and archives, not of people."""
 MOST_REPEATED = 100_000
-"""Names below links to folders that have other names; links across each other make any number."""
+"""Limit of names below links to folders that also have other names; crossing links could make any
+number.
+"""
 
 _Place: TypeAlias = tuple[int, int]
 """Device and inode."""
@@ -39,8 +41,8 @@ _Place: TypeAlias = tuple[int, int]
 class Skipped:
     """A path that is not translated, and why, in words for the report.
 
-    missed: whether it may contain scans that are left unread. reason: those words. kind: of the
-    rule by which it is passed over, if it is a scan.
+    missed: whether it may contain unread scans. reason: those words. kind: rule by which it is
+    skipped, if it is a scan.
     """
 
     path: Path
@@ -54,12 +56,12 @@ class FileSearch:
     """Search with the files found so far.
 
     output: the real path of the folder whose files are results, not scans, if there is one. rule:
-    which links are followed. takes_maps: whether maps beside results are scans. globs: which
-    folders below a named one are searched. unnamed: files whose names say no kind, as those of
-    DICOM often do. by_name: those of them that were named. unopened: those that cannot be
-    opened. closed: folders that cannot. ignored: how many files are no scans. files: those that may
-    be scans. skipped: those that were named and are none. listed: the folders that were
-    searched, each with the time of its last change before that, in nanoseconds since 1970.
+    which links are followed. takes_maps: whether maps next to results count as scans. globs: which
+    folders below a named one are searched. unnamed: files whose names show no format, as is common
+    for DICOM. by_name: those of them that the user named. unopened: those that cannot be opened.
+    closed: folders that cannot. ignored: number of files that are not scans. files: those that may
+    be scans. skipped: named files that are not scans. listed: the folders that were searched, each
+    with the time of its last change before that, in nanoseconds since 1970.
     """
 
     output: Path | None
@@ -74,12 +76,12 @@ class FileSearch:
     skipped: list[Skipped] = field(default_factory=list[Skipped])
     ignored: int = 0
     listed: dict[Path, int] = field(default_factory=dict[Path, int])
-    _met: set[Path] = field(default_factory=set[Path])
+    _added: set[Path] = field(default_factory=set[Path])
     _folders: set[_Place] = field(default_factory=set[_Place])
     _repeated: int = 0
 
-    def meet(self, named: Path) -> None:
-        """Take a named file, or all scans below a folder."""
+    def add(self, named: Path) -> None:
+        """Add a named file, or all scans below a folder."""
         if leads_into_system(named):
             self._skip(named, "it leads into a system folder", missed=True)
             return
@@ -91,10 +93,10 @@ class FileSearch:
             return
         header = header_of(named)
         if format_at(header):
-            self._meet_scan(header, self.files)
+            self._add_scan(header, self.files)
         else:
             self.by_name.add(named)
-            self._meet_scan(named, self.unnamed)
+            self._add_scan(named, self.unnamed)
 
     def _walk(self, root: Path) -> None:
         """Search a folder, links last, so that a folder is found by its own name before a link's.
@@ -107,7 +109,7 @@ class FileSearch:
         while links:
             pending = [links.popleft()]
             while pending:
-                path, around = pending.pop()
+                path, parents = pending.pop()
                 if guarded and self._is_output(path):
                     continue
                 if is_of_system(path) and not in_system:
@@ -118,16 +120,16 @@ class FileSearch:
                     self.skipped.append(Skipped(path, EXCLUDED, kind="excluded"))
                     continue
                 if place is None:
-                    self._meet_in_folder(path)
-                elif place not in around:
-                    inner = around | {place}
+                    self._add_from_folder(path)
+                elif place not in parents:
+                    inner = parents | {place}
                     folders, linked = self._list(path, repeated=place in self._folders)
                     self._folders.add(place)
                     pending += [(folder, inner) for folder in reversed(folders)]
                     links += [(link, inner) for link in linked if self._is_followed(link, guarded)]
 
     def _folder_at(self, path: Path) -> _Place | None:
-        """Return device and inode of a folder; None if it is none, or cannot be looked at."""
+        """Return device and inode of a folder; None if it is no folder, or cannot be accessed."""
         try:
             status = path.stat()
         except OSError:
@@ -135,10 +137,10 @@ class FileSearch:
         return identity(status) if stat.S_ISDIR(status.st_mode) else None
 
     def _list(self, folder: Path, *, repeated: bool) -> tuple[list[Path], list[Path]]:
-        """Take the files of `folder`; return its folders, and all that it links to."""
-        if folder in self._met or self._repeated > MOST_REPEATED:
+        """Add the files of `folder`; return its folders, and all that it links to."""
+        if folder in self._added or self._repeated > MOST_REPEATED:
             return [], []
-        self._met.add(folder)
+        self._added.add(folder)
         try:
             self.listed[folder] = folder.stat().st_mtime_ns
             paths = sorted(path for path in folder.iterdir() if not _is_own(path.name))
@@ -159,7 +161,7 @@ class FileSearch:
             elif stat.S_ISLNK(mode):
                 linked.append(path)
             elif not stat.S_ISDIR(mode):
-                self._meet_in_folder(path)
+                self._add_from_folder(path)
             elif path.name.lower() not in HOUSEKEEPING:
                 folders.append(path)
         return folders, linked
@@ -173,40 +175,40 @@ class FileSearch:
             self._skip(link, refusal, missed=True)
         return refusal is None
 
-    def _meet_in_folder(self, path: Path) -> None:
+    def _add_from_folder(self, path: Path) -> None:
         suffix = suffix_of(path)
         if path.name.startswith(APPLE_DOUBLE) or path.name.lower() in SYSTEM_FILES:
             self.ignored += 1
         elif format_at(path):
-            self._meet_scan(path, self.files)
+            self._add_scan(path, self.files)
         elif suffix in OTHER_SCANS:
             self._skip(path, f"{suffix} scans are not supported; convert it to .nii.gz")
         elif suffix in PACKED:
             self._skip(path, f"{suffix} files are not opened; unpack it if it contains scans")
         elif suffix not in VOXEL_SUFFIXES or not is_there(header_of(path)):
-            self._meet_scan(path, self.unnamed)
+            self._add_scan(path, self.unnamed)
 
-    def _meet_scan(self, path: Path, kind: list[Path]) -> None:
-        if path in self._met:
+    def _add_scan(self, path: Path, kind: list[Path]) -> None:
+        if path in self._added:
             return
-        self._met.add(path)
+        self._added.add(path)
         try:
             mode = path.stat().st_mode
         except FileNotFoundError:
             missing = "the link leads nowhere" if path.is_symlink() else "it is missing"
-            self._pass(path, kind, missing, missed=False)
+            self._skip_unopened(path, kind, missing, missed=False)
         except OSError as error:
-            self._pass(path, kind, f"it cannot be opened: {error.strerror}", missed=True)
+            self._skip_unopened(path, kind, f"it cannot be opened: {error.strerror}", missed=True)
         else:
             if stat.S_ISREG(mode):
                 kind.append(path)
             elif kind is self.files:
                 self._skip(path, NOT_REGULAR)
             else:
-                self._pass(path, kind, NOT_REGULAR, missed=False)
+                self._skip_unopened(path, kind, NOT_REGULAR, missed=False)
 
-    def _pass(self, path: Path, kind: list[Path], reason: str, *, missed: bool) -> None:
-        """Record an unopened path; missed: whether it may be a scan if its name is of no kind."""
+    def _skip_unopened(self, path: Path, kind: list[Path], reason: str, *, missed: bool) -> None:
+        """Record an unopened path; missed: whether it may be a scan if its name shows no format."""
         if kind is self.files:
             self._skip(path, reason, missed=True)
         else:

@@ -21,7 +21,7 @@ FARTHEST_PLACE_MM = 1e9
 """Limit of coordinates in a header; squares of larger ones may overflow."""
 PROGRAM = "cuda-cyclegan"
 NOTICE = "Synthetic image made by a neural network. Not for diagnosis."
-"""Notice in every result that has a place for words."""
+"""Notice in every result whose format has a place for text."""
 
 
 def spacing_of(affine: Affine) -> tuple[float, float, float]:
@@ -47,18 +47,18 @@ class Study:
     """One thing to translate: a scan, or several scans of one patient.
 
     name: where its result goes below the output folder, mirroring the input tree; unique within a
-    request, so that it stands for the study in rows, events and records. files: every file it is
-    stored in, the one to open first. series: search result of a DICOM series; opaque to
-    all but its reader. notes: remarks for the user on how it is interpreted. obstacle:
-    None if it can be translated along with the others. text: its own description, if that may be
-    shown. format: of its files. modality: as DICOM has it, such as MR; "" if unknown.
-    scans: of several, each as it was found by itself, in the order of a model's channels; `files`
-    are those of all, and all else is as of the first. channel: of a model, that one of several
-    scans is for. other_results: where the results of further channels go, as `name`. listed: the
-    folders of a DICOM series, each with the time of its last change before it was searched, in
-    nanoseconds since 1970; none where files were named one by one. incomplete: that its files are
-    not the whole scan, in words for its result; empty if none is known to be missing.
-    mirrored: what `results` would be if they mirrored the inputs; none where they do.
+    request, so that it identifies the study in rows, events and records. files: every file it is
+    stored in, the one to open first. series: search result of a DICOM series; opaque to all but its
+    reader. notes: remarks for the user on how it is interpreted. obstacle: None if it can be
+    translated along with the others. text: its own description, if that may be shown. format: of
+    its files. modality: as DICOM has it, such as MR; "" if unknown. scans: of several, each as it
+    was found by itself, in the order of a model's channels; `files` are those of all, and all else
+    is as of the first. channel: of a model, that one of several scans is for. other_results: where
+    the results of further channels go, as `name`. listed: the folders of a DICOM series, each with
+    the time of its last change before it was searched, in nanoseconds since 1970; none where files
+    were named one by one. incomplete: that its files are not the whole scan, in words for its
+    result; empty if none is known to be missing. mirrored: what `results` would be if they mirrored
+    the inputs; none where they do.
     """
 
     name: PurePosixPath

@@ -51,7 +51,7 @@ def as_at(target: Path, volume: Volume) -> Volume:
 
 
 def is_written_in_order(volume: Volume, target: Path) -> bool:
-    """Whether `write` takes nothing but the header and then slice after slice, as they lie."""
+    """Return whether `write` needs only the header and then slice after slice, in their order."""
     order = sorted(range(3), key=lambda axis: volume.voxels.strides[axis])
     found = format_at(target)
     return found is not None and found.is_written_in_order(target) and order == [0, 1, 2]
@@ -104,7 +104,7 @@ def places_made(target: Path, source: Study) -> tuple[Path, ...]:
 def map_beside(target: Path, kind: MapKind) -> Path:
     """Return the path of a map about the result at `target`: a file or folder as the result is.
 
-    No result can have its place, as `discover` takes nothing of such a name for a scan.
+    No result can have its place, as `discover` accepts no scan of such a name.
     """
     stem = scan_stem(target)
     return target.with_name(map_name(stem, kind, target.name[len(stem) :]))

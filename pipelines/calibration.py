@@ -1,5 +1,5 @@
-"""Calibration of a model on a reference set: what its scans are like, how far back-translations lie
-from them, and how whole-volume inference compares with patches.
+"""Calibration of a model on a reference set: figures of its usual scans, errors of
+back-translations, and differences between whole-volume inference and patches.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -15,7 +15,7 @@ from ..engine.model.model_card import FEWEST_STUDIES, CycleReference, ModelCard,
 from ..engine.model.model_file import Model, encode_model
 from ..engine.options import Inference
 from ..io.volume import Study
-from .cycle import BackTranslator, back_options
+from .cycle import BackTranslator, reverse_options
 from .errors import SettingsError
 from .report.report import Failure, failure_of
 from .run.networks import Networks
@@ -25,14 +25,14 @@ from .study.statistics import InputFigures, expectations
 from .study.tiles import seam_score
 from .study.translator import InferredStudy, PreparedStudy, StudyTranslator
 
-Made = TypeVar("Made")
+Output = TypeVar("Output")
 
 
 def one_by_one(
     studies: Sequence[Study],
-    work: Callable[[Study, Stopwatch], Made],
+    work: Callable[[Study, Stopwatch], Output],
     on_progress: Callable[[int, int], None],
-) -> Iterator[tuple[str, Made | Failure]]:
+) -> Iterator[tuple[str, Output | Failure]]:
     """Yield the name of each study with the output of `work`, or its failure.
 
     work: records its stages in the stopwatch. on_progress: called with the numbers of finished and
@@ -45,10 +45,10 @@ def one_by_one(
             yield name, Failure(study.obstacle.kind, study.obstacle.reason, None)
             continue
         try:
-            made: Made | Failure = work(study, watch)
+            output: Output | Failure = work(study, watch)
         except Exception as error:  # as in a batch, a study's trouble is its own
-            made = failure_of(error, watch.stage)
-        yield name, made
+            output = failure_of(error, watch.stage)
+        yield name, output
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def opened_translation(
     model: Model, back: Model, device: Device, options: TranslateOptions
 ) -> Generator[Translation]:
     """Open a pair of models on a device. Raises EngineError."""
-    uses = (model, options), (back, back_options(options, back))
+    uses = (model, options), (back, reverse_options(options, back))
     with Networks(device) as networks, networks.use(*uses) as (generator, returning):
         returning.open(options.settings().precision)
         yield Translation(generator, BackTranslator(model, back, returning, options))
@@ -162,7 +162,7 @@ def _too_few(count: int, failures: dict[str, Failure]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OneWay:
+class ModeResult:
     """Translation of a study by one kind of inference. seam: worst score at the borders of patches,
     None if one patch covers the volume. seconds: time of the network and its copies.
     """
@@ -179,8 +179,8 @@ class ComparedStudy:
     the patches. mean_difference: mean absolute difference over all voxels, in the result's unit.
     """
 
-    patches: OneWay
-    volume: OneWay
+    patches: ModeResult
+    volume: ModeResult
     difference: float
     mean_difference: float
 
@@ -201,10 +201,10 @@ def compare_inference(
     patches = replace(options, inference="patches", seam_score=True)
     volume = replace(options, inference="volume", seam_score=True)
     uses = (model, patches), (model, volume)
-    with Networks(device) as networks, networks.use(*uses) as (in_patches, at_once):
+    with Networks(device) as networks, networks.use(*uses) as (patch_network, volume_network):
         both = (
-            _Way(StudyTranslator(model, patches), in_patches),
-            _Way(StudyTranslator(model, volume), at_once),
+            _Mode(StudyTranslator(model, patches), patch_network),
+            _Mode(StudyTranslator(model, volume), volume_network),
         )
         yield from one_by_one(
             studies, lambda study, watch: _compared(study, both, watch), on_progress
@@ -212,30 +212,30 @@ def compare_inference(
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Mode:
     translator: StudyTranslator
     generator: SharedGenerator
 
-    def translated(self, study: PreparedStudy) -> tuple[InferredStudy, OneWay]:
+    def translated(self, study: PreparedStudy) -> tuple[InferredStudy, ModeResult]:
         options, watch = self.translator.options, Stopwatch()
         settings = options.settings()
         plan = replace(study.prepared.plan, inference=settings.inference)
         study = replace(study, prepared=replace(study.prepared, plan=plan))
         self.generator.open(settings.precision)
         inferred = replace(self.translator, watch=watch).infer(study, self.generator)
-        made = inferred.made.target.values
-        seams = seam_score(study.prepared.given.values, made, plan.tiling, options.blend)
-        return inferred, OneWay(seams.worst, watch.total())
+        output = inferred.output.target.values
+        seams = seam_score(study.prepared.network_input.values, output, plan.tiling, options.blend)
+        return inferred, ModeResult(seams.worst, watch.total())
 
 
-def _compared(study: Study, ways: tuple[_Way, _Way], watch: Stopwatch) -> ComparedStudy:
-    patchwise, whole = (replace(way.translator, watch=watch) for way in ways)
+def _compared(study: Study, modes: tuple[_Mode, _Mode], watch: Stopwatch) -> ComparedStudy:
+    patchwise, whole = (replace(mode.translator, watch=watch) for mode in modes)
     scans = patchwise.read(study)
     whole.plan(scans)  # which may refuse it
     prepared = patchwise.prepare(scans, patchwise.plan(scans))
     watch.stage = "infer"
-    (one, patches), (other, volume) = (way.translated(prepared) for way in ways)
-    here, there = (each.made.target.values for each in (one, other))
+    (one, patches), (other, volume) = (mode.translated(prepared) for mode in modes)
+    here, there = (each.output.target.values for each in (one, other))
     apart = there - here
     norm = float(np.linalg.norm(here.ravel().astype(np.float64)))
     unit = abs(prepared.prepared.fit.outward[0].scaling.radius)

@@ -40,11 +40,9 @@ from .study.translator import (
 )
 
 
-def back_model(model: Model, options: TranslateOptions) -> Model | None:
-    """Load the reverse model, if one is requested.
-
-    Raises ModelFileError if its file is unreadable or another than was meant, and SettingsError if
-    it is no counterpart of `model`.
+def load_reverse_model(model: Model, options: TranslateOptions) -> Model | None:
+    """Load the reverse model, if one is requested. Raises ModelFileError if its file is unreadable
+    or has changed, and SettingsError if it is not the reverse of `model`.
     """
     asked = options.cycle_check
     if asked is None:
@@ -82,7 +80,7 @@ def check_read(options: TranslateOptions, back: Model | None) -> TranslateOption
     return replace(options, cycle_check=replace(asked, sha256=back.sha256))
 
 
-def back_options(options: TranslateOptions, back: Model) -> TranslateOptions:
+def reverse_options(options: TranslateOptions, back: Model) -> TranslateOptions:
     """Return the options for back-translation: as forward, with the patch of that model."""
     return replace(
         options,
@@ -167,13 +165,13 @@ class CycleChecked:
 class BackTranslated:
     """Study whose result was translated back; comparing it with its scan takes no network.
 
-    translator: back-translator that did it. inferred: the study, with its result finished. made:
-    the back-translation. notes: notes for the user on how it was computed.
+    translator: back-translator that did it. inferred: the study, with its result finished.
+    returned: the back-translation. notes: notes for the user on how it was computed.
     """
 
     translator: "BackTranslator"
     inferred: InferredStudy
-    made: InferredStudy
+    returned: InferredStudy
     notes: tuple[str, ...]
 
     def compared(self, watch: Stopwatch, empty: Empty = np.empty) -> CycleChecked:
@@ -182,7 +180,7 @@ class BackTranslated:
         scan = _scan_of(inferred)
         with watch.time("finish"):
             shown = translator.blank_map(scan, empty)
-            error = translator.error(scan, inferred.study.prepared, self.made, shown)
+            error = translator.error(scan, inferred.study.prepared, self.returned, shown)
         maps = (StudyMap(cycle_mark(translator.asked.sha256), shown),) if shown else ()
         return CycleChecked(replace(inferred, maps=maps), error)
 
@@ -202,7 +200,7 @@ class BackTranslator:
 
     def plan(self, study: PreparedStudy) -> StudyPlan:
         """Plan the back-translation of a study. Raises PreparationError."""
-        return plan_back(study.prepared.source, self.back, self.options)
+        return plan_back(study.prepared.network_input, self.back, self.options)
 
     def translate_back(
         self,
@@ -214,10 +212,10 @@ class BackTranslator:
         """Finish a study's result and translate it back. Raises EngineError, PreparationError."""
         _scan_of(inferred)
         with watch.time("finish"):
-            [result] = finish(inferred.study.prepared, inferred.made, empty)
-        made = self._translated_back(result, watch, on_tiles, empty)
-        notes = tuple(f"Back-translation: {note}" for note in made.notes)
-        return BackTranslated(self, replace(inferred, finished=(result,)), made, notes)
+            [result] = finish(inferred.study.prepared, inferred.output, empty)
+        returned = self._translated_back(result, watch, on_tiles, empty)
+        notes = tuple(f"Back-translation: {note}" for note in returned.notes)
+        return BackTranslated(self, replace(inferred, finished=(result,)), returned, notes)
 
     @property
     def asked(self) -> CycleCheck:
@@ -233,7 +231,7 @@ class BackTranslator:
     def _translated_back(
         self, result: Volume, watch: Stopwatch, on_tiles: OnTiles, empty: Empty
     ) -> InferredStudy:
-        options = back_options(self.options, self.back)
+        options = reverse_options(self.options, self.back)
         translator = StudyTranslator(self.back, options, watch, empty)
         with watch.time("prepare"):
             plan = translator.plan_volumes([result], in_network=True)
@@ -246,11 +244,11 @@ class BackTranslator:
         return translator.infer(study, self.generator, on_tiles)
 
     def error(
-        self, scan: Volume, prepared: Prepared, made: InferredStudy, shown: Volume | None
+        self, scan: Volume, prepared: Prepared, returned: InferredStudy, shown: Volume | None
     ) -> CycleError:
         """Return the cycle error of a scan; shown: filled with that of each voxel."""
         unit = abs(prepared.fit.inward[0].scaling.radius)
-        mean = mean_difference(scan, prepared, made, shown)
+        mean = mean_difference(scan, prepared, returned, shown)
         return cycle_rule(self.model.card, self.back.identity).judged(mean * unit, unit)
 
 
@@ -263,7 +261,7 @@ def _scan_of(inferred: InferredStudy) -> Volume:
 
 def plan_back(volume: Volume, back: Model, options: TranslateOptions) -> StudyPlan:
     """Plan the back-translation of a result on a volume's grid. Raises PreparationError."""
-    translator = StudyTranslator(back, back_options(options, back))
+    translator = StudyTranslator(back, reverse_options(options, back))
     return translator.plan_volumes([volume], in_network=True)
 
 
@@ -273,7 +271,7 @@ def host_bytes(scan: Volume, forward: StudyPlan, back: StudyPlan, options: Trans
 
     A little more than needed if several of its arrays do not coexist.
     """
-    kept = 0 if forward.is_given_as_stored else scan.voxels.nbytes
+    kept = 0 if forward.is_input_as_stored else scan.voxels.nbytes
     if options.cycle_check and options.cycle_check.has_map:
         kept += scan.voxels.size * np.dtype(np.float32).itemsize
     return kept + max(
@@ -282,24 +280,24 @@ def host_bytes(scan: Volume, forward: StudyPlan, back: StudyPlan, options: Trans
 
 
 def mean_difference(
-    scan: Volume, prepared: Prepared, made: InferredStudy, shown: Volume | None = None
+    scan: Volume, prepared: Prepared, returned: InferredStudy, shown: Volume | None = None
 ) -> float:
     """Return the mean absolute difference in network intensity over the foreground of the scan, on
     its own grid.
 
-    The scan is taken as the network takes it, so what its intensity map clips is no difference.
-    made: the back-translation, in network intensities. shown: filled with the difference of each
-    voxel, in the scan's unit.
+    The scan is compared as the network receives it, so values that its intensity map clips make no
+    difference. returned: the back-translation, in network intensities. shown: filled with the
+    difference of each voxel, in the scan's unit.
     """
-    plan = made.study.prepared.plan
+    plan = returned.study.prepared.plan
     inward = prepared.fit.inward[0]
-    given = mapped_voxels(scan, inward, plan.orientation)
-    level = level_of(prepared.given)
-    [network] = made.made.target.values
+    source = mapped_voxels(scan, inward, plan.orientation)
+    level = level_of(prepared.network_input)
+    [network] = returned.output.target.values
     target = plan.orientation.oriented(shown.voxels) if shown else None
 
     def compared(slab: Slab, returned: FloatArray) -> _Sums:
-        difference = given.read(slab)
+        difference = source.read(slab)
         inside = difference > level
         np.subtract(returned, difference, out=difference)
         np.abs(difference, out=difference)
@@ -309,7 +307,7 @@ def mean_difference(
         return float(difference.sum(dtype=np.float64)), int(np.count_nonzero(inside))
 
     if plan.resampling is None:
-        parts = beside_each_other(lambda slab: compared(slab, network[slab]), slabs(given.voxels))
+        parts = beside_each_other(lambda slab: compared(slab, network[slab]), slabs(source.voxels))
     else:
         inverse = plan.resampling.inverse
         parts = [
@@ -317,7 +315,7 @@ def mean_difference(
                 (slice(start, stop),),
                 inverse.rows(lambda first, last: network[first:last], start, stop),
             )
-            for start, stop in rows(triple(given.voxels.shape))
+            for start, stop in rows(triple(source.voxels.shape))
         ]
     total, count = (sum(column) for column in zip(*parts, strict=True))
     return total / count if count else 0.0

@@ -1,4 +1,4 @@
-"""Decisions before anything opens: devices by their name, and unset options of a request."""
+"""Devices and unset options of a request, resolved before anything opens."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -47,9 +47,9 @@ def decided(
     check_every_volume(options)
     check_model(model, options, devices[0])
     if back:
-        from .cycle import back_options  # late, as it takes the libraries that read scans
+        from .cycle import reverse_options  # late, as it takes the libraries that read scans
 
-        check_model(back, back_options(options, back), devices[0])
+        check_model(back, reverse_options(options, back), devices[0])
     return devices, options
 
 
@@ -83,7 +83,7 @@ def with_precision(
 
     Raises DeviceUnavailableError or SettingsError.
     """
-    _check_said(options)
+    _check_values(options)
     return replace(options, precision=chosen_precision(options.precision, devices, name))
 
 
@@ -120,7 +120,7 @@ def _known_device(name: str) -> str:
         raise SettingsError(f"Device {error}") from None
 
 
-def _check_said(options: TranslateOptions) -> None:
+def _check_values(options: TranslateOptions) -> None:
     """Raise SettingsError for invalid values that the types allow."""
     if not 0 <= options.overlap <= MOST_OVERLAP:
         raise SettingsError(

@@ -15,7 +15,7 @@ from ..engine.model.model_file import Model
 from ..engine.network.layers import Triple, triple
 from ..engine.whole_volume import VolumePlan
 from ..io.volume import Volume
-from .cycle import back_options, host_bytes, plan_back
+from .cycle import host_bytes, plan_back, reverse_options
 from .host.memory import require_memory
 from .rates import (
     HostRates,
@@ -34,7 +34,7 @@ from .run.pipeline import concurrency_of
 from .stopwatch import Stopwatch
 from .study.inference import window_grid
 from .study.plan import StudyPlan
-from .study.prepare import network_room
+from .study.prepare import network_array
 from .study.tiles import Tiling
 from .study.translator import StudyTranslator
 from .study.verify import tiles_again, volume_again_bytes
@@ -143,7 +143,7 @@ def dry_run(job: Job, on_progress: Callable[[int, int], None] = lambda _done, _a
 
 
 def _patch_back(job: Job, back: Model) -> Triple | None:
-    return back_options(job.options, back).settings().opened_for
+    return reverse_options(job.options, back).settings().opened_for
 
 
 def _planned(job: Job, model: Model, patch: Triple | None) -> "tuple[DevicePlan, ...]":
@@ -193,13 +193,13 @@ class _CostEstimator:
                 noted += [
                     (volumes.number, note) for note in volumes.notes_of(scans.volumes[0], plan)
                 ]
-                given, notes = translator.foresee(scans, plan)
+                network_input, notes = translator.foresee(scans, plan)
                 noted += [(volumes.number, note) for note in notes]
-                again += tiles_again(plan, given, verify, name)
+                again += tiles_again(plan, network_input, verify, name)
                 if not volumes.left:
                     break
-                del scans, given
-            grid = window_grid(given.values, plan.tiling)
+                del scans, network_input
+            grid = window_grid(network_input.values, plan.tiling)
             back, peak = self._back_plan(scans.volumes[0], plan)
             if volumes.is_series:
                 peak += plan.footprint.stored
@@ -257,12 +257,12 @@ class _CostEstimator:
     def _again_bytes(self, plan: StudyPlan) -> int:
         """Return the host bytes for a volume that the CPU computes a second time."""
         model = self._job.model
-        made = volume_again_bytes(plan, self._job.options.verify)
-        if not made:
+        own_bytes = volume_again_bytes(plan, self._job.options.verify)
+        if not own_bytes:
             return 0
         extents = plan.tiling.extents
         again = plan_volume(model.network, choose_device("cpu"), "fp32", extents, maps_memory)
-        return made + again.host_bytes
+        return own_bytes + again.host_bytes
 
     def _back_plan(self, volume: Volume, plan: StudyPlan) -> "tuple[PatchGrid | None, int]":
         """Return the grid of the back-translation, and the study's host bytes including it."""
@@ -270,7 +270,7 @@ class _CostEstimator:
             return None, plan.footprint.peak
         back = plan_back(volume, self._job.back, self._job.options)
         view = back.orientation.oriented(volume.voxels)
-        array = network_room(view, 1, back, np.empty)
+        array = network_array(view, 1, back, np.empty)
         return window_grid(array, back.tiling), host_bytes(volume, plan, back, self._job.options)
 
     def _on_card(self, grid: "PatchGrid", back: "PatchGrid | None") -> int | None:

@@ -20,10 +20,7 @@ TileUnit: TypeAlias = Literal["tiles", "percent"]
 
 @dataclass(frozen=True, slots=True)
 class BatchStarted:
-    """Every study has its plan.
-
-    planned: in order.
-    """
+    """All studies are planned. planned: their plans, in order."""
 
     planned: "tuple[PlannedStudy, ...]"
 
@@ -61,7 +58,7 @@ class StudyStarted:
 
 @dataclass(frozen=True, slots=True)
 class TilesDone:
-    """Some of a study's tiles are translated; 0 is reported once, before the first.
+    """Progress of a study's tiles; 0 is reported once, before the first.
 
     study: its name. done, total: tiles. unit: their unit; percent for whole-volume inference.
     volume, volumes: number of the current volume, from 1, and of all, which are translated one by
@@ -139,7 +136,7 @@ class Pace:
         self.unit: TileUnit = "tiles"
         self.volume = (1, 1)
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Record an event of the batch."""
         match event:
             case BatchStarted(planned):

@@ -13,7 +13,7 @@ Panel: TypeAlias = Literal["Input", "Result", "Speed", "DICOM", "Queue", "Report
 
 
 class Effect(StrEnum):
-    """Harm that a config file could do with an option if it came with a folder; it may not then."""
+    """Harm that a config file from a folder could do with an option; such a file may not set it."""
 
     HARMLESS = ""
     WRITES = "decides which files are written or replaced"
@@ -27,7 +27,7 @@ class Effect(StrEnum):
 
 
 ALWAYS: Final = None
-"""`since` of a setting that was there from the first version on."""
+"""`since` of a setting that has existed from the first version on."""
 
 _OPTIONS: Final = "options"
 _RULES: Final = "rules"
@@ -37,11 +37,12 @@ _RULES: Final = "rules"
 class Shown:
     """Position of an option in the help of a command, and its spelling.
 
-    panel: section of the help. line: place among the rare or the other options of the section; the
-    end unless stated. metavar: stands for the value. is_rare: few people need it; it comes last in
-    its section. name: with dashes; "" takes the name of the field or parameter. also: other names
-    on the command line, as far as a command has no option of that name. short: its letter. off:
-    name of the flag that turns it off. least, most: bounds of a number. words: for completion.
+    panel: section of the help. line: position among the rare or the other options of the section;
+    last by default. metavar: placeholder of the value. is_rare: few people need it; it comes last
+    in its section. name: name with dashes; "" takes the name of the field or parameter. also: other
+    names on the command line, unless a command has an option of that name. short: its letter. off:
+    name of the flag that turns it off. least, most: bounds of a number. words: words for
+    completion.
     """
 
     panel: Panel

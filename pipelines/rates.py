@@ -1,4 +1,4 @@
-"""Speeds that earlier batches left for the next one."""
+"""Measured speeds of earlier batches, which predict the next one."""
 
 import json
 import platform
@@ -130,8 +130,8 @@ def wall_seconds(batch: Sequence[Work], at_once: StageConcurrency) -> float:
         begun = taken[number - at_once.readers] if number >= at_once.readers else 0.0
         free = devices.index(min(devices))
         taken.append(max(devices[free], begun + work.load))
-        room = stored[number - at_once.writers] if number >= at_once.writers else 0.0
-        devices[free] = max(taken[-1] + work.network, room)
+        free_slot = stored[number - at_once.writers] if number >= at_once.writers else 0.0
+        devices[free] = max(taken[-1] + work.network, free_slot)
         stored.append(devices[free] + work.store)
     return max(stored, default=0.0)
 

@@ -13,7 +13,7 @@ from ..io.discovery import Discovery, KnownHeaders
 from .results.earlier_results import discover_scans
 from .results.names import MOVE, named_result, results_named, rivals_refused
 from .settings import DEFAULTS, TranslateOptions
-from .study.maps import maps_asked_for
+from .study.maps import requested_maps
 from .study.selection import studies_for
 
 Search: TypeAlias = Callable[[Model], Discovery]
@@ -53,7 +53,7 @@ class Request:
             found = named_result(found, self.output / self.result)
         else:
             found = results_named(found, model, self.options, self.output)
-        maps = maps_asked_for(self.options)
+        maps = requested_maps(self.options)
         return rivals_refused(
             found,
             self.output,
@@ -63,6 +63,6 @@ class Request:
             remedy=f"{MOVE}, or change setting result-name" if self.options.result_name else MOVE,
         )
 
-    def search_again_and_again(self) -> Search:
-        """Return `search` for repeated calls, which reads unchanged DICOM files only once."""
+    def cached_search(self) -> Search:
+        """Return a `search` for repeated calls, which reads unchanged DICOM files only once."""
         return partial(self.search, known=KnownHeaders())

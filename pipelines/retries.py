@@ -11,12 +11,12 @@ TRIES = 3
 """Worker crashes after which a study fails; users of the queue can set another number."""
 
 
-def is_blamed(in_hand: int) -> bool:
+def is_blamed(claimed: int) -> bool:
     """Return whether a crash counts against a study: only if it was the only one claimed.
 
-    in_hand: number of studies that the worker had claimed.
+    claimed: number of studies that the worker had claimed.
     """
-    return in_hand == 1
+    return claimed == 1
 
 
 @dataclass

@@ -378,7 +378,7 @@ BEFORE: dict[str, Any] = {
 """Behaviour before a setting was added, which is its default for most."""
 
 WORDS = {item.name: words for item in fields(TranslateOptions) if (words := words_of(item.type))}
-"""Settings with a fixed set of words, and these words; None among them if it is optional."""
+"""Settings with a fixed set of words, and these words; None is among them if it is optional."""
 
 ADDED = {name: rules.since for name, rules in _RULES.items() if rules.since is not None}
 """Settings that were added later, with the version of the first worker that supports them.

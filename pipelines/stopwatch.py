@@ -1,4 +1,4 @@
-"""Seconds per stage of one study, and when they were spent."""
+"""Timer of the stages of one study, with the spans of their work."""
 
 import threading
 import time

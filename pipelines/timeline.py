@@ -27,7 +27,7 @@ class Timeline:
         self._when: dict[str, dict[Stage, tuple[float, float]]] = {}
         self._first = self._last = self._busy = self._computing = 0.0
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Record an event."""
         match event:
             case DeviceOpened(device):
@@ -69,7 +69,7 @@ class Opening:
         self._tuned_since: float | None = None
         self.seconds: float | None = None
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Record an event."""
         match event:
             case Tuning(_, share):
@@ -89,7 +89,7 @@ class Trace:
     def __init__(self) -> None:
         self._spans: list[Span] = []
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Record an event."""
         if isinstance(event, Worked):
             self._spans.append(event.span)

@@ -16,7 +16,7 @@ from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
 from ..io.volume import Study
 from ..io.writing import is_series
-from .cycle import back_model, check_read, cycle_rule
+from .cycle import check_read, cycle_rule, load_reverse_model
 from .decisions import decided
 from .events import BatchStarted, DeviceOpened, Event, Listen, Remark
 from .rates import (
@@ -158,7 +158,7 @@ def begun_job(
 
 def _checked(request: Request, model: Model, cards: Collection[CudaDevice] = ()) -> Job:
     """Return the job of a request before its studies are known."""
-    back = back_model(model, request.options)
+    back = load_reverse_model(model, request.options)
     asked = check_read(request.options, back)
     devices, options = decided(model, request.device, request.limits, asked, back, cards)
     return Job(request, model, devices, options, Discovery((), ()), back)
@@ -195,9 +195,9 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
         timeline = Timeline(start)
         opening = Opening()
 
-        def hear(event: Event) -> None:
-            timeline.hear(event)
-            opening.hear(event)
+        def handle(event: Event) -> None:
+            timeline.handle(event)
+            opening.handle(event)
             if isinstance(event, DeviceOpened):
                 event = DeviceOpened(event.device, job.devices[0].note)
             listen(event)
@@ -214,7 +214,7 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
             batch = batch_on(
                 job.devices, kind, with_aliases(planned), manifest, networks, job.spares
             )
-            rows = run_batch(planned, batch, hear)
+            rows = run_batch(planned, batch, handle)
         energy = meter.read()
         rows = _without_lost(rows, manifest.place)
     _remember(job, planned, rows, opening)

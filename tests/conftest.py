@@ -28,7 +28,7 @@ def pytest_report_header() -> str | None:
 
 def pytest_configure() -> None:
     """A shell has what it starts in the background pass over Ctrl-C, and nohup over a terminal that
-    closes; our processes must hear them.
+    closes; our processes must handle them.
     """
     disable_telemetry()  # some tests import ONNX Runtime before anything of ours
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -40,7 +40,7 @@ def pytest_configure() -> None:
 
 @pytest.fixture(autouse=True)
 def signals_are_heard_as_before() -> Iterator[None]:
-    """A handler that a command leaves behind would hear what a later test sends to itself."""
+    """A handler that a command leaves behind would handle what a later test sends to itself."""
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
     after = {number: signal.getsignal(number) for number in STOP_SIGNALS}

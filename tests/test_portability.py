@@ -119,7 +119,7 @@ def test_what_only_posix_has_is_asked_for_in_one_place_a_subject() -> None:
         ("import os\nos.fork()", "os.fork"),
         ("import os as system\nsystem.killpg(1, 9)", "os.killpg"),
         ("from os import O_NOFOLLOW as plain", "os.O_NOFOLLOW"),
-        ("import signal\nsignal.signal(signal.SIGHUP, hear)", "signal.SIGHUP"),
+        ("import signal\nsignal.signal(signal.SIGHUP, handle)", "signal.SIGHUP"),
         ("import os\nif hasattr(os, 'getuid'): pass", "os.getuid"),
         ("import subprocess\nsubprocess.run(command, preexec_fn=limit)", "preexec_fn="),
         ("Path('/proc/self/status').read_text()", "/proc/self/status"),

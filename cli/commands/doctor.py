@@ -75,8 +75,8 @@ def _print(findings: "Iterable[Finding]") -> Counter[str]:
 def _lines(finding: "Finding", columns: int | None) -> Iterator[str]:
     words = [f"{finding.subject}: {printable(flagged(finding.words))}"]
     words += [f"> {printable(flagged(finding.remedy))}"] if finding.remedy else []
-    room = None if columns is None else columns - STATE_WIDTH
-    lines = [line for part in words for line in ([part] if room is None else broken(part, room))]
+    width = None if columns is None else columns - STATE_WIDTH
+    lines = [line for part in words for line in ([part] if width is None else broken(part, width))]
     for index, line in enumerate(lines):
         yield f"{'' if index else finding.state:<{STATE_WIDTH}}{line}"
 

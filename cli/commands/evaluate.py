@@ -1,4 +1,4 @@
-"""`cuda-cyclegan evaluate`: how near results are to the truth."""
+"""`cuda-cyclegan evaluate`: compares results with ground truth."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""`cuda-cyclegan model`: make, look into, prove and export model files."""
+"""`cuda-cyclegan model`: import, inspect, verify and export model files."""
 
 import sys
 from pathlib import Path
@@ -56,7 +56,7 @@ def inspect(
     """
     with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.model.model_file import Model
-        from ...pipelines.model_import.inspection import HeldCheckpoint
+        from ...pipelines.model_import.inspection import InspectedCheckpoint
         from ...pipelines.model_import.inspection import inspect as look_into
         from ..render import models
 
@@ -68,7 +68,7 @@ def inspect(
         match found:
             case Model():
                 lines = models.model_lines(found, width)
-            case HeldCheckpoint():
+            case InspectedCheckpoint():
                 lines = models.checkpoint_lines(found, width)
             case network:
                 lines = models.network_lines(network, width)
@@ -150,8 +150,8 @@ def edit(
 ) -> None:
     """Write a copy of a model with a changed model card.
 
-    The network stays the same, so existing results stay up to date with the new file. The exception
-    are DICOM results: they contain the name and the contrasts, and the target sets their modality,
+    The network stays the same, so existing results stay up to date with the new file. DICOM results
+    are the exception: they contain the name and the contrasts, and the target sets their modality,
     so they are recomputed if these change.
 
     Exit status: 0 written; 2 not written.

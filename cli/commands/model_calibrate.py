@@ -1,4 +1,4 @@
-"""`cuda-cyclegan model calibrate`: what a model's scans are like, learnt from a reference set."""
+"""`cuda-cyclegan model calibrate`: records what suitable scans of a model look like."""
 
 import sys
 from contextlib import ExitStack
@@ -154,12 +154,12 @@ def _calibrated(
     from ...engine.options import NO_LIMITS
     from ...pipelines.calibration import calibrate as learn
     from ...pipelines.calibration import opened_translation
-    from ...pipelines.cycle import back_model
+    from ...pipelines.cycle import load_reverse_model
     from ...pipelines.decisions import decided
     from ...pipelines.settings import CycleCheck, TranslateOptions
 
     options = TranslateOptions(cycle_check=CycleCheck(str(cycle)) if cycle else None)
-    back = back_model(model, options)
+    back = load_reverse_model(model, options)
     with ExitStack() as opened, counting("Reading scans", "studies") as report_done:
         if back is None:
             options = replace(options, patch=model.card.patch, precision="fp32")

@@ -309,9 +309,9 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
         complain(_what_to_say(found.undecided))
         return Exit.USAGE
     with spinner("Building the model"):
-        made = make_model(found)
-    write_document(output, made.content)
-    print_sentences(imported_lines(made, output), sys.stdout)
+        imported = make_model(found)
+    write_document(output, imported.content)
+    print_sentences(imported_lines(imported, output), sys.stdout)
     return Exit.DONE
 
 

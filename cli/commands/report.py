@@ -1,4 +1,4 @@
-"""`cuda-cyclegan report`: what past batches came to, as text or as a page."""
+"""`cuda-cyclegan report`: shows results of past batches, as text or as a page."""
 
 import sys
 from pathlib import Path

@@ -253,7 +253,7 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
             is_opening = isinstance(event, DeviceOpened)
             show(replace(event, note=new_device_note(job)) if is_opening else event)
             if view.trace:
-                trace.hear(event)
+                trace.handle(event)
 
         with stop.again():
             report = run_job(job, listen, _confirm_replacing)
@@ -362,5 +362,5 @@ def dry_run_shown(job: "Job", *, strict: bool = False) -> Exit:
     print_sentences(reasons(plan, job.discovery.skipped, new_device_note(job)), sys.stdout)
     print_sentences(unread_places(job.discovery.skipped), sys.stderr)
     failed = [row for row in plan.rows if row.failure]
-    failed_or_missed = failed or any(skip.missed for skip in job.discovery.skipped)
-    return Exit.SOME_FAILED if strict and failed_or_missed else Exit.DONE
+    is_incomplete = failed or any(skip.missed for skip in job.discovery.skipped)
+    return Exit.SOME_FAILED if strict and is_incomplete else Exit.DONE

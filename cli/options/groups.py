@@ -1,4 +1,4 @@
-"""Options that several commands take alike, each group spelled once."""
+"""Groups of options that several commands share."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""Options of `model`, and values of those of `model import`, intensity maps such as
-window:-1000,2000 among them.
-"""
+"""Options of `model`, and parsers of values for `model import`, such as window:-1000,2000."""
 
 import re
 from collections.abc import Sequence
@@ -159,8 +157,8 @@ def parsed_crop(text: str | None) -> "ScanCrop | None":
         return None
     from ...engine.model.model_card import ScanCrop
 
-    around, _, rest = text.strip().lower().partition(":")
-    match _VOXELS.get(around), _numbers(rest):
+    voxels, _, rest = text.strip().lower().partition(":")
+    match _VOXELS.get(voxels), _numbers(rest):
         case (str() as voxels, (fill,)):
             return ScanCrop(voxels, 0, fill)
         case (str() as voxels, (fill, margin)) if margin >= 0 and margin.is_integer():

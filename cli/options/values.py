@@ -8,7 +8,7 @@ import typer
 
 from ...engine.options import CudaLimits, Effort, device_name
 from ...io.files.disk import takes_name
-from ...io.files.documents import obstacle_to_document
+from ...io.files.documents import why_not_writable
 from ...pipelines.name_pattern import NamePattern
 from ...pipelines.settings import FEWEST_FLIPS
 
@@ -135,6 +135,6 @@ def checked_file(option: str, path: Path | None) -> Path | None:
         raise wrong_value(option, f"folder {folder!r} does not exist; create it.")
     if path and (path.is_dir() or not path.parent.is_dir()):
         raise wrong_value(option, f"{str(path)!r} is not a file in an existing folder.")
-    if path and (obstacle := obstacle_to_document(path)):
-        raise wrong_value(option, f"{str(path)!r} {obstacle}.")
+    if path and (reason := why_not_writable(path)):
+        raise wrong_value(option, f"{str(path)!r} {reason}.")
     return path

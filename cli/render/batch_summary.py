@@ -13,26 +13,26 @@ from .skipped import skip_counts, skipped_scans
 from .tables import Row, TextTable
 from .text import alike_lines, counted, memory, percent, printable, quantity, scaled, seconds
 
-NAME_ROOM = 40
-"""Columns a long name should have; a terminal without that much is shown no stages."""
+NAME_COLUMNS = 40
+"""Columns that a long name should get; a narrower terminal shows no stages."""
 
 STATUS = {"translated": "done", "up to date": "kept", "failed": "failed", "interrupted": "stopped"}
 
 
 MOST_ROWS = 40
-"""Rows of a table of which none is left out."""
+"""Largest number of rows that a table shows in full."""
 
 
 def table(report: BatchReport, columns: int | None, *, all_rows: bool = False) -> Iterator[str]:
-    """Return the table of processed studies; of many, those that failed or have a note.
+    """Return the table of processed studies; if they are many, of those that failed or have a note.
 
-    columns: of the terminal; None for no limit. all_rows: whether none is left out.
+    columns: of the terminal; None for no limit. all_rows: whether to show every study.
     """
     processed = [row for row in report.studies if row.status != "up to date"]
     rows = processed if all_rows else _noteworthy(processed)
     whole = _table(report, rows, tuple(report.stages()))
     longest = max((cell_len(row.name) for row in whole.rows), default=0)
-    if columns is None or columns - whole.figures_width >= min(longest, NAME_ROOM):
+    if columns is None or columns - whole.figures_width >= min(longest, NAME_COLUMNS):
         yield from whole.lines(columns)
     else:
         yield from _table(report, rows, ()).lines(columns)

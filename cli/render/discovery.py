@@ -26,7 +26,7 @@ class Found:
     """Search result with the header of each study that is no DICOM series.
 
     search: result of the search. headers: of each such study. show_phi: whether descriptions and
-    identifiers are shown. volume_index: which volume of a series of several is to be taken.
+    identifiers are shown. volume_index: which volume of a file with several is used.
     """
 
     search: Discovery
@@ -40,9 +40,9 @@ class Found:
         studies = {
             id(scan.series): study for study in self.search.studies for scan in study.channels
         }
-        left_out = {skip.path: skip.reason for skip in self.search.skipped}
+        unused = {skip.path: skip.reason for skip in self.search.skipped}
         return tuple(
-            self._row_of(each, studies.get(id(each)), left_out.get(each.files[0]))
+            self._row_of(each, studies.get(id(each)), unused.get(each.files[0]))
             for each in self.search.series
         )
 
@@ -59,16 +59,16 @@ class Found:
 
     @property
     def failures(self) -> int:
-        """Series and files of which something cannot be read."""
+        """Series and files that cannot be read completely."""
         series = sum(each.is_incomplete for each in self.search.series)
         return series + sum(header.unreadable is not None for header in self.headers.values())
 
-    def _row_of(self, series: "Series", study: Study | None, left_out: str | None) -> "Series":
-        """left_out: why it belongs to no study that a model takes, if it is taken by itself."""
+    def _row_of(self, series: "Series", study: Study | None, unused: str | None) -> "Series":
+        """Return a series with its notes; unused: why the model uses it in no study."""
         if study is None:
-            if left_out is None or series.verdict == "skipped":
+            if unused is None or series.verdict == "skipped":
                 return series
-            return replace(series, verdict="skipped", reason=left_out)
+            return replace(series, verdict="skipped", reason=unused)
         series = replace(series, notes=study.notes)
         if series.verdict != "taken":
             return series
@@ -88,8 +88,8 @@ def looked_at(
     volume_index: int | None = None,
     every_volume: bool = False,
 ) -> Found:
-    """Read the headers of all files that were found; every_volume: whether all volumes of one are
-    to be taken.
+    """Read the headers of all files that were found; every_volume: whether all volumes of a file
+    are used.
     """
     files = (study for study in search.studies if study.format != "dicom")
     headers = {
@@ -113,7 +113,7 @@ def lines(found: Found, columns: int | None) -> Iterator[str]:
 
 
 def reasons(found: Found) -> Iterator[str]:
-    """Return the reasons why scans are refused or left out, then the totals."""
+    """Return the reasons why scans are rejected or unused, then the totals."""
     search = found.search
     for series in sorted(found.series, key=_name):
         if series.verdict == "refused":
@@ -180,7 +180,8 @@ def _name(series: "Series") -> str:
 
 
 SCHEMA = "cuda-cyclegan/discovery/1"
-"""Raised when a field changes its meaning or goes; new fields may come without it."""
+"""Version of the layout: raised when a field changes its meaning or disappears, not for new fields.
+"""
 
 
 def text(found: Found) -> str:

@@ -42,7 +42,9 @@ def open_log_file(path: Path, kind: LogFormat) -> Generator[Write]:
 
 
 class _LogFile(RotatingFileHandler):
-    """File of this user alone. A line for which there is no room is lost, as stderr has it."""
+    """File of this user alone. A line that does not fit on the disk is dropped; stderr still has
+    it.
+    """
 
     def _open(self) -> Any:
         def private(path: str, flags: int) -> int:

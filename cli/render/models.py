@@ -39,7 +39,7 @@ from ...engine.model.reference import TOLERANCE, Verification, bf16_error
 from ...engine.network.graph import Graph
 from ...pipelines.model_import.found import FoundNetwork
 from ...pipelines.model_import.inspection import (
-    HeldCheckpoint,
+    InspectedCheckpoint,
     NetworkFacts,
     network_facts,
     parameter_count,
@@ -72,20 +72,20 @@ def survey_lines(found: "Survey", columns: int | None) -> Iterator[str]:
     yield from _findings(found.known, found.assumed, found.undecided, columns)
 
 
-def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
+def imported_lines(imported: "Imported", output: Path) -> Iterator[str]:
     """Describe the new model file."""
-    established = made.model.card.established
-    if made.model.card.reference.made_by == "training code":
-        yield f"Proved: {proof(made.verification)}"
+    established = imported.model.card.established
+    if imported.model.card.reference.made_by == "training code":
+        yield f"Proved: {proof(imported.verification)}"
     elif established.by == "unproven":
         yield f"Unproven: the model and all its results are marked as such. {_PROVE}"
     elif established.by == "graph":
         yield "It computes the graph in the file."
     else:
         yield f"It computes what the unmodified {established.in_words} computes. {_PROVE}"
-    parameters = scaled(parameter_count(made.model.network))
-    yield f"Model: {printable(made.model.card.name)}, {parameters} parameters"
-    yield written(output, len(made.content))
+    parameters = scaled(parameter_count(imported.model.network))
+    yield f"Model: {printable(imported.model.card.name)}, {parameters} parameters"
+    yield written(output, len(imported.content))
 
 
 def proof(found: Verification) -> str:
@@ -202,7 +202,7 @@ def _typical(figure: Typical) -> tuple[str, str]:
     return f"{figure.mean:.3g}", f"{figure.sd:.2g}"
 
 
-def checkpoint_lines(found: HeldCheckpoint, columns: int | None) -> Iterator[str]:
+def checkpoint_lines(found: InspectedCheckpoint, columns: int | None) -> Iterator[str]:
     """Describe a checkpoint's networks, and the import of its generator."""
     checkpoint = found.checkpoint
     yield f"{printable(str(checkpoint.path))}: {checkpoint.kind}, a training checkpoint"
@@ -373,12 +373,12 @@ def _plain(number: float) -> str:
     return repr(number).removesuffix(".0")
 
 
-def model_json(found: Model | HeldCheckpoint | FoundNetwork, file: Path) -> str:
+def model_json(found: Model | InspectedCheckpoint | FoundNetwork, file: Path) -> str:
     """Encode as a JSON object; `kind` is model, checkpoint or network."""
     match found:
         case Model():
             described = _model(found)
-        case HeldCheckpoint():
+        case InspectedCheckpoint():
             described = _checkpoint(found)
         case FoundNetwork():
             described = _network(found)
@@ -408,7 +408,7 @@ def _network(found: FoundNetwork) -> dict[str, Any]:
     }
 
 
-def _checkpoint(found: HeldCheckpoint) -> dict[str, Any]:
+def _checkpoint(found: InspectedCheckpoint) -> dict[str, Any]:
     checkpoint, generator = found.checkpoint, found.generator
     described: dict[str, Any] = {
         "kind": "checkpoint",

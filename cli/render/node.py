@@ -8,7 +8,6 @@ from ...engine.decoding import encode_record
 from ...pipelines.node.events import (
     Emptied,
     Failed,
-    GaveUp,
     Held,
     LeftOut,
     NodeEvent,
@@ -18,6 +17,7 @@ from ...pipelines.node.events import (
     Received,
     Reported,
     Resumed,
+    SendingAbandoned,
     Sent,
     SeriesTranslated,
     Trouble,
@@ -46,7 +46,7 @@ def line_of(event: NodeEvent) -> str:
 def level_of(event: NodeEvent) -> Level:
     """Return the level of an event's log line."""
     match event:
-        case Failed() | GaveUp():
+        case Failed() | SendingAbandoned():
             return "error"
         case TurnedAway() | Held() | LeftOut() | NotSent() | NotReported() | Trouble():
             return "warning"
@@ -78,7 +78,7 @@ def _words(event: NodeEvent) -> str:
             return f"{series}: {objects_sent}, {seconds(spent)} s"
         case NotSent(what, reason, again):
             return f"{what}: not sent: {reason}; again in {again:.0f} s"
-        case GaveUp(series, reason):
+        case SendingAbandoned(series, reason):
             return (
                 f"{series}: sending abandoned: {reason}; to send it again, set a longer retry in "
                 "its route"

@@ -1,4 +1,4 @@
-"""Progress as a live display of two bars: the batch, and the study at hand."""
+"""Progress as a live display of two bars: the batch, and the current study."""
 
 from typing import Self
 
@@ -29,8 +29,8 @@ ECHO = "^C"
 class LiveProgress:
     """Context manager that draws on a terminal from the start of a batch until `__exit__`.
 
-    The names of failed studies stay on the screen above the bars; reasons, and all that went well,
-    are left to the end.
+    The names of failed studies stay on the screen above the bars; reasons and successful studies
+    are shown at the end.
     """
 
     def __init__(self, console: Console, *, verbose: bool) -> None:
@@ -62,7 +62,7 @@ class LiveProgress:
     def __call__(self, event: Event) -> None:
         if isinstance(event, Worked):
             return
-        self._pace.hear(event)
+        self._pace.handle(event)
         match event:
             case Remark(text):
                 self._print_sentence(f"note: {printable(text)}")
@@ -78,8 +78,8 @@ class LiveProgress:
             case StudyDone(row, trace):
                 if row.failure:
                     kind = row.failure.kind
-                    room = self._console.width - len(ECHO) - len("failed : ") - len(kind)
-                    self._print_sentence(f"failed {shortened(printable(row.name), room)}: {kind}")
+                    width = self._console.width - len(ECHO) - len("failed : ") - len(kind)
+                    self._print_sentence(f"failed {shortened(printable(row.name), width)}: {kind}")
                 if trace and self._verbose:
                     self._print(printable_lines(trace))
             case _:

@@ -104,7 +104,9 @@ def _seconds(row: JobRow) -> str:
 
 
 SCHEMA = "cuda-cyclegan/jobs/2"
-"""Raised when a field changes its meaning or goes: 1 had times as seconds since 1970."""
+"""Version of the layout: raised when a field changes its meaning or disappears. Version 1 had times
+as seconds since 1970.
+"""
 _TIMES = ("submitted", "not_before", "started", "ended")
 
 
@@ -149,7 +151,7 @@ def outlook(jobs: "Queue", rows: Sequence[JobRow] | None) -> Iterator[str]:
     """Sentences for below the table; rows: a batch's jobs, or None for all batches."""
     if rows is None:
         yield from map(_at_work, jobs.jobs("", ["running"]))
-        yield from map(_put_off, jobs.deferred())
+        yield from map(_deferred, jobs.deferred())
     left = _open(rows) if rows is not None else jobs.open_jobs()
     if later := list(waiting_jobs(left)):
         yield f"Later: {', '.join(later)}"
@@ -165,7 +167,7 @@ def _at_work(row: JobRow) -> str:
     return f"Running: {row.job} {printable(row.study)}, on {who}{since}"
 
 
-def _put_off(row: JobRow) -> str:
+def _deferred(row: JobRow) -> str:
     return f"Waiting: {row.job} {printable(row.study)}: {printable(flagged(row.deferred))}"
 
 
@@ -211,13 +213,13 @@ def watch(jobs: "Queue", batch: str | None) -> None:
             print_line(line, sys.stdout)
 
 
-def fitting(jobs: "Queue", batch: str | None, room: int, columns: int | None = None) -> list[str]:
+def fitting(jobs: "Queue", batch: str | None, height: int, columns: int | None = None) -> list[str]:
     """Return lines that fit: all, or running jobs and first failures, or newest batches."""
     rows = _rows(jobs, batch)
     lines = list(queue_lines(jobs, rows, columns))
-    if len(lines) > room and rows is not None:
-        return list(queue_lines(jobs, rows, columns, listed=("running",)))[:room]
-    return lines[-room:]
+    if len(lines) > height and rows is not None:
+        return list(queue_lines(jobs, rows, columns, listed=("running",)))[:height]
+    return lines[-height:]
 
 
 def _as_lines(jobs: "Queue", batch: str | None) -> None:

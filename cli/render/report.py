@@ -56,7 +56,9 @@ def sections(
 
 
 SHORTEST = 0.005
-"""Seconds that a table shows as more than none; quotients of less mean nothing."""
+"""Shortest time, in seconds, that a table does not round to 0; ratios of shorter times mean
+nothing.
+"""
 
 
 def ratio(first: float, second: float) -> str:
@@ -306,7 +308,7 @@ def _spans(rows: Sequence[StudyReport], values: Sequence[float]) -> list[charts.
     spans: list[charts.PlotSpan] = []
     begin = 0.0
     for row, value in zip(rows, values, strict=True):
-        start, stop = row.under_way or (begin, begin + row.seconds)
+        start, stop = row.in_flight or (begin, begin + row.seconds)
         spans.append(charts.PlotSpan(start, stop, value, row.name))
         begin += row.seconds
     return spans

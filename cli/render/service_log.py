@@ -45,7 +45,7 @@ def journal_mark(level: Level) -> str:
         return ""
     try:
         state = os.fstat(sys.stderr.fileno())
-    except (OSError, ValueError):  # it is none that the system knows
+    except (OSError, ValueError):  # not a stream of the system
         return ""
     is_journal = stream == f"{state.st_dev}:{state.st_ino}"
     return f"<{_PRIORITIES[level]}>" if is_journal else ""

@@ -1,4 +1,4 @@
-"""Inputs that are no study: passed over, left out or not found."""
+"""Inputs that are not translated: skipped, unused or not found."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def skipped_scans(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
-    """Return lines about scans that were found but are no input unless requested."""
+    """Return lines about scans that are skipped unless requested."""
     rows = ((str(row.path), flagged(row.reason)) for row in skipped if row.kind)
     shown = ((printable(path), printable(reason)) for path, reason in rows)
     return alike_lines("skipped", shown, "files or series")

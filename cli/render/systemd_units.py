@@ -53,7 +53,7 @@ class ServicePlan:
 
     kind: command that it runs. program: command line of the program, without the command. words:
     further words of the command. is_system: whether it is one of the machine, not of a user.
-    run_as: who runs a service of the machine. devices: of a worker; each gets an instance.
+    run_as: user account of a service of the machine. devices: of a worker; each gets an instance.
     writable: folders that a service of the machine may write to, besides its own. on_failure:
     command for the shell that runs when the service has failed; "" is none. at: time of day of the
     summary.
@@ -150,12 +150,12 @@ class ServicePlan:
             yield "ExecReload", "/bin/kill -HUP $MAINPID"
         yield "Restart", "always" if self.kind == "node" else "on-failure"
         yield "RestartSec", "10"
-        # A wrong command line or a missing library stays wrong.
+        # A restart fixes neither a wrong command line nor a missing library.
         yield "RestartPreventExitStatus", "2 4"
         if self.kind != "watch":
             yield "WatchdogSec", "5min"
         yield "TimeoutStartSec", "10min"
-        # A worker ends after the jobs at hand; only then are its processes killed.
+        # A worker finishes its running jobs; only then are its processes killed.
         yield "TimeoutStopSec", "30min" if self.kind == "worker" else "1min"
         yield "KillMode", "mixed"
 

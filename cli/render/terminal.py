@@ -1,4 +1,4 @@
-"""Streams of a terminal: safe output, log lines, and a sign of work that takes long."""
+"""Streams of a terminal: safe output, log lines, and a spinner for long tasks."""
 
 import codecs
 import errno
@@ -35,8 +35,7 @@ class LastingStream(io.TextIOWrapper):
 
     A batch goes on when the reader of its log has closed it: the studies matter more. From then on
     output is discarded. After a full disk only the affected output is lost, as a service may run
-    for months after it. lost: why output is missing although its reader is there; None if none
-    is.
+    for months after it. lost: why output is missing although its reader is still there, or None.
     """
 
     lost: OSError | None = None
@@ -69,7 +68,7 @@ class LastingStream(io.TextIOWrapper):
 
 @contextmanager
 def _leading_nowhere(descriptor: int, *, for_good: bool) -> Generator[None]:
-    """Whatever is written there is lost, during the block or for good."""
+    """Discard what is written there, during the block or for good."""
     before, nowhere = os.dup(descriptor), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     try:
@@ -81,15 +80,15 @@ def _leading_nowhere(descriptor: int, *, for_good: bool) -> Generator[None]:
         os.close(nowhere)
 
 
-def settle() -> LastingStream:
-    """Give the program both streams, lasting and able to take any name; standard output."""
+def replace_streams() -> LastingStream:
+    """Replace both streams by lasting ones that encode any name; return standard output."""
     codecs.register_error(__name__, _replaced)
-    output, sys.stderr = _settled(sys.stdout), _settled(sys.stderr)
+    output, sys.stderr = _lasting_stream(sys.stdout), _lasting_stream(sys.stderr)
     sys.stdout = output
     return output
 
 
-def _settled(stream: TextIO | None) -> LastingStream:
+def _lasting_stream(stream: TextIO | None) -> LastingStream:
     if stream is None:  # closed by the caller, as with >&-
         return LastingStream(open(os.devnull, "wb"), "utf-8")  # noqa: PTH123
     return LastingStream(
@@ -137,7 +136,7 @@ def columns_of(stream: TextIO) -> int | None:
         return None
     try:
         size = os.get_terminal_size(stream.fileno())
-    except (OSError, ValueError):  # it is none that the system knows
+    except (OSError, ValueError):  # not a stream of the system
         return shutil.get_terminal_size().columns
     return shutil.get_terminal_size(size).columns if "COLUMNS" in os.environ else size.columns
 
@@ -163,7 +162,7 @@ SEARCHING = "Searching for studies"
 def spinner(what: str) -> Generator[Callable[[str], None]]:
     """Show the task and its elapsed time on stderr during the block; yield a function to rename it.
 
-    Only a terminal is shown anything. The block prints nothing on stdout.
+    Only a terminal shows it. The block prints nothing on stdout.
     """
     sign = _Sign(what)
     timer = threading.Timer(PATIENCE, sign.appear)
@@ -187,7 +186,7 @@ def counting(what: str, things: str) -> Generator[Callable[[int, int], None]]:
 
 
 class _Sign:
-    """Appears in a thread of its own, at any moment or never."""
+    """Spinner that a thread of its own shows once the task takes long."""
 
     def __init__(self, what: str) -> None:
         self._what = what

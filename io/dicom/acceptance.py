@@ -1,4 +1,4 @@
-"""Acceptance checks: whether grouped images are volumes, and which; or why they are none."""
+"""Acceptance checks: which volumes grouped images form, or why they form none."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,10 +13,10 @@ from ..choice import Choice
 from ..volume import spacing_of
 from .frames import Frame, Stack
 from .geometry import SAME_PLACE_MM, bad_frames, depth_of, grid_of, normal_of
-from .grouping import when_made
+from .grouping import acquisition_key
 
 Verdict: TypeAlias = Literal["taken", "skipped", "refused"]
-"""Translated, left out, or wrong."""
+"""Accepted, skipped or rejected."""
 
 _SIGNS: tuple[tuple[str, ...], ...] = (
     ("index",),
@@ -35,11 +35,10 @@ _SIGNS: tuple[tuple[str, ...], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Result of the acceptance checks; all fields but the first as in a `Series`.
-
-    verdict: on them. reason: of it, if they are not taken. volumes: that they are. extents,
-    spacing: of these. uneven: what is wrong with their grid, if they are taken all the same. notes:
-    what a user should know.
+    """Result of the acceptance checks; the fields are those of `Series`. verdict: outcome. reason:
+    why the images are not accepted. volumes: volumes that they form. extents, spacing: grid of
+    these. uneven: fault of their grid, if they are accepted nevertheless. notes: remarks for the
+    user.
     """
 
     verdict: Verdict
@@ -56,7 +55,7 @@ def accepted(
 ) -> Acceptance:
     """Return the acceptance of images of one kind and orientation, sorted by depth.
 
-    trouble: why it is unknown which volume they are; None mostly. is_whole: whether their
+    trouble: why it is unclear which volume they form, usually None. is_whole: whether their
     SeriesInstanceUID has no other images.
     """
     if trouble := trouble or bad_frames(frames):
@@ -116,7 +115,7 @@ def _labelling_notes(volumes: Sequence[Stack]) -> Iterator[str]:
 
 
 def _numbering_notes(volumes: Sequence[Stack]) -> Iterator[str]:
-    """Yield a note if slices seem to be left out evenly, which their places cannot show."""
+    """Yield a note if slices seem to be missing at even intervals, which positions cannot show."""
     numbers = {int(frame.image) for volume in volumes for frame in volume}
     steps = {after - before for before, after in pairwise(sorted(numbers))}
     if len(steps) == 1 and (step := steps.pop()) > 1:
@@ -127,10 +126,10 @@ def _numbering_notes(volumes: Sequence[Stack]) -> Iterator[str]:
 
 
 def _on_grid(volumes: tuple[Stack, ...], notes: tuple[str, ...], choice: Choice) -> Acceptance:
-    """Return volumes with their grid, or refused because of it."""
+    """Return volumes with their grid, or rejected because of it."""
     grids = [grid_of(volume) for volume in volumes]
     first = volumes[0][0]
-    taken = Acceptance(
+    acceptance = Acceptance(
         verdict="taken",
         volumes=volumes,
         extents=(first.columns, first.rows, len(volumes[0])),
@@ -139,14 +138,14 @@ def _on_grid(volumes: tuple[Stack, ...], notes: tuple[str, ...], choice: Choice)
     )
     bad = next((grid for grid in grids if grid.trouble), None)
     if bad is None:
-        return taken
+        return acceptance
     if not bad.curable:
-        return replace(taken, verdict="refused", reason=bad.trouble)
+        return replace(acceptance, verdict="refused", reason=bad.trouble)
     if not choice.allow_uneven:
         reason = f"{bad.trouble}; use setting allow-uneven to resample it onto an even grid"
-        return replace(taken, verdict="refused", reason=reason)
+        return replace(acceptance, verdict="refused", reason=reason)
     notes = (*notes, f"{bad.trouble}; resampled onto an even grid")
-    return replace(taken, uneven=bad.trouble, notes=notes)
+    return replace(acceptance, uneven=bad.trouble, notes=notes)
 
 
 def _places(part: Sequence[Frame]) -> list[list[Frame]]:
@@ -155,7 +154,10 @@ def _places(part: Sequence[Frame]) -> list[list[Frame]]:
     depths = np.array([depth_of(frame, normal) for frame in part])
     starts = [0, *map(int, np.flatnonzero(np.diff(depths) > SAME_PLACE_MM) + 1)]
     ends = [*starts[1:], len(part)]
-    return [sorted(part[start:end], key=when_made) for start, end in zip(starts, ends, strict=True)]
+    return [
+        sorted(part[start:end], key=acquisition_key)
+        for start, end in zip(starts, ends, strict=True)
+    ]
 
 
 def _sizes(part: Iterable[Frame]) -> dict[tuple[int, int, float, float], int]:

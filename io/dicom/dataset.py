@@ -33,7 +33,7 @@ PARSING_ERRORS: tuple[type[Exception], ...] = (
     *(NotImplementedError, RecursionError),
 )
 """Errors that pydicom raises for damaged elements. Their messages quote values, perhaps a patient's
-name, so an error that is made of one is raised from None."""
+name, so errors derived from them are raised from None."""
 
 # For good, not around each use: several threads read and write, and warnings have one set of rules.
 warnings.filterwarnings("ignore", module="pydicom")
@@ -55,7 +55,7 @@ def with_shared_values(header: Any) -> Any:
     """Return a header that was read, with its short elements decoded; not to be written to a file.
 
     The images of a series repeat most of their header: a value that many files hold is decoded once
-    and kept once. What cannot be decoded stays as it was stored.
+    and kept once. Values that cannot be decoded stay as stored.
     """
     charset = header.original_character_set
     encoding = charset if isinstance(charset, str) else tuple(charset)
@@ -143,7 +143,7 @@ def number(dataset: DataSet, keyword: str, default: float = 0.0) -> float:
 
 
 def is_no_number(dataset: DataSet, keyword: str) -> bool:
-    """Return whether the element holds something, and that is not one finite number."""
+    """Return whether the element has a value that is not one finite number."""
     element = dataset.get_item(tag_of(keyword))
     raw = b"" if element is None or element.value is None else element.value
     stored = raw.strip(b" \0") if isinstance(raw, bytes) else str(raw)
@@ -186,7 +186,7 @@ def seconds(*texts: str) -> float:
 
 
 def _value(dataset: DataSet, keyword: str) -> Any:
-    """Return an element's value; None where it is missing or its text is no value of its kind."""
+    """Return an element's value; None if it is missing or its text is not a value of its type."""
     try:
         element = dataset.get(tag_of(keyword))  # which takes half as long as by the keyword
     except PARSING_ERRORS:
@@ -211,7 +211,7 @@ StopWhen = Callable[[int, str | None, int], bool]
 
 
 class TooManyItemsError(ValueError):
-    """Sequences have more items than anybody's."""
+    """Sequences have more items than any real data set."""
 
 
 class TooLargeError(ValueError):
@@ -254,7 +254,7 @@ def read_partial(file: BinaryIO, stop_when: StopWhen | None = None, **options: A
         pass
     inflated = _Inflated(file, start, file.tell())
     header = _read(_Source(inflated), is_of_pixels, **options | {"specific_tags": None})
-    inflated.most += _promised(header)
+    inflated.most += _declared_bytes(header)
     inflated.seek(0)
     dataset = _read(_Source(inflated), stop_when, **options)
     dataset.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
@@ -267,8 +267,8 @@ def is_of_pixels(tag: int, _kind: str | None, _length: int) -> bool:
 
 
 def _is_harmless(file: BinaryIO) -> bool:
-    """Whether a file in memory can neither be deflated nor hold too many items: then a seventh of
-    the time that reading it takes can be saved.
+    """Return whether a file in memory is neither deflated nor large enough for too many items:
+    reading then takes a seventh less time.
     """
     if not isinstance(file, io.BytesIO):
         return False
@@ -287,13 +287,13 @@ def _read(source: "BinaryIO | _Source", stop_when: StopWhen | None, **options: A
     return dataset
 
 
-def _promised(header: Any) -> int:
+def _declared_bytes(header: Any) -> int:
     """Return the number of bytes of pixels that the header states. Raises ValueError, TypeError."""
     numbers = ("Rows", "Columns", "BitsAllocated", "SamplesPerPixel", "NumberOfFrames")
-    promised = 1
+    bits = 1
     for name in numbers:
-        promised *= max(int(header.get(tag_of(name)).value or 1), 1) if name in header else 1
-    return promised // 8
+        bits *= max(int(header.get(tag_of(name)).value or 1), 1) if name in header else 1
+    return bits // 8
 
 
 class _DeflatedError(Exception):
@@ -339,7 +339,8 @@ class _Source:
 class _Inflated:
     """File whose deflated data set is unpacked as it is read.
 
-    start: offset of the file. packed_at: offset of its packed data set. most: bytes of it all.
+    start: offset of the file. packed_at: offset of its packed data set. most: limit of its unpacked
+    bytes.
     """
 
     def __init__(self, file: BinaryIO, start: int, packed_at: int) -> None:

@@ -108,12 +108,12 @@ class Instance:
     """One DICOM file.
 
     patient: its identifier, never shown. description: free text that may name a patient; shown only
-    to those who ask for it. obstacle: why nothing of it becomes a volume, in words for the report;
-    None if it may. cut: how much of its pixels is missing, in words. sop_class, uid: its
-    SOPClassUID and SOPInstanceUID. study, series: their instance UIDs. number: SeriesNumber.
-    modality: such as MR. frames: one, unless it is enhanced. promised: images that it says its
-    series has, 0 if it does not. concatenation: of which it is a part; None mostly. is_result:
-    whether this program made it. is_map: whether it made it as a map beside a result.
+    to those who ask for it. obstacle: why it cannot be part of a volume, in words for the report,
+    or None. cut: how much of its pixels is missing, in words. sop_class, uid: its SOPClassUID and
+    SOPInstanceUID. study, series: their instance UIDs. number: SeriesNumber. modality: such as MR.
+    frames: one, unless it is enhanced. declared: number of images that it declares for its series,
+    or 0. concatenation: the one that it is part of, usually None. is_result: whether this program
+    wrote it. is_map: whether this program wrote it as a map of a result.
     """
 
     file: Path
@@ -131,4 +131,4 @@ class Instance:
     concatenation: Concatenation | None = None
     is_result: bool = False
     is_map: bool = False
-    promised: int = 0
+    declared: int = 0

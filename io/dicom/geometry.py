@@ -28,7 +28,7 @@ GAP_FROM = 1.5
 SHIFT_NOISE_MM = 0.01
 """Sideways shift over the whole stack that comes from rounded positions; the stack is upright."""
 _NEARLY = 1.05
-"""Times its spacing, how far an even stack may end before the range that several share."""
+"""Distance in spacings by which an even stack may end before the range that several share."""
 SHIFT_PIXELS = 0.5
 """Pixels that slices may shift sideways over the whole stack before that counts as tilt."""
 
@@ -39,7 +39,7 @@ class SliceGrid:
 
     affine: (4, 4), RAS+, of voxels indexed [column, row, slice]. depths: each slice's place along
     the normal, in millimetres from the first. origins: (slices, 3), first pixels in LPS+.
-    trouble: why the stack is no even, upright grid, with the figures; or None.
+    trouble: why the stack is not an even, upright grid, with the figures, or None.
     curable: whether resampling helps against that.
     """
 

@@ -1,4 +1,4 @@
-"""Groups of images of a series that show the same, are turned alike and were acquired alike."""
+"""Grouping of the images of a series by contents, orientation and acquisition."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ _Groups: TypeAlias = Sequence[Sequence[Frame]]
 """Frames by their value of a parameter."""
 
 FAR_APART_SECONDS = 600.0
-"""Pause in a series after which its images are another acquisition.
+"""Pause in a series after which its images belong to another acquisition.
 
 Passes of one scan that acquire every other slice follow each other within a few minutes.
 """
@@ -42,8 +42,8 @@ class Parameter:
     their own; otherwise they are one volume after another, as over time. interleaved: whether
     stacks that lie between the slices of each other are volumes of their own, also if "touching"
     requires that the slices of each leave no gap for those of the others. slabs: whether stacks
-    that follow each other on one grid are. others: whether groups that form no even stack together
-    are, whatever they look like. unit: after each value. is_shown: whether the values are; free
+    that follow each other on one grid are. others: whether groups that together form no even stack
+    are, in any arrangement. unit: unit of the values. is_shown: whether the values are shown; free
     text may name a patient.
     """
 
@@ -274,8 +274,8 @@ class Part:
     """Images of one series that may be a volume.
 
     frames: its images. kind: what distinguishes it from the other parts of the series, in words.
-    notes: remarks on the grouping for the user. trouble: why it is unknown which volume
-    they are; None mostly.
+    notes: remarks on the grouping for the user. trouble: why it is unclear which volume they form,
+    usually None.
     """
 
     frames: tuple[Frame, ...]
@@ -287,20 +287,20 @@ class Part:
 def parts_of(frames: Iterable[Frame], fewest_slices: int) -> list[Part]:
     """Return images grouped by contents and orientation, in the order of acquisition.
 
-    Images that differ in a parameter of their acquisition besides are several parts if those of
+    Images that also differ in an acquisition parameter are several parts if those of
     each value are a complete, even stack, and one part otherwise. If parts that show different
     things fill one even grid together, and one of them has fewer slices than a volume or lies
     incomplete between the slices of another, the scan was torn: they are one part with trouble.
     """
-    in_order = sorted(frames, key=when_made)
-    parts = [part for alike in _alike(in_order) for part in _settled(alike)]
+    in_order = sorted(frames, key=acquisition_key)
+    parts = [part for alike in _alike(in_order) for part in _separated(alike)]
     parts = [part for near in _by_plane(parts) for part in _torn(near, fewest_slices)]
     made = {id(frame): at for at, frame in enumerate(in_order)}
     parts.sort(key=lambda part: min(made[id(frame)] for frame in part.frames))
     return _named(parts)
 
 
-def when_made(frame: Frame) -> tuple[float, float, str]:
+def acquisition_key(frame: Frame) -> tuple[float, float, str]:
     """Return a sort key for the order of acquisition, as far as headers give it."""
     return frame.moment.acquisition, frame.image, str(frame.file)
 
@@ -348,12 +348,12 @@ def _alike(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
         yield from _grouped(same, _parallel)
 
 
-def _settled(frames: Sequence[Frame]) -> list[Part]:
+def _separated(frames: Sequence[Frame]) -> list[Part]:
     """Return a part for each value of a parameter that separates volumes, else one part."""
     found = list(differing(frames))
     for parameter, groups in found:
         if parameter.is_apart(groups):
-            return [part for group in groups for part in _settled(group)]
+            return [part for group in groups for part in _separated(group)]
     notes = [
         f"its images differ in {_described(parameter, groups, frames)}; they are treated as one "
         "volume"

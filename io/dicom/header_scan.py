@@ -37,11 +37,11 @@ _DIGITS = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A file that is DICOM, or should be, and cannot be taken; and why.
+    """File that is or should be DICOM but cannot be used, and the reason.
 
     series: its SeriesInstanceUID, if that much could be read. is_dicom: whether its content, or its
-    name by itself, says that it is DICOM. reason: in words for the report. may_be_slice: whether
-    it may be an image of a series beside it; otherwise it is left out like other objects.
+    name by itself, says that it is DICOM. reason: in words for the report. may_be_slice: whether it
+    may be an image of a neighbouring series; otherwise it is skipped like other objects.
     """
 
     file: Path
@@ -154,8 +154,8 @@ _Marks: TypeAlias = tuple[int, int, int, int]
 class _Known:
     """Marks of a file before it was last read, and the outcome; None for no DICOM.
 
-    is_sure: whether it was read twice with these marks, as a disk's clock may not have gone on
-    between two changes.
+    is_sure: whether it was read twice with these marks, as a disk's clock may not advance between
+    two changes.
     """
 
     marks: _Marks
@@ -175,7 +175,7 @@ class KnownHeaders:
         self._looks_before = self._looks
 
     def read(self, files: Sequence[Path]) -> list[_Found]:
-        """Return the outcome of each file; all others are forgotten."""
+        """Return the outcome of each file; drop all others from the cache."""
         before, self._files = self._files, {}
         self._looks_before, self._looks = self._looks, {}
         return _each(files, lambda file: self._found(before.get(file), file))

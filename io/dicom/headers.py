@@ -77,7 +77,7 @@ _UNPACKED = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian
 def read_header(
     path: Path, file: BinaryIO, start: bytes, old: bool
 ) -> Instance | Directory | Unreadable | None:
-    """Return the parsed header of a file; None if it is no DICOM after all.
+    """Return the parsed header of a file; None if it is not DICOM.
 
     start: its first bytes. old: whether it has no preamble. Raises OSError and MemoryError.
     """
@@ -141,10 +141,10 @@ def _cut(dataset: DataSet, there: int) -> str | None:
         return None
     bits = number(dataset, "BitsAllocated") * number(dataset, "SamplesPerPixel", 1)
     pixels = number(dataset, "Rows") * number(dataset, "Columns")
-    promised = int(bits * pixels * max(number(dataset, "NumberOfFrames", 1), 1)) // 8
-    if there >= promised:
+    declared = int(bits * pixels * max(number(dataset, "NumberOfFrames", 1), 1)) // 8
+    if there >= declared:
         return None
-    return f"its header declares {promised} bytes of pixels but {max(there, 0)} follow"
+    return f"its header declares {declared} bytes of pixels but {max(there, 0)} follow"
 
 
 def _common(file: BinaryIO, start: bytes, old: bool) -> tuple[DataSet, int | None]:
@@ -175,7 +175,7 @@ def _header(
     """
     end: int | None = None
 
-    def is_behind(tag: int, _kind: str | None, _length: int) -> bool:
+    def is_after(tag: int, _kind: str | None, _length: int) -> bool:
         nonlocal end
         if tag >> 16 <= last_group:
             return False
@@ -183,7 +183,7 @@ def _header(
         return True
 
     file.seek(0, os.SEEK_SET)
-    dataset = read_partial(file, is_behind, specific_tags=tags, force=old)
+    dataset = read_partial(file, is_after, specific_tags=tags, force=old)
     return with_shared_values(keep_stored_text(dataset)), end
 
 
@@ -214,11 +214,11 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         concatenation=_concatenation(dataset),
         is_result=is_result(dataset),
         is_map=is_map(dataset),
-        promised=max(int(number(dataset, name)) for name in PROMISES),
+        declared=max(int(number(dataset, name)) for name in DECLARED_COUNTS),
     )
 
 
-PROMISES = ("NumberOfSlices", "ImagesInAcquisition")
+DECLARED_COUNTS = ("NumberOfSlices", "ImagesInAcquisition")
 """Elements for the number of images, which vendors and archives often set wrongly."""
 
 

@@ -1,4 +1,4 @@
-"""Types of DICOM objects, and why most of them are no scans to translate, in words."""
+"""Types of DICOM objects, and the reasons why most of them cannot be translated."""
 
 from ..volume import PROGRAM
 from .dataset import DataSet, number, pydicom, word, words

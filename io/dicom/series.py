@@ -1,4 +1,4 @@
-"""DICOM series of the headers of many files, each one grid or with the reason why it is none."""
+"""DICOM series assembled from the headers of files; each has one grid, or the reason why not."""
 
 import os
 from collections import Counter, defaultdict
@@ -30,19 +30,19 @@ MOST_NAMED = 3
 class Series:
     """Images of one SeriesInstanceUID that show the same in one orientation.
 
-    label: a name without patient data. verdict: whether it is translated, left out, or
-    wrong, with the reason. volumes: the slices of each volume, sorted along their normal; several
-    where slices repeat, as over time. duplicates: how many copies of its images were left out.
-    extents: along columns, rows and slices. spacing: along them, in millimetres. uneven: what is
-    wrong with its grid, if it is taken all the same and resampled. notes: what a user should know
-    of it. text: its description, if that may be shown. study_numbers: of all series of its study.
-    keep_private: whether its private elements go into the result. kind: its difference from
-    other images of its SeriesInstanceUID, in words. is_incomplete: whether some of its images
-    cannot be read. incomplete: that images are missing and it is taken without, in words for its
-    result. uid: its SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality:
-    such as MR. files: all of its files. images: how many it has. patient: its identifier, never
-    shown. reference: UID of its frame of reference, empty where none is given. is_result: whether
-    this program made it.
+    label: a name without patient data. verdict: whether it is accepted, skipped or rejected, with
+    the reason. volumes: the slices of each volume, sorted along their normal; several where slices
+    repeat, as over time. duplicates: number of ignored copies of its images. extents: along
+    columns, rows and slices. spacing: along them, in millimetres. uneven: fault of its grid, if it
+    is accepted nevertheless and resampled. notes: remarks for the user. text: its
+    description, if that may be shown. study_numbers: of all series of its study. keep_private:
+    whether its private elements go into the result. kind: its difference from other images of its
+    SeriesInstanceUID, in words. is_incomplete: whether some of its images cannot be read.
+    incomplete: that images are missing and it is taken without, in words for its result. uid: its
+    SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality: such as MR.
+    files: all of its files. images: how many it has. patient: its identifier, never shown.
+    reference: UID of its frame of reference, empty where none is given. is_result: whether this
+    program made it.
     """
 
     label: str
@@ -77,7 +77,7 @@ class Series:
         return Path(os.path.commonpath([file.parent for file in self.files]))
 
     def volume(self, place: Path, index: int | None) -> Stack:
-        """Return the slices of one of its volumes; place: what errors call it by.
+        """Return the slices of one of its volumes; place: its name in errors.
 
         Raises UnsupportedScanError if it has several and none is chosen.
         """
@@ -126,7 +126,7 @@ def assemble(found: Iterable[Members], choice: Choice) -> list[Series]:
             study_numbers=frozenset(numbers[each.first.study]),
         )
         if len(owners[uid]) > 1:
-            row = replace(row, notes=(*row.notes, _OWNERS_TOLD))
+            row = replace(row, notes=(*row.notes, _OWNERS_NAMED))
         rows += _series(each, row, choice)
     return sorted(_named_apart(rows), key=lambda series: (series.label, series.files))
 
@@ -144,7 +144,7 @@ def _named_apart(rows: Sequence[Series]) -> Iterator[Series]:
         yield replace(row, label=f"{row.label}-{owner}") if is_shared else row
 
 
-_OWNERS_TOLD = (
+_OWNERS_NAMED = (
     "other images with its SeriesInstanceUID belong to another patient or study and are handled "
     "separately"
 )
@@ -184,9 +184,9 @@ def _number_notes(members: Members, choice: Choice) -> Iterator[str]:
     if members.absent and choice.allow_uneven:
         yield f"{_absent_named(members)}; the images present are used"
     images = len(members.instances)
-    if images < (promised := max(each.promised for each in members.instances)):
+    if images < (declared := max(each.declared for each in members.instances)):
         yield (
-            f"its headers declare {promised} images but {images} are present; such numbers are "
+            f"its headers declare {declared} images but {images} are present; such numbers are "
             "often wrong"
         )
 
@@ -216,7 +216,7 @@ def _digest(text: str) -> str:
 
 def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
     frames = [frame for instance in members.instances for frame in instance.frames]
-    for reason, same in _left_out(members).items():
+    for reason, same in _reason_unused(members).items():
         files = tuple(instance.file for instance in same)
         yield replace(row, reason=reason, files=files, images=len(same))
     lost = _lost(members, choice)
@@ -236,7 +236,7 @@ def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
         yield _part(own, part, missing, choice, is_whole=is_whole)
 
 
-def _left_out(members: Members) -> dict[str, list[Instance]]:
+def _reason_unused(members: Members) -> dict[str, list[Instance]]:
     found: dict[str, list[Instance]] = defaultdict(list)
     for instance in members.instances:
         if instance.obstacle:
@@ -342,8 +342,8 @@ def _part(
     files = tuple(dict.fromkeys(frame.file for frame in frames))
     first = frames[0]
     row = replace(row, files=files, reference=first.reference, modality=first.contrast.modality)
-    if left_out := choice.refusal(row.modality, row.description, row.label):
-        return replace(row, reason=left_out)
+    if reason_unused := choice.refusal(row.modality, row.description, row.label):
+        return replace(row, reason=reason_unused)
     if missing:
         return replace(row, verdict="refused", reason=missing, is_incomplete=True)
     found = accepted(frames, part.trouble, choice, is_whole=is_whole)
@@ -359,7 +359,7 @@ def _part(
     )
 
 
-def came_since(study: Study) -> tuple[Path, ...]:
+def added_since(study: Study) -> tuple[Path, ...]:
     """Return images of a study's series that were added to its folders after the search.
 
     Only headers of new files are read. Raises OSError.

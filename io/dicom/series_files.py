@@ -93,10 +93,10 @@ def _listed(record: DataSet) -> Iterator[ListedImage]:
 class Members:
     """The files of one series in one place.
 
-    instances: the images. copies: how many further files hold one of them, by its identifier.
-    unlike: how many of these differ from the file that is taken. lost: files that look like slices
-    of it, and folders that may hold some, which cannot be read. listed: how many images a DICOMDIR
-    beside them lists. absent: those of these that are nowhere.
+    instances: the images. copies: number of further files with one of them, by its identifier.
+    unlike: number of these that differ from the file that is used. lost: files that look like
+    slices of it, and folders that may hold some, which cannot be read. listed: number of images
+    that a DICOMDIR next to them lists. absent: those of these that do not exist.
     """
 
     instances: list[Instance]
@@ -128,7 +128,7 @@ class Members:
 
 
 def asked_for(instances: Iterable[Instance], choice: Choice) -> list[Instance]:
-    """Return the images; those of maps stored with results are no slices, unless requested."""
+    """Return the images without those of maps stored with results, unless requested."""
     return [
         replace(instance, obstacle=IS_MAP, frames=())
         if instance.is_map and not instance.obstacle and not choice.take_maps
@@ -153,13 +153,13 @@ def members_of(
         for members in _losers(lost, found):
             members.lost.append(lost)
     for lost in closed:
-        for members in _around(lost, found):
+        for members in _nearby(lost, found):
             members.lost.append(lost)
     return found
 
 
 def note_absent(found: Sequence[Members], directories: Sequence[Directory]) -> None:
-    """Compare series with what each DICOMDIR in a folder around them lists.
+    """Compare series with the list of each DICOMDIR in a parent folder.
 
     A series without any file is not reported: a part of an export may be all that is wanted.
     """
@@ -242,13 +242,17 @@ def _losers(lost: Unreadable, found: Sequence[Members]) -> Iterator[Members]:
         nearest = [one for one in named if lost.file.is_relative_to(one.folder)]
         yield from nearest or named
         return
-    around = _around(lost, found)
-    same_name = [one for one in around if naming(lost.file) in one.namings]
-    yield from same_name or (one for one in around if lost.is_dicom and _may_hold(one, lost.file))
+    candidates = _nearby(lost, found)
+    same_name = [one for one in candidates if naming(lost.file) in one.namings]
+    yield from same_name or (
+        one for one in candidates if lost.is_dicom and _may_hold(one, lost.file)
+    )
 
 
-def _around(lost: Unreadable, found: Sequence[Members]) -> list[Members]:
-    """Return the series with files in the same folder, or in several folders around it."""
+def _nearby(lost: Unreadable, found: Sequence[Members]) -> list[Members]:
+    """Return the series with files in the same folder, or else those in several folders below a
+    parent of it.
+    """
     folder = lost.file.parent
     beside = [one for one in found if folder in one.folders]
     return beside or [

@@ -26,7 +26,7 @@ from .negotiation import (
     rejection,
 )
 from .objects import (
-    NO_ROOM,
+    NO_SPACE,
     START_BYTES,
     NotUnderstoodError,
     ObjectFile,
@@ -140,7 +140,7 @@ class Association:
             if self._message.file:
                 self._message.file.discard()
             refusal = self._message.refusal
-            self._tell_refused(self._message, refusal.reason if refusal else "")
+            self._note_refused(self._message, refusal.reason if refusal else "")
             session.end(reason)
 
     def _serve_pdu(self) -> bool:
@@ -148,7 +148,7 @@ class Association:
         match kind:
             case Pdu.DATA:
                 for fragment in fragments(body):
-                    self._hear(fragment)
+                    self._handle(fragment)
                 return True
             case Pdu.RELEASE_RQ:
                 self._connection.send_pdu(Pdu.RELEASE_RP, b"\0" * 4)
@@ -158,7 +158,7 @@ class Association:
             case _:
                 raise ProtocolError("a PDU arrived that is not valid during an association")
 
-    def _hear(self, fragment: Fragment) -> None:
+    def _handle(self, fragment: Fragment) -> None:
         message = self._message
         if fragment.is_command:
             if message.request is not None:
@@ -171,12 +171,12 @@ class Association:
             return
         if message.request is None or fragment.context != message.context:
             raise ProtocolError("a data set arrived without its command")
-        self._take_data(message, fragment.data)
+        self._add_data(message, fragment.data)
         if fragment.is_last:
             self._end(message)
 
     def _begin(self, message: _Message, context: int) -> None:
-        """A whole command is there."""
+        """Handle a complete command."""
         if context not in self._contexts:
             raise ProtocolError("a message used a presentation context that was not accepted")
         message.context = context
@@ -212,7 +212,7 @@ class Association:
             except OSError as error:
                 message.refusal = _refusal(error)
 
-    def _take_data(self, message: _Message, data: memoryview) -> None:
+    def _add_data(self, message: _Message, data: memoryview) -> None:
         self._bytes += len(data)
         if message.offer and len(message.start) < START_BYTES:
             message.start += data[:START_BYTES]
@@ -233,13 +233,13 @@ class Association:
             self._refuse(message, error.refusal)
 
     def _refuse(self, message: _Message, refusal: Refusal) -> None:
-        """Take no more of an object; the rest of it passes by."""
+        """Reject an object; the rest of its data is read and ignored."""
         if message.file:
             message.file.discard()
         message.file, message.refusal = None, refusal
 
     def _end(self, message: _Message) -> None:
-        """A whole message is there."""
+        """Handle a complete message."""
         assert message.request is not None
         self._message = _Message()
         match commands.number(message.request, commands.FIELD):
@@ -248,7 +248,7 @@ class Association:
             case Field.STORE:
                 refusal = self._stored(message)
                 if refusal:
-                    self._tell_refused(message, refusal.reason)
+                    self._note_refused(message, refusal.reason)
                 self._answer(message, refusal)
             case Field.ACTION:
                 self._commit(message)
@@ -261,8 +261,8 @@ class Association:
             case _:
                 self._answer(message, _UNRECOGNISED)
 
-    def _tell_refused(self, message: _Message, reason: str) -> None:
-        """Pass on that an image was offered and not taken; reason: as of `Session.refused`."""
+    def _note_refused(self, message: _Message, reason: str) -> None:
+        """Report that an offered image was not accepted; reason: as in `Session.refused`."""
         if message.offer and self._contexts[message.context].sop_class in IMAGES:
             study = study_in(message.offer, bytes(message.start))
             self._session.refused(message.offer.instance, study, reason)
@@ -310,7 +310,9 @@ class Association:
         self._connection.send_message(context.number, data, self._most, is_command=False)
 
     def _note_reported(self, answer: Elements) -> None:
-        """A peer that refuses the report here may take it on an association of its own."""
+        """Note the answer; a peer that rejects the report here may accept it on another
+        association.
+        """
         transaction = self._reports.pop(commands.number(answer, commands.ANSWERED), None)
         if transaction and commands.number(answer, commands.STATUS) == DimseStatus.SUCCESS:
             self._session.reported(transaction)
@@ -338,13 +340,13 @@ _COMMITMENT_NOT_UNDERSTOOD = Refusal(
 
 
 def _refusal(error: OSError) -> Refusal:
-    if error.errno in NO_ROOM:
+    if error.errno in NO_SPACE:
         return Refusal(DimseStatus.OUT_OF_RESOURCES, "the disk is full")
     why = errno.errorcode.get(error.errno or 0, "I/O error")
     return Refusal(DimseStatus.FAILED, f"it could not be written to disk ({why})")
 
 
 def reject(connection: Connection, why: Rejection) -> None:
-    """Answer a peer that there is no association."""
+    """Reject the association that a peer requests."""
     with suppress(NetworkError):
         connection.send(rejection(why))

@@ -33,7 +33,7 @@ ANSWER = 0x8000
 
 
 class Field(IntEnum):
-    """Request or response that a message is."""
+    """Type of a message: request or response."""
 
     STORE = 0x0001
     ECHO = 0x0030
@@ -96,7 +96,7 @@ def parsed(data: bytes) -> Elements:
 
 
 def number(command: Elements, element: int) -> int:
-    """Return a whole number of a command. Raises ProtocolError if it is not there."""
+    """Return a whole number of a command. Raises ProtocolError if it is missing."""
     value = command.get(element, b"")
     if len(value) != _SHORT.size:
         raise ProtocolError("a command lacks a number")
@@ -104,7 +104,7 @@ def number(command: Elements, element: int) -> int:
 
 
 def uid(command: Elements, element: int) -> str:
-    """Return a UID of a command, well-formed or not, as `word` reads it; "" if it is not there."""
+    """Return a UID of a command, well-formed or not, as `word` reads it; "" if it is missing."""
     return _text(command, element).partition("\\")[0].strip(" \0")
 
 

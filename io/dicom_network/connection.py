@@ -1,4 +1,4 @@
-"""A socket on which whole PDUs come and go, each within its length and its time."""
+"""Socket that sends and receives whole PDUs, within limits of length and time."""
 
 import socket
 import struct
@@ -34,8 +34,9 @@ _KNOWN = frozenset(Pdu)
 class Fragment:
     """Fragment of a message.
 
-    context: number of its presentation context. is_command: whether it is of the command, or else
-    of the data set. is_last: of its kind. data: valid until the next PDU is read.
+    context: number of its presentation context. is_command: whether it belongs to the command, and
+    not to the data set. is_last: whether it is the last one of that kind. data: valid until the
+    next PDU is read.
     """
 
     context: int
@@ -107,10 +108,10 @@ class Connection:
 
         most: bytes of a PDU that the peer accepts.
         """
-        room = most - _ITEM.size
-        for start in range(0, len(data), room):
-            piece = data[start : start + room]
-            control = is_command | (start + room >= len(data)) << 1
+        space = most - _ITEM.size
+        for start in range(0, len(data), space):
+            piece = data[start : start + space]
+            control = is_command | (start + space >= len(data)) << 1
             item = _ITEM.pack(len(piece) + 2, context, control)
             header = _HEADER.pack(Pdu.DATA, len(item) + len(piece))
             self.send(b"".join((header, item, piece)))
@@ -123,7 +124,7 @@ class Connection:
                 raise ConnectionLostError("it sent nothing for too long")
             try:
                 self._link.settimeout(left)
-                self._acknowledge_at_once()
+                self._acknowledge_immediately()
                 count = self._link.recv_into(place)
             except OSError as error:
                 raise ConnectionLostError(_reason(error)) from error
@@ -131,8 +132,10 @@ class Connection:
                 raise ConnectionLostError("it closed the connection")
             place = place[count:]
 
-    def _acknowledge_at_once(self) -> None:
-        """Many peers send a message in two parts, and the second waits for word of the first."""
+    def _acknowledge_immediately(self) -> None:
+        """Many peers send a message in two parts, and the second waits for the acknowledgement of
+        the first.
+        """
         if _QUICK_ACK is not None:
             self._link.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
 

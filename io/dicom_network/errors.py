@@ -9,19 +9,19 @@ NetworkError
 
 
 class NetworkError(Exception):
-    """An association cannot go on."""
+    """An association cannot continue."""
 
 
 class ConnectionLostError(NetworkError):
-    """The peer is not there, or not any more."""
+    """The peer cannot be reached, or has gone."""
 
 
 class CertificateError(NetworkError):
-    """No association over TLS can come about with these files."""
+    """These files allow no association over TLS."""
 
 
 class ProtocolError(NetworkError):
-    """Received bytes are no DICOM, or exceed a limit."""
+    """Received bytes are not DICOM, or exceed a limit."""
 
 
 class RefusedError(NetworkError):

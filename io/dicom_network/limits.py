@@ -1,4 +1,4 @@
-"""How much of this machine the peers of associations may take."""
+"""Limits of the resources that peers may use."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 class Limits:
     """Limits of all peers together, or of one association.
 
-    associations: at a time. waiting: connections at a time that have not become associations; of
-    more, the oldest is closed. pdu: bytes of one PDU. objects, bytes: received on one association.
-    request_seconds: from a connection to its whole request for an association. pdu_seconds: from a
-    PDU's first byte to its last. idle_seconds: between two PDUs.
+    associations: at a time. waiting: connections at a time that have not become associations;
+    beyond that, the oldest is closed. pdu: bytes of one PDU. objects, bytes: received on one
+    association. request_seconds: from a connection to its whole request for an association.
+    pdu_seconds: from a PDU's first byte to its last. idle_seconds: between two PDUs.
     """
 
     associations: int = 32

@@ -20,9 +20,9 @@ _STOP_SECONDS = 10.0
 class Listener:
     """Accepts connections in a thread of its own; a context manager.
 
-    address, port: to listen at; port 0 takes a free one. policy: rules for peers. turned_away:
-    called with the address of each connection without an association, the reason, and the AE
-    titles in the request if they are the reason. tls: a server's context, or None.
+    address, port: to listen at; port 0 selects a free one. policy: rules for peers. on_reject:
+    called with the address of each connection without an association, the reason, and the AE titles
+    in the request if they are the reason. tls: a server's context, or None.
     """
 
     def __init__(
@@ -31,12 +31,12 @@ class Listener:
         port: int,
         policy: Policy,
         limits: Limits,
-        turned_away: Callable[[str, str, str], None],
+        on_reject: Callable[[str, str, str], None],
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._policy = policy
         self._limits = limits
-        self._turned_away = turned_away
+        self._on_reject = on_reject
         self._tls = tls
         self._lock = threading.Lock()
         self._waiting: dict[int, socket.socket] = {}
@@ -90,7 +90,7 @@ class Listener:
             self._admit(link, str(peer[0]))
 
     def _admit(self, link: socket.socket, address: str) -> None:
-        """Have a thread listen to a connection; the oldest that still waits makes room for it."""
+        """Start a thread for a connection; the oldest waiting one may be closed for it."""
         with self._lock:
             self._count += 1
             number = self._count
@@ -98,7 +98,7 @@ class Listener:
                 cut(self._waiting.pop(min(self._waiting)))
             self._waiting[number] = link
             thread = threading.Thread(
-                target=self._meet, args=(number, link, address), name="association", daemon=True
+                target=self._handle, args=(number, link, address), name="association", daemon=True
             )
             self._threads.add(thread)
         try:
@@ -107,15 +107,15 @@ class Listener:
             self._forget(number, thread)
             cut(link)
 
-    def _meet(self, number: int, link: socket.socket, address: str) -> None:
+    def _handle(self, number: int, link: socket.socket, address: str) -> None:
         try:
             with self._secured(number, link) as connection:
                 self._negotiate(number, connection, address)
         except (NetworkError, OSError) as error:
-            self._turned_away(address, _reason(error), "")
+            self._on_reject(address, _reason(error), "")
         except Exception as error:  # its message may quote received data
             reason = f"the received data could not be handled ({type(error).__name__})"
-            self._turned_away(address, reason, "")
+            self._on_reject(address, reason, "")
         finally:
             cut(link)
             self._forget(number, threading.current_thread())
@@ -149,12 +149,12 @@ class Listener:
         session = self._policy.session(request.called, request.calling, address)
         if isinstance(session, Rejection):
             reject(connection, session)
-            self._turned_away(address, session.reason, session.titles)
+            self._on_reject(address, session.reason, session.titles)
             return
         if not self._serves(number, connection):
             session.end(TOO_MANY.reason)
             reject(connection, TOO_MANY)
-            self._turned_away(address, TOO_MANY.reason, "")
+            self._on_reject(address, TOO_MANY.reason, "")
             return
         Association(connection, self._limits).serve(request, session)
 

@@ -42,8 +42,9 @@ SYNTAXES: tuple[str, ...] = (
     uids.HTJ2K,
     uids.ExplicitVRBigEndian,
 )
-"""Encodings by preference: of those that a peer offers for the same objects, the first is taken, so
-that no lossy one is taken unasked."""
+"""Encodings by preference: the first of these that a peer offers for an object is used, so a lossy
+one only if it offers no other.
+"""
 
 
 pynetdicom: Any = _pynetdicom  # typed only in part
@@ -93,7 +94,7 @@ TOO_MANY = Rejection(2, 3, 2, "the maximum number of associations is reached")
 
 
 class AssociationRequest:
-    """A peer's request. called, calling: AE titles. longest: bytes of a PDU that it takes."""
+    """A peer's request. called, calling: AE titles. longest: bytes of a PDU that it accepts."""
 
     def __init__(self, body: bytes) -> None:
         """body: of the PDU. Raises ProtocolError."""
@@ -121,7 +122,9 @@ class AssociationRequest:
         }
 
     def acceptance(self, longest: int) -> bytes:
-        """Return the PDU that answers, after `agreed`; longest: bytes of a PDU that we take."""
+        """Return the PDU that answers, after `agreed`; longest: bytes of a PDU that this program
+        accepts.
+        """
         answer = primitives.A_ASSOCIATE()
         answer.application_context_name = APPLICATION_CONTEXT
         answer.calling_ae_title = self._asked.calling_ae_title

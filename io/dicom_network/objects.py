@@ -28,7 +28,7 @@ from ..files.regular import open_regular
 from .commands import DimseStatus, Refusal
 from .negotiation import IMPLEMENTATION_NAME, IMPLEMENTATION_UID
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _KEPT_BYTES = 4096
 """Longer values of a header are skipped when its identifiers are looked for."""
 START_BYTES = 1 << 14
@@ -130,12 +130,12 @@ class ObjectFile:
         return written
 
     def _study(self) -> str:
-        """UID of its study. Raises NotUnderstoodError for another object than promised."""
+        """UID of its study. Raises NotUnderstoodError for another object than announced."""
         self._file.seek(0)
         try:
             header = read_partial(
                 self._file,
-                _is_behind,
+                _is_after,
                 defer_size=_KEPT_BYTES,
                 specific_tags=[tag_of(name) for name in _NAMES],
             )
@@ -160,7 +160,7 @@ def study_in(offer: Offer, start: bytes) -> str:
     try:
         header = read_partial(
             io.BytesIO(_file_meta(offer) + start),
-            _is_behind,
+            _is_after,
             specific_tags=[tag_of("StudyInstanceUID"), _LAST],
         )
     except PARSING_ERRORS:
@@ -172,7 +172,7 @@ def study_in(offer: Offer, start: bytes) -> str:
 _LAST = tag_of("SeriesInstanceUID")
 
 
-def _is_behind(tag: int, _kind: str | None, _length: int) -> bool:
+def _is_after(tag: int, _kind: str | None, _length: int) -> bool:
     return tag > _LAST
 
 

@@ -208,7 +208,7 @@ def _connected(peer: Peer, tls: ssl.SSLContext | None) -> Connection:
         )
     except ssl.SSLError as error:
         raise ConnectionLostError(f"the TLS handshake failed ({error.reason})") from error
-    except (socket.gaierror, UnicodeError) as error:  # the latter of a name that none can be
+    except (socket.gaierror, UnicodeError) as error:  # the latter for an invalid name
         raise ConnectionLostError(f"the host {peer.host} cannot be resolved") from error
     except OSError as error:
         raise ConnectionLostError(
@@ -220,10 +220,10 @@ def _connected(peer: Peer, tls: ssl.SSLContext | None) -> Connection:
 def instance_of(file: Path) -> str:
     """SOPInstanceUID of a file of a derived series. Raises RefusedError if it has none."""
     with _readable(file), open_regular(file) as stream:
-        return _identity(read_partial(stream, _is_behind_meta).file_meta)[1]
+        return _identity(read_partial(stream, _is_after_meta).file_meta)[1]
 
 
-def _is_behind_meta(_tag: int, _kind: str | None, _length: int) -> bool:
+def _is_after_meta(_tag: int, _kind: str | None, _length: int) -> bool:
     return True
 
 

@@ -1,6 +1,6 @@
 """DICOMweb: objects sent by STOW-RS, and found and fetched by QIDO-RS and WADO-RS.
 
-dicomweb-client speaks HTTP. Its messages, which quote URLs with identifiers, go nowhere.
+dicomweb-client speaks HTTP. Its messages, which quote URLs with identifiers, are discarded.
 """
 
 import logging
@@ -56,7 +56,7 @@ class WebLink:
         self._client = client
 
     def echo(self) -> None:
-        """Ask for one study, whatever it is."""
+        """Request any one study."""
         with _failures("QIDO-RS"):
             self._client.search_for_studies(limit=1)
 

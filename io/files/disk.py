@@ -1,5 +1,5 @@
-"""System calls on files: store now, drop from memory, reserve room, read at a position; and whether
-a name fits at a place and a file system begins there.
+"""System calls on files: store now, drop from memory, reserve space, read at a position; and
+whether a path may be that long or is a mount point.
 """
 
 import errno
@@ -13,7 +13,7 @@ from pathlib import Path
 def flush(path: Path) -> None:
     """Flush a file's content, or a folder's names, to disk before returning. Raises OSError.
 
-    Folders are passed over where they cannot be opened, as on Windows.
+    Folders that cannot be opened, as on Windows, are skipped.
     """
     can_open_folders = hasattr(os, "O_DIRECTORY")
     if path.is_dir() and not can_open_folders:

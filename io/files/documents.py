@@ -64,7 +64,7 @@ class _Place:
         """Whether a new file replaces it; otherwise bytes are written into the existing one."""
         return not self.is_open_file and (not self.mode or stat.S_ISREG(self.mode))
 
-    def obstacle(self, target: Path) -> str | None:
+    def reason(self, target: Path) -> str | None:
         """Return why nothing can be written there, as the rest of a sentence on the path."""
         if not self.mode and self.path != target:
             return (
@@ -82,8 +82,8 @@ def write_document(target: Path, content: bytes) -> None:
     """Write a document to where a path leads. Raises WriteError."""
     try:
         place = _Place.of(target)
-        if obstacle := place.obstacle(target):
-            raise WriteError(f"{target} was not written: it {obstacle}.")
+        if reason := place.reason(target):
+            raise WriteError(f"{target} was not written: it {reason}.")
         if place.is_replaced:
             if place.path != target:
                 _check_link(target, place.path)
@@ -107,10 +107,10 @@ def read_document(path: Path) -> bytes:
         return pipe.readall()
 
 
-def obstacle_to_document(target: Path) -> str | None:
+def why_not_writable(target: Path) -> str | None:
     """Return why no document can be written there, as the rest of a sentence; None if one can."""
     try:
-        return _Place.of(target).obstacle(target)
+        return _Place.of(target).reason(target)
     except OSError as error:
         return f"cannot be used: {error.strerror}"
 
@@ -129,11 +129,11 @@ def is_descriptor(target: Path, descriptor: int) -> bool:
         return False
 
 
-def _check_link(target: Path, behind: Path) -> None:
+def _check_link(target: Path, link: Path) -> None:
     """Let the system judge a link: it follows none that another user left in a shared folder."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | NO_WAITING)
     try:
-        if not os.path.samestat(os.fstat(descriptor), behind.lstat()):
+        if not os.path.samestat(os.fstat(descriptor), link.lstat()):
             raise OSError(errno.ELOOP, "its link changed meanwhile", str(target))
     finally:
         os.close(descriptor)

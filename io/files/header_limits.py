@@ -57,27 +57,27 @@ def storage_of(path: Path) -> VoxelStorage:
 
 
 def check_size(
-    path: Path, promised: int, storage: VoxelStorage = "plain", held: int | None = None
+    path: Path, declared: int, storage: VoxelStorage = "plain", held: int | None = None
 ) -> None:
-    """Raise unless `path` can hold `promised` bytes and the memory could take them.
+    """Raise unless `path` can hold `declared` bytes and the memory could take them.
 
     held: how many of them are in memory at a time, if not all.
     """
     there = path.stat().st_size
-    if promised > there * _LARGEST_RATIOS[storage]:
+    if declared > there * _LARGEST_RATIOS[storage]:
         kind = {"plain": "", "text": " of text"}.get(storage, " compressed")
         raise UnreadableScanError(
-            f"{path} is truncated or its header is damaged: the header declares {promised} bytes "
+            f"{path} is truncated or its header is damaged: the header declares {declared} bytes "
             f"but the file has {there}{kind}; copy it again."
         )
-    check_memory(path, promised if held is None else held)
+    check_memory(path, declared if held is None else held)
 
 
-def check_memory(path: Path, promised: int) -> None:
+def check_memory(path: Path, declared: int) -> None:
     """Raise unless the memory could take so many bytes."""
-    if promised > most_memory():
+    if declared > most_memory():
         raise UnreadableScanError(
-            f"{path} needs {promised / 2**30:.1f} GiB of memory, but this program may use only "
+            f"{path} needs {declared / 2**30:.1f} GiB of memory, but this program may use only "
             f"{most_memory() / 2**30:.1f} GiB; use a larger machine."
         )
 

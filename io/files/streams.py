@@ -49,7 +49,7 @@ _UNPACKED_BY = {
 
 
 class TooManyBytesError(Exception):
-    """A stream goes on after everything that its header promised."""
+    """A stream continues after all that its header declares."""
 
 
 def is_gzip_name(path: Path) -> bool:
@@ -134,7 +134,7 @@ def read_exactly(stream: BinaryIO, count: int) -> bytes:
 
 
 def skip(stream: BinaryIO, count: int) -> None:
-    """Pass over `count` bytes in bounded memory; raises EOFError if fewer are left."""
+    """Skip `count` bytes in bounded memory; raises EOFError if fewer are left."""
     scratch = memoryview(bytearray(min(count, BLOCK_BYTES)))
     while count:
         count -= _fill_some(stream, scratch[:count])
@@ -175,7 +175,7 @@ def _fill_side_by_side(stream: BinaryIO, buffer: memoryview) -> int:
 def expect_end(stream: BinaryIO) -> None:
     """Read the stream's end, which checks a gzip checksum; raises TooManyBytesError if it goes on.
 
-    Zeros up to a disk block are let pass, as some writers pad with them.
+    Zeros up to a disk block are accepted, as some writers pad with them.
     """
     rest = stream.read(LARGEST_PADDING_BYTES + 1)
     if len(rest) > LARGEST_PADDING_BYTES or any(rest):

@@ -40,7 +40,7 @@ class Dicom(Format):
             return tuple(volumes)
         from ..dicom.pixels import reading
 
-        return reading.beside_each_other(volumes), *volumes[1:]
+        return reading.with_other_scans(volumes), *volumes[1:]
 
     def write(self, result: ResultToWrite) -> dict[str, str]:
         """Store a derived series in the folder `target`, with its derivation."""

@@ -68,7 +68,7 @@ class Format(ABC):
         return voxels
 
     def missing_file(self, header: Path) -> Path | None:
-        """Return a file that must exist beside a header and does not, or None."""
+        """Return a file that must exist next to a header and does not, or None."""
         del header
         return None
 

@@ -1,4 +1,4 @@
-"""Units of length in headers, and notes on geometry that a header leaves to be believed."""
+"""Units of length in headers, and notes on geometry that a header leaves unverified."""
 
 from itertools import combinations
 from typing import Any

@@ -1,6 +1,6 @@
 """Mark in the file of a result: that it is synthetic, and its origin.
 
-A line of at most 79 bytes, which NIfTI and Analyze have room for in `descrip` and which ITK carries
+A line of at most 79 bytes, which fits into `descrip` of NIfTI and Analyze and which ITK carries
 from format to format, and a JSON object with whole names if a format allows more. Neither holds
 anything about a patient. `read_labels` of io/labels.py finds them in files that other programs
 wrote again, too.
@@ -45,22 +45,22 @@ def line_of(mark: SyntheticMark) -> str:
     """Return the mark as ASCII in at most 79 bytes.
 
     Names are shortened to fit, the model's first; its hash, the program and the words that
-    distinguish the image from a scan always have room.
+    distinguish the image from a scan always fit.
     """
     sides = [_plain(mark.source), _plain(mark.target)]
     kind = f"{mark.shows} " if mark.shows else ""
     program, digest = _plain(mark.program)[:_LONGEST_VERSION], _plain(mark.model_sha256)[:12]
 
     def line(source: str, target: str, model: str) -> str:
-        made = f"{_START}{program};{kind}{source}->{target};not for diagnosis;{digest}"
-        return f"{made} {model}".rstrip()
+        text = f"{_START}{program};{kind}{source}->{target};not for diagnosis;{digest}"
+        return f"{text} {model}".rstrip()
 
-    room = LONGEST_LINE - len(line("", "", ""))
+    space = LONGEST_LINE - len(line("", "", ""))
     shorter, longer = sorted(map(len, sides))
-    if shorter + longer > room:
-        most = max(room // 2, room - shorter)
+    if shorter + longer > space:
+        most = max(space // 2, space - shorter)
         sides = [side[:most] for side in sides]
-        sides[1] = sides[1][: room - len(sides[0])]
+        sides[1] = sides[1][: space - len(sides[0])]
     source, target = sides
     return line(source, target, _plain(mark.model))[:LONGEST_LINE].rstrip()
 

@@ -29,7 +29,7 @@ Header: TypeAlias = Any  # one of nibabel's header classes
 LARGEST_HEADER_BYTES = 64 << 20
 SHORTEST_HEADER_BYTES = 348
 UNREADABLE_AT_LEVEL = 40  # nibabel's own threshold for a header that cannot be used
-# For good, as several threads read: what is unusual in a header either has a note or is refused.
+# For good, as several threads read: what is unusual in a header either gets a note or is rejected.
 warnings.filterwarnings("ignore", module="nibabel")
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())

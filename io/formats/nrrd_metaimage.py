@@ -143,7 +143,7 @@ def _mark_lines(mark: SyntheticMark, kind: str) -> list[bytes]:
 
 
 def _is_mark(line: bytes) -> bool:
-    """Return whether a line is an earlier mark, in whatever field, or has the place of one."""
+    """Return whether a line is an earlier mark, in whatever field, or uses the key of one."""
     text = text_of(line)
     return _key(text) in (FILE_NOTES, WHOLE_MARK) or mark_in_text(text) is not None
 

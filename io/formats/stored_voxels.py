@@ -50,7 +50,7 @@ _KINDS: dict[Encoding, VoxelStorage] = {
 
 class _Decoder(Protocol):
     """Decoder of the voxel bytes of one file. finish: checks that no more follow, or returns
-    whether they do if what follows is only passed over.
+    whether more follow if the rest is only skipped.
     """
 
     def fill(self, buffer: memoryview) -> None: ...
@@ -86,7 +86,7 @@ class StoredVoxels(AbstractContextManager["StoredVoxels"]):
             buffer = buffer[count:]
 
     def skip(self, count: int) -> None:
-        """Pass over so many bytes."""
+        """Skip so many bytes."""
         while count:
             decoder, there = self._next(count)
             decoder.skip(there)
@@ -327,8 +327,8 @@ _NUMBER_SIGNS = bytes(sign for sign in range(33, 256) if sign != ord(","))
 
 
 def read_voxels(header: TextHeader, volume: int, empty: Empty) -> tuple[AnyArray, bool]:
-    """The voxels [i, j, k] of one volume in this machine's byte order, and whether a file goes on
-    behind its packed voxels.
+    """Return the voxels [i, j, k] of one volume in this machine's byte order, and whether a file
+    continues after its packed voxels.
 
     Other volumes are read past, which checks them. Raises ScanError, EOFError, TooManyBytesError,
     OSError and what isal raises.

@@ -39,10 +39,10 @@ class TextStorage:
 
     encoding: of the voxels. voxel_type: as stored, byte order included. files: hold equal shares
     of the voxels, one after the other; the header's own file if they follow it. start: first byte
-    in each file that is not the header's. line_skip, byte_skip: lines to pass over from there, and
-    then bytes, which are unpacked ones if the voxels are packed; -1 or less: the voxels end that
-    many bytes, less one, before the file does. packed_bytes: length of the packed voxels, if the
-    header says it. is_exact: whether the file ends with the voxels.
+    in each file that is not the header's. line_skip, byte_skip: lines to skip from there, and then
+    bytes, which are unpacked ones if the voxels are packed; -1 or less: the voxels end that many
+    bytes, less one, before the file does. packed_bytes: length of the packed voxels, if the header
+    says it. is_exact: whether the file ends with the voxels.
     """
 
     encoding: Encoding

@@ -1,6 +1,4 @@
-"""Translation of folders of scans to folders of results: what is there, what would be done, and the
-batch itself.
-"""
+"""Translation of folders of scans: search, plan and batch."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -94,7 +92,7 @@ def translate_folder(
     )
     job, caller = open_job(request, opened), _Caller(on_event)
     try:
-        report = run_job(job, caller.hear)
+        report = run_job(job, caller.handle)
     except KeyboardInterrupt:
         if caller.error:
             raise caller.error from None
@@ -144,7 +142,7 @@ def plan(
     exclude: str | Collection[str] = (),
     limits: CudaLimits = NO_LIMITS,
 ) -> list[PlannedRow]:
-    """Return what `translate_folder` with the same arguments would do, a row a study.
+    """Return what `translate_folder` with the same arguments would do, one row per study.
 
     Reads scans, runs no network and writes nothing. Raises what `translate_folder` raises before
     its first study.
@@ -215,7 +213,7 @@ def discover(
     include: str | Collection[str] = (),
     exclude: str | Collection[str] = (),
 ) -> list[FoundStudy]:
-    """Return the studies in files and folders, a row each; reads headers only.
+    """Return the studies in files and folders, one row each; reads headers only.
 
     inputs and filters: as of `translate_folder`. Raises ScanError for a missing input, and
     SettingsError.
@@ -306,7 +304,7 @@ class _Caller:
         self._on_event = on_event
         self.error: BaseException | None = None
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         if self.error:
             return
         try:

@@ -1,4 +1,4 @@
-"""Results as pictures and figures: three planes for a notebook, and comparison with the truth."""
+"""Results as pictures and figures: planes for a notebook, and comparison with ground truth."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -94,7 +94,7 @@ def evaluate(
     *,
     protocol: ProtocolName = "general",
 ) -> list[EvaluatedStudy]:
-    """Compare results with the scans that they should equal, as the command does; a row a study.
+    """Compare results with ground truth, as the command does; return a row per study.
 
     results, truth, mask: each a folder, or a file for one study. protocol: "general" or
     "synthrad2025", which needs a mask. Raises ScanError for a missing folder, and SettingsError.

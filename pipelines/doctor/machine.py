@@ -16,7 +16,7 @@ from ..host.memory import available_memory
 from .findings import Finding, failure, ok, warning
 
 _ENOUGH_MEMORY = 2 << 30
-_ENOUGH_ROOM = 10 << 30
+_ENOUGH_FREE = 10 << 30
 _SLOW_DISK = 50e6
 _LONGEST_SECONDS = 0.4
 _BLOCK = 8 << 20
@@ -27,7 +27,7 @@ FULL_BYTES = 2 * _BLOCK
 """Free space in bytes below which a disk counts as full."""
 _NOT_KEPT = "each start on a GPU tunes again, and durations cannot be predicted"
 _CACHE = "set XDG_CACHE_HOME to a folder that can be written"
-_MAKE_ROOM = "make room, or choose another folder with setting folder"
+_FREE_SPACE = "make room, or choose another folder with setting folder"
 
 
 def examine_machine(folder: Path) -> Iterator[Finding]:
@@ -71,14 +71,14 @@ def _memory() -> Finding:
 
 
 def _disk(folder: Path) -> Iterator[Finding]:
-    room = free_bytes(folder)
-    if folder.is_dir() and room < FULL_BYTES:
-        yield failure("Disk", f"{folder}: {room_in_words(room)} free", _MAKE_ROOM)
+    free = free_bytes(folder)
+    if folder.is_dir() and free < FULL_BYTES:
+        yield failure("Disk", f"{folder}: {free_space_text(free)} free", _FREE_SPACE)
         return
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".cuda-cyclegan-", suffix=".part") as f:
             yield _lock(f.fileno(), folder)
-            written, read = _write_speed(f.fileno(), room // 2), _read_speed(f.fileno())
+            written, read = _write_speed(f.fileno(), free // 2), _read_speed(f.fileno())
     except OSError as error:
         words = f"{folder} cannot be written ({error.strerror})"
         yield failure(
@@ -86,8 +86,8 @@ def _disk(folder: Path) -> Iterator[Finding]:
         )
         return
     speeds = f"writes {written / 1e6:.0f} and reads {read / 1e6:.0f} MB/s"
-    words = f"{folder}: {speeds}, {room_in_words(room)} free"
-    if room < _ENOUGH_ROOM:
+    words = f"{folder}: {speeds}, {free_space_text(free)} free"
+    if free < _ENOUGH_FREE:
         yield warning("Disk", words, "make room before a large batch")
     elif min(written, read) < _SLOW_DISK:
         yield warning("Disk", words, "use a faster disk; reading and writing will take longest")
@@ -121,9 +121,9 @@ def _lock(descriptor: int, folder: Path) -> Finding:
     return ok("File locks", "work")
 
 
-def room_in_words(room: int) -> str:
+def free_space_text(free: int) -> str:
     """Format the free bytes of a disk."""
-    return f"{room / _GIB:.1f} GiB" if room >= _GIB else f"{room >> 20} MiB"
+    return f"{free / _GIB:.1f} GiB" if free >= _GIB else f"{free >> 20} MiB"
 
 
 def _write_speed(descriptor: int, most: int) -> float:

@@ -9,7 +9,7 @@ from ...io.files.disk import free_bytes
 from ..errors import QueueError
 from ..jobs.queue.location import QueuePlace, check_private, queue_place
 from .findings import Finding, failure, ok, warning
-from .machine import FULL_BYTES, room_in_words
+from .machine import FULL_BYTES, free_space_text
 
 _NETWORK_DISKS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "fuse.sshfs", "9p")
 _MOUNTS = Path("/proc/self/mounts")
@@ -73,7 +73,7 @@ def _not_yet(file: Path) -> Finding:
 
 def _full_disk(path: Path) -> str | None:
     room = free_bytes(path)
-    return f"its disk has {room_in_words(room)} left" if room < FULL_BYTES else None
+    return f"its disk has {free_space_text(room)} left" if room < FULL_BYTES else None
 
 
 def _disk_trouble(path: Path) -> str | None:

@@ -241,7 +241,7 @@ def _draw(
     """Draw a WebP of three planes of each, both in the truth's grey window.
 
     inside: [k, j, i], the voxels that count; the difference is 0 elsewhere. at: plane k, row j and
-    column i that the planes go through. Raises PreparationError if the affine is unusable.
+    column i of the drawn planes. Raises PreparationError if the affine is unusable.
     """
     voxel = at[2], at[1], at[0]
     window = _grey_window(StoredImage.of(truth), inside)

@@ -19,7 +19,7 @@ class FailureHook:
 
     command: for the shell; "" runs none. names: of everything that is counted. failures: those of
     which one is a reason to run. gather: seconds after the first failure until the command runs,
-    unless `settle` is called before. report: callback for a sentence if the command fails.
+    unless `run_now` is called before. report: callback for a sentence if the command fails.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class FailureHook:
                 self._timer.daemon = True
                 self._timer.start()
 
-    def settle(self) -> threading.Thread | None:
+    def run_now(self) -> threading.Thread | None:
         """Run the command now if something failed since the last time; return the thread."""
         timer = self._timer
         if timer is None:
@@ -57,7 +57,7 @@ class FailureHook:
 
     def close(self) -> None:
         """Run the command if something failed since the last time, and wait for it."""
-        if thread := self.settle():
+        if thread := self.run_now():
             thread.join()
 
     def _run(self) -> None:

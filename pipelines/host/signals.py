@@ -60,7 +60,7 @@ def _by_thread(seconds: float) -> Generator[Interrupter]:
     timers: list[threading.Timer] = []
     is_due = False
 
-    def hear(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         nonlocal is_due
         if is_due and not _is_dropped(frame):
             is_due = False
@@ -80,7 +80,7 @@ def _by_thread(seconds: float) -> Generator[Interrupter]:
     if not callable(before):
         yield lambda: None
         return
-    signal.signal(signal.SIGINT, hear)
+    signal.signal(signal.SIGINT, handle)
     try:
         yield later
     finally:

@@ -1,4 +1,4 @@
-"""Overview of the jobs of a night: a line a batch, failures by cause, throughput, what waits."""
+"""Overview of a night's jobs: one line per batch, failures by cause, throughput, waiting jobs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -73,7 +73,7 @@ class BatchOverview:
     last: float | None
 
     def count(self, outcome: JobOutcome) -> int:
-        """Return the number of jobs that ended so."""
+        """Return the number of jobs with an outcome."""
         return sum(one.outcome == outcome for one in self.ended)
 
     @property
@@ -91,7 +91,7 @@ class BatchOverview:
 class Overview:
     """Overview of selected jobs.
 
-    selection: what was asked for. until: when it was made. batches: those with selected jobs,
+    selection: the selected jobs. until: time of the overview. batches: those with selected jobs,
     oldest first. waiting: open jobs of them, by state and start. busy: seconds in which any job was
     in progress. paused: whether no job may start. workers: number of living workers.
     """

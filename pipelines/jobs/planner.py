@@ -20,7 +20,7 @@ from ...io.files.own_files import user_name
 from ...io.files.parts import remove_leftovers
 from ...io.reading import causes_named
 from ...io.volume import Study
-from ..cycle import back_model, back_options, cycle_rule
+from ..cycle import cycle_rule, load_reverse_model, reverse_options
 from ..decisions import check_model, with_precision
 from ..events import Remark, opening_event
 from ..results.bids import BidsDataset
@@ -188,9 +188,9 @@ class JobPlanner:
         self._networks.close()
         model = self._load(job)
         check_model(model, options, self._device)
-        back = back_model(model, job.options)
+        back = load_reverse_model(model, job.options)
         if back:
-            check_model(back, back_options(options, back), self._device)
+            check_model(back, reverse_options(options, back), self._device)
         self._models = _Models(*wanted, model, back)
         return self._models
 
@@ -249,13 +249,13 @@ def _as_listed(study: Study, job: StudyJob) -> Study:
     """
     if not job.listed:
         return study
-    from ...io.dicom.series import came_since
+    from ...io.dicom.series import added_since
 
     listed = tuple((Path(folder), when) for folder, when in job.listed)
     scans = tuple(replace(scan, listed=listed) for scan in study.scans)
     study = replace(study, scans=scans, listed=listed)
     with causes_named(study.files[0]):
-        new = came_since(study)
+        new = added_since(study)
     if new:
         raise UnreadableScanError(
             f"{study.files[0].parent} holds {len(new)} more images of this series than when it was "

@@ -14,7 +14,7 @@ from ...io.files.disk import takes_name
 from ...io.links import LinkRule
 from ...io.search import Skipped
 from ...io.volume import Study
-from ..cycle import back_model
+from ..cycle import load_reverse_model
 from ..decisions import check_every_volume, check_spread, with_inference
 from ..errors import OutputFolderError
 from ..request import Request, Search
@@ -51,9 +51,9 @@ def _inputs_of(job: StudyJob) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """Jobs of a request, and the inputs that become none.
+    """Jobs of a request, and the inputs without a job.
 
-    jobs: one per study. skipped: paths that are no study, with reasons. refused: studies with a
+    jobs: one per study. skipped: paths that are not studies, with reasons. refused: studies with a
     blocking error, by name. identity: identity of the model. words: metadata of the model for the
     results. established: how the model's reading was verified, in words. made: output channels of
     each study. holds_files_only: as in a search.
@@ -140,7 +140,7 @@ def _images(study: Study, stored: "Mapping[Path, int]") -> tuple[str, ...]:
 
 def _cycle_check(model: Model, request: Request) -> CycleCheck | None:
     """Return the requested cycle check with an absolute path and the hash of the reverse model."""
-    back = back_model(model, request.options)
+    back = load_reverse_model(model, request.options)
     if back is None or request.options.cycle_check is None:
         return None
     path = os.path.abspath(request.options.cycle_check.model)  # noqa: PTH100
@@ -152,7 +152,7 @@ Marks: TypeAlias = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Arrival:
     """State of a study; marks: hash of its `Marks`, as a study may have many files."""
 
     marks: int
@@ -169,14 +169,14 @@ class Arrivals:
     def __init__(self, settle: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._settle = settle
         self._clock = clock
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _Arrival] = {}
 
     def complete(
         self, jobs: Iterable[StudyJob], model: str, words: tuple[str, ...] = ()
     ) -> list[StudyJob]:
         """Return jobs of complete studies, until `handed_over`, and again once a study changes.
 
-        Studies whose results are up to date by the manifest, as after a restart, are left out.
+        Studies whose results are up to date by the manifest, as after a restart, are omitted.
         model: identity of the jobs' model. words: metadata of the model for the results.
         """
         now = self._clock()
@@ -186,10 +186,10 @@ class Arrivals:
                 marks = _marks(job)
             except OSError:
                 continue  # it was removed meanwhile
-            seen = self._seen.get(job.study)
-            if seen is None or seen.marks != hash(marks):
-                self._seen[job.study] = _Seen(hash(marks), now)
-            elif not seen.handed_over and now - seen.since >= self._settle:
+            arrival = self._seen.get(job.study)
+            if arrival is None or arrival.marks != hash(marks):
+                self._seen[job.study] = _Arrival(hash(marks), now)
+            elif not arrival.handed_over and now - arrival.since >= self._settle:
                 settled.append((job, marks))
         done = _done(settled, model, words)
         self.handed_over(done)

@@ -92,9 +92,9 @@ class _Control:
 class QueueWorkers:
     """Workers of a queue, one for each device, replaced until they end for good.
 
-    final: exit statuses after which a worker is not replaced. heard: callback for events of a
-    device's worker. died: callback for the end of a worker that is replaced. stopping: callback for
-    the signal that stops all.
+    final: exit statuses after which a worker is not replaced. on_event: callback for events of a
+    device's worker. on_death: callback for the end of a worker that is replaced. on_stop: callback
+    for the signal that stops all.
     """
 
     def __init__(
@@ -102,20 +102,20 @@ class QueueWorkers:
         task: QueueTask,
         devices: Sequence[str],
         final: Collection[int],
-        heard: Callable[[str, WorkerEvent], None],
-        died: Callable[[str, str], None],
-        stopping: Callable[[int], None],
+        on_event: Callable[[str, WorkerEvent], None],
+        on_death: Callable[[str, str], None],
+        on_stop: Callable[[int], None],
     ) -> None:
         self._task = task
         self._spare: WorkerProcess[QueueOrder, WorkerEvent] | None = None
         self._final = final
-        self._heard, self._died, self._stopping = heard, died, stopping
+        self._on_event, self._on_death, self._on_stop = on_event, on_death, on_stop
         self._status = 0
         self._is_stopping = False
         launches = {device: partial(self._start, device) for device in devices}
         self._supervisor: Supervisor[QueueOrder, WorkerEvent]
         self._supervisor = Supervisor(
-            launches, self._hear, self._on_end, first=FIRST_PAUSE, longest=LONGEST_PAUSE
+            launches, self._handle, self._on_end, first=FIRST_PAUSE, longest=LONGEST_PAUSE
         )
 
     def run(self) -> int:
@@ -141,12 +141,12 @@ class QueueWorkers:
         process.channel.send(Begin(device))
         return process
 
-    def _hear(self, device: str, news: WorkerEvent) -> None:
+    def _handle(self, device: str, news: WorkerEvent) -> None:
         """Handle a worker's event; once a worker runs, start a spare process that imports ahead."""
         if not (self._spare or self._is_stopping):
             with suppress(OSError):  # the spare process is optional
                 self._spare = launch(self._task)
-        self._heard(device, news)
+        self._on_event(device, news)
 
     def _on_end(self, device: str, status: int, seconds: float) -> Restart:
         if status in self._final:
@@ -154,10 +154,10 @@ class QueueWorkers:
             return "none"
         if self._is_stopping:
             return "none"
-        self._died(device, ending(status))
+        self._on_death(device, ending(status))
         return "at once" if status == _RESTART or seconds > HEALTHY_SECONDS else "in vain"
 
     def _pass_on(self, number: int) -> None:
-        self._stopping(number)
+        self._on_stop(number)
         self._supervisor.stop(StopWork() if self._is_stopping else FinishJobs())
         self._is_stopping = True

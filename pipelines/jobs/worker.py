@@ -120,7 +120,7 @@ def _joined(place: QueuePlace, device: str, only: str) -> Generator[tuple[Claims
         claims = Claims(tables, member.name, only)
         # This process holds the name now, so a worker that claimed jobs under it is dead.
         claims.reclaim(claims.in_flight().get(member.name, ()))
-        claims.wake()  # before it is asked whether anything is left
+        claims.wake()  # before the check for remaining jobs
         yield claims, member
 
 

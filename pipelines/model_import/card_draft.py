@@ -20,7 +20,7 @@ class CardDraft:
     """Description of the training data; None is not stated yet.
 
     source, target: names of the input and output channels, in the network's order. axes, spacing,
-    patch: as in ModelCard; spacing "native" takes every scan at its own. name: name of the model;
+    patch: as in ModelCard; spacing "native" keeps every scan's own. name: name of the model;
     by default formed from source and target. intensity_in, intensity_out, small_volume_padding,
     licence: as in ModelCard and its Provenance. input_range, output_range: as in ModelCard.
     has_stated_output_range: whether the output range was stated, and not derived from the network.
@@ -44,19 +44,19 @@ class CardDraft:
     grid: Triple | None = None
     scheme: Scheme = "monai"
 
-    def with_network(self, patch: Triple | None, made: NetworkRange | None) -> "CardDraft":
+    def with_network(self, patch: Triple | None, output_ends: NetworkRange | None) -> "CardDraft":
         """Return the draft completed with facts from the network.
 
-        patch: the only patch it takes; None if it takes others. made: range of its output, None if
-        its last layers do not show it. Only an output of -1..1 determines the input range: of
-        networks with another one, many take 0..1, and many do not.
+        patch: the only patch it accepts; None if it accepts others. output_ends: range of its
+        output, None if its last layers do not show it. Only an output of -1..1 determines the input
+        range: many networks with another output range take 0..1, and many do not.
         """
-        takes = USUAL_RANGE if made == USUAL_RANGE else None
+        takes = USUAL_RANGE if output_ends == USUAL_RANGE else None
         return replace(
             self,
             patch=self.patch or patch,
             input_range=self.input_range or takes or _without_ends(self.intensity_in),
-            output_range=self.output_range or made or _without_ends(self.intensity_out),
+            output_range=self.output_range or output_ends or _without_ends(self.intensity_out),
             has_stated_output_range=self.output_range is not None,
         )
 

@@ -22,7 +22,7 @@ from .nnunet_folder import is_nnunet_folder
 
 
 @dataclass(frozen=True, slots=True)
-class HeldNetwork:
+class StoredNetwork:
     """One network in a checkpoint; name: its path in the file, empty for the top level.
 
     dimensions: 2 or 3, of its convolutions. tensors, parameters: their numbers.
@@ -35,14 +35,14 @@ class HeldNetwork:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldCheckpoint:
+class InspectedCheckpoint:
     """Checkpoint, and its generator or the reason why none can be imported.
 
     checkpoint: the file as read. networks: all of its networks. obstacle: that reason.
     """
 
     checkpoint: Checkpoint
-    networks: tuple[HeldNetwork, ...]
+    networks: tuple[StoredNetwork, ...]
     generator: Recognised | None
     obstacle: str | None
 
@@ -82,7 +82,7 @@ def network_facts(network: Network, patch: Triple | None = None) -> NetworkFacts
     )
 
 
-def inspect(path: Path) -> Model | HeldCheckpoint | FoundNetwork:
+def inspect(path: Path) -> Model | InspectedCheckpoint | FoundNetwork:
     """Read a file of any kind. Raises ModelFileError or CheckpointError if its kind is unknown."""
     if is_model_file(path):
         return load_model(path)
@@ -91,8 +91,8 @@ def inspect(path: Path) -> Model | HeldCheckpoint | FoundNetwork:
     if is_nnunet_folder(path):
         return find_network(path, NetworkChoices())
     checkpoint = read_checkpoint(path)
-    held = tuple(
-        HeldNetwork(
+    stored = tuple(
+        StoredNetwork(
             name=group.name,
             dimensions=group.rank - 2,
             tensors=len(group.tensors),
@@ -101,10 +101,12 @@ def inspect(path: Path) -> Model | HeldCheckpoint | FoundNetwork:
         for group in networks(checkpoint)
     )
     try:
-        return HeldCheckpoint(checkpoint, held, recognise(checkpoint, NetworkChoices()), None)
+        return InspectedCheckpoint(
+            checkpoint, stored, recognise(checkpoint, NetworkChoices()), None
+        )
     except CheckpointError as error:
         obstacle = str(error).removeprefix(f"{path}: ")
-        return HeldCheckpoint(checkpoint, held, None, obstacle)
+        return InspectedCheckpoint(checkpoint, stored, None, obstacle)
 
 
 def parameter_count(network: Network) -> int:

@@ -18,7 +18,7 @@ _LONGEST_REASON = 300
 class WrittenModule:
     """Files made from a module.
 
-    program: torch.export archive. reference: a patch and what the module made of it. patch:
+    program: torch.export archive. reference: a patch and the module's output for it. patch:
     extents of the patch.
     """
 
@@ -47,9 +47,9 @@ def write_module(module: Any, example: Any, folder: Path) -> WrittenModule:
         raise SettingsError(
             f"Argument module must be a torch.nn.Module, not {type(module).__name__}."
         )
-    held = (*module.parameters(), *module.buffers())
+    tensors = (*module.parameters(), *module.buffers())
     halves = (torch.float16, torch.bfloat16)
-    if any(one.device.type != "cpu" or one.dtype in halves for one in held):
+    if any(one.device.type != "cpu" or one.dtype in halves for one in tensors):
         raise SettingsError(
             "Argument module must be on the CPU in float32, where the reference is computed; pass "
             "module.cpu().float()."

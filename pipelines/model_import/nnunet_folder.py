@@ -126,8 +126,8 @@ def read_nnunet(folder: Path, folds: Sequence[str] = (), axes: str | None = None
     """Read a model folder.
 
     folds: of which the mean is taken; none takes the only one. axes: anatomical directions of the
-    arrays that nnU-Net read, before its transposition. Raises CheckpointError for what cannot be
-    done as nnU-Net does it.
+    arrays that nnU-Net read, before its transposition. Raises CheckpointError for anything that
+    cannot be computed as nnU-Net does.
     """
     plans, dataset = _read(folder / _PLANS, _Plans), _read(folder / _DATASET, _Dataset)
     checkpoints = tuple(read_checkpoint(path) for path in _checkpoints(folder, folds))
@@ -239,7 +239,7 @@ def _refusal(what: str) -> CheckpointError:
 
 
 def _check(configuration: _Configuration) -> None:
-    """Raise CheckpointError for what is not done as nnU-Net does it."""
+    """Raise CheckpointError for anything that is not computed as nnU-Net does."""
     class_name = configuration.architecture.network_class_name
     if class_name.rpartition(".")[-1] not in (PLAIN, RESIDUAL):
         raise CheckpointError(

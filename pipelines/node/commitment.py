@@ -58,7 +58,7 @@ class PendingReports:
             if moment is not None:
                 self._due[key] = moment
 
-    def settle(self, key: ReportKey) -> None:
+    def remove(self, key: ReportKey) -> None:
         """Remove a report that was accepted or given up."""
         with self._lock:
             self._offered.pop(key, None)
@@ -163,9 +163,9 @@ class ReportSender:
             except RefusedError as error:
                 self._give_up(key, str(error))
                 return
-        self._pending.settle(key)
+        self._pending.remove(key)
         self._emit(Reported(key.route, str(peer), len(safe), len(asked.referenced)))
 
     def _give_up(self, key: ReportKey, reason: str) -> None:
-        self._pending.settle(key)
+        self._pending.remove(key)
         self._emit(NotReported(key.route, key.title, reason))

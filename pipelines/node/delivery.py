@@ -14,7 +14,7 @@ from ...io.dicom_network.sending import Peer, Transmission, instance_of, sending
 from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import WebLink, WebPeer, web_link
 from ..retries import Backoff
-from .events import GaveUp, NodeEvent, NotSent, Resumed, Sent, Trouble
+from .events import NodeEvent, NotSent, Resumed, SendingAbandoned, Sent, Trouble
 from .inbox import SUFFIX
 from .records import SeriesRecord, StudyName, StudyRecord, output_of
 from .routes import Route
@@ -341,7 +341,7 @@ class Deliverer:
     def _give_up(self, result: Result) -> None:
         reason = result.series.reason or "it was never reached"
         self._change(result, state="undelivered", reason=reason)
-        self._emit(GaveUp(result.name, reason))
+        self._emit(SendingAbandoned(result.name, reason))
 
     def _note(self, results: Iterable[Result], reason: str) -> None:
         """Store why results were not sent, unless that is stored already."""

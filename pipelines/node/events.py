@@ -117,7 +117,7 @@ class NotSent:
 
 
 @dataclass(frozen=True, slots=True)
-class GaveUp:
+class SendingAbandoned:
     """Result that could not be sent within its route's `retry`. series, reason: as in `Failed`."""
 
     series: str
@@ -162,7 +162,7 @@ class Emptied:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Problem that may pass by itself or need attention. reason: description."""
+    """Problem that may resolve itself or need attention. reason: description."""
 
     reason: str
 
@@ -177,7 +177,7 @@ NodeEvent: TypeAlias = (
     | Failed
     | Sent
     | NotSent
-    | GaveUp
+    | SendingAbandoned
     | Resumed
     | Reported
     | NotReported

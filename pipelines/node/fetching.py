@@ -1,4 +1,4 @@
-"""Studies fetched from a DICOMweb server by polling; from there on they are as those received.
+"""Studies fetched from a DICOMweb server by polling, and then handled like received ones.
 
 A study is fetched once its list of objects is the same in two polls, and again once that differs.
 """
@@ -104,7 +104,7 @@ class Fetcher:
 
 
 def _take(session: RouteSession, link: WebLink, asked: WebInstance) -> bool:
-    """Fetch one object; return whether there was room for it. Raises NetworkError or OSError."""
+    """Fetch one object; return whether there was space for it. Raises NetworkError or OSError."""
     part = session.place()
     if isinstance(part, Refusal):
         session.refused(asked.instance, asked.study, part.reason)

@@ -26,7 +26,9 @@ INBOX, SUFFIX = "inbox", ".dcm"
 _DIGITS = 16
 _MOST_REMEMBERED = 64
 _MOST_REFUSED = 10_000
-"""Studies with refused images; of more, which no archive sends, the gaps are not noted."""
+"""Limit of studies with refused images; gaps of further ones, which no archive sends, are not
+noted.
+"""
 _FULL = Refusal(DimseStatus.OUT_OF_RESOURCES, "the inbox of the node is full")
 _NO_RESERVE = Refusal(DimseStatus.OUT_OF_RESOURCES, "the disk of the node is full")
 
@@ -79,7 +81,7 @@ class Inbox:
         return self._inbox / study.route / study.name
 
     def part(self) -> Path | Refusal:
-        """Return a path for an object about to arrive, or why there is no room for it."""
+        """Return a path for an object about to arrive, or why there is no space for it."""
         if self.bytes >= self._most:
             return _FULL
         if shutil.disk_usage(self._incoming).free < self._reserve:
@@ -87,7 +89,7 @@ class Inbox:
         return self._incoming / f"{next(self._parts)}.part"
 
     def claim(self, size: int) -> bool:
-        """Reserve bytes for objects in flight, if there is room; whether there is."""
+        """Reserve bytes for objects in flight; return whether there is space."""
         with self._claiming:
             fits = size <= 0 or self.bytes + self._coming + size <= self._most
             self._coming += size if fits else 0

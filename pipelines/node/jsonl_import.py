@@ -1,6 +1,6 @@
 """Import of the files that had the node's records before node.db: read once, then kept aside.
 
-They were ledger.jsonl with a study or a confirmed object per line, of which the last one counts; a
+They were ledger.jsonl with a study or a confirmed object per line, where the last line counts; a
 file per pending report in reports/; and files beside a study's objects that noted its gap.
 """
 

@@ -22,7 +22,7 @@ from ...io.dicom_network.listener import Listener
 from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import WebPeer
 from ...io.errors import ScanError
-from ..cycle import back_model
+from ..cycle import load_reverse_model
 from ..errors import ConfigError, MissingLibraryError, PipelineError, QueueLostError
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import QueueLink
@@ -47,10 +47,9 @@ AGAIN_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """Settings of a node; its routes are not among them, as they may change.
-
-    folder: of its inbox, results and records. queue: receives the jobs. address, port: where it
-    listens. limits: for peers. most: bytes of its inbox. reserve: bytes that stay free on its disk.
+    """Settings of a node, without its routes, which may change. folder: folder of its inbox,
+    results and records. queue: receives the jobs. address, port: where it listens. limits: limits
+    for peers. most: maximum bytes of its inbox. reserve: bytes that stay free on its disk.
     certificates: for TLS, or None.
     """
 
@@ -196,7 +195,7 @@ class DicomNode:
                 settings.port,
                 self._reception,
                 settings.limits,
-                self._reception.turned_away,
+                self._reception.on_reject,
                 context,
             )
         except OSError as error:
@@ -357,7 +356,7 @@ def check_routes(
             )
         model = load_model(route.request.model)
         model.network.graph.check_patch(route.request.options.patch or model.card.patch)
-        back_model(model, route.request.options)
+        load_reverse_model(model, route.request.options)
         cards[title] = model.card
     return cards
 

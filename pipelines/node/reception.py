@@ -123,7 +123,7 @@ class Reception:
         self._incoming = incoming
         self._emit = emit
         self._lock = threading.Lock()
-        self._turned_away: Counter[tuple[str, str]] = Counter()
+        self._rejections: Counter[tuple[str, str]] = Counter()
         self._reported: dict[tuple[str, str], float] = {}
 
     def session(self, called: str, calling: str, address: str) -> "RouteSession | Rejection":
@@ -142,21 +142,21 @@ class Reception:
         """Return the session of a study that a route fetches."""
         return RouteSession(route, source, self._inbox, self._incoming, self._pending, self._emit)
 
-    def turned_away(self, address: str, reason: str, titles: str) -> None:
+    def on_reject(self, address: str, reason: str, titles: str) -> None:
         """Report a rejected connection; similar ones are counted and reported once a minute.
 
         Titles do not count as a difference, as a stranger may try any number of them.
         """
         now = time.monotonic()
         with self._lock:
-            self._turned_away[address, reason] += 1
+            self._rejections[address, reason] += 1
             if now - self._reported.get((address, reason), -REPEATED_SECONDS) < REPEATED_SECONDS:
                 return
             if len(self._reported) > _MOST_REMEMBERED:
                 self._reported.clear()
-                self._turned_away = Counter({(address, reason): 1})
+                self._rejections = Counter({(address, reason): 1})
             self._reported[address, reason] = now
-            count = self._turned_away.pop((address, reason))
+            count = self._rejections.pop((address, reason))
         self._emit(TurnedAway(address, titles, reason, count))
 
 
@@ -187,7 +187,7 @@ class RouteSession:
         return self._inbox.part()
 
     def claim(self, size: int) -> bool:
-        """Reserve bytes for objects in flight; whether there is room."""
+        """Reserve bytes for objects in flight; return whether there is space."""
         return self._inbox.claim(size)
 
     def take(self, received: ReceivedObject) -> None:
@@ -234,8 +234,8 @@ class RouteSession:
             self._incoming.changed(name)
             return
         self._refused.add(instance)
-        for at_hand in self._begun:
-            self._inbox.refuse(at_hand, instance)
+        for current in self._begun:
+            self._inbox.refuse(current, instance)
 
     def commit(self, asked: Commitment) -> Sequence[Referenced] | Refusal:
         """Return the objects that are in the inbox, and complete their studies."""
@@ -259,7 +259,7 @@ class RouteSession:
         """Note that the caller has accepted the report of a transaction."""
         if found := self._reports.pop(transaction, None):
             key, safe, asked = found
-            self._pending.settle(key)
+            self._pending.remove(key)
             self._emit(Reported(self._route, self._caller, safe, asked))
 
     def end(self, reason: str) -> None:

@@ -1,8 +1,8 @@
 """Store of the node's records: one SQLite file, which the node owns and other processes may read.
 
 It is in WAL mode: readers do not delay the node, and a commit takes one flush of the disk. A commit
-is on disk before the call returns, unless the method says otherwise; what a power failure may lose
-then is done again, and never more than the last records. A node's folder is on a local disk.
+is on disk before the call returns, unless the method says otherwise; a power failure then loses at
+most the last records, whose work is repeated. A node's folder is on a local disk.
 """
 
 import errno
@@ -333,7 +333,7 @@ class NodeStore:
             connection.execute("INSERT OR IGNORE INTO refused VALUES (?, ?)", (study, image))
 
     def accept(self, study: str, image: str) -> None:
-        """Note that an image that was refused before is here."""
+        """Note that an image that was refused before has arrived."""
         with self._writing(is_durable=False) as connection:
             connection.execute("DELETE FROM refused WHERE study = ? AND image = ?", (study, image))
 

@@ -50,8 +50,8 @@ class _Examined:
         if self.before is None or self.before.objects != digest_of(self.objects):
             return False
         known = self.before.gap
-        is_mended = known.broke_off and not self.gap.broke_off
-        return self.gap.refused == known.refused and not is_mended
+        is_completed = known.broke_off and not self.gap.broke_off
+        return self.gap.refused == known.refused and not is_completed
 
     @property
     def remark(self) -> str:
@@ -89,8 +89,8 @@ class Submitter:
     def submit(self, route: Route, studies: Mapping[StudyName, float], queue: Queue) -> None:
         """Submit what is new in studies of one route, and record all of them.
 
-        What was left out before may be accepted now, if the route has changed. Raises QueueError,
-        EngineError, SettingsError or OSError; then some are not recorded.
+        Parts that were omitted before may be accepted now, if the route has changed. Raises
+        QueueError, EngineError, SettingsError or OSError; then some are not recorded.
         """
         by_day: dict[str, list[_Examined]] = defaultdict(list)
         for study, since in studies.items():
@@ -304,7 +304,7 @@ def _received(job: StudyJob) -> tuple[float, float]:
 
 
 def _left_out(study: StudyName, found: Submission, *, is_alone: bool) -> tuple[str, ...]:
-    """Return why parts of a study become no job. is_alone: whether names lack the study's."""
+    """Return why parts of a study become no job. is_alone: whether names omit the study's."""
     refused = [
         f"{PurePosixPath(name).name}: {reason}"
         for name, reason in found.refused.items()
@@ -364,11 +364,11 @@ def note_outcomes(
     Raises QueueError.
     """
     still_open = queue.open_keys()
-    put_off = {row.job: row.deferred for row in queue.deferred()}
+    deferred = {row.job: row.deferred for row in queue.deferred()}
     changed: dict[str, list[SeriesRecord]] = defaultdict(list)
     for record in store.present():
         for series in record.series:
-            after = _noted(_outcome(series, still_open, queue, clock), put_off)
+            after = _noted(_outcome(series, still_open, queue, clock), deferred)
             if after is not series:
                 changed[record.study].append(after)
             if after.state != series.state:
@@ -385,9 +385,9 @@ def _with_all(store: NodeStore, study: str, series: Iterable[SeriesRecord]) -> S
     return reduce(StudyRecord.with_series, series, record)
 
 
-def _noted(series: SeriesRecord, put_off: Mapping[str, str]) -> SeriesRecord:
+def _noted(series: SeriesRecord, deferred: Mapping[str, str]) -> SeriesRecord:
     """Add why the job waits, if it does; the reason stays while the job is retried."""
-    why = put_off.get(series.job, "")
+    why = deferred.get(series.job, "")
     if series.state != "queued" or why in ("", series.reason):
         return series
     return replace(series, reason=why)

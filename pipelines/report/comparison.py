@@ -210,7 +210,7 @@ def joined(earlier: BatchReport, now: BatchReport, planned: Sequence[str]) -> Ba
     rows = {name: _newest(before.get(name), own.get(name), earlier.seconds) for name in planned}
     others = [row for name, row in before.items() if name not in rows]
     known = [row for row in rows.values() if row]
-    if not others and not any(_stays(before.get(name), own.get(name)) for name in rows):
+    if not others and not any(_is_unchanged(before.get(name), own.get(name)) for name in rows):
         return now
     return replace(
         now,
@@ -225,7 +225,7 @@ def joined(earlier: BatchReport, now: BatchReport, planned: Sequence[str]) -> Ba
     )
 
 
-def _stays(before: StudyReport | None, now: StudyReport | None) -> bool:
+def _is_unchanged(before: StudyReport | None, now: StudyReport | None) -> bool:
     """Return whether the earlier run's row describes how the result was made."""
     return before is not None and (now is None or now.status in ("up to date", "interrupted"))
 
@@ -236,7 +236,7 @@ def _newest(
     """Return the row that describes how the result was made. later: seconds before this run."""
     if now is None or before is None:
         return before or (now and _moved(now, later))
-    if not _stays(before, now):
+    if not _is_unchanged(before, now):
         return _moved(now, later)
     return replace(
         before,

@@ -126,7 +126,7 @@ class StudyReport:
         return self.status in ("translated", "up to date")
 
     @property
-    def under_way(self) -> tuple[float, float] | None:
+    def in_flight(self) -> tuple[float, float] | None:
         """Start of the first and end of the last work; None if that was not recorded."""
         if not self.when:
             return None
@@ -154,7 +154,7 @@ class ModelName:
 
     @property
     def is_unproven(self) -> bool:
-        """Whether only the user states that it computes the same as its training code."""
+        """Whether only the user's word supports that it computes the same as its training code."""
         return self.established == "unproven"
 
 
@@ -203,12 +203,12 @@ class BatchReport:
 
     options: without a precision if several workers chose it, each for its device. started: ISO 8601
     with zone. ignored: number of files of other kinds among the inputs. not_reached: number of
-    studies that the network had not begun with when the batch was interrupted. model: model that
-    was run. device: device in words. output: the folder. seconds: wall time. use: use of those
-    seconds. studies: their rows, in order. skipped: inputs that are no study. runs: number of
-    program runs of the batch so far; their seconds are summed. command: words of the command line
-    of the last run, without passwords; none without a command line. energy: energy of the GPUs
-    meanwhile, None if not measured.
+    studies that had not reached the network when the batch was interrupted. model: model that was
+    run. device: device in words. output: the folder. seconds: wall time. use: use of those seconds.
+    studies: their rows, in order. skipped: inputs that are not studies. runs: number of program
+    runs of the batch so far; their seconds are summed. command: words of the command line of the
+    last run, without passwords; none without a command line. energy: energy of the GPUs meanwhile,
+    None if not measured.
     """
 
     model: ModelName
@@ -256,7 +256,7 @@ class BatchReport:
 
     def by_start(self) -> list[tuple[tuple[float, float], StudyReport]]:
         """Return the recorded times of studies with their rows, ordered by start."""
-        rows = ((interval, row) for row in self.studies if (interval := row.under_way))
+        rows = ((interval, row) for row in self.studies if (interval := row.in_flight))
         return sorted(rows, key=lambda pair: pair[0])
 
     def stages(self) -> dict[Stage, float]:

@@ -33,7 +33,7 @@ TARGETS = {
     "ct": ("ct",),
     "pet": ("pet",),
 }
-"""BIDS suffixes with the names of a model's target, in lower case and without words of `_IDLE`."""
+"""BIDS suffixes by the names of a model's target, in lower case and without words of `_IDLE`."""
 
 _IDLE = {"mr", "mri", "weighted", "synthetic", "image", "scan", "contrast"}
 
@@ -96,7 +96,7 @@ def model_label(card: ModelCard) -> str:
 
 
 def bids_names(study: Study, card: ModelCard, suffixes: Iterable[str], label: str) -> Study:
-    """Return the study with BIDS names, or with an obstacle if its scan has no BIDS name.
+    """Return the study with BIDS names, or with a blocking error if its scan has no BIDS name.
 
     label: label of the model if its results must be distinguished from another model's, else empty.
     """
@@ -165,8 +165,8 @@ def check_layout(output: Path, options: TranslateOptions) -> None:
             f"{description} describes a dataset that this program did not make; choose another "
             "output folder."
         )
-    stands = (place for place, entry in load(output).items() if entry.status == "written")
-    if other := next((place for place in stands if "_desc-" not in place), None):
+    occupied = (place for place, entry in load(output).items() if entry.status == "written")
+    if other := next((place for place in occupied if "_desc-" not in place), None):
         raise OutputFolderError(
             f"{output} holds results that are not named as BIDS has it, such as {other}; choose "
             "another output folder."
@@ -239,9 +239,9 @@ class BidsDataset:
             links[name] = _relative(root, self.output)
         return links
 
-    def _leads_elsewhere(self, way: str, root: Path) -> bool:
+    def _leads_elsewhere(self, path: str, root: Path) -> bool:
         """Return whether a link leads to another existing folder; datasets may have been moved."""
-        old = self.output / unquote(str(way))
+        old = self.output / unquote(str(path))
         return old.is_dir() and not old.samefile(root)
 
     def _ignore(self) -> None:
@@ -303,10 +303,10 @@ def _is_ours(description: Mapping[str, Any]) -> bool:
 def _relative(root: Path, output: Path) -> str:
     """Return the path of a dataset relative to the output folder, as a URI."""
     try:
-        way = os.path.relpath(os.path.realpath(root), os.path.realpath(output))
+        path = os.path.relpath(os.path.realpath(root), os.path.realpath(output))
     except ValueError:  # on another drive of Windows
         return root.absolute().as_uri()
-    return quote(Path(way).as_posix())
+    return quote(Path(path).as_posix())
 
 
 def _source(root: Path, link: str) -> dict[str, str]:

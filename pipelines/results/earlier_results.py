@@ -1,4 +1,4 @@
-"""Studies below the inputs, without those that a user excludes and without own results."""
+"""Studies below the inputs, without excluded ones and without this program's results."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pathlib import Path, PurePath, PurePosixPath
 
 from ...io.choice import ALL_PATHS, Choice, PathGlobs, SkipKind
 from ...io.discovery import Discovery, KnownHeaders, discover, is_result, place_of
-from ...io.exclusion import Doubt, judged, passed_over
+from ...io.exclusion import Doubt, judged, without_doubtful
 from ...io.labels import labels_of
 from ...io.volume import Study
 from ..errors import NewerRecordError, OutputFolderError
@@ -23,12 +23,12 @@ def discover_scans(
     """Run `discover` without scans whose paths `choice` excludes, and without results.
 
     Results are recognised by the mark in their files, and by the record of an output folder; a
-    file that was changed since counts as a scan. Results that the user named get an obstacle.
+    file that was changed since counts as a scan. Results that the user named get a blocking error.
     Raises ScanError or NewerRecordError.
     """
     found = discover(inputs, output, choice, known)
     if choice.globs != ALL_PATHS:
-        found = _globbed(found, choice.globs)
+        found = _without_excluded(found, choice.globs)
     entries = cache(_entries)
 
     def synthetic(study: Study) -> Sequence[Doubt]:
@@ -36,13 +36,11 @@ def discover_scans(
             return (_SYNTHETIC,)
         return _synthetic(study, known)
 
-    return passed_over(found, synthetic, choice.takes)
+    return without_doubtful(found, synthetic, choice.takes)
 
 
 def with_mirrored_names(found: Discovery) -> Discovery:
-    """Rename results as if they mirrored their scans, using the records of the output folders
-    around them.
-    """
+    """Rename results as if they mirrored their scans, using the records of their output folders."""
     entries = cache(_entries_or_none)
     studies = tuple(_with_mirrored_name(study, found.root, entries) for study in found.studies)
     return replace(found, studies=studies)
@@ -73,7 +71,7 @@ def _entries_or_none(folder: Path) -> dict[str, ManifestEntry]:
 
 
 def synthetic_checked(study: Study, takes: Collection[SkipKind]) -> Study:
-    """Return a study that the user named, with an obstacle if it is marked as a result.
+    """Return a study that the user named, with a blocking error if it is marked as a result.
 
     takes: see `Choice`.
     """
@@ -92,7 +90,7 @@ def _synthetic(study: Study, known: KnownHeaders | None = None) -> Sequence[Doub
     return (_SYNTHETIC,) if is_marked else ()
 
 
-def _globbed(found: Discovery, globs: PathGlobs) -> Discovery:
+def _without_excluded(found: Discovery, globs: PathGlobs) -> Discovery:
     """Return the search results without those that `globs` excludes."""
 
     def excluded(study: Study) -> Sequence[Doubt]:
@@ -106,7 +104,7 @@ def _globbed(found: Discovery, globs: PathGlobs) -> Discovery:
         return path in found.named or not globs.refusal(_place(path, found.named))
 
     kept = tuple(row for row in found.skipped if row.kind or is_kept(row.path))
-    return passed_over(replace(found, skipped=kept), excluded, ())
+    return without_doubtful(replace(found, skipped=kept), excluded, ())
 
 
 def _place(path: Path, named: Collection[Path]) -> PurePath:

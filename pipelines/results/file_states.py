@@ -27,8 +27,8 @@ class FileState:
     changed_ns is the inode's change time, which a copy that keeps dates cannot forge.
 
     name: without folder. size: bytes. modified_ns: time of modification, in nanoseconds since 1970.
-    sha256: hash of the bytes; "" for a file that was about to appear, for which only name, size and
-    date count.
+    sha256: hash of the bytes; "" for a file that was about to appear, of which only name, size and
+    date are compared.
     """
 
     name: str

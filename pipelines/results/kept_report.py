@@ -26,7 +26,7 @@ def kept_report(output: Path) -> Path | None:
 def keep_report(report: BatchReport, planned: Sequence[str]) -> None:
     """Store a report in the record of its output folder, joined with earlier runs of its batch.
 
-    planned: names of all studies of this run. A report that cannot be written is left out: results
+    planned: names of all studies of this run. A report that cannot be written is omitted: results
     and manifest are complete without it.
     """
     record = found_record(report.output)

@@ -93,9 +93,9 @@ class ManifestEntry:
         """
         if self.recipe.model != model:
             return "the model changed"
-        return "the model's words changed" if self.says_other(words) else None
+        return "the model's words changed" if self.has_other_words(words) else None
 
-    def says_other(self, words: tuple[str, ...]) -> bool:
+    def has_other_words(self, words: tuple[str, ...]) -> bool:
         """Return whether its labels of the model differ from `words`, if both are known."""
         return bool(words and self.words) and self.words != words
 

@@ -1,4 +1,4 @@
-"""Names of results: from the user, by a pattern or a layout, and none twice."""
+"""Names of results: from the user, by a pattern or a layout, and each one unique."""
 
 import os
 import unicodedata
@@ -43,20 +43,20 @@ def results_named(
     if is_default and not has_named_results(output):
         return found
     entries = load(output)
-    standing = _Standing(entries, model, output)
-    naming = _naming(options, model.card, standing)
-    studies = (standing.kept(study, naming(study)) for study in found.studies)
+    existing = _Existing(entries, model, output)
+    naming = _naming(options, model.card, existing)
+    studies = (existing.kept(study, naming(study)) for study in found.studies)
     return replace(found, studies=tuple(sorted(studies, key=lambda study: study.name)))
 
 
-def _naming(options: TranslateOptions, card: ModelCard, standing: "_Standing") -> _Naming:
+def _naming(options: TranslateOptions, card: ModelCard, existing: "_Existing") -> _Naming:
     if options.layout == "bids":
         suffixes = bids_suffixes(card, options.bids_suffix)
 
         def in_dataset(study: Study) -> Study:
-            named = (bids_names(study, card, suffixes, label) for label in standing.labels)
+            named = (bids_names(study, card, suffixes, label) for label in existing.labels)
             *tried, last = named
-            return next((each for each in tried if standing.is_free(each)), last)
+            return next((each for each in tried if existing.is_free(each)), last)
 
         return in_dataset
     if options.result_name:
@@ -99,7 +99,7 @@ def _trouble(name: str, extension: str) -> str | None:
     return None
 
 
-class _Standing:
+class _Existing:
     """Existing results of an output folder, by their scans."""
 
     def __init__(self, entries: Mapping[str, ManifestEntry], model: Model, output: Path) -> None:
@@ -210,14 +210,14 @@ def rivals_refused(
     sidecars: bool = False,
     remedy: str = MOVE,
 ) -> Discovery:
-    """Return the search results with an obstacle for each study whose results collide with others.
+    """Return the search results with a blocking error for each study whose results collide with
+    others.
 
     All files and folders of results, their maps, previews and sidecars below `output` are compared;
     two collide if they have the same path, or one is inside the other. remedy: advice for the user.
-    Each rival is named after its own source and names the others, whatever their order, so that no
-    two studies have the same name afterwards.
-    Names that differ only in Unicode normalisation are the same path, and so are those that differ
-    only in case if the disk of `output` ignores case.
+    Each of these is named after its own source and lists the others, in any order, so that all
+    names are unique afterwards. Names that differ only in Unicode normalisation are the same path,
+    and so are those that differ only in case if the disk of `output` ignores case.
     """
     one_case = _ignores_case(output)
     owners: dict[str, set[int]] = defaultdict(set)

@@ -19,7 +19,7 @@ from ...io.writing import files_at, is_series, map_beside, places, places_made
 from ..report.report import Failure, StudyReport
 from ..settings import TranslateOptions
 from ..study.figures import CycleRule
-from ..study.maps import maps_asked_for
+from ..study.maps import requested_maps
 from .file_states import FileState, content_of
 from .manifest import ManifestEntry, MapRecord, Recipe
 from .sidecar import SidecarMaker
@@ -164,7 +164,7 @@ class Planner:
             options.overwrite,
             options.preview,
             cycle,
-            maps_asked_for(options),
+            requested_maps(options),
             card.words if card else (),
             card and SidecarMaker.of(card, model_sha256, options),
         )
@@ -173,7 +173,7 @@ class Planner:
         """Return one planned study per study, in their order."""
         sources = _identities(file for study in studies for file in self._inputs_of(study))
         moved = self._results_without(studies)
-        planned = (self._sparing_links(self._plan(study, sources)) for study in studies)
+        planned = (self._without_links(self._plan(study, sources)) for study in studies)
         return tuple(self._noting_move(each, moved) for each in planned)
 
     def _inputs_of(self, study: Study) -> Iterator[Path]:
@@ -193,7 +193,7 @@ class Planner:
             if entry.status == "written" and entry.mirrored_name not in names
         }
 
-    def _sparing_links(self, planned: PlannedStudy) -> PlannedStudy:
+    def _without_links(self, planned: PlannedStudy) -> PlannedStudy:
         """Return the plan, refused if its files would replace a link or anything but a file."""
         match planned.action:
             case "translate":
@@ -270,7 +270,7 @@ class Planner:
         return self._judge(ours, entry)
 
     def _named(self, study: Study) -> Study:
-        """Return the study, with an obstacle if a result's file name is too long for the disk."""
+        """Return the study, with a blocking error if a result's name is too long for the disk."""
         results = [self.output / name for name in study.results]
         maps = (map_beside(results[0], mark.kind) for mark in self.maps)
         made = [file for place in (*results, *maps) for file in places_made(place, study)]
@@ -321,7 +321,7 @@ class Planner:
         if isinstance(judged, PlannedStudy):
             return judged
         now = replace(entry, inputs=inputs, outputs=(*outputs, *unasked), maps=judged, cycle=cycle)
-        is_drawn = ours.picture is None or (is_drawn and not entry.says_other(self.words))
+        is_drawn = ours.picture is None or (is_drawn and not entry.has_other_words(self.words))
         is_described = self._is_described(ours, entry, sidecars)
         if is_drawn and is_described:
             return replace(ours, action="keep", refreshed=now if now != entry else None, kept=now)

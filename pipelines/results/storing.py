@@ -117,7 +117,7 @@ class Store:
     def begin(
         self, planned: PlannedStudy, volume: Volume, barrier: Barrier = nullcontext
     ) -> WrittenAhead | None:
-        """Begin to write a result whose voxels are still to come, if that pays; `put` names it."""
+        """Begin to write a result before its voxels are computed, if that pays; `put` names it."""
         target = planned.target
         is_large = volume.voxels.nbytes >= LEAST_BYTES
         if not is_large or len(planned.targets) > 1 or not is_written_in_order(volume, target):
@@ -312,7 +312,7 @@ class DiskSpace:
 
     Any thread may call it. The size of a result is not known in advance, as it may be compressed.
     So after a result did not fit, a scan of the same size or larger is rejected until the disk has
-    more room than it had then.
+    more free space than then.
     """
 
     def __init__(self, output: Path) -> None:
@@ -335,7 +335,7 @@ class DiskSpace:
             raise
 
     def check(self, scan: Sequence[Path]) -> None:
-        """Raise DiskFullError if there is no room for the result of a scan in these files."""
+        """Raise DiskFullError if there is no space for the result of a scan in these files."""
         with self._asking:
             if self._too_large is None or _bytes_of(scan) < self._too_large:
                 return

@@ -1,4 +1,4 @@
-"""Results that are written while they are computed: voxels as they come, the file name last."""
+"""Results that are written while they are computed, and named last."""
 
 import threading
 from collections.abc import Generator, Iterator, Sequence
@@ -24,7 +24,7 @@ _PATIENCE = 1.0
 """
 
 
-class _LeftError(Exception):
+class _CancelledError(Exception):
     """Raised if the result is no longer needed."""
 
 
@@ -60,14 +60,14 @@ class WrittenAhead:
         self._gate.set_result(gate)
         return self._hashes.result()
 
-    def leave(self) -> None:
+    def cancel(self) -> None:
         """Remove the written part of a result for which `put` was not called."""
         with self._changed:
             if self._is_left or self._gate.done():
                 return
             self._is_left = True
             self._changed.notify_all()
-        self._gate.set_exception(_LeftError())
+        self._gate.set_exception(_CancelledError())
         self._thread.join(_PATIENCE)
 
     def _write(self) -> None:
@@ -86,7 +86,7 @@ class WrittenAhead:
         with self._changed:
             self._changed.wait_for(lambda: self._is_left or self._slices >= slices)
             if self._is_left:
-                raise _LeftError
+                raise _CancelledError
 
     @contextmanager
     def _passed(self, coming: Sequence[Path]) -> Generator[None]:
@@ -150,7 +150,7 @@ class WrittenSeries(WrittenAhead):
                 lambda: self._is_left or self._is_complete or self._next is not None
             )
             if self._is_left:
-                raise _LeftError
+                raise _CancelledError
             volume, self._next = self._next, None
             return volume
 

@@ -196,7 +196,7 @@ class BatchRun:
         remove_leftovers(self._manifest.output)
 
     def _supervised(self) -> Supervisor[BatchOrder, BatchNews]:
-        return Supervisor(self._launches, self._hear, self._on_end, _MOST_IN_VAIN)
+        return Supervisor(self._launches, self._handle, self._on_end, _MOST_IN_VAIN)
 
     def _supervise(self) -> None:
         try:
@@ -216,7 +216,7 @@ class BatchRun:
         self._supervisor.stop(order)
         self._hand_out()
 
-    def _hear(self, device: str, news: BatchNews) -> None:
+    def _handle(self, device: str, news: BatchNews) -> None:
         match news:
             case StudyWanted():
                 self._asking.append(device)

@@ -61,7 +61,7 @@ class StudyProgress:
     def leave_ahead(self) -> None:
         """Remove what was written ahead for a result that will not be stored."""
         for ahead in self.ahead:
-            ahead.leave()
+            ahead.cancel()
         self.ahead = self.series = ()
 
     def take_inputs(self) -> None:

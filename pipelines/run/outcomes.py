@@ -25,7 +25,7 @@ class Outcomes:
         """Whether any study has ended, whatever its status."""
         return bool(self._ended)
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Handle an event; those of one study must come from one thread at a time."""
         match event:
             case StudyStarted(planned):
@@ -71,32 +71,32 @@ class BatchEvents:
         self.outcomes = outcomes
         self.is_over = False
         self.expected = expected
-        self._heard: SimpleQueue[Event | BaseException | None] = SimpleQueue()
+        self._queue: SimpleQueue[Event | BaseException | None] = SimpleQueue()
 
     def report(self, event: Event) -> None:
         """Record an event and queue it for the listening thread."""
-        self.outcomes.hear(event)
-        self._heard.put(event)
+        self.outcomes.handle(event)
+        self._queue.put(event)
 
     def fail(self, error: BaseException) -> None:
         """Queue the error that ended a thread."""
-        self._heard.put(error)
+        self._queue.put(error)
 
     def end(self) -> None:
         """Mark the end: no event follows."""
-        self._heard.put(None)
+        self._queue.put(None)
 
     def listen(self, seconds: float = threading.TIMEOUT_MAX) -> Iterator[Event]:
         """Yield events until the end, or for `seconds`; raise an error that is not expected."""
         end = monotonic() + seconds
         while not self.is_over and (left := end - monotonic()) > 0:
             try:
-                heard = self._heard.get(timeout=min(left, _DEAF_SECONDS))
+                event = self._queue.get(timeout=min(left, _DEAF_SECONDS))
             except Empty:
                 continue
-            if heard is None:
+            if event is None:
                 self.is_over = True
-            elif not isinstance(heard, BaseException):
-                yield heard
-            elif not isinstance(heard, self.expected):
-                raise heard
+            elif not isinstance(event, BaseException):
+                yield event
+            elif not isinstance(event, self.expected):
+                raise event

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ...engine.model.model_file import Model
 from ...engine.options import Precision
-from ..cycle import back_options
+from ..cycle import reverse_options
 from ..report.report import StudyReport
 from ..results.manifest import Recipe
 from ..results.resume import PlannedStudy
@@ -51,7 +51,7 @@ class JobKind:
         forward = self.model, self.options
         if self.back is None:
             return (forward,)
-        return forward, (self.back, back_options(self.options, self.back))
+        return forward, (self.back, reverse_options(self.options, self.back))
 
     def store(self, record: Record) -> Store:
         """Return the store of the results, which are recorded in `record`."""

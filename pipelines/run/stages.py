@@ -335,11 +335,11 @@ class StudyStages:
 
     def _begin_to_store(self, progress: StudyProgress, made: Volume) -> Callable[[int], None]:
         if progress.is_series:
-            return _unheard
+            return _ignore
         progress.leave_ahead()  # left by a try in another precision
         begun = self._results.begin(progress.planned, made, self._commits)
         progress.ahead = (begun,) if begun else ()
-        return begun.on_rows if begun else _unheard
+        return begun.on_rows if begun else _ignore
 
     def _forward_and_back(
         self,
@@ -425,5 +425,5 @@ class StudyStages:
             inferred[0].leave_ahead()
 
 
-def _unheard(_slices: int) -> None:
+def _ignore(_slices: int) -> None:
     pass

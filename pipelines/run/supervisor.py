@@ -37,7 +37,7 @@ class _Place(Generic[Order, News]):
 class Supervisor(Generic[Order, News]):
     """Supervisor of worker processes; all methods but `run` and `post` are for `run`'s thread only.
 
-    launches: function that starts a worker, for each device. hear: callback for messages of a
+    launches: function that starts a worker, for each device. handle: callback for messages of a
     device's worker. on_end: callback for the end of a worker, with its exit status or a negative
     signal number, and its run time in seconds; returns what follows. most: workers of a device that
     may end in vain one after another, None for any number. first, longest: delay in seconds before
@@ -47,7 +47,7 @@ class Supervisor(Generic[Order, News]):
     def __init__(
         self,
         launches: Mapping[str, Callable[[], WorkerProcess[Order, News]]],
-        hear: Callable[[str, News], None],
+        handle: Callable[[str, News], None],
         on_end: Callable[[str, int, float], Restart],
         most: int | None = None,
         first: float = 0.0,
@@ -56,7 +56,7 @@ class Supervisor(Generic[Order, News]):
         self._places = [
             _Place(device, start, Backoff(first, longest)) for device, start in launches.items()
         ]
-        self._hear, self._on_end = hear, on_end
+        self._handle, self._on_end = handle, on_end
         self._most = most
         self._posted: deque[Callable[[], None]] = deque()
         self._woken, self._wake = Pipe(duplex=False)
@@ -132,7 +132,7 @@ class Supervisor(Generic[Order, News]):
         except EOFError:
             self._replace(place, place.worker.reap())
         else:
-            self._hear(place.device, news)
+            self._handle(place.device, news)
 
     def _replace(self, place: _Place[Order, News], status: int) -> None:
         place.worker = None

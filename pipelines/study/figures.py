@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SeamScore:
-    """Seam score along the model's D, H and W: 1.0 where no seam shows, above it where one does.
+    """Seam score along the model's D, H and W: 1.0 if no seam shows, more if one does.
 
     axes: the scores; None along an axis without borders or without any steps to compare.
     """
@@ -25,9 +25,9 @@ class SeamScore:
 class Verified:
     """Result of a verification.
 
-    places: parts of the result that were compared. tiles: computed again for them. error: relative,
-    of the place that is worst by what is allowed there. allowed: what precision and voxel type
-    explain. seconds: of the verification.
+    places: parts of the result that were compared. tiles: computed again for them. error: relative
+    error of the place that exceeds its tolerance most. allowed: tolerance there, by precision and
+    voxel type. seconds: duration of the verification.
     """
 
     places: int
@@ -38,7 +38,7 @@ class Verified:
 
     @property
     def passed(self) -> bool:
-        """Whether the error is within what rounding explains."""
+        """Whether rounding explains the error."""
         return self.error <= self.allowed
 
 
@@ -109,7 +109,7 @@ class Measures:
 
 @dataclass(frozen=True, slots=True)
 class CycleRule:
-    """How cycle errors are judged.
+    """Rule for judging cycle errors.
 
     back: identity of the reverse model. limit: of the error in network intensity; None if no
     calibration with `back` set one.

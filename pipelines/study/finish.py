@@ -25,7 +25,7 @@ class Canvas:
     """Memory for a translation.
 
     target: filled by the network, [C, D, H, W]. volume: the one result, of which the target is a
-    view; None if network intensities come first and more is left to do with them.
+    view; None if network intensities are stored first, to be processed further.
     """
 
     target: Stored
@@ -35,11 +35,11 @@ class Canvas:
 def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
     """Allocate a canvas: the result's own voxels if the plan says so."""
     results = prepared.plan.results
-    if prepared.plan.is_made_as_stored and (voxel_type := results[0].voxel_type):
+    if prepared.plan.is_output_as_stored and (voxel_type := results[0].voxel_type):
         volume = _blank(prepared, 0, voxel_type, empty)
         target = mapped_voxels(volume, prepared.fit.outward[0], _axes(prepared))
         return Canvas(Stored(target.voxels[None], target.scaling), volume)
-    return Canvas(Stored(lying_alike(prepared.given.values[0], len(results), empty)))
+    return Canvas(Stored(lying_alike(prepared.network_input.values[0], len(results), empty)))
 
 
 def map_canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
@@ -48,29 +48,29 @@ def map_canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
     if plan.resampling is None and plan.crop is None and plan.inner is None:
         volume = _blank(prepared, 0, _MAP_VOXELS, empty)
         return Canvas(Stored(_axes(prepared).oriented(volume.voxels)[None]), volume)
-    return Canvas(Stored(lying_alike(prepared.given.values[0], 1, empty)))
+    return Canvas(Stored(lying_alike(prepared.network_input.values[0], 1, empty)))
 
 
 def finish_map(
-    prepared: Prepared, made: Canvas, fitted: FittedMap, empty: Empty = np.empty
+    prepared: Prepared, output: Canvas, fitted: FittedMap, empty: Empty = np.empty
 ) -> Volume:
     """Return a map as float32 on exactly the scan's grid; fitted: to the map's values."""
-    volume = made.volume or _blank(prepared, 0, _MAP_VOXELS, empty)
-    _scatter(made.target.values[0], prepared, volume, fitted)
+    volume = output.volume or _blank(prepared, 0, _MAP_VOXELS, empty)
+    _scatter(output.target.values[0], prepared, volume, fitted)
     return volume
 
 
-def finish(prepared: Prepared, made: Canvas, empty: Empty = np.empty) -> tuple[Volume, ...]:
+def finish(prepared: Prepared, output: Canvas, empty: Empty = np.empty) -> tuple[Volume, ...]:
     """Return the network's output as a volume for each channel, on exactly the grid of the first
     scan.
 
     Raises PrecisionOverflowError if the voxel type cannot hold a value.
     """
-    if made.volume is not None:
-        return (made.volume,)
+    if output.volume is not None:
+        return (output.volume,)
     return tuple(
         _finished(prepared, channel, network, empty)
-        for channel, network in enumerate(made.target.values)
+        for channel, network in enumerate(output.target.values)
     )
 
 
@@ -78,18 +78,18 @@ _EVERY = 16
 """Step along each axis of a first look: hardly any image is the same in all of these voxels."""
 
 
-def note_of_one_value(made: Volume) -> str:
+def note_of_one_value(result: Volume) -> str:
     """Return a note if a result has one value throughout, as of a collapsed generator; else ""."""
-    voxels = made.voxels
+    voxels = result.voxels
     first = voxels[0, 0, 0]
     if (voxels[::_EVERY, ::_EVERY, ::_EVERY] != first).any() or (voxels != first).any():
         return ""
-    value = float(first) * made.slope + made.intercept
+    value = float(first) * result.slope + result.intercept
     return f"its result is {value:g} throughout, so the model makes nothing of this scan"
 
 
 def note_of_cut_values(
-    made: Volume, outward: FittedMap, network: NetworkRange, asked: OutputType | None = None
+    result: Volume, outward: FittedMap, network: NetworkRange, asked: OutputType | None = None
 ) -> str:
     """Return a note if a result may be clipped at an end of its voxel type; else "".
 
@@ -98,19 +98,19 @@ def note_of_cut_values(
     number of an unsigned type does not count, as it is the background of most scans that have one,
     unless a type was requested that cannot hold values below it.
     """
-    dtype = made.voxels.dtype
+    dtype = result.voxels.dtype
     if dtype.kind not in "iu":
         return ""
     limits = np.iinfo(dtype)
-    low, high = sorted((end - made.intercept) / made.slope for end in outward.ends)
+    low, high = sorted((end - result.intercept) / result.slope for end in outward.ends)
     if network != "open" and limits.min - 0.5 <= low and high <= limits.max + 0.5:
         return ""
     is_background = dtype.kind == "u" and not (asked and low < limits.min - 0.5)
     ends = (limits.max,) if is_background else (limits.min, limits.max)
-    cut = sum(int(np.count_nonzero(made.voxels == end)) for end in ends)
+    cut = sum(int(np.count_nonzero(result.voxels == end)) for end in ends)
     if not cut:
         return ""
-    counted = f"{cut} of {made.voxels.size} voxels of its result are at an end of"
+    counted = f"{cut} of {result.voxels.size} voxels of its result are at an end of"
     if asked:
         return (
             f"{counted} voxel type {dtype}, where values beyond it are cut off; float32 would keep "
@@ -134,8 +134,8 @@ def _voxel_type(network: FloatArray, channel: int, prepared: Prepared) -> VoxelT
     result = prepared.plan.results[channel]
     if result.voxel_type:
         return result.voxel_type
-    made, outward = extremes(network), prepared.fit.outward[channel]
-    low, high = map(float, outward.values(np.array([made.low, made.high])))
+    ends, outward = extremes(network), prepared.fit.outward[channel]
+    low, high = map(float, outward.values(np.array([ends.low, ends.high])))
     if prepared.plan.crop:
         low, high = min(low, prepared.fill), max(high, prepared.fill)
     source = voxel_type_of(prepared.source)

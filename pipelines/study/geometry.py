@@ -257,17 +257,17 @@ def resampling(
         max(ceil(extent / step - SAME_SPACING), 1)
         for extent, step in zip(extents, steps, strict=True)
     )
-    voxels, given = prod(target), max(prod(extents), 1)
+    voxels, available = prod(target), max(prod(extents), 1)
     if voxels > LARGEST:
         raise PreparationError(
             f"At the model's spacing the scan would have {times(target)} voxels; its header says "
             f"{_edges(spacing)} mm a voxel, so check that."
         )
-    if voxels > FINEST * given:
+    if voxels > FINEST * available:
         raise PreparationError(
             f"At the model's spacing of {_edges(wanted)} mm the scan of {_edges(spacing)} mm would "
-            f"have {times(target)} voxels, {voxels / given:.0f} for each of its own; the model is "
-            "for much finer scans, or one of the two spacings is wrong."
+            f"have {times(target)} voxels, {voxels / available:.0f} for each of its own; the model "
+            "is for much finer scans, or one of the two spacings is wrong."
         )
     return Resampling(extents, target, steps)
 
@@ -332,8 +332,8 @@ def on_one_grid(
         if difference is None:
             aligned.append(volume)
         elif resample:
-            made, share = _resampled(volume, first, name)
-            aligned.append(made)
+            image, share = _resampled(volume, first, name)
+            aligned.append(image)
             done.append(_in_words(f"{name} was resampled onto {reference}", difference, share))
         else:
             raise PreparationError(
@@ -360,8 +360,8 @@ def _resampled(volume: Volume, first: Volume, name: str) -> tuple[Volume, float]
             f"{name} does not lie where the first scan of its study does, by their headers; check "
             "that both are of one patient and session."
         )
-    made = first.with_voxels(_interpolated(volume, first, steps))
-    return replace(made, notes=volume.notes), share
+    image = first.with_voxels(_interpolated(volume, first, steps))
+    return replace(image, notes=volume.notes), share
 
 
 def _share_within(volume: Volume, first: Volume, steps: Affine) -> float:
@@ -396,8 +396,8 @@ def _interpolated(volume: Volume, first: Volume, steps: Affine) -> FloatArray:
     transform.SetMatrix(steps[:3, :3].ravel().tolist())
     transform.SetTranslation(steps[:3, 3].tolist())
     resampler.SetTransform(transform)
-    made = resampler.Execute(sitk.GetImageFromArray(np.ascontiguousarray(values.T)))
-    return sitk.GetArrayFromImage(made).T
+    image = resampler.Execute(sitk.GetImageFromArray(np.ascontiguousarray(values.T)))
+    return sitk.GetArrayFromImage(image).T
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,9 +430,11 @@ def slices_through(
     affine is unusable.
     """
     turned = orientation(volume.affine, "RAS")
-    seen = turned.oriented(volume.voxels)
+    voxels_seen = turned.oriented(volume.voxels)
     right, front, top = (
-        turned.place(voxel, volume.shape) if voxel else (extent // 2 for extent in seen.shape)
+        turned.place(voxel, volume.shape)
+        if voxel
+        else (extent // 2 for extent in voxels_seen.shape)
     )
     x, y, z = turned.sorted_spacing(volume.spacing)
 
@@ -445,7 +447,7 @@ def slices_through(
         return Slice(name, values, edges, (rows * up, columns * across))
 
     return (
-        shown("axial", seen[:, :, top], ("R", "L", "A", "P"), x, y),
-        shown("coronal", seen[:, front, :], ("R", "L", "S", "I"), x, z),
-        shown("sagittal", seen[right, :, :], ("A", "P", "S", "I"), y, z),
+        shown("axial", voxels_seen[:, :, top], ("R", "L", "A", "P"), x, y),
+        shown("coronal", voxels_seen[:, front, :], ("R", "L", "S", "I"), x, z),
+        shown("sagittal", voxels_seen[right, :, :], ("A", "P", "S", "I"), y, z),
     )

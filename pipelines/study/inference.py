@@ -50,7 +50,7 @@ _STAGES: dict[Phase, Stage] = {
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """How patches are cut from an array and blended.
+    """Cutting of patches from an array, and their blending.
 
     tiling: positions of the tiles. blend: their weights where they overlap. padding: of an array
     smaller than the patch. flip: how each patch is mirrored before the network, and back after it;
@@ -147,10 +147,10 @@ def _stream(
         padding=window.padding,
         mirrored=window.flip,
     )
-    seen, made = (
+    source_view, target_view = (
         replace(array, values=_as_it_lies(array.values, plan)) for array in (source, target)
     )
-    for timing in generator.run_window(seen, plan, made, on_tiles):
+    for timing in generator.run_window(source_view, plan, target_view, on_tiles):
         count_timing(watch, timing)
 
 
@@ -257,10 +257,10 @@ def translate_at_once(
             more, reported = percent - reported, percent
             on_percent(more)
 
-    seen, made = (
+    source_view, target_view = (
         replace(array, values=_mirrored(array.values, flip)) for array in (source, target)
     )
-    for timing in generator.translate_volume(seen, made, on_share):
+    for timing in generator.translate_volume(source_view, target_view, on_share):
         count_timing(watch, timing)
     on_percent(PERCENT - reported)
 
@@ -292,22 +292,22 @@ class SpreadMoments:
         self.mean, self.deviation = mean, deviation
         self.count = 0
 
-    def add(self, made: FloatArray) -> None:
+    def add(self, values: FloatArray) -> None:
         """Add an array [D, H, W]; until `end`, the deviation holds sums of squares."""
         self.count += 1
 
         def fill(slab: Slab) -> None:
             mean, squares = self.mean[slab], self.deviation[slab]
             if self.count == 1:
-                mean[...] = made[slab]
+                mean[...] = values[slab]
                 squares[...] = 0
                 return
-            change = made[slab] - mean
+            change = values[slab] - mean
             mean += change / np.float32(self.count)
-            change *= made[slab] - mean
+            change *= values[slab] - mean
             squares += change
 
-        beside_each_other(fill, slabs(made))
+        beside_each_other(fill, slabs(values))
 
     def end(self) -> None:
         """Finish after two or more arrays."""
@@ -320,16 +320,16 @@ class SpreadMoments:
         beside_each_other(fill, slabs(self.deviation))
 
 
-def mean_in_foreground(map_values: FloatArray, given: Stored) -> float:
+def mean_in_foreground(map_values: FloatArray, source: Stored) -> float:
     """Return the mean of a map [D, H, W] over the foreground of the first scan of a study.
 
-    given: the network's input [C, D, H, W].
+    source: the network's input [C, D, H, W].
     """
-    view = given.values[0]
-    level = level_of(Stored(given.values[:1], given.scaling))
+    view = source.values[0]
+    level = level_of(Stored(source.values[:1], source.scaling))
 
     def measure(slab: Slab) -> tuple[int, float]:
-        inside = given.scaling.forward(view[slab]) > level
+        inside = source.scaling.forward(view[slab]) > level
         return int(np.count_nonzero(inside)), float(map_values[slab][inside].sum(dtype=np.float64))
 
     counts, sums = zip(*beside_each_other(measure, slabs(view)), strict=True)

@@ -1,4 +1,4 @@
-"""Intensity maps of a card fitted to a study: its statistics, and the way from scan values to
+"""Intensity maps of a card fitted to a study: its statistics, and the mapping from scan values to
 network intensities and back.
 
 A map is a chain of steps. The last one is linear, which a GPU applies by itself if it is the only
@@ -46,7 +46,7 @@ from .tiles import Box
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Values: TypeAlias = npt.NDArray[np.floating]
 FittedStep: TypeAlias = Scaling | ClipValues | Logarithm | GammaCurve
-"""IntensityStep whose numbers are known."""
+"""IntensityStep with fitted numbers."""
 
 _LARGEST_EXPONENT = float(np.log(np.finfo(np.float32).max))
 

@@ -1,4 +1,4 @@
-"""Maps stored next to the result of a study: which of them the options request."""
+"""Maps that the options request, stored next to the result of a study."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ def is_shown(mark: MapMark) -> bool:
     return mark.kind not in _LIKE_RESULTS
 
 
-def maps_asked_for(options: TranslateOptions) -> tuple[MapMark, ...]:
+def requested_maps(options: TranslateOptions) -> tuple[MapMark, ...]:
     """Return the marks of the maps that the options request, in the order of computation."""
     spread = spread_marks(options.spread) if options.spread else ()
     check = options.cycle_check

@@ -66,13 +66,13 @@ class ResultPlan:
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """Plan of a study: how its scans come onto the model's grid and its results back, and in which
-    form their voxels travel.
+    """Plan of a study: how its scans are brought onto the model's grid and its results back, and
+    how their voxels are stored on the way.
 
     orientation: from the scans' axes to the model's. resampling: None if the scans have the model's
-    spacing. tiling: of the model's grid, with the zeros around it. is_given_as_stored: whether the
+    spacing. tiling: of the model's grid, with the zeros around it. is_input_as_stored: whether the
     one scan's own voxels are the network's input. results: one for each output channel.
-    is_made_as_stored: whether the network fills the one result's own voxels. footprint: exact if
+    is_output_as_stored: whether the network fills the one result's own voxels. footprint: exact if
     the voxel types are known, else a little more than needed. inference: by patches, or of the
     whole volume. crop: part of the scans that is translated; None for all. inner: part of the
     model's grid that scans fill; None for all.
@@ -81,9 +81,9 @@ class StudyPlan:
     orientation: Orientation
     resampling: Resampling | None
     tiling: Tiling
-    is_given_as_stored: bool
+    is_input_as_stored: bool
     results: tuple[ResultPlan, ...]
-    is_made_as_stored: bool
+    is_output_as_stored: bool
     footprint: Footprint
     inference: Inference = "patches"
     crop: Box | None = None
@@ -147,8 +147,8 @@ def plan_study(
     is_whole = resample is None and inner is None and card.crop is None
     keeps_voxels = is_whole and not in_network
     # One map serves all channels on a card.
-    is_given = keeps_voxels and len(volumes) == 1 and is_taken_as_stored(volume.voxels.dtype)
-    is_given = is_given and not isinstance(card.maps_in[0], Steps)
+    is_input_stored = keeps_voxels and len(volumes) == 1 and is_taken_as_stored(volume.voxels.dtype)
+    is_input_stored = is_input_stored and not isinstance(card.maps_in[0], Steps)
     results = tuple(
         ResultPlan(
             foreseen_voxel_type(
@@ -160,11 +160,18 @@ def plan_study(
         for channel, intensity in enumerate(card.maps_out)
     )
     only = results[0].voxel_type if len(results) == 1 else None
-    is_made = keeps_voxels and not spreads and only is not None and is_taken_as_stored(only.dtype)
-    is_made = is_made and not isinstance(card.maps_out[0], Steps)
+    is_output_stored = (
+        keeps_voxels and not spreads and only is not None and is_taken_as_stored(only.dtype)
+    )
+    is_output_stored = is_output_stored and not isinstance(card.maps_out[0], Steps)
     blends = settings.inference == "patches"
     footprint = _footprint(
-        volumes, tiling, results, is_given=is_given, is_made=is_made, blends=blends
+        volumes,
+        tiling,
+        results,
+        is_input_stored=is_input_stored,
+        is_output_stored=is_output_stored,
+        blends=blends,
     )
     if any(isinstance(each, Steps) for each in (*card.maps_in, *card.maps_out)):
         footprint = replace(footprint, read=footprint.read + _FITTING * volume.voxels.size)
@@ -174,9 +181,9 @@ def plan_study(
         orientation=turned,
         resampling=resample,
         tiling=tiling,
-        is_given_as_stored=is_given,
+        is_input_as_stored=is_input_stored,
         results=results,
-        is_made_as_stored=is_made,
+        is_output_as_stored=is_output_stored,
         footprint=footprint,
         inference=settings.inference,
         crop=crop,
@@ -240,8 +247,8 @@ def _footprint(
     tiling: Tiling,
     results: Sequence[ResultPlan],
     *,
-    is_given: bool,
-    is_made: bool,
+    is_input_stored: bool,
+    is_output_stored: bool,
     blends: bool,
 ) -> Footprint:
     scans, array = sum(each.voxels.nbytes for each in volumes), prod(tiling.extents) * _INTENSITY
@@ -251,12 +258,12 @@ def _footprint(
     depth, height, width = tiling.extents
     row = min(tiling.patch[0], depth) * height * width * _INTENSITY
     blended = (1 + len(results)) * row if blends else 0
-    given = scans if is_given else len(volumes) * array
-    made = stored if is_made else len(results) * array
+    inputs = scans if is_input_stored else len(volumes) * array
+    outputs = stored if is_output_stored else len(results) * array
     return Footprint(
-        read=scans + (0 if is_given else given),
-        translated=given + made + blended,
-        finished=given + made + (0 if is_made else stored),
+        read=scans + (0 if is_input_stored else inputs),
+        translated=inputs + outputs + blended,
+        finished=inputs + outputs + (0 if is_output_stored else stored),
         stored=stored,
     )
 
@@ -265,12 +272,12 @@ def _with_maps(
     footprint: Footprint, volume: Volume, tiling: Tiling, *, is_resampled: bool
 ) -> Footprint:
     """Add the maps of a spread, made on the model's grid and stored on the scan's."""
-    made = _MAPS * prod(tiling.extents) * _INTENSITY
+    outputs = _MAPS * prod(tiling.extents) * _INTENSITY
     stored = _MAPS * volume.voxels.size * _INTENSITY if is_resampled else 0
     return replace(
         footprint,
-        translated=footprint.translated + made,
-        finished=footprint.finished + made + stored,
+        translated=footprint.translated + outputs,
+        finished=footprint.finished + outputs + stored,
     )
 
 
@@ -278,10 +285,10 @@ def check_count(scans: Sequence[object], card: ModelCard) -> None:
     """Raise PreparationError unless there is one scan for each channel of a model."""
     names = card.input_channels
     if len(scans) != len(names):
-        given = "1 scan was" if len(scans) == 1 else f"{len(scans)} scans were"
+        inputs = "1 scan was" if len(scans) == 1 else f"{len(scans)} scans were"
         takes = "1 scan" if len(names) == 1 else f"{len(names)} scans"
         raise PreparationError(
-            f"The model takes {takes} of a study ({', '.join(names)}), and {given} given; give as "
+            f"The model takes {takes} of a study ({', '.join(names)}), and {inputs} given; give as "
             "many, in this order."
         )
 

@@ -1,4 +1,4 @@
-"""Scans as a model takes them: NaN replaced, in its axes, spacing and intensities."""
+"""Scans prepared for a model: NaN replaced, in its axes, spacing and intensities."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -140,16 +140,15 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Scans of a study as the network takes them, and how results come back from that.
-
-    plan: by which they were prepared. given: [C, D, H, W], the one scan's own voxels seen along the
+    """Scans of a study as the network receives them, and the mapping of results back. plan: plan by
+    which they were prepared. network_input: [C, D, H, W], the one scan's own voxels seen along the
     model's axes if they can be taken as stored; otherwise network intensities. source: the first
     scan without the memory of its voxels. fit: of their intensities. marks: of the results of all
     channels. fill: value of results outside of the part that is translated.
     """
 
     plan: StudyPlan
-    given: Stored
+    network_input: Stored
     source: Volume
     fit: Fit
     marks: tuple[SyntheticMark, ...] = ()
@@ -161,7 +160,7 @@ class Prepared:
         spacing = plan.orientation.sorted_spacing(self.source.spacing)
         steps = plan.resampling.steps if plan.resampling else (1.0, 1.0, 1.0)
         edges = triple(edge * step for edge, step in zip(spacing, steps, strict=True))
-        return input_figures(self.given, edges, spacing)
+        return input_figures(self.network_input, edges, spacing)
 
 
 def prepare(
@@ -182,12 +181,12 @@ def prepare(
         mapped_voxels(volume, fitted_map, plan.orientation)
         for volume, fitted_map in zip(volumes, fitted.inward, strict=True)
     ]
-    if plan.is_given_as_stored:
-        given = Stored(scans[0].voxels[None], scans[0].scaling)
+    if plan.is_input_as_stored:
+        network_input = Stored(scans[0].voxels[None], scans[0].scaling)
     else:
-        given = _in_network(scans, plan, empty)
+        network_input = _in_network(scans, plan, empty)
     fill = card.crop.fill if card.crop else 0.0
-    return Prepared(plan, given, _without_voxels(source), fitted, fill=fill)
+    return Prepared(plan, network_input, _without_voxels(source), fitted, fill=fill)
 
 
 def fit_scans(volumes: Sequence[Volume], card: ModelCard) -> Fit:
@@ -217,12 +216,12 @@ def fit_scans(volumes: Sequence[Volume], card: ModelCard) -> Fit:
 def unfilled(volumes: Sequence[Volume], plan: StudyPlan) -> Stored:
     """Return the network's input in type and memory layout, without values."""
     view = plan.orientation.oriented(plan.part(volumes[0]).voxels)
-    if plan.is_given_as_stored:
+    if plan.is_input_as_stored:
         return Stored(view[None])
-    return Stored(network_room(view, len(volumes), plan, np.empty))
+    return Stored(network_array(view, len(volumes), plan, np.empty))
 
 
-def network_room(view: AnyArray, channels: int, plan: StudyPlan, empty: Empty) -> FloatArray:
+def network_array(view: AnyArray, channels: int, plan: StudyPlan, empty: Empty) -> FloatArray:
     """Allocate [C, D, H, W] for the network intensities of scans seen as a 3D array."""
     if plan.resampling or plan.inner:
         return empty((channels, *plan.tiling.extents), np.float32)
@@ -273,7 +272,7 @@ def mapped_voxels(volume: Volume, fitted: FittedMap, orientation: Orientation) -
 
 def _in_network(scans: Sequence[MappedVoxels], plan: StudyPlan, empty: Empty) -> Stored:
     """Return network intensities of all scans, resampled and with zeros around if required."""
-    array = network_room(scans[0].voxels, len(scans), plan, empty)
+    array = network_array(scans[0].voxels, len(scans), plan, empty)
     if plan.inner:
         array[...] = 0
     for scan, channel in zip(scans, plan.filled(array), strict=True):

@@ -97,14 +97,14 @@ class Column:
     shades: Shades
 
 
-def drawn(given: Sequence[Slice], columns: Sequence[Column], warning: str = "") -> bytes:
-    """Return a PNG with a row for each direction, marked synthetic; given: positions of the
+def drawn(scans: Sequence[Slice], columns: Sequence[Column], warning: str = "") -> bytes:
+    """Return a PNG with a row for each direction, marked synthetic; scans: positions of the
     columns' planes.
 
     warning: printed above them in another colour.
     """
-    scale = _LONGEST / max(max(plane.extents) for plane in given)
-    sizes = [_pixels(plane, scale) for plane in given]
+    scale = _LONGEST / max(max(plane.extents) for plane in scans)
+    sizes = [_pixels(plane, scale) for plane in scans]
     width = max(_NARROWEST, *(across + 2 * _LETTERS for across, _ in sizes))
     head = _HEAD + (_LETTERS if warning else 0)
     height = head + sum(down + 2 * _LETTERS for _, down in sizes) + _FOOT
@@ -112,7 +112,7 @@ def drawn(given: Sequence[Slice], columns: Sequence[Column], warning: str = "") 
     for index, column in enumerate(columns):
         middle, top = index * width + width // 2, head
         _write(picture, (middle, head - _HEAD // 2), column.title, _LARGE)
-        for plane, values, (across, down) in zip(given, column.planes, sizes, strict=True):
+        for plane, values, (across, down) in zip(scans, column.planes, sizes, strict=True):
             box = (middle - across // 2, top + _LETTERS, across, down)
             level = _resized(column.shades.level(values), box)
             picture.paste(Image.fromarray(column.shades.rgb(level)), box[:2])
@@ -203,8 +203,8 @@ _LONGEST_NAME = 16
 
 
 def draw_preview(
-    given: Sequence[Sequence[Slice]],
-    made: Sequence[Sequence[Slice]],
+    scans: Sequence[Sequence[Slice]],
+    results: Sequence[Sequence[Slice]],
     card: ModelCard,
     maps: Sequence[tuple[MapMark, Sequence[Slice]]] = (),
     warning: str = "",
@@ -212,36 +212,36 @@ def draw_preview(
     """Return a PNG with a row for each direction and columns for input, output and difference,
     marked synthetic.
 
-    given, made: slices of each channel, all of one grid; with several channels, no difference is
+    scans, results: slices of each channel, all of one grid; with several channels, no difference is
     shown. maps: their slices, a column each. warning: printed above them in another colour.
     Proportions are the patient's own, and each column has its window of values written below. If
     the output is in the input's unit both share a window and the difference is in that unit;
     otherwise it is one of grey values, in percent.
     """
-    before, after = ([[s.values for s in slices] for slices in each] for each in (given, made))
+    before, after = ([[s.values for s in slices] for slices in each] for each in (scans, results))
     if len(before) == len(after) == 1:
         columns = _columns(before[0], after[0], card)
     else:
         columns = _columns_of_channels(before, after, card)
     columns += [_of_map(mark, [plane.values for plane in planes]) for mark, planes in maps]
-    return drawn(given[0], columns, warning)
+    return drawn(scans[0], columns, warning)
 
 
 def _columns(
-    given: Sequence[DoubleArray], made: Sequence[DoubleArray], card: ModelCard
+    scans: Sequence[DoubleArray], results: Sequence[DoubleArray], card: ModelCard
 ) -> list[Column]:
-    before = grey_shades(given, _fixed(card.maps_in[0]))
+    before = grey_shades(scans, _fixed(card.maps_in[0]))
     if card.keeps_unit():
         after, title = before, "output - input"
-        changes = [b - a for a, b in zip(given, made, strict=True)]
+        changes = [b - a for a, b in zip(scans, results, strict=True)]
     else:
-        after, title = grey_shades(made, _fixed(card.maps_out[0])), "difference in grey, %"
+        after, title = grey_shades(results, _fixed(card.maps_out[0])), "difference in grey, %"
         changes = [
-            100 * (after.level(b) - before.level(a)) for a, b in zip(given, made, strict=True)
+            100 * (after.level(b) - before.level(a)) for a, b in zip(scans, results, strict=True)
         ]
     return [
-        Column(f"input: {_short(card.source)}", given, before),
-        Column(f"synthetic {_short(card.target)}", made, after),
+        Column(f"input: {_short(card.source)}", scans, before),
+        Column(f"synthetic {_short(card.target)}", results, after),
         Column(title, changes, difference_shades(changes)),
     ]
 
@@ -253,15 +253,19 @@ def _of_map(mark: MapMark, planes: Sequence[DoubleArray]) -> Column:
 
 
 def _columns_of_channels(
-    given: Sequence[Sequence[DoubleArray]], made: Sequence[Sequence[DoubleArray]], card: ModelCard
+    scans: Sequence[Sequence[DoubleArray]],
+    results: Sequence[Sequence[DoubleArray]],
+    card: ModelCard,
 ) -> list[Column]:
     inputs = [
         Column(f"input: {_short(name)}", planes, grey_shades(planes, _fixed(intensity)))
-        for name, planes, intensity in zip(card.input_channels, given, card.maps_in, strict=True)
+        for name, planes, intensity in zip(card.input_channels, scans, card.maps_in, strict=True)
     ]
     outputs = [
         Column(f"synthetic {_short(name)}", planes, grey_shades(planes, _fixed(intensity)))
-        for name, planes, intensity in zip(card.output_channels, made, card.maps_out, strict=True)
+        for name, planes, intensity in zip(
+            card.output_channels, results, card.maps_out, strict=True
+        )
     ]
     return [*inputs, *outputs]
 

@@ -9,7 +9,7 @@ from ...io.channels import ChannelName, in_channels
 from ...io.choice import SkipKind
 from ...io.contrasts import Contrasts
 from ...io.discovery import Discovery, KnownHeaders
-from ...io.exclusion import Doubt, judged, passed_over
+from ...io.exclusion import Doubt, judged, without_doubtful
 from ...io.labels import mask_reason, takes_masks
 from ...io.sidecars import contrast_hints
 from ...io.volume import Study
@@ -34,7 +34,7 @@ def studies_for(
     if card is None:
         return found
     found = joined_for_model(found, card, patterns)
-    return passed_over(found, partial(contrast_doubts, card=card), takes)
+    return without_doubtful(found, partial(contrast_doubts, card=card), takes)
 
 
 def without_masks(
@@ -44,7 +44,7 @@ def without_masks(
     known: KnownHeaders | None = None,
 ) -> Discovery:
     """Return the search without masks, unless the model takes some."""
-    return passed_over(found, partial(_mask_doubts, card=card, known=known), takes)
+    return without_doubtful(found, partial(_mask_doubts, card=card, known=known), takes)
 
 
 def contrast_checked(study: Study, card: ModelCard, takes: Collection[SkipKind] = ()) -> Study:

@@ -1,7 +1,7 @@
 """Interpolation of a volume by a matrix for each axis: nearest, linear and cubic, as nnU-Net does.
 
 nnU-Net resizes with scikit-image, whose cubic splines are those of scipy.ndimage.zoom with the edge
-repeated beyond a volume, and cuts what overshoots the values that went in. Planes that lie far
+repeated beyond a volume, and clips values that overshoot the input. Planes that lie far
 apart are resized one by one, and the nearest of them is taken along the third axis.
 """
 

@@ -47,8 +47,8 @@ class _Bounds:
 def order_statistics(flat: AnyArray, groups: Sequence[Sequence[int]]) -> list[list[Any]]:
     """Return the values at ranks, from 0, of a one-dimensional array in ascending order.
 
-    groups: of ranks, ascending and near each other. A sample gives bounds that almost surely hold
-    them, and only what lies between is sorted (Floyd and Rivest, Expected time bounds for
+    groups: of ranks, ascending and near each other. A sample gives bounds that almost surely
+    contain them, and only the values between are sorted (Floyd and Rivest, Expected time bounds for
     selection, 1975): a tenth of the time of numpy.partition, which many equal values slow down, and
     no copy of the array. The result is exact; if the bounds miss, numpy.partition finds it.
     """
@@ -206,18 +206,18 @@ _COVERED = 0.98
 """Share of the foreground that counts, so that single bright voxels of the background do not."""
 
 
-def sample_of(given: Stored) -> tuple[FloatArray, Triple]:
+def sample_of(source: Stored) -> tuple[FloatArray, Triple]:
     """Sample the network intensities [D, H, W] of a scan of one channel; return them and the step
     between sampled planes along each axis.
     """
-    [view] = given.values
+    [view] = source.values
     d, h, w = (ceil(extent / _SAMPLED) for extent in view.shape)
-    return given.scaling.forward(view[::d, ::h, ::w]), (d, h, w)
+    return source.scaling.forward(view[::d, ::h, ::w]), (d, h, w)
 
 
-def level_of(given: Stored) -> float:
+def level_of(source: Stored) -> float:
     """Return the network intensity above which a scan of one channel is foreground."""
-    return foreground_level(sample_of(given)[0])
+    return foreground_level(sample_of(source)[0])
 
 
 def foreground_level(values: FloatArray) -> float:
@@ -278,23 +278,22 @@ class InputFigures:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """Figure of one kind that lies furthest from the usual.
-
-    words: the figure and the usual one. far: number of standard deviations between them.
+    """Figure of one kind that differs most from the usual. words: the figure and the usual one.
+    far: number of standard deviations between them.
     """
 
     words: str
     far: float
 
 
-def input_figures(given: Stored, edges: VoxelSpacing, spacing: VoxelSpacing) -> InputFigures:
+def input_figures(source: Stored, edges: VoxelSpacing, spacing: VoxelSpacing) -> InputFigures:
     """Compute figures of a network input of one channel from a part of its voxels.
 
-    edges: millimetres from voxel to voxel of `given`. spacing: of the scan itself.
+    edges: millimetres from voxel to voxel of `source`. spacing: of the scan itself.
     """
-    seen, steps = sample_of(given)
-    inside = seen > foreground_level(seen)
-    p5, p25, p50, p75, p95 = map(float, np.percentile(seen[inside], PERCENTILES))
+    sample, steps = sample_of(source)
+    inside = sample > foreground_level(sample)
+    p5, p25, p50, p75, p95 = map(float, np.percentile(sample[inside], PERCENTILES))
     extent = triple(
         count * step * edge
         for count, step, edge in zip(extents_of(inside), steps, edges, strict=True)

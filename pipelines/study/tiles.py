@@ -309,11 +309,11 @@ Steps = npt.NDArray[np.float64]
 
 
 def seam_score(
-    given: FloatArray, translated: FloatArray, tiling: Tiling, blend: Blend
+    source: FloatArray, translated: FloatArray, tiling: Tiling, blend: Blend
 ) -> SeamScore:
     """Compare steps between neighbouring voxels across tile borders with those elsewhere.
 
-    given, translated: [C, D, H, W] in network intensity on the same grid; channels may differ.
+    source, translated: [C, D, H, W] in network intensity on the same grid; channels may differ.
 
     As in metrics of block artefacts (Wu and Yuen, IEEE Signal Process. Lett. 4, 1997), mean
     absolute steps between neighbouring planes are compared at the borders and elsewhere. Two things
@@ -329,7 +329,7 @@ def seam_score(
         for change, after, before in zip(
             (_change_of_mix(tiling, weights, axis) for axis in range(3)),
             _steps(translated),
-            _steps(given),
+            _steps(source),
             strict=True,
         )
     )

@@ -43,7 +43,7 @@ from .inference import (
     translate_at_once,
 )
 from .intensities import crop_box
-from .maps import StudyMap, is_shown, maps_asked_for, spread_marks
+from .maps import StudyMap, is_shown, requested_maps, spread_marks
 from .measures import measure
 from .plan import StudyPlan, check_scale, check_volume, plan_study
 from .prepare import Prepared, fit_scans, prepare, unfilled, without_nan
@@ -98,13 +98,13 @@ class PreparedStudy:
 class InferredStudy:
     """A study and the output of the network.
 
-    made: filled by the network. notes: for the user, on how it was computed. precision: in which
+    output: filled by the network. notes: for the user, on how it was computed. precision: in which
     it was computed. spread: over this output and those of mirrored patches, if requested. finished:
     the result, if it was finished already. maps: made of it.
     """
 
     study: PreparedStudy
-    made: Canvas
+    output: Canvas
     notes: tuple[str, ...] = ()
     precision: Precision = "fp32"
     spread: "InferredSpread | None" = None
@@ -116,20 +116,20 @@ class InferredStudy:
 class InferredSpread:
     """Outputs of the network for mirrored patches of a study. notes: for the user, on how.
 
-    spread: of these outputs, in the canvases `mean` and `deviation`. room: memory of one output,
+    spread: of these outputs, in the canvases `mean` and `deviation`. scratch: memory of one output,
     reused for the result.
     """
 
     spread: SpreadMoments
     mean: Canvas
     deviation: Canvas
-    room: Canvas
+    scratch: Canvas
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """Volumes on the scan's grid, how much work it was, and what else was requested.
+    """Volumes on the scan's grid, and all other requested outputs.
 
     volumes: one for each output channel. preview: a PNG. tiles: how many were translated. seams:
     the score, if requested. maps: to be stored next to the result. spread: its figures, if
@@ -205,7 +205,7 @@ class StudyTranslator:
         return Scans(aligned, (*notes, *resampled), resampled)
 
     def plan(self, scans: Scans) -> StudyPlan:
-        """Decide all that is open about a study.
+        """Plan a study.
 
         Raises PreparationError, and PatchShapeError for a volume on which whole-volume inference
         is impossible.
@@ -260,7 +260,7 @@ class StudyTranslator:
         """
         if self.options.verify or self.model.card.expected:
             study = self.prepare(scans, plan)
-            return study.prepared.given, study.notes
+            return study.prepared.network_input, study.notes
         with self.watch.time("prepare"):
             fitted = fit_scans([plan.part(volume) for volume in scans.volumes], self.model.card)
             return unfilled(scans.volumes, plan), fitted.notes
@@ -302,14 +302,14 @@ class StudyTranslator:
         """Run the network on all mirror images of the patches, without the patches themselves."""
         prepared, empty = study.prepared, self.empty
         mean, deviation = map_canvas(prepared, empty), map_canvas(prepared, empty)
-        room, notes = canvas(prepared, empty), list[str]()
+        scratch, notes = canvas(prepared, empty), list[str]()
         spread = SpreadMoments(mean.target.values[0], deviation.target.values[0])
         _, *mirrored = flips(self.options.spread, self.model.card.axes)
         for done, flip in enumerate(mirrored):
-            notes += self._run(prepared, network, room, _Pass(flip, done), on_tiles)
+            notes += self._run(prepared, network, scratch, _Pass(flip, done), on_tiles)
             with self.watch.time("finish"):
-                spread.add(room.target.values[0])
-        return InferredSpread(spread, mean, deviation, room, tuple(dict.fromkeys(notes)))
+                spread.add(scratch.target.values[0])
+        return InferredSpread(spread, mean, deviation, scratch, tuple(dict.fromkeys(notes)))
 
     def _infer_unflipped(
         self,
@@ -319,22 +319,24 @@ class StudyTranslator:
         mirrored: InferredSpread | None,
         begin_to_store: BeginToStore | None,
     ) -> tuple[Canvas, tuple[str, ...]]:
-        """Run the network on the patches as they are; return its output and notes on how."""
-        made = mirrored.room if mirrored else canvas(study.prepared, self.empty)
-        if made.volume is not None and begin_to_store is not None:
-            made = replace(made, target=replace(made.target, on_rows=begin_to_store(made.volume)))
+        """Run the network on the unmirrored patches; return its output and notes."""
+        output = mirrored.scratch if mirrored else canvas(study.prepared, self.empty)
+        if output.volume is not None and begin_to_store is not None:
+            output = replace(
+                output, target=replace(output.target, on_rows=begin_to_store(output.volume))
+            )
         last = _Pass(UNFLIPPED, self.options.passes - 1)
-        notes = self._run(study.prepared, network, made, last, on_tiles)
+        notes = self._run(study.prepared, network, output, last, on_tiles)
         if mirrored:
             with self.watch.time("finish"):
-                mirrored.spread.add(made.target.values[0])
-        return made, notes
+                mirrored.spread.add(output.target.values[0])
+        return output, notes
 
     def _run(
         self,
         prepared: Prepared,
         network: AnyGenerator,
-        made: Canvas,
+        output: Canvas,
         one: _Pass,
         on_tiles: OnTiles,
     ) -> tuple[str, ...]:
@@ -349,15 +351,15 @@ class StudyTranslator:
             done += tiles
             on_tiles(done, total)
 
-        given, target = prepared.given, made.target
+        source, target = prepared.network_input, output.target
         if plan.inference == "volume":
             whole = cast("VolumeGenerator", network)
-            translate_at_once(given, target, whole, one.flip, watch, on_more)
+            translate_at_once(source, target, whole, one.flip, watch, on_more)
             return ()
         padding = self.model.card.small_volume_padding
         window = SlidingWindow(plan.tiling, self.options.blend, padding, one.flip)
         return translate_array(
-            given, target, cast("PatchGenerator", network), window, watch, on_more
+            source, target, cast("PatchGenerator", network), window, watch, on_more
         )
 
     def finish(self, inferred: InferredStudy, warning: str = "") -> Translated:
@@ -369,7 +371,7 @@ class StudyTranslator:
         study, options, model = inferred.study, self.options, self.model
         prepared = study.prepared
         with self.watch.time("finish"):
-            volumes = inferred.finished or finish(prepared, inferred.made, self.empty)
+            volumes = inferred.finished or finish(prepared, inferred.output, self.empty)
             preview = seams = figures = None
             maps = ()
             if inferred.spread:
@@ -384,11 +386,11 @@ class StudyTranslator:
                 slices = [*map(mid_slices, volumes)]
                 preview = draw_preview(study.slices, slices, model.card, shown, warning)
             if options.seam_score:
-                given, made = prepared.given.values, inferred.made.target.values
-                seams = seam_score(given, made, prepared.plan.tiling, options.blend)
+                source, output = prepared.network_input.values, inferred.output.target.values
+                seams = seam_score(source, output, prepared.plan.tiling, options.blend)
             tiles = options.passes * prepared.plan.tiles
             notes = tuple(_notes_of_values(volumes, prepared, model.card))
-            measures = measure(prepared.given.values[0], inferred.made.target.values[0])
+            measures = measure(prepared.network_input.values[0], inferred.output.target.values[0])
             return Translated(
                 volumes, tiles, preview, seams, maps, figures, study.resampled, notes, measures
             )
@@ -400,21 +402,21 @@ class StudyTranslator:
         warning: shown in it. Raises ScanError and PreparationError.
         """
         options, empty = self.options, self.empty
-        given = [*map(mid_slices, self.read(study).volumes)]
+        source = [*map(mid_slices, self.read(study).volumes)]
         with self.watch.time("read"):
             results = [_result_at(target) for target in targets]
-            made = [
+            output = [
                 mid_slices(read(result, first_index(result, options), empty)) for result in results
             ]
             maps = [
                 (mark, mid_slices(read(_result_at(map_beside(targets[0], mark.kind)), None, empty)))
-                for mark in maps_asked_for(options)
+                for mark in requested_maps(options)
                 if is_shown(mark)
             ]
         with self.watch.time("finish"):
             from .preview import draw_preview  # late, as it takes a picture library
 
-            return draw_preview(given, made, self.model.card, maps, warning)
+            return draw_preview(source, output, self.model.card, maps, warning)
 
 
 def _result_at(target: Path) -> Study:
@@ -467,7 +469,7 @@ def _finish_spread(
     spread, outward = inferred.spread, prepared.fit.outward[0]
     of_deviation = replace(outward, scaling=Scaling(0.0, abs(outward.scaling.radius)))
     spread.end()
-    in_foreground = mean_in_foreground(spread.deviation, prepared.given)
+    in_foreground = mean_in_foreground(spread.deviation, prepared.network_input)
     figures = SpreadFigures(spread.count, of_deviation.scaling.radius * in_foreground)
     mean = finish_map(prepared, inferred.mean, outward, empty)
     deviation = finish_map(replace(prepared, fill=0.0), inferred.deviation, of_deviation, empty)

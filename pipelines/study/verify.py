@@ -44,7 +44,7 @@ rounding.
 
 _LEAST_SIZE = 0.25
 """Share of the network's range: a smaller part, such as air at 0, is measured by this, as rounding
-comes from the sums before and is no smaller where they come to nothing.
+comes from the sums before and does not shrink where they cancel.
 """
 
 _EVERY = 4
@@ -56,7 +56,7 @@ _PART = 64
 _FLOAT = 4
 
 _Judged: TypeAlias = tuple[float, float]
-"""An error, and what is allowed there."""
+"""An error, and its tolerance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +67,24 @@ class Place:
     tiles: tuple[Tile, ...]
 
 
-def chosen_places(given: Stored, tiling: Tiling, count: int, name: str) -> tuple[Place, ...]:
+def chosen_places(source: Stored, tiling: Tiling, count: int, name: str) -> tuple[Place, ...]:
     """Choose places at random, the same each time for a study's name, with content in them.
 
     Any are chosen if none has content.
     """
     tiles = list(tiling)
     Random(name).shuffle(tiles)
-    least = _SPREAD * _range(given, (slice(None), slice(None), slice(None)))
-    busy = (tile for tile in tiles if _range(given, tiling.within_volume(tile)) >= least)
+    least = _SPREAD * _range(source, (slice(None), slice(None), slice(None)))
+    busy = (tile for tile in tiles if _range(source, tiling.within_volume(tile)) >= least)
     chosen = list(islice(busy, count)) or tiles[:count]
     return tuple(_place(tiling, tile) for tile in chosen)
 
 
-def tiles_again(plan: StudyPlan, given: Stored, count: int, name: str) -> int:
+def tiles_again(plan: StudyPlan, source: Stored, count: int, name: str) -> int:
     """Return how many tiles `--verify` computes again; whole-volume inference counts as one."""
     if not count or plan.inference == "volume":
         return min(count, 1)
-    return sum(len(place.tiles) for place in chosen_places(given, plan.tiling, count, name))
+    return sum(len(place.tiles) for place in chosen_places(source, plan.tiling, count, name))
 
 
 def volume_again_bytes(plan: StudyPlan, count: int) -> int:
@@ -105,7 +105,7 @@ def study_verifier(model: Model, maps_memory: Callable[[], int]) -> Generator["S
 
 class StudyVerifier:
     """Recomputes places of studies, for threads to share: one study at a time, as each takes all
-    cores and much memory. opened: closes the model at last.
+    cores and much memory. opened: closes the model in the end.
     """
 
     def __init__(self, model: Model, maps_memory: Callable[[], int], opened: ExitStack) -> None:
@@ -136,13 +136,13 @@ class StudyVerifier:
             )
 
     def _volume(self, inferred: InferredStudy) -> list[_Judged]:
-        prepared, target = inferred.study.prepared, inferred.made.target
+        prepared, target = inferred.study.prepared, inferred.output.target
         wanted = np.empty(target.values.shape, np.float32)
         network = self._model.network
         with open_cpu_volume_generator(network, self._maps_memory()) as reference:
-            reference.translate_volume(prepared.given, Stored(wanted), _ignore_share)
+            reference.translate_volume(prepared.network_input, Stored(wanted), _ignore_share)
         explained = tolerance(inferred.precision)
-        parts = _busy_parts(prepared.given, prepared.plan.tiling.extents)
+        parts = _busy_parts(prepared.network_input, prepared.plan.tiling.extents)
         errors = (deviation(target, wanted[:, *part], part) for part in parts)
         return [(error, explained + steps) for error, steps in errors]
 
@@ -151,9 +151,9 @@ class StudyVerifier:
     ) -> tuple[list[_Judged], int]:
         prepared = inferred.study.prepared
         tiling = prepared.plan.tiling
-        places = chosen_places(prepared.given, tiling, options.verify, name)
+        places = chosen_places(prepared.network_input, tiling, options.verify, name)
         weights = patch_weights(tiling, options.blend)
-        cutter = Cutter(prepared.given, tiling, self._model.card.small_volume_padding)
+        cutter = Cutter(prepared.network_input, tiling, self._model.card.small_volume_padding)
         reference = self._opened_reference()
         errors = [_error(inferred, weights, place, cutter, reference) for place in places]
         explained = tolerance(inferred.precision)
@@ -178,7 +178,7 @@ def check_verified(verified: Verified) -> None:
 
 
 def verified_together(before: Verified | None, verified: Verified) -> Verified:
-    """Combine verifications of volumes: the worst error, and all that was compared."""
+    """Combine verifications of volumes: the worst error, and all compared parts."""
     if before is None:
         return verified
     worst = max((before, verified), key=lambda one: one.error / one.allowed)
@@ -191,20 +191,20 @@ def verified_together(before: Verified | None, verified: Verified) -> Verified:
     )
 
 
-def _range(given: Stored, box: Box) -> float:
-    seen = given.values[:, *box][:, ::_EVERY, ::_EVERY, ::_EVERY]
-    ends = np.stack([seen.min(axis=(1, 2, 3)), seen.max(axis=(1, 2, 3))])
-    lowest, highest = given.scaling.forward(ends)
+def _range(source: Stored, box: Box) -> float:
+    sample = source.values[:, *box][:, ::_EVERY, ::_EVERY, ::_EVERY]
+    ends = np.stack([sample.min(axis=(1, 2, 3)), sample.max(axis=(1, 2, 3))])
+    lowest, highest = source.scaling.forward(ends)
     return float((highest - lowest).max())
 
 
-def _busy_parts(given: Stored, extents: Triple) -> list[Box]:
+def _busy_parts(source: Stored, extents: Triple) -> list[Box]:
     """Return the parts of a volume with content; all, if none has any."""
     ends = [[slice(at, min(at + _PART, edge)) for at in range(0, edge, _PART)] for edge in extents]
     whole = slice(None)
-    least = _SPREAD * _range(given, (whole, whole, whole))
+    least = _SPREAD * _range(source, (whole, whole, whole))
     parts: list[Box] = [(d, h, w) for d, h, w in product(*ends)]
-    return [part for part in parts if _range(given, part) >= least] or parts
+    return [part for part in parts if _range(source, part) >= least] or parts
 
 
 def _ignore_share(_share: float) -> None:
@@ -244,12 +244,12 @@ def _error(
     cutter: Cutter,
     reference: PatchGenerator,
 ) -> tuple[float, float]:
-    """Return the error of the result in a place, and what rounding explains of it."""
-    tiling, target = inferred.study.prepared.plan.tiling, inferred.made.target
+    """Return the error of the result in a place, and the share of it that rounding explains."""
+    tiling, target = inferred.study.prepared.plan.tiling, inferred.output.target
     total, expected = 0.0, 0.0
     for tile, part in _shares(tiling, place):
-        [made] = reference(cutter.cut(tile))
-        expected = expected + weights[part] * made[:, *part].astype(np.float64)
+        [computed] = reference(cutter.cut(tile))
+        expected = expected + weights[part] * computed[:, *part].astype(np.float64)
         total = total + weights[part]
     return deviation(target, np.asarray(expected / total, np.float32), place.box)
 
@@ -258,8 +258,8 @@ def deviation(target: Stored, wanted: FloatArray, box: Box) -> tuple[float, floa
     """Return the error of a part of a result, and how much of it rounding to whole numbers
     explains.
 
-    The root mean square of the difference, relative to that of what it should be (wanted, in
-    network intensities [C, D, H, W]), but to a quarter of the network's range at least. Infinite if
+    The root mean square of the difference, relative to that of the expected values (wanted, in
+    network intensities [C, D, H, W]), but at least to a quarter of the network's range. Infinite if
     either is NaN or infinite.
     """
     least = _LEAST_SIZE * (1 - target.scaling.lowest)

@@ -92,8 +92,8 @@ class Case:
         """All studies with this generator in the network's place."""
         timeline, spans = Timeline(time.perf_counter()), list[Span]()
 
-        def hear(event: Event) -> None:
-            timeline.hear(event)
+        def handle(event: Event) -> None:
+            timeline.handle(event)
             if isinstance(event, Worked):
                 spans.append(event.span)
 
@@ -107,7 +107,7 @@ class Case:
             kind = JobKind(self.model, self.options, Recipe("", ""))
             batch = batch_here(kind, planned, manifest, networks_of(generator), self.concurrency)
             begin = time.perf_counter()
-            rows = run_batch(planned, batch, hear)
+            rows = run_batch(planned, batch, handle)
             self.seconds.setdefault(name, []).append(time.perf_counter() - begin)
         if failures := [row.failure for row in rows if row.failure]:
             raise SystemExit(f"studies failed: {failures}")

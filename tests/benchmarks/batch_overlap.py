@@ -137,7 +137,7 @@ def run(case: Case, scans: list[Path], output: Path, *, overlapped: bool) -> Use
         kind = JobKind(model, TranslateOptions(PATCH, precision="fp32"), Recipe("", ""))
         networks = networks_opened_by(lambda *_: case.opened())
         batch = batch_here(kind, planned, manifest, networks, Concurrency(PLENTY))
-        rows = run_batch(planned, batch, timeline.hear)
+        rows = run_batch(planned, batch, timeline.handle)
     if failures := [row.failure for row in rows if row.failure]:
         raise RuntimeError(failures)
     return timeline.use()

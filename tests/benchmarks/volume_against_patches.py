@@ -101,7 +101,7 @@ def translated(model: Path, source: Path, way: Way, device: str, folder: Path) -
     """By the command's own code; the second of two runs, since the first one tunes."""
     seconds = 0.0
 
-    def hear(event: Any) -> None:
+    def handle(event: Any) -> None:
         nonlocal seconds
         if isinstance(event, Worked) and event.span.stage in ("infer", "blend", "copy"):
             seconds += event.span.seconds
@@ -113,7 +113,7 @@ def translated(model: Path, source: Path, way: Way, device: str, folder: Path) -
     for _ in range(1 if device == "cpu" else 2):
         seconds = 0.0
         report = cc.translate_folder(
-            source, model, output, device=device, options=options, on_event=hear
+            source, model, output, device=device, options=options, on_event=handle
         )
     [row] = report.studies
     if row.failure:

@@ -162,7 +162,7 @@ def test_a_stop_that_was_lost_in_a_library_is_raised_again() -> None:
     stop = signals.Stop()
     stop.check()
     with pytest.raises(KeyboardInterrupt):
-        stop.hear(signal.SIGTERM, None)
+        stop.handle(signal.SIGTERM, None)
     with pytest.raises(KeyboardInterrupt):
         stop.check()
 
@@ -197,11 +197,11 @@ def test_who_asks_again_after_a_while_does_not_wait_for_what_hangs(
     monkeypatch.setattr(signals.os, "_exit", left.append)
     stop = signals.Stop()
     with pytest.raises(KeyboardInterrupt):
-        stop.hear(signal.SIGTERM, None)
-    stop.hear(signal.SIGTERM, None)
+        stop.handle(signal.SIGTERM, None)
+    stop.handle(signal.SIGTERM, None)
     assert left == []
     with pytest.raises(KeyboardInterrupt):  # as this process was not ended after all
-        stop.hear(signal.SIGTERM, None)
+        stop.handle(signal.SIGTERM, None)
     assert left == [143]
 
 
@@ -253,7 +253,7 @@ import importlib, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it
 start = importlib.import_module("cuda_cyclegan.__main__")
 app = importlib.import_module("cuda_cyclegan.cli.app")
-app.settle = lambda: signal.raise_signal({int(number)})
+app.replace_streams = lambda: signal.raise_signal({int(number)})
 start.main()
 """
     command = [sys.executable, "-c", program]

@@ -25,7 +25,7 @@ DROPPING = """
 import importlib, signal, sys, time, weakref
 lines = importlib.import_module("cuda_cyclegan.cli.render.progress_lines")
 study_run = importlib.import_module("cuda_cyclegan.pipelines.study.translator")
-infer, hear = study_run.translate_array, lines.PlainLines.__call__
+infer, handle = study_run.translate_array, lines.PlainLines.__call__
 calls = iter(range(9))
 class Thing: pass
 def stand(*arguments, **named):
@@ -37,9 +37,9 @@ def drop(*arguments):
     kept = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
     del thing
 def interrupted(self, event):
-    hear(self, event)
+    handle(self, event)
     if type(event).__name__ == "StudyDone":
-        lines.PlainLines.__call__ = hear
+        lines.PlainLines.__call__ = handle
         drop()
 study_run.translate_array, lines.PlainLines.__call__ = stand, interrupted
 importlib.import_module("cuda_cyclegan.cli.app").main()

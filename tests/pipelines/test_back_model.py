@@ -11,7 +11,7 @@ from cuda_cyclegan.engine.errors import ModelFileError
 from cuda_cyclegan.engine.model.intensity_maps import Percentiles, Window
 from cuda_cyclegan.engine.model.model_card import CycleReference, ModelCard, Typical
 from cuda_cyclegan.engine.model.model_file import load_model
-from cuda_cyclegan.pipelines.cycle import back_model, check_counterpart, cycle_rule
+from cuda_cyclegan.pipelines.cycle import check_counterpart, cycle_rule, load_reverse_model
 from cuda_cyclegan.pipelines.errors import SettingsError
 from cuda_cyclegan.pipelines.settings import CycleCheck, TranslateOptions
 
@@ -72,11 +72,11 @@ def test_a_file_that_changed_since_is_refused(tmp_path: Path) -> None:
     path = random_model(tmp_path / "b.safetensors", "T2", "T1", 1)
     back = load_model(path)
     asked = TranslateOptions(cycle_check=CycleCheck(str(path), back.sha256))
-    assert back_model(forth, asked) is not None
-    assert back_model(forth, TranslateOptions()) is None
+    assert load_reverse_model(forth, asked) is not None
+    assert load_reverse_model(forth, TranslateOptions()) is None
     random_model(path, "T2", "T1", 2)
     with pytest.raises(ModelFileError, match="another model than when the job was submitted"):
-        back_model(forth, asked)
+        load_reverse_model(forth, asked)
 
 
 def test_errors_are_judged_by_a_calibration_with_the_same_counterpart(

@@ -32,18 +32,18 @@ def test_time_left_follows_the_bytes_that_are_still_due(tmp_path: Path) -> None:
     kept = planned(tmp_path, "c", 10**6, "keep")
     clock = Clock()
     pace = Pace(clock)
-    pace.hear(BatchStarted((kept, small, large)))
-    pace.hear(done(kept))
-    pace.hear(StudyStarted(small))
+    pace.handle(BatchStarted((kept, small, large)))
+    pace.handle(done(kept))
+    pace.handle(StudyStarted(small))
     assert pace.seconds_left is None
     clock.now += 10
-    pace.hear(done(small))
+    pace.handle(done(small))
     assert (pace.done, pace.total) == (2, 3)
     assert pace.seconds_left == pytest.approx(30)
 
-    pace.hear(StudyStarted(large))
-    pace.hear(TilesDone("b", 0, 4))
+    pace.handle(StudyStarted(large))
+    pace.handle(TilesDone("b", 0, 4))
     clock.now += 5
-    pace.hear(TilesDone("b", 2, 4))
+    pace.handle(TilesDone("b", 2, 4))
     assert pace.tiles_per_second == pytest.approx(0.4)
     assert pace.seconds_left == pytest.approx(15 * 1500 / 2500)

@@ -9,7 +9,7 @@ def opened(*heard: tuple[float, Event]) -> float | None:
     opening = Opening(lambda: now)
     for at, event in heard:
         now = at
-        opening.hear(event)
+        opening.handle(event)
     return opening.seconds
 
 

@@ -13,9 +13,8 @@ from cuda_cyclegan.engine.importing.training_codes import (
     TrainingCode,
 )
 
-HEAD = (
-    "| `--code` | repository, file | layers in the checkpoint | computation |\n| --- | --- | --- | --- |"
-)
+HEAD = "| `--code` | repository, file | layers in the checkpoint | computation |\n"
+    "| --- | --- | --- | --- |"
 
 
 def table_of_codes() -> str:

@@ -64,8 +64,8 @@ def _dropped_interrupts_untold() -> Generator[None]:
 
 
 @contextmanager
-def _alarms(hear: Callable[[int, FrameType | None], None]) -> Generator[None]:
-    before = signal.signal(signal.SIGALRM, hear)
+def _alarms(handle: Callable[[int, FrameType | None], None]) -> Generator[None]:
+    before = signal.signal(signal.SIGALRM, handle)
     try:
         yield
     finally:

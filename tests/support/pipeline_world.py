@@ -79,9 +79,9 @@ class PipelineWorld:
                 networks,
                 concurrency or Concurrency(PLENTY),
             )
-            return list(run_batch(planned, batch, self.hear))
+            return list(run_batch(planned, batch, self.handle))
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         self.events.append(event)
 
     def made(self) -> list[str]:

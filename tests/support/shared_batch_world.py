@@ -67,8 +67,8 @@ class SharedBatchWorld:
             source = ListSource(processes[0].kind, studies, manifest)
             while study := source.take():
                 if str(study.study.name) in suspects:
-                    studies.outcomes.hear(StudyStarted(study))
-                    studies.outcomes.hear(TilesDone(str(study.study.name), 0, 1))
+                    studies.outcomes.handle(StudyStarted(study))
+                    studies.outcomes.handle(TilesDone(str(study.study.name), 0, 1))
             source.put_back("The card was lost.")
             return BatchRun(studies, processes, manifest)
 
@@ -92,9 +92,9 @@ class SharedBatchWorld:
             planner = Planner(self.output, manifest.entries, RECIPE, overwrite=False)
             planned = planner.plan(discover([self.inputs], self.output).studies)
             line_at_work = line(with_aliases(planned), manifest)
-            return list(run_batch(planned, line_at_work, self.hear))
+            return list(run_batch(planned, line_at_work, self.handle))
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         self.events.append(event)
 
     def made(self) -> list[str]:

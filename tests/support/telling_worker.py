@@ -12,16 +12,16 @@ from cuda_cyclegan.pipelines.jobs.events import JobStarted, WorkerEvent
 
 TELLING_COMMAND = [sys.executable, __file__]
 
-_hear = JobLog.hear
+_handle = JobLog.handle
 
 
 def _hear_and_tell(log: JobLog, device: str, news: WorkerEvent) -> None:
     if isinstance(news, JobStarted):
         moment = f"{datetime.now():%Y-%m-%d %H:%M:%S}"
         print(f"{moment} {device}: {news.job} started: {news.study}", file=sys.stderr, flush=True)
-    _hear(log, device, news)
+    _handle(log, device, news)
 
 
 if __name__ == "__main__":
-    JobLog.hear = _hear_and_tell
+    JobLog.handle = _hear_and_tell
     main()

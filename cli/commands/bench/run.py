@@ -1,4 +1,4 @@
-"""One measurement of `bench`, and those it is held against."""
+"""One measurement of `bench`, and the programs it is compared with."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

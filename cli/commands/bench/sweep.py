@@ -1,4 +1,4 @@
-"""`cuda-cyclegan bench --sweep`: the fastest setting, and its way into the config file."""
+"""`cuda-cyclegan bench --sweep`: finds the fastest setting and writes it to the config file."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ from ...render.text import printable
 
 @dataclass(frozen=True, slots=True)
 class SweepView:
-    """Fixed settings of a sweep, None for those to be found, and the outputs.
+    """Fixed settings of a sweep, None for those to be measured, and the outputs.
 
-    view: of the command's output. scan: to be translated. patch: (D, H, W). batch: patches in one
+    view: output of the command. scan: extents to translate. patch: (D, H, W). batch: patches per
     run. precision: of the network's arithmetic.
     """
 

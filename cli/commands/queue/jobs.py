@@ -226,11 +226,11 @@ def run_now(batch: Jobs, queue: QueueOption = None) -> None:
 
 @app.command(epilog=_example("hold 20261121-k7m2pq"))
 def hold(batch: Jobs, queue: QueueOption = None) -> None:
-    """Let jobs that have not started wait until a user starts them.
+    """Hold jobs that have not started until a user starts them.
 
-    'jobs run-now' starts them, and 'jobs move --at' gives them a time. Those that run go on.
+    'jobs run-now' starts them, and 'jobs move --at' gives them a time. Running jobs continue.
 
-    Exit status: 0 held, as far as there were some; 2 there is no such batch or job, or the queue
+    Exit status: 0 held, or no job was waiting; 2 the batch or job does not exist, or the queue
     cannot be used.
     """
     with _open(queue) as jobs:
@@ -260,7 +260,7 @@ def move(
     Options that you do not give keep their values: a job with a window and --at starts only when
     both allow it. 'jobs run-now' removes both; to drop only the window, give --window 00:00-23:59.
 
-    Exit status: 0 moved, as far as there were some; 2 there is no such batch or job, or the queue
+    Exit status: 0 moved, or no job was waiting; 2 the batch or job does not exist, or the queue
     cannot be used.
     """
     if not (priority or window or at):

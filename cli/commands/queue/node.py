@@ -1,4 +1,4 @@
-"""`cuda-cyclegan node`: scans that are sent over the network become jobs, and results go on."""
+"""`cuda-cyclegan node`: receives scans over the network, queues them, and sends the results."""
 
 import signal
 import sys
@@ -24,7 +24,7 @@ from ...options.values import checked_file, parsed_size, wrong_value
 from ...render.service_log import log, log_file
 from ...render.terminal import columns_of, print_line
 from ...render.text import as_config_keys, counted, printable
-from ...signals import stop_signals_heard_by
+from ...signals import handling_stop_signals
 from .metrics import MetricsOption, metrics_at
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _COUNTED = {
     "SeriesTranslated": "translated",
     "Sent": "sent",
     "Failed": "failed",
-    "GaveUp": "undelivered",
+    "SendingAbandoned": "undelivered",
 }
 """Names under which events are counted for the failure hook."""
 _FAILURES = ("failed", "undelivered")
@@ -266,7 +266,7 @@ def _serve(
 
     with (
         metrics_at(metrics, settings.queue, [settings.folder]) as kept,
-        stop_signals_heard_by(control.hear),
+        handling_stop_signals(control.handle),
         closing(hook),
         open_node(settings, routes, emit) as at_work,
         service_of_manager(control.post),
@@ -291,20 +291,20 @@ class _Control:
     def __init__(self) -> None:
         # A handler may run within any call of the main thread, also within one of an Event, which
         # would wait for its own lock.
-        self._heard: SimpleQueue[str | Callable[[], None]] = SimpleQueue()
+        self._queue: SimpleQueue[str | Callable[[], None]] = SimpleQueue()
 
-    def hear(self, number: int, _frame: FrameType | None) -> None:
+    def handle(self, number: int, _frame: FrameType | None) -> None:
         """Queue the signal: the handler itself."""
-        self._heard.put(signal.Signals(number).name)
+        self._queue.put(signal.Signals(number).name)
 
     def post(self, action: Callable[[], None]) -> None:
         """Have `asked` run an action."""
-        self._heard.put(action)
+        self._queue.put(action)
 
     def asked(self, seconds: float) -> Literal["stop", "read", None]:
         """Return the action of the next signal; None if none arrives within so many seconds."""
         try:
-            name = self._heard.get(timeout=seconds)
+            name = self._queue.get(timeout=seconds)
         except Empty:
             return None
         if not isinstance(name, str):

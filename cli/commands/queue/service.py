@@ -107,8 +107,8 @@ def install(
 ) -> None:
     """Write unit files into systemd's folder; start nothing.
 
-    Prints the commands that start the service. A worker ends after its jobs at hand. A service that
-    gives systemd no sign of life for 5 minutes is restarted.
+    Prints the commands that start the service. A worker finishes its running jobs before it stops.
+    A service that does not report to systemd for 5 minutes is restarted.
 
     Exit status: 0 written, or printed; 2 wrong usage, or a unit already exists.
     """

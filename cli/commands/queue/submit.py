@@ -1,4 +1,4 @@
-"""`cuda-cyclegan submit`: one job a study into the queue."""
+"""`cuda-cyclegan submit`: queues one job per study."""
 
 import shlex
 import sys

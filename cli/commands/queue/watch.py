@@ -1,4 +1,4 @@
-"""`cuda-cyclegan watch`: studies that arrive in a folder become jobs."""
+"""`cuda-cyclegan watch`: queues studies as they arrive in a folder."""
 
 import time
 from collections.abc import Iterator
@@ -106,13 +106,13 @@ def watch(
         if request.result:
             raise wrong_value("--output", "more than one study may arrive; give a folder.")
         scheduling, pattern = scheduling_of(priority, window), BatchPattern.parse(name)
-        arrivals, complaints, passing = Arrivals(settle), Complaints(settle), Complaints(settle)
-        search = request.search_again_and_again()
+        arrivals, complaints, skips = Arrivals(settle), Complaints(settle), Complaints(settle)
+        search = request.cached_search()
         with (
             log_file(checked_file("--log-file", log_to), log_format),
             closing(QueueLink(queue_place(queue))) as link,
         ):
-            trouble, passes = _Trouble(), (ScanError, QueueLostError, OSError)
+            trouble, expected = _Trouble(), (ScanError, QueueLostError, OSError)
             try:
                 link.queue()
             except QueueLostError as error:
@@ -123,10 +123,10 @@ def watch(
                 begun, took = time.monotonic(), 0.0
                 try:
                     found = jobs_of(request, search)
-                    passes = (*FOR_THE_USER, OSError)  # what was typed is right
-                    for left_out, reason in complaints.due(found.refused | _missed(found)).items():
-                        log(f"{left_out} is not queued: {flagged(reason)}", "warning")
-                    for line in _news(found, passing):
+                    expected = (*FOR_THE_USER, OSError)  # the options are valid
+                    for name, reason in complaints.due(found.refused | _unread(found)).items():
+                        log(f"{name} is not queued: {flagged(reason)}", "warning")
+                    for line in _news(found, skips):
                         log(line)
                     ready = arrivals.complete(found.jobs, found.identity, found.words)
                     took = time.monotonic() - begun
@@ -141,11 +141,11 @@ def watch(
                         )
                         arrivals.handed_over(ready)
                         _log_batch(submitted)
-                except passes as error:
+                except expected as error:
                     trouble.log(error)
                 else:
                     trouble = _Trouble()
-                # A look at a large folder takes long: half of the time it is left alone.
+                # A large folder takes long to search: at most half of the time is spent on it.
                 stop.check()
                 time.sleep(max(took, min(LOOK_SECONDS, max(settle / 2, 0.2))))
 
@@ -157,19 +157,19 @@ class _Trouble:
         self._logged = ""
 
     def log(self, error: Exception) -> None:
-        # A server that goes and comes gives many reasons.
+        # A server that comes and goes gives many reasons.
         kind = type(error).__name__ if isinstance(error, QueueLostError) else str(error)
         if kind != self._logged:
             log(flagged(str(error)), "warning")
         self._logged = kind
 
 
-def _missed(found: "Submission") -> dict[str, str]:
+def _unread(found: "Submission") -> dict[str, str]:
     return {str(skip.path): skip.reason for skip in found.skipped if skip.missed}
 
 
 def _news(found: "Submission", known: "Complaints") -> Iterator[str]:
-    """Return lines about scans that are passed over, each reported once."""
+    """Return lines about scans that are skipped, each reported once."""
     due = known.due({str(skip.path): skip.reason for skip in found.skipped if skip.kind})
     return skipped_scans(skip for skip in found.skipped if skip.kind and str(skip.path) in due)
 

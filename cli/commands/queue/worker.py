@@ -1,4 +1,4 @@
-"""`cuda-cyclegan worker`: a process a device that does the jobs of the queue."""
+"""`cuda-cyclegan worker`: one process per device that runs the jobs of the queue."""
 
 import signal
 import time
@@ -25,7 +25,7 @@ from ...options.translate import DEVICES, BatchSize, Threads, Tune, TuneSeconds,
 from ...options.values import checked_device, checked_file, cuda_limits, wrong_value
 from ...render.service_log import Level, log, log_file
 from ...render.text import counted, flagged, seconds
-from ...signals import stop_signals_heard_by
+from ...signals import handling_stop_signals
 from .metrics import MetricsOption, metrics_at
 
 if TYPE_CHECKING:
@@ -152,14 +152,17 @@ def worker(
         settings = WorkerSettings(
             until_empty, wait, only, tries, yields_at, limits, sharing=len(devices)
         )
-        task, log = QueueTask(place, settings, _verdict), JobLog(_failure_hook(on_failure))
-        workers = QueueWorkers(task, devices, _FINAL, log.hear, log.died, _log_stop)
+        task, log = (
+            QueueTask(place, settings, _ending),
+            JobLog(_failure_hook(on_failure)),
+        )
+        workers = QueueWorkers(task, devices, _FINAL, log.handle, log.died, _log_stop)
         with (
             log_file(checked_file("--log-file", log_to), log_format),
             closing(log.hook),
             metrics_at(metrics, place) as log.metrics,
             service_of_manager(workers.post),
-            stop_signals_heard_by(lambda asked, _: workers.stop(asked)),
+            handling_stop_signals(lambda asked, _: workers.stop(asked)),
         ):
             ended = workers.run()
         failed = fail_on_error and log.has_failures
@@ -186,10 +189,10 @@ class JobLog:
         self.hook = hook
         self.metrics: JobMetrics | None = None
         self.has_failures = False
-        self._in_hand: dict[str, dict[str, str]] = {}
+        self._in_flight: dict[str, dict[str, str]] = {}
         self._searches: dict[str, list[float]] = {}
 
-    def hear(self, device: str, news: "WorkerEvent") -> None:
+    def handle(self, device: str, news: "WorkerEvent") -> None:
         """Handle and log an event of a device's worker."""
         from ....pipelines.events import Tuning
         from ....pipelines.jobs.events import (
@@ -200,22 +203,22 @@ class JobLog:
             Waiting,
         )
 
-        in_hand = self._in_hand.setdefault(device, {})
+        in_flight = self._in_flight.setdefault(device, {})
         match news:
             case JobStarted(job, study):
-                in_hand[job] = study
+                in_flight[job] = study
             case JobEnded(job, _, row):
-                in_hand.pop(job, None)
+                in_flight.pop(job, None)
                 self.has_failures = self.has_failures or row is None or row.status == "failed"
                 self.hook.count("given_up" if row is None else row.status.replace(" ", "_"))
                 if self.metrics:
                     self.metrics.add(row)
             case JobDeferred(job, _, _):
-                in_hand.pop(job, None)
+                in_flight.pop(job, None)
             case Tuning(_, share):
                 self._log_tuning(device, share)
-            case Waiting() | NothingLeft() if not any(self._in_hand.values()):
-                self.hook.settle()
+            case Waiting() | NothingLeft() if not any(self._in_flight.values()):
+                self.hook.run_now()
             case _:
                 pass
         log_news(device, news)
@@ -223,7 +226,7 @@ class JobLog:
     def died(self, device: str, why: str) -> None:
         """Log that a worker ended and is replaced, with the jobs that others will reclaim."""
         self._searches.pop(device, None)
-        left = self._in_hand.pop(device, {})
+        left = self._in_flight.pop(device, {})
         jobs = ", ".join(f"{job} ({study})" for job, study in left.items())
         over = f" while running {jobs}" if jobs else ""
         _say(device, f"the worker ended{over} ({why}); starting a new one", "error")
@@ -255,7 +258,7 @@ GATHER_SECONDS = 3600.0
 _FINAL = (Exit.DONE, Exit.USAGE)
 
 
-def _verdict(error: Exception) -> tuple[int, str]:
+def _ending(error: Exception) -> tuple[int, str]:
     """Return the status and message of an error that ends a worker; a lost queue is retried."""
     lost = isinstance(error, QueueLostError)
     return Exit.SOME_FAILED if lost else status(error), sentence(error)

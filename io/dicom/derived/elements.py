@@ -88,7 +88,7 @@ def drop_private(dataset: DataSet) -> None:
 
 
 def in_plain_text(derivation: Derivation) -> Derivation:
-    """Its words in characters that every character set has and no value is split at."""
+    """Return its texts in characters that are in every character set and separate no values."""
     return replace(
         derivation,
         model=_plain(derivation.model),
@@ -111,8 +111,8 @@ def series_text(derivation: Derivation) -> str:
     text = f"Synthetic {derivation.target} ({derivation.model}), not for diagnosis"
     if len(text) <= LONGEST_DESCRIPTION:
         return text
-    room = LONGEST_DESCRIPTION - (len(text) - len(derivation.model)) - 3
-    return text.replace(derivation.model, f"{derivation.model[: max(room, 0)]}...")
+    free = LONGEST_DESCRIPTION - (len(text) - len(derivation.model)) - 3
+    return text.replace(derivation.model, f"{derivation.model[: max(free, 0)]}...")
 
 
 def series_moment(derivation: Derivation, offset: str) -> DataSet:
@@ -180,7 +180,7 @@ def derivation_codes(uneven: str | None) -> list[DataSet]:
 
 
 def equipment_elements(source: DataSet, derivation: Derivation) -> DataSet:
-    """This program as the maker of the object."""
+    """Equipment elements that name this program as the manufacturer."""
     made = kept(source, ["InstitutionName"])
     made.Manufacturer = PROGRAM
     made.ManufacturerModelName = PROGRAM
@@ -303,7 +303,7 @@ def losses(headers: Sequence[DataSet]) -> DataSet:
     return elements
 
 
-def made_uid(*parts: str) -> str:
+def uid_of(*parts: str) -> str:
     """Return a UID derived from these parts, as 2.25 and a UUID (PS3.5 B.2)."""
     digest = sha256("\0".join(parts).encode(errors="surrogateescape")).digest()
     return f"2.25.{uuid.UUID(bytes=digest[:16], version=5).int}"
@@ -313,7 +313,7 @@ def _frame_of_reference(elements: DataSet, header: DicomHeader) -> dict[str, str
     """Add a frame of reference if there is none: all images share it, no other series does."""
     if word(elements, "FrameOfReferenceUID"):
         return {}
-    elements.FrameOfReferenceUID = made_uid("frame of reference", header.series.uid)
+    elements.FrameOfReferenceUID = uid_of("frame of reference", header.series.uid)
     return {"FrameOfReferenceUID": "newly generated because the source has none"}
 
 
@@ -367,14 +367,14 @@ _ALIKE_MM = 1e-3
 
 
 def source_images(header: DicomHeader, at: int) -> list[DataSet]:
-    """Items of SourceImageSequence for slice `at` of a result in the place of the first scan.
+    """Items of SourceImageSequence for slice `at` of a result in the grid of the first scan.
 
-    They are the first scan's slice there, and the nearest slices around it in each other scan.
+    They are the first scan's slice there, and the nearest slices on both sides in each other scan.
     """
     same = "NO" if header.resampled else "YES"
     items = [_item(header, at, same)]
     for scan in header.others:
-        for index in _around(scan, header.frames[at]):
+        for index in _neighbours(scan, header.frames[at]):
             is_there = _is_same_place(scan.frames[index], header.frames[at])
             moved = scan.resampled or not is_there
             items.append(_item(scan, index, "NO" if moved else same))
@@ -418,7 +418,7 @@ def _reference(sop_class: str, instance: str) -> DataSet:
     return item
 
 
-def _around(scan: DicomHeader, frame: Frame) -> Iterator[int]:
+def _neighbours(scan: DicomHeader, frame: Frame) -> Iterator[int]:
     """Yield the slices of a scan used to interpolate a frame: one if the frame is one of them, none
     outside the scan.
     """

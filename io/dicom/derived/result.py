@@ -19,10 +19,10 @@ from .elements import (
     equipment_elements,
     in_plain_text,
     losses,
-    made_uid,
     series_moment,
     series_text,
     source_elements,
+    uid_of,
 )
 
 STEPS = 2**16 - 1
@@ -53,11 +53,11 @@ def stored_pixels(volume: Volume, source_padding: Padding | None) -> StoredPixel
     """Return the stored pixels and rescale line of a volume.
 
     8 and 16 bit integers keep their values, and pixels that were padding in the scan are padding
-    again if they are stored as it was. All else is spread over the 16 bits between its extremes.
+    again if they are stored as it was. All other values are scaled to the full range of 16 bits.
     """
     voxels = volume.voxels.T
     if voxels.dtype.kind not in "iu" or voxels.dtype.itemsize > 2:
-        return _spread(volume)
+        return _scaled(volume)
     padding = None
     if source_padding is not None:
         scale = source_padding.scale
@@ -91,7 +91,7 @@ def as_decimal(value: float) -> str:
     return format_number_as_ds(float(value))
 
 
-def _spread(volume: Volume) -> StoredPixels:
+def _scaled(volume: Volume) -> StoredPixels:
     voxels = volume.voxels.T
     low, high = float(voxels.min()), float(voxels.max())
     slope = float(as_decimal((high - low) * abs(volume.slope) / STEPS)) or 1.0
@@ -117,8 +117,8 @@ def _upright(pixels: AnyArray, scale: Scale, padding: int | None) -> StoredPixel
 class DerivedSeries:
     """Derived series before it is written to files.
 
-    header: of the source. stored: its voxels. derivation: how they were made. modality: that it is
-    given.
+    header: header of the source. stored: voxels of the result. derivation: their provenance.
+    modality: Modality of the result.
     """
 
     header: DicomHeader
@@ -205,7 +205,7 @@ LARGEST_NUMBER = 2**31 - 1
 
 def derived_uid(derivation: Derivation, *parts: str) -> str:
     """Return a UID derived from the derivation and the object's index."""
-    return made_uid(derivation.fingerprint, *parts)
+    return uid_of(derivation.fingerprint, *parts)
 
 
 def derived_number(series: Series, derivation: Derivation) -> int:

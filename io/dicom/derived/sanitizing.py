@@ -1,4 +1,4 @@
-"""Values of a source that DICOM does not allow: cut, rewritten or left out before they go on.
+"""Values of a source that DICOM does not allow: cut, rewritten or omitted in the result.
 
 Sources break the rules of PS3.5 6.2 often, and a PACS may refuse a result that repeats it. A note
 gives the attribute's name, never its value, which may name a patient.
@@ -42,7 +42,7 @@ _ENUMERATED = {
     "MRAcquisitionType": "2D 3D",
 }
 _CODES = ("CodeValue", "LongCodeValue", "URNCodeValue")
-_LEFT_OUT = "omitted"
+_OMITTED = "omitted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,13 @@ def sanitized_elements(source: DataSet, keywords: Iterable[str]) -> tuple[DataSe
     for keyword in keywords:
         try:
             if keyword in source:
-                _take(source[keyword], keyword, elements, wrong)
+                _add(source[keyword], keyword, elements, wrong)
         except PARSING_ERRORS:
-            wrong[keyword] = f"{_LEFT_OUT}, not parsable"
+            wrong[keyword] = f"{_OMITTED}, not parsable"
     return elements, wrong
 
 
-def _take(element: Any, keyword: str, elements: DataSet, wrong: dict[str, str]) -> None:
+def _add(element: Any, keyword: str, elements: DataSet, wrong: dict[str, str]) -> None:
     if element.VR == "SQ":
         items = [_item(item, wrong) for item in element.value]
         items = [item for item in items if not _is_empty_code(item, keyword)]
@@ -106,7 +106,7 @@ def _item(item: DataSet, wrong: dict[str, str]) -> DataSet:
         with suppress(*PARSING_ERRORS):
             element = item[tag]
             if element.keyword:
-                _take(element, element.keyword, elements, wrong)
+                _add(element, element.keyword, elements, wrong)
             else:
                 elements[tag] = as_stored(element)
     return elements
@@ -130,7 +130,7 @@ def _sanitized(element: Any, keyword: str) -> _Sanitized:
     values = list(element.value) if several else [element.value]
     if several and dictionary_VM(element.tag) == "1":
         if element.VR not in (*_MOST_CHARACTERS, "PN"):
-            return _Sanitized(None, f"{_LEFT_OUT}, multiple values")
+            return _Sanitized(None, f"{_OMITTED}, multiple values")
         if _IDENTIFIERS.search(keyword):
             return _whole_or_not(element.value, keyword, "with multiple values")
         values = ["/".join(map(str, values))]
@@ -170,7 +170,7 @@ def _whole_or_not(value: Any, keyword: str, why: str) -> _Sanitized:
     """Return an identifier as it is, or not at all."""
     if keyword in _KEPT_WHATEVER_IT_IS:
         return _Sanitized(value, f"kept although {why}")
-    return _Sanitized(None, f"{_LEFT_OUT}, {why}")
+    return _Sanitized(None, f"{_OMITTED}, {why}")
 
 
 def _is_control(character: str) -> bool:
@@ -192,24 +192,24 @@ def _code(value: Any, keyword: str) -> _Sanitized:
     if not re.fullmatch(r"[A-Z0-9_ ]{0,16}", capitals) or (
         allowed and text and capitals not in allowed
     ):
-        return _Sanitized(None, f"{_LEFT_OUT}, not a valid code")
+        return _Sanitized(None, f"{_OMITTED}, not a valid code")
     return _Sanitized(capitals, None if capitals == text else "converted to upper case")
 
 
 def _decimal(value: Any, _: str) -> _Sanitized:
     if not math.isfinite(value):
-        return _Sanitized(None, f"{_LEFT_OUT}, not a number")
+        return _Sanitized(None, f"{_OMITTED}, not a number")
     if len(str(getattr(value, "original_string", value)).strip()) <= _DECIMAL:
         return _Sanitized(value)
     rounded = format_number_as_ds(float(value))
     if not math.isfinite(float(rounded)):  # the largest floats, rounded up
-        return _Sanitized(None, f"{_LEFT_OUT}, not a number")
+        return _Sanitized(None, f"{_OMITTED}, not a number")
     return _Sanitized(rounded, f"rounded to {_DECIMAL} characters")
 
 
 def _whole(value: Any, _: str) -> _Sanitized:
     fits = len(str(value)) <= _WHOLE and -(2**31) <= int(value) < 2**31
-    return _Sanitized(value) if fits else _Sanitized(None, f"{_LEFT_OUT}, number too large")
+    return _Sanitized(value) if fits else _Sanitized(None, f"{_OMITTED}, number too large")
 
 
 def _uid(value: Any, _: str) -> _Sanitized:
@@ -221,7 +221,7 @@ def _uid(value: Any, _: str) -> _Sanitized:
 def _age(value: Any, _: str) -> _Sanitized:
     found = re.fullmatch(r"(\d{1,3})([DWMY])", str(value).strip())
     if not found:
-        return _Sanitized(None, f"{_LEFT_OUT}, not an age")
+        return _Sanitized(None, f"{_OMITTED}, not an age")
     age = found[1].zfill(3) + found[2]
     return _Sanitized(age, None if age == value else "padded to 3 digits")
 
@@ -232,9 +232,9 @@ def _date(value: Any, _: str) -> _Sanitized:
     try:
         datetime.strptime(digits, "%Y%m%d")
     except ValueError:
-        return _Sanitized(None, f"{_LEFT_OUT}, not a date")
+        return _Sanitized(None, f"{_OMITTED}, not a date")
     if not re.fullmatch(r"\d{8}", digits):
-        return _Sanitized(None, f"{_LEFT_OUT}, not a date")
+        return _Sanitized(None, f"{_OMITTED}, not a date")
     return _Sanitized(digits, None if digits == text else "rewritten in DICOM date format")
 
 
@@ -243,7 +243,7 @@ def _time(value: Any, _: str) -> _Sanitized:
     digits = re.sub(r"^(\d\d):(\d\d):?(\d\d)?", r"\1\2\3", text)  # as ACR-NEMA wrote it
     digits = re.sub(r"(\.\d{6})\d+$", r"\1", digits)
     if not re.fullmatch(r"([01]\d|2[0-3])([0-5]\d(([0-5]\d|60)(\.\d{1,6})?)?)?", digits):
-        return _Sanitized(None, f"{_LEFT_OUT}, not a time of day")
+        return _Sanitized(None, f"{_OMITTED}, not a time of day")
     return _Sanitized(digits, None if digits == text else "rewritten in DICOM time format")
 
 

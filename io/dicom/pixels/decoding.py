@@ -257,8 +257,8 @@ def _undecodable(dataset: DataSet, path: Path, error: Exception) -> Exception:
     )
 
 
-def tell_losses(dataset: DataSet) -> None:
-    """Add to a header, which has its pixels still, how lossy they are packed."""
+def record_losses(dataset: DataSet) -> None:
+    """Add to a header that still has its pixels how lossy their compression is."""
     syntax = word(dataset.file_meta, "TransferSyntaxUID")
     if syntax not in _METHODS:
         return

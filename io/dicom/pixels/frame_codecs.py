@@ -1,4 +1,4 @@
-"""Decoders of packed frames, and the process that runs them, started for that alone.
+"""Decoders of packed frames, and the process that runs only them.
 
 Run as a script, so this module imports nothing of the program. Requests on its input are answered
 on its output, one at a time, until the input ends. A frame that takes more memory than it may
@@ -53,7 +53,7 @@ def unpacked(coding: str, packed: bytes | bytearray) -> Any:
 def main() -> None:
     """Serve the process whose number is the first argument. The others: module paths."""
     sys.path += sys.argv[2:]
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # its end is the owner's business
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # the owner decides when it ends
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     owner = int(sys.argv[1])

@@ -18,7 +18,7 @@ from ..enhanced import FrameGroups, frame_groups
 from ..frames import Frame, Stack
 from ..geometry import SliceGrid, grid_of
 from ..object_types import modality_in
-from ..series import Series, came_since
+from ..series import Series, added_since
 from ..stored_text import keep_stored_text
 from .decoding import (
     MODALITIES_WITH_UNIT,
@@ -27,8 +27,8 @@ from .decoding import (
     decode,
     is_inverted,
     padding_mask,
+    record_losses,
     scale_of,
-    tell_losses,
 )
 from .resampling import Even, even_grid, resampled
 from .unpacking import FrameUnpacker
@@ -125,7 +125,7 @@ _OVERLAYS = 0x6000
 
 @dataclass(frozen=True, slots=True)
 class DicomHeader:
-    """Headers that the writer needs of the source, slice by slice.
+    """Source headers that the writer needs, slice by slice.
 
     headers: data sets without pixels, and without private elements unless the series keeps them;
     the same one for all slices of an enhanced file. enhanced: whether the frames come from such
@@ -170,7 +170,7 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
 
     Slices whose slopes differ become float32 values. Padding takes the lowest value of the rest,
     unless it is a number that lies among the others and each of them is a measurement.
-    A stack that the user takes although it is uneven or tilted comes on an even grid.
+    An uneven or tilted stack that the user allows is resampled to an even grid.
     """
     series, place = series_of(study), place_of(study)
     frames = frames_of(study, volume_index)
@@ -178,7 +178,7 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     with FrameUnpacker() as unpack:
         for dataset, groups, frame in _opened(frames, series.keep_private):
             stack.add(frame, dataset, groups, decode(dataset, frame.file, frame.number, unpack))
-    if new := came_since(study):
+    if new := added_since(study):
         raise UnreadableScanError(
             f"{place} is not translated: {len(new)} more of its images arrived after it was found "
             f"({new[0].name}); translate it again when it is complete."
@@ -222,7 +222,7 @@ def frames_of(study: Study, volume_index: int | None) -> Stack:
     return frames
 
 
-def beside_each_other(volumes: Sequence[Volume]) -> Volume:
+def with_other_scans(volumes: Sequence[Volume]) -> Volume:
     """Return the first of a study's scans, whose writer then refers to the others too."""
     headers = [volume.header for volume in volumes]
     first, *others = [header for header in headers if isinstance(header, DicomHeader)]
@@ -293,7 +293,7 @@ class _SliceStack:
             )
 
     def check_padding(self) -> None:
-        """Note padding that lies among the other values, and take it as values in CT and PET.
+        """Note padding that lies among the other values, and treat it as values in CT and PET.
 
         PS3.3 C.7.5.1.1.2 has padding below the least or above the greatest value, so the header is
         wrong: water may have its number.
@@ -370,7 +370,7 @@ def _opened(
             _strip(dataset, keep_private)
             file, dataset = frame.file, _dataset(frame.file)
             is_cut = "PixelData" not in dataset
-            tell_losses(dataset)
+            record_losses(dataset)
             groups = list(frame_groups(dataset))
         own = groups[frame.number] if frame.number < len(groups) else None
         if not (is_cut or _is_as_found(frame, dataset, own)):

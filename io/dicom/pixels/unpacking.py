@@ -1,8 +1,7 @@
-"""Packed frames: their markers and boxes are checked, then a process of their own unpacks them.
-
-A damaged number there costs a decoder gigabytes, and minutes of filling them; a box without a
-length makes some loop for ever. Damaged bytes that crash a decoder end that process and no more.
-The process ends with the series, or with this one.
+"""Packed frames: their markers and boxes are checked, then a separate process unpacks them. A
+damaged number costs a decoder gigabytes and minutes of filling them; a box without a length makes
+some loop forever. Damaged bytes that crash a decoder end that process and no more. The process ends
+with the series, or with this one.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Names of the batches that arriving studies join: one batch a night, or as a pattern says."""
+"""Names of the batches that arriving studies join: one batch per night, or by a pattern."""
 
 import re
 from dataclasses import dataclass
@@ -47,4 +47,4 @@ class BatchPattern:
 
 
 EACH_NIGHT = BatchPattern()
-"""Pattern of unnamed batches, one a night."""
+"""Pattern of unnamed batches, one per night."""

@@ -33,7 +33,7 @@ class Claims:
     """Access of one worker to a queue.
 
     worker: name whose lock the worker holds (`liveness`), so that no other living worker has it.
-    only: batch to take jobs from; "" means all batches.
+    only: batch to claim jobs from; "" means all batches.
     All methods raise QueueLostError while the database does not answer.
     """
 
@@ -58,8 +58,8 @@ class Claims:
     def take(self, scheduling: SchedulingClass) -> Claim | None:
         """Claim the next job of a scheduling class, or return None.
 
-        No other worker gets it: SQLite lets one writer in at a time, and PostgreSQL passes over
-        rows that another transaction is about to take.
+        No other worker gets it: SQLite lets one writer in at a time, and PostgreSQL skips rows that
+        another transaction is about to claim.
         """
         token, inputs = str(uuid4()), self._tables.inputs.c
         with self._tables.translating_errors(), self._tables.begin() as connection:
@@ -103,7 +103,7 @@ class Claims:
         )
 
     def open_jobs(self) -> tuple[OpenJobs, ...]:
-        """Return the jobs that this worker may take and that have not ended."""
+        """Return the jobs that this worker may claim and that have not ended."""
         return Queue(self._tables).open_jobs(self._only)
 
     def owned(self, claims: Iterable[Claim]) -> set[str]:

@@ -68,9 +68,9 @@ class ServerLocks:
 
     def holds(self, name: str) -> bool:
         """Return whether this connection is alive and still has the lock."""
-        return self._stands() and name in self._held
+        return self._is_connected() and name in self._held
 
-    def _stands(self) -> bool:
+    def _is_connected(self) -> bool:
         if self._connection is None:
             return False
         try:
@@ -170,7 +170,7 @@ def membership(place: QueuePlace, device: str) -> Generator[Membership]:
     device: its name on the machine. A GPU has one, so that no two workers share it by mistake; the
     CPU has many.
     """
-    folder = _made_lock_folder(place)
+    folder = _create_lock_folder(place)
     origin = origin_of(folder)
     names = [f"{origin}:{device}"]
     if device == "cpu":
@@ -198,12 +198,12 @@ def membership(place: QueuePlace, device: str) -> Generator[Membership]:
     )
 
 
-def _made_lock_folder(place: QueuePlace) -> Path:
+def _create_lock_folder(place: QueuePlace) -> Path:
     """Create the folder of the locks, and check that it allows locks. Raises QueueError."""
     folder = lock_folder(place)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _while_nobody_looks(folder):
+        with _guarded(folder):
             return folder
     except OSError as error:
         where = "put the queue" if place.file else "have XDG_STATE_HOME name a folder"
@@ -244,15 +244,15 @@ def _hold(folder: Path, name: str, stack: ExitStack) -> bool:
     """Lock a name's file until the stack closes, or return False if another process has it."""
     file = open_own(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT)
     stack.callback(os.close, file)
-    with _while_nobody_looks(folder):
+    with _guarded(folder):
         return _lock(file)
 
 
 @contextmanager
-def _while_nobody_looks(folder: Path) -> Generator[None]:
+def _guarded(folder: Path) -> Generator[None]:
     """Hold the guard that serialises taking a name and testing whether it is taken.
 
-    A test takes the lock itself, which would refuse a worker that starts in that moment.
+    A test acquires the lock itself, which would reject a worker that starts in that moment.
     """
     guard = open_own(folder / "names", os.O_RDWR | os.O_CREAT)
     try:
@@ -273,7 +273,7 @@ def _lock(file: int) -> bool:
 def _is_free(folder: Path, name: str) -> bool:
     with ExitStack() as stack:
         try:
-            stack.enter_context(_while_nobody_looks(folder))
+            stack.enter_context(_guarded(folder))
             file = open_own(folder / f"{name}.lock", os.O_RDWR)
         except PermissionError:
             return False

@@ -56,7 +56,7 @@ class QueuePlace:
 
 
 def queue_place(asked: str | None) -> QueuePlace:
-    """Return the requested place, else that of the environment, else this user's own.
+    """Return the requested queue, else that of the environment, else this user's own.
 
     Raises QueueError for an address of another kind.
     """
@@ -118,7 +118,7 @@ def _shown(url: str) -> str:
 
 def check_private(file: Path) -> None:
     """Raise QueueError if other users could change the queue, and with it what workers do."""
-    folders = [(folder, "folder") for folder in _way_to(file)]
+    folders = [(folder, "folder") for folder in _folders_on_path(file)]
     for path, what in (*folders, (file, "file")):
         try:
             status = path.stat()
@@ -136,7 +136,7 @@ def check_private(file: Path) -> None:
             )
 
 
-def _way_to(file: Path) -> Iterator[Path]:
+def _folders_on_path(file: Path) -> Iterator[Path]:
     """Yield the folders whose writers control a path, including those of links on the way."""
     for place in resolutions(file):
         yield (first_link(place) or place).parent

@@ -55,7 +55,8 @@ _BATCH_LENGTH = len("20261121-abcdef")
 
 ALONE, _WITH_OTHERS, BEHIND = 1, 2, 3
 """Order within a scheduling class: a job that may have crashed a worker goes first, and alone; a
-deferred one goes last, as others may fit onto a disk that has no room for it."""
+deferred one goes last, as others may fit onto a disk that is too full for it.
+"""
 
 _SOONER: Mapping[str, Any] = {"status": NAMES["queued"], "delay_until_epoch_ms": None}
 
@@ -329,9 +330,9 @@ class Queue:
     def retry(self, batch: str) -> Retried:
         """Queue the failed and cancelled jobs of a batch, or one job, unless equal work is open.
 
-        Deferred jobs, and those of their batch that wait along with them, are queued at once. The
-        client cannot do this: `resume_workflows` ignores failed jobs, and `rewind_workflow` takes
-        8 s for 1,000 jobs in place of 0.3 s; both drop the key by which equal work is found.
+        Deferred jobs, and those of their batch that wait along with them, are queued immediately.
+        The client cannot do this: `resume_workflows` ignores failed jobs, and `rewind_workflow`
+        takes 8 s for 1,000 jobs in place of 0.3 s; both drop the key by which equal work is found.
         """
         deferred = {row.job.partition("/")[0] for row in self.deferred()}
         rows = self.jobs(batch, ENDED_BADLY)

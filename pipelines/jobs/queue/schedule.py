@@ -37,7 +37,7 @@ class SchedulingClass:
 class StartWindow:
     """Window from `opens` up to `closes`, over midnight if that comes first.
 
-    Evaluated anew from the wall clock each time, so that neither a restart nor a change of the
+    Evaluated from the wall clock each time, so that neither a restart nor a change of the
     clock or of daylight saving leaves it open or closed.
     """
 
@@ -78,7 +78,7 @@ def parse_since(text: str, now: datetime) -> datetime:
     """Parse `HH:MM` (the last such time), `yesterday` (24 hours ago) or ISO 8601, local unless it
     names a zone.
 
-    now: with a zone. Raises SettingsError for what is none of these, or is to come.
+    now: with a zone. Raises SettingsError for other text, or a time in the future.
     """
     if text == "yesterday":
         return now - timedelta(days=1)
@@ -103,7 +103,7 @@ def parse_since(text: str, now: datetime) -> datetime:
 def parse_time(text: str, now: datetime) -> datetime:
     """Parse `HH:MM` (the next such time) or ISO 8601, local unless it names a zone.
 
-    now: with a zone. Raises SettingsError for what is neither, or is past.
+    now: with a zone. Raises SettingsError for other text, or a time in the past.
     """
     try:
         clock = time.fromisoformat(text) if len(text) <= len("HH:MM:SS") else None

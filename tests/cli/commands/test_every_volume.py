@@ -347,13 +347,13 @@ def test_progress_counts_volumes(world: QueueWorld) -> None:
     over_time(series()).to_filename(world.inputs / "a.nii")
     told: list[cc.TilesDone] = []
 
-    def hear(event: cc.Event) -> None:
+    def handle(event: cc.Event) -> None:
         if isinstance(event, cc.TilesDone):
             told.append(event)
 
     options = cc.TranslateOptions(every_volume=True)
     cc.translate_folder(
-        world.inputs, world.model, world.output, device="cpu", options=options, on_event=hear
+        world.inputs, world.model, world.output, device="cpu", options=options, on_event=handle
     )
     [total] = {event.total for event in told}
     assert [event.done for event in told if event.done == 0] == [0]

@@ -312,7 +312,7 @@ def test_what_is_searched_again_and_again_passes_over_what_becomes_a_result(
     world.scans(2)
     options = TranslateOptions(patch=(16, 16, 16))
     request = Request((world.inputs,), world.model, world.output, options=options)
-    search = request.search_again_and_again()
+    search = request.cached_search()
 
     def jobs() -> list[str]:
         return [job.study for job in jobs_of(request, search).jobs]

@@ -53,7 +53,7 @@ TOLD = {
     events.NotSent("PACS@host:104", "nothing answers", 30.4): (
         "PACS@host:104: not sent: nothing answers; again in 30 s"
     ),
-    events.GaveUp(SERIES, "nothing answers"): (
+    events.SendingAbandoned(SERIES, "nothing answers"): (
         f"{SERIES}: sending abandoned: nothing answers; to send it again, set a longer retry in "
         "its route"
     ),

@@ -45,14 +45,16 @@ def test_a_worker_tells_when_it_begins_and_what_it_came_to(
     log = JobLog(_failure_hook(""))
     for event in EVENTS:
         if isinstance(event, Tuning):
-            log.hear("cuda:1", event)
+            log.handle("cuda:1", event)
     first, last = capsys.readouterr().err.splitlines()
     assert re.search(r"^\S+ [\d:]+ cuda:1: tuning: measuring tactics of the convolutions", first)
     assert re.search(r" cuda:1: tuning done: 2 tactics stored, 0\.0\d s$", last)
 
 
 def test_a_worker_tells_of_a_plan_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    JobLog(_failure_hook("")).hear("cuda:1", Remark("cuDNN's plan eng7 is not used on this card."))
+    JobLog(_failure_hook("")).handle(
+        "cuda:1", Remark("cuDNN's plan eng7 is not used on this card.")
+    )
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith("cuda:1: cuDNN's plan eng7 is not used on this card.")
 

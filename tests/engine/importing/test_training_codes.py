@@ -276,9 +276,9 @@ def test_options_are_evidence_only_beside_a_code(tmp_path: Path) -> None:
     )
     checkpoint = read_checkpoint(path)
     for choices in (NetworkChoices(), NetworkChoices(unproven=True)):
-        told = recognise(checkpoint, choices).told
+        told = recognise(checkpoint, choices).known
         assert not [fact for fact in told if "option" in fact.subject]
-    told = recognise(checkpoint, NetworkChoices(code="junyanz")).told
+    told = recognise(checkpoint, NetworkChoices(code="junyanz")).known
     assert ("option netG", "resnet_2blocks") in {(fact.subject, fact.value) for fact in told}
 
 

@@ -262,7 +262,7 @@ def test_more_associations_than_are_allowed_are_told_to_come_later(tmp_path: Pat
 def test_storage_commitment_reports_what_is_held_and_what_is_not(tmp_path: Path) -> None:
     reports: list[tuple[int, Any]] = []
 
-    def hear(event: Any) -> tuple[int, None]:
+    def handle(event: Any) -> tuple[int, None]:
         reports.append((event.event_type, event.event_information))
         return 0, None
 
@@ -271,7 +271,7 @@ def test_storage_commitment_reports_what_is_held_and_what_is_not(tmp_path: Path)
             port,
             MRImageStorage,
             StorageCommitmentPushModel,
-            evt_handlers=[(evt.EVT_N_EVENT_REPORT, hear)],
+            evt_handlers=[(evt.EVT_N_EVENT_REPORT, handle)],
         )
         sent, missing = slices(2)
         assert association.send_c_store(sent).Status == 0

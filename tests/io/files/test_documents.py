@@ -15,7 +15,7 @@ from cuda_cyclegan.io.errors import WriteError
 from cuda_cyclegan.io.files import documents
 from cuda_cyclegan.io.files.documents import (
     is_descriptor,
-    obstacle_to_document,
+    why_not_writable,
     would_replace,
     write_document,
 )
@@ -130,9 +130,9 @@ def test_what_holds_no_document_is_refused_and_stays(tmp_path: Path) -> None:
             "dangling": "nowhere, which is missing; create that file or choose another output",
             "socket": "is a socket or a disk; give a file name",
         }.items():
-            assert (obstacle_to_document(tmp_path / name) or "").endswith(told)
+            assert (why_not_writable(tmp_path / name) or "").endswith(told)
             assert refusal(tmp_path / name).endswith(f"{told}.")
-        assert "cannot be used" in (obstacle_to_document(tmp_path / "ring") or "")
+        assert "cannot be used" in (why_not_writable(tmp_path / "ring") or "")
         assert "Too many" in refusal(tmp_path / "ring")
         assert (tmp_path / "socket").is_socket()
     assert not (tmp_path / "nowhere").exists()

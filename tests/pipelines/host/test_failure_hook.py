@@ -49,4 +49,4 @@ def test_a_command_that_fails_is_reported() -> None:
 def test_without_a_command_nothing_runs() -> None:
     found = hook("", [])
     found.count("failed")
-    assert found.settle() is None
+    assert found.run_now() is None

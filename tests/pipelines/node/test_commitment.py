@@ -91,7 +91,7 @@ def archive(
     """What it is told: the event's type, by which AE title, and the report."""
     told: list[tuple[int, str, Any]] = []
 
-    def hear(event: Any) -> tuple[int, None]:
+    def handle(event: Any) -> tuple[int, None]:
         [context] = event.assoc.accepted_contexts
         assert context.as_scu  # the role that was selected: else no report may come
         told.append((event.event_type, event.assoc.requestor.ae_title, event.event_information))
@@ -101,7 +101,7 @@ def archive(
     entity.acse_timeout = entity.dimse_timeout = entity.network_timeout = ENOUGH
     entity.require_called_aet = True
     entity.add_supported_context(StorageCommitmentPushModel, scu_role=True, scp_role=True)
-    handlers = [(evt.EVT_N_EVENT_REPORT, hear)]
+    handlers = [(evt.EVT_N_EVENT_REPORT, handle)]
     server = entity.start_server(("127.0.0.1", port), block=False, evt_handlers=handlers)
     try:
         yield told
@@ -181,13 +181,13 @@ def test_a_report_that_was_taken_where_it_was_asked_for_is_not_given_again(
 ) -> None:
     here: list[Any] = []
 
-    def hear(event: Any) -> tuple[int, None]:
+    def handle(event: Any) -> tuple[int, None]:
         here.append(event.event_information)
         return 0, None
 
     with archive(world.destination) as told:
         model = StorageCommitmentPushModel
-        handlers = [(evt.EVT_N_EVENT_REPORT, hear)]
+        handlers = [(evt.EVT_N_EVENT_REPORT, handle)]
         association = associate(world.node.port, model, evt_handlers=handlers)
         association.send_n_action(asked_about(slices()), 1, model, INSTANCE)
         eventually(lambda: world.events(Reported))

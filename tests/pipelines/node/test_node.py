@@ -27,7 +27,6 @@ from cuda_cyclegan.pipelines.node import submission
 from cuda_cyclegan.pipelines.node.events import (
     Emptied,
     Failed,
-    GaveUp,
     LeftOut,
     NodeEvent,
     NotSent,
@@ -35,6 +34,7 @@ from cuda_cyclegan.pipelines.node.events import (
     Received,
     Reported,
     Resumed,
+    SendingAbandoned,
     Sent,
     Trouble,
     TurnedAway,
@@ -350,7 +350,7 @@ def give_up(world: NodeInProcess) -> None:
     world.translate()
     eventually(lambda: world.events(NotSent))
     world.pass_time(10 * DAY)
-    eventually(lambda: world.node.step() or world.events(GaveUp))
+    eventually(lambda: world.node.step() or world.events(SendingAbandoned))
 
 
 def test_what_was_tried_for_as_long_as_the_route_says_is_given_up(world: NodeInProcess) -> None:

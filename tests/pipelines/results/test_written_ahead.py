@@ -73,21 +73,21 @@ def test_slices_are_written_as_soon_as_they_are_final(volume: Volume, tmp_path: 
 
     threading.Thread(target=wait_for_file, daemon=True).start()
     assert has_written.wait(30)
-    ahead.leave()
+    ahead.cancel()
 
 
 def test_what_is_left_leaves_nothing(volume: Volume, tmp_path: Path) -> None:
     target = tmp_path / "ahead" / "a.nii"
-    WrittenAhead(coming(volume), target, NO_GATE).leave()
+    WrittenAhead(coming(volume), target, NO_GATE).cancel()
     assert not target.parent.exists()
     ahead = WrittenAhead(coming(volume), target, NO_GATE)
     ahead.on_rows(32)
-    ahead.leave()
-    ahead.leave()
+    ahead.cancel()
+    ahead.cancel()
     assert not left(target.parent)
     whole = WrittenAhead(coming(volume), target, NO_GATE)
     whole.on_rows(SLICES)
-    whole.leave()
+    whole.cancel()
     assert not left(target.parent)
 
 

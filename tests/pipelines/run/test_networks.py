@@ -77,14 +77,14 @@ def test_the_first_use_takes_what_opened_meanwhile_and_closes_it(
 def test_a_use_before_it_is_open_gets_all_reports_of_the_search(model: Model) -> None:
     device, heard = Device(), list[tuple[str, float | None]]()
 
-    def hear(what: str, share: float | None) -> None:
+    def handle(what: str, share: float | None) -> None:
         heard.append((what, share))
         device.may_open.set()
 
     with networks_opened_by(device, "fp16") as networks:
         networks.open_early(model, FP16)
         assert device.reported.wait(PATIENCE)
-        with networks.use((model, FP16), progress=hear) as (network,):
+        with networks.use((model, FP16), progress=handle) as (network,):
             network.open("fp16")
             assert heard == [("a convolution", 0.5), ("", 1.0)]
 

@@ -32,7 +32,7 @@ DONE = StudyDone(PLANNED.opening_row)
 def heard(*events: Event) -> Outcomes:
     outcomes = Outcomes()
     for event in events:
-        outcomes.hear(event)
+        outcomes.handle(event)
     return outcomes
 
 
@@ -62,7 +62,7 @@ def test_a_study_that_is_begun_again_counts_its_last_try_only() -> None:
 def test_the_row_of_a_study_that_ended_is_the_one_it_ended_with() -> None:
     outcomes = heard(StudyStarted(PLANNED), READ, TilesDone("a.nii", 0, 2))
     assert not outcomes.any_ended
-    outcomes.hear(DONE)
+    outcomes.handle(DONE)
     assert outcomes.of(PLANNED) is DONE.row
     assert outcomes.any_ended
 

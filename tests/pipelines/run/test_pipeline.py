@@ -369,7 +369,7 @@ def test_seconds_are_those_of_work_and_not_of_waiting(
     told = threading.Condition()
     monkeypatch.setattr(in_flight, "Stopwatch", partial(Stopwatch, clock=lambda: now[0]))
 
-    def hear(event: Event) -> None:
+    def handle(event: Event) -> None:
         with told:
             world.events.append(event)
             told.notify_all()
@@ -387,13 +387,13 @@ def test_seconds_are_those_of_work_and_not_of_waiting(
         now[0] += 1.0
         return patches
 
-    monkeypatch.setattr(world, "hear", hear)
+    monkeypatch.setattr(world, "handle", handle)
     timeline = Timeline(now[0])
     rows = world.run(network)
     for event in world.events:
-        timeline.hear(event)
+        timeline.handle(event)
     use = timeline.use()
-    moments = [row.under_way or (0.0, 0.0) for row in timeline.dated(rows)]
+    moments = [row.in_flight or (0.0, 0.0) for row in timeline.dated(rows)]
     assert moments == [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5)]
     for row in rows:
         assert row.seconds == sum(row.stages.values()) == row.stages["infer"] == 1.0
@@ -406,7 +406,7 @@ def test_a_trace_shows_every_span_on_the_row_of_its_thread(
     trace = Trace()
     world.run()
     for event in world.events:
-        trace.hear(event)
+        trace.handle(event)
     trace.write(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     tracks = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
@@ -475,7 +475,7 @@ def test_an_interrupt_ends_the_search_for_later_starts_at_its_next_step(
         if isinstance(event, Tuning):
             raise KeyboardInterrupt
 
-    world.hear = interrupt
+    world.handle = interrupt
     rows = world.run_opened(lambda *_: nullcontext(Tunable(tune)))
     assert rows[0].status == "translated"
     assert {row.status for row in rows} <= {"translated", "interrupted"}

@@ -41,17 +41,17 @@ def test_the_studies_are_shared_and_the_rows_are_one_summary(world: SharedBatchW
 @pytest.mark.process
 def test_a_killed_workers_studies_are_given_to_another(world: SharedBatchWorld) -> None:
     opener = Opener(world.calls, holding=0)
-    begun, hear = set[str](), world.hear
+    begun, handle = set[str](), world.handle
 
     def kill_one_once_both_have_begun(event: Event) -> None:
-        hear(event)
+        handle(event)
         if isinstance(event, TilesDone) and len(begun) < 2:
             begun.add(event.study)
             if len(begun) == 2:
                 os.kill(processes_left()[0], signal.SIGKILL)
                 opener.let_go()
 
-    world.hear = kill_one_once_both_have_begun  # type: ignore[method-assign]
+    world.handle = kill_one_once_both_have_begun  # type: ignore[method-assign]
     rows = world.run(opener, opener)
     assert {row.status for row in rows} == {"translated"}
     assert any("SIGKILL" in note for row in rows for note in row.notes)
@@ -96,7 +96,7 @@ def test_a_worker_killed_from_outside_is_made_up_for(world: SharedBatchWorld) ->
             os.kill(victims[0], signal.SIGKILL)
             opener.let_go()
 
-    world.hear = kill_one  # type: ignore[method-assign]
+    world.handle = kill_one  # type: ignore[method-assign]
     rows = world.run(opener, opener)
     assert [row.status for row in rows] == ["translated"] * 6
     assert victims

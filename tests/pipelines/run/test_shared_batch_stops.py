@@ -37,11 +37,11 @@ def test_an_interrupt_stops_all_workers_and_the_next_run_does_the_rest(
             raise KeyboardInterrupt
 
     opener = Opener(world.calls, holding=2)
-    hear, world.hear = world.hear, interrupt  # type: ignore[method-assign]
+    handle, world.handle = world.handle, interrupt  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cuda_cyclegan.pipelines.run.batch.PATIENCE", 0.5)
         rows = world.run(opener, opener)
-    world.hear = hear  # type: ignore[method-assign]
+    world.handle = handle  # type: ignore[method-assign]
     made = world.made()
     assert len(made) == 2
     assert [row.name for row in rows if row.status == "translated"] == made
@@ -74,7 +74,7 @@ def test_results_that_are_in_place_at_a_stop_are_recorded(
 
     monkeypatch.setattr(Supervisor, "stop", stop_and_let_go)
     monkeypatch.setattr("cuda_cyclegan.pipelines.run.batch.LAST_MOMENT", ENOUGH)
-    monkeypatch.setattr(world, "hear", interrupt)
+    monkeypatch.setattr(world, "handle", interrupt)
     monkeypatch.setattr("cuda_cyclegan.pipelines.run.batch.PATIENCE", 0.0)
     world.run(opener, opener)
     written = [name for name, e in load(world.output).items() if e.status == "written"]
@@ -104,7 +104,7 @@ def test_a_stop_answers_a_worker_that_asked_for_one_study_more(
         killed.append(supervisor)
         kill(supervisor)
 
-    monkeypatch.setattr(world, "hear", interrupt)
+    monkeypatch.setattr(world, "handle", interrupt)
     monkeypatch.setattr(Supervisor, "stop", stop_and_let_go)
     monkeypatch.setattr(Supervisor, "_kill", kill_and_tell)
     monkeypatch.setattr("cuda_cyclegan.pipelines.run.batch.PATIENCE", ENOUGH)
@@ -123,7 +123,7 @@ def test_a_study_whose_worker_a_stop_ends_is_not_blamed_for_it(
             raise KeyboardInterrupt
 
     opener = Opener(world.calls, holding=0)
-    monkeypatch.setattr(world, "hear", interrupt)
+    monkeypatch.setattr(world, "handle", interrupt)
     monkeypatch.setattr("cuda_cyclegan.pipelines.run.batch.PATIENCE", 0.1)
     rows = world.run_suspects(NAMES, opener, opener)
     assert {row.status for row in rows} == {"interrupted"}
@@ -141,7 +141,7 @@ def test_a_service_managers_signal_leaves_the_workers_to_their_holder(
             for worker in processes_left():
                 os.kill(worker, signal.SIGTERM)
 
-    world.hear = terminate  # type: ignore[method-assign]
+    world.handle = terminate  # type: ignore[method-assign]
     rows = world.run(opener, opener)
     assert [row.status for row in rows] == ["translated"] * 6
     assert len(opener.processes()) == 2

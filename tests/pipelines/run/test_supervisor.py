@@ -47,7 +47,7 @@ class Diary:
         self.when_buried: Callable[[], object] = lambda: None
         self._successions = list(restarts)
 
-    def hear(self, device: str, news: Any) -> None:
+    def handle(self, device: str, news: Any) -> None:
         self.heard.append((device, news))
         self.when_heard()
 
@@ -61,7 +61,7 @@ def supervisor(
     diary: Diary, targets: Mapping[str, Any], policy: Mapping[str, Any] = TWO
 ) -> Supervisor[Any, Any]:
     launches = {device: partial(launch, target) for device, target in targets.items()}
-    return Supervisor(launches, diary.hear, diary.on_end, **policy)
+    return Supervisor(launches, diary.handle, diary.on_end, **policy)
 
 
 def test_each_device_has_a_worker_and_all_that_it_says_is_heard() -> None:
@@ -79,7 +79,7 @@ def test_nobody_waits_for_the_end_of_one_that_has_said_its_last() -> None:
         workers.append(launch(worker_targets.hang))
         return workers[0]
 
-    watched = Supervisor[Any, Any]({"cpu": begin}, diary.hear, diary.on_end, most=2)
+    watched = Supervisor[Any, Any]({"cpu": begin}, diary.handle, diary.on_end, most=2)
     diary.when_heard = lambda: watched.let_go("cpu")
     watched.run()
     assert diary.deaths == [("cpu", 0)]

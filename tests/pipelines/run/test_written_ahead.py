@@ -144,7 +144,7 @@ def test_a_stop_in_the_middle_leaves_nothing_of_a_result(
         if isinstance(event, TilesDone) and event.done:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(world, "hear", stop)
+    monkeypatch.setattr(world, "handle", stop)
     world.run_opened(lambda *_: nullcontext(RowsGenerator()), inference="volume")
     assert not parts(world)
 

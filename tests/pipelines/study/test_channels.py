@@ -146,7 +146,9 @@ def test_on_the_cpu_it_is_what_pytorch_and_monai_make(name: str, kind: str) -> N
     prepared = prepared_scan(volumes, of, settings=TranslateSettings(PATCH, OVERLAP))
     made, window = canvas(prepared), SlidingWindow(prepared.plan.tiling, "gaussian", "edge")
     with open_cpu_generator(network, threads=1) as generator:
-        translate_array(prepared.given, made.target, generator, window, Stopwatch(), lambda _: None)
+        translate_array(
+            prepared.network_input, made.target, generator, window, Stopwatch(), lambda _: None
+        )
     assert_same(results(prepared, made), by_torch_and_monai(volumes, of, network), prepared)
 
 
@@ -164,7 +166,7 @@ def test_as_on_a_card_it_is_what_pytorch_and_monai_make(
     prepared = prepared_scan(volumes, of, settings=TranslateSettings(PATCH, OVERLAP))
     made, window = canvas(prepared), SlidingWindow(prepared.plan.tiling, "gaussian", "edge")
     run_window_into(
-        prepared.given,
+        prepared.network_input,
         made.target,
         window,
         steps_of(network),
@@ -177,7 +179,7 @@ class TestMaps:
     def test_each_channel_has_its_own(self) -> None:
         first, second = scans(2)
         of = card_of(NETWORKS["2 to 1"])
-        given = prepared_scan([first, second], of).given
+        given = prepared_scan([first, second], of).network_input
         for array, scan, intensity in zip(
             given.scaling.forward(given.values), (first, second), MAPS_IN, strict=True
         ):
@@ -185,7 +187,7 @@ class TestMaps:
 
     def test_one_for_all_is_fitted_to_each_scan_by_itself(self) -> None:
         of = card_of(NETWORKS["2 to 1"], intensity_in=MinMax())
-        given = prepared_scan(scans(2), of).given
+        given = prepared_scan(scans(2), of).network_input
         assert given.values.min(axis=(1, 2, 3)).tolist() == [-1, -1]
         assert given.values.max(axis=(1, 2, 3)).tolist() == [1, 1]
 
@@ -219,7 +221,7 @@ def test_at_the_models_spacing_all_channels_are_resampled() -> None:
     of = card_of(NETWORKS["2 to 1"], spacing=(2.0, 2.0, 2.0), intensity_in=Identity())
     ramp = np.add.outer(np.arange(8.0), np.zeros((8, 8)))
     two = [volume(ramp.astype(np.float32)), volume((100 - ramp).astype(np.float32))]
-    given = prepared_scan(two, of).given.values
+    given = prepared_scan(two, of).network_input.values
     assert given.shape == (2, 4, 4, 4)
     np.testing.assert_allclose(given.sum(axis=0), 100, atol=1e-4)
 
@@ -239,7 +241,7 @@ class TestFootprint:
         foreseen = prepared.plan.footprint
         read = sum(each.voxels.nbytes for each in volumes)
         assert foreseen.read == read + sum(asked)
-        kept = read if not np.shares_memory(prepared.given.values, volumes[0].voxels) else 0
+        kept = read if not np.shares_memory(prepared.network_input.values, volumes[0].voxels) else 0
         made = canvas(prepared, empty)
         rows = prepared.plan.tiling.patch[0] * EXTENTS[1] * EXTENTS[2] * 4
         held = read - kept + sum(asked)

@@ -33,7 +33,7 @@ def prepared(scan: Volume, model: ModelCard, patch: Any = (8, 8, 8)) -> Prepared
 
 def returned(study: Prepared, change: Any = lambda network: network) -> Volume:
     made = canvas(study)
-    given: FloatArray = study.given.scaling.forward(study.given.values)
+    given: FloatArray = study.network_input.scaling.forward(study.network_input.values)
     made.target.scaling.store(change(given), made.target.values)
     return finish(study, made)[0]
 
@@ -62,7 +62,7 @@ def test_a_margin_ends_with_the_scan_and_statistics_are_those_of_the_box() -> No
     positive = np.nonzero(scan.voxels > 0)
     for edge, places, extent in zip(box, positive, scan.shape, strict=True):
         assert edge == slice(max(places.min() - 3, 0), min(places.max() + 4, extent))
-    [given] = prepared(scan, model).given.values
+    [given] = prepared(scan, model).network_input.values
     part = scan.voxels[box].astype(np.float64)
     np.testing.assert_allclose(given, (part - part.mean()) / part.std(), atol=2e-6)
 
@@ -88,7 +88,7 @@ def test_a_fixed_grid_is_pytorchs_interpolation() -> None:
     from torch.nn.functional import interpolate
 
     scan = scan_of()
-    [given] = prepared(scan, card(grid=(16, 24, 20))).given.values
+    [given] = prepared(scan, card(grid=(16, 24, 20))).network_input.values
     tensor = from_numpy(np.ascontiguousarray(scan.voxels))[None, None]
     [[expected]] = interpolate(tensor, (16, 24, 20), mode="trilinear").numpy()
     np.testing.assert_allclose(given, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
@@ -144,7 +144,7 @@ def test_zeros_surround_a_scan_smaller_than_nnunets_patch() -> None:
     scan = scan_of("ct")
     model = card(scheme="nnunet", intensity_in=Steps((ZScore(),)), intensity_out=Identity())
     study = prepared(scan, model, (21, 18, 24))
-    [given] = study.given.values
+    [given] = study.network_input.values
     assert given.shape == (21, 18, 24)
     inside = given[0:20, :, 4:20]
     np.testing.assert_allclose(inside.mean(), 0, atol=1e-5)

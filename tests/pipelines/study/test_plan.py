@@ -36,8 +36,8 @@ def test_a_scan_is_given_as_it_is_stored_whatever_the_networks_range(takes: Netw
     study = volume(np.arange(np.prod(EXTENTS)).reshape(EXTENTS).astype(np.int16))
     of = card(intensity_in=Window(100, 900), input_range=takes)
     prepared = prepared_scan(study, of)
-    assert np.shares_memory(prepared.given.values, study.voxels)
-    given = prepared.given.scaling.forward(study.voxels)
+    assert np.shares_memory(prepared.network_input.values, study.voxels)
+    given = prepared.network_input.scaling.forward(study.voxels)
     ends = {"-1..1": (-1, 1), "0..1": (0, 1), "open": (-1.25, (EXTENTS[0] * 120 - 1 - 500) / 400)}
     assert (given.min(), given.max()) == pytest.approx(ends[takes])
 
@@ -58,15 +58,19 @@ def test_large_arrays_are_those_that_were_foreseen(
     prepared = prepared_scan(study, of, empty, in_network=in_network)
     foreseen, tiling = prepared.plan.footprint, prepared.plan.tiling
     assert foreseen.read == study.voxels.nbytes + sum(asked)
-    kept = 0 if np.shares_memory(prepared.given.values, study.voxels) else study.voxels.nbytes
+    kept = (
+        0 if np.shares_memory(prepared.network_input.values, study.voxels) else study.voxels.nbytes
+    )
     made = canvas(prepared, empty)
     window, generator = SlidingWindow(tiling, "gaussian", "edge"), FunctionGenerator()
-    translate_array(prepared.given, made.target, generator, window, Stopwatch(), lambda _: None)
+    translate_array(
+        prepared.network_input, made.target, generator, window, Stopwatch(), lambda _: None
+    )
     blended = 2 * 8 * tiling.extents[1] * tiling.extents[2] * 4
     held = study.voxels.nbytes - kept + sum(asked)
     unknown = 0 if prepared.plan.results[0].voxel_type else study.voxels.size
     assert held + blended <= foreseen.translated <= held + blended + 2 * unknown
-    assert (made.volume is not None) == prepared.plan.is_made_as_stored
+    assert (made.volume is not None) == prepared.plan.is_output_as_stored
     finish(prepared, made, empty)
     held = study.voxels.nbytes - kept + sum(asked)
     assert held <= foreseen.finished <= held + 4 * unknown

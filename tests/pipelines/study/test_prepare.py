@@ -50,13 +50,15 @@ def run(
     prepared = prepared_scan(study, of, settings=asked, stride=generator.graph.stride)
     made = canvas(prepared)
     window = SlidingWindow(prepared.plan.tiling, "gaussian", "edge")
-    translate_array(prepared.given, made.target, generator, window, Stopwatch(), lambda _: None)
+    translate_array(
+        prepared.network_input, made.target, generator, window, Stopwatch(), lambda _: None
+    )
     [result] = finish(prepared, made)
     return result
 
 
 def intensities(prepared: Prepared) -> FloatArray:
-    return prepared.given.scaling.forward(prepared.given.values)
+    return prepared.network_input.scaling.forward(prepared.network_input.values)
 
 
 def finished(prepared: Prepared, network: FloatArray) -> Volume:
@@ -399,7 +401,7 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(dtype: str) -> None:
     study = volume(np.arange(9**3).reshape(9, 9, 9).astype(dtype), np.diag([-1.0, 1, 1, 1]))
     of = card(intensity_in=Percentiles(1, 99), intensity_out=MinMax())
     prepared = prepared_scan(study, of)
-    assert np.shares_memory(prepared.given.values, study.voxels)
+    assert np.shares_memory(prepared.network_input.values, study.voxels)
     made = canvas(prepared)
     [result] = finish(prepared, made)
     assert np.shares_memory(made.target.values, result.voxels)
@@ -410,7 +412,7 @@ def test_network_intensities_lie_in_memory_as_the_scan_does() -> None:
     voxels = np.arange(4 * 5 * 6).reshape(4, 5, 6).astype(np.int16, order="F")
     prepared = prepared_scan(volume(voxels), card(axes="SPL"), in_network=True)
     made = canvas(prepared).target.values
-    assert prepared.given.values.strides[1:] == made.strides[1:] == (80, 16, 4)
+    assert prepared.network_input.values.strides[1:] == made.strides[1:] == (80, 16, 4)
 
 
 @pytest.mark.parametrize(
@@ -422,7 +424,7 @@ def test_voxels_that_cannot_stay_as_they_are_become_network_intensities(
     voxels = np.arange(9**3).reshape(9, 9, 9).astype(why.get("dtype", "int16"))
     of = card(intensity_in=MinMax(), intensity_out=MinMax(), spacing=why.get("spacing"))
     prepared = prepared_scan(volume(voxels), of, in_network=why.get("in_network", False))
-    assert prepared.given.values.dtype == np.float32
-    assert (prepared.given.values.min(), prepared.given.values.max()) == (-1, 1)
+    assert prepared.network_input.values.dtype == np.float32
+    assert (prepared.network_input.values.min(), prepared.network_input.values.max()) == (-1, 1)
     if "dtype" not in why:
         assert canvas(prepared).volume is None

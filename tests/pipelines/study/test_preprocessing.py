@@ -41,7 +41,7 @@ def prepared(scans: list[Volume], **changes: Any) -> Prepared:
 def returned(study: Prepared, change: Any = lambda network: network) -> Volume:
     """The result of a network that computes `change` of its input."""
     made = canvas(study)
-    given: FloatArray = study.given.scaling.forward(study.given.values)
+    given: FloatArray = study.network_input.scaling.forward(study.network_input.values)
     made.target.scaling.store(change(given), made.target.values)
     return finish(study, made)[0]
 
@@ -57,7 +57,7 @@ def test_intensities_are_those_of_the_training_code(case: str, slope: float) -> 
         input_range="0..1" if ends else "-1..1",
     )
     expected = JUDGES[case]
-    [made] = study.given.scaling.forward(study.given.values)
+    [made] = study.network_input.scaling.forward(study.network_input.values)
     np.testing.assert_allclose(made, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
@@ -92,7 +92,7 @@ def test_steps_are_undone(chain: IntensityMap, spacing: Any) -> None:
 def test_a_z_scored_target_gets_its_unit_by_its_mean_and_sd() -> None:
     scan = volume(JUDGES["ct"].astype(np.float32))
     study = prepared([scan], intensity_in=ZScore(), intensity_out=Standard(300.0, 25.0))
-    [given] = study.given.scaling.forward(study.given.values)
+    [given] = study.network_input.scaling.forward(study.network_input.values)
     result = returned(study)
     np.testing.assert_allclose(result.voxels, given * 25 + 300, rtol=1e-6)
 
@@ -118,7 +118,7 @@ def test_the_region_of_several_scans_is_one_with_its_holes_filled() -> None:
     )
     union = JUDGES["nnunet_mask"].copy()
     union[0] = True
-    for scan, made in zip(scans, study.given.values, strict=True):
+    for scan, made in zip(scans, study.network_input.values, strict=True):
         part = scan.voxels[union].astype(np.float64)
         np.testing.assert_allclose(made[union], (part - part.mean()) / part.std(), atol=2e-6)
         assert (made[~union] == 0).all()

@@ -65,7 +65,7 @@ class Study:
     def each(self) -> list[FloatArray]:
         """What comes out of each flip by itself, in network intensity on the model's grid."""
         prepared = prepare([self.scan], self.plan, self.model.card)
-        given = prepared.given.scaling.forward(prepared.given.values)
+        given = prepared.network_input.scaling.forward(prepared.network_input.values)
         window = SlidingWindow(self.plan.tiling, self.options.blend, "edge")
         return [
             through(
@@ -171,7 +171,7 @@ def _in_foreground(study: Study) -> float:
     """By its definition, from a scan of few voxels, all of which are looked at."""
     prepared = prepare([study.scan], study.plan, study.model.card)
     deviation = np.stack(study.each()).std(axis=0, ddof=1, dtype=np.float64)
-    return mean_in_foreground(deviation.astype(np.float32), prepared.given)
+    return mean_in_foreground(deviation.astype(np.float32), prepared.network_input)
 
 
 def test_a_result_that_is_turned_upside_down_has_a_deviation_all_the_same() -> None:
@@ -240,7 +240,7 @@ def test_large_arrays_are_those_that_were_foreseen(dtype: str, out: Any, spacing
     )
     inferred = study.inferred(empty)
     foreseen, extents = study.plan.footprint, study.plan.tiling.extents
-    given_values = inferred.study.prepared.given.values
+    given_values = inferred.study.prepared.network_input.values
     is_given = np.shares_memory(given_values, study.scan.voxels)
     scan = study.scan.voxels.nbytes if is_given else 0
     blended = 2 * min(8, extents[0]) * extents[1] * extents[2] * 4

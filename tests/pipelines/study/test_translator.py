@@ -82,7 +82,7 @@ def test_values_that_a_voxel_type_cut_off_have_a_note(
     of = card(intensity_in=intensity, intensity_out=intensity, output_range=made)
     prepared = prepared_scan(scan, of, in_network=True)
     factor = 2 if made == "open" else 1
-    [volume] = finish(prepared, Canvas(Stored(factor * prepared.given.values)))
+    [volume] = finish(prepared, Canvas(Stored(factor * prepared.network_input.values)))
     note = note_of_cut_values(volume, prepared.fit.outward[0], made)
     assert bool(note) == cut
     if cut:

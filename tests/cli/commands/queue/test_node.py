@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.cli.commands.queue.node import _Control
-from cuda_cyclegan.cli.signals import stop_signals_heard_by
+from cuda_cyclegan.cli.signals import handling_stop_signals
 
 PAGE = Path(__file__).parents[4] / "docs" / "node.md"
 
@@ -237,7 +237,7 @@ def test_a_study_whose_sender_broke_off_is_held_until_it_is_released(world: Node
 
 def test_signals_are_heard_in_their_order_and_none_is_lost() -> None:
     control = _Control()
-    with stop_signals_heard_by(control.hear):
+    with handling_stop_signals(control.handle):
         for number in (signal.SIGHUP, signal.SIGTERM):
             signal.raise_signal(number)
         assert [control.asked(0) for _ in range(3)] == ["read", "stop", None]
@@ -245,7 +245,7 @@ def test_signals_are_heard_in_their_order_and_none_is_lost() -> None:
 
 def test_a_signal_ends_the_wait_for_one() -> None:
     control = _Control()
-    with stop_signals_heard_by(control.hear), ThreadPoolExecutor(1) as thread:
+    with handling_stop_signals(control.handle), ThreadPoolExecutor(1) as thread:
         thread.submit(os.kill, os.getpid(), signal.SIGINT)
         assert control.asked(ENOUGH) == "stop"
 

@@ -30,8 +30,8 @@ def test_a_job_has_one_line_with_its_study_and_what_became_of_it(
     for number, row_ in enumerate(
         (row("translated"), row("failed", Failure("write", "the disk is full.", "write")), None)
     ):
-        log.hear("cpu", JobStarted(f"b/{number}", "a.nii"))
-        log.hear("cpu", JobEnded(f"b/{number}", "a.nii", row_))
+        log.handle("cpu", JobStarted(f"b/{number}", "a.nii"))
+        log.handle("cpu", JobEnded(f"b/{number}", "a.nii", row_))
     assert lines(capsys) == [
         "cpu: b/0 translated: a.nii, 2.00 s",
         "cpu: b/1 failed: a.nii, 2.00 s: write: the disk is full.",
@@ -44,11 +44,11 @@ def test_a_worker_that_dies_leaves_a_line_with_the_jobs_in_its_hand(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     log = JobLog(_failure_hook(""))
-    log.hear("cpu", JobStarted("b/1", "a.nii"))
-    log.hear("cpu", JobEnded("b/1", "a.nii", row("translated")))
-    log.hear("cpu", JobStarted("b/2", "c.nii"))
-    log.hear("cpu", JobStarted("b/3", "d.nii"))
-    log.hear("cuda:0", JobStarted("b/4", "e.nii"))
+    log.handle("cpu", JobStarted("b/1", "a.nii"))
+    log.handle("cpu", JobEnded("b/1", "a.nii", row("translated")))
+    log.handle("cpu", JobStarted("b/2", "c.nii"))
+    log.handle("cpu", JobStarted("b/3", "d.nii"))
+    log.handle("cuda:0", JobStarted("b/4", "e.nii"))
     log.died("cpu", "killed by SIGKILL")
     log.died("cpu", "killed by SIGKILL")
     assert lines(capsys)[1:] == [
@@ -62,8 +62,8 @@ def test_a_worker_that_dies_leaves_a_line_with_the_jobs_in_its_hand(
 def test_a_batch_that_waits_for_a_disk_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     log = JobLog(_failure_hook(""))
     for why in ("write: the disk is full.", ""):
-        log.hear("cpu", JobStarted("b/1", "a.nii"))
-        log.hear("cpu", JobDeferred("b/1", "a.nii", why))
+        log.handle("cpu", JobStarted("b/1", "a.nii"))
+        log.handle("cpu", JobDeferred("b/1", "a.nii", why))
     assert lines(capsys) == [
         "cpu: b/1 waits: a.nii: write: the disk is full. Its batch is retried every minute until "
         "then."

@@ -109,11 +109,11 @@ def test_rows_are_told_when_they_are_final(way: int) -> None:
     def seen(memory: Any) -> Any:
         return memory.transpose(2, 1, 0)[None, :, :, ::way]
 
-    def hear(rows: int) -> None:
+    def handle(rows: int) -> None:
         told.append((rows, made[:rows].copy()))
 
     window = SlidingWindow(tile((7, 6, 11), (4, 4, 4), 0.4), "gaussian", "edge")
-    run_window_into(Stored(seen(lying)), Stored(seen(made), on_rows=hear), window, bent)
+    run_window_into(Stored(seen(lying)), Stored(seen(made), on_rows=handle), window, bent)
     rows = [count for count, _ in told]
     assert len(rows) > 2
     assert rows == sorted(rows)

@@ -117,11 +117,11 @@ class Searches:
         return TuningCache(self.folder, {"card": "host"})
 
     def start(self, effort: str = "full", shape=SHAPE) -> str:
-        def hear(what, share):
+        def handle(what, share):
             if share is None:
                 self.told.append(what)
 
-        tuner = tuner_with(self.cache, SearchSettings(effort, 60, hear))
+        tuner = tuner_with(self.cache, SearchSettings(effort, 60, handle))
         return tuner.convolutions([shape], 0)[shape].name
 
 
