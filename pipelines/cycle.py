@@ -200,7 +200,7 @@ class BackTranslator:
 
     def plan(self, study: PreparedStudy) -> StudyPlan:
         """Plan the back-translation of a study. Raises PreparationError."""
-        return plan_back(study.prepared.network_input, self.back, self.options)
+        return plan_back(study.prepared.source, self.back, self.options)
 
     def translate_back(
         self,

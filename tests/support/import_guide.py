@@ -13,8 +13,9 @@ from cuda_cyclegan.engine.importing.training_codes import (
     TrainingCode,
 )
 
-HEAD = "| `--code` | repository, file | layers in the checkpoint | computation |\n"
-    "| --- | --- | --- | --- |"
+HEAD = """\
+| `--code` | repository, file | layers in the checkpoint | computation |
+| --- | --- | --- | --- |"""
 
 
 def table_of_codes() -> str:
