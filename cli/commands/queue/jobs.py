@@ -247,7 +247,10 @@ def move(
     ] = None,
     window: Annotated[
         str | None,
-        typer.Option(metavar="HH:MM-HH:MM|night", help="Start them only at these times of day."),
+        typer.Option(
+            metavar="HH:MM-HH:MM|night|any",
+            help="Start them only at these times of day; any removes their window.",
+        ),
     ] = None,
     at: Annotated[
         str | None,
@@ -258,7 +261,7 @@ def move(
     """Change when jobs that have not started may start.
 
     Options that you do not give keep their values: a job with a window and --at starts only when
-    both allow it. 'jobs run-now' removes both; to drop only the window, give --window 00:00-23:59.
+    both allow it. 'jobs run-now' removes both; --window any removes only the window.
 
     Exit status: 0 moved, or no job was waiting; 2 the batch or job does not exist, or the queue
     cannot be used.
@@ -272,7 +275,7 @@ def move(
         moved = jobs.move(
             batch,
             priority=priority,
-            window=str(StartWindow.parse(window)) if window else None,
+            window="" if window == "any" else str(StartWindow.parse(window)) if window else None,
             not_before=parse_time(at, datetime.now().astimezone()) if at else None,
         )
         print_line(_changed(moved, "moved", rows), sys.stdout)
