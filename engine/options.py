@@ -80,7 +80,8 @@ def device_name(text: str) -> str:
     found = _DEVICE.fullmatch(text)
     if found is None:
         raise ValueError(
-            f"{text!r} is none of auto, cpu, gpu, cuda, cuda:N, cuda:N,M and onnxruntime:PROVIDER."
+            f"{text!r} is not one of auto, cpu, gpu, cuda, cuda:N, cuda:N,M and "
+            "onnxruntime:PROVIDER."
         )
     if numbers := found[1] or found[2]:
         return f"cuda:{numbers}"

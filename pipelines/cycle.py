@@ -112,7 +112,7 @@ def _differences(card: ModelCard, back: ModelCard) -> Iterator[str]:
     if [*map(_plain, here)] != [*map(_plain, there)]:
         yield (
             f"it translates {back.source} to {back.target}, and the other {card.source} to "
-            f"{card.target} ('model edit' changes the words)"
+            f"{card.target} ('model edit' changes these names)"
         )
     if not _equal_spacing(_spacing(card), _spacing(back)):
         yield f"it was trained at {_mm(back)}, and the other at {_mm(card)}"

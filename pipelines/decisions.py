@@ -71,8 +71,8 @@ def _check_of_volume(options: TranslateOptions) -> None:
     for name in OF_TILES:
         if getattr(options, name) != getattr(DEFAULTS, name):
             raise SettingsError(
-                f"Setting {name} is about tiles, and volumes are translated at once here; use "
-                f"setting inference=patches, or leave {name} out."
+                f"Setting {name} applies to patches, not to whole-volume inference; use setting "
+                f"inference=patches, or omit setting {name}."
             )
 
 

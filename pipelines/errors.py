@@ -16,7 +16,7 @@ PipelineError
 ├── ConfigError        a config file is damaged or holds a key or value that is not known
 ├── MissingLibraryError  a library that only this request needs is not installed
 ├── PairsFileError   a table of results and truths is none, or a damaged one
-└── ReportFileError    a file is no report of a batch, or a damaged one
+└── ReportFileError    a file is not a report of a batch, or a damaged one
 Settings and output folder stop a batch before its first study.
 """
 
@@ -89,7 +89,7 @@ class MissingLibraryError(PipelineError):
 
 
 class ReportFileError(PipelineError):
-    """A file is no report of a batch, one of a newer version, or damaged."""
+    """A file is not a report of a batch, is of a newer version, or damaged."""
 
 
 class PairsFileError(PipelineError):

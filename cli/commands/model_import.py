@@ -197,7 +197,9 @@ def import_(
     ] = None,
     folds: Annotated[
         str | None,
-        typer.Option(metavar="N[,...]", help="Folds of an nnU-Net folder; their mean is taken."),
+        typer.Option(
+            metavar="N[,...]", help="Folds of an nnU-Net folder, whose outputs are averaged."
+        ),
     ] = None,
     grid: Annotated[
         str | None,

@@ -39,7 +39,7 @@ def view(
     ] = None,
     truth: Annotated[
         Path | None,
-        typer.Option(metavar="DIR|FILE", help="Scans that the results should equal."),
+        typer.Option(metavar="DIR|FILE", help="Ground truth that the results are compared with."),
         Effect.WIDENS_PRIVACY,
     ] = None,
     review: Annotated[
@@ -51,13 +51,13 @@ def view(
     ] = None,
     compare: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.csv", help="Compare the marks with another reader's, and end."),
+        typer.Option(metavar="FILE.csv", help="Compare the marks with another reader's, and exit."),
         Effect.WIDENS_PRIVACY,
     ] = None,
     export: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Write the page with small images into a new folder, and end."
+            metavar="DIR", help="Write the page with small images into a new folder, and exit."
         ),
         Effect.WRITES,
     ] = None,

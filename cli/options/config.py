@@ -10,6 +10,7 @@ change how scans are translated and what is printed.
 
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -114,7 +115,10 @@ class ConfigValues:
         try:
             taken = option.process_value(self._context, value)
         except typer.BadParameter as error:
-            raise ConfigError(f"{self._place}{key}: {error.message}") from error
+            message = error.message.replace("float range", "number").replace(
+                "integer range", "whole number"
+            )
+            raise ConfigError(f"{self._place}{key}: {message}") from error
         return value, taken
 
     def _as_typed(self, key: str, option: TyperOption, stated: Any) -> Any:
@@ -152,9 +156,11 @@ def _check_names(path: Path, root: TyperGroup, tables: Mapping[str, Any]) -> Non
             )
         for key in cast("dict[str, Any]", keys):
             if key not in known[name]:
+                similar = get_close_matches(key, known[name])
+                listed = f"known are {', '.join(sorted(known[name]))}."
                 raise ConfigError(
-                    f"{path}: [{name}] {key} is not known; known are "
-                    f"{', '.join(sorted(known[name]))}."
+                    f"{path}: [{name}] {key} is not known; "
+                    f"{f'did you mean {similar[0]}?' if similar else listed}"
                 )
 
 

@@ -40,7 +40,7 @@ def routes_of(context: typer.Context, named: Path | None) -> "dict[str, Route]":
     if not found:
         raise ConfigError(
             "No config file defines a route for received scans; add a table such as "
-            "[route.T1TOCT] to one and give it with setting config."
+            "[route.T1TOCT] to a config file, and give that with setting config."
         )
     return found
 

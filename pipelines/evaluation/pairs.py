@@ -111,7 +111,7 @@ def _by_name(
         yield _put_together(result, found, taken)
     by_name = {str(study.name): study for study in truth}
     for name in left:
-        yield ScanPair(name, truth=by_name[name], missing="it has no result")
+        yield ScanPair(name, truth=by_name[name], missing="no result matches it")
 
 
 def _put_together(result: Study, found: Sequence[Study], masks: "_Named | None") -> ScanPair:
@@ -136,9 +136,9 @@ def _too_many(found: Sequence[Study], kind: str) -> str:
 def _complete(pair: ScanPair, *, asks_for_mask: bool) -> ScanPair:
     """Return the pair with the partner that it lacks."""
     lacks = [
-        (pair.result, "it has no result"),
-        (pair.truth, "it has no truth"),
-        (pair.mask or not asks_for_mask, "it has no mask"),
+        (pair.result, "no result matches it"),
+        (pair.truth, "no ground truth matches it"),
+        (pair.mask or not asks_for_mask, "no mask matches it"),
     ]
     missing = next((words for there, words in lacks if not there), None)
     return replace(pair, missing=missing)

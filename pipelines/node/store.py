@@ -125,7 +125,7 @@ def read_store(folder: Path) -> Generator["NodeStore"]:
         _fill(connection, read_jsonl(folder)[0])
     else:
         raise ConfigError(
-            f"No node has worked with {folder} yet; name its folder with setting folder."
+            f"No node has used {folder} yet; give the folder of a node with setting folder."
         )
     with closing(NodeStore(path, connection, ())) as store:
         yield store

@@ -267,7 +267,7 @@ def _check_schema(file: Path, schema: Json) -> None:
             f"{number}; use the version of cuda-cyclegan that wrote it, or a newer one."
         )
     raise ReportFileError(
-        f"{file} is no report of a batch; name a file that 'translate setting report' wrote."
+        f"{file} is not a report of a batch; give a file that 'translate setting report' wrote."
     )
 
 

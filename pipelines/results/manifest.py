@@ -351,10 +351,12 @@ def _entry(record: Path, fields: Json) -> ManifestEntry:
 
 
 def _unusable(error: OSError, path: Path | None = None) -> OutputFolderError:
+    named = path or error.filename or NAME
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return OutputFolderError(f"{named} is not a folder; choose another output folder.")
     kind, remedy = OutputFolderError, "make it writable"
     if is_full(error):
         kind, remedy = OutputFolderAwaitedError, "make room"
     return kind(
-        f"{path or error.filename or NAME} cannot be used ({error.strerror}); choose another "
-        f"output folder or {remedy}."
+        f"{named} cannot be used ({error.strerror}); choose another output folder or {remedy}."
     )

@@ -31,7 +31,7 @@ _BEYOND = 0.5
 def check_new(folder: Path) -> None:
     """Raise OccupiedError if a path is in use."""
     if os.path.lexists(folder):
-        raise OccupiedError(f"{folder} is there already; choose another name.")
+        raise OccupiedError(f"{folder} already exists; choose another name.")
 
 
 def export_viewing(

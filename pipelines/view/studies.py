@@ -108,7 +108,7 @@ def _viewing(results: Path, studies: Iterator[ViewedStudy]) -> Viewing:
     folder = real if real.is_dir() else real.parent
     found = tuple(studies)
     if not found:
-        raise ScanError(f"{results} holds no result to look at; name a folder of results.")
+        raise ScanError(f"{results} contains no results; give a folder of results.")
     return Viewing(real.name, folder, found)
 
 

@@ -22,7 +22,7 @@ MetricsOption: TypeAlias = Annotated[
     typer.Option(
         "--metrics",
         metavar="HOST:PORT",
-        help="Serve metrics for Prometheus there, such as 127.0.0.1:9477.",
+        help="Serve metrics for Prometheus at this address, such as 127.0.0.1:9477.",
         rich_help_panel=REPORTS,
     ),
     Effect.OPENS,

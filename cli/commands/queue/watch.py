@@ -69,8 +69,8 @@ def watch(
             "--name",
             "--batch-name",
             metavar="PATTERN",
-            help="What 'jobs' calls the batch of a night, from noon to noon; with date fields such "
-            "as %Y-%m-%d or %G-W%V, a new name begins a new batch. No patient's name.",
+            help="Name of the batch of a night in 'jobs', from noon to noon; with date fields such "
+            "as %Y-%m-%d or %G-W%V, a new name begins a new batch. It must not identify a patient.",
             rich_help_panel=QUEUE,
         ),
         Effect.HARMLESS,

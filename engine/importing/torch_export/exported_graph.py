@@ -77,7 +77,7 @@ def _check_order(operators: Sequence[Operator], known: set[str], output: str) ->
             raise operator.refusal(f"reads {quoted(unmade[0])}, which nothing before it makes")
         made = [name for name in operator.outputs if name]
         if twice := [name for name in made if name in known]:
-            raise operator.refusal(f"makes {quoted(twice[0])}, which is there already")
+            raise operator.refusal(f"makes {quoted(twice[0])}, which already exists")
         known.update(made)
     if output not in known:
         raise CheckpointError("No operator makes the network's output; the file is damaged.")

@@ -50,8 +50,8 @@ class StartWindow:
         found = _WINDOW.fullmatch(NIGHT if text == "night" else text)
         if found is None or found[1] + found[2] == found[3] + found[4]:
             raise SettingsError(
-                f"{text!r} is not a window of times such as 19:00-07:00; give two different times, "
-                "or night."
+                f"{text!r} is not a time window such as 19:00-07:00; give two different times, or "
+                "night."
             )
         opens_hour, opens_minute, closes_hour, closes_minute = map(int, found.groups())
         return cls(time(opens_hour, opens_minute), time(closes_hour, closes_minute))

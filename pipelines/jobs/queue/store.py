@@ -109,9 +109,8 @@ def open_tables(place: QueuePlace, *, create: bool) -> Generator["QueueTables"]:
         check_private(place.file)
         if not place.file.exists():
             raise QueueError(
-                f"There is no queue at {place.file} yet; submit some studies, or name another "
-                "queue with setting queue or give the config file that names it with setting "
-                "config."
+                f"There is no queue at {place.file} yet; submit studies first, or give another "
+                "queue with setting queue, or its config file with setting config."
             )
     logging.getLogger("dbos").setLevel(logging.CRITICAL)  # all errors are raised too
     engine = _engine(place)

@@ -78,7 +78,7 @@ def test_whoever_fails_or_lacks_a_partner_stands_last_and_in_the_status(world: W
     assert result.stderr.splitlines() == [
         "failed: 1.nii: The grids of result and truth differ: 4 x 5 x 6 voxels against "
         "20 x 24 x 16; nothing is resampled here, so bring both onto one grid.",
-        "missing: 2.nii: it has no truth",
+        "missing: 2.nii: no ground truth matches it",
     ]
     assert "1 evaluated, 1 unmatched, 1 failed" in result.stdout
 
@@ -104,7 +104,7 @@ def test_files_for_scripts_hold_all_figures(world: World) -> None:
     assert [row["status"] for row in rows] == ["evaluated", "evaluated", "missing"]
     assert float(rows[1]["mae"]) == told["studies"][1]["mae"] == 20
     assert rows[2]["mae"] == ""
-    assert rows[2]["reason"] == "it has no truth"
+    assert rows[2]["reason"] == "no ground truth matches it"
 
 
 @pytest.mark.slow

@@ -197,6 +197,8 @@ def test_in_the_folder_of_the_users_file_it_is_the_users(
         ("[jobs]\nx = 1", "jobs is not known"),
         ("worker = 3", "worker is not known"),
         ("[worker]\nspeed = 3", "[worker] speed is not known; known are batch, device"),
+        ("[translate]\noverlapp = 1", "[translate] overlapp is not known; did you mean overlap?"),
+        ("[translate]\noverlap = 'much'", "[translate] overlap: 'much' is not a valid number."),
         ("[worker]\ntries = 0", "[worker] tries: "),
         ("[translate]\noverlap = 7", "[translate] overlap: "),
         ("[submit]\npriority = 'soon'", "[submit] priority: "),

@@ -60,5 +60,5 @@ def test_a_device_is_named_as_people_name_it(text: str, device: str) -> None:
     ["", "GPU", "cuda:", "cuda0", "0,", "cpu:0", "-1", "onnxruntime", "onnxruntime:", "CoreML"],
 )
 def test_other_devices_are_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="none of auto, cpu, gpu, cuda"):
+    with pytest.raises(typer.BadParameter, match="not one of auto, cpu, gpu, cuda"):
         checked_device(text)

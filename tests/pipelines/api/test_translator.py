@@ -200,7 +200,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("settings", "told"),
         [
-            ({"device": "gpuu"}, "none of auto, cpu"),
+            ({"device": "gpuu"}, "not one of auto, cpu"),
             ({"precision": "fp16"}, "only, not in fp16"),
             ({"precision": "fp12"}, "precision must be one of bf16"),
             ({"overlap": 2.0}, "overlap of 2 is no share"),

@@ -225,7 +225,7 @@ def test_a_stop_leaves_the_rest_undone(sources: Sources) -> None:
         if done == 2:
             raise KeyboardInterrupt
 
-    pairs = (*find_pairs(sources).pairs, ScanPair("z.nii", missing="it has no truth"))
+    pairs = (*find_pairs(sources).pairs, ScanPair("z.nii", missing="no ground truth matches it"))
     evaluation = evaluate(pairs, SYNTHRAD2025, stop)
     assert evaluation.interrupted
     assert (evaluation.count("evaluated"), evaluation.count("stopped")) == (2, STUDIES - 2)

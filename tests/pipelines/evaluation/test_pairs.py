@@ -44,7 +44,7 @@ def test_names_mirror_each_other_whatever_the_format_is(folders: Sources) -> Non
         ("ward/a.nii.gz", "ward/a.nii.gz", ""): None,
         ("ward/b.nii.gz", "ward/b.nii", ""): None,
         ("c.nii", "c.nii", ""): None,
-        ("", "c.nii.gz", ""): "it has no result",
+        ("", "c.nii.gz", ""): "no result matches it",
     }
 
 
@@ -56,9 +56,9 @@ def test_who_has_no_partner_has_a_row(folders: Sources) -> None:
     rows = found(replace(folders, masks=folders.truth.parent / "masks"))
     assert rows == {
         ("a.nii", "a.nii", "a.nii"): None,
-        ("alone.nii", "", ""): "it has no truth",
-        ("bare.nii", "bare.nii", ""): "it has no mask",
-        ("", "left.nii", ""): "it has no result",
+        ("alone.nii", "", ""): "no ground truth matches it",
+        ("bare.nii", "bare.nii", ""): "no mask matches it",
+        ("", "left.nii", ""): "no result matches it",
         ("twice.nii", "", ""): (
             "2 truths fit it, twice.nii.gz, twice.nrrd; name one with setting pairs"
         ),
@@ -84,7 +84,7 @@ def test_dicom_belongs_together_by_study_and_frame_of_reference(folders: Sources
     assert whole.result
     assert whole.truth
     assert whole.truth.files[0].parent.name == "elsewhere"
-    assert [pair.missing for pair in rows if pair.missing] == ["it has no result"]
+    assert [pair.missing for pair in rows if pair.missing] == ["no result matches it"]
 
 
 def test_two_truths_in_one_frame_are_not_chosen_from(folders: Sources) -> None:
@@ -115,7 +115,7 @@ def test_a_result_among_the_truth_is_one_by_its_name_alone(folders: Sources) -> 
     [rest, pair] = find_pairs(folders).pairs
     assert pair.truth
     assert pair.truth.files[0].parent.name == "mr"
-    assert rest.missing == "it has no result"
+    assert rest.missing == "no result matches it"
 
 
 def test_a_table_says_what_belongs_together(folders: Sources) -> None:
@@ -131,7 +131,7 @@ def test_a_table_says_what_belongs_together(folders: Sources) -> None:
     )
     assert found(replace(folders, masks=folders.truth, table=table)) == {
         ("p1/mr.nii", "p1/ct.nii", "p1/mask.nii"): None,
-        ("p2/mr.nii", "p2/ct.nii", ""): "it has no mask",
+        ("p2/mr.nii", "p2/ct.nii", ""): "no mask matches it",
         ("", "", "p1/mask.nii"): (
             "p3/mr.nii is no result that was found; p3/a, b.nii is no truth that was found"
         ),

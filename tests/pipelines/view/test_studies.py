@@ -52,7 +52,7 @@ def test_a_folder_without_a_report_shows_its_results(tmp_path: Path) -> None:
     scan(tmp_path / "results" / "a.nii.gz")
     assert images(find_viewing((tmp_path / "results",))) == {"a.nii.gz": {"result": "a.nii.gz"}}
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ScanError, match="holds no result"):
+    with pytest.raises(ScanError, match="contains no results"):
         find_viewing((tmp_path / "empty",))
 
 

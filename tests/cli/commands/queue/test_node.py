@@ -79,7 +79,7 @@ def test_check_rejects_a_route_whose_model_does_not_exist(world: NodeWorld) -> N
         ('keep = "soon"', "'soon' is not a duration such as '30 s'"),
         ('tls = "yes"', "tls must be true or false"),
         ("tls = true", "sends over TLS, which needs --tls-certificate"),
-        ('window = "noon"', "is not a window of times"),
+        ('window = "noon"', "is not a time window"),
         ('modality = "1"', "not a list of modalities"),
         ('batch-name = "%H"', "'%H' is no date field"),
         ("allow-uneven = 1", "allow-uneven must be true or false"),
@@ -253,7 +253,7 @@ def test_a_signal_ends_the_wait_for_one() -> None:
 def test_status_of_a_folder_without_a_node_says_so(world: NodeWorld) -> None:
     done = run(world, "node", "--status")
     assert done.exit_code == 2
-    assert "No node has worked with" in done.stderr
+    assert "No node has used" in done.stderr
 
 
 def test_a_port_that_is_taken_is_told(world: NodeWorld) -> None:

@@ -136,7 +136,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         with_node(
             call("relu", "conv", self=tensor("conv")), call("relu", "relu", self=tensor("conv"))
         ),
-        "makes 'conv', which is there already",
+        "makes 'conv', which already exists",
     ),
     "no output": (graph(nodes=[]), "No operator makes the network's output"),
     "an unknown operator": (
