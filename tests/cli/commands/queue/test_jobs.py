@@ -175,7 +175,7 @@ def test_jobs_are_held_and_moved(world: QueueWorld) -> None:
     assert second["not_before"].startswith("2100-01-01T00:00")
     assert world.did("jobs", "move", second["job"], "--window", "any") == "1 job moved\n"
     _, second = world.jobs(batch)
-    assert (second["window"], second["not_before"][:16]) == ("", "2100-01-01T00:00")
+    assert (second["window"], second["not_before"][:16]) == (None, "2100-01-01T00:00")
     for wrong in ([], ["--window", "x"], ["--at", "x"]):
         assert world.run("jobs", "move", batch, *wrong).exit_code == 2
     world.work()
