@@ -66,12 +66,12 @@ def causes_named(path: Path) -> Generator[None]:
         yield
     except EOFError as error:
         raise UnreadableScanError(
-            f"{path} is truncated: the file is shorter than its header says; copy it again."
+            f"{path} is truncated: the file is shorter than its header states; copy it again."
         ) from error
     except TooManyBytesError as error:
         raise UnreadableScanError(
-            f"{path} is damaged: the file is longer than its header says, so one of "
-            "them is wrong; export it again."
+            f"{path} is damaged: the file is longer than its header states, so one of them is "
+            "wrong; export it again."
         ) from error
     except GZIP_ERRORS as error:
         raise UnreadableScanError(

@@ -139,7 +139,7 @@ def contrast_hints(study: Study) -> Iterator[ContrastHint]:
         named = Contrasts.named_in(text if isinstance(text, str) else "")
         words = sorted(named.weightings or named.modalities)
         # The text itself may name a patient.
-        yield ContrastHint(f"the JSON file next to it says {', '.join(words)}", named, named)
+        yield ContrastHint(f"the JSON file next to it states {', '.join(words)}", named, named)
     yield _hint_of_name(scan_stem(file))
 
 
@@ -154,5 +154,5 @@ def _hint_of_name(stem: str) -> ContrastHint:
     sure = [word for word in words if word.lower() in MEANINGS.keys() - _OF_OTHER_THINGS]
     last = sure[-1] if sure else ""
     return ContrastHint(
-        f"its name says {last}", Contrasts.named_in(" ".join(words)), Contrasts.named_in(last)
+        f"its name states {last}", Contrasts.named_in(" ".join(words)), Contrasts.named_in(last)
     )

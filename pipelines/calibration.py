@@ -156,8 +156,8 @@ def _too_few(count: int, failures: dict[str, Failure]) -> str:
     name, failure = next(iter(failures.items()), ("", None))
     why = f"; {name}: {failure.reason}" if failure else "."
     return (
-        f"A calibration needs {FEWEST_STUDIES} scans or more, better twenty, and {count} could be "
-        f"taken{why}"
+        f"A calibration needs at least {FEWEST_STUDIES} scans, better twenty, but only {count} "
+        f"could be used{why}"
     )
 
 

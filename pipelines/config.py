@@ -64,7 +64,7 @@ def user_config() -> Path:
     folder = folder_of_user(user_config_path)
     if folder is None:
         raise ConfigError(
-            "This user has no home folder to keep a config file in; set HOME, or name a file with "
+            "This user has no home folder to keep a config file in; set HOME, or give a file with "
             "setting config."
         )
     return folder / NAME
@@ -91,7 +91,7 @@ def _check_unchanged_by_others(path: Path) -> None:
     status = path.stat()
     if not is_trusted_owner(status) or status.st_mode & stat.S_IWOTH:
         raise ConfigError(
-            f"{path} belongs to another user or can be changed by all; if you trust it, name it "
+            f"{path} belongs to another user or can be changed by all; if you trust it, give it "
             "with setting config."
         )
 

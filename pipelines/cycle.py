@@ -50,8 +50,8 @@ def load_reverse_model(model: Model, options: TranslateOptions) -> Model | None:
     back = load_model(Path(asked.model))
     if asked.sha256 not in ("", back.sha256):
         raise ModelFileError(
-            f"{asked.model} is another model than when the job was submitted; submit again, or "
-            "put the old file back."
+            f"{asked.model} has changed since the job was submitted; submit it again, or restore "
+            "the old file."
         )
     check_counterpart(model.card, back.card)
     return back
@@ -100,14 +100,14 @@ def reverse_options(options: TranslateOptions, back: Model) -> TranslateOptions:
 
 def _differences(card: ModelCard, back: ModelCard) -> Iterator[str]:
     if not (card.is_one_to_one and back.is_one_to_one):
-        yield "one of them has several channels, and only results of models of one are led back"
+        yield "one of them has several channels; only models of one channel can translate back"
     if any(each.crop or each.grid or each.scheme != "monai" for each in (card, back)):
         yield (
             "one of them crops scans, resizes them to a fixed grid or follows nnU-Net, and results "
-            "of such models are not led back"
+            "of such models cannot be translated back"
         )
     if is_bent(card.maps_in[0]) or is_bent(card.maps_out[0]):
-        yield "the intensities of one come through a logarithm or a gamma curve"
+        yield "one of them maps intensities by a logarithm or a gamma curve"
     here, there = (card.source, card.target), (back.target, back.source)
     if [*map(_plain, here)] != [*map(_plain, there)]:
         yield (
@@ -117,9 +117,9 @@ def _differences(card: ModelCard, back: ModelCard) -> Iterator[str]:
     if not _equal_spacing(_spacing(card), _spacing(back)):
         yield f"it was trained at {_mm(back)}, and the other at {_mm(card)}"
     if (card.intensity_in, card.input_range) != (back.intensity_out, back.output_range):
-        yield "the intensities that it makes are not those that the other takes"
+        yield "its output intensities are not the other's input intensities"
     if (card.intensity_out, card.output_range) != (back.intensity_in, back.input_range):
-        yield "the intensities that it takes are not those that the other makes"
+        yield "its input intensities are not the other's output intensities"
 
 
 def _plain(words: str) -> str:
@@ -239,7 +239,7 @@ class BackTranslator:
             study = translator.prepare(Scans((result,), ()), plan, is_compared=False)
         except PreparationError as error:
             raise PreparationError(
-                f"The result cannot be translated back, which setting cycle-check asks for: {error}"
+                f"The result cannot be translated back for setting cycle-check: {error}"
             ) from error
         return translator.infer(study, self.generator, on_tiles)
 

@@ -124,10 +124,12 @@ def _check_values(options: TranslateOptions) -> None:
     """Raise SettingsError for invalid values that the types allow."""
     if not 0 <= options.overlap <= MOST_OVERLAP:
         raise SettingsError(
-            f"An overlap of {options.overlap:g} is no share from 0 to {MOST_OVERLAP:g}."
+            f"An overlap of {options.overlap:g} is not a share from 0 to {MOST_OVERLAP:g}."
         )
     if options.nan_to is not None and not math.isfinite(options.nan_to):
-        raise SettingsError(f"Setting nan-to={options.nan_to:g} is no value for a voxel; name one.")
+        raise SettingsError(
+            f"Setting nan-to={options.nan_to:g} is not a voxel value; give a number."
+        )
     for name, known in WORDS.items():
         if (said := getattr(options, name)) not in known:
             raise SettingsError(
@@ -136,12 +138,12 @@ def _check_values(options: TranslateOptions) -> None:
             )
     if options.spread and not FEWEST_FLIPS <= options.spread <= MOST_FLIPS:
         raise SettingsError(
-            f"A spread over {options.spread} flips cannot be measured; from {FEWEST_FLIPS} to "
-            f"{MOST_FLIPS} can, and 0 measures none."
+            f"A spread over {options.spread} flips is not possible; use {FEWEST_FLIPS} to "
+            f"{MOST_FLIPS}, or 0 for none."
         )
     _check_names(options)
     if options.patch is not None and (len(options.patch) != 3 or min(options.patch) < 1):
-        raise SettingsError(f"{options.patch!r} is no patch (D, H, W) such as (128, 128, 128).")
+        raise SettingsError(f"{options.patch!r} is not a patch (D, H, W) such as (128, 128, 128).")
 
 
 def _check_names(options: TranslateOptions) -> None:
@@ -150,7 +152,7 @@ def _check_names(options: TranslateOptions) -> None:
         pattern_of(options.result_name)
     if options.layout == "bids" and (options.result_name or options.output_format not in _OF_BIDS):
         setting = "result-name" if options.result_name else "format"
-        raise SettingsError(f"Setting layout=bids rules out setting {setting}; leave one out.")
+        raise SettingsError(f"Setting layout=bids excludes setting {setting}; omit one of them.")
 
 
 _OF_BIDS = ("same", "nifti")
@@ -163,13 +165,13 @@ def check_every_volume(options: TranslateOptions) -> None:
     if not options.every_volume:
         return
     if options.volume_index is not None:
-        raise SettingsError("Either one volume or every volume can be asked for; leave one out.")
+        raise SettingsError("Give either one volume or all volumes, not both.")
     for name in OF_ONE_VOLUME:
         if getattr(options, name):
             setting = name.replace("_", "-")
             raise SettingsError(
-                f"What setting {setting} measures is of one volume, and setting volume=all takes "
-                f"several; name one with setting volume=N, or leave {setting} out."
+                f"Setting {setting} applies to one volume, and setting volume=all translates "
+                f"several; give one with setting volume=N, or omit setting {setting}."
             )
 
 
@@ -210,16 +212,15 @@ def _refusal(asked: Precision, device: Device, name: str) -> DeviceUnavailableEr
     if device.kind == "cuda":
         return SettingsError(
             f"GPU {device.index} supports only {' and '.join(device.precisions)}; {asked} needs "
-            "compute capability 8.0. Leave setting precision out or choose another device."
+            "compute capability 8.0. Omit setting precision or choose another device."
         )
     if name == "auto":
         return DeviceUnavailableError(
-            f"Precision {asked} needs a CUDA device, and {device.note}; leave setting precision "
-            "out."
+            f"Precision {asked} needs a CUDA device, and {device.note}; omit setting precision."
         )
     on = "The CPU" if device.kind == "cpu" else f"Device {device.name}"
     known = " and ".join(device.precisions)
     return SettingsError(
-        f"{on} computes in {known} only, not in {asked}; leave setting precision out or choose a "
-        "CUDA device."
+        f"{on} computes only in {known}, not in {asked}; omit setting precision or choose a CUDA "
+        "device."
     )

@@ -51,11 +51,11 @@ class NamePattern:
         text = "".join(literal for literal, _ in self.parts)
         fields = [field for _, field in self.parts if field]
         if "/" in text or "\\" in text:
-            raise ValueError("holds a path separator; results keep their places below the inputs")
+            raise ValueError("contains a path separator; results keep their relative folders")
         if not text.isprintable():
-            raise ValueError("holds a character that cannot be printed")
+            raise ValueError("contains a character that cannot be printed")
         if "ext" in fields[:-1] or ("ext" in fields and self.parts[-1][1] != "ext"):
-            raise ValueError("has {ext} in another place than at its end")
+            raise ValueError("has {ext} before its end")
         if _EXTENSION.search(self.parts[-1][0] if self.parts else ""):
             raise ValueError("ends in an extension; write {ext} for that of the result")
         if not text and not {"stem", "source", "target", "model"} & {*fields}:

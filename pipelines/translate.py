@@ -253,14 +253,14 @@ def _remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[st
         yield manifest.remark
     if is_inside(record) and any(is_series(each.study.format, each.target) for each in planned):
         yield (
-            f"{output} holds not only results but also the record of them, {record}; leave that "
-            "out when you send the folder."
+            f"{output} contains the record of the results, {record}, too; exclude it when you send "
+            "the folder."
         )
     if not manifest.entries and any(_is_occupied(study) for study in planned):
         yield (
-            f"There is no record of what {output} holds, so none of it counts as made by this "
-            f"program; if the folder was moved or renamed, put the record that lay beside it in "
-            f"place of {record}."
+            f"There is no record of the files in {output}, so none of them counts as written by "
+            "this program; if the folder was moved or renamed, move the record that was next to "
+            f"it to {record}."
         )
     if count := sum(study.differs for study in planned):
         results = f"{count} results" if count > 1 else "1 result"

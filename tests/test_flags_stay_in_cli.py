@@ -98,7 +98,7 @@ def test_an_option_in_a_text_is_seen() -> None:
         ("use setting device=cuda:N, or wait", "use --device cuda:N, or wait"),
         ("choose one of 0 to 3 with setting volume=N.", "choose one of 0 to 3 with --volume N."),
         ("/a: Setting direction=AtoB contradicts", "/a: --direction AtoB contradicts"),
-        ("leave setting yield-to-others out.", "leave --yield-to-others out."),
+        ("omit setting yield-to-others.", "omit --yield-to-others."),
         ("setting patch=96,96,64 fits.", "--patch 96,96,64 fits."),
         ("a small setting patch only", "a small --patch only"),
         ("None of these settings can run", "None of these settings can run"),

@@ -443,7 +443,7 @@ def _question(question: Question) -> dict[str, Any]:
 REFERENCE_SCRIPT = '''\
 """Compute the reference patch that cuda-cyclegan checks an imported model against.
 
-Copy this file beside your training code, edit the lines under EDIT, and run it there:
+Copy this file next to your training code, edit the lines under EDIT, and run it there:
     python make_reference.py
 It needs PyTorch and NumPy, runs on the CPU, and writes reference.npz. Then:
     cuda-cyclegan model import CHECKPOINT --reference reference.npz ...

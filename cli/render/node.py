@@ -170,7 +170,7 @@ def _totals(status: "NodeStatus", workers: int | None) -> Iterator[str]:
     elif workers:
         yield f"{counted(workers, 'worker is', 'workers are')} running."
     else:
-        yield "No worker is running; 'cuda-cyclegan worker' does the jobs."
+        yield "No worker is running; 'cuda-cyclegan worker' runs the jobs."
 
 
 def _stopped(status: "NodeStatus") -> str:

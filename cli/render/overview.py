@@ -83,7 +83,7 @@ def sentences(overview: "Overview") -> Iterator[str]:
     if overview.paused:
         yield PAUSED.capitalize()
     if overview.open and not overview.workers:
-        yield "No worker is running; 'cuda-cyclegan worker' does the jobs"
+        yield "No worker is running; 'cuda-cyclegan worker' runs the jobs"
 
 
 def _period(overview: "Overview") -> str:

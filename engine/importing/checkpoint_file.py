@@ -231,7 +231,7 @@ def _contents(value: object, inert: list[Inert]) -> Mapping[str, CheckpointEntry
         return contents
     if module := next((item for item in inert if item.is_module), None):
         raise CheckpointError(
-            f"The file holds a whole pickled object of class {quoted(module.name)}; opening such "
+            f"The file contains a pickled object of class {quoted(module.name)}; opening such "
             f"a file would run its code. In the training code run {_SAVE_WEIGHTS} and import that."
         )
     named = f" It contains {quoted(inert[0].name)}." if inert else ""

@@ -142,7 +142,7 @@ def _authorization(peer: WebPeer) -> dict[str, str]:
     try:
         token = read_regular(peer.token).decode("ascii").strip()
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise CertificateError(f"the token file {peer.token} cannot be used ({why})") from error
     return {"Authorization": f"Bearer {token}"}
 
@@ -173,4 +173,4 @@ def _failures(service: str) -> Generator[None]:
     except OSError as error:  # of the certificates' files
         raise CertificateError(f"a file for TLS cannot be used ({error.strerror})") from error
     except (KeyError, IndexError, TypeError, AttributeError, *PARSING_ERRORS) as error:
-        raise ProtocolError(f"its answer to {service} is no DICOMweb") from error
+        raise ProtocolError(f"its answer to {service} is not DICOMweb") from error

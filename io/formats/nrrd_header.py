@@ -232,7 +232,7 @@ def _storage(
     file: HeaderFile,
 ) -> TextStorage:
     if "encoding" not in text:
-        raise file.damaged("does not say how its voxels are encoded")
+        raise file.damaged("does not state how its voxels are encoded")
     encoding = _ENCODINGS.get(text["encoding"].lower())
     if encoding is None:
         raise file.unsupported(
@@ -290,7 +290,7 @@ def _voxel_type(text: Mapping[str, str], encoding: Encoding, file: HeaderFile) -
     if encoding == "text" or voxel_type.itemsize == 1:
         return voxel_type
     if endian not in ("little", "big"):
-        raise file.damaged("does not say the byte order of its voxels")
+        raise file.damaged("does not state the byte order of its voxels")
     return voxel_type.newbyteorder("<" if endian == "little" else ">")
 
 
@@ -368,7 +368,7 @@ def _space(text: Mapping[str, str], file: HeaderFile) -> str:
     named = text.get("space", "").lower()
     space = _WITH_TIME.get(named, named.removesuffix("-time"))
     if space and space not in LPS_OF and space not in _OTHER_SPACES:
-        raise file.damaged("names a space that NRRD does not know")
+        raise file.damaged("names a space that NRRD does not define")
     return space
 
 

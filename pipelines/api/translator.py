@@ -106,7 +106,7 @@ class Translator:
         device = typed("device", str, device)
         (on, *others), self._options = decided(self.model, device, limits, asked)
         if others:
-            raise SettingsError(f"Device {device} is several; a translator has one.")
+            raise SettingsError(f"Device {device} names several devices; a translator uses one.")
         self._settings = self._options.settings()
         self._opened = ExitStack()
         with ExitStack() as opening:
@@ -231,7 +231,7 @@ class Translator:
     def _check_makes_one(self) -> None:
         made = len(self.model.card.output_channels)
         if made > 1:
-            raise SettingsError(f"The model makes {made} volumes; call translate_channels for it.")
+            raise SettingsError(f"The model has {made} volumes; call translate_channels for it.")
 
     def translate_channels(
         self, volumes: AnyScan | Sequence[AnyScan], name: str = ""
@@ -275,7 +275,7 @@ class Translator:
         """Return the volumes that the network computes from the scans of one study."""
         generator = self._generator
         if generator is None:
-            raise RuntimeError("This translator is closed; make another.")
+            raise RuntimeError("This translator is closed; create another.")
         translator = StudyTranslator(self.model, self._options, Stopwatch(name))
         plan = translator.plan(scans)
         prepared = translator.prepare(scans, plan)

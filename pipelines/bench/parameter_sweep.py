@@ -131,7 +131,7 @@ def _tried(bench: Bench, network: Network, scan: Scan) -> Tried:
         is_too_large = isinstance(error, DeviceMemoryError)
         return Tried(setting, tiles, reason=str(error), is_too_large=is_too_large)
     if measured.batch < setting.batch:
-        reason = f"there is room for {measured.batch} at a time only"
+        reason = f"memory suffices for {measured.batch} at a time only"
         return Tried(setting, tiles, reason=reason, is_too_large=True)
     runs = ceil(tiles / setting.batch)
     return Tried(setting, tiles, measured, seconds=runs * measured.latency.median)

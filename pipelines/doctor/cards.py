@@ -51,7 +51,7 @@ def examine_cards() -> Iterator[Finding]:
     elif obstacle is not None:
         what, _, remedy = obstacle.partition(": ")
         if cards:
-            yield warning("CUDA", f"not used: {what}", remedy or "use a newer card, or the CPU")
+            yield warning("CUDA", f"not used: {what}", remedy or "use a newer GPU, or the CPU")
         else:
             yield ok("CUDA", f"not used: {obstacle}")
     for card in cards:
@@ -68,7 +68,9 @@ def judged_card(card: CudaDevice, held_by: Sequence[Holder]) -> Finding:
     if card.capability < OLDEST_CAPABILITY:
         return warning(subject, f"{words}: older than 7.5, so not used", "use another card")
     if card.free_bytes is not None and card.free_bytes < _ENOUGH_BYTES:
-        remedy = "stop what holds it, choose another with setting device=cuda:N, or wait"
+        remedy = (
+            "stop the programs that use it, choose another GPU with setting device=cuda:N, or wait"
+        )
         return warning(subject, words, remedy)
     return ok(subject, words)
 

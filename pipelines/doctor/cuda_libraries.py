@@ -58,7 +58,7 @@ def judged_copies(
     taken = {copy.folder.resolve(): copy for copy in found}.get(
         loaded[0].resolve() if loaded else Path()
     )
-    place = str(loaded[0]) if loaded else "its place is not known"
+    place = str(loaded[0]) if loaded else "its location is unknown"
     why = f", by {taken.found_by}" if taken else ""
     others = [(copy, copy.version()) for copy in found if copy is not taken] if loaded else []
     words = f"{version}, {place}{why}"
@@ -70,13 +70,13 @@ def judged_copies(
         yield warning(
             "cuDNN",
             f"{words}; LD_LIBRARY_PATH goes first when parts of cuDNN are loaded, so they can mix",
-            f"take {rivals[0].folder} out of LD_LIBRARY_PATH",
+            f"remove {rivals[0].folder} from LD_LIBRARY_PATH",
         )
     elif taken and taken.found_by == "LD_LIBRARY_PATH" and len(found) > 1:
         yield warning(
             "cuDNN",
             f"{words}; LD_LIBRARY_PATH goes before the installed package",
-            f"take {taken.folder} out of LD_LIBRARY_PATH, unless this copy is meant",
+            f"remove {taken.folder} from LD_LIBRARY_PATH, unless this copy is intended",
         )
     else:
         yield ok("cuDNN", words)
@@ -97,7 +97,7 @@ def _mixed(folders: Sequence[Path]) -> Finding:
     return failure(
         "cuDNN",
         f"its parts are loaded from several copies: {', '.join(map(str, folders))}",
-        "leave one: take the others out of LD_LIBRARY_PATH, or uninstall them",
+        "keep one: remove the others from LD_LIBRARY_PATH, or uninstall them",
     )
 
 

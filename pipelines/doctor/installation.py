@@ -119,7 +119,7 @@ def _gzip() -> Finding:
     if restored != sample:
         return failure("gzip", f"{name} does not restore what it packed", f"{_REINSTALL} isal")
     rates = [len(sample) / spent for spent in (middle - begin, end - middle)]
-    words = f"{name}, packs {rates[0] / 1e6:.0f} and unpacks {rates[1] / 1e6:.0f} MB/s a core"
+    words = f"{name}, packs {rates[0] / 1e6:.0f} and unpacks {rates[1] / 1e6:.0f} MB/s per core"
     if min(rates) < _SLOW:
         return warning("gzip", words, "close programs that keep the processor busy")
     return ok("gzip", words)

@@ -26,7 +26,7 @@ _GIB = 1 << 30
 FULL_BYTES = 2 * _BLOCK
 """Free space in bytes below which a disk counts as full."""
 _NOT_KEPT = "each start on a GPU tunes again, and durations cannot be predicted"
-_CACHE = "set XDG_CACHE_HOME to a folder that can be written"
+_CACHE = "set XDG_CACHE_HOME to a writable folder"
 _FREE_SPACE = "make room, or choose another folder with setting folder"
 
 
@@ -57,7 +57,7 @@ def _memory() -> Finding:
     if total is None:
         words = "the system does not report its size"
         return warning(
-            "Memory", words, "scans that need too much are therefore not rejected in advance"
+            "Memory", words, "scans that need too much memory are therefore not rejected in advance"
         )
     free = available_memory()
     words = f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
@@ -99,7 +99,7 @@ def _cache() -> Finding:
     """Examine the cache folder of GPU tactics and speeds; create nothing there."""
     folder = cache_folder()
     if folder is None:
-        return warning("Cache", f"there is no home folder to keep one in: {_NOT_KEPT}", _CACHE)
+        return warning("Cache", f"there is no home folder for one: {_NOT_KEPT}", _CACHE)
     there = next(place for place in (folder, *folder.parents) if place.exists())
     if not os.access(there, os.W_OK | os.X_OK):
         return warning("Cache", f"{folder} cannot be written: {_NOT_KEPT}", _CACHE)

@@ -16,7 +16,7 @@ _MOUNTS = Path("/proc/self/mounts")
 _LIMIT = "connect_timeout=2"
 """Connection timeout in seconds, as an option of PostgreSQL's addresses; `doctor` must be quick."""
 
-_REMEDY = "name another queue with setting queue or CUDA_CYCLEGAN_QUEUE"
+_REMEDY = "give another queue with setting queue or CUDA_CYCLEGAN_QUEUE"
 
 
 def examine_queue(asked: str | None) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def _opened(place: QueuePlace, trouble: str | None) -> Finding:
 def _not_yet(file: Path) -> Finding:
     check_private(file)
     folder = next(parent for parent in file.parents if parent.exists())
-    words = f"none yet at {file}; the first 'submit' makes it"
+    words = f"none yet at {file}; the first 'submit' creates it"
     if not os.access(folder, os.W_OK | os.X_OK):
         return failure("Queue", f"{words}, but {folder} cannot be written", _REMEDY)
     if full := _full_disk(folder):

@@ -168,7 +168,7 @@ def _check_modality(truth: Study, protocol: Protocol) -> None:
     if isinstance(truth.series, Series) and protocol.is_of_ct and truth.series.modality != "CT":
         raise ComparisonError(
             f"The truth is of modality {truth.series.modality or 'unknown'}, and protocol "
-            f"{protocol.name} compares CT alone."
+            f"{protocol.name} compares only CT."
         )
 
 

@@ -261,8 +261,8 @@ def _lines(table: Path) -> Iterator[Mapping[str, str]]:
                 if None in line or None in line.values():
                     raise PairsFileError(
                         f"Line {reader.line_num} of {table} has not {len(columns)} values; put "
-                        "names that hold a comma in double quotes."
+                        "names that contain a comma in double quotes."
                     )
                 yield line
     except (csv.Error, UnicodeDecodeError) as error:
-        raise PairsFileError(f"{table} is no CSV file in UTF-8 ({error}).") from error
+        raise PairsFileError(f"{table} is not a CSV file in UTF-8 ({error}).") from error

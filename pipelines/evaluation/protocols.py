@@ -108,12 +108,12 @@ def _checked(found: Census, protocol: Protocol) -> Range:
     for name, count in zip(("truth", "result"), found.unusable, strict=True):
         if count:
             raise ComparisonError(
-                f"{count} of {found.voxels} voxels of the {name} are no finite numbers; mask them "
-                "out or mend the file."
+                f"{count} of {found.voxels} voxels of the {name} are not finite; mask them out or "
+                "correct the file."
             )
     if protocol.is_of_ct and not found.lowest <= CT_AIR_HU:
         raise ComparisonError(
-            f"The truth's lowest value is {found.lowest:g}, so it is no CT in Hounsfield units, "
+            f"The truth's lowest value is {found.lowest:g}, so it is not a CT in Hounsfield units, "
             f"where air is about -1000; protocol {protocol.name} compares nothing else."
         )
     data_range = protocol.data_range or found.within

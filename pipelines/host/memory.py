@@ -108,7 +108,7 @@ def require_memory(needed: int) -> None:
     """
     if needed > (most := most_memory()):
         raise PreparationError(
-            f"It needs {needed / 2**30:.1f} GiB of memory at once, and this program may have "
+            f"It needs {needed / 2**30:.1f} GiB of memory, and this program may use only "
             f"{most / 2**30:.1f} GiB; use a larger machine, or crop the scan."
         )
 

@@ -54,8 +54,8 @@ def start_with(
     """
     if os.name != "posix":
         raise PipelineError(
-            "Worker processes cannot be started on this system; 'translate' needs none for one "
-            "device (setting device=cpu or setting device=cuda:0)."
+            "Worker processes cannot be started on this system; 'translate' on one device needs "
+            "none (setting device=cpu or setting device=cuda:0)."
         )
     return subprocess.Popen(
         command,

@@ -27,8 +27,8 @@ class OtherPrograms:
             self._card = _card(device)
         except pynvml.NVMLError as error:
             raise QueueError(
-                f"What others do on {device} cannot be seen ({error}); leave setting "
-                "yield-to-others out."
+                f"The load of other programs on {device} is unknown ({error}); omit setting "
+                "yield-to-others."
             ) from error
         self._seen_until = 0
 

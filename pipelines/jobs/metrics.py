@@ -146,6 +146,6 @@ def check_installed() -> None:
     """Raise MissingLibraryError without the library."""
     if find_spec("prometheus_client") is None:
         raise MissingLibraryError(
-            "prometheus-client is not installed, which serves metrics; "
-            "pip install 'cuda-cyclegan[metrics]'."
+            "Metrics need prometheus-client, which is not installed; run pip install "
+            "'cuda-cyclegan[metrics]'."
         )

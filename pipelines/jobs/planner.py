@@ -173,8 +173,8 @@ class JobPlanner:
         model = load_model(Path(job.model))
         if model.sha256 != job.model_sha256:
             raise ModelFileError(
-                f"{job.model} is another model than when the job was submitted; submit again, or "
-                "put the old file back."
+                f"{job.model} has changed since the job was submitted; submit it again, or restore "
+                "the old file."
             )
         return model
 
@@ -240,7 +240,7 @@ def find_study(job: StudyJob, card: ModelCard | None) -> Study:
             study = replace(study, incomplete=job.incomplete, notes=notes)
         return _as_listed(study, job)
     why = f" ({found.skipped[0].reason})" if found.skipped else ""
-    raise UnreadableScanError(f"{job.files[0]} is no study any more{why}; submit it again.")
+    raise UnreadableScanError(f"{job.files[0]} is no longer a study{why}; submit it again.")
 
 
 def _as_listed(study: Study, job: StudyJob) -> Study:
@@ -271,13 +271,13 @@ def _check_there(file: str) -> None:
         os.lstat(file)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UnreadableScanError(
-            f"{file} does not exist on {host}; put it back, or mount it there if other hosts have "
+            f"{file} does not exist on {host}; restore it, or mount it there if other hosts have "
             f"it, {again}."
         ) from error
     except OSError as error:
         raise UnreadableScanError(
             f"{file} cannot be reached by {user_name()} on {host} ({error.strerror}); give this "
-            f"user the right to its folders, or see to its disk, {again}."
+            f"user access to its folders, or check its disk, {again}."
         ) from error
 
 

@@ -76,7 +76,7 @@ def study_of(row: JobRow) -> StudyReport:
         try:
             return row_of_job(row.row, name, source, output)
         except FieldError as error:
-            failure = Failure("internal", f"What became of it cannot be read: {error}.", None)
+            failure = Failure("internal", f"Its outcome cannot be read: {error}.", None)
             return StudyReport(name, source, output, "failed", failure=failure)
     if row.state == "cancelled":
         return StudyReport(name, source, output, "interrupted")

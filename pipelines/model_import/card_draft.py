@@ -73,7 +73,7 @@ class CardDraft:
         """Yield the assumptions about facts that were not stated."""
         if self.small_volume_padding is None:
             reason = (
-                "how a scan smaller than a patch grows; setting small-volume-padding changes it"
+                "padding of scans smaller than a patch; setting small-volume-padding changes it"
             )
             yield Fact("small volumes", SMALL_VOLUME_PADDING, reason)
         if not self.has_stated_output_range and self.output_range == "0..1":
@@ -112,32 +112,32 @@ _QUESTIONS = (
     Question(
         "source",
         ("NAME",),
-        "contrast that goes in, such as T1; the generator of the other direction looks the same",
+        "contrast of the input, such as T1; the generator of the other direction looks the same",
     ),
-    Question("target", ("NAME",), "contrast that comes out, such as CT"),
+    Question("target", ("NAME",), "contrast of the output, such as CT"),
     Question(
         "intensity_in",
         _MAPS,
-        "how the training code brought scan values to the network's range, [-1, 1] if nothing is "
-        "said of it; another way changes the contrast",
+        "how the training code mapped scan values to the network's range, [-1, 1] unless stated; "
+        "another mapping changes the contrast",
     ),
     Question(
         "intensity_out",
         _MAPS,
-        "how the training code did so with target scans, such as window:-1000,2000 for CT in HU; "
-        "it is undone on the result",
+        "how the training code mapped target scans, such as window:-1000,2000 for CT in HU; the "
+        "result is mapped back",
     ),
     Question(
         "input_range",
         ("-1..1", "0..1", "open"),
-        "onto what values the training code mapped its scans; the network does not end in a tanh, "
-        "which would show it",
+        "the range onto which the training code mapped its scans; a final tanh would show it, "
+        "but the network has none",
     ),
     Question(
         "output_range",
         ("-1..1", "0..1", "open"),
-        "onto what values it mapped target scans; the network's last layer has no such ends. open "
-        "is -1..1 for a network that goes beyond",
+        "the range onto which it mapped target scans; the network's last layer does not show it. "
+        "open is -1..1 for a network whose output exceeds it",
     ),
     Question(
         "axes",

@@ -29,7 +29,7 @@ def edited_model(model: Model, edit: CardEdit) -> bytes:
     """
     if edit == CardEdit():
         raise SettingsError(
-            "Nothing is to be said anew; give setting name, setting licence, setting source or "
+            "Nothing would change; give setting name, setting licence, setting source or "
             "setting target."
         )
     card = _edited_card(model.card, edit)

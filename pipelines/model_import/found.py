@@ -83,7 +83,7 @@ def find_network(
     if is_nnunet_folder(path):
         return _of_nnunet(read_nnunet(path, folds, draft.axes if draft else None), choices, path)
     if folds:
-        raise CheckpointError(f"{path} is no folder of nnU-Net; leave out {setting('folds')}.")
+        raise CheckpointError(f"{path} is not an nnU-Net folder; omit {setting('folds')}.")
     if is_bundle(path):
         return _of_bundle(read_bundle(path), choices, draft or CardDraft())
     if (file := read_graph(path)) is not None:
@@ -197,8 +197,8 @@ def _of_bundle(bundle: MonaiBundle, choices: NetworkChoices, said: CardDraft) ->
             card = replace(card, intensity_in=Window(low, high), input_range=onto)
             facts.append(Fact("input intensities", f"{low:g} to {high:g} onto {onto}", _BUNDLE))
     if bundle.others:
-        why = "transforms of the bundle that are not taken over; state what they do"
-        facts.append(Fact("not taken over", ", ".join(bundle.others), why))
+        why = "transforms of the bundle that are not imported; describe their effect with options"
+        facts.append(Fact("not imported", ", ".join(bundle.others), why))
     return replace(found, card=card, known=(*found.known, *facts))
 
 
@@ -231,13 +231,15 @@ def _proof(network: Network, reference: ReferencePair) -> Fact:
     with open_cpu_generator(network) as generator:
         made = generator(patch)
     if made.shape != expected.shape:
-        raise CheckpointError("The reference output has another shape than the network makes.")
+        raise CheckpointError(
+            "The shape of the reference output differs from that of the network's output."
+        )
     error = relative_error(made, expected)
     if error > TOLERANCE:
         raise CheckpointError(
             f"The graph does not compute the reference: it is {error:.2g} away (relative L2), "
-            f"where {TOLERANCE:g} is allowed; export the network that computed it, or leave "
-            f"{setting('reference')} out."
+            f"where {TOLERANCE:g} is allowed; export the network that computed it, or omit "
+            f"{setting('reference')}."
         )
     return Fact("reference", "computed", f"{error:.1g} away (relative L2)")
 

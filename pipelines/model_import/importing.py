@@ -162,16 +162,16 @@ def _check_maps(
     """
     if isinstance(maps, tuple) and not 1 < len(maps) == channels:
         raise SettingsError(
-            f"{setting(field).capitalize()} must be said once, or once for each of the "
-            f"network's channels, which are {channels}, not {len(maps)} times."
+            f"{setting(field).capitalize()} must be given once, or once for each of the network's "
+            f"{channels} channels, not {len(maps)} times."
         )
     each = maps if isinstance(maps, tuple) else (maps,)
     endless = [one for one in each if one and one != Identity() and not has_ends(one)]
     if onto == "0..1" and endless:
         kind = "z-score" if isinstance(endless[0], ZScore) else "map"
         raise SettingsError(
-            f"{setting(field).capitalize()} is a {kind}, which has no ends that could be "
-            f"brought onto the range 0..1; say {setting(end)}=open, or give another map."
+            f"{setting(field).capitalize()} is a {kind}, which has no ends to map onto the range "
+            f"0..1; use {setting(end)}=open, or give another map."
         )
 
 
@@ -180,7 +180,7 @@ def _check_reference(patch: FloatArray, graph: Graph) -> None:
     if channels != graph.in_channels:
         raise CheckpointError(
             f"The reference input has {channels} channels, but this generator takes "
-            f"{graph.in_channels}; make it for this very checkpoint."
+            f"{graph.in_channels}; compute it with this checkpoint."
         )
     graph.check_patch((depth, height, width))
     check_reference_cost(graph, (depth, height, width))
@@ -199,7 +199,7 @@ def _card(survey: Survey, reference: Reference) -> ModelCard:
         or (draft.spacing is None and draft.grid is None)
         or draft.patch is None
     ):
-        raise ValueError("a model can only be made once nothing is undecided")
+        raise ValueError("undecided questions remain")
     return ModelCard(
         name=draft.name or default_name(draft.source, draft.target),
         architecture=survey.found.architecture,

@@ -93,8 +93,8 @@ def _computed(module: Any, source: Any) -> FloatArray:
         return module(source).numpy().astype(np.float32)
     except Exception as error:  # the module's code may raise anything
         raise CheckpointError(
-            f"The module does not make a tensor of the example ({_reason(error)}); pass the "
-            "generator alone, in eval mode, and an example that it takes."
+            f"The module returns no tensor for the example ({_reason(error)}); pass the generator "
+            "alone, in eval mode, and an example that it accepts."
         ) from error
 
 

@@ -141,7 +141,7 @@ def read_nnunet(folder: Path, folds: Sequence[str] = (), axes: str | None = None
     sources = tuple(dataset.channel_names[key] for key in sorted(dataset.channel_names, key=_order))
     axes = axes or _AXES_OF_READER.get(plans.image_reader_writer)
     if sorted(plans.transpose_forward) != [0, 1, 2]:
-        raise _refusal("transposes axes in a way that is none")
+        raise _refusal("transposes axes in an order that does not exist")
     maps, onto = _maps(configuration, plans)
     draft = CardDraft(
         source=sources,
@@ -162,7 +162,7 @@ def read_nnunet(folder: Path, folds: Sequence[str] = (), axes: str | None = None
         Fact(
             "folds",
             ", ".join(each.path.parent.name.removeprefix("fold_") for each in checkpoints),
-            f"said with {setting('folds')}" if folds else "the only one",
+            f"stated with {setting('folds')}" if folds else "the only one",
         ),
         Fact("network", kind, _PLANS),
         Fact("mirroring", "not done", "setting spread=8 writes the mean over all mirrored patches"),
@@ -174,12 +174,12 @@ def read_nnunet(folder: Path, folds: Sequence[str] = (), axes: str | None = None
 def _read(path: Path, kind: type[Record]) -> Record:
     try:
         if path.stat().st_size > _LARGEST_JSON:
-            raise CheckpointError(f"{path} is larger than any plans; check the folder.")
+            raise CheckpointError(f"{path} is too large for such a file; check the folder.")
         return decode(kind, parse(read_regular(path)))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
     except FieldError as error:
-        raise CheckpointError(f"{path} is not of nnU-Net v2.3 or later: {error}.") from error
+        raise CheckpointError(f"{path} does not match nnU-Net v2.3 or later: {error}.") from error
 
 
 def _checkpoints(folder: Path, folds: Sequence[str]) -> list[Path]:
@@ -234,7 +234,7 @@ def _configuration(plans: _Plans, name: str) -> _Configuration:
 
 def _refusal(what: str) -> CheckpointError:
     return CheckpointError(
-        f"The nnU-Net model {what}, which is not done here; run it with nnU-Net's own predictor."
+        f"The nnU-Net model {what}, which is not supported; run it with nnU-Net's own predictor."
     )
 
 
@@ -247,7 +247,7 @@ def _check(configuration: _Configuration) -> None:
             "ONNX and import that."
         )
     if configuration.previous_stage:
-        raise _refusal("is a cascade, which takes the result of another one")
+        raise _refusal("is a cascade, which needs the result of another network")
     for name, stated, order in (
         (configuration.resampling_fn_data, configuration.resampling_fn_data_kwargs, 3),
         (
@@ -267,9 +267,9 @@ def _maps(
     """Return the map of each channel, and the network's range."""
     schemes, masks = configuration.normalization_schemes, configuration.use_mask_for_norm
     if len(schemes) != len(masks) or not schemes:
-        raise CheckpointError("plans.json has lists of normalisation of unequal lengths.")
+        raise CheckpointError("The lists of normalisation in plans.json differ in length.")
     if any(scheme == "RescaleTo01Normalization" for scheme in schemes) and len(set(schemes)) > 1:
-        raise _refusal("brings one channel to 0..1 and others to no range")
+        raise _refusal("maps one channel to 0..1 and others to no range")
     figures = plans.foreground_intensity_properties_per_channel
     maps = tuple(
         _map(scheme, is_masked=mask, figures=figures.get(str(channel)))

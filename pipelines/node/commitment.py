@@ -123,7 +123,9 @@ class ReportSender:
         route = self.routes.get(key.route)
         destination = self._destination(route, key.title) if route else None
         if route is None or destination is None:
-            self._give_up(key, "it left before that, and is no route's destination")
+            self._give_up(
+                key, "it closed the association before that, and no route has it as destination"
+            )
             return
         backoff = self._backoffs.setdefault(destination, sending_backoff())
         if not backoff.is_over:

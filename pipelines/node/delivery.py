@@ -77,7 +77,7 @@ class PeriodicThread:
         except Exception as error:  # its message may quote a scan
             kind = type(error).__name__
             if kind != self._unexpected:
-                self._emit(Trouble(f"{self._name} met an unexpected {kind}, and is tried again"))
+                self._emit(Trouble(f"{self._name} met an unexpected {kind}, and is retried"))
             self._unexpected = kind
             return False
 
@@ -362,5 +362,5 @@ def _files_of(result: Result) -> Iterator[Path]:
     for folder in result.folders:
         files = sorted(folder.glob(f"*{SUFFIX}"))
         if not files:
-            raise RefusedError("the result is not on disk any more")
+            raise RefusedError("the result is no longer on disk")
         yield from files

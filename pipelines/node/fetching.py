@@ -90,7 +90,7 @@ class Fetcher:
         """Fetch the objects of a study that the inbox lacks; return whether it has all now."""
         held = self._inbox.holding(self._route, {one.instance for one in objects})
         session = self._reception.fetching(self._route, str(self._source.peer))
-        broken = "it was not fetched as a whole"
+        broken = "it was not fetched completely"
         try:
             for one in objects:
                 if one.instance in held:

@@ -215,7 +215,7 @@ def _why(error: OSError) -> str:
     """Return why listening failed, and what to do about it."""
     match error.errno:
         case errno.EADDRINUSE:
-            return "another program does; stop it, or choose another with setting port"
+            return "another program uses it; stop that, or choose another with setting port"
         case errno.EACCES:
             return (
                 "ports below 1024 are for root, and for services with "
@@ -364,8 +364,8 @@ def check_routes(
 def _check_web_installed() -> None:
     if find_spec("dicomweb_client") is None:
         raise MissingLibraryError(
-            "dicomweb-client is not installed, which speaks DICOMweb; "
-            "pip install 'cuda-cyclegan[dicomweb]'."
+            "DICOMweb needs dicomweb-client, which is not installed; run pip install "
+            "'cuda-cyclegan[dicomweb]'."
         )
 
 

@@ -71,9 +71,11 @@ def parse_web_peer(text: str, token: Path | None) -> WebPeer:
     """Parse the URL of a DICOMweb server. token: file with a bearer token. Raises ConfigError."""
     found = urlsplit(text)
     if found.scheme not in ("http", "https") or not found.hostname or found.username:
-        raise ConfigError(f"{found.hostname or text!r} is no URL such as https://host/dicom-web.")
+        raise ConfigError(
+            f"{found.hostname or text!r} is not a URL such as https://host/dicom-web."
+        )
     if token and found.scheme == "http" and found.hostname not in _LOOPBACK:
-        raise ConfigError("a token needs https://, as others can read it on the way.")
+        raise ConfigError("a token needs https://, as others could read it in transit.")
     return WebPeer(text.rstrip("/"), token)
 
 
@@ -86,7 +88,7 @@ def parse_filters(text: str) -> dict[str, str]:
         return dict(parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text)))
     except ValueError as error:
         raise ConfigError(
-            f"{text!r} is no query such as ModalitiesInStudy=MR&StudyDescription=Brain*."
+            f"{text!r} is not a query such as ModalitiesInStudy=MR&StudyDescription=Brain*."
         ) from error
 
 
@@ -94,7 +96,7 @@ def checked_title(text: str) -> str:
     """Return a valid AE title unchanged. Raises ConfigError."""
     is_plain = text.isascii() and text.isprintable() and "\\" not in text
     if not text.strip() or text.strip() != text or len(text) > 16 or not is_plain:
-        raise ConfigError(f"{text!r} is no AE title: 1 to 16 letters, digits or signs.")
+        raise ConfigError(f"{text!r} is not an AE title: 1 to 16 letters, digits or signs.")
     return text
 
 

@@ -252,8 +252,8 @@ def _superseded(before: StudyRecord | None, now: StudyRecord) -> set[str]:
 
 
 _EMPTIED = (
-    "it was sent on and removed before, so only what came since is here; if a series has grown, "
-    "send all of it again"
+    "it was sent and removed before, so only later images are here; if a series has grown, send "
+    "all of it again"
 )
 
 
@@ -406,7 +406,7 @@ def _outcome(
         return series
     [row] = queue.jobs(series.job) or [None]
     if row is None:
-        reason = "the queue does not know its job any more"
+        reason = "its job is no longer in the queue"
         return replace(series, state="failed", reason=reason, done=clock())
     if row.state in OPEN:
         return series

@@ -248,11 +248,11 @@ def _content(file: Path) -> dict[str, Json]:
         raise ReportFileError(f"{file} cannot be read: {error.strerror}.") from error
     except FieldError as error:
         raise ReportFileError(
-            f"{file} is not JSON; name a file that 'translate setting report' wrote."
+            f"{file} is not JSON; give a file that 'translate setting report' wrote."
         ) from error
     if not isinstance(content, dict):
         raise ReportFileError(
-            f"{file} holds no JSON object; name a file that 'translate setting report' wrote."
+            f"{file} contains no JSON object; give a file that 'translate setting report' wrote."
         )
     return content
 

@@ -177,7 +177,7 @@ def report_so_far(
         found = read_report(file).batch
     except ReportFileError as error:
         raise ReportFileError(
-            f"{file} is there and cannot be continued as a report of this batch ({error}); name "
+            f"{file} cannot be continued as a report of this batch ({error}); name "
             "another file with setting report, or move it away."
         ) from error
     made = found.options

@@ -346,8 +346,8 @@ def failure_of(error: Exception, stage: Stage | None, volume: str = "") -> Failu
         kind, reason = "memory", NO_MORE_THREADS
     if kind == "internal":
         reason = (
-            f"{type(error).__name__}: {error}; this looks like a fault of the program, please "
-            "report it with what setting verbose prints."
+            f"{type(error).__name__}: {error}; this looks like a bug; please report it with the "
+            "output of setting verbose."
         )
     if volume and stage != "write":
         reason = f"In {volume}: {reason}"
@@ -359,7 +359,7 @@ def _memory_advice() -> str:
     if limit is None:
         return "There is not enough memory for this study; close other programs."
     return (
-        "There is not enough memory for this study, as this program may have no more than "
+        "There is not enough memory for this study, because this program may use only "
         f"{limit / 2**30:.1f} GiB of address space; raise that limit (ulimit -v)."
     )
 

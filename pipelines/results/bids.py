@@ -75,8 +75,8 @@ def bids_suffixes(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
         suffixes = tuple(map(_known_suffix, targets))
     if len({suffix == "pet" for suffix in suffixes}) > 1:
         raise SettingsError(
-            f"The results of model {card.name} would be in two folders of a BIDS dataset, as it "
-            "keeps PET apart; use setting layout=mirror."
+            f"The results of model {card.name} would be in two folders of a BIDS dataset, which "
+            "separates PET; use setting layout=mirror."
         )
     return suffixes
 
@@ -85,7 +85,7 @@ def _known_suffix(target: str) -> str:
     if suffix := bids_suffix(target):
         return suffix
     raise SettingsError(
-        f"BIDS has no known suffix for the target {target}; name one with setting bids-suffix."
+        f"BIDS has no known suffix for the target {target}; give one with setting bids-suffix."
     )
 
 
@@ -124,13 +124,13 @@ def _placed(name: BidsName, suffix: str, label: str, extension: str) -> PurePosi
 
 _NO_NAME = Obstacle(
     "unsupported",
-    "its name is not one of BIDS, such as sub-01_T1w, from which setting layout=bids takes the "
+    "its name is not a BIDS name such as sub-01_T1w, which setting layout=bids needs for the "
     "subject; rename or convert it, or use setting layout=mirror",
 )
 _NO_FORMAT = Obstacle(
     "unsupported",
-    "BIDS has no place for pairs of .hdr and .img, and setting layout=bids is given; convert it to "
-    ".nii.gz",
+    "BIDS does not allow pairs of .hdr and .img; convert it to .nii.gz, or use setting "
+    "layout=mirror",
 )
 
 
@@ -140,9 +140,9 @@ IGNORED: Final = ("*.preview.png", "*.map-*")
 
 _README = f"""{NOTICE}
 
-All images here were made by cuda-cyclegan from scans of another contrast. The JSON file beside each
-image names the model and the scan that it was made from; dataset_description.json says where the
-datasets of these scans are.
+All images here were made by cuda-cyclegan from scans of another contrast. The JSON file next to
+each image names the model and the scan that it was made from; dataset_description.json states where
+the datasets of these scans are.
 """
 
 
@@ -162,7 +162,7 @@ def check_layout(output: Path, options: TranslateOptions) -> None:
         return
     if is_there and not is_ours:
         raise OutputFolderError(
-            f"{description} describes a dataset that this program did not make; choose another "
+            f"{description} describes a dataset that this program did not write; choose another "
             "output folder."
         )
     occupied = (place for place, entry in load(output).items() if entry.status == "written")

@@ -78,7 +78,7 @@ def synthetic_checked(study: Study, takes: Collection[SkipKind]) -> Study:
     return judged(study, _synthetic, takes)
 
 
-_SYNTHETIC = Doubt("it is a synthetic image, made by this program", "synthetic")
+_SYNTHETIC = Doubt("it is a synthetic image, written by this program", "synthetic")
 
 
 def _synthetic(study: Study, known: KnownHeaders | None = None) -> Sequence[Doubt]:

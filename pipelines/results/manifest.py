@@ -93,7 +93,7 @@ class ManifestEntry:
         """
         if self.recipe.model != model:
             return "the model changed"
-        return "the model's words changed" if self.has_other_words(words) else None
+        return "the model's labels changed" if self.has_other_words(words) else None
 
     def has_other_words(self, words: tuple[str, ...]) -> bool:
         """Return whether its labels of the model differ from `words`, if both are known."""
@@ -221,7 +221,7 @@ class Manifest:
     def place(self) -> OutputPlace:
         """Output place of this manifest, which must be open."""
         if self._place is None:
-            raise RuntimeError("a manifest that is not open stands nowhere")
+            raise RuntimeError("the manifest is not open")
         return self._place
 
     def append(self, entry: ManifestEntry) -> None:

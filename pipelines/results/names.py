@@ -93,7 +93,7 @@ def _trouble(name: str, extension: str) -> str | None:
     """Return the reason why no result may have a name, as the rest of a sentence, or None."""
     whole = name + extension
     if not name.strip() or name in (".", ".."):
-        return "which is no name; add {stem} to it"
+        return "which is not a name; add {stem} to it"
     if is_map_name(whole) or is_part(whole) or is_record(whole):
         return "which this program keeps for files of its own; choose another"
     return None
@@ -180,7 +180,7 @@ def named_result(found: Discovery, target: Path) -> Discovery:
 def _check_suffix(study: Study, target: Path) -> None:
     if is_map_name(target.name):
         raise SettingsError(
-            f"{target} has the name of a map beside a result; choose another setting output."
+            f"{target} has the name of a map of a result; choose another setting output."
         )
     own = suffix_of(study.files[0])
     is_pair = own.startswith(".hdr")

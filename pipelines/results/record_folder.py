@@ -95,7 +95,7 @@ class OutputPlace:
                 return
         raise WriteError(
             f"The output folder {self.output}, or the record of it ({self.record}), was moved or "
-            "removed during the run; put it back if you can, and run the same again."
+            "removed during the run; restore it if you can, and run the same command again."
         )
 
 

@@ -36,7 +36,7 @@ ADDS: tuple[Action, ...] = ("preview", "sidecar")
 
 
 MOVED = "its earlier result has another name"
-NO_PICTURE = "it has no preview, whose name would be too long for the disk of its result"
+NO_PICTURE = "it has no preview, because the preview's name would be too long for the disk"
 _Marks: TypeAlias = tuple[tuple[str, int, int], ...]
 """Name, size and time of modification of each file."""
 
@@ -117,7 +117,7 @@ class PlannedStudy:
 
     def begun_again(self, why: str) -> "PlannedStudy":
         """Return the planned study with a note on the reason why its first try ended."""
-        notes = *self.study.notes, f"{why} It was begun again in another process."
+        notes = *self.study.notes, f"{why} It was restarted in another process."
         return replace(self, study=replace(self.study, notes=notes))
 
 
@@ -225,7 +225,7 @@ class Planner:
             states = [(file.name, file.stat()) for file in study.files]
             old = moved.get(tuple((name, at.st_size, at.st_mtime_ns) for name, at in states))
             if old and _is_one_path(old, study.name) and os.path.lexists(self.output / old):
-                note = f"its earlier result is {old}, as the inputs were others then"
+                note = f"its earlier result is {old}, because the inputs differed then"
                 study = replace(study, notes=(*study.notes, note))
                 return replace(planned, study=study, reason=MOVED)
         return planned
@@ -315,7 +315,7 @@ class Planner:
         cycle = entry.cycle
         if self.cycle:
             if cycle is None or cycle.back != self.cycle.back:
-                return replace(ours, reason="its cycle error is asked for")
+                return replace(ours, reason="its cycle error is requested")
             cycle = self.cycle.judged_again(cycle)
         judged = self._judge_maps(ours, entry)
         if isinstance(judged, PlannedStudy):
@@ -366,7 +366,7 @@ class Planner:
             except OSError as error:
                 return _refused(ours, place, f"cannot be checked ({error.strerror})")
             if len(files) < len(record.files):
-                return replace(ours, reason="a map beside its result was deleted")
+                return replace(ours, reason="a map of its result was deleted")
             if _hashes(files) != _hashes(record.files):
                 return _refused(ours, place, _CHANGED)
             if record.recipe != mark.recipe:
@@ -410,7 +410,7 @@ def map_places(target: Path, kinds: Iterable[str]) -> tuple[Path, ...]:
     return tuple(place for target in targets for place in places(target))
 
 
-_FOREIGN = "was not made by this program"
+_FOREIGN = "was not written by this program"
 _CHANGED = "was changed after this program wrote it"
 
 

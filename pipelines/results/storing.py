@@ -175,8 +175,8 @@ class Store:
                 hashes |= begun.put(gate)
             elif volume.further:
                 raise WriteError(
-                    f"{each} was not written, as its volumes are there no more; run the command "
-                    "again."
+                    f"{each} was not written, because its volumes are no longer available; run the "
+                    "command again."
                 )
             else:
                 derived = self._derivation(planned.study, entry.inputs, channel)
@@ -262,7 +262,7 @@ class Store:
             for each, content in coming.items():
                 _save(each, content, Gate(recorded, place.output))
         except OSError as error:
-            raise refused(f"{planned.target} got nothing beside it", error) from error
+            raise refused(f"No file was written next to {planned.target}", error) from error
 
     def _sidecars(self, planned: PlannedStudy, program: str) -> dict[Path, bytes]:
         """Return the pending JSON files next to a study's results, by their paths."""
@@ -343,8 +343,8 @@ class DiskSpace:
                 self._too_large = None
                 return
         raise DiskFullError(
-            f"It was not begun, as the disk of {self._output} is full; make room or choose another "
-            "output folder."
+            f"It was not started, because the disk of {self._output} is full; free some space or "
+            "choose another output folder."
         )
 
 

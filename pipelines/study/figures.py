@@ -86,8 +86,8 @@ class CycleError:
         if self.limit is None or not self.is_marked:
             return ""
         return (
-            f"its cycle error of {self.error:.3g} is beyond {self.limit:.3g}, the limit that the "
-            "model's calibration set"
+            f"its cycle error of {self.error:.3g} is beyond {self.limit:.3g}, the limit set by the "
+            "model's calibration"
         )
 
 

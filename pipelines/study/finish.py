@@ -85,7 +85,7 @@ def note_of_one_value(result: Volume) -> str:
     if (voxels[::_EVERY, ::_EVERY, ::_EVERY] != first).any() or (voxels != first).any():
         return ""
     value = float(first) * result.slope + result.intercept
-    return f"its result is {value:g} throughout, so the model makes nothing of this scan"
+    return f"its result is {value:g} throughout, so the model does not suit this scan"
 
 
 def note_of_cut_values(
@@ -113,11 +113,11 @@ def note_of_cut_values(
     counted = f"{cut} of {result.voxels.size} voxels of its result are at an end of"
     if asked:
         return (
-            f"{counted} voxel type {dtype}, where values beyond it are cut off; float32 would keep "
+            f"{counted} voxel type {dtype}, where values beyond it are clipped; float32 would keep "
             "them"
         )
     return (
-        f"{counted} the scan's voxel type ({dtype}), where larger values are cut off; save the "
+        f"{counted} the scan's voxel type ({dtype}), where larger values are clipped; save the "
         "scan as float32 to keep them"
     )
 

@@ -261,7 +261,7 @@ def resampling(
     if voxels > LARGEST:
         raise PreparationError(
             f"At the model's spacing the scan would have {times(target)} voxels; its header says "
-            f"{_edges(spacing)} mm a voxel, so check that."
+            f"{_edges(spacing)} mm per voxel, so check that."
         )
     if voxels > FINEST * available:
         raise PreparationError(
@@ -338,7 +338,7 @@ def on_one_grid(
         else:
             raise PreparationError(
                 f"The grids of {name} and {reference} differ: {difference}; register the scans to "
-                "each other, or, if they lie right in space, use setting resample-channels."
+                "each other, or, if they are aligned in space, use setting resample-channels."
             )
     return tuple(aligned), tuple(done)
 
@@ -347,7 +347,7 @@ def _in_words(done: str, difference: str, share: float) -> str:
     note = f"{done}, trilinearly: {difference}"
     if share == 1:
         return note
-    return f"{note}; {1 - share:.1%} of its voxels lie outside and take its lowest value"
+    return f"{note}; {1 - share:.1%} of its voxels are outside and get its lowest value"
 
 
 def _resampled(volume: Volume, first: Volume, name: str) -> tuple[Volume, float]:
@@ -357,7 +357,8 @@ def _resampled(volume: Volume, first: Volume, name: str) -> tuple[Volume, float]
     share = _share_within(volume, first, steps)
     if not share:
         raise PreparationError(
-            f"{name} does not lie where the first scan of its study does, by their headers; check "
+            f"{name} is at another position than the first scan of its study, according to their "
+            "headers; check "
             "that both are of one patient and session."
         )
     image = first.with_voxels(_interpolated(volume, first, steps))

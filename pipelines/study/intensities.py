@@ -306,8 +306,8 @@ def _fit_steps(
         if isinstance(step, Logarithm) and ends[0] + step.offset <= 0:
             raise PreparationError(
                 f"The model takes the logarithm of values that reach down to {ends[0]:g}, with an "
-                f"offset of {step.offset:g}; the scan is in another unit, or the model is for "
-                "others."
+                f"offset of {step.offset:g}; the scan is in another unit, or does not suit the "
+                "model."
             )
         fitted = _fit_step(step, volume, sample, onto)
         found.append(fitted)

@@ -132,7 +132,7 @@ def plan_study(
     if spreads and is_bent(card.maps_out[0]):
         raise PreparationError(
             "The model's results come through a logarithm or a gamma curve, so a spread would not "
-            "be in their unit; leave out setting spread."
+            "be in their unit; omit setting spread."
         )
     volume = volumes[0]
     shape = volume.shape if crop is None else triple(edge.stop - edge.start for edge in crop)
@@ -296,7 +296,7 @@ def check_count(scans: Sequence[object], card: ModelCard) -> None:
 def _check_extents(volume: Volume, extents: Triple) -> None:
     if volume.voxels.size == 0:
         held = "x".join(map(str, volume.shape))
-        raise PreparationError(f"The volume of {held} holds no voxels; check how it was saved.")
+        raise PreparationError(f"The volume of {held} has no voxels; check how it was saved.")
     if min(extents) < 2:
         raise PreparationError(
             f"On the model's grid the scan has {'x'.join(map(str, extents))} voxels, and a 3D "

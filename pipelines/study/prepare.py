@@ -52,7 +52,7 @@ def without_nan(volume: Volume, value: float | None) -> Volume:
     found = sum(beside_each_other(fill, slabs(voxels)))
     if not found:
         return volume
-    note = f"{found} of {voxels.size} voxels were NaN, and are taken as {value:g}"
+    note = f"{found} of {voxels.size} voxels were NaN, and were replaced by {value:g}"
     return replace(volume, voxels=voxels, notes=(*volume.notes, note))
 
 
@@ -85,8 +85,8 @@ def notes_of_rounding(volume: Volume, measured: Range) -> tuple[str, ...]:
         return ()
     step = float(np.spacing(np.float32(largest))) * abs(volume.slope)
     return (
-        f"its voxels are whole numbers up to {largest:.0f}, and the network's 32-bit floats have "
-        f"all of them up to {WHOLE_NUMBERS}: values are rounded to steps of {step:g}",
+        f"its voxels are whole numbers up to {largest:.0f}, but 32-bit floats represent them "
+        f"exactly only up to {WHOLE_NUMBERS}: values are rounded to steps of {step:g}",
     )
 
 
@@ -111,8 +111,8 @@ def notes_of_window(
     shown = (min(high, measured.high) - max(low, measured.low)) / (high - low)
     if shown <= 0:
         raise PreparationError(
-            f"The values reach {ends}, all outside {window}; the scan is in another unit, or the "
-            "model is for others."
+            f"The values reach {ends}, all outside {window}; the scan is in another unit, or does "
+            "not suit the model."
         )
     if shown < LEAST_SHOWN:
         return (f"its values reach {ends}, {shown:.2%} of {window}; check its unit",)

@@ -63,7 +63,7 @@ def joined_for_model(
     known, by_name = card.input_channels, dict(patterns)
     unknown = [name for name in by_name if name not in known]
     if unknown or len(by_name) < len(patterns):
-        what = f"no channel {unknown[0]}" if unknown else "each channel but once"
+        what = f"no channel {unknown[0]}" if unknown else "each channel only once"
         raise SettingsError(f"The model has {what}; its channels are {', '.join(known)}.")
     channels = [ChannelName(name, by_name.get(name, "")) for name in known]
     return in_channels(found, channels, card.output_channels)
@@ -130,7 +130,7 @@ def _doubts_of_file(scan: Study, source: str) -> Iterator[Doubt]:
 
 
 def _unknown(source: str) -> str:
-    return f"nothing says that it is {_in_words(source)}; check that it fits"
+    return f"nothing shows that it is {_in_words(source)}; check that it fits"
 
 
 def _in_words(source: str) -> str:

@@ -131,7 +131,8 @@ def study_range(volume: Volume) -> Range:
     ends = sorted((_scaled(volume, stored.low), _scaled(volume, stored.high)))
     if max(-ends[0], ends[1]) > float(np.finfo(np.float32).max):
         raise PreparationError(
-            f"The values reach from {ends[0]:g} to {ends[1]:g}, which 32-bit floats cannot hold; "
+            f"The values reach from {ends[0]:g} to {ends[1]:g}, which 32-bit floats cannot "
+            "represent; "
             "check the voxel type and the scaling in the scan's header."
         )
     return Range(ends[0], ends[1])
@@ -144,8 +145,8 @@ def _not_finite(voxels: AnyArray) -> str:
         return f"{missing} of {voxels.size} voxels are NaN; setting nan-to=VALUE replaces them."
     more = f", and {missing} NaN" if missing else ""
     return (
-        f"{infinite} of {voxels.size} voxels are infinite{more}; setting nan-to replaces NaN only, "
-        "so find out what overflowed, and export the scan again."
+        f"{infinite} of {voxels.size} voxels are infinite{more}; setting nan-to replaces only NaN, "
+        "so find the cause of the overflow, and export the scan again."
     )
 
 

@@ -423,7 +423,7 @@ def _result_at(target: Path) -> Study:
     found = discover([target], None, Choice(take_maps=True, fewest_slices=2))
     if len(found.studies) != 1:
         raise UnreadableScanError(
-            f"{target} cannot be read as a result; make it anew with setting overwrite."
+            f"{target} cannot be read as a result; recompute it with setting overwrite."
         )
     return next(iter(found.studies))
 

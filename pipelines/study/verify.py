@@ -171,7 +171,7 @@ def check_verified(verified: Verified) -> None:
     """Raise VerificationError if the result differs by more than rounding."""
     if not verified.passed:
         raise VerificationError(
-            f"The result is not what the CPU computes: it is {verified.error:.1e} off where it was "
+            f"The result differs from that of the CPU: it is {verified.error:.1e} off where it was "
             f"computed again, and {verified.allowed:g} is allowed; nothing was written. Run "
             "doctor, and translate again with setting precision=fp32 or device=cpu."
         )

@@ -131,8 +131,8 @@ class StudyVolumes:
         if self.number or not (self.is_series and is_open):
             return ()
         return (
-            "the whole result is stored in the voxel type that this volume needs, which depends on "
-            "what the network makes of it; one that needs another fails, and float32 holds all",
+            "the whole result gets the voxel type that the output of this volume needs; a volume "
+            "that needs another type fails, and float32 suits all",
         )
 
     def close(self) -> None:

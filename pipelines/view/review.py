@@ -116,7 +116,7 @@ def load_marks(file: Path) -> Mapping[str, Mark]:
         raise ReviewFileError(f"{stored} cannot be read: {error.strerror}.") from error
     except FieldError as error:
         raise ReviewFileError(
-            f"{stored} is no review ({error}); name a file that 'view' wrote."
+            f"{stored} is not a review ({error}); give a file that 'view' wrote."
         ) from error
     if found.schema != SCHEMA:
         raise ReviewFileError(

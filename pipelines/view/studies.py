@@ -44,7 +44,7 @@ class ImageFile:
         for series in discover([self.path.parent], None).studies:
             if self.path in series.files:
                 return series
-        raise UnreadableScanError(f"{self.path} belongs to no scan that can be read.")
+        raise UnreadableScanError(f"{self.path} matches no readable scan.")
 
 
 @dataclass(frozen=True, slots=True)

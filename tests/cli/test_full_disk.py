@@ -69,7 +69,7 @@ def test_what_no_longer_fits_fails_and_is_done_once_there_is_room(
     assert any("disk is full" in row["reason"] or "No space" in row["reason"] for row in failed)
     in_vain = [row for row in failed if "infer" in row["stages"]]
     assert 1 <= len(in_vain) <= AT_HAND * workers
-    assert all("was not begun" in row["reason"] for row in failed if row not in in_vain)
+    assert all("was not started" in row["reason"] for row in failed if row not in in_vain)
     assert (world / "parts").read_text() == ""
     assert second["totals"]["up_to_date"] == first["totals"]["translated"]
     assert second["totals"]["translated"] == first["totals"]["failed"]

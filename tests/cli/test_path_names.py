@@ -71,7 +71,7 @@ def is_refusal(result: Result) -> bool:
     return (
         isinstance(result.exception, SystemExit)
         and result.exit_code == 2
-        and "fault of the program" not in result.output
+        and "looks like a bug" not in result.output
     )
 
 

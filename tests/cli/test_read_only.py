@@ -71,7 +71,7 @@ def test_a_worker_does_jobs_of_a_queue_among_the_results(world: World) -> None:
 @pytest.mark.slow
 def test_what_needs_a_place_to_write_says_so_in_a_sentence(world: World) -> None:
     assert "choose another with --queue" in told(world, "submit", *world.arguments(), status=2)
-    assert "name another queue with --queue" in told(world, "jobs", status=2)
+    assert "give another queue with --queue" in told(world, "jobs", status=2)
     examined = told(world, "doctor", status=1)
     assert "choose another folder with --folder, or make it writable" in examined
 

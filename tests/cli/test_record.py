@@ -70,9 +70,9 @@ def test_a_folder_that_was_renamed_without_its_record_is_left_as_it_is(world: Wo
     world.output.rename(moved)
     before = contents(moved)
     done = world.translate(moved)
-    assert refused(done, "was not made by this program")
+    assert refused(done, "was not written by this program")
     told = " ".join(done.output.split())
-    assert f"There is no record of what {moved} holds" in told
+    assert f"There is no record of the files in {moved} holds" in told
     assert f"in place of {world.root / '.moved.cuda-cyclegan'}" in told
     assert contents(moved) == before
 
@@ -134,7 +134,7 @@ def test_what_stands_in_place_of_what_a_killed_run_was_writing_is_somebody_elses
     (world.output / "a.nii").write_text("somebody's only copy")
     done = world.translate()
     assert done.exit_code == 1
-    assert "a.nii was not made by this program" in " ".join(done.output.split())
+    assert "a.nii was not written by this program" in " ".join(done.output.split())
     assert (world.output / "a.nii").read_text() == "somebody's only copy"
     assert (world.output / "b.nii").is_file()
 
@@ -177,7 +177,7 @@ class TestSending:
         words = [tmp_path / "in", "--model", model, "--output", tmp_path / "results"]
         done = CliRunner().invoke(app, ["translate", *map(str, words)])
         assert done.exit_code == 0, done.output
-        assert "leave that out" not in done.output
+        assert "contains the record" not in done.output
         return tmp_path / "results"
 
     @pytest.mark.slow
@@ -206,6 +206,8 @@ def test_a_record_inside_is_told_where_results_are_dicom(tmp_path: Path) -> None
     model = identity_model(tmp_path / "model.safetensors")
     words = [tmp_path / "in", "--model", model, "--output", tmp_path / "results"]
     told = CliRunner().invoke(app, ["translate", *map(str, words)]).output
-    assert f"also the record of them, {record}; leave that out" in " ".join(told.split())
+    assert f"contains the record of the results, {record}, too; exclude it when" in " ".join(
+        told.split()
+    )
     nifti = CliRunner().invoke(app, ["translate", *map(str, words), "--format", "nifti"]).output
-    assert "leave that out" not in " ".join(nifti.split())
+    assert "contains the record" not in " ".join(nifti.split())

@@ -228,7 +228,7 @@ def test_voxels_beside_their_header(tmp_path: Path) -> None:
     image.write_bytes(stored[:-1])
     assert "a.img is truncated" in refusal(path)
     image.write_bytes(stored + b"more")
-    assert "is longer than its header says" in refusal(path)
+    assert "is longer than its header states" in refusal(path)
     image.unlink()
     assert "a.img is missing" in refusal(path)
 
@@ -261,7 +261,7 @@ def test_zeros_that_pad_a_file_are_no_damage(tmp_path: Path, padding: bytes) -> 
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + padding))
     assert np.array_equal(read_file(path).voxels, ramp())
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + b"x"))
-    assert "is longer than its header says" in refusal(path)
+    assert "is longer than its header states" in refusal(path)
     for name, header in (("a.nrrd", NRRD), ("a.mha", METAIMAGE)):
         (tmp_path / name).write_bytes(header.encode() + PLAIN + padding)
         assert np.array_equal(read_file(tmp_path / name).voxels, ramp())
@@ -295,7 +295,7 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
     answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=ENOUGH)
     said, grown = json.loads(answer.stdout)
     assert len(said) == 6
-    assert sum("is longer than its header says" in message for message in said) == 3
+    assert sum("is longer than its header states" in message for message in said) == 3
     assert "truncated or its header is damaged" in said[1]
     assert all(" of text; copy it again" in message for message in said[4:]), said
     assert grown < 64 << 20
@@ -335,7 +335,7 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
         ("sizes: 3 4 5", "sizes: 3 4 4", UnreadableScanError, "is longer than its header"),
         ("sizes: 3 4 5", "sizes: 3 0 6", UnreadableScanError, ""),
         ("dimension: 3", "dimension: 20", UnreadableScanError, ""),
-        ("endian: little\n", "", UnreadableScanError, "does not say the byte order"),
+        ("endian: little\n", "", UnreadableScanError, "does not state the byte order"),
         (
             "space origin: (1,2,3)\n\n",
             "data file: LIST\nx\n",
@@ -384,7 +384,12 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
         ("domain domain domain", "domain domain", UnreadableScanError, "gives kinds for 2 of 3"),
         ("domain domain domain", "complex domain domain", UnreadableScanError, "fit its size"),
         ("domain domain domain", "x domain domain", UnreadableScanError, "kind that is not known"),
-        ("space: LPS", "space: LPQ", UnreadableScanError, "names a space that NRRD does not know"),
+        (
+            "space: LPS",
+            "space: LPQ",
+            UnreadableScanError,
+            "names a space that NRRD does not define",
+        ),
         ("(1,0,0) ", "none ", UnsupportedScanError, "2D image"),
         ("(1,0,0) ", "", UnreadableScanError, "gives space directions for 2 of 3"),
         ("(1,0,0)", "(1,0)", UnreadableScanError, "has no valid position"),

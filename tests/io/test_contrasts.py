@@ -110,7 +110,7 @@ def test_a_description_tells_its_contrast_and_is_not_repeated(tmp_path: Path) ->
     text = '{"Modality": "MR", "SeriesDescription": "Doe Jane t2_tse FLAIR"}'
     (tmp_path / "a.json").write_text(text)
     _, told, _ = contrast_hints(Study(PurePosixPath("a.nii"), (tmp_path / "a.nii",), "nifti"))
-    assert told.by == "the JSON file next to it says FLAIR, T2"
+    assert told.by == "the JSON file next to it states FLAIR, T2"
 
 
 def test_a_sidecar_and_the_last_word_of_a_name_tell(tmp_path: Path) -> None:

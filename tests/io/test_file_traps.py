@@ -326,6 +326,6 @@ def test_a_file_that_vanishes_or_grows_after_the_search_fails(tmp_path: Path) ->
     vanished.files[0].unlink()
     with grown.files[0].open("ab") as stream:
         stream.write(b"x" * 9000)
-    for study, reason in ((vanished, "is missing"), (grown, "longer than its header says")):
+    for study, reason in ((vanished, "is missing"), (grown, "longer than its header states")):
         with pytest.raises(ScanError, match=reason):
             read(study)

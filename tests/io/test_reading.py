@@ -18,7 +18,7 @@ def of_system(number: int) -> OSError:
 
 CAUSES = {
     "is truncated": EOFError(),
-    "is damaged: the file is longer than its header says": TooManyBytesError(),
+    "is damaged: the file is longer than its header states": TooManyBytesError(),
     "does not fit into free memory": MemoryError(),
     "has a damaged header (no dims)": nibabel.spatialimages.HeaderDataError("no dims"),
     "is missing; check the path": of_system(errno.ENOENT),

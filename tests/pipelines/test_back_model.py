@@ -39,9 +39,15 @@ def test_a_counterpart_is_taken(pair: tuple[ModelCard, ModelCard]) -> None:
         ({"source": "T1", "target": "T2"}, "it translates T1 to T2, and the other T1 to T2"),
         ({"target": "CT"}, "it translates T2 to CT"),
         ({"spacing": (1.0, 1.0, 1.0)}, "it was trained at 1 x 1 x 1 mm, and the other at each"),
-        ({"intensity_out": Window(0.0, 900.0)}, "that it makes are not those that the other takes"),
-        ({"intensity_in": Percentiles(1.0, 99.0)}, "it takes are not those that the other makes"),
-        ({"output_range": "0..1"}, "that it makes are not those that the other takes"),
+        (
+            {"intensity_out": Window(0.0, 900.0)},
+            "its output intensities are not the other's input intensities",
+        ),
+        (
+            {"intensity_in": Percentiles(1.0, 99.0)},
+            "its input intensities are not the other's output intensities",
+        ),
+        ({"output_range": "0..1"}, "its output intensities are not the other's input intensities"),
         ({"input_channels": ("a", "b")}, "one of them has several channels"),
     ],
 )
@@ -75,7 +81,7 @@ def test_a_file_that_changed_since_is_refused(tmp_path: Path) -> None:
     assert load_reverse_model(forth, asked) is not None
     assert load_reverse_model(forth, TranslateOptions()) is None
     random_model(path, "T2", "T1", 2)
-    with pytest.raises(ModelFileError, match="another model than when the job was submitted"):
+    with pytest.raises(ModelFileError, match="has changed since the job was submitted"):
         load_reverse_model(forth, asked)
 
 

@@ -137,7 +137,7 @@ def _graph(checkpoint: Checkpoint, name: str, arguments: dict[str, Json]) -> Ope
     arguments.pop("dimensions", None)
     channels = arguments.get("in_channels", 1)
     if isinstance(channels, bool) or not isinstance(channels, int) or channels < 1:
-        raise CheckpointError("The definition's 'in_channels' is no number of channels.")
+        raise CheckpointError("The definition's 'in_channels' is not a number of channels.")
     writer = NetworkWriter(_tensors(checkpoint))
     given = Arguments(arguments)
     output = DEFINITIONS[name](writer, given)

@@ -49,14 +49,14 @@ class Arguments:
         """Return an argument that is a whole number."""
         value = self.get(name, usual)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise CheckpointError(f"The definition's {quoted(name)} is no whole number.")
+            raise CheckpointError(f"The definition's {quoted(name)} is not a whole number.")
         return value
 
     def items(self, name: str, *usual: Json) -> list[Json]:
         """Return an argument that is a list."""
         value = self.get(name, usual)
         if not isinstance(value, Sequence) or isinstance(value, str):
-            raise CheckpointError(f"The definition's {quoted(name)} is no list.")
+            raise CheckpointError(f"The definition's {quoted(name)} is not a list.")
         return list(value)
 
     def triples(self, name: str) -> list[tuple[int, ...]]:
@@ -155,7 +155,7 @@ def _unet(writer: NetworkWriter, given: Arguments) -> str:
     units = max(0, given.integer("num_res_units", 0))
     order = given.get("adn_ordering", "NDA")
     if not isinstance(order, str):
-        raise CheckpointError("The definition's 'adn_ordering' is no text.")
+        raise CheckpointError("The definition's 'adn_ordering' is not text.")
     blocks = Blocks(writer, given.kind("norm", "INSTANCE"), given.kind("act", "PRELU"), order)
     levels = len(given.items("channels")) - 1
     strides = given.triples("strides")[:levels]

@@ -48,7 +48,7 @@ class LayerKind:
         """Return an option that is a number."""
         value = self.options.get(name, usual)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise CheckpointError(f"Option {quoted(name)} of {quoted(self.name)} is no number.")
+            raise CheckpointError(f"Option {quoted(name)} of {quoted(self.name)} is not a number.")
         return value
 
     def check_options(self, *known: str) -> None:

@@ -237,7 +237,7 @@ def slice_places(
     if not len(starts) == len(stops) == len(axes) == len(steps) or any(
         not -rank <= axis < rank for axis in axes
     ):
-        raise operator.refusal("does not say where to cut each axis")
+        raise operator.refusal("does not state where to cut each axis")
     places = zip(axes, starts, stops, steps, strict=True)
     return [(axis % rank, start, stop, step) for axis, start, stop, step in places]
 

@@ -241,7 +241,8 @@ def _inputs(signature: ProgramSignature) -> tuple[dict[str, str], str]:
                 pass
             case _:
                 raise CheckpointError(
-                    "The program takes an input that is no tensor; export the generator with one "
+                    "The program takes an input that is not a tensor; export the generator with "
+                    "one "
                     "tensor as its input."
                 )
     return states, _only("input", users)
@@ -260,7 +261,7 @@ def _output(signature: ProgramSignature) -> str:
                 )
             case _:
                 raise CheckpointError(
-                    "The program has an output that is no tensor; export the generator with one "
+                    "The program has an output that is not a tensor; export the generator with one "
                     "tensor as its output."
                 )
     return _only("output", results)

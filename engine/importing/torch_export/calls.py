@@ -279,7 +279,7 @@ class OperatorWriter:
         sizes = self._meta(call, name).sizes
         found = sizes[axis].as_int if -len(sizes) <= axis < len(sizes) else None
         if found is None:
-            raise call.refusal("works on an axis whose extent the file does not say")
+            raise call.refusal("works on an axis whose extent the file does not state")
         return found
 
     def _meta(self, call: Call, name: str) -> TensorMeta:

@@ -31,7 +31,8 @@ class BatchPattern:
         """Check a pattern. Raises SettingsError."""
         if wrong := [found[0] for found in _FIELD.finditer(text) if found[1] not in _OF_DATES]:
             raise SettingsError(
-                f"{wrong[0]!r} is no date field of strftime; use fields such as %Y, %m, %d, %G and "
+                f"{wrong[0]!r} is not a date field of strftime; use fields such as %Y, %m, %d, %G "
+                "and "
                 "%V, and write a percent sign as %%."
             )
         return cls(text)

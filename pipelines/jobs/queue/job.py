@@ -154,7 +154,10 @@ class JobRow:
         if self.state == "waiting":
             return self.deferred or None
         if self.state == "given up":
-            return f"{self.tries - 1} workers died of it; see their logs, then 'jobs retry'"
+            return (
+                f"{self.tries - 1} workers crashed while running it; see their logs, then run "
+                "'jobs retry'"
+            )
         if self.state != "failed":
             return None
         failure: Any = self.row.get("failure")
@@ -306,7 +309,8 @@ class StudyJob:
             fields = decode(dict[str, Any], parse(text))
             if decode(_Versioned, fields).version > VERSION:
                 raise QueueError(
-                    "This job was made by a newer version of cuda-cyclegan; update this worker."
+                    "This job was submitted by a newer version of cuda-cyclegan; update this "
+                    "worker."
                 )
             del fields["version"]
             named = {name: fields.pop(name) for name in _OPTIONS if name in fields}
@@ -321,7 +325,7 @@ class StudyJob:
             each = [(name, path) for name, paths_of in several.items() for path in paths_of]
             for name, path in (*paths.items(), *each):
                 if "\0" in path:
-                    raise FieldError(name, "holds a zero byte, which no name may have")
+                    raise FieldError(name, "contains a zero byte, which no name may have")
             return job
         except FieldError as error:
             raise QueueError(f"This job cannot be read: {error}; submit it again.") from error

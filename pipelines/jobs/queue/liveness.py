@@ -189,11 +189,11 @@ def membership(place: QueuePlace, device: str) -> Generator[Membership]:
                     return
     if is_ours_here:
         raise QueueLostError(
-            f"The queue {place} has not noticed yet that the last worker for {device} of this "
+            f"The queue {place} has not yet detected that the last worker for {device} of this "
             "machine is gone; wait a moment."
         )
     raise QueueError(
-        f"A worker for {device} runs on this machine already; stop that one first, or choose "
+        f"A worker for {device} is already running on this machine; stop it first, or choose "
         "another device."
     )
 

@@ -125,14 +125,14 @@ def check_private(file: Path) -> None:
         except FileNotFoundError:
             continue
         if what == "file" and not stat.S_ISREG(status.st_mode):
-            raise QueueError(f"The queue {path} is no file; name one with setting queue.")
+            raise QueueError(f"The queue {path} is not a file; give one with setting queue.")
         if not is_trusted_owner(status):
             raise QueueError(f"The queue's {what} {path} belongs to another user; choose another.")
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise QueueError(
                 f"Other users can write to the queue's {what} {path}, so they could run work as "
-                f"you; take that right away (chmod go-w) or choose another place, for several "
-                f"users a PostgreSQL server."
+                "you; remove that permission (chmod go-w) or choose another location; several "
+                "users need a PostgreSQL server."
             )
 
 
@@ -150,8 +150,8 @@ def make_private(file: Path) -> None:
         os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
         raise QueueError(
-            f"The queue {file} cannot be made or written ({error.strerror}); let this user write "
-            "there, or choose another with setting queue."
+            f"The queue {file} cannot be created or written ({error.strerror}); give this user "
+            "write access, or choose another with setting queue."
         ) from error
 
 
@@ -162,7 +162,7 @@ def own_folder() -> Path:
     folder = folder_of_user(user_state_path)
     if folder is None:
         raise QueueError(
-            "This user has no home folder to keep a queue or the names of workers in; set HOME, or "
-            "name a file with setting queue."
+            "This user has no home folder to keep a queue or the names of workers in; set HOME, "
+            "or give a file with setting queue."
         )
     return folder

@@ -97,7 +97,7 @@ def parse_since(text: str, now: datetime) -> datetime:
     for day in days:
         if (past := day.astimezone()) <= now:
             return past
-    raise SettingsError(f"{text} is to come; give a time that is past.")
+    raise SettingsError(f"{text} is in the future; give a time in the past.")
 
 
 def parse_time(text: str, now: datetime) -> datetime:
@@ -120,4 +120,4 @@ def parse_time(text: str, now: datetime) -> datetime:
             coming = day.replace(fold=fold).astimezone()
             if coming > now:
                 return coming
-    raise SettingsError(f"{text} is past; give a time to come.")
+    raise SettingsError(f"{text} is in the past; give a time in the future.")

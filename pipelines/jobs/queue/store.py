@@ -199,12 +199,12 @@ class QueueTables:
                 if self.place.file is None:
                     self._engine.dispose()
                 raise QueueLostError(
-                    f"The queue {self.place} does not answer ({why}); see that its disk or server "
-                    "is there, has room and locks, and lets this user write."
+                    f"The queue {self.place} does not answer ({why}); check that its disk or "
+                    "server is available, has free space and locks, and is writable for this user."
                 ) from error
             raise QueueError(
-                f"The queue {self.place} cannot be used ({why}); put it right, or name another, a "
-                "file on a local disk, with setting queue."
+                f"The queue {self.place} cannot be used ({why}); repair it, or give another file "
+                "on a local disk with setting queue."
             ) from error
 
     def read(self, query: Any) -> Sequence[Any]:
@@ -329,8 +329,8 @@ class QueueTables:
             made, known = self._versions()
         if made > known:
             raise QueueError(
-                f"The queue {self.place} was made by a newer version of cuda-cyclegan; update this "
-                "one, or name another queue with setting queue."
+                f"The queue {self.place} was created by a newer version of cuda-cyclegan; update "
+                "this one, or give another queue with setting queue."
             )
         if made < known:
             raise QueueError(

@@ -146,7 +146,7 @@ def test_a_scan_without_a_subject_is_refused(world: World, name: str) -> None:
     world.scan("sub-02_T1w.nii.gz")
     done = world.run()
     assert done.exit_code == 1
-    assert "its name is not one of BIDS, such as sub-01_T1w" in done.stderr
+    assert "its name is not a BIDS name such as sub-01_T1w" in done.stderr
     assert world.images() == {"sub-02/anat/sub-02_desc-synthetic_T2w.nii.gz"}
 
 
@@ -155,8 +155,8 @@ def test_series_and_pairs_of_files_are_refused(world: World) -> None:
     image = nibabel.load(scan(world.root / "x.nii.gz"))
     nibabel.save(image, world.inputs / "sub-01_T1w.img")
     done = world.run()
-    assert "its name is not one of BIDS" in done.stderr
-    assert "BIDS has no place for pairs of .hdr and .img" in done.stderr
+    assert "its name is not a BIDS name" in done.stderr
+    assert "BIDS does not allow pairs of .hdr and .img" in done.stderr
 
 
 class TestContrasts:
@@ -239,7 +239,7 @@ class TestOutputFolders:
         description.write_text('{"GeneratedBy": [{"Name": "fmriprep"}]}')
         done = world.run()
         assert done.exit_code != 0
-        assert "describes a dataset that this program did not make" in one_sentence(done)
+        assert "describes a dataset that this program did not write" in one_sentence(done)
         assert world.made() == {"dataset_description.json"}
 
     def test_that_of_another_layout_is_refused(self, world: World) -> None:

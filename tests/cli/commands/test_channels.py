@@ -81,7 +81,7 @@ class TestTranslate:
         ("asked", "told"),
         [
             (["FLAIR=*"], "The model has no channel FLAIR; its channels are T1, T2."),
-            (["T1=*a", "T1=*b"], "The model has each channel but once"),
+            (["T1=*a", "T1=*b"], "The model has each channel only once"),
             (["T1"], "'T1' is not a channel name and pattern"),
             (["=*"], "'=*' is not a channel name and pattern"),
         ],
@@ -145,7 +145,7 @@ class TestGrids:
         rows = clinic.translate("--resample-channels")
         note = (
             "T2 was resampled onto T1, trilinearly: 20 x 18 x 12 voxels against 20 x 18 x 16; "
-            "25.0% of its voxels lie outside and take its lowest value"
+            "25.0% of its voxels are outside and get its lowest value"
         )
         assert note in rows[NAMES[0]]["notes"]
         first, second = values(clinic.file(1, "T1w")), values(clinic.file(1, "T2w"))

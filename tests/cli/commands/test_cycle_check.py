@@ -142,7 +142,7 @@ def test_nothing_is_computed_again_but_what_is_asked_for(world: PairWorld) -> No
     assert world.command("translate").exit_code == 0
     assert not any("cycle" in line for line in recorded(world.output))
     rows = world.checked()
-    assert {row["due"] for row in rows.values()} == {"its cycle error is asked for"}
+    assert {row["due"] for row in rows.values()} == {"its cycle error is requested"}
     first = {name: row["cycle"] for name, row in rows.items()}
     kept = world.checked()
     assert {row["status"] for row in kept.values()} == {"translated"}  # as the report goes on
@@ -210,7 +210,7 @@ def test_a_job_of_a_way_back_that_changed_fails_alone(world: PairWorld) -> None:
     world.work()
     for job in world.jobs(batch):
         assert job["state"] == "failed"
-        assert "another model than when the job was submitted" in job["reason"]
+        assert "has changed since the job was submitted" in job["reason"]
     assert not world.made()
 
 

@@ -261,7 +261,7 @@ def test_volumes_of_different_voxel_types_fit_no_file(world: QueueWorld) -> None
     assert "and the volumes before it as int16, which one file cannot hold" in failed.stderr
     assert not [*world.output.iterdir()]
     planned = done(world.command("plan", "--volume", "all", "--output-type", "int16")).stdout
-    assert "one that needs another fails, and float32 holds all" in planned
+    assert "a volume that needs another type fails, and float32 suits all" in planned
     other = ("--volume", "all", "--output-type", "float32")
     assert "needs another" not in done(world.command("plan", *other)).stdout
     done(world.command("translate", *other))
@@ -303,7 +303,7 @@ def test_what_is_measured_of_one_volume_is_refused(
     named = [str(back) if word == "m" else word for word in options]
     for command in ("translate", "plan", "submit"):
         refused = world.command(command, "--volume", "all", *named)
-        assert f"What {options[0]} measures is of one volume" in refused.stderr
+        assert f"What {options[0]} applies to one volume" in refused.stderr
         assert refused.exit_code == 2
 
 

@@ -176,7 +176,7 @@ def test_two_scans_with_one_result_are_both_refused_and_stay_so(
         assert [line for line in result.stderr.splitlines() if line.startswith("failed: ")] == [
             f"failed: {each}" for each in words
         ]
-        assert "There is no record of what" not in result.stderr
+        assert "There is no record of the files in" not in result.stderr
         assert f"1 {expected}, 2 failed" in result.stdout
         rows = json.loads(report.read_text())["studies"]
         assert [(row["name"], Path(row["source"]).name, row["status"]) for row in rows] == [

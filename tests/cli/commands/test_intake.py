@@ -106,9 +106,9 @@ def test_translate_takes_exactly_the_scans_of_its_model(ward: QueueWorld) -> Non
     assert "skipped: " in done.stdout
     assert "use --any-contrast to include it" in done.stdout
     assert "its name says T2w, and the model translates T1 (MR)" in done.stdout
-    assert "0007.nii: the JSON file next to it says T2" in done.stdout
+    assert "0007.nii: the JSON file next to it states T2" in done.stdout
     assert "Jane" not in done.output
-    assert "it is a synthetic image, made by this program; use --allow-synthetic" in done.stdout
+    assert "it is a synthetic image, written by this program; use --allow-synthetic" in done.stdout
     note = "note: plain.nii: nothing says that it is T1 (MR); check that it fits"
     assert note in done.stdout
     again = ward.command("translate")
@@ -151,7 +151,9 @@ def test_options_take_what_is_passed_over_and_say_so(ward: QueueWorld) -> None:
     done = ward.command("plan", "--any-contrast", "--allow-synthetic", "--volume", "0")
     assert "15 studies: 15 to translate" in done.stdout, done.stdout
     assert done.stdout.count("skipped: ") == len({"seg"})
-    note = "copied/sub-02_T1w.nii.gz: it is a synthetic image, made by this program; it is included"
+    note = (
+        "copied/sub-02_T1w.nii.gz: it is a synthetic image, written by this program; it is included"
+    )
     assert note in done.stdout
     for option, left in (("--any-contrast", 2), ("--allow-synthetic", 9), ("--any-modality", 10)):
         assert ward.command("plan", option).stdout.count("skipped: ") == left + len({"seg"})
@@ -202,7 +204,7 @@ def test_nothing_left_of_a_folder_says_why(ward: QueueWorld) -> None:
         last = done.stderr.splitlines()[-1]
         assert "No study found in" in last
         assert last.endswith(
-            "it is a synthetic image, made by this program; use --allow-synthetic to include it."
+            "it is a synthetic image, written by this program; use --allow-synthetic to include it."
         )
 
 

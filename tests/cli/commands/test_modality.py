@@ -136,7 +136,7 @@ def test_the_sidecar_of_a_file_tells_its_contrast(tmp_path: Path) -> None:
     (world.inputs / "000.json").write_text('{"Modality": "CT"}')
     scan(world.inputs / "002_T1w.nii")
     (world.inputs / "002_T1w.json").write_text('{"Modality": "CT"}')
-    said = "the JSON file next to it says CT, and the model translates T1 (MR)"
+    said = "the JSON file next to it states CT, and the model translates T1 (MR)"
     for command in ("plan", "translate"):
         done = world.command(command)
         assert done.exit_code == 0

@@ -350,5 +350,5 @@ def test_wrong_usage_is_refused_in_words(options: str, words: str, bench: ModelF
 def test_a_pickled_module_is_refused_with_advice(bench: ModelFolder) -> None:
     result = bench.import_(bench.checkpoint(made.unpadded_resnet(), "whole.pt"))
     assert result.exit_code == 2
-    assert "whole pickled object" in result.stderr
+    assert "contains a pickled object" in result.stderr
     assert "torch.save(model.state_dict()" in result.stderr

@@ -82,7 +82,7 @@ def test_steps_crop_and_grid_are_said_and_undone(tmp_path: Path) -> None:
         ("--crop nonzero:0,0.5", "is not VOXELS:FILL"),
         ("--grid 1,8,8", "is not three extents"),
         ("--grid 8,8", "is not three extents"),
-        ("--folds 0", "is no folder of nnU-Net"),
+        ("--folds 0", "is not an nnU-Net folder"),
         ("--intensity-in clip:1,0+zscore", "nor is it steps"),
         ("--intensity-in zscore@brain", "nor is it steps"),
         ("--intensity-in zscore@nonzero,all", "nor is it steps"),

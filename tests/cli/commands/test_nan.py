@@ -13,7 +13,7 @@ from support.queue_world import QueueWorld
 
 nibabel: Any = _nibabel
 sitk: Any = _SimpleITK
-NOTE = f"3 of {np.prod(SHAPE)} voxels were NaN, and are taken as"
+NOTE = f"3 of {np.prod(SHAPE)} voxels were NaN, and were replaced by"
 
 
 def voxels(missing: float = np.nan) -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
@@ -55,7 +55,8 @@ def test_nan_is_taken_as_the_value_in_every_format(tmp_path: Path, name: str) ->
     done = asked.command("translate", "--nan-to", "-5")
     assert done.exit_code == 0, done.output
     assert (
-        f"note: {name}: 3 of {np.prod(SHAPE)} voxels were NaN, and are taken as -5" in done.stdout
+        f"note: {name}: 3 of {np.prod(SHAPE)} voxels were NaN, and were replaced by -5"
+        in done.stdout
     )
     assert written.command("translate").exit_code == 0
     results = [
@@ -97,7 +98,7 @@ def test_a_job_keeps_the_value(world: QueueWorld) -> None:
     [job] = world.jobs(batch)
     assert job["state"] == "done"
     assert job["result"]["notes"][1:] == [
-        f"3 of {np.prod(SHAPE)} voxels were NaN, and are taken as 7.5"
+        f"3 of {np.prod(SHAPE)} voxels were NaN, and were replaced by 7.5"
     ]
 
 

@@ -105,5 +105,5 @@ def test_a_result_of_one_value_has_a_note(tmp_path: Path) -> None:
     (tmp_path / "model").write_bytes(model_bytes(spec, nothing, Window(0, 1)))
     row = translated(tmp_path, tmp_path / "model")
     assert row["notes"][1:] == [
-        "its result is 0.5 throughout, so the model makes nothing of this scan"
+        "its result is 0.5 throughout, so the model does not suit this scan"
     ]

@@ -83,7 +83,7 @@ class TestPlan:
         scan(world.inputs / "a.nii")
         monkeypatch.setattr(memory, "most_memory", lambda: 1000)
         planned = CliRunner().invoke(app, ["plan", *world.arguments()])
-        reason = "GiB of memory at once, and this program may have 0.0 GiB; use a larger machine"
+        reason = "GiB of memory, and this program may use only 0.0 GiB; use a larger machine"
         assert planned.exit_code == 0
         assert reason in " ".join(planned.output.split())
         assert reason in " ".join(world.translate().output.split())

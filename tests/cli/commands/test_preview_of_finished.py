@@ -179,7 +179,7 @@ def test_a_result_is_made_without_its_preview_where_that_has_too_long_a_name(
 ) -> None:
     world = QueueWorld(tmp_path)
     scan(world.inputs / f"{'a' * 246}.nii")
-    told = "it has no preview, whose name would be too long for the disk of its result"
+    told = "it has no preview, because the preview's name would be too long for the disk"
     assert told in unwrapped(world.command("plan", "--preview").stdout)
     [row] = rows(world, "--preview")
     assert (row["status"], row["preview"]) == ("translated", None)

@@ -153,7 +153,7 @@ class TestResuming:
     def test_what_a_user_wrote_there_stays(self, world: World) -> None:
         world.output.mkdir()
         world.sidecar.write_text("mine")
-        assert "was not made by this program" in world.row("--sidecar")["reason"]
+        assert "was not written by this program" in world.row("--sidecar")["reason"]
         world.sidecar.unlink()
         world.run("--sidecar")
         world.sidecar.write_text("mine")

@@ -138,7 +138,7 @@ def test_a_result_of_other_words_is_made_anew_and_another_series(
     ward.translate()
     before = {data.SeriesInstanceUID: data.Modality for data in map(pydicom.dcmread, dcm(ward))}
     pet = edited(ward, tmp_path / "pet.safetensors", "--target", "PET")
-    assert pet.translate("--dry-run").output.count("redone: the model's words changed") == 2
+    assert pet.translate("--dry-run").output.count("redone: the model's labels changed") == 2
     assert "2 translated" in pet.translate().output
     after = {data.SeriesInstanceUID: data.Modality for data in map(pydicom.dcmread, dcm(ward))}
     assert set(after.values()) == {"PT"} != set(before.values())

@@ -62,7 +62,7 @@ def test_no_place_of_results_is_told_where_none_was_made(world: World) -> None:
     taken = scan(world.inputs.parent / "taken.nii")
     refused = to_file(world, source, taken)
     assert refused.exit_code == 1
-    assert "was not made by this program" in refused.stderr
+    assert "was not written by this program" in refused.stderr
     assert "Result" not in refused.stdout
 
 

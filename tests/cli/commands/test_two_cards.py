@@ -169,7 +169,7 @@ def test_a_worker_that_is_shown_a_card_that_has_one_is_refused(machine: Machine)
     machine.submit()
     with membership(queue_place(machine.queue), FIRST):
         status, said = machine.work("cuda:0", {"CUDA_VISIBLE_DEVICES": "0"})
-    assert f"A worker for {FIRST} runs on this machine already" in said
+    assert f"A worker for {FIRST} is already running on this machine" in said
     assert status == 2
 
 

@@ -111,7 +111,7 @@ def test_a_module_that_cannot_be_a_model_is_refused_with_the_reason(tmp_path: Pa
         (attention, patch, "is the whole patch, so results would differ"),
         (nn.Softsign(), patch, r"^Operator aten\.\w+ .* is not supported"),
         (generator().train(), patch, "export the network in eval mode"),
-        (generator(), torch.zeros(1, 2, 8, 8, 8), "does not make a tensor of the example"),
+        (generator(), torch.zeros(1, 2, 8, 8, 8), "returns no tensor for the example"),
     ]
     for module, example, reason in refused:
         with pytest.raises(cc.EngineError, match=reason):

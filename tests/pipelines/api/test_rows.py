@@ -68,7 +68,7 @@ def test_a_preview_is_a_picture_of_three_planes(tmp_path: Path) -> None:
     assert (tmp_path / "both.png").read_bytes() == both._repr_png_()  # pyright: ignore[reportPrivateUsage]
     assert repr(both) == f"Picture({len(both.png)} bytes)"
     other = scan(tmp_path / "c.nii.gz", shape=(4, 5, 6))
-    with pytest.raises(cc.PipelineError, match="not on one grid"):
+    with pytest.raises(cc.PipelineError, match="on different grids"):
         cc.preview(second, other)
 
 

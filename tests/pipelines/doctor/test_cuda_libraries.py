@@ -51,7 +51,7 @@ def test_another_version_in_the_loaders_path_is_a_warning() -> None:
     rival = named("LD_LIBRARY_PATH", "/opt/9.8.0")
     state, words = judged([PACKAGE, rival], str(PACKAGE.folder))
     assert state == "warning"
-    assert words.endswith("> take /opt/9.8.0 out of LD_LIBRARY_PATH")
+    assert words.endswith("> remove /opt/9.8.0 from LD_LIBRARY_PATH")
     state, _ = judged([PACKAGE, named("LD_LIBRARY_PATH", "/opt/9.19.0")], str(PACKAGE.folder))
     assert state == "ok", "the same version does no harm"
 
@@ -60,7 +60,7 @@ def test_a_copy_that_goes_before_the_package_is_a_warning() -> None:
     rival = named("LD_LIBRARY_PATH", "/opt/9.8.0")
     system = named("the system's loader", "/usr/lib/9.8.0")
     state, words = judged([system, rival], str(rival.folder))
-    assert (state, "unless this copy is meant" in words) == ("warning", True)
+    assert (state, "unless this copy is intended" in words) == ("warning", True)
     assert judged([rival], str(rival.folder))[0] == "ok", "the only one"
 
 

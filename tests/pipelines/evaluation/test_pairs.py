@@ -147,7 +147,7 @@ def test_a_table_says_what_belongs_together(folders: Sources) -> None:
         (b"result,truth\na.nii\n", "Line 2 of .* has not 2 values"),
         (b"result,truth\na.nii,a.nii,b.nii\n", "Line 2 of .* has not 2 values"),
         (b"result,truth\na.nii,a.nii\na.nii,b.nii\n", "names a.nii twice"),
-        (b"result,truth\n\xff,a.nii\n", "no CSV file in UTF-8"),
+        (b"result,truth\n\xff,a.nii\n", "not a CSV file in UTF-8"),
     ],
 )
 def test_a_table_that_is_none_is_refused(folders: Sources, content: bytes, told: str) -> None:

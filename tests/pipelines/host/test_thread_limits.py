@@ -62,5 +62,5 @@ def test_commands_say_which_limit_they_met(count: int) -> None:
         )
     assert done.returncode == Exit.SOME_FAILED, done.stderr
     assert NO_MORE_THREADS in done.stderr
-    for never in ("Traceback", "Stopped", "OpenBLAS", "fault of the program"):
+    for never in ("Traceback", "Stopped", "OpenBLAS", "looks like a bug"):
         assert never not in done.stdout + done.stderr

@@ -93,7 +93,7 @@ def test_cards_are_counted_as_cuda_counts_them(
 
 def test_without_the_driver_the_option_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_sharing, "pynvml", FakeDriver(is_there=False))
-    with pytest.raises(QueueError, match="leave setting yield-to-others out"):
+    with pytest.raises(QueueError, match="omit setting yield-to-others"):
         OtherPrograms("cuda:0", LIMITS)
 
 

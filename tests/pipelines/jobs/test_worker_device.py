@@ -212,7 +212,7 @@ def test_a_scan_that_the_workers_user_may_not_reach_is_not_told_to_be_missing() 
         Path(job.files[0]).unlink()
         with pytest.raises(UnreadableScanError, match="does not exist on"):
             find_study(job, None)
-    assert "give this user the right to its folders" in str(told.value)
+    assert "give this user access to its folders" in str(told.value)
 
 
 def echoes(folder: Path) -> Path:

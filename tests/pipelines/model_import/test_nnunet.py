@@ -115,7 +115,7 @@ REFUSED: dict[str, Callable[[Path], object]] = {
     "of different trainings": argument("features_per_stage", [4, 8, 16]),
     "lists of unequal lengths": argument("strides", [[1, 1, 1]]),
     "sizes that make no sense": argument("n_conv_per_stage_decoder", [1, 1 << 30]),
-    "is not of nnU-Net v2.3": lambda folder: (folder / "plans.json").write_text("[]"),
+    "does not match nnU-Net v2.3": lambda folder: (folder / "plans.json").write_text("[]"),
     "no fold_X/checkpoint_final.pth": lambda folder: shutil.rmtree(folder / "fold_0"),
     "is not valid JSON": lambda folder: (folder / "dataset.json").write_text("{"),
 }

@@ -119,7 +119,7 @@ def test_fields_of_the_future_do_not_hurt(tmp_path: Path) -> None:
         (b"\xff\xfe", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
         (b'{"schema": NaN}', "is not JSON"),
-        (b"[]", "holds no JSON object"),
+        (b"[]", "contains no JSON object"),
         (b"{}", "is not a report of a batch"),
         (b'{"schema": "somebody/else/1"}', "is not a report of a batch"),
         (b'{"schema": ["cuda-cyclegan/translate-report/1"]}', "is not a report of a batch"),

@@ -45,7 +45,7 @@ def test_a_second_run_into_another_folder_takes_the_scans_alone(
     planned = folders.translate(folders.scans, to=tmp_path / "new", command="plan")
     assert "2 to translate" in planned.stdout
     assert "skipped: 4 files or series, " in planned.stdout
-    assert "it is a synthetic image, made by this program" in planned.stdout
+    assert "it is a synthetic image, written by this program" in planned.stdout
     queued = folders.translate(folders.scans, to=tmp_path / "new", command="submit")
     assert "2 studies queued" in queued.stderr
     found = CliRunner().invoke(app, ["discover", str(folders.scans)])

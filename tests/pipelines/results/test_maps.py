@@ -153,7 +153,7 @@ def test_a_result_that_lacks_a_map_is_made_again(folders: Folders) -> None:
     planned = folders.plan(*BOTH)
     assert (planned.action, planned.reason) == (
         "translate",
-        "a map beside its result was deleted",
+        "a map of its result was deleted",
     )
     assert folders.plan().action == "keep"
 

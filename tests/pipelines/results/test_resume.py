@@ -84,7 +84,7 @@ OLD, NEW = ("name", "T1", "T2"), ("name", "T1", "CT")
 @pytest.mark.parametrize(
     ("told", "now", "reason"),
     [
-        (OLD, NEW, "the model's words changed"),
+        (OLD, NEW, "the model's labels changed"),
         (OLD, OLD, None),
         ((), NEW, None),
         (OLD, (), None),
@@ -215,7 +215,9 @@ def test_a_foreign_file_is_refused(folder: Folder, status: str | None) -> None:
     planned = folder.plan(entry)
     assert planned.action == "refuse"
     assert planned.reason is not None
-    assert "was not made by this program; move it away or use setting overwrite" in planned.reason
+    assert (
+        "was not written by this program; move it away or use setting overwrite" in planned.reason
+    )
 
 
 def test_a_dangling_link_at_the_target_counts_as_foreign(folder: Folder) -> None:
@@ -297,4 +299,4 @@ class TestResultsOfTwoFiles:
         folder.target.unlink()
         planned = self.plan(folder, None)
         assert planned.action == "refuse"
-        assert "a.raw was not made by this program" in (planned.reason or "")
+        assert "a.raw was not written by this program" in (planned.reason or "")

@@ -48,7 +48,7 @@ def test_a_lost_card_is_opened_again_in_another_process(world: SharedBatchWorld)
     assert world.made() == NAMES
     [notes, *_] = [row.notes for row in rows if row.notes]
     assert "ECC error" in notes[0]
-    assert "begun again in another process" in notes[0]
+    assert "restarted in another process" in notes[0]
     assert str(os.getpid()) in opener.processes()
     assert len(opener.processes()) == 2
     done = [event.row.name for event in world.events if isinstance(event, StudyDone)]

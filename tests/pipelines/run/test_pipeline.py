@@ -191,7 +191,7 @@ def test_a_study_that_no_memory_suffices_for_fails_alone(
     assert [row.status for row in rows] == ["translated", "failed", *["translated"] * 3]
     assert rows[1].failure
     assert rows[1].failure.kind == "preparation"
-    assert "GiB of memory at once" in rows[1].failure.reason
+    assert "GiB of memory, and this program may use only" in rows[1].failure.reason
 
 
 def test_no_more_is_under_way_than_the_concurrency_allows(

@@ -300,7 +300,7 @@ class TestAlignment:
         (_, made), done = on_one_grid((first, self.moved(second, 10)), ("T1", "T2"), resample=True)
         assert done == (
             "T2 was resampled onto T1, trilinearly: corners that lie up to 10 mm apart; 35.7% of "
-            "its voxels lie outside and take its lowest value",
+            "its voxels are outside and get its lowest value",
         )
         assert (made.voxels[:10] == second.voxels.min()).all()
         np.testing.assert_allclose(made.voxels[10:], second.voxels[:-10], rtol=1e-6)

@@ -128,8 +128,8 @@ def test_large_offsets_lose_nothing() -> None:
             np.array([[[0.0, 1.0, np.nan, -np.inf]]], np.float32),
             "1 of 4 voxels are infinite, and 1 NaN",
         ),
-        (np.array([[[0.0, 1e300]]]), "from 0 to 1e\\+300, which 32-bit floats cannot hold"),
-        (np.array([[[-1.7e308, 1.7e308]]]), "32-bit floats cannot hold"),
+        (np.array([[[0.0, 1e300]]]), "from 0 to 1e\\+300, which 32-bit floats cannot represent"),
+        (np.array([[[-1.7e308, 1.7e308]]]), "32-bit floats cannot represent"),
     ],
 )
 def test_a_study_that_holds_nothing_is_refused(voxels: Any, reason: str) -> None:

@@ -160,5 +160,5 @@ def test_a_scan_without_the_statistics_is_refused(
 
 def test_a_spread_has_no_unit_behind_a_bent_map() -> None:
     model = card(intensity_out=Steps((Logarithm(1.0),)))
-    with pytest.raises(PreparationError, match="leave out setting spread"):
+    with pytest.raises(PreparationError, match="omit setting spread"):
         plan_study([volume(JUDGES["mr"])], model, SETTINGS, (1, 1, 1), spreads=True)

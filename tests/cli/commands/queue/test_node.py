@@ -98,7 +98,7 @@ def test_a_route_that_cannot_be_is_refused_by_name(world: NodeWorld, line: str, 
         ("MODALITY@127.0.0.1", "MODALITY", "'MODALITY' is not TITLE@ADDRESS"),
         ("MODALITY@127.0.0.1", "MODALITY@host", "is not TITLE@ADDRESS"),
         ("PACS@127", "PACS127", "is not TITLE@HOST:PORT"),
-        ("route.T1TOT2", "route.A-TITLE-THAT-IS-TOO-LONG", "is no AE title"),
+        ("route.T1TOT2", "route.A-TITLE-THAT-IS-TOO-LONG", "is not an AE title"),
         ("model.safetensors", "no-model.safetensors", "no-model"),
         ("[route.T1TOT2]", "[other.T1TOT2]", "other is not known"),
     ],
@@ -260,7 +260,7 @@ def test_a_port_that_is_taken_is_told(world: NodeWorld) -> None:
     with archive(port=world.port):
         done = run(world, "node")
     assert done.exit_code == 2
-    told = "another program does; stop it, or choose another with --port."
+    told = "another program uses it; stop that, or choose another with --port."
     assert f"cannot listen at 127.0.0.1:{world.port}: {told}" in done.stderr
 
 

@@ -184,5 +184,5 @@ def test_a_full_disk_of_the_queue_is_told(world: QueueWorld, small_disk: Path) -
         *("--output", str(world.output)),
     )
     assert refused.exit_code == 2
-    assert "disk or server is there, has room" in refused.stderr
+    assert "disk or server is available, has free space" in refused.stderr
     assert "Traceback" not in refused.stderr

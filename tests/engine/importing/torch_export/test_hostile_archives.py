@@ -187,7 +187,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
                 {"user_input": {"arg": {"as_string": "y"}}}
             )
         ),
-        "takes an input that is no tensor",
+        "takes an input that is not a tensor",
     ),
     "2-D": (
         changed(lambda made: made.graph["tensor_values"].update(x=meta(1, 1, None, None))),

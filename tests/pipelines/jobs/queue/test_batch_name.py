@@ -27,5 +27,5 @@ def test_a_pattern_makes_longer_batches() -> None:
 
 @pytest.mark.parametrize("text", ["%H", "%", "%s"])
 def test_a_field_that_is_no_date_is_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="no date field"):
+    with pytest.raises(SettingsError, match="not a date field"):
         BatchPattern.parse(text)

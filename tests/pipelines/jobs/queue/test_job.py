@@ -144,7 +144,7 @@ def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
         ({"precision": "fp8"}, "'precision' must be one of bf16, fp16, fp32, tf32"),
         ({"files": []}, "'files' must name a file"),
         ({"files": "a"}, "'files' must be a list, not text"),
-        ({"files": ["/in/a\0"]}, "'files' holds a zero byte, which no name may have"),
+        ({"files": ["/in/a\0"]}, "'files' contains a zero byte, which no name may have"),
         ({"output": "/out\0"}, "'output' holds a zero byte"),
         ({"rotate": True}, "'rotate' is not known to this version"),
     ],

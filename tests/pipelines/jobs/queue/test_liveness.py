@@ -189,7 +189,7 @@ def test_a_card_whose_last_worker_the_server_has_not_forgotten_is_waited_for(
     with ServerLocks(shared.url) as lost:
         assert lost.hold(gone.name)
         with (
-            pytest.raises(QueueLostError, match="has not noticed yet"),
+            pytest.raises(QueueLostError, match="has not yet detected"),
             membership(shared, "cuda:0"),
         ):
             pass

@@ -98,7 +98,7 @@ def test_what_is_known_of_jobs_is_shown(queue: Queue) -> None:
     assert rows["running"][0].tries == 1
     assert rows["in a window"][0].scheduling == AT_NIGHT
     assert [row.reason for row in rows["given up"]] == [
-        "1 workers died of it; see their logs, then 'jobs retry'"
+        "1 workers crashed while running it; see their logs, then run 'jobs retry'"
     ]
     [failed] = rows["failed"]
     assert failed.reason
