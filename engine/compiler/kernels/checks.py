@@ -26,8 +26,10 @@ those of its verdict in 6 of 1,000 trials; more runs would add more to a first s
 tactics than the rest of their check.
 """
 
-FillKind: TypeAlias = Literal["noise", "signs", "paired", "opposed"]
-"""How numbers are generated; `enum Numbers` of check.cu."""
+FillKind: TypeAlias = Literal["noise", "signs", "paired", "opposed", "uneven"]
+"""How numbers are generated; `enum Numbers` of check.cu. Uneven ones are 0 or 1, whose share is
+drawn per cell of a patch.
+"""
 
 _VARIANCE = 400
 """Variance of sums: 12 times their deviation is exact in bf16 too, which represents whole numbers
@@ -36,7 +38,9 @@ up to 256 exactly.
 
 _UNLIKE = 2
 _CELL = 4, 8, 128
-"""Voxels along D, H and W that a block of a kernel processes at least, or about."""
+"""Voxels along D, H and W of a cell of uneven numbers: about the part whose moments one block of a
+kernel computes, so that a cell that is left out or counted twice shows in mean or variance.
+"""
 _HIGHEST_SQUARED = 83  # of paired numbers, on average
 
 
@@ -115,21 +119,6 @@ def host_signs(count: int, density: float, seed: int) -> FloatArray:
     signs = random.integers(0, 2, count, np.int8) * np.int8(2) - np.int8(1)
     signs *= random.random(count, np.float32) < density
     return signs.astype(np.float32)
-
-
-def uneven_numbers(shape: tuple[int, ...]) -> FloatArray:
-    """Return patches [N, C, D, H, W] of 0 and 1 whose share of 1 is drawn per cell.
-
-    A cell is about the part whose moments one block of a kernel computes, so that a cell that is
-    left out or counted twice shows in mean or variance of the whole.
-    """
-    random = np.random.default_rng(3)
-    *outer, depth, height, width = shape
-    cells = (-(-edge // cell) for edge, cell in zip((depth, height, width), _CELL, strict=True))
-    shares = random.random((*outer, *cells), np.float32)
-    for axis, (edge, cell) in enumerate(zip((depth, height, width), _CELL, strict=True), -3):
-        shares = shares.repeat(cell, axis).take(range(edge), axis)
-    return (random.random(shape, np.float32) < shares).astype(np.float32)
 
 
 def whole_numbers(patches: int, channels: int) -> FloatArray:
@@ -248,7 +237,18 @@ def fill_tensor(
     is_split = tensor.scale is not None
     values = _numbers(numbers, target, count, tensor.channels // groups, split_fp16=is_split)
     values.seed, values.inner = _SEEDS["source"], 1
+    values.extents[:], values.cell[:] = tensor.extents, _CELL
     return _over(card, count, "fill_numbers", values)
+
+
+def fill_patches(
+    shape: tuple[int, ...], numbers: Filling, target: int, card: CardProperties
+) -> Launch:
+    """Return the launch that fills float patches [N, C, D, H, W]."""
+    values = _numbers(numbers, target, prod(shape), channels=1, split_fp16=False)
+    values.seed, values.inner, values.is_float = _SEEDS["source"], 1, True
+    values.extents[:], values.cell[:] = shape[2:], _CELL
+    return _over(card, prod(shape), "fill_numbers", values)
 
 
 def fill_weight(shape: Convolution, numbers: Filling, target: int, card: CardProperties) -> Launch:

@@ -5,8 +5,9 @@ both results are equal to the last bit. Statistics that a step takes of its resu
 those of a pass of their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count, repeat
 from math import prod, sqrt
 from typing import Any
 
@@ -19,7 +20,6 @@ from ...compiler.kernels.checks import (
     Filling,
     host_signs,
     kernel_numbers,
-    uneven_numbers,
     whole_numbers,
 )
 from ...compiler.kernels.plain import PLAIN_WEIGHT, PlainCounterpart, of_one_patch, plain
@@ -120,13 +120,8 @@ class _LayerCheck:
     def fill(self, numbers: Filling) -> None:
         """Fill the source with whole numbers, and the kernel with so few that sums are exact."""
         trial, bench = self._trial, self._bench
-        if not trial.sources:
-            patches = host_signs(trial.tensor_bytes[PATCHES] // 4, numbers.density, seed=1)
-            bench.upload(PATCHES, patches.tobytes())
-        for place, source in enumerate(trial.sources, start=1):
-            own = replace(numbers, density=numbers.density / place)  # so that all differ
-            address, card = bench.at(source.name), bench.kernels.card
-            bench.launch([checks.fill_tensor(source, own, address, card)])
+        own = (replace(numbers, density=numbers.density / place) for place in count(1))
+        self._fill_sources(own)  # so that all differ
         few = kernel_numbers(trial.shape, numbers).density
         kernel = host_signs(prod(trial.kernel), few, seed=2)
         for name, stored in trial.weights.items():
@@ -138,15 +133,15 @@ class _LayerCheck:
 
     def fill_unevenly(self) -> None:
         """Fill what is read with parts that each have another mean and variance."""
-        conv, bench = self._trial.conv, self._bench
-        if conv.patches:
-            patches = uneven_numbers((conv.batch, conv.channels, *conv.patches.extents))
-            bench.upload(PATCHES, patches.tobytes())
+        self._fill_sources(repeat(Filling("uneven")))
+
+    def _fill_sources(self, fillings: Iterator[Filling]) -> None:
+        bench, card, patches = self._bench, self._bench.kernels.card, self._trial.conv.patches
         for source in self._trial.sources:
-            numbers = encoded(uneven_numbers((source.batch, *source.extents)), source.precision)
-            voxels = np.frombuffer(numbers, f"u{NUMBER_BYTES[source.precision]}")[:, None]
-            channels = np.broadcast_to(voxels, (len(voxels), source.channels))
-            bench.upload(source.name, np.ascontiguousarray(channels).data)
+            bench.launch([checks.fill_tensor(source, next(fillings), bench.at(source.name), card)])
+        if patches:
+            shape = self._trial.conv.batch, patches.channels, *patches.extents
+            bench.launch([checks.fill_patches(shape, next(fillings), bench.at(PATCHES), card)])
 
     def plainly(self) -> None:
         """Queue the plain convolution."""
