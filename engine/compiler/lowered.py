@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from ..cores import beside_each_other
 from ..network.layers import FloatArray, Triple
 from ..options import Precision
-from .card_properties import CardProperties
+from .gpu_properties import GpuProperties
 from .steps import Step
 from .tensors import NUMBER_BYTES
 from .weight_layout import LaidWeight, encoded
@@ -75,13 +75,13 @@ class UndividedSteps:
 class Lowered:
     """Steps in order, and the constants that they name.
 
-    card: GPU whose properties decided on steps, and decide on their launches. constants: those that
-    the device stores as float32. weights: those that it stores in the layout's precision.
+    gpu: the GPU whose properties decided on steps, and decide on their launches. constants: those
+    that the device stores as float32. weights: those that it stores in the layout's precision.
     undivided: steps that do not run on blocks of the layout.
     """
 
     layout: Layout
-    card: CardProperties
+    gpu: GpuProperties
     steps: tuple[Step, ...]
     constants: Mapping[str, FloatArray]
     weights: Mapping[str, LaidWeight]

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..compiler.card_properties import CardProperties
+from ..compiler.gpu_properties import GpuProperties
 from ..errors import CudaError, DeviceMemoryError
 
 driver: Any = import_module(
@@ -82,7 +82,7 @@ def _error(name: str, status: Any) -> CudaError | DeviceMemoryError:
 class Context:
     """The primary context of one device, current in the thread that creates it or calls `use`.
 
-    card: properties that the driver reports for the device.
+    properties: those that the driver reports for the device.
     """
 
     def __init__(self, index: int) -> None:
@@ -91,7 +91,7 @@ class Context:
         self._context: Any = call(driver.cuDevicePrimaryCtxRetain, self._device)
         try:
             self.use()
-            self.card = _card_properties(self._device)
+            self.properties = _gpu_properties(self._device)
         except BaseException:
             driver.cuDevicePrimaryCtxRelease(self._device)
             raise
@@ -114,7 +114,7 @@ class Context:
     @property
     def may_begin_early(self) -> bool:
         """Whether a launch of a captured graph may begin before the one before it has ended."""
-        return self.card.capability >= (9, 0) and self.driver_version >= _EARLY_IN_GRAPHS
+        return self.properties.capability >= (9, 0) and self.driver_version >= _EARLY_IN_GRAPHS
 
     @property
     def name(self) -> str:
@@ -134,13 +134,13 @@ class Context:
         return call(driver.cuMemGetInfo)
 
 
-def _card_properties(device: Any) -> CardProperties:
+def _gpu_properties(device: Any) -> GpuProperties:
     attribute = driver.CUdevice_attribute
 
     def ask(number: Any) -> int:
         return call(driver.cuDeviceGetAttribute, number, device)
 
-    return CardProperties(
+    return GpuProperties(
         capability=(
             ask(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
             ask(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
@@ -340,11 +340,11 @@ def free_host_bytes() -> int | None:
 
 
 class CudaModule:
-    """Compiled kernels; card: the GPU of the current context."""
+    """Compiled kernels; gpu: the GPU of the current context."""
 
-    def __init__(self, image: bytes, card: CardProperties) -> None:
+    def __init__(self, image: bytes, gpu: GpuProperties) -> None:
         self._module = call(driver.cuModuleLoadData, image)
-        self._card = card
+        self._gpu = gpu
 
     def __enter__(self) -> Self:
         return self
@@ -357,18 +357,18 @@ class CudaModule:
         function = call(driver.cuModuleGetFunction, self._module, name.encode())
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         fixed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
-        most = self._card.shared_per_block - call(driver.cuFuncGetAttribute, fixed, function)
+        most = self._gpu.shared_per_block - call(driver.cuFuncGetAttribute, fixed, function)
         call(driver.cuFuncSetAttribute, function, attribute, most)
         return function
 
 
 def resident_blocks(
-    kernel: Any, block: tuple[int, int, int], shared: int, card: CardProperties
+    kernel: Any, block: tuple[int, int, int], shared: int, gpu: GpuProperties
 ) -> int:
     """Return how many blocks of a kernel the GPU of the current context runs concurrently."""
     threads = block[0] * block[1] * block[2]
     each = call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, kernel, threads, shared)
-    return each * card.multiprocessors
+    return each * gpu.multiprocessors
 
 
 class CapturedGraph:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...io.files.regular import read_regular
-from ..compiler.card_properties import WGMMA_CAPABILITY
+from ..compiler.gpu_properties import WGMMA_CAPABILITY
 from ..compiler.tensors import ELEMENTS
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision

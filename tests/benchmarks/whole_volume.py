@@ -86,7 +86,7 @@ def measured(network: Network, extents: Triple, limit: int | None, runs: int) ->
 
 def network_seconds(generator: CudaVolumeGenerator, source: Stored) -> float:
     """Of all passes, as they ran last, over a volume that lies on the card before they begin."""
-    stream = generator._card.stream
+    stream = generator._gpu.stream
     assert generator._ready is not None
     with generator._entered(generator._ready.placed.grid) as (ready, lane):
         placed = replace(ready.placed, own=lane.own)

@@ -49,7 +49,7 @@ def main() -> None:
     with ExitStack() as opened:
         context = opened.enter_context(Context(0))
         stream = opened.enter_context(Stream())
-        kernels = opened.enter_context(Kernels(precision, context.card, None))
+        kernels = opened.enter_context(Kernels(precision, context.properties, None))
         for name in wanted:
             for batch in (1, 2):
                 check(name, batch, precision, kernels, context, stream)
@@ -64,7 +64,7 @@ def check(
     layout = Layout(
         patch, batch, precision, 200_000, has_matrix, split_fp16=precision in ("fp32", "tf32")
     )
-    lowered = lower(network, layout, kernels.card)
+    lowered = lower(network, layout, kernels.gpu)
     plan = plan_memory(lowered, (graph.in_channels, graph.out_channels), {})
     own = {s.shape: OWN_TACTIC for s in planned(lowered.steps)}
     shape = (batch, graph.in_channels, *patch)

@@ -1,4 +1,4 @@
-"""Cutting and blending on the card gives what they give on the host."""
+"""Cutting and blending on the GPU gives what they give on the host."""
 
 import threading
 from itertools import permutations
@@ -141,7 +141,7 @@ def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
         np.testing.assert_array_equal(target, roomy)
 
 
-def test_without_room_on_the_card_the_host_blends_and_says_why(opened, monkeypatch):
+def test_without_room_on_the_gpu_the_host_blends_and_says_why(opened, monkeypatch):
     from cuda_cyclegan.engine.compiler.program.fitting import MemoryBudget
 
     generator, extents = opened[1], (60, 40, 56)

@@ -1,4 +1,4 @@
-"""A volume through a network on the card at once: PyTorch's single pass, at every limit."""
+"""A volume through a network on the GPU at once: PyTorch's single pass, at every limit."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

@@ -92,7 +92,7 @@ class KeepingGenerator(FakeGenerator):
 
 
 def replace_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events and buffers of the card by fakes, and slots so small that arrays need several."""
+    """Events and buffers of the GPU by fakes, and slots so small that arrays need several."""
     monkeypatch.setattr(streaming, "CudaEvent", Event)
     monkeypatch.setattr(streaming, "PinnedBuffer", Buffer)
     monkeypatch.setattr(streamed_window, "DeviceBuffer", Buffer)

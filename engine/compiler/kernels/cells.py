@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ...network.layers import FloatArray, Triple
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import IDENTITY, Conv, Geometry
 from ..tensors import TensorView
@@ -47,7 +47,7 @@ def _doubles(conv: Conv) -> bool:
     )
 
 
-def _fits(conv: Conv, _card: CardProperties, in_blocks: bool) -> bool:
+def _fits(conv: Conv, _gpu: GpuProperties, in_blocks: bool) -> bool:
     if not _doubles(conv):
         return False
     [part] = conv.views
@@ -62,7 +62,7 @@ def _fits(conv: Conv, _card: CardProperties, in_blocks: bool) -> bool:
     )
 
 
-def _fits_voxels(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+def _fits_voxels(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     if not _doubles(conv):
         return False
     [part] = conv.views
@@ -159,10 +159,10 @@ def _fills_boxes(conv: Conv) -> bool:
     return height * width >= _WORTH * computed
 
 
-def _launch(conv: Conv, at: Addresses, card: CardProperties, partials: int | None) -> Launch:
+def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
     tensor, outputs = conv.target, _outputs_of_product(conv.outputs)
     tile, (boxes, stages) = constants("conv_transpose_to_cells.cu"), _RINGS[conv.channels]
-    walks = _cells().walks(tensor.extents, conv.batch * conv.outputs // outputs, card)
+    walks = _cells().walks(tensor.extents, conv.batch * conv.outputs // outputs, gpu)
     values = structure("conv_transpose_to_cells.cu", "ConvTransposeToCells")(
         source=at(conv.source.name),
         weights=at(conv.weight),
@@ -187,9 +187,7 @@ def _cache_key(conv: Conv) -> str:
     return f"transposed convolution {parts}"
 
 
-def _launch_voxels(
-    conv: Conv, at: Addresses, card: CardProperties, _partials: int | None
-) -> Launch:
+def _launch_voxels(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None) -> Launch:
     source, cells = conv.source, conv.target
     tile = constants("conv_transpose_voxels.cu")
     voxels, parts = prod(source.extents), cells.channels // tile["OUTPUTS"]
@@ -200,7 +198,7 @@ def _launch_voxels(
         voxels=voxels,
         outputs=cells.channels,
     )
-    beside = max(1, _RESIDENT * card.multiprocessors // (parts * source.batch))
+    beside = max(1, _RESIDENT * gpu.multiprocessors // (parts * source.batch))
     walks = min(beside, -(-voxels // tile["VOXELS"]))
     name, grid = "conv_transpose_voxels", (walks, parts, source.batch)
     shared = _TURNS * tile["VOXELS"] * source.channels * 2

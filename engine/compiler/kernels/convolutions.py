@@ -4,7 +4,7 @@ from math import prod
 from typing import Any
 
 from ...network.layers import Triple
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import Conv, Convolution
 from ..tensors import VECTOR_BYTES
@@ -19,7 +19,7 @@ _SPLIT_TILES = {32: 128, 64: 128, 128: 64}
 
 
 def _convolve_split_fp16(
-    conv: Conv, at: Addresses, _card: CardProperties, _partials: int | None
+    conv: Conv, at: Addresses, _gpu: GpuProperties, _partials: int | None
 ) -> Launch:
     shape, tile = conv.shape, constants("convolve_split_fp16.cu")
     width = _outputs(shape)
@@ -38,7 +38,7 @@ def _convolve_split_fp16(
     )
 
 
-def _convolve(conv: Conv, at: Addresses, _card: CardProperties, _partials: int | None) -> Launch:
+def _convolve(conv: Conv, at: Addresses, _gpu: GpuProperties, _partials: int | None) -> Launch:
     shape = conv.shape
     width, kind = _outputs(shape), "gradient" if shape.transposed else "convolve"
     values = structure("convolve.cu", "Convolve")(
@@ -52,7 +52,7 @@ def _convolve(conv: Conv, at: Addresses, _card: CardProperties, _partials: int |
 
 
 def _convolve_depthwise(
-    conv: Conv, at: Addresses, _card: CardProperties, _partials: int | None
+    conv: Conv, at: Addresses, _gpu: GpuProperties, _partials: int | None
 ) -> Launch:
     shape = conv.shape
     kind = "gradient" if shape.transposed else "convolve"

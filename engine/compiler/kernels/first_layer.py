@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...network.layers import Constant, FloatArray, Triple, triple
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import Conv, Geometry
 from ..tensors import NUMBER_BYTES, PATCHES, Tensor
@@ -52,7 +52,7 @@ def _reads_patches(conv: Conv) -> bool:
     )
 
 
-def _fits_wgmma(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+def _fits_wgmma(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     geometry = conv.geometry
     return (
         _reads_patches(conv)
@@ -62,11 +62,11 @@ def _fits_wgmma(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
     )
 
 
-def _fits(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+def _fits(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     return _reads_patches(conv) and conv.geometry.stride == (1, 1, 1)
 
 
-def _fits_strided(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+def _fits_strided(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     is_strided = conv.geometry.stride == (2, 2, 2) and conv.geometry.kernel == (4, 4, 4)
     return _reads_patches(conv) and is_strided
 
@@ -150,7 +150,7 @@ def _columns_of_groups(conv: Conv) -> int:
     return warp_group_columns(conv.target.extents[2]) if conv.geometry.kernel[2] == 7 else 64
 
 
-def _walk_of_groups(conv: Conv, card: CardProperties) -> _Walk:
+def _walk_of_groups(conv: Conv, gpu: GpuProperties) -> _Walk:
     target, edge = conv.target, conv.geometry.kernel[2]
     depth, height, width = target.extents
     columns, outputs = _columns_of_groups(conv), _outputs_of_groups(conv)
@@ -161,12 +161,12 @@ def _walk_of_groups(conv: Conv, card: CardProperties) -> _Walk:
     shared = numbers * NUMBER_BYTES[target.precision] + 8 * (2 * tile["RING"] + 2) + 12 * 128
     blocks = -(-width // columns) * -(-height // rows)
     parts = target.batch * target.channels // outputs
-    at_once = card.multiprocessors * (1 if edge == 7 else 2)
+    at_once = gpu.multiprocessors * (1 if edge == 7 else 2)
     planes = _fastest_planes(depth, blocks * parts, at_once, _BEGINNING)
     return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
 
 
-def _walk(conv: Conv, card: CardProperties) -> _Walk:
+def _walk(conv: Conv, gpu: GpuProperties) -> _Walk:
     target, kernel = conv.target, conv.geometry.kernel
     depth, height, width = target.extents
     outputs = _outputs(target)
@@ -174,19 +174,19 @@ def _walk(conv: Conv, card: CardProperties) -> _Walk:
     tile, size = constants("convolve_patches.cu"), NUMBER_BYTES[target.precision]
     line = conv.channels * tile["RING"] * 2 * tile["PITCH"] * size
     border = kernel[1] - 1
-    most = most_shared(card)
+    most = most_shared(gpu)
     rows = next(r for r in (8, 4, 2, 1) if weights + (r + border) * line <= most or r == 1)
     shared = weights + (rows + border) * line
     blocks = -(-width // tile["COLUMNS"]) * -(-height // rows)
     parts = target.batch * target.channels // outputs
-    planes = _planes(depth, blocks * parts, _walks(card, shared), kernel[0] - 1)
+    planes = _planes(depth, blocks * parts, _walks(gpu, shared), kernel[0] - 1)
     return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
 
 
-def _walks(card: CardProperties, shared: int) -> int:
+def _walks(gpu: GpuProperties, shared: int) -> int:
     """Return how many depth loops run concurrently, each with `shared` bytes of shared memory."""
-    each = min(MOST_WALKS, max(1, card.resident_blocks(shared)))
-    return each * card.multiprocessors
+    each = min(MOST_WALKS, max(1, gpu.resident_blocks(shared)))
+    return each * gpu.multiprocessors
 
 
 def _planes(depth: int, beside: int, at_once: int, border: int) -> int:
@@ -226,15 +226,15 @@ def _limit(conv: Conv) -> Triple:
     return triple(first + count for first, count in ends)
 
 
-def _launch(conv: Conv, at: Addresses, card: CardProperties, partials: int | None) -> Launch:
-    name, walk = "convolve_patches", _walk(conv, card)
+def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
+    name, walk = "convolve_patches", _walk(conv, gpu)
     kernel, values = f"{name}_{_outputs(conv.target)}", _arguments(conv, at, walk, partials)
     block = constants("convolve_patches.cu")["THREADS"], 1, 1
     return Launch(name, kernel, walk.grid, block, walk.shared, values)
 
 
-def _launch_wgmma(conv: Conv, at: Addresses, card: CardProperties, partials: int | None) -> Launch:
-    walk = _walk_of_groups(conv, card)
+def _launch_wgmma(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
+    walk = _walk_of_groups(conv, gpu)
     values = _arguments(conv, at, walk, partials)
     form = conv.geometry.kernel[2], _outputs_of_groups(conv), _columns_of_groups(conv)
     kernel = f"convolve_patches_{form[0]}_{form[1]}_{form[2]}"
@@ -264,7 +264,7 @@ def _arguments(conv: Conv, at: Addresses, walk: _Walk, partials: int | None) -> 
 
 
 def _launch_strided(
-    conv: Conv, at: Addresses, _card: CardProperties, _partials: int | None
+    conv: Conv, at: Addresses, _gpu: GpuProperties, _partials: int | None
 ) -> Launch:
     target, tile = conv.target, constants("convolve_strided_patches.cu")
     depth, height, width = target.extents

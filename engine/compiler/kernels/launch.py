@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ...network.layers import Constant, PadMode, Triple
 from ...options import Precision
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import ActivatedView, Activation, Conv
 from ..tensors import NUMBER_BYTES, VECTOR_BYTES, AffineTable, Tensor, TensorView
@@ -62,9 +62,9 @@ class Launch:
     in_blocks: bool = False
 
 
-def most_shared(card: CardProperties) -> int:
+def most_shared(gpu: GpuProperties) -> int:
     """Return the most bytes of shared memory that a block of the outermost layers takes."""
-    return min(_MOST_SHARED, card.shared_per_block)
+    return min(_MOST_SHARED, gpu.shared_per_block)
 
 
 WARP_GROUP_COLUMNS = (128, 96, 64)
@@ -131,9 +131,9 @@ class PlaneBox:
         _, height, width = extents
         return -(-height // self.height) * -(-width // self.width)
 
-    def walks(self, extents: Triple, parts: int, card: CardProperties) -> Walks:
+    def walks(self, extents: Triple, parts: int, gpu: GpuProperties) -> Walks:
         """Return the loops along a tensor's planes. parts: those computed per tile, one by one."""
-        depth, across, at_once = extents[0], self.count(extents), card.multiprocessors
+        depth, across, at_once = extents[0], self.count(extents), gpu.multiprocessors
 
         def fills(planes: int) -> bool:
             return across * parts * -(-depth // planes) >= _FILLED * at_once

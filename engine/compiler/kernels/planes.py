@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...network.layers import FloatArray, Triple
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import Conv, Geometry
 from ..tensors import TensorView
@@ -42,7 +42,7 @@ def _is_by_planes(conv: Conv, source: str, stride: Triple) -> bool:
     )
 
 
-def _fits(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+def _fits(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     return (
         _is_by_planes(conv, "convolve_by_planes", _ONE)
         and conv.channels in _RINGS
@@ -52,7 +52,7 @@ def _fits(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
     )
 
 
-def _fits_strided(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+def _fits_strided(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     if not _is_by_planes(conv, "convolve_strided", _TWO) or len(conv.views) != 1:
         return False
     [part] = conv.views
@@ -96,18 +96,18 @@ def _pack_strided(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     return LaidWeight(weight, shape, lay_out)
 
 
-def _walks(conv: Conv, source: str, beginning: float, card: CardProperties) -> Walks:
+def _walks(conv: Conv, source: str, beginning: float, gpu: GpuProperties) -> Walks:
     """Return how blocks loop over the planes of the target."""
     tile, target = constants(f"{source}.cu"), conv.target
     box = PlaneBox(tile["HEIGHT"], tile["WIDTH"], beginning)
     parts = target.batch * target.channels // tile["OUTPUTS"]
-    return box.walks(target.extents, parts, card)
+    return box.walks(target.extents, parts, gpu)
 
 
-def _launch(conv: Conv, at: Addresses, card: CardProperties, partials: int | None) -> Launch:
+def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
     name = "convolve_by_planes"
     tile, (boxes, held) = constants(f"{name}.cu"), _RINGS[conv.channels]
-    walks = _walks(conv, name, _BEGINNING, card)
+    walks = _walks(conv, name, _BEGINNING, gpu)
     values = structure(f"{name}.cu", "ConvolveByPlanes")(
         parts=tuple(part_of(part, at) for part in conv.views),
         weights=at(conv.weight),
@@ -124,12 +124,10 @@ def _launch(conv: Conv, at: Addresses, card: CardProperties, partials: int | Non
     return Launch(name, f"{name}_{conv.channels}", walks.grid, block, shared, values)
 
 
-def _launch_strided(
-    conv: Conv, at: Addresses, card: CardProperties, partials: int | None
-) -> Launch:
+def _launch_strided(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
     name, [part] = "convolve_strided", conv.views
     source, target, tile = conv.source, conv.target, constants(f"{name}.cu")
-    walks = _walks(conv, name, _BEGINNING_OF_STRIDED, card)
+    walks = _walks(conv, name, _BEGINNING_OF_STRIDED, gpu)
     factor, summand, stride = table_addresses(part.table, at)
     values = structure(f"{name}.cu", "ConvolveStrided")(
         source=at(source.name),

@@ -25,7 +25,7 @@ from ...network.layers import (
     Triple,
     triple,
 )
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..lowered import Layout, Lowered
 from ..steps import IDENTITY, Activation, Combination, Pack, Pointwise, Sampling, Statistics, Step
 from ..tensors import (
@@ -209,11 +209,11 @@ def negative(numbers: Triple) -> Triple:
 class Writer:
     """Builder of steps and constants; `values` maps each node to the known state of its tensor."""
 
-    def __init__(self, network: Network, layout: Layout, card: CardProperties) -> None:
+    def __init__(self, network: Network, layout: Layout, gpu: GpuProperties) -> None:
         self.graph = network.graph
         self.weights = network.weights
         self.layout = layout
-        self.card = card
+        self.gpu = gpu
         graph, bounded = network.graph, layout.patch
         if layout.in_blocks:
             self.shapes, bounded = block_shapes(graph, layout.patch), largest_volume(graph)
@@ -230,8 +230,8 @@ class Writer:
     def finished(self) -> Lowered:
         """Return the lowered network."""
         self.constant(COUNTERS, np.zeros(self._most_measured(), np.float32))
-        steps = self.steps if self.layout.in_blocks else fused(self.steps, self.card)
-        return Lowered(self.layout, self.card, tuple(steps), self.constants, self._laid)
+        steps = self.steps if self.layout.in_blocks else fused(self.steps, self.gpu)
+        return Lowered(self.layout, self.gpu, tuple(steps), self.constants, self._laid)
 
     def _most_measured(self) -> int:
         """Return the most channels of a batch whose statistics are computed in one step."""

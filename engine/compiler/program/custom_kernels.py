@@ -70,7 +70,7 @@ def append_custom(
         pad = operand.pad
         geometry = replace(wanted.geometry, before=pad.before, after=pad.after, mode=pad.mode)
         conv = replace(wanted, inputs=operand.inputs, geometry=geometry)
-        spec = fitting_kernel(conv, writer.layout, writer.card)
+        spec = fitting_kernel(conv, writer.layout, writer.gpu)
         if spec is not None:
             inputs = operand.write() if operand.write else operand.inputs
             conv = _with_constants(writer, spec, replace(conv, inputs=inputs), weight, operand)

@@ -10,7 +10,7 @@ from ...network.graph import Graph, Network, times
 from ...network.graph_analysis import flops, largest_patch
 from ...network.layers import Triple
 from ...options import Precision
-from ..card_properties import WGMMA_CAPABILITY, CardProperties
+from ..gpu_properties import WGMMA_CAPABILITY, GpuProperties
 from ..kernels.table import TENSOR_CORE_KERNELS
 from ..lowered import LayerForm, Layout, Lowered
 from ..steps import Convolution, is_planned, planned
@@ -74,20 +74,20 @@ Choose: TypeAlias = Callable[[list[Convolution], int], Mapping[Convolution, A]]
 class ProgramRequest:
     """Target for which a network is compiled; batch: patches in one run at most.
 
-    patch: (D, H, W). precision: of its arithmetic. card: GPU on which it is to run. without: custom
-    kernels, by their .cu files, that are wrong on this GPU. forms: as of `Layout`.
+    patch: (D, H, W). precision: of its arithmetic. gpu: the one on which it is to run. without:
+    custom kernels, by their .cu files, that are wrong on this GPU. forms: as of `Layout`.
     """
 
     patch: Triple
     batch: int
     precision: Precision
-    card: CardProperties
+    gpu: GpuProperties
     without: frozenset[str] = frozenset()
     forms: Mapping[str, LayerForm] = field(default_factory=dict[str, LayerForm])
 
     def layouts(self) -> Iterator[Layout]:
         """Yield layouts from the fastest to the smallest."""
-        capability = self.card.capability
+        capability = self.gpu.capability
         has_matrix = self.precision in ("fp16", "bf16") and capability >= _MATRIX_CAPABILITY
         has_wgmma = has_matrix and capability == WGMMA_CAPABILITY
         split_fp16 = (
@@ -170,7 +170,7 @@ def fit(
     """
     smallest, tight = 0, None
     for layout in wanted.layouts():
-        least = _least(network, layout, wanted.card)
+        least = _least(network, layout, wanted.gpu)
         if least.bytes <= budget.bytes:
             if least.memory.bytes <= budget.bytes // 2:
                 return _fastest(network, least, budget.bytes, budget.bytes // 2, choose)
@@ -199,8 +199,8 @@ class _Least:
         return max(self.memory.bytes, self.trial)
 
 
-def _least(network: Network, layout: Layout, card: CardProperties) -> _Least:
-    lowered = lower(network, layout, card)
+def _least(network: Network, layout: Layout, gpu: GpuProperties) -> _Least:
+    lowered = lower(network, layout, gpu)
     memory = _laid_out(network, lowered, None)
     return _Least(lowered, memory, bytes_of_trials(lowered, _LEAST_WORKSPACE))
 
@@ -210,7 +210,7 @@ def _fitting_patch(network: Network, wanted: ProgramRequest, budget: MemoryBudge
 
     def fits(patch: Triple) -> bool:
         *_, smallest = replace(wanted, patch=patch, batch=1).layouts()
-        return _least(network, smallest, wanted.card).bytes <= budget.bytes
+        return _least(network, smallest, wanted.gpu).bytes <= budget.bytes
 
     return largest_patch(network.graph, wanted.patch, fits)
 

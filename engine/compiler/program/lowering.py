@@ -37,7 +37,7 @@ from ...network.layers import (
     Tanh,
     Upsample,
 )
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..lowered import Layout, Lowered
 from ..steps import (
     IDENTITY,
@@ -62,7 +62,7 @@ from .inner_layers import convolve, convolve_dense, convolve_transposed
 from .outer_layers import convolve_patches, lower_to_output, takes_patches
 
 
-def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
+def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
     """Compile a network for one patch shape, batch and storage format, and one GPU.
 
     Raises PatchShapeError if the patch does not fit the network. If patches are blocks of one
@@ -73,7 +73,7 @@ def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
     else:
         network.graph.check_patch(layout.patch)
     network, adds_patches = _without_outer_sum(network)
-    writer = Writer(network, layout, card)
+    writer = Writer(network, layout, gpu)
     for node in network.graph.nodes:
         if lower_to_output(writer, node):
             break

@@ -7,7 +7,7 @@ from ...network.graph import Network
 from ...network.layers import triple
 from ...options import Precision
 from ..blocks import BlockGrid
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernels.table import kernel_of
 from ..lowered import LayerForm, Lowered, UndividedSteps
 from ..program.fitting import ProgramRequest
@@ -51,7 +51,7 @@ def with_low_resolutions_undivided(
     made = {name: item for name, item in of_all.items() if name not in of_blocks}
     behind = tuple(_reading(step, made) for step in lowered.steps[stop:])
     if is_filled:
-        own = with_fused_normalisations(own, lowered.card, behind)
+        own = with_fused_normalisations(own, lowered.gpu, behind)
     steps = *lowered.steps[:first], *own, *behind
     undivided = UndividedSteps(first, first + len(own), whole.layout.patch)
     return replace(lowered, steps=steps, undivided=undivided)
@@ -158,23 +158,23 @@ def lowered_blocks(
     network: Network,
     grid: BlockGrid,
     precision: Precision,
-    card: CardProperties,
+    gpu: GpuProperties,
     without: frozenset[str],
 ) -> Lowered:
     """Return the steps for the blocks of a grid, which no memory limit affects.
 
     without: custom kernels, by their .cu files, that are wrong on the GPU.
     """
-    request = ProgramRequest(grid.block, grid.batch, precision, card, without)
+    request = ProgramRequest(grid.block, grid.batch, precision, gpu, without)
     layout = replace(next(request.layouts()), in_blocks=True)
-    lowered = lower(network, layout, card)
+    lowered = lower(network, layout, gpu)
     if forms := _other_forms(lowered):
         layout = replace(layout, forms=forms)
-        lowered = lower(network, layout, card)
+        lowered = lower(network, layout, gpu)
     lowered = _measured(lowered)
     if (one := grid.undivided) is None:
         return lowered
-    whole = _measured(lower(network, replace(layout, patch=one.block, batch=1), card))
+    whole = _measured(lower(network, replace(layout, patch=one.block, batch=1), gpu))
     return with_low_resolutions_undivided(lowered, whole, is_filled=one.block == one.extents)
 
 

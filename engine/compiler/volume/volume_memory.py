@@ -131,7 +131,7 @@ def scratches(wanted: VolumeRequest) -> Iterator[Lifetime]:
     """Yield lifetimes of the partial sums of all blocks."""
     for one in wanted.passes:
         for number, step in one.measured:
-            size = partial_bytes(step, wanted.lowered.card) * one.grid_in(wanted.grid).blocks
+            size = partial_bytes(step, wanted.lowered.gpu) * one.grid_in(wanted.grid).blocks
             yield Lifetime(scratch_name(number), size, one.first, one.last)
 
 

@@ -47,11 +47,11 @@ class DevicePlan:
 
     program: None if its size is unknown because the first start has yet to choose plans. room:
     bytes that program and arrays may take together. context: bytes that CUDA itself took just now;
-    None if the driver does not report them. card: name of the GPU. channels: of a patch and of its
+    None if the driver does not report them. name: of the GPU. channels: of a patch and of its
     translation.
     """
 
-    card: str
+    name: str
     program: ProgramPlan | None
     room: int
     channels: tuple[int, int]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...compiler.card_properties import CardProperties
+from ...compiler.gpu_properties import GpuProperties
 from ...compiler.kernels import checks
 from ...compiler.kernels.checks import NOISE
 from ...compiler.kernels.launch import Launch
@@ -95,8 +95,8 @@ class TrialBench:
         queue()
         into = self.at(FINGERPRINTS) + 8 * self._taken
         self.stream.fill(into, 0, 8)
-        card = self.kernels.card
-        self.launch([checks.fingerprint(self.at(made), size, number_bytes, into, card)])
+        gpu = self.kernels.gpu
+        self.launch([checks.fingerprint(self.at(made), size, number_bytes, into, gpu)])
         self._taken += 1
 
     def fingerprints(self) -> npt.NDArray[Any]:
@@ -149,7 +149,7 @@ def _time_of_step(
     with _bench_of_step(step, lowered, kernels, stream, budget) as bench:
 
         def queue() -> None:
-            bench.launch(launches(step, bench.at, lowered.card, bench.at(PARTIALS)))
+            bench.launch(launches(step, bench.at, lowered.gpu, bench.at(PARTIALS)))
 
         return bench.time(queue)
 
@@ -159,16 +159,16 @@ def _bench_of_step(
     step: Step, lowered: Lowered, kernels: Kernels, stream: Stream, budget: int
 ) -> Generator[TrialBench]:
     """Memory of all that a step reads and writes, with noise in what it reads."""
-    card = lowered.card
+    gpu = lowered.gpu
     constants = {
         name: lowered.encoded_constant(name)
-        for name in sorted(_named(step, card) & lowered.constant_bytes().keys())
+        for name in sorted(_named(step, gpu) & lowered.constant_bytes().keys())
     }
     touched = {item.name: item for item in step.flow.touches if item.name not in constants}
     sizes = {
         **{name: len(content) for name, content in constants.items()},
         **{name: item.bytes for name, item in touched.items()},
-        PARTIALS: scratch_bytes(step, card),
+        PARTIALS: scratch_bytes(step, gpu),
     }
     with open_bench(kernels, stream, sizes, budget) as bench:
         for name, content in constants.items():
@@ -176,13 +176,13 @@ def _bench_of_step(
         for name in touched.keys() - step.flow.written_names:
             item = touched[name]
             if isinstance(item, Tensor):
-                bench.launch([checks.fill_tensor(item, NOISE.source, bench.at(name), card)])
+                bench.launch([checks.fill_tensor(item, NOISE.source, bench.at(name), gpu)])
             else:
                 bench.upload(name, _noise(item))
         yield bench
 
 
-def _named(step: Step, card: CardProperties) -> set[str]:
+def _named(step: Step, gpu: GpuProperties) -> set[str]:
     """Return all names whose addresses a step's launches need."""
     names: set[str] = set()
 
@@ -190,7 +190,7 @@ def _named(step: Step, card: CardProperties) -> set[str]:
         names.add(name)
         return 0
 
-    launches(step, noted, card)
+    launches(step, noted, gpu)
     return names
 
 

@@ -144,12 +144,12 @@ class ConvolutionCheck:
             self._bench.stream.copy(address + patch * each, source, each)
 
     def _fill(self, shape: Convolution, numbers: NumberSet) -> None:
-        bench, card = self._bench, self._bench.kernels.card
+        bench, gpu = self._bench, self._bench.kernels.gpu
         source, _ = lone_tensors(shape)
         place, groups = bench.at("source"), shape.groups
         bench.launch(
             [
-                checks.fill_tensor(source, numbers.source, place, card, groups),
-                checks.fill_weight(shape, numbers.weight, bench.at("weight"), card),
+                checks.fill_tensor(source, numbers.source, place, gpu, groups),
+                checks.fill_weight(shape, numbers.weight, bench.at("weight"), gpu),
             ]
         )

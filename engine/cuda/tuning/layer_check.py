@@ -62,7 +62,7 @@ def wrong_step(
     their statistics are also checked in a volume that ends inside its block.
     """
     trial = plain(of_one_patch(step) if grid else step)
-    with open_bench(kernels, stream, layer_blocks(trial, kernels.card), budget) as bench:
+    with open_bench(kernels, stream, layer_blocks(trial, kernels.gpu), budget) as bench:
         check = _LayerCheck(trial, bench, grid)
         check.fill(_SIGNS)
         [right] = check.results(check.plainly, 1)
@@ -125,8 +125,8 @@ class _LayerCheck:
             bench.upload(PATCHES, patches.tobytes())
         for place, source in enumerate(trial.sources, start=1):
             own = replace(numbers, density=numbers.density / place)  # so that all differ
-            address, card = bench.at(source.name), bench.kernels.card
-            bench.launch([checks.fill_tensor(source, own, address, card)])
+            address, gpu = bench.at(source.name), bench.kernels.gpu
+            bench.launch([checks.fill_tensor(source, own, address, gpu)])
         few = kernel_numbers(trial.shape, numbers).density
         kernel = host_signs(prod(trial.kernel), few, seed=2)
         for name, stored in trial.weights.items():
@@ -152,7 +152,7 @@ class _LayerCheck:
         """Queue the plain convolution."""
         trial, bench = self._trial, self._bench
         for step in trial.passes:
-            bench.launch(launches(step, bench.at, bench.kernels.card))
+            bench.launch(launches(step, bench.at, bench.kernels.gpu))
         names = trial.passes[0].target.name, PLAIN_WEIGHT, self._made
         source, weight, target = map(bench.at, names)
         is_translated = trial.output is None
@@ -173,14 +173,14 @@ class _LayerCheck:
         self._queue(measured, is_measured=True)
 
     def _queue(self, step: Step, *, is_measured: bool) -> None:
-        bench, card, at = self._bench, self._bench.kernels.card, self._bench.at
+        bench, gpu, at = self._bench, self._bench.kernels.gpu, self._bench.at
         partials = at(PARTIALS) if is_measured else 0
         if not self._grid:
-            bench.launch(launches(step, at, card, partials))
+            bench.launch(launches(step, at, gpu, partials))
             return
-        bench.launch(block_launches(step, at, card, self._grid, BlockRun(0, 1), partials))
+        bench.launch(block_launches(step, at, gpu, self._grid, BlockRun(0, 1), partials))
         if is_measured:
-            bench.launch([measured_volume(step, at, card, partials, 1)])
+            bench.launch([measured_volume(step, at, gpu, partials, 1)])
 
     def table(self, measured: Statistics) -> FloatArray:
         """Return factors and summands [2, patches x channels] once the queue is done."""

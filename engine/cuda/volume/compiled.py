@@ -20,7 +20,7 @@ from ...compiler.volume.volume_memory import (
 )
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
-from ..card import OpenCard
+from ..open_gpu import OpenGpu
 from ..tuning.tactics import Tactic
 from ..tuning.tuner import Tuner
 from .transfer import slot_voxels
@@ -87,7 +87,7 @@ def memory_of(
 
 def compiled_blocks(
     network: Network,
-    card: OpenCard,
+    gpu: OpenGpu,
     tuner: Tuner,
     grid: BlockGrid,
     on_lowered: Callable[[Lowered], None],
@@ -100,7 +100,9 @@ def compiled_blocks(
     """
 
     def attempt(without: frozenset[str]) -> CompiledBlocks:
-        lowered = lowered_blocks(network, grid, card.kernels.precision, card.context.card, without)
+        lowered = lowered_blocks(
+            network, grid, gpu.kernels.precision, gpu.context.properties, without
+        )
         on_lowered(lowered)
         shapes = [step.shape for step in planned(lowered.steps)]
         tactics = tuner.convolutions(shapes, WORKSPACE_BYTES)

@@ -208,16 +208,16 @@ class PlacedVolume:
 
     def queue_step(self, number: int, step: Step, placed: "_PlacedRun") -> None:
         """Queue a step for one run, or for all blocks as one."""
-        run, card = placed.run, self.program.lowered.card
+        run, gpu = placed.run, self.program.lowered.gpu
         if is_planned(step) and self._convolved(step, placed):
             return
         scratch = 0
         if step.flow.measures is not None:
-            scratch = self.at(scratch_name(number)) + run.first * partial_bytes(step, card)
+            scratch = self.at(scratch_name(number)) + run.first * partial_bytes(step, gpu)
         kept = self._kept(step, placed)
         at = placed.at if isinstance(step, Pointwise) else placed.read_at
         for launch in block_launches(
-            step, at, card, placed.grid, run, scratch, kept, placed.read_at
+            step, at, gpu, placed.grid, run, scratch, kept, placed.read_at
         ):
             self.launch(launch)
 
@@ -301,7 +301,7 @@ class PassInRuns:
 
     def finish(self) -> None:
         """Queue the work that needs all runs."""
-        volume, card = self.volume, self.volume.program.lowered.card
+        volume, gpu = self.volume, self.volume.program.lowered.gpu
         for stage in range(STAGES):
             volume.wait_for_copy(stage)
         for number, step in self.one.measured:
@@ -312,7 +312,7 @@ class PassInRuns:
             if isinstance(step, Normalise):
                 continue
             partials, blocks = volume.at(scratch_name(number)), self.grid.blocks
-            volume.launch(measured_volume(step, volume.at, card, partials, blocks))
+            volume.launch(measured_volume(step, volume.at, gpu, partials, blocks))
 
     def _is_measured_at_once(self, step: Step) -> bool:
         """Return whether a map's statistics are computed in one launch, once all of it is on the
@@ -350,7 +350,7 @@ class _PlacedRun:
         """
         volume = self.volume
         if name in self.leaving:
-            return self._on_the_card(name, staged_name(name, self.stage))
+            return self._on_the_gpu(name, staged_name(name, self.stage))
         kept = volume.memory.kept
         if kept is not None and name == kept.tensor.name and kept.has(self.run):
             return volume.at(kept.name) + self.run.first * kept.block_bytes
@@ -364,10 +364,10 @@ class _PlacedRun:
     def read_at(self, name: str) -> int:
         """Return the address at which the run's first block is read: of a copy, if there is one."""
         if name in self.fetched:
-            return self._on_the_card(name, fetched_name(name, self.one, self.stage))
+            return self._on_the_gpu(name, fetched_name(name, self.one, self.stage))
         return self.at(name)
 
-    def _on_the_card(self, name: str, staged: str) -> int:
+    def _on_the_gpu(self, name: str, staged: str) -> int:
         place = self.volume.base + self.volume.memory.offsets[staged]
         return place + self.beside * self.sizes.get(name, 0)
 

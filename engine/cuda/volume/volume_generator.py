@@ -27,8 +27,8 @@ from ...whole_volume import (
     padded_extents,
     volume_refusal,
 )
-from ..card import OpenCard, open_card
 from ..driver import CudaEvent, Stream
+from ..open_gpu import OpenGpu, open_gpu
 from ..streaming import PhaseTimes
 from ..tuning.cache import TuningCache
 from ..tuning.tuner import Tuner, WrongKernelError, refused_kernels
@@ -73,11 +73,11 @@ def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple
     """
     _check_form(network.graph)
     grid = _grid(network.graph, extents)
-    with open_card(options.device, options.precision, options.cache) as card:
-        cache = TuningCache(options.cache, card.identity)
-        without = refused_kernels(cache, card.kernels)
-        lowered = lowered_blocks(network, grid, options.precision, card.context.card, without)
-        room = MemoryBudget(card.context.memory[0], options.vram_limit).bytes
+    with open_gpu(options.device, options.precision, options.cache) as gpu:
+        cache = TuningCache(options.cache, gpu.identity)
+        without = refused_kernels(cache, gpu.kernels)
+        lowered = lowered_blocks(network, grid, options.precision, gpu.context.properties, without)
+        room = MemoryBudget(gpu.context.memory[0], options.vram_limit).bytes
         memory = memory_of(lowered, grid, network.graph, room)
         lanes = plan_lanes(memory, grid, network.graph, room)
         check_host_room(memory.host_bytes, options.host_room())
@@ -111,16 +111,16 @@ def open_cuda_volume_generator(
     """
     _check_form(network.graph)
     with ExitStack() as opened:
-        card = opened.enter_context(open_card(options.device, options.precision, options.cache))
-        room = MemoryBudget(card.context.memory[0], options.vram_limit).bytes
-        cache = TuningCache(options.cache, card.identity)
-        tuner = Tuner(card, cache, room, options.search)
-        generator = CudaVolumeGenerator(network, options, card, tuner, room, opened)
+        gpu = opened.enter_context(open_gpu(options.device, options.precision, options.cache))
+        room = MemoryBudget(gpu.context.memory[0], options.vram_limit).bytes
+        cache = TuningCache(options.cache, gpu.identity)
+        tuner = Tuner(gpu, cache, room, options.search)
+        generator = CudaVolumeGenerator(network, options, gpu, tuner, room, opened)
         try:
             yield generator
         finally:
             with suppress(CudaError):  # a lost device refuses this too
-                card.context.use()
+                gpu.context.use()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class CudaVolumeGenerator:
         self,
         network: Network,
         options: CudaVolumeOptions,
-        card: OpenCard,
+        gpu: OpenGpu,
         tuner: Tuner,
         room: int,
         opened: ExitStack,
@@ -166,13 +166,13 @@ class CudaVolumeGenerator:
         self.graph = network.graph
         self.options = options
         self._network = network
-        self._card = card
+        self._gpu = gpu
         self._tuner = tuner
         self._cache = tuner.cache
         self._room = room
         self._copies = _host_copies(opened)
         self._held = opened.enter_context(HeldMemory(options.host_room))
-        self._lanes = Lanes(card.context, opened)
+        self._lanes = Lanes(gpu.context, opened)
         self._computing, self._entrance = threading.Lock(), threading.Lock()
         self._changed = threading.Condition()
         self._in_flight = 0
@@ -184,7 +184,7 @@ class CudaVolumeGenerator:
 
     @property
     def device(self) -> str:
-        return f"{self._card.description}, {self.options.precision}"
+        return f"{self._gpu.description}, {self.options.precision}"
 
     def make_ready(self, extents: Triple) -> None:
         """Compile the network for a volume (D, H, W) and allocate GPU memory for it.
@@ -196,7 +196,7 @@ class CudaVolumeGenerator:
         """
         grid = _grid(self.graph, extents)
         with self._entrance, self._changed:
-            self._card.context.use()
+            self._gpu.context.use()
             self._changed.wait_for(lambda: not self._in_flight)
             self._prepared(grid)
 
@@ -210,7 +210,7 @@ class CudaVolumeGenerator:
         """
         _, depth, height, width = source.values.shape
         grid = _grid(self.graph, (depth, height, width))
-        self._card.context.use()
+        self._gpu.context.use()
         with self._entered(grid) as (ready, lane):
             try:
                 timings = self._run(ready, lane, source, target, on_share)
@@ -219,7 +219,7 @@ class CudaVolumeGenerator:
             except BaseException as error:
                 with suppress(CudaError):  # of a lost context, which is reported anyway
                     copies = self._copies.out.stream, self._copies.back.stream
-                    for stream in (lane.entering, self._card.stream, *copies, lane.leaving):
+                    for stream in (lane.entering, self._gpu.stream, *copies, lane.leaving):
                         stream.wait()
                 if isinstance(error, DeviceMemoryError):  # the next volume may find more
                     self._ready = None
@@ -256,8 +256,8 @@ class CudaVolumeGenerator:
         search = SearchSettings("full", progress=progress)
         expected = CudaError, DeviceMemoryError, WrongKernelError
         with self._entrance, self._computing, suppress(*expected):
-            self._card.context.use()
-            tuner = Tuner(self._card, self._cache, room, search)
+            self._gpu.context.use()
+            tuner = Tuner(self._gpu, self._cache, room, search)
             tuner.further(self._network, ready.compiled.lowered, WORKSPACE_BYTES, until)
 
     def _run(
@@ -269,7 +269,7 @@ class CudaVolumeGenerator:
         on_share: Callable[[float], None],
     ) -> list[Timing]:
         placed = replace(ready.placed, own=lane.own)
-        most, stream = slot_voxels(placed.grid.extents), self._card.stream
+        most, stream = slot_voxels(placed.grid.extents), self._gpu.stream
         first, *others = placed.memory.passes
         with ExitStack() as opened:
             phases = PhaseTimes(opened)
@@ -329,7 +329,7 @@ class CudaVolumeGenerator:
         def came(rows: AxisRows) -> None:
             if turn.take_if_free():
                 lane.arrived.record(lane.entering)
-                self._card.stream.after(lane.arrived)
+                self._gpu.stream.after(lane.arrived)
                 coming.queue_those_that_read(rows)
 
         report = came if placed.takes_runs_early else _nothing
@@ -346,7 +346,7 @@ class CudaVolumeGenerator:
 
         The host stays one pass ahead of the GPU, to report progress.
         """
-        stream, passes = self._card.stream, placed.memory.passes
+        stream, passes = self._gpu.stream, placed.memory.passes
         if self._has_run and not lane.graphs and not placed.memory.host_bytes:
             lane.capture(stream, (partial(placed.queue_pass, one) for one in passes[1:-1]))
         shares = costs_of(passes, placed.grid)
@@ -391,13 +391,13 @@ class CudaVolumeGenerator:
         """Return the program with its memory; may_recompute: whether maps may be recomputed."""
         memory = self._memory_of(compiled.lowered, grid, may_recompute)
         base = self._held.device_for(memory.bytes)
-        host = self._held.host_for(memory.host_bytes, self._card.context)
+        host = self._held.host_for(memory.host_bytes, self._gpu.context)
         program = BlockProgram(
             compiled.lowered,
             self._constants,
-            self._card.kernels,
+            self._gpu.kernels,
             self._convolve,
-            self._card.stream,
+            self._gpu.stream,
         )
         channels = self.graph.in_channels
         return PlacedVolume(program, grid, channels, memory, base, host, self._copies)
@@ -432,7 +432,7 @@ class CudaVolumeGenerator:
         self._lanes.release()
         compiled = compiled_blocks(
             self._network,
-            self._card,
+            self._gpu,
             self._tuner,
             grid,
             lambda lowered: self._take_host_memory(lowered, grid),
@@ -441,7 +441,7 @@ class CudaVolumeGenerator:
         base = self._held.constants_for(size)
         self._constants = {name: base + offset for name, offset in offsets.items()}
         for name, content in compiled.lowered.encoded_constants():
-            self._card.stream.upload_now(self._constants[name], content)
+            self._gpu.stream.upload_now(self._constants[name], content)
         self._compiled = compiled
         return compiled
 
@@ -452,7 +452,7 @@ class CudaVolumeGenerator:
         """
         memory = self._memory_of(lowered, grid, may_recompute=True)
         with suppress(DeviceMemoryError):  # which is raised when it is needed
-            self._held.begin_host(memory.host_bytes, self._card.context)
+            self._held.begin_host(memory.host_bytes, self._gpu.context)
 
     def _convolve(self, step: Conv, places: tuple[int, int, int, int]) -> bool:
         """Queue a convolution by cuDNN's plan, if it has one; return whether it has."""

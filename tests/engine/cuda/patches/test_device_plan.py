@@ -1,11 +1,11 @@
-"""What a card will hold and take is told from earlier measurements, or not at all."""
+"""What a GPU will hold and take is told from earlier measurements, or not at all."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_networks import random_network
 from support.kernel_samples import computed_by
 

@@ -61,7 +61,7 @@ def test_arrays_of_all_sizes_follow_each_other(arrays: list[Any], seed: int) -> 
                 np.testing.assert_array_equal(there, here)
 
 
-def test_weights_stay_on_the_card_for_studies_that_are_alike() -> None:
+def test_weights_stay_on_the_gpu_for_studies_that_are_alike() -> None:
     gpu, sent, upload = Gpu.in_random_order(0), list[int](), Stream.upload_now
 
     def counted(stream: Stream, target: int, content: bytes) -> None:

@@ -19,11 +19,11 @@ from cuda_cyclegan.engine.cuda.tuning.bench import TrialBench, open_bench
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 
 HOST, WORK, LONG = 30.0, 5.0, 400.0
-"""Microseconds: what a launch takes the host, and what short and long work takes the card."""
+"""Microseconds: what a launch takes the host, and what short and long work takes the GPU."""
 
 
 class CountingStream:
-    """Launches work that takes the card so long, but one by one never less than the host."""
+    """Launches work that takes the GPU so long, but one by one never less than the host."""
 
     def __init__(self, work: float) -> None:
         self.work, self.now, self.launched = work, 0.0, 0

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from support.cudnn_stand_in import cudnn_where_there_is_none
-from support.described_cards import CARDS, H200
+from support.described_gpus import GPUS, H200
 from support.gpu_on_cpu.kernels import Kernels
 from support.gpu_on_cpu.memory import array_at, used_buffer
 from support.gpu_on_cpu.numpy_kernels import NumPyKernels
@@ -46,7 +46,7 @@ from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.options import SearchSettings
 
 with cudnn_where_there_is_none():
-    from cuda_cyclegan.engine.cuda.card import OpenCard
+    from cuda_cyclegan.engine.cuda.open_gpu import OpenGpu
     from cuda_cyclegan.engine.cuda.tuning import bench, layer_check
     from cuda_cyclegan.engine.cuda.tuning.tuner import Tuner, WrongKernelError, refused_kernels
 
@@ -102,7 +102,7 @@ class LaneKernels(Kernels):
 
 
 def tuner_with(kernels, cache, settings):
-    return Tuner(OpenCard(None, Stream(), None, kernels), cache, ROOM, settings)
+    return Tuner(OpenGpu(None, Stream(), None, kernels), cache, ROOM, settings)
 
 
 def check_layers(lowered, kernels, cache):
@@ -448,8 +448,8 @@ def test_a_program_does_without_what_is_wrong(without, precision, matrix, wgmma,
     assert not any(spec.is_allowed(layout) for layout in layouts for spec in left_out)
 
 
-def test_only_cards_that_have_wgmma_get_kernels_for_warp_groups():
-    for card in CARDS.values():
-        wanted = ProgramRequest((32, 32, 32), 1, "fp16", card)
-        has_wgmma = card.capability == (9, 0)
+def test_only_gpus_that_have_wgmma_get_kernels_for_warp_groups():
+    for gpu in GPUS.values():
+        wanted = ProgramRequest((32, 32, 32), 1, "fp16", gpu)
+        has_wgmma = gpu.capability == (9, 0)
         assert {one.wgmma for one in wanted.layouts()} == {has_wgmma}

@@ -119,7 +119,7 @@ def world(gpu: Gpu) -> Iterator[World]:
     with made.placed() as placed, ExitStack() as opened:
         one = object.__new__(CudaVolumeGenerator)
         one.graph, one.options = GRAPH, CudaVolumeOptions("fp32")
-        one._card = SimpleNamespace(stream=computing)  # type: ignore[assignment]
+        one._gpu = SimpleNamespace(stream=computing)  # type: ignore[assignment]
         one._computing, one._has_run = threading.Lock(), True
         one._keep_time = lambda *_: None
         taken = Lanes(context, opened)

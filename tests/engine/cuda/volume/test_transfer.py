@@ -1,4 +1,4 @@
-"""Voxels between an array of the host and the card, with kernels and copies on the CPU."""
+"""Voxels between an array of the host and the GPU, with kernels and copies on the CPU."""
 
 import ctypes
 import shutil
@@ -154,7 +154,7 @@ def test_nothing_is_put_in_place_any_more_once_a_fault_is_told() -> None:
 
     def lost() -> Iterator[Any]:
         yield Event()
-        raise RuntimeError("the card is lost")
+        raise RuntimeError("the GPU is lost")
 
     with opened() as (placed, slots):
         going = Stored(target, on_rows=on_rows)

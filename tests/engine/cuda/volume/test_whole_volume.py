@@ -531,8 +531,8 @@ def test_counting_what_lies_past_the_volume_is_found(monkeypatch: pytest.MonkeyP
 
 
 def test_statistics_of_all_blocks_but_one_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(step: Any, at: Any, card: Any, partials: int, blocks: int) -> Any:
-        return measured_volume(step, at, card, partials, blocks - 1)
+    def wrong(step: Any, at: Any, gpu: Any, partials: int, blocks: int) -> Any:
+        return measured_volume(step, at, gpu, partials, blocks - 1)
 
     monkeypatch.setattr("cuda_cyclegan.engine.cuda.volume.program.measured_volume", wrong)
     assert error_of_small() > 100 * LIMITS["fp32"]
