@@ -131,7 +131,7 @@ def _gpu_memory(plan: DryRun) -> Iterator[str]:
         if gpu.program is None or largest is None:
             yield (
                 f"GPU memory: unknown until the first start on {gpu.name} has tried tactics of "
-                f"different sizes; at most {memory(gpu.room)}"
+                f"different sizes; at most {memory(gpu.budget)}"
             )
             continue
         cuda = (

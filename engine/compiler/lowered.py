@@ -10,7 +10,7 @@ from ..options import Precision
 from .gpu_properties import GpuProperties
 from .steps import Step
 from .tensors import NUMBER_BYTES
-from .weight_layout import LaidWeight, encoded
+from .weight_layout import PackedWeight, encoded
 
 _PACKED_TOGETHER = 8
 """Weights that are packed in parallel: the host holds no more copies of them at a time."""
@@ -84,7 +84,7 @@ class Lowered:
     gpu: GpuProperties
     steps: tuple[Step, ...]
     constants: Mapping[str, FloatArray]
-    weights: Mapping[str, LaidWeight]
+    weights: Mapping[str, PackedWeight]
     undivided: UndividedSteps | None = None
 
     def encoded_constants(self) -> Iterator[tuple[str, bytes]]:

@@ -170,8 +170,8 @@ class ConvolutionPlans:
 
     def name(self, index: int) -> str:
         """Return cuDNN's name of a plan: its engine and knobs, the latter ordered by number."""
-        told = self._graph.get_plan_name_at_index(index)
-        engine, *knobs = told.split("_k")
+        name = self._graph.get_plan_name_at_index(index)
+        engine, *knobs = name.split("_k")
         return "_k".join([engine, *sorted(knobs, key=lambda knob: int(knob.partition("=")[0]))])
 
     def build(self, index: int) -> int:

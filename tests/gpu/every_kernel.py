@@ -100,7 +100,7 @@ def run_window(compiled: Compiled, patch: tuple[int, int, int]) -> None:
         scaling = Scaling(50, 50, clips=True, lowest=-1.0 if name == "int8" else 0.0)
         for target in before:
             with open_window_buffers(compiled) as buffers:
-                placed = buffers.place(window, 1 << 30)
+                placed = buffers.allocate(window, 1 << 30)
                 ends = Stored(voxels, scaling), Stored(target, scaling)
                 buffers.run(ends[0], window, ends[1], placed, lambda _: None)
         assert np.array_equal(*before), "voxels were left as they were"

@@ -137,8 +137,8 @@ def whole_numbers(patches: int, channels: int) -> FloatArray:
 
     With signs they result in whole numbers of about the signs' variance.
     """
-    places = np.arange(patches * channels).reshape(patches, channels)
-    return np.stack([1 - 2 * (places // 3 % 2), places % 3 - 1]).astype(np.float32)
+    numbers = np.arange(patches * channels).reshape(patches, channels)
+    return np.stack([1 - 2 * (numbers // 3 % 2), numbers % 3 - 1]).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,14 +311,14 @@ def plain(
         is_translated=is_translated,
     )
     across = min(_CHANNELS, 1 << (shape.target_channels - 1).bit_length())
-    beside, each = BLOCK // across, constants("check.cu")["EACH"]
+    along, each = BLOCK // across, constants("check.cu")["EACH"]
     voxels = shape.batch * prod(shape.target_extents)
     grid = (
-        -(-voxels // (beside * each)),
+        -(-voxels // (along * each)),
         -(-shape.target_channels // across),
         1,
     )
-    return Launch("check", "plain", grid, (across, beside, 1), 0, values)
+    return Launch("check", "plain", grid, (across, along, 1), 0, values)
 
 
 def expect(

@@ -59,12 +59,12 @@ def _convolve_depthwise(
     values = structure("convolve_depthwise.cu", "ConvolveDepthwise")(
         **_convolved(conv, shape, at), dilation=shape.dilation
     )
-    across, beside = block_shape(shape.target_channels, shape.precision)
+    across, along = block_shape(shape.target_channels, shape.precision)
     depth, height, width = shape.target_extents
     run = constants("convolve_depthwise.cu")["ACROSS"]
     runs = shape.batch * depth * height * -(-width // run)
     columns = -(-vectors(shape.target_channels, shape.precision) // across)
-    grid, block = (-(-runs // beside), columns, 1), (across, beside, 1)
+    grid, block = (-(-runs // along), columns, 1), (across, along, 1)
     return Launch("convolve_depthwise", f"{kind}_depthwise", grid, block, 0, values)
 
 
@@ -76,9 +76,9 @@ def _outputs(shape: Convolution) -> int:
 
 def _tiles(shape: Convolution, voxels: int, outputs: int) -> Triple:
     """Return the grid of blocks, each of which computes `outputs` channels of `voxels` voxels."""
-    made = shape.batch * prod(shape.target_extents)
+    total = shape.batch * prod(shape.target_extents)
     columns = shape.groups * -(-shape.target_channels // shape.groups // outputs)
-    return -(-made // voxels), columns, 1
+    return -(-total // voxels), columns, 1
 
 
 def _convolved(conv: Conv, shape: Convolution, at: Addresses) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import Conv, Geometry
 from ..tensors import NUMBER_BYTES, PATCHES, Tensor
-from ..weight_layout import LaidWeight, Slots
+from ..weight_layout import PackedWeight, Slots
 from .launch import (
     MOST_WALKS,
     WARP_GROUP_COLUMNS,
@@ -71,7 +71,7 @@ def _fits_strided(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     return _reads_patches(conv) and is_strided
 
 
-def _pack(weight: FloatArray, _slots: Slots, _channels: int) -> LaidWeight:
+def _pack(weight: FloatArray, _slots: Slots, _channels: int) -> PackedWeight:
     """[K, C, kD, kH, kW] -> [steps, K / 8, 32, 4]: second operands of an m16n8k16 product.
 
     The depth of the product is pairs of lines (c, i, j) of 8 taps each. Lane 4 n + t of a step
@@ -82,16 +82,16 @@ def _pack(weight: FloatArray, _slots: Slots, _channels: int) -> LaidWeight:
     steps = -(-lines // 2)
     shape = steps, outputs // 8, 32, 4
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros((outputs, 2 * steps, 8), np.float32)
         filled[:, :lines, :width] = weight.reshape(outputs, lines, width)
         split = filled.reshape(outputs // 8, 8, steps, 2, 4, 2)
         return split.transpose(2, 0, 1, 4, 3, 5).reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
-def _pack_strided(weight: FloatArray, slots: Slots, channels: int) -> LaidWeight:
+def _pack_strided(weight: FloatArray, slots: Slots, channels: int) -> PackedWeight:
     """[K, 1, 4, 4, 4] -> [4, K / 8, 32, 4]: as `_pack`, with lines of two kernel rows."""
     return _pack(weight.reshape(*weight.shape[:3], 2, 8), slots, channels)
 
@@ -101,7 +101,7 @@ def _outputs_of_product(outputs: int, edge: int) -> int:
     return 64 if edge == 7 and outputs % 64 == 0 else 32
 
 
-def _pack_wgmma(weight: FloatArray, _slots: Slots, _channels: int) -> LaidWeight:
+def _pack_wgmma(weight: FloatArray, _slots: Slots, _channels: int) -> PackedWeight:
     """[K, 1, k, k, k] -> [K / n, k, products, 4, 32, 8]: first operands of m64n*k16, in registers.
 
     k is 7 or 3. n is `_outputs_of_product` of K; the 64 rows of an operand are outputs for one row
@@ -111,19 +111,19 @@ def _pack_wgmma(weight: FloatArray, _slots: Slots, _channels: int) -> LaidWeight
     first 8, then of the others.
     """
     outputs, edge = weight.shape[0], weight.shape[-1]
-    each, seen = _outputs_of_product(outputs, edge), edge + 1
-    products = seen * seen // 16
+    each, window = _outputs_of_product(outputs, edge), edge + 1
+    products = window * window // 16
     shape = outputs // each, edge, products, 4, 32, 8
 
-    def lay_out() -> FloatArray:
-        filled = np.zeros((outputs // each, 64 // each, each, edge, seen, seen), np.float32)
+    def packed() -> FloatArray:
+        filled = np.zeros((outputs // each, 64 // each, each, edge, window, window), np.float32)
         for row in range(64 // each):
             own = weight.reshape(-1, each, edge, edge, edge)
             filled[:, row, :, :, row : row + edge, :edge] = own
         split = filled.reshape(-1, 4, 2, 8, edge, products, 2, 4, 2)
         return split.transpose(0, 4, 5, 1, 3, 7, 6, 2, 8).reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +155,14 @@ def _walk_of_groups(conv: Conv, gpu: GpuProperties) -> _Walk:
     depth, height, width = target.extents
     columns, outputs = _columns_of_groups(conv), _outputs_of_groups(conv)
     tile_rows, tile = 64 // outputs, constants("convolve_patches_wgmma.cu")
-    rows, seen = tile["TILES"] * tile_rows, edge + 1
-    lines = (rows + seen - tile_rows) * seen // tile["PIECE"]
+    rows, window = tile["TILES"] * tile_rows, edge + 1
+    lines = (rows + window - tile_rows) * window // tile["PIECE"]
     numbers = tile["RING"] * lines * columns * tile["PIECE"]
     shared = numbers * NUMBER_BYTES[target.precision] + 8 * (2 * tile["RING"] + 2) + 12 * 128
     blocks = -(-width // columns) * -(-height // rows)
     parts = target.batch * target.channels // outputs
-    at_once = gpu.multiprocessors * (1 if edge == 7 else 2)
-    planes = _fastest_planes(depth, blocks * parts, at_once, _BEGINNING)
+    concurrent = gpu.multiprocessors * (1 if edge == 7 else 2)
+    planes = _fastest_planes(depth, blocks * parts, concurrent, _BEGINNING)
     return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
 
 
@@ -189,18 +189,18 @@ def _walks(gpu: GpuProperties, shared: int) -> int:
     return each * gpu.multiprocessors
 
 
-def _planes(depth: int, beside: int, at_once: int, border: int) -> int:
-    """Return the planes of a depth loop; beside: loops that a plane takes. border: extra planes."""
-    even = max(1, at_once // _WALKS_EVEN) * _WALKS_EVEN
-    if even >= (1 - _MOST_IDLE) * at_once:
-        return max(_FEWEST_PLANES, -(-depth * beside // even))
-    return _fastest_planes(depth, beside, at_once, border)
+def _planes(depth: int, loops: int, concurrent: int, border: int) -> int:
+    """Return the planes of a depth loop; loops: that a plane takes. border: extra planes."""
+    even = max(1, concurrent // _WALKS_EVEN) * _WALKS_EVEN
+    if even >= (1 - _MOST_IDLE) * concurrent:
+        return max(_FEWEST_PLANES, -(-depth * loops // even))
+    return _fastest_planes(depth, loops, concurrent, border)
 
 
-def _fastest_planes(depth: int, beside: int, at_once: int, border: int) -> int:
+def _fastest_planes(depth: int, loops: int, concurrent: int, border: int) -> int:
     """Return planes as `_planes`; border: planes that cost as much as the rest of a loop."""
     offered = range(_FEWEST_PLANES, max(depth, _FEWEST_PLANES) + 1)
-    return cheapest_walk(depth, beside, at_once, border, offered)
+    return cheapest_walk(depth, loops, concurrent, border, offered)
 
 
 def _outputs(target: Tensor) -> int:

@@ -11,7 +11,7 @@ from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import IDENTITY, Conv, Geometry
 from ..tensors import TRANSLATED, stored_channels
-from ..weight_layout import LaidWeight, Slots
+from ..weight_layout import PackedWeight, Slots
 from .launch import (
     MOST_WALKS,
     OVERFLOW,
@@ -131,7 +131,7 @@ def _fits_voxels(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     )
 
 
-def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+def _pack(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     """[K, C, kD, kH <= 7, kW <= 8] -> [K, kD, source / 32, 4, 2, 32, 8]: operands of m16n8k16.
 
     The 16 rows of an operand are the kernel columns of a pair of kernel rows, its depth half of 32
@@ -141,16 +141,16 @@ def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     outputs, _, depth, height, width = weight.shape
     shape = outputs, depth, source // 32, 4, 2, 32, 8
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros((outputs, source, depth, 8, 8), np.float32)
         filled[:, list(slots), :, :height, :width] = weight
         split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, depth, 4, 2, 8)
         return split.transpose(0, 6, 1, 7, 3, 9, 2, 4, 8, 5).reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
-def _pack_wgmma(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+def _pack_wgmma(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     """[K, C, kD, kH <= 7, kW <= 8] -> [K, kD, source / 16, 2, 15, 8, 8]: operands of m64n*k16.
 
     For each kernel plane and half of 16 channels, chunks of 8 kernel columns and 8 channels follow
@@ -160,17 +160,17 @@ def _pack_wgmma(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     outputs, _, depth, height, width = weight.shape
     shape = outputs, depth, source // 16, 2, 15, 8, 8
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros((outputs, source, depth, 8, 8), np.float32)
         filled[:, list(slots), :, :height, :width] = weight
         turned = filled[:, :, :, -np.arange(15) % 8]
         split = turned.reshape(outputs, source // 16, 2, 8, depth, 15, 8)
         return split.transpose(0, 4, 1, 2, 5, 6, 3).reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
-def _pack_transposed(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+def _pack_transposed(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     """[C, K, 4, 4, 4] -> [K, 2, source / 32, 2, 2, 32, 8]: operands of m16n8k16.
 
     The convolution is transposed, of stride 2 and padding 1; its cells of 2^3 target voxels depend
@@ -184,26 +184,26 @@ def _pack_transposed(weight: FloatArray, slots: Slots, source: int) -> LaidWeigh
     outputs = weight.shape[1]
     shape = outputs, 2, source // 32, 2, 2, 32, 8
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros((outputs, source, 4, 4, 4), np.float32)
         filled[:, list(slots)] = weight.transpose(1, 0, 2, 3, 4)
         split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, 2, 2, 2, 2, 2, 2)
         farther_first = split[:, :, :, :, :, :, ::-1, :, :, :, ::-1]
         return farther_first.transpose(0, 6, 1, 8, 3, 7, 9, 11, 2, 4, 10, 5).reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
-def _pack_voxels(weight: FloatArray, slots: Slots, channels: int) -> LaidWeight:
+def _pack_voxels(weight: FloatArray, slots: Slots, channels: int) -> PackedWeight:
     """[K, C, 1, 1, 1] -> [K, channels]."""
     shape = weight.shape[0], channels
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros(shape, np.float32)
         filled[:, list(slots)] = weight.reshape(shape[0], -1)
         return filled
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
 def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None) -> Launch:
@@ -243,8 +243,8 @@ def _walk(
     depth, height, width = conv.output.extents
     repeats = conv.batch * conv.outputs
     columns, planes = -(-width // wide), -(-depth // deep)
-    beside, at_once = columns * planes * repeats, gpu.multiprocessors
-    rows = cheapest_walk(height, beside, at_once, _ROWS_BEFORE, range(1, height + 1))
+    loops, concurrent = columns * planes * repeats, gpu.multiprocessors
+    rows = cheapest_walk(height, loops, concurrent, _ROWS_BEFORE, range(1, height + 1))
     return (columns * -(-height // rows), planes, repeats), {
         "weights": at(conv.weight),
         "bias": at(conv.bias) if conv.bias else None,
@@ -294,8 +294,10 @@ def _launch_transposed(
     blocks = -(-strips // tile["WARPS"])
     repeats = conv.batch * conv.outputs
     shared = _shared_of_cells(conv.channels)
-    at_once = gpu.multiprocessors * min(MOST_WALKS, max(1, gpu.resident_blocks(shared)))
-    rows = cheapest_walk(height + 1, blocks * repeats, at_once, _CELLS_BEFORE, range(1, height + 2))
+    concurrent = gpu.multiprocessors * min(MOST_WALKS, max(1, gpu.resident_blocks(shared)))
+    rows = cheapest_walk(
+        height + 1, blocks * repeats, concurrent, _CELLS_BEFORE, range(1, height + 2)
+    )
     values = structure("conv_transpose_to_patches.cu", "ConvTransposeToPatches")(
         parts=tuple(part_of(part, at) for part in conv.views),
         weights=at(conv.weight),
@@ -332,10 +334,10 @@ def _launch_voxels(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int
     # Lanes of a warp that share a voxel, of which each has a vector at most.
     lanes = 1 << (vectors(tensor.channels, tensor.precision) - 1).bit_length()
     tile = constants("convolve_voxels.cu")
-    beside = tile["THREADS"] // lanes
-    blocks = min(-(-voxels // (tile["AT_ONCE"] * beside)), _VOXEL_BLOCKS * gpu.multiprocessors)
+    voxels_each = tile["THREADS"] // lanes
+    blocks = min(-(-voxels // (tile["AT_ONCE"] * voxels_each)), _VOXEL_BLOCKS * gpu.multiprocessors)
     name = "convolve_voxels"
-    grid, block = (blocks, tensor.batch, 1), (lanes, beside, 1)
+    grid, block = (blocks, tensor.batch, 1), (lanes, voxels_each, 1)
     return Launch(name, f"{name}_{conv.outputs}", grid, block, 0, values)
 
 

@@ -91,17 +91,17 @@ _FILLED = 0.8  # least share of the GPU that is busy, if there are enough blocks
 
 
 def cheapest_walk(
-    extent: int, beside: int, at_once: int, beginning: float, offered: Iterable[int]
+    extent: int, loops: int, concurrent: int, beginning: float, offered: Iterable[int]
 ) -> int:
     """Return the steps of each loop, of those offered, that finish all loops along an axis soonest.
 
-    extent: steps along the axis. beside: loops that each of these steps is for. at_once: loops that
+    extent: steps along the axis. loops: that each of these steps is for. concurrent: those that
     run concurrently on the GPU; the others follow, wave by wave. beginning: fixed cost of a loop,
     counted in steps.
     """
 
     def duration(steps: int) -> float:
-        waves = -(-beside * -(-extent // steps) // at_once)
+        waves = -(-loops * -(-extent // steps) // concurrent)
         return waves * (steps + beginning)
 
     return min(offered, key=duration)
@@ -133,13 +133,13 @@ class PlaneBox:
 
     def walks(self, extents: Triple, parts: int, gpu: GpuProperties) -> Walks:
         """Return the loops along a tensor's planes. parts: those computed per tile, one by one."""
-        depth, across, at_once = extents[0], self.count(extents), gpu.multiprocessors
+        depth, across, concurrent = extents[0], self.count(extents), gpu.multiprocessors
 
         def fills(planes: int) -> bool:
-            return across * parts * -(-depth // planes) >= _FILLED * at_once
+            return across * parts * -(-depth // planes) >= _FILLED * concurrent
 
         filling = list(filter(fills, range(1, depth + 1)))
-        planes = cheapest_walk(depth, across * parts, at_once, self.beginning, filling or [1])
+        planes = cheapest_walk(depth, across * parts, concurrent, self.beginning, filling or [1])
         return Walks((across, -(-depth // planes), parts), planes)
 
 

@@ -182,10 +182,10 @@ def is_blended(step: Pointwise) -> bool:
 
 def _run(step: Pointwise, gpu: GpuProperties) -> int:
     depth, height, width = step.target_extents
-    beside = depth * height * step.patches.count
-    beside *= vectors(step.source.channels, step.target.precision)
+    vectors_across = depth * height * step.patches.count
+    vectors_across *= vectors(step.source.channels, step.target.precision)
     run = _LONGEST_RUN
-    while run > 1 and beside * -(-width // run) < _THREADS * gpu.multiprocessors:
+    while run > 1 and vectors_across * -(-width // run) < _THREADS * gpu.multiprocessors:
         run //= 2
     return run
 

@@ -11,7 +11,7 @@ from ..gpu_properties import WGMMA_CAPABILITY, GpuProperties
 from ..lowered import LayerForm, Layout
 from ..steps import Conv, Convolution
 from ..tensors import ELEMENTS
-from ..weight_layout import LaidWeight, Slots
+from ..weight_layout import PackedWeight, Slots
 from .launch import Addresses, Launch
 
 HALF: tuple[Precision, ...] = ("fp16", "bf16")
@@ -92,7 +92,7 @@ class ConvKernel(KernelSpec):
     launch: Callable[[Conv, Addresses, GpuProperties, int | None], Launch]
     fits: Fits | None = None
     replaces_plan: Callable[[Convolution], bool] | None = None
-    pack: Callable[[FloatArray, Slots, int], LaidWeight] | None = None
+    pack: Callable[[FloatArray, Slots, int], PackedWeight] | None = None
     has_float_weight: bool = False
     measures: bool = False
     finds_blocks: bool = False

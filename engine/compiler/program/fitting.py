@@ -201,7 +201,7 @@ class _Least:
 
 def _least(network: Network, layout: Layout, gpu: GpuProperties) -> _Least:
     lowered = lower(network, layout, gpu)
-    memory = _laid_out(network, lowered, None)
+    memory = _memory_plan(network, lowered, None)
     return _Least(lowered, memory, bytes_of_trials(lowered, _LEAST_WORKSPACE))
 
 
@@ -222,13 +222,13 @@ def _fastest(
     shapes = [step.shape for step in planned(lowered.steps)]
     spare = min(share - least.memory.bytes, budget - least.trial, MOST_WORKSPACE)
     algorithms = choose(shapes, spare + _LEAST_WORKSPACE)
-    plan = _laid_out(network, lowered, algorithms)
+    plan = _memory_plan(network, lowered, algorithms)
     if plan.bytes <= share:
         return Fitted(lowered, plan, algorithms)
     return Fitted(lowered, least.memory, choose(shapes, _LEAST_WORKSPACE))
 
 
-def _laid_out(
+def _memory_plan(
     network: Network, lowered: Lowered, algorithms: Mapping[Convolution, ChosenAlgorithm] | None
 ) -> MemoryPlan:
     """Return the memory plan; without algorithms, with the least workspace for each convolution."""

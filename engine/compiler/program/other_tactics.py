@@ -68,8 +68,8 @@ def _added_pass(lowered: Lowered, other: Lowered, convolve: Conv) -> Iterator[Pa
     passes, others = list(_passes(lowered)), list(_passes(other))
     if len(others) > len(passes):
         for step in others:
-            made = step.pointwise if isinstance(step, Normalise) else step
-            if made.target == convolve.source:
+            written_by = step.pointwise if isinstance(step, Normalise) else step
+            if written_by.target == convolve.source:
                 yield step
 
 

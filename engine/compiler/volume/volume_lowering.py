@@ -48,11 +48,11 @@ def with_low_resolutions_undivided(
     of_blocks = {item.name: item for step in lowered.steps[:first] for item in _tensors(step)}
     of_all = {item.name: item for step in whole.steps[first:stop] for item in _tensors(step)}
     own = tuple(_reading(step, of_blocks) for step in whole.steps[first:stop])
-    made = {name: item for name, item in of_all.items() if name not in of_blocks}
-    behind = tuple(_reading(step, made) for step in lowered.steps[stop:])
+    written_later = {name: item for name, item in of_all.items() if name not in of_blocks}
+    later = tuple(_reading(step, written_later) for step in lowered.steps[stop:])
     if is_filled:
-        own = with_fused_normalisations(own, lowered.gpu, behind)
-    steps = *lowered.steps[:first], *own, *behind
+        own = with_fused_normalisations(own, lowered.gpu, later)
+    steps = *lowered.steps[:first], *own, *later
     undivided = UndividedSteps(first, first + len(own), whole.layout.patch)
     return replace(lowered, steps=steps, undivided=undivided)
 

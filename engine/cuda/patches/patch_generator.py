@@ -77,14 +77,14 @@ def planned(network: Network, options: CudaOptions) -> DevicePlan:
     before = {gpu.index: gpu.free_bytes for gpu in cuda_devices()}.get(options.device)
     with open_gpu(options.device, options.precision, options.cache) as opened:
         left = opened.context.memory[0]
-        room = MemoryBudget(left, options.vram_limit)
+        budget = MemoryBudget(left, options.vram_limit)
         cache = TuningCache(options.cache, opened.identity)
         without = refused_kernels(cache, opened.kernels)
         wanted = options.wanted(network.graph, opened.context.properties, without)
         return DevicePlan(
             name=opened.context.name,
-            program=plan_program(network, wanted, room, cache, options.search.effort),
-            room=room.bytes,
+            program=plan_program(network, wanted, budget, cache, options.search.effort),
+            budget=budget.bytes,
             channels=(network.graph.in_channels, network.graph.out_channels),
             context=None if before is None else before - left,
         )
@@ -101,9 +101,9 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
     with ExitStack() as opening:
         opened = open_gpu(options.device, options.precision, options.cache)
         gpu = opening.enter_context(opened)
-        room = MemoryBudget(gpu.context.memory[0], options.vram_limit)
+        budget = MemoryBudget(gpu.context.memory[0], options.vram_limit)
         cache = TuningCache(options.cache, gpu.identity)
-        fitted = _fitted(network, options, gpu, cache, room)
+        fitted = _fitted(network, options, gpu, cache, budget)
         program = opening.enter_context(open_program(fitted, gpu.kernels, gpu.stream))
         staging = opening.enter_context(_open_staging(network.graph, fitted.lowered.layout))
         windows = opening.enter_context(ExitStack())
@@ -112,7 +112,7 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
             options=options,
             gpu=gpu,
             cache=cache,
-            room=room,
+            budget=budget,
             fitted=fitted,
             program=program,
             staging=staging,
@@ -131,16 +131,16 @@ def _fitted(
     options: CudaOptions,
     gpu: OpenGpu,
     cache: TuningCache,
-    room: MemoryBudget,
+    budget: MemoryBudget,
 ) -> Fitted[Tactic]:
     """Return the program of the fastest tactics that were verified on this GPU."""
-    tuner = Tuner(gpu, cache, room.bytes, options.search)
+    tuner = Tuner(gpu, cache, budget.bytes, options.search)
 
     def attempt(without: frozenset[str]) -> Fitted[Tactic]:
         wanted = options.wanted(network.graph, gpu.context.properties, without)
-        fitted = fit(network, wanted, room, tuner.convolutions)
+        fitted = fit(network, wanted, budget, tuner.convolutions)
         tuner.compare_forms(network, fitted.lowered)
-        fitted = in_faster_forms(network, wanted, fitted, room, tuner.convolutions, cache)
+        fitted = in_faster_forms(network, wanted, fitted, budget, tuner.convolutions, cache)
         tuner.check_layers(fitted.lowered)
         return fitted
 
@@ -179,7 +179,7 @@ class CudaGenerator:
         options: CudaOptions,
         gpu: OpenGpu,
         cache: TuningCache,
-        room: MemoryBudget,
+        budget: MemoryBudget,
         fitted: Fitted[Tactic],
         program: Program,
         staging: _Staging,
@@ -191,7 +191,7 @@ class CudaGenerator:
         self._network = network
         self._gpu = gpu
         self._cache = cache
-        self._room = room
+        self._budget = budget
         self._fitted = fitted
         self._program = program
         self._staging = staging
@@ -253,8 +253,8 @@ class CudaGenerator:
         self._gpu.context.use()
         with self._window_buffers() as buffers:
             with self._placing:
-                free = self._room.bytes - self.held + buffers.held
-                placed = buffers.place(window, free)
+                free = self._budget.bytes - self.held + buffers.held
+                placed = buffers.allocate(window, free)
             return buffers.run(source, window, target, placed, on_tiles)
 
     @contextmanager
@@ -309,12 +309,12 @@ class CudaGenerator:
         """Search as `Tunable` describes, in the memory that the program leaves."""
         if self.options.search.effort != "auto":
             return
-        room = self._room.bytes - self.held
+        budget = self._budget.bytes - self.held
         search = SearchSettings("full", progress=progress)
-        workspace = min(MOST_WORKSPACE, room // 2)
+        workspace = min(MOST_WORKSPACE, budget // 2)
         with self._turn, suppress(CudaError, DeviceMemoryError, WrongKernelError):
             self._gpu.context.use()
-            tuner = Tuner(self._gpu, self._cache, room, search)
+            tuner = Tuner(self._gpu, self._cache, budget, search)
             tuner.further(self._network, self._fitted.lowered, workspace, until)
 
     def times(self, repeats: int) -> list[float]:

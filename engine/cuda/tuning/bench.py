@@ -86,17 +86,17 @@ class TrialBench:
         """Queue filling bytes from the start of a block with NaN."""
         self.stream.fill(self.at(name), _NAN, size)
 
-    def run(self, queue: Callable[[], None], made: str, size: int, number_bytes: int) -> None:
+    def run(self, queue: Callable[[], None], output: str, size: int, number_bytes: int) -> None:
         """Queue a run whose result goes to a spoilt block, and the fingerprint of the result.
 
-        made: the block. size: bytes of the result, in whole words. number_bytes: of a number.
+        output: the block. size: bytes of the result, in whole words. number_bytes: of a number.
         """
-        self.spoil(made, size)
+        self.spoil(output, size)
         queue()
         into = self.at(FINGERPRINTS) + 8 * self._taken
         self.stream.fill(into, 0, 8)
         gpu = self.kernels.gpu
-        self.launch([checks.fingerprint(self.at(made), size, number_bytes, into, gpu)])
+        self.launch([checks.fingerprint(self.at(output), size, number_bytes, into, gpu)])
         self._taken += 1
 
     def fingerprints(self) -> npt.NDArray[Any]:

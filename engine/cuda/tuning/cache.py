@@ -105,7 +105,7 @@ class TuningResult:
         candidates = tuple(one for one in self.candidates if one.plan != plan)
         return replace(self, candidates=candidates, refused={**self.refused, plan: wrong})
 
-    def behind(self, earlier: "TuningResult") -> "TuningResult":
+    def merged_after(self, earlier: "TuningResult") -> "TuningResult":
         """Return the result merged with another process's.
 
         Its candidates stay if its search was as hard and wide: all processes then take one plan.
@@ -136,7 +136,7 @@ class Measurements:
     places: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
 
-def _place_key(shape: "Convolution", plan: str) -> str:
+def _position_key(shape: "Convolution", plan: str) -> str:
     return f"{plan} {key_of(shape)}, places {_PLACES_VERSION}"
 
 
@@ -178,7 +178,9 @@ class TuningCache:
         before = self.get(key)
         self._reread()
         meanwhile = self.get(key)
-        self._keep("findings", key, result if meanwhile == before else result.behind(meanwhile))
+        self._keep(
+            "findings", key, result if meanwhile == before else result.merged_after(meanwhile)
+        )
 
     def time(self, program: str) -> float | None:
         """Return the milliseconds of one run of a program if it was measured."""
@@ -201,12 +203,12 @@ class TuningCache:
 
     def is_same_anywhere(self, shape: "Convolution", plan: str) -> bool | None:
         """Whether a plan gives a voxel the same bytes wherever it lies, if that was checked."""
-        return self._known.places.get(_place_key(shape, plan))
+        return self._known.places.get(_position_key(shape, plan))
 
     def put_same_anywhere(self, shape: "Convolution", plan: str, is_same: bool) -> None:
         """Keep whether it does."""
         self._reread()
-        self._keep("places", _place_key(shape, plan), is_same)
+        self._keep("places", _position_key(shape, plan), is_same)
 
     def _reread(self) -> None:
         """Take over what other processes have kept; keep what the file lacks."""

@@ -123,15 +123,15 @@ class _LayerCheck:
         if not trial.sources:
             patches = host_signs(trial.tensor_bytes[PATCHES] // 4, numbers.density, seed=1)
             bench.upload(PATCHES, patches.tobytes())
-        for place, source in enumerate(trial.sources, start=1):
-            own = replace(numbers, density=numbers.density / place)  # so that all differ
+        for number, source in enumerate(trial.sources, start=1):
+            own = replace(numbers, density=numbers.density / number)  # so that all differ
             address, gpu = bench.at(source.name), bench.kernels.gpu
             bench.launch([checks.fill_tensor(source, own, address, gpu)])
         few = kernel_numbers(trial.shape, numbers).density
         kernel = host_signs(prod(trial.kernel), few, seed=2)
         for name, stored in trial.weights.items():
-            laid = stored(kernel.reshape(trial.kernel)).numbers()
-            bench.upload(name, encoded(laid, trial.shape.precision))
+            packed = stored(kernel.reshape(trial.kernel)).numbers()
+            bench.upload(name, encoded(packed, trial.shape.precision))
         for table in trial.tables:
             content = whole_numbers(table.patches, table.channels)
             bench.upload(table.name, encoded(content, "fp32"))
@@ -153,7 +153,7 @@ class _LayerCheck:
         trial, bench = self._trial, self._bench
         for step in trial.passes:
             bench.launch(launches(step, bench.at, bench.kernels.gpu))
-        names = trial.passes[0].target.name, PLAIN_WEIGHT, self._made
+        names = trial.passes[0].target.name, PLAIN_WEIGHT, self._output
         source, weight, target = map(bench.at, names)
         is_translated = trial.output is None
         channels = trial.kernel[0 if trial.shape.transposed else 1]
@@ -197,13 +197,13 @@ class _LayerCheck:
 
     def results(self, queue: Callable[[], None], runs: int) -> Any:
         """Return fingerprints of the result of each of many runs."""
-        made = self._trial.output
-        size = self._trial.tensor_bytes[self._made]
-        number_bytes = NUMBER_BYTES[made.precision] if made else 4
+        output = self._trial.output
+        size = self._trial.tensor_bytes[self._output]
+        number_bytes = NUMBER_BYTES[output.precision] if output else 4
         for _ in range(runs):
-            self._bench.run(queue, self._made, size, number_bytes)
+            self._bench.run(queue, self._output, size, number_bytes)
         return self._bench.fingerprints()
 
     @property
-    def _made(self) -> str:
+    def _output(self) -> str:
         return self._trial.output.name if self._trial.output else TRANSLATED

@@ -89,8 +89,8 @@ def _run_custom_kernel(
 ) -> None:
     source, target = lone_tensors(shape)
     step = Conv.of_shape("trial", shape, source, target, "weight")
-    places: dict[str, int] = dict(zip(("source", "weight", "target"), addresses[:3], strict=True))
-    for launch in launches(step, lambda name: places[name], gpu.kernels.gpu):
+    names: dict[str, int] = dict(zip(("source", "weight", "target"), addresses[:3], strict=True))
+    for launch in launches(step, lambda name: names[name], gpu.kernels.gpu):
         gpu.kernels.launch(gpu.stream, launch)
 
 

@@ -40,7 +40,7 @@ from .cache import (
     worth_keeping,
 )
 from .convolution_check import VERSION, ConvolutionCheck
-from .place_check import gives_the_same_anywhere
+from .position_check import gives_the_same_anywhere
 from .tactics import (
     OWN_TACTIC,
     Tactic,

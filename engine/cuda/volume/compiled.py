@@ -71,7 +71,7 @@ def _products_of_a_block(step: Step) -> float:
 
 
 def memory_of(
-    lowered: Lowered, grid: BlockGrid, graph: Graph, room: int, may_recompute: bool = True
+    lowered: Lowered, grid: BlockGrid, graph: Graph, budget: int, may_recompute: bool = True
 ) -> VolumeMemory:
     """Return the memory plan of a grid on a GPU with so many bytes. Raises DeviceMemoryError.
 
@@ -82,7 +82,7 @@ def memory_of(
     rows = 4 * slot, 8 * slot
     passes, trial = passes_of(lowered), bytes_of_trials(lowered, WORKSPACE_BYTES)
     wanted = VolumeRequest(lowered, passes, grid, channels, rows, may_recompute, trial)
-    return volume_memory(wanted, room)
+    return volume_memory(wanted, budget)
 
 
 def compiled_blocks(

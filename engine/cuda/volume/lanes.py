@@ -47,7 +47,7 @@ class LanePlan:
         return self.count * in_device_pages(self.own.bytes)
 
 
-def plan_lanes(memory: VolumeMemory, grid: BlockGrid, graph: Graph, room: int) -> LanePlan:
+def plan_lanes(memory: VolumeMemory, grid: BlockGrid, graph: Graph, budget: int) -> LanePlan:
     """Return the lanes for volumes of a grid within so many bytes of GPU memory.
 
     Volumes with maps in host memory have one lane: copies of these maps keep the GPU busy anyway.
@@ -61,7 +61,7 @@ def plan_lanes(memory: VolumeMemory, grid: BlockGrid, graph: Graph, room: int) -
         OVERFLOW: 4,
     }
     own = arrange(Lifetime(name, size, 0, 0) for name, size in sizes.items())
-    count = min(VOLUMES_AT_A_TIME, (room - memory.device_bytes) // in_device_pages(own.bytes))
+    count = min(VOLUMES_AT_A_TIME, (budget - memory.device_bytes) // in_device_pages(own.bytes))
     if memory.host_bytes or count < 2:
         return LanePlan(1, Arena({}, 0), 4 * slot)
     return LanePlan(count, own, 4 * slot)

@@ -44,7 +44,7 @@ from .host_maps import check_host_room
 from .lanes import Lane, LanePlan, Lanes, plan_lanes
 from .overlap import AxisRows, RunsByRows
 from .program import BlockProgram, HostCopies, PlacedVolume, StagedCopies
-from .transfer import bring_in, rows_going_out, slot_voxels, slowest_axis, take_out
+from .transfer import download_voxels, rows_to_download, slot_voxels, slowest_axis, upload_voxels
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple
         cache = TuningCache(options.cache, gpu.identity)
         without = refused_kernels(cache, gpu.kernels)
         lowered = lowered_blocks(network, grid, options.precision, gpu.context.properties, without)
-        room = MemoryBudget(gpu.context.memory[0], options.vram_limit).bytes
-        memory = memory_of(lowered, grid, network.graph, room)
-        lanes = plan_lanes(memory, grid, network.graph, room)
+        budget = MemoryBudget(gpu.context.memory[0], options.vram_limit).bytes
+        memory = memory_of(lowered, grid, network.graph, budget)
+        lanes = plan_lanes(memory, grid, network.graph, budget)
         check_host_room(memory.host_bytes, options.host_room())
         milliseconds = cache.time(time_key(lowered, memory))
     seconds = None if milliseconds is None else milliseconds * grid.blocks / 1000
@@ -112,10 +112,10 @@ def open_cuda_volume_generator(
     _check_form(network.graph)
     with ExitStack() as opened:
         gpu = opened.enter_context(open_gpu(options.device, options.precision, options.cache))
-        room = MemoryBudget(gpu.context.memory[0], options.vram_limit).bytes
+        budget = MemoryBudget(gpu.context.memory[0], options.vram_limit).bytes
         cache = TuningCache(options.cache, gpu.identity)
-        tuner = Tuner(gpu, cache, room, options.search)
-        generator = CudaVolumeGenerator(network, options, gpu, tuner, room, opened)
+        tuner = Tuner(gpu, cache, budget, options.search)
+        generator = CudaVolumeGenerator(network, options, gpu, tuner, budget, opened)
         try:
             yield generator
         finally:
@@ -133,7 +133,7 @@ class _Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class _LaidOut:
+class _KnownMemory:
     """A memory plan with its inputs: steps, grid, and whether maps may be recomputed."""
 
     lowered: Lowered
@@ -159,17 +159,17 @@ class CudaVolumeGenerator:
         options: CudaVolumeOptions,
         gpu: OpenGpu,
         tuner: Tuner,
-        room: int,
+        budget: int,
         opened: ExitStack,
     ) -> None:
-        """room: bytes of GPU memory. opened: closes what is allocated later."""
+        """budget: bytes of GPU memory. opened: closes what is allocated later."""
         self.graph = network.graph
         self.options = options
         self._network = network
         self._gpu = gpu
         self._tuner = tuner
         self._cache = tuner.cache
-        self._room = room
+        self._budget = budget
         self._copies = _host_copies(opened)
         self._held = opened.enter_context(HeldMemory(options.host_room))
         self._lanes = Lanes(gpu.context, opened)
@@ -177,7 +177,7 @@ class CudaVolumeGenerator:
         self._changed = threading.Condition()
         self._in_flight = 0
         self._compiled: CompiledBlocks | None = None
-        self._laid_out: _LaidOut | None = None
+        self._known_memory: _KnownMemory | None = None
         self._constants: dict[str, int] = {}
         self._ready: _Ready | None = None
         self._has_run = False
@@ -252,12 +252,12 @@ class CudaVolumeGenerator:
         ready = self._ready
         if ready is None or self.options.search.effort != "auto":
             return
-        room = self._room - ready.placed.memory.device_bytes - ready.lanes.bytes
+        budget = self._budget - ready.placed.memory.device_bytes - ready.lanes.bytes
         search = SearchSettings("full", progress=progress)
         expected = CudaError, DeviceMemoryError, WrongKernelError
         with self._entrance, self._computing, suppress(*expected):
             self._gpu.context.use()
-            tuner = Tuner(self._gpu, self._cache, room, search)
+            tuner = Tuner(self._gpu, self._cache, budget, search)
             tuner.further(self._network, ready.compiled.lowered, WORKSPACE_BYTES, until)
 
     def _run(
@@ -295,15 +295,15 @@ class CudaVolumeGenerator:
                     _nothing,
                     lambda: computing.stop.record(stream),
                 )
-                made: list[CudaEvent] = []
-                for rows in rows_going_out(target, most):
+                computed: list[CudaEvent] = []
+                for rows in rows_to_download(target, most):
                     if others:
                         going.queue_those_that_write(rows)
-                    made.append(phases.event())
-                    made[-1].record(stream)
-            lane.leaving.after(made[0])
+                    computed.append(phases.event())
+                    computed[-1].record(stream)
+            lane.leaving.after(computed[0])
             leaving.start.record(lane.leaving)
-            is_finite = take_out(placed, target, lane.slots, most, lane.leaving, made)
+            is_finite = download_voxels(placed, target, lane.slots, most, lane.leaving, computed)
             leaving.stop.record(lane.leaving)
             timings = phases.timings(lane.leaving)
             self._keep_time(ready, computing.seconds)
@@ -333,7 +333,7 @@ class CudaVolumeGenerator:
                 coming.queue_those_that_read(rows)
 
         report = came if placed.takes_runs_early else _nothing
-        bring_in(placed, source, lane.slots, most, lane.entering, report)
+        upload_voxels(placed, source, lane.slots, most, lane.entering, report)
 
     def _compute(
         self,
@@ -380,7 +380,7 @@ class CudaVolumeGenerator:
         placed = self._placed(compiled, grid, may_recompute=True)
         if placed.memory.is_recomputed and not self._is_same_anywhere(placed):
             placed = self._placed(compiled, grid, may_recompute=False)
-        lanes = plan_lanes(placed.memory, grid, self.graph, self._room)
+        lanes = plan_lanes(placed.memory, grid, self.graph, self._budget)
         self._lanes.arrange(lanes)
         self._ready = _Ready(compiled, placed, lanes)
         return self._ready
@@ -404,20 +404,20 @@ class CudaVolumeGenerator:
 
     def _memory_of(self, lowered: Lowered, grid: BlockGrid, may_recompute: bool) -> VolumeMemory:
         """Return the memory plan, computed once: 50 ms if little fits on the GPU."""
-        laid_out = self._laid_out
-        if laid_out is None or not laid_out.serves(lowered, grid, may_recompute):
-            memory = memory_of(lowered, grid, self.graph, self._room, may_recompute)
-            self._laid_out = laid_out = _LaidOut(lowered, grid, may_recompute, memory)
-        return laid_out.memory
+        known = self._known_memory
+        if known is None or not known.serves(lowered, grid, may_recompute):
+            memory = memory_of(lowered, grid, self.graph, self._budget, may_recompute)
+            self._known_memory = known = _KnownMemory(lowered, grid, may_recompute, memory)
+        return known.memory
 
     def _is_same_anywhere(self, placed: PlacedVolume) -> bool:
         """Return whether tactics compute the same bytes of a voxel in differently placed blocks."""
         assert self._compiled is not None
         tactics = self._compiled.tactics
         for step in recomputed_convolutions(placed.memory.passes):
-            tactic, places = tactics[step.shape], placed.places_of(step)
+            tactic, addresses = tactics[step.shape], placed.addresses_of(step)
             try:
-                if not self._tuner.is_same_anywhere(step.shape, tactic, places):
+                if not self._tuner.is_same_anywhere(step.shape, tactic, addresses):
                     return False
             except CudaError as error:
                 raise error.at(step.layer) from error
@@ -454,14 +454,14 @@ class CudaVolumeGenerator:
         with suppress(DeviceMemoryError):  # which is raised when it is needed
             self._held.begin_host(memory.host_bytes, self._gpu.context)
 
-    def _convolve(self, step: Conv, places: tuple[int, int, int, int]) -> bool:
+    def _convolve(self, step: Conv, addresses: tuple[int, int, int, int]) -> bool:
         """Queue a convolution by cuDNN's plan, if it has one; return whether it has."""
         assert self._compiled is not None
         tactic = self._compiled.tactics[step.shape]
         if tactic.plans is None:
             return False
         try:
-            tactic.plans.run(tactic.index, *places)
+            tactic.plans.run(tactic.index, *addresses)
         except CudaError as error:
             raise error.at(step.layer) from error
         return True

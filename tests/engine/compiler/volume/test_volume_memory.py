@@ -341,7 +341,9 @@ def test_what_passes_over_voxels_read_of_host_memory_is_copied_in() -> None:
     assert len(maps) > 4
     usual = [one for one in memory.passes if one.block is None]
     for one in usual:
-        read = {name for step in one.steps for name in step.flow.read_names} & maps - one.made
+        read = {
+            name for step in one.steps for name in step.flow.read_names
+        } & maps - one.written_names
         assert memory.fetched_by(one) == sorted(read)
 
 

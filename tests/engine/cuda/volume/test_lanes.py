@@ -110,8 +110,8 @@ def world(gpu: Gpu) -> Iterator[World]:
     made = network()
     computing: Any = gpu.stream()
 
-    def convolve(step: Any, places: Any) -> bool:
-        computing.submit(lambda: convolved_exactly(step, places))
+    def convolve(step: Any, addresses: Any) -> bool:
+        computing.submit(lambda: convolved_exactly(step, addresses))
         return True
 
     late = replace(made.program, stream=computing, convolve=convolve)

@@ -238,7 +238,7 @@ def test_what_is_made_beside_a_map_that_is_made_anew_stays() -> None:
     wanted = made(volume)
     assert error(network, volume, wanted) <= LIMITS["fp16"]
     recomputing = made.memory_recomputed()
-    assert any("recomputed" in name for one in recomputing.passes for name in one.made)
+    assert any("recomputed" in name for one in recomputing.passes for name in one.written_names)
     assert made(volume, memory=recomputing).tobytes() == wanted.tobytes()
 
 
@@ -383,8 +383,8 @@ def test_copies_beside_runs_change_no_byte(order: tuple[str, ...]) -> None:
     gpu = Gpu.first_stream_first()
     streams: dict[str, Any] = {name: gpu.stream() for name in order}
 
-    def convolve(step: Any, places: Any) -> bool:
-        streams["computing"].submit(lambda: convolved_exactly(step, places))
+    def convolve(step: Any, addresses: Any) -> bool:
+        streams["computing"].submit(lambda: convolved_exactly(step, addresses))
         return True
 
     def copies(name: str) -> StagedCopies:
