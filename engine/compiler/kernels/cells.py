@@ -12,7 +12,7 @@ from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import IDENTITY, Conv, Geometry
 from ..tensors import TensorView
-from ..weight_layout import PackedWeight, Slots
+from ..weight_layout import PackedWeight, Slots, slot_index
 from .launch import Addresses, Launch, PlaneBox, part_of, strides_of
 from .spec import HALF, ConvKernel
 
@@ -104,7 +104,7 @@ def _pack(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
 
     def packed() -> FloatArray:
         filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
-        filled[:, list(slots)] = weight.transpose(1, 0, 2, 3, 4)
+        filled[:, slot_index(slots)] = weight.transpose(1, 0, 2, 3, 4)
         split = filled.reshape(-1, each, chunks, 4, 8, 3, 3, 3)
         operands = np.zeros((*shape[:3], 4, 64 // each, each, 8), np.float32)
         for stage, (upper, below, plane, chunk, row) in enumerate(order):
@@ -139,6 +139,7 @@ def _pack_voxels(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
 
     def packed() -> FloatArray:
         filled = np.zeros((2, 2, 2, outputs, source), np.float32)
+        # A list: to a slice, this transposed copy takes longer.
         filled[..., list(slots)] = weight.transpose(2, 3, 4, 1, 0)
         split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8)
         return split.transpose(0, 2, 4, 1, 3, 5, 6).reshape(shape)

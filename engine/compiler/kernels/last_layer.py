@@ -11,7 +11,7 @@ from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import IDENTITY, Conv, Geometry
 from ..tensors import TRANSLATED, stored_channels
-from ..weight_layout import PackedWeight, Slots
+from ..weight_layout import PackedWeight, Slots, slot_index
 from .launch import (
     MOST_WALKS,
     OVERFLOW,
@@ -143,7 +143,7 @@ def _pack(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
 
     def packed() -> FloatArray:
         filled = np.zeros((outputs, source, depth, 8, 8), np.float32)
-        filled[:, list(slots), :, :height, :width] = weight
+        filled[:, slot_index(slots), :, :height, :width] = weight
         split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, depth, 4, 2, 8)
         return split.transpose(0, 6, 1, 7, 3, 9, 2, 4, 8, 5).reshape(shape)
 
@@ -162,7 +162,7 @@ def _pack_wgmma(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
 
     def packed() -> FloatArray:
         filled = np.zeros((outputs, source, depth, 8, 8), np.float32)
-        filled[:, list(slots), :, :height, :width] = weight
+        filled[:, slot_index(slots), :, :height, :width] = weight
         turned = filled[:, :, :, -np.arange(15) % 8]
         split = turned.reshape(outputs, source // 16, 2, 8, depth, 15, 8)
         return split.transpose(0, 4, 1, 2, 5, 6, 3).reshape(shape)
@@ -186,7 +186,7 @@ def _pack_transposed(weight: FloatArray, slots: Slots, source: int) -> PackedWei
 
     def packed() -> FloatArray:
         filled = np.zeros((outputs, source, 4, 4, 4), np.float32)
-        filled[:, list(slots)] = weight.transpose(1, 0, 2, 3, 4)
+        filled[:, slot_index(slots)] = weight.transpose(1, 0, 2, 3, 4)
         split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, 2, 2, 2, 2, 2, 2)
         farther_first = split[:, :, :, :, :, :, ::-1, :, :, :, ::-1]
         return farther_first.transpose(0, 6, 1, 8, 3, 7, 9, 11, 2, 4, 10, 5).reshape(shape)
@@ -200,7 +200,7 @@ def _pack_voxels(weight: FloatArray, slots: Slots, channels: int) -> PackedWeigh
 
     def packed() -> FloatArray:
         filled = np.zeros(shape, np.float32)
-        filled[:, list(slots)] = weight.reshape(shape[0], -1)
+        filled[:, slot_index(slots)] = weight.reshape(shape[0], -1)
         return filled
 
     return PackedWeight(weight, shape, packed)

@@ -7,7 +7,7 @@ from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import Conv, Geometry
 from ..tensors import TensorView
-from ..weight_layout import PackedWeight, Slots
+from ..weight_layout import PackedWeight, Slots, slot_index
 from .launch import Addresses, Launch, PlaneBox, Walks, part_of, strides_of, table_addresses
 from .spec import HALF, ConvKernel
 
@@ -72,7 +72,7 @@ def _pack(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
 
     def packed() -> FloatArray:
         filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
-        filled[:, list(slots)] = weight[:, :, ::-1]
+        filled[:, slot_index(slots)] = weight[:, :, ::-1]
         split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8, 3, 3, 3)
         return split.transpose(0, 4, 8, 9, 5, 7, 2, 1, 3, 6).reshape(shape)
 
@@ -89,7 +89,7 @@ def _pack_strided(weight: FloatArray, slots: Slots, source: int) -> PackedWeight
 
     def packed() -> FloatArray:
         filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
-        filled[:, list(slots)] = weight
+        filled[:, slot_index(slots)] = weight
         split = filled.reshape(-1, 64, chunks, 2, 8, 3, 9)
         return np.ascontiguousarray(split.transpose(0, 2, 5, 6, 3, 1, 4))
 
