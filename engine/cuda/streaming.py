@@ -1,7 +1,7 @@
 """Streaming of rows between arrays of the host and the GPU: pinned slots, and when phases ran.
 
-Nothing here knows patches or volumes, or which stream copies: one set of slots for each direction
-and each array in flight is enough for copies that overlap other work.
+Independent of patches and volumes, and of the stream that copies: one set of slots for each
+direction and each array in flight is enough for copies that overlap other work.
 """
 
 from collections import deque

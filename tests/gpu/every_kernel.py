@@ -1,4 +1,4 @@
-"""Every own kernel on small shapes, without cuDNN: what compute-sanitizer is run on.
+"""Every custom kernel on small shapes, without cuDNN: what compute-sanitizer is run on.
 
 compute-sanitizer --tool memcheck python tests/gpu/every_kernel.py fp16
 compute-sanitizer --tool racecheck python tests/gpu/every_kernel.py fp32

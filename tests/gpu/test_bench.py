@@ -140,5 +140,5 @@ def test_the_command_writes_what_it_measured(tmp_path):
 def test_no_room_is_one_sentence():
     done = CliRunner().invoke(app, ["bench", "--vram-limit", "1MiB"])
     assert done.exit_code == 2
-    assert "device memory" in done.stderr
+    assert "GPU memory" in done.stderr
     assert "Traceback" not in done.stderr

@@ -157,7 +157,7 @@ def test_without_room_on_the_gpu_the_host_blends_and_says_why(opened, monkeypatc
     ends = Stored(array), Stored(made)
     [note] = translate_array(*ends, generator, window, Stopwatch(), lambda _: None)
     assert "blended on the host" in note
-    assert "MiB of the card's memory" in note
+    assert "MiB of GPU memory" in note
     assert np.abs(there - made).max() <= 4e-6 * np.abs(made).max()
 
 

@@ -43,7 +43,7 @@ def lowered(name: str, wanted: ProgramRequest) -> Lowered:
 
 
 def launched(program: Lowered) -> Iterator[tuple[Step, list[Launch]]]:
-    """Each step and its launches; the convolutions that cuDNN may do too, as own kernels."""
+    """Each step and its launches; the convolutions that cuDNN may do too, as custom kernels."""
     for step in program.steps:
         yield step, launches(step, lambda _: 256, program.gpu, 256)
 

@@ -1,4 +1,4 @@
-"""A compiled program whose own kernels run on the CPU, in one block of memory as on a GPU."""
+"""A compiled program whose custom kernels run on the CPU, in one block of memory as on a GPU."""
 
 import numpy as np
 from support.gpu_on_cpu.kernels import run

@@ -1,4 +1,4 @@
-"""A network over a whole volume whose own kernels run on the CPU, in one block of memory."""
+"""A network over a whole volume whose custom kernels run on the CPU, in one block of memory."""
 
 import ctypes
 from collections.abc import Iterator

@@ -28,7 +28,7 @@ _VOXEL_CHANNELS = (32, 64, 128)
 
 _WORTH = 0.72  # share of the cells that boxes compute which the target needs, for the kernel to pay
 _RESIDENT = 2  # blocks of conv_transpose_voxels.cu on each multiprocessor
-_TURNS = 2  # how often shared memory has room for the voxels that its block takes at a time
+_TURNS = 2  # buffers in shared memory for the voxels that its block takes at a time
 _ONE: Triple = (1, 1, 1)
 _TWO: Triple = (2, 2, 2)
 

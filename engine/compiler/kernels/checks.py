@@ -121,7 +121,7 @@ def uneven_numbers(shape: tuple[int, ...]) -> FloatArray:
     """Return patches [N, C, D, H, W] of 0 and 1 whose share of 1 is drawn per cell.
 
     A cell is about the part whose moments one block of a kernel computes, so that a cell that is
-    left out or counted twice shows in mean or variance of the whole.
+    skipped or counted twice shows in mean or variance of the whole.
     """
     random = np.random.default_rng(3)
     *outer, depth, height, width = shape

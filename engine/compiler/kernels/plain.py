@@ -121,7 +121,7 @@ def _of_first_patch(part: Any) -> Any:
 def plain(conv: Conv) -> PlainCounterpart:
     """Return the passes and the plain convolution that compute the result of a custom kernel.
 
-    Bias, activation and everything else that is not the convolution itself are left out. For a
+    Bias, activation and everything else that is not the convolution itself are omitted. For a
     kernel that writes cells, the plain convolution has as many channels as a cell.
     """
     bare, geometry = _bare(conv), conv.geometry

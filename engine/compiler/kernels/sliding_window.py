@@ -80,8 +80,8 @@ def ring_memory_error(
     """Return the error for an array for which `rings` returns None."""
     _, wanted = ring_layout(window, ring_rows(window, spare=False), channels)
     return DeviceMemoryError(
-        f"The rows of one row of tiles need {-(-wanted >> 20)} MiB of the card's memory beside the "
-        f"program, of which {max(0, most_bytes) >> 20} MiB are left.",
+        f"The rows of one row of patches need {-(-wanted >> 20)} MiB of GPU memory besides the "
+        f"program, but only {max(0, most_bytes) >> 20} MiB are left.",
         wanted=wanted,
         free=max(0, most_bytes),
     )

@@ -133,16 +133,14 @@ class MemoryBudget:
         smaller = "use smaller patches"
         if fitting:
             smaller = f"use smaller patches (setting patch={','.join(map(str, fitting))} fits)"
-        wants = (
-            f"The network needs {_mib(needed)} MiB of device memory for patches of {times(patch)}"
-        )
+        wants = f"The network needs {_mib(needed)} MiB of GPU memory for patches of {times(patch)}"
         if needed > self.free - _RESERVE:
             return DeviceMemoryError(
-                f"{wants}, but the card has {max(0, self.free - _RESERVE) >> 20} MiB to spare; end "
-                f"other programs on it, or {smaller} or another card."
+                f"{wants}, but only {max(0, self.free - _RESERVE) >> 20} MiB are free; end other "
+                f"programs on the GPU, {smaller} or use another GPU."
             )
         return DeviceMemoryError(
-            f"{wants}, but {self.bytes >> 20} MiB may be used; {smaller} or a "
+            f"{wants}, but only {self.bytes >> 20} MiB may be used; {smaller} or a "
             f"setting vram-limit of at least {_mib(needed)} MiB."
         )
 
@@ -164,9 +162,9 @@ def fit(
 ) -> Fitted[A]:
     """Return the program for the available memory, in which its layers are tried before.
 
-    It leaves half of the memory to the arrays if it can, be it with fewer patches per run, smaller
-    slabs of the outer layers or less workspace: cutting and blending on the host costs more than
-    those. Raises DeviceMemoryError, which names the smallest sufficient limit.
+    It leaves half of the memory to the arrays if it can, by fewer patches per run, smaller slabs
+    of the outer layers or less workspace: cutting and blending on the host costs more. Raises
+    DeviceMemoryError, which names the smallest sufficient limit.
     """
     smallest, tight = 0, None
     for layout in wanted.layouts():

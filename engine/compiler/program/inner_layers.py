@@ -273,7 +273,7 @@ def _transposed_form(
 def biased(builder: ProgramBuilder, node: Node, view: TensorView, bias: str | None) -> Value:
     """Return the output of a convolution as a value; its bias is left to the next pass."""
     plain = in_memory(view, tuple(range(builder.shapes[node.name].channels)))
-    # Before a norm a bias is a constant that the mean takes away again.
+    # Before a norm a bias has no effect: the mean cancels it.
     if bias is None or builder.is_read_only_by(node.name, InstanceNorm):
         return plain
     summand = builder.by_slot(bias, plain)

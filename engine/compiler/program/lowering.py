@@ -182,7 +182,7 @@ def _normalise(builder: ProgramBuilder, node: Node, layer: InstanceNorm | GroupN
         for role, key in (("scale", layer.scale), ("shift", layer.shift))
     )
     groups = None
-    # Before an instance norm a bias is a constant that the mean takes away again.
+    # Before an instance norm a bias has no effect: the mean cancels it.
     if isinstance(layer, GroupNorm):
         groups = _channel_groups(builder, node.name, layer, part)
     table = builder.measured_table(node.name, part.source.channels)

@@ -139,7 +139,7 @@ def _reading(step: Step, tensors: Mapping[str, Tensor]) -> Step:
 
 
 def _view_of(tensors: Mapping[str, Tensor], view: TensorView) -> TensorView:
-    """Return the same view of the tensor of that name: the margins that it leaves out stay."""
+    """Return the same view of the tensor of that name, within the same margins."""
     tensor, voxels = tensors[view.tensor.name], 2 if view.shuffled else 1
     sizes = zip(view.extents, view.tensor.extents, tensor.extents, strict=True)
     extents = triple(edge + voxels * (new - old) for edge, old, new in sizes)
@@ -183,7 +183,7 @@ def _measured(lowered: Lowered) -> Lowered:
 
 
 def _other_forms(lowered: Lowered) -> dict[str, LayerForm]:
-    """Return layers whose custom kernel would compute too much in vain, with cuDNN's tactic."""
+    """Return layers whose custom kernel wastes too much work, with cuDNN's tactic."""
     return {
         step.layer: kernel_of(step).forms[-1]
         for step in compared(lowered)

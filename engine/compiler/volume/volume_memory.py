@@ -365,9 +365,9 @@ def _too_little(wanted: VolumeRequest, least: int, budget: int) -> DeviceMemoryE
     least = max(least, wanted.trial)
     mib = -(-least >> 20)
     return DeviceMemoryError(
-        f"The network needs {mib} MiB of device memory for blocks of "
-        f"{times(wanted.grid.block)}, but {max(0, budget) >> 20} MiB may be used; use a setting "
-        f"vram-limit of at least {mib} MiB, or setting inference=patches.",
+        f"The network needs {mib} MiB of GPU memory for blocks of {times(wanted.grid.block)}, but "
+        f"only {max(0, budget) >> 20} MiB may be used; use a setting vram-limit of at least "
+        f"{mib} MiB, or setting inference=patches.",
         wanted=least,
         free=max(0, budget),
     )

@@ -200,9 +200,7 @@ class _StreamedWindow:
             self._download(step)
             on_tiles(tiles)
         if self._slots_out.flag(self._out_of, addresses.overflowed):
-            raise PrecisionOverflowError(
-                "A value left the range of the program's precision; use a wider one."
-            )
+            raise PrecisionOverflowError.of(self._compiled.kernels.precision)
         return self._phases.timings(self._out_of)
 
     def _upload(self, step: int) -> None:

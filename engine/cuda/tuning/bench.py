@@ -42,7 +42,7 @@ def open_bench(
     arena = between_guards(sizes)
     if arena.bytes > budget:
         raise DeviceMemoryError(
-            f"A layer is tried in {-(-arena.bytes // 2**20)} MiB of device memory, but "
+            f"A test of a layer needs {-(-arena.bytes // 2**20)} MiB of GPU memory, but only "
             f"{budget >> 20} MiB may be used; use a larger setting vram-limit.",
             wanted=arena.bytes,
             free=budget,

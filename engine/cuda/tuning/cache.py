@@ -34,7 +34,7 @@ _KEPT_AS = {"split_fp16": "halves"}
 """Names of fields in stored keys."""
 
 _USUAL = {"dilation": (1, 1, 1), "groups": 1}
-"""Values of later fields that keys leave out."""
+"""Default values of newer fields, which keys omit."""
 
 OWN = "own kernel"
 """Name of the tactic that needs no cuDNN plan."""
@@ -125,8 +125,8 @@ class Measurements:
     """Content of a cache file. identity: what it is valid for. times: milliseconds by program.
 
     findings: results by layer. kernels: layers whose custom kernel was checked, and what was wrong,
-    empty for nothing. places: whether a plan gives a voxel of a convolution the same bytes wherever
-    it lies, by both.
+    empty for nothing. places: whether a plan gives a voxel of a convolution the same bytes at every
+    position, by both.
     """
 
     identity: Mapping[str, str]
@@ -202,7 +202,7 @@ class TuningCache:
         self._keep("kernels", kernel, wrong)
 
     def is_same_anywhere(self, shape: "Convolution", plan: str) -> bool | None:
-        """Whether a plan gives a voxel the same bytes wherever it lies, if that was checked."""
+        """Whether a plan gives a voxel the same bytes at every position, if that was checked."""
         return self._known.places.get(_position_key(shape, plan))
 
     def put_same_anywhere(self, shape: "Convolution", plan: str, is_same: bool) -> None:

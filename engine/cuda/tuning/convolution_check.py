@@ -78,7 +78,7 @@ class ConvolutionCheck:
         for numbers, right, got in zip(self._sets, self._right, computed, strict=True):
             if right != got:
                 return TacticVerdict(f"wrong results ({numbers.name})", error)
-        return TacticVerdict(f"{error:.2g} times the error of rounding" if wrong else None, error)
+        return TacticVerdict(f"{error:.2g} times the rounding error" if wrong else None, error)
 
     def unsteady(self, queue: Callable[[], None], workspace: int) -> str | None:
         """Return what is wrong in many runs on the same numbers, None if nothing is."""

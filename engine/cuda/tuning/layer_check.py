@@ -41,7 +41,7 @@ VERSION = "2"
 
 _STATISTICS_BOUND = 2e-5
 """Largest error of factors, relative to their size, and of summands, in standard deviations. Sums
-in float of some million numbers differ by a tenth of it; a block that is left out changes them by
+in float of some million numbers differ by a tenth of it; a skipped block changes them by
 more.
 """
 
@@ -106,7 +106,7 @@ def _wrong_statistics(check: "_LayerCheck", measured: Statistics) -> str | None:
         return f"wrong statistics, by {off.max():.1e},"
     first, *others = check.tables_taken(measured, RUNS)
     wrong = sum(other != first for other in others)
-    return f"other statistics in {wrong} of {RUNS} runs" if wrong else None
+    return f"different statistics in {wrong} of {RUNS} runs" if wrong else None
 
 
 class _LayerCheck:

@@ -145,8 +145,8 @@ class Tuner:
                 image = kernels.image_key(error.source)
                 self.cache.put_kernel(f"{error.source} {image}", error.wrong)
                 self._settings.progress(
-                    f"The own kernel {error.source} gave {error.wrong} in {kernels.precision}, "
-                    "and is not used on this card.",
+                    f"Custom kernel {error.source} gave {error.wrong} in {kernels.precision} "
+                    "and is not used on this GPU.",
                     None,
                 )
 
@@ -210,7 +210,7 @@ class Tuner:
     def check_layers(self, lowered: Lowered) -> None:
         """Raise WrongKernelError if the custom kernel of a layer is wrong; check each once.
 
-        Kernels are compiled anew for blocks of a volume, so they are checked in one block, too.
+        Kernels for blocks of a volume are compiled separately, so they are checked in one block.
         Raises DeviceMemoryError if a trial of a single patch does not fit.
         """
         layout, kernels = lowered.layout, self._gpu.kernels
@@ -236,7 +236,7 @@ class Tuner:
     def is_same_anywhere(
         self, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]
     ) -> bool:
-        """Return whether a tactic gives a voxel the same bytes wherever it lies; checked once.
+        """Return whether a tactic gives a voxel the same bytes at every position; checked once.
 
         addresses: of source, weight, target and workspace, whose content is lost.
         """
@@ -312,10 +312,10 @@ class Tuner:
     def _reject(self, trial: _Trial, plan: str, wrong: str) -> None:
         """Reject a plan for this GPU and these versions, and report it."""
         self._change(trial.shape, methodcaller("without", plan, wrong))
-        who = "The own kernel" if plan == OWN else f"cuDNN's plan {plan[:_SHOWN_NAME]}"
+        what = "The custom kernel" if plan == OWN else f"cuDNN plan {plan[:_SHOWN_NAME]}"
         self._settings.progress(
-            f"{who} gave {wrong} in a {described(trial.shape)} in {trial.shape.precision}, and is "
-            "not used on this card.",
+            f"{what} gave {wrong} in a {described(trial.shape)} in {trial.shape.precision} and is "
+            "not used on this GPU.",
             None,
         )
 
@@ -335,7 +335,7 @@ class Tuner:
             )
         return CudaError(
             "convolution",
-            f"no plan does {described(shape)} rightly",
+            f"no plan computes {described(shape)} correctly",
             "run again with setting device=cpu",
         )
 

@@ -31,9 +31,9 @@ from .transfer import slot_voxels
 
 @dataclass(frozen=True, slots=True)
 class LanePlan:
-    """Number of lanes that fit beside a volume's maps, and the memory of each.
+    """Number of lanes that fit next to a volume's maps, and the memory of each.
 
-    count: 1 if there is no room for two; its data then lies in the arena of the maps. own: data of
+    count: 1 if two do not fit; its data is then in the arena of the maps. own: data of
     a lane in memory of its own. slot_bytes: of its pinned slots.
     """
 
@@ -68,7 +68,7 @@ def plan_lanes(memory: VolumeMemory, grid: BlockGrid, graph: Graph, budget: int)
 
 
 class Lane:
-    """The way of one volume at a time through the GPU.
+    """Streams, memory and graphs that serve one volume at a time.
 
     entering, leaving: streams of its copies to and from the GPU. arrived: event after what was
     copied to the GPU so far. own: addresses of the data that lies in memory of its own. graphs: of

@@ -94,7 +94,7 @@ def _grid(graph: Graph, extents: Triple) -> BlockGrid:
 def _check_form(graph: Graph) -> None:
     if (refusal := volume_refusal(graph)) is not None:
         raise PatchShapeError(
-            f"This network cannot run over a whole volume on a card: {refusal}; use setting "
+            f"This network cannot run over a whole volume on a GPU: {refusal}; use setting "
             "inference=patches or setting device=cpu."
         )
 

@@ -247,7 +247,7 @@ class TestOnDescribedCards:
         done = self.plan(card, 96 * MIB, tmp_path, "256,256,256")
         assert done.exit_code != 0
         told = " ".join(done.stderr.split())
-        assert "for patches of 256x256x256, but the card has 32 MiB to spare" in told
+        assert "for patches of 256x256x256, but only 32 MiB are free" in told
         fitting = re.search(r"\(--patch (\d+,\d+,\d+) fits\)", told)
         assert fitting, told
         assert self.plan(card, 96 * MIB, tmp_path, fitting[1]).exit_code == 0

@@ -302,7 +302,7 @@ def test_a_volume_made_anew_takes_a_fifth_of_what_another_framework_takes() -> N
 
 @pytest.mark.parametrize("name", ["unet", "plain"])
 def test_other_networks_keep_their_maps(name: str) -> None:
-    """Those of other forms of the outermost layers, or without the own kernels for them."""
+    """Those of other forms of the outermost layers, or without the custom kernels for them."""
     wanted = request(name, (256, 256, 192), matrix_kernels=name == "unet")
     assert recomputed(wanted.passes) == wanted.passes
 

@@ -132,7 +132,7 @@ def test_a_wrong_plan_is_struck_out_and_told_once(world, tmp_path, name, effort)
     assert searches.start(effort) == "right"
     [sentence] = searches.told
     assert name in sentence
-    assert "not used on this card" in sentence
+    assert "not used on this GPU" in sentence
     assert list(searches.cache.get(key_of(SHAPE)).refused) == [name]
     runs = searches.plans.runs
     assert searches.start(effort) == "right"
@@ -217,7 +217,7 @@ def test_where_no_plan_is_right_the_plain_kernel_does(world):
 def test_a_convolution_that_nothing_does_rightly_is_refused(world, monkeypatch):
     searches = Searches(world, {"wrong": last_channel_dropped})
     monkeypatch.setattr(Tuner, "_measure_own", lambda *_: None)
-    with pytest.raises(CudaError, match="no plan does"):
+    with pytest.raises(CudaError, match="no plan computes"):
         searches.start()
 
 

@@ -203,7 +203,7 @@ class SpoiltPartials(LaneKernels):
         (_left_out, "wrong statistics"),
         (_counted_twice, "wrong statistics"),
         (_of_one_channel, "wrong statistics"),
-        (_now_and_then, "other statistics in 1 of 2 runs"),
+        (_now_and_then, "different statistics in 1 of 2 runs"),
     ],
 )
 def test_a_first_layer_that_measures_wrongly_is_found(fault, words, cache):
@@ -317,7 +317,7 @@ def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, outputs
     ("fault", "words"),
     [
         (_left_out, "wrong statistics"),
-        (_now_and_then, "other statistics in 1 of 2 runs"),
+        (_now_and_then, "different statistics in 1 of 2 runs"),
     ],
 )
 def test_a_doubling_layer_that_measures_wrongly_is_found(fault, words, cache):
@@ -417,7 +417,7 @@ def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch
     tuner.with_right_kernels(attempt)
     assert attempts == [frozenset(), {"convolve_patches"}]
     assert told == [
-        "The own kernel convolve_patches gave wrong results in fp16, and is not used on this card."
+        "Custom kernel convolve_patches gave wrong results in fp16 and is not used on this GPU."
     ]
     monkeypatch.setattr(kernels, "image_key", lambda source: f"second-{source}", raising=False)
     assert refused_kernels(cache, kernels) == frozenset()
