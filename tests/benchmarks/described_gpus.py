@@ -1,4 +1,4 @@
-"""The table of cards in docs/gpu.md: what programs take on cards that are only described.
+"""The table in docs/supported-gpus.md: memory of programs on GPUs that are only described.
 
     PYTHONPATH=tests python tests/benchmarks/described_gpus.py [--plans]
 
