@@ -177,13 +177,13 @@ def measure(
 def _on_card(
     network: Network, bench: Bench, patches: FloatArray, keep: _Keep, progress: Progress
 ) -> Measured:
-    from ...engine.benchmark.gpu import measure_on_card
+    from ...engine.benchmark.gpu import measure_on_gpu
 
     setting = bench.setting
     limits = replace(setting.device.limits, batch=setting.batch)
     device = replace(setting.device, limits=limits)
     options = cuda_options(device, setting.precision, setting.patch, progress)
-    return measure_on_card(network, options, patches, bench.budget, keep)
+    return measure_on_gpu(network, options, patches, bench.budget, keep)
 
 
 def _on_cpu(network: Network, bench: Bench, patches: FloatArray, keep: _Keep) -> Measured:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_on_cpu import kernels, numpy_kernels
 
 from cuda_cyclegan.engine.compiler import weight_layout

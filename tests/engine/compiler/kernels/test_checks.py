@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_on_cpu import numpy_kernels
 
 from cuda_cyclegan.engine.compiler.kernels import checks

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import NodeProto
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.onnx_files import model, node
 from support.onnx_judge import ARRAYS, ended, vector, written_down
 from support.step_interpreter import interpret

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import onnx_exports as stored
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.export_recipes import followed, recipes
 from support.onnx_exports import BLOCK, CUBE, LARGE, file_of, output_of, patch_of
 from support.step_interpreter import interpret

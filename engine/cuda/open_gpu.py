@@ -12,7 +12,7 @@ from .kernel_images import Kernels
 
 
 @dataclass(frozen=True, slots=True)
-class OpenCard:
+class OpenGpu:
     """An open GPU.
 
     context, stream, library, kernels: open on it.
@@ -40,12 +40,14 @@ class OpenCard:
 
 
 @contextmanager
-def open_card(device: int, precision: Precision, cache: Path | None) -> Generator[OpenCard]:
+def open_gpu(device: int, precision: Precision, cache: Path | None) -> Generator[OpenGpu]:
     """Open a GPU, as CUDA counts them; cache: folder of compiled kernels, None to keep nothing."""
     with (
         Context(device) as context,
         Stream() as stream,
         Cudnn(stream) as library,
-        Kernels(precision, context.card, cache, may_begin_early=context.may_begin_early) as kernels,
+        Kernels(
+            precision, context.properties, cache, may_begin_early=context.may_begin_early
+        ) as kernels,
     ):
-        yield OpenCard(context, stream, library, kernels)
+        yield OpenGpu(context, stream, library, kernels)

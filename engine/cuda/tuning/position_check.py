@@ -19,14 +19,14 @@ def gives_the_same_anywhere(
     source, target: addresses of the tensors, whose content is lost. run: queues the tactic.
     """
     read = (shape.batch, *shape.source_extents, shape.source_channels)
-    made = (shape.batch, *shape.target_extents, shape.target_channels)
+    extents = (shape.batch, *shape.target_extents, shape.target_channels)
     noise = np.random.default_rng(0).uniform(-1, 1, read).astype(np.float32)
     by = _moves(shape)
     results: list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]] = []
     for content in (noise, np.roll(noise, by, (1, 2, 3))):
         stream.upload_now(source, encoded(content, shape.precision))
         run()
-        result = np.empty((*made, NUMBER_BYTES[shape.precision]), np.uint8)
+        result = np.empty((*extents, NUMBER_BYTES[shape.precision]), np.uint8)
         stream.download(result.ctypes.data, target, result.nbytes)
         stream.wait()
         results.append(result)

@@ -1,6 +1,6 @@
-"""The table of cards in docs/gpu.md: what programs take on cards that are only described.
+"""The table in docs/supported-gpus.md: memory of programs on GPUs that are only described.
 
-    PYTHONPATH=tests python tests/benchmarks/described_cards.py [--plans]
+    PYTHONPATH=tests python tests/benchmarks/described_gpus.py [--plans]
 
 With --plans cuDNN is asked for its plans too, for which it must be installed, and cuBLAS with it.
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.described_cards import DESCRIBED, UNCONFIRMED, DescribedCard
+from support.described_gpus import DESCRIBED, UNCONFIRMED, DescribedGpu
 from support.driver_in_memory import output_of
 from support.gpu_networks import random_network
 
@@ -42,15 +42,15 @@ class Way:
     workspace: int = 0
 
 
-def program(network: Network, card: DescribedCard, precision: Precision) -> str:
+def program(network: Network, gpu: DescribedGpu, precision: Precision) -> str:
     """MiB of the program, and its patches a run."""
 
     def chosen(shapes: list[Convolution], _: int) -> Mapping[Convolution, Way]:
         return dict.fromkeys(shapes, Way())
 
-    batch = usual_batch(network.graph, PATCH, card.multiprocessors)
-    wanted = ProgramRequest(PATCH, batch, precision, card.properties)
-    fitted = fit(network, wanted, MemoryBudget((card.memory << 30) - CONTEXT), chosen)
+    batch = usual_batch(network.graph, PATCH, gpu.multiprocessors)
+    wanted = ProgramRequest(PATCH, batch, precision, gpu.properties)
+    fitted = fit(network, wanted, MemoryBudget((gpu.memory << 30) - CONTEXT), chosen)
     return f"{-(-fitted.memory.bytes >> 20)} ({fitted.lowered.layout.batch})"
 
 
@@ -59,8 +59,8 @@ def plans() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         found = json.loads(output_of(Path(folder), "support.described_chips", *DESCRIBED))
     return {
-        card: " to ".join(map(str, (min(counts), max(counts))))
-        for card, precisions in found.items()
+        gpu: " to ".join(map(str, (min(counts), max(counts))))
+        for gpu, precisions in found.items()
         for counts in [[n for nets in precisions.values() for c in nets.values() for n in c if n]]
     }
 
@@ -75,11 +75,11 @@ def main() -> None:
     columns = ["card", "capability", "GiB", "SMs", *heads, "plans"]
     print("|", " | ".join(columns), "|")
     print("|", " | ".join(["---"] * len(columns)), "|")
-    for card in DESCRIBED.values():
-        cells = [program(net, card, each) for net in networks.values() for each in PRECISIONS]
-        capability = ".".join(map(str, card.capability))
-        told = [card.name, capability, card.memory, card.multiprocessors, *cells]
-        print("|", " | ".join(map(str, [*told, counted.get(card.name, "")])), "|")
+    for gpu in DESCRIBED.values():
+        cells = [program(net, gpu, each) for net in networks.values() for each in PRECISIONS]
+        capability = ".".join(map(str, gpu.capability))
+        told = [gpu.name, capability, gpu.memory, gpu.multiprocessors, *cells]
+        print("|", " | ".join(map(str, [*told, counted.get(gpu.name, "")])), "|")
     doubts = [
         f"{field} {getattr(DESCRIBED[name], field)} of {name}"
         for name, fields in UNCONFIRMED.items()

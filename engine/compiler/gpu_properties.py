@@ -10,7 +10,7 @@ _RESERVED = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class CardProperties:
+class GpuProperties:
     """GPU properties as reported by its driver, or as described for a GPU that is not present."""
 
     capability: tuple[int, int]

@@ -24,10 +24,10 @@ damage = pack(nobody, nobody, 1, one, one, 8, off, (1, 1), (1, 1), 2, 1, 1)
 
 def run_or_lose(self, *arguments):
     if next(calls) == 2:
-        card = self._card
-        card.context.use()
-        kernel = card.kernels.kernel("pack", "pack")
-        card.stream.launch(kernel, (1, 1, 1), (32, 1, 1), 64, damage)
+        gpu = self._gpu
+        gpu.context.use()
+        kernel = gpu.kernels.kernel("pack", "pack")
+        gpu.stream.launch(kernel, (1, 1, 1), (32, 1, 1), 64, damage)
     return run_window(self, *arguments)
 
 CudaGenerator.run_window = run_or_lose

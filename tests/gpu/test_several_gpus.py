@@ -1,4 +1,4 @@
-"""A batch on two cards: a process each, which sees its own alone."""
+"""A batch on two GPUs: a process each, which sees its own alone."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from support.waiting import eventually
 
 from cuda_cyclegan.engine.probe.gpus import cuda_devices
 
-pytestmark = pytest.mark.skipif(len(cuda_devices()) < 2, reason="there is one card")
+pytestmark = pytest.mark.skipif(len(cuda_devices()) < 2, reason="there is one GPU")
 
 pynvml: Any = _pynvml
 STUDIES = 16
@@ -59,21 +59,19 @@ def batch(tmp_path: Path) -> Batch:
 
 
 @pytest.fixture
-def cards() -> Generator[list[Any]]:
-    """NVML's handles of the first two cards."""
+def gpus() -> Generator[list[Any]]:
+    """NVML's handles of the first two GPUs."""
     pynvml.nvmlInit()
     yield [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(2)]
     pynvml.nvmlShutdown()
 
 
-def test_each_process_is_on_one_card_and_the_command_on_none(
-    batch: Batch, cards: list[Any]
-) -> None:
+def test_each_process_is_on_one_gpu_and_the_command_on_none(batch: Batch, gpus: list[Any]) -> None:
     seen: dict[int, set[int]] = {}
     with batch.running("two", "cuda:0,1") as process:
         while process.poll() is None:
-            for number, card in enumerate(cards):
-                for holder in pynvml.nvmlDeviceGetComputeRunningProcesses(card):
+            for number, gpu in enumerate(gpus):
+                for holder in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu):
                     seen.setdefault(holder.pid, set()).add(number)
         assert process.returncode == 0, process.stderr and process.stderr.read()
         assert process.pid not in seen

@@ -1,4 +1,4 @@
-"""Programs for cards that are only described: what they take, and what is said where they do not
+"""Programs for GPUs that are only described: what they take, and what is said where they do not
 fit.
 """
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import pytest
-from support.described_cards import DESCRIBED, DescribedCard
+from support.described_gpus import DESCRIBED, DescribedGpu
 from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.program.fitting import (
@@ -28,7 +28,7 @@ from cuda_cyclegan.engine.probe.gpus import CudaDevice
 SPECS = {"ResNet": ResNetSpec(1, 1, 64, 9), "U-Net": UNetSpec(1, 1, 64, 5)}
 PATCH = (128, 128, 128)
 CONTEXT = 600 << 20
-"""Bytes that CUDA itself takes of a card."""
+"""Bytes that CUDA itself takes of a GPU."""
 
 
 @cache
@@ -46,20 +46,20 @@ def chosen(shapes: list[Convolution], _workspace: int) -> Mapping[Convolution, W
     return dict.fromkeys(shapes, Way())
 
 
-def precisions_of(card: DescribedCard) -> tuple[Precision, ...]:
+def precisions_of(gpu: DescribedGpu) -> tuple[Precision, ...]:
     """As `devices` tells them."""
-    return _precisions(CudaDevice(0, card.name, card.capability, 0, None, "CUDA 12.8"))
+    return _precisions(CudaDevice(0, gpu.name, gpu.capability, 0, None, "CUDA 12.8"))
 
 
-@pytest.mark.parametrize("card", DESCRIBED.values(), ids=DESCRIBED)
+@pytest.mark.parametrize("gpu", DESCRIBED.values(), ids=DESCRIBED)
 @pytest.mark.parametrize("name", SPECS)
-def test_a_wide_generator_fits_on_every_card_in_every_precision_that_it_has(
-    name: str, card: DescribedCard
+def test_a_wide_generator_fits_on_every_gpu_in_every_precision_that_it_has(
+    name: str, gpu: DescribedGpu
 ) -> None:
-    network, free = network_of(name), (card.memory << 30) - CONTEXT
-    batch = usual_batch(network.graph, PATCH, card.multiprocessors)
-    for precision in precisions_of(card):
-        wanted = ProgramRequest(PATCH, batch, precision, card.properties)
+    network, free = network_of(name), (gpu.memory << 30) - CONTEXT
+    batch = usual_batch(network.graph, PATCH, gpu.multiprocessors)
+    for precision in precisions_of(gpu):
+        wanted = ProgramRequest(PATCH, batch, precision, gpu.properties)
         fitted = fit(network, wanted, MemoryBudget(free), chosen)
         assert 0 < fitted.memory.bytes <= free // 2
         assert 1 <= fitted.lowered.layout.batch <= batch
@@ -74,10 +74,10 @@ FEW = "Tesla T4", "Jetson Orin Nano", "NVIDIA RTX PRO 6000"
     [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in DESCRIBED],
 )
 def test_where_a_patch_is_too_large_the_one_that_is_named_fits(name: str) -> None:
-    """As where other programs hold all but a little of the card."""
-    card = DESCRIBED[name]
+    """As where other programs hold all but a little of the GPU."""
+    gpu = DESCRIBED[name]
     network, room = network_of("ResNet"), MemoryBudget(512 << 20)
-    wanted = ProgramRequest((256, 256, 256), 1, "fp16", card.properties)
+    wanted = ProgramRequest((256, 256, 256), 1, "fp16", gpu.properties)
     with pytest.raises(DeviceMemoryError, match="end other programs on it") as raised:
         fit(network, wanted, room, chosen)
     named = re.search(r"\(setting patch=(\d+),(\d+),(\d+) fits\)", str(raised.value))

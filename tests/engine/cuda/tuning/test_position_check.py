@@ -11,7 +11,7 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 
 from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.compiler.weight_layout import encoded
-from cuda_cyclegan.engine.cuda.tuning.place_check import gives_the_same_anywhere
+from cuda_cyclegan.engine.cuda.tuning.position_check import gives_the_same_anywhere
 from cuda_cyclegan.engine.options import Precision
 
 SOURCE, TARGET = (6, 7, 9), (5, 6, 8)

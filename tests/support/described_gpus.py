@@ -1,16 +1,16 @@
-"""Cards that are only described: of each compute capability from 7.5 to 12.0, and from 4 GB on.
+"""GPUs that are only described: of each compute capability from 7.5 to 12.0, and from 4 GB on.
 
-Which card has which capability: NVIDIA, "CUDA GPU Compute Capability". What a capability has:
-NVIDIA's CCCL, cuda/__device/arch_traits.h. The rest has its sources above the card, looked up on
-2026-11-22: what the driver of such a card listed, where that is public, and else a database of
-cards. NVIDIA's own whitepapers and data sheets could be read only where they are named. UNCONFIRMED
+Which GPU has which capability: NVIDIA, "CUDA GPU Compute Capability". What a capability has:
+NVIDIA's CCCL, cuda/__device/arch_traits.h. The rest has its sources above the GPU, looked up on
+2026-11-22: what the driver of such a GPU listed, where that is public, and else a database of
+GPUs. NVIDIA's own whitepapers and data sheets could be read only where they are named. UNCONFIRMED
 has what no document told.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cuda_cyclegan.engine.compiler.card_properties import CardProperties
+from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -38,10 +38,10 @@ _CAPABILITIES = {
 
 
 @dataclass(frozen=True)
-class DescribedCard:
+class DescribedGpu:
     """A product. l2: MiB; clocks in MHz; bus: bits.
 
-    memory: GiB to the nearest, as nvidia-smi lists it where that is named above the card (and on a
+    memory: GiB to the nearest, as nvidia-smi lists it where that is named above the GPU (and on a
     Jetson as CUDA does), else the product's. clock: boost, as published. memory_clock: as CUDA
     tells it, half of the data rate; where only a bandwidth is published, that of the bandwidth.
     """
@@ -56,9 +56,9 @@ class DescribedCard:
     bus: int
 
     @property
-    def properties(self) -> CardProperties:
+    def properties(self) -> GpuProperties:
         of = _CAPABILITIES[self.capability]
-        return CardProperties(
+        return GpuProperties(
             self.capability,
             self.multiprocessors,
             int(self.l2 * MIB),
@@ -73,52 +73,52 @@ class DescribedCard:
         return of.threads, of.blocks
 
 
-DESCRIBED: Mapping[str, DescribedCard] = {
-    card.name: card
-    for card in (
+DESCRIBED: Mapping[str, DescribedGpu] = {
+    gpu.name: gpu
+    for gpu in (
         # siliconcat.net, NVIDIA T1000; visualfoodie.com, Nvidia T1000 Specifications
-        DescribedCard("NVIDIA T1000", (7, 5), 14, 1, 4, 1395, 5001, 128),
+        DescribedGpu("NVIDIA T1000", (7, 5), 14, 1, 4, 1395, 5001, 128),
         # deviceQuery: gist Terminus-IMRC/5e4b7782; nvidia-smi: modal-labs/modal-client#2797
-        DescribedCard("Tesla T4", (7, 5), 40, 4, 15, 1590, 5001, 256),
+        DescribedGpu("Tesla T4", (7, 5), 40, 4, 15, 1590, 5001, 256),
         # sysrqmts.com, NVIDIA A40 PCIe vs NVIDIA Quadro RTX 6000
-        DescribedCard("Quadro RTX 6000", (7, 5), 72, 6, 24, 1770, 7001, 384),
+        DescribedGpu("Quadro RTX 6000", (7, 5), 72, 6, 24, 1770, 7001, 384),
         # sysrqmts.com, NVIDIA A30 PCIe vs NVIDIA Jetson TX1 GPU
-        DescribedCard("NVIDIA A30", (8, 0), 56, 24, 24, 1440, 1215, 3072),
+        DescribedGpu("NVIDIA A30", (8, 0), 56, 24, 24, 1440, 1215, 3072),
         # deviceQuery: gist gengwg/3520df2e; nvidia-smi: modal-labs/modal-client#2797
-        DescribedCard("NVIDIA A100-SXM4-80GB", (8, 0), 108, 40, 80, 1410, 1593, 5120),
+        DescribedGpu("NVIDIA A100-SXM4-80GB", (8, 0), 108, 40, 80, 1410, 1593, 5120),
         # sysrqmts.com, NVIDIA RTX A2000 vs NVIDIA T600
-        DescribedCard("NVIDIA RTX A2000", (8, 6), 26, 3, 6, 1200, 6001, 192),
+        DescribedGpu("NVIDIA RTX A2000", (8, 6), 26, 3, 6, 1200, 6001, 192),
         # technical.city, A2 PCIe vs RTX A4000; cpu-gpu.alldbin.com, RTX A40 and RTX A4000
         # nvidia-smi: geerlingguy/raspberry-pi-pcie-devices#791
-        DescribedCard("NVIDIA RTX A4000", (8, 6), 48, 4, 16, 1560, 7001, 256),
+        DescribedGpu("NVIDIA RTX A4000", (8, 6), 48, 4, 16, 1560, 7001, 256),
         # sysrqmts.com, NVIDIA A10 PCIe vs NVIDIA A2; nvidia-smi: modal-labs/modal-client#2797
-        DescribedCard("NVIDIA A10", (8, 6), 72, 6, 22, 1695, 6251, 384),
+        DescribedGpu("NVIDIA A10", (8, 6), 72, 6, 22, 1695, 6251, 384),
         # brojogopalsapui.com, Jetson Orin Nano Super, from NVIDIA's data sheet
         # memory: ollama/ollama#18396
-        DescribedCard("Jetson Orin Nano", (8, 7), 8, 2, 7, 1020, 3199, 128),
+        DescribedGpu("Jetson Orin Nano", (8, 7), 8, 2, 7, 1020, 3199, 128),
         # mzph.cn/web/30785, from NVIDIA's technical brief (clock: that of its 5.3 TFLOPS)
         # memory: ollama/ollama#3406
-        DescribedCard("Jetson AGX Orin", (8, 7), 16, 4, 61, 1300, 3199, 256),
+        DescribedGpu("Jetson AGX Orin", (8, 7), 16, 4, 61, 1300, 3199, 256),
         # itcreations.com, NVIDIA RTX 2000 Ada GPU
-        DescribedCard("NVIDIA RTX 2000 Ada Generation", (8, 9), 22, 12, 16, 2130, 7001, 128),
+        DescribedGpu("NVIDIA RTX 2000 Ada Generation", (8, 9), 22, 12, 16, 2130, 7001, 128),
         # deviceQuery: bottlerocket-os/bottlerocket-kernel-kit#139; memory clock: NVIDIA/DCGM#268
         # l2, bus: fpsbench.com, NVIDIA L4 vs Tesla M40; nvidia-smi: modal-labs/modal-client#2797
-        DescribedCard("NVIDIA L4", (8, 9), 58, 48, 22, 2040, 6251, 192),
+        DescribedGpu("NVIDIA L4", (8, 9), 58, 48, 22, 2040, 6251, 192),
         # itcreations.com, NVIDIA L40S; nvidia-smi: modal-labs/modal-client#2797
-        DescribedCard("NVIDIA L40S", (8, 9), 142, 96, 45, 2520, 9001, 384),
+        DescribedGpu("NVIDIA L40S", (8, 9), 142, 96, 45, 2520, 9001, 384),
         # Chips and Cheese, Nvidia's H100: Funny L2, and Tons of Bandwidth
         # docs.nvidia.com, LaunchPad: NVIDIA H100
-        DescribedCard("NVIDIA H100 PCIe", (9, 0), 114, 50, 80, 1755, 1593, 5120),
-        # read off a card; nvidia-smi: NVIDIA/cuda-samples#311; bus: hwcooling.net, H200 with 141GB
-        DescribedCard("NVIDIA H200", (9, 0), 132, 60, 140, 1980, 3201, 6144),
+        DescribedGpu("NVIDIA H100 PCIe", (9, 0), 114, 50, 80, 1755, 1593, 5120),
+        # read off a GPU; nvidia-smi: NVIDIA/cuda-samples#311; bus: hwcooling.net, H200 with 141GB
+        DescribedGpu("NVIDIA H200", (9, 0), 132, 60, 140, 1980, 3201, 6144),
         # CUDA's attributes: pytorch/ao#4002; nvidia-smi: NVIDIA/TensorRT-LLM#10278
-        DescribedCard("NVIDIA B200", (10, 0), 148, 126.5, 179, 1965, 3996, 7680),
+        DescribedGpu("NVIDIA B200", (10, 0), 148, 126.5, 179, 1965, 3996, 7680),
         # fpsbench.com, GeForce RTX 5060 vs AMD Radeon Vega 3
-        DescribedCard("NVIDIA GeForce RTX 5060", (12, 0), 30, 32, 8, 2497, 14001, 128),
+        DescribedGpu("NVIDIA GeForce RTX 5060", (12, 0), 30, 32, 8, 2497, 14001, 128),
         # ferreiradozezere.net and gpu.name, on its announcement; clock: cputronic.com, the Max-Q
         # (126 TFLOPS, huggingface/huggingface.js#1324, is the same clock)
         # nvidia-smi: MarcoPizeta/flash-next-rtxpro6000-bench
-        DescribedCard("NVIDIA RTX PRO 6000", (12, 0), 188, 128, 96, 2617, 14001, 512),
+        DescribedGpu("NVIDIA RTX PRO 6000", (12, 0), 188, 128, 96, 2617, 14001, 512),
     )
 }
 UNCONFIRMED: Mapping[str, Mapping[str, str]] = {
@@ -128,7 +128,7 @@ UNCONFIRMED: Mapping[str, Mapping[str, str]] = {
     "NVIDIA L40S": {"l2": "from the L40 (topcpu.net), the same chip; a shop (reach.dog) says 48"},
     "NVIDIA B200": {"clock": "from memory; hmc-tech.com says 1980"},
 }
-"""Fields of cards that no document tells, or documents tell differently, and whence they are."""
+"""Fields of GPUs that no document tells, or documents tell differently, and whence they are."""
 
-CARDS: Mapping[str, CardProperties] = {name: card.properties for name, card in DESCRIBED.items()}
-T4, H200, B200 = CARDS["Tesla T4"], CARDS["NVIDIA H200"], CARDS["NVIDIA B200"]
+GPUS: Mapping[str, GpuProperties] = {name: gpu.properties for name, gpu in DESCRIBED.items()}
+T4, H200, B200 = GPUS["Tesla T4"], GPUS["NVIDIA H200"], GPUS["NVIDIA B200"]
