@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine.decoding import Json, encode_record
-from ...engine.importing.evidence import Fact, Question
-from ...engine.importing.recognise import Recognised
+from ...engine.importing.checkpoint.evidence import Fact, Question
+from ...engine.importing.checkpoint.recognise import Recognised
 from ...engine.model.intensity_maps import (
     ChannelMaps,
     ClipPercentiles,

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...engine.errors import CheckpointError
-from ...engine.importing.evidence import NetworkChoices, Question
+from ...engine.importing.checkpoint.evidence import NetworkChoices, Question
 from ...engine.model.model_file import Model
 from ...io.conversion import AnyPath
 from ...io.files.documents import write_document

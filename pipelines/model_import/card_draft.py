@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from ...engine.importing.evidence import Fact, Question
+from ...engine.importing.checkpoint.evidence import Fact, Question
 from ...engine.model.intensity_maps import USUAL_RANGE, ChannelMaps, NetworkRange, has_ends
 from ...engine.model.model_card import ScanCrop, Scheme
 from ...engine.network.layers import Triple

@@ -8,14 +8,20 @@ from typing import TypeAlias
 
 from ...engine.cpu.session import open_cpu_generator
 from ...engine.errors import CheckpointError
+from ...engine.importing.checkpoint.evidence import (
+    Fact,
+    NetworkChoices,
+    Question,
+    meaningless,
+    setting,
+)
+from ...engine.importing.checkpoint.recognise import Recognised, recognise
+from ...engine.importing.checkpoint.reference_search import TrialListener, resolve
 from ...engine.importing.checkpoint_file import read_checkpoint
-from ...engine.importing.evidence import Fact, NetworkChoices, Question, meaningless, setting
-from ...engine.importing.monai.bundle import MonaiBundle, is_bundle, read_bundle
-from ...engine.importing.onnx.onnx_file import is_onnx, read_onnx
-from ...engine.importing.onnx.onnx_graph import operators_of, write_down
-from ...engine.importing.onnx.operator_graph import OperatorGraph
-from ...engine.importing.recognise import Recognised, recognise
-from ...engine.importing.reference_search import TrialListener, resolve
+from ...engine.importing.monai_bundle import MonaiBundle, is_bundle, read_bundle
+from ...engine.importing.onnx_file import is_onnx, read_onnx
+from ...engine.importing.operators.converter import operators_of, write_down
+from ...engine.importing.operators.operator_graph import OperatorGraph
 from ...engine.importing.torch_export.archive import is_exported
 from ...engine.importing.torch_export.exported_graph import read_exported
 from ...engine.model.intensity_maps import NetworkRange, Window

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...engine.errors import CheckpointError
+from ...engine.importing.checkpoint.evidence import Fact, NetworkChoices, Question, setting
+from ...engine.importing.checkpoint.reference_search import TrialListener, ignore_trial
 from ...engine.importing.checkpoint_file import read_reference
-from ...engine.importing.evidence import Fact, NetworkChoices, Question, setting
-from ...engine.importing.reference_search import TrialListener, ignore_trial
 from ...engine.model.intensity_maps import (
     USUAL_RANGE,
     ChannelMaps,

@@ -6,11 +6,11 @@ from math import prod
 from pathlib import Path
 
 from ...engine.errors import CheckpointError
+from ...engine.importing.checkpoint.evidence import NetworkChoices
+from ...engine.importing.checkpoint.recognise import Recognised, networks, recognise
 from ...engine.importing.checkpoint_file import Checkpoint, read_checkpoint
-from ...engine.importing.evidence import NetworkChoices
-from ...engine.importing.monai.bundle import is_bundle
-from ...engine.importing.onnx.onnx_file import is_onnx
-from ...engine.importing.recognise import Recognised, networks, recognise
+from ...engine.importing.monai_bundle import is_bundle
+from ...engine.importing.onnx_file import is_onnx
 from ...engine.importing.torch_export.archive import is_exported
 from ...engine.model.model_file import Model, is_model_file, load_model
 from ...engine.model.reference import reference_extents

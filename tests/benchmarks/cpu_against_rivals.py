@@ -74,8 +74,8 @@ def module_of(name: str) -> Any:
 def imported(name: str, folder: Path) -> Network:
     from support.onnx_networks import exported
 
-    from cuda_cyclegan.engine.importing.onnx.onnx_file import read_onnx
-    from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
+    from cuda_cyclegan.engine.importing.onnx_file import read_onnx
+    from cuda_cyclegan.engine.importing.operators.converter import write_down
 
     path = exported(module_of(name), folder / f"{name}.onnx", extent=32)
     return write_down(read_onnx(path), None).network

@@ -36,8 +36,8 @@ from cuda_cyclegan.engine.benchmark.alternatives import EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
-from cuda_cyclegan.engine.importing.onnx.onnx_file import read_onnx
-from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
+from cuda_cyclegan.engine.importing.onnx_file import read_onnx
+from cuda_cyclegan.engine.importing.operators.converter import write_down
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.graph_analysis import flops

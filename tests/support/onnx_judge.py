@@ -9,8 +9,8 @@ from onnx import ModelProto, NodeProto
 from support.onnx_files import conv_arrays, node, written
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
-from cuda_cyclegan.engine.importing.onnx.onnx_file import read_onnx
-from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
+from cuda_cyclegan.engine.importing.onnx_file import read_onnx
+from cuda_cyclegan.engine.importing.operators.converter import write_down
 from cuda_cyclegan.engine.network.layers import kind_of
 
 FLOAT = np.float32

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch_generators import padded_resnet
 
-from cuda_cyclegan.engine.importing.evidence import NetworkChoices
+from cuda_cyclegan.engine.importing.checkpoint.evidence import NetworkChoices
 from cuda_cyclegan.engine.model.intensity_maps import Identity
 from cuda_cyclegan.engine.model.reference import reference_input
 from cuda_cyclegan.pipelines.model_import.card_draft import CardDraft

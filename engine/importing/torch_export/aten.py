@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..onnx.operator_graph import Attribute
+from ..operators.operator_graph import Attribute
 from .calls import Call, OperatorWriter, ValueName
 
 OPSET = 21

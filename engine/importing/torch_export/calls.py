@@ -7,8 +7,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ...errors import CheckpointError, quoted
-from ..onnx.operator_graph import Array, Attribute, Operator
-from .schema import Argument, ProgramNode, SymbolicNumber, TensorMeta, TensorName
+from ..operators.operator_graph import Array, Attribute, Operator
+from .archive import Argument, ProgramNode, SymbolicNumber, TensorMeta, TensorName
 
 _NAMESPACE = "torch.ops."
 _IMMATERIAL = frozenset(

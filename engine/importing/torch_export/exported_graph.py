@@ -6,11 +6,10 @@ from pathlib import Path
 
 from ...errors import CheckpointError, quoted
 from ..checkpoint_file import file_bytes
-from ..onnx.operator_graph import Operator, OperatorGraph, checked_dims
-from .archive import TorchProgram, read_program
+from ..operators.operator_graph import Operator, OperatorGraph, checked_dims
+from .archive import ProgramNode, TorchProgram, read_program
 from .aten import CHECKS, OPSET, REASONS, RULES, VIEWS
 from .calls import Call, OperatorWriter, kind_of
-from .schema import ProgramNode
 
 _FLOATING = frozenset((6, 7, 8, 13))
 """Floating-point types by their numbers in the schema."""

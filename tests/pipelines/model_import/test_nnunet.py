@@ -12,7 +12,7 @@ import pytest
 
 from cuda_cyclegan import Translator
 from cuda_cyclegan.engine.errors import CheckpointError
-from cuda_cyclegan.engine.importing.evidence import NetworkChoices
+from cuda_cyclegan.engine.importing.checkpoint.evidence import NetworkChoices
 from cuda_cyclegan.engine.model.intensity_maps import ClipValues, Standard, Steps, ZScore
 from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.io.volume import Volume

@@ -13,7 +13,7 @@ from support.torch_exports import Handmade, call, exported, file_of, tensor
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import CheckpointError, PatchShapeError
-from cuda_cyclegan.engine.importing.onnx.onnx_graph import operators_of, write_down
+from cuda_cyclegan.engine.importing.operators.converter import operators_of, write_down
 from cuda_cyclegan.engine.importing.torch_export.archive import is_exported
 from cuda_cyclegan.engine.importing.torch_export.exported_graph import read_exported
 from cuda_cyclegan.engine.network.graph import Network
