@@ -27,7 +27,7 @@ from ..signals import stop_signals
 
 if TYPE_CHECKING:
     from ...engine.importing.checkpoint.evidence import Question
-    from ...pipelines.model_import.importing import ImportRequest
+    from ...pipelines.model_import.file_kinds import ImportRequest
 
 EXAMPLE = """\b
 Examples:
@@ -249,7 +249,7 @@ def import_(
     with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.importing.checkpoint.evidence import NetworkChoices
         from ...pipelines.model_import.card_draft import CardDraft
-        from ...pipelines.model_import.importing import ImportRequest
+        from ...pipelines.model_import.file_kinds import ImportRequest
 
         choices = NetworkChoices(
             code=code,

@@ -37,7 +37,7 @@ from ...engine.model.model_card import (
 from ...engine.model.model_file import Model
 from ...engine.model.reference import TOLERANCE, Verification, bf16_error
 from ...engine.network.graph import Graph
-from ...pipelines.model_import.found import FoundNetwork
+from ...pipelines.model_import.file_kinds import FoundNetwork
 from ...pipelines.model_import.inspection import (
     HeldCheckpoint,
     NetworkFacts,

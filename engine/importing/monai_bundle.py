@@ -10,7 +10,7 @@ from typing import cast
 
 from ...io.files.regular import read_regular
 from ..decoding import FieldError, Json, parse
-from ..errors import CheckpointError, quoted
+from ..errors import CheckpointError, naming, quoted
 from ..network.layers import FloatArray, Triple
 from .checkpoint_file import Checkpoint, CheckpointEntry, read_checkpoint
 from .monai_networks import DEFINITIONS, INPUT, OPSET, Arguments, NetworkWriter
@@ -54,13 +54,11 @@ def is_bundle(folder: Path) -> bool:
 
 def read_bundle(folder: Path) -> MonaiBundle:
     """Read a bundle; raises CheckpointError, which names the fault."""
-    try:
+    with naming(folder):
         config = _config(folder / _CONFIG)
         name, arguments = _definition(config)
         checkpoint = read_checkpoint(folder / _WEIGHTS)
         graph = _graph(checkpoint, name, arguments)
-    except CheckpointError as error:
-        raise CheckpointError(f"{folder}: {error}") from error
     return _described(MonaiBundle(graph), config)
 
 

@@ -25,7 +25,7 @@ from onnx import (
 )
 
 from ...io.files.regular import open_regular, read_regular
-from ..errors import CheckpointError, quoted
+from ..errors import CheckpointError, naming, quoted
 from ..network.graph import LARGEST_WEIGHTS
 from .foreign_files import is_onnx_start
 from .operators.operator_graph import Array, Attribute, Operator, OperatorGraph, checked_dims
@@ -252,10 +252,8 @@ def is_onnx(path: Path) -> bool:
 def read_onnx(path: Path) -> OperatorGraph:
     """Read and check a file; raises CheckpointError, which names the fault."""
     data = _bytes(path)
-    try:
+    with naming(path):
         return _read(path, data)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from error
 
 
 def _bytes(path: Path) -> bytes:

@@ -13,7 +13,8 @@ from ...io.conversion import AnyPath
 from ...io.files.documents import write_document
 from ..errors import UndecidedError
 from ..model_import.card_draft import CardDraft
-from ..model_import.importing import ImportRequest, make_model, survey
+from ..model_import.file_kinds import ImportRequest
+from ..model_import.importing import make_model, survey
 from ..results.output_file import check_free
 from .arguments import path_of, record
 

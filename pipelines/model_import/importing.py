@@ -1,10 +1,9 @@
 """Import of a checkpoint or graph as a model: facts in it, assumptions, and open questions."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...engine.errors import CheckpointError
-from ...engine.importing.checkpoint.evidence import Fact, NetworkChoices, Question, setting
+from ...engine.importing.checkpoint.evidence import Fact, Question, setting
 from ...engine.importing.checkpoint.reference_search import TrialListener, ignore_trial
 from ...engine.importing.checkpoint_file import read_reference
 from ...engine.model.intensity_maps import (
@@ -29,26 +28,16 @@ from ...engine.network.layers import FloatArray
 from ..errors import SettingsError
 from ..program import program_version
 from .card_draft import SMALL_VOLUME_PADDING, CardDraft, default_name
-from .found import FoundNetwork, ReferencePair, find_network, with_reference
+from .file_kinds import (
+    FoundNetwork,
+    ImportRequest,
+    ReferencePair,
+    find_network,
+    with_reference,
+)
 from .nnunet_folder import with_facts
 
 _DECIDED = ("set with", "only this computes", "as computed by", "written in")
-
-
-@dataclass(frozen=True, slots=True)
-class ImportRequest:
-    """Checkpoint and all statements of the user about it.
-
-    checkpoint: its file. reference: .npz or .pt file of a patch and the training code's output for
-    it. choices: choices about the architecture. draft: description of the training data. folds: of
-    an nnU-Net folder, to be averaged.
-    """
-
-    checkpoint: Path
-    choices: NetworkChoices
-    draft: CardDraft
-    reference: Path | None = None
-    folds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +87,7 @@ def survey(request: ImportRequest, on_trial: TrialListener = ignore_trial) -> Su
     each network that is compared with a reference, with their number and the closest relative
     error. Raises EngineError or SettingsError.
     """
-    found = find_network(request.checkpoint, request.choices, request.draft, request.folds)
+    found = find_network(request)
     said = with_facts(request.draft, found.card) if found.card else request.draft
     draft = said.with_network(found.fixed_patch, found.made_range)
     graph = found.network.graph

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from ...errors import CheckpointError, listed, quoted
+from ...errors import CheckpointError, listed, naming, quoted
 from ...model.model_card import Established
 from ...network.architectures import Spec
 from ...network.graph import Network
@@ -86,15 +86,22 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """The generator's tensors; left: all other groups of the file."""
+class Left:
+    """Tensors of the file that the generator does not use.
 
-    tensors: Tensors
-    left: tuple[Group, ...]
+    name: their path in the file, or empty. tensors: how many. is_network: whether they are a
+    network.
+    """
+
+    name: str
+    tensors: int
+    is_network: bool
 
 
-def generator_tensors(checkpoint: Checkpoint, evidence: Evidence) -> Chosen:
-    """Return the tensors of the generator that the choices name, or of the only one.
+def generator_tensors(
+    checkpoint: Checkpoint, evidence: Evidence
+) -> tuple[Tensors, tuple[Left, ...]]:
+    """Return the tensors of the generator that the choices name, or of the only one, and the rest.
 
     Raises CheckpointError if there is none, if several are indistinguishable, or if other tensors
     in the file may be a part of it.
@@ -115,7 +122,8 @@ def generator_tensors(checkpoint: Checkpoint, evidence: Evidence) -> Chosen:
     _record_direction(group, checkpoint, evidence)
     left = tuple(other for other in groups if other is not group and other.floating)
     _refuse_unknown(group, left, is_named=evidence.choices.generator is not None)
-    return Chosen(group.tensors, left)
+    unused = (Left(other.name, len(other.floating), other.is_network) for other in left)
+    return group.tensors, tuple(unused)
 
 
 def networks(checkpoint: Checkpoint) -> list[Group]:
@@ -318,19 +326,6 @@ _LAYOUTS = (match_resnet, match_unet)
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """Tensors of the file that the generator does not use.
-
-    name: their path in the file, or empty. tensors: how many. is_network: whether they are a
-    network.
-    """
-
-    name: str
-    tensors: int
-    is_network: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Recognised:
     """A checkpoint's generator; while `undecided` is not empty, its network depends on guesses.
 
@@ -367,37 +362,29 @@ def recognise(checkpoint: Checkpoint, choices: NetworkChoices) -> Recognised:
     returned in `undecided`.
     """
     evidence = Evidence(choices)
-    try:
-        return _recognise(checkpoint, evidence)
-    except CheckpointError as error:
-        raise CheckpointError(f"{checkpoint.path}: {error}") from error
+    with naming(checkpoint.path):
+        generator, left = _chosen_tensors(checkpoint, evidence)
+        match = _match_of(generator)
+        _record_shapes(match, evidence)
+        reading, established = resolve_reading(match, evidence, checkpoint.options)
+        match.spec(reading)  # checks bounds before weights are read
+        check_amount(generator.values())
+        return Recognised(
+            match=match,
+            network=match.network(reading),
+            reading=reading,
+            established=established,
+            fitting_codes=fitting_codes(match),
+            told=tuple(evidence.told),
+            defaulted=tuple(evidence.defaulted),
+            undecided=tuple(evidence.undecided),
+            left=left,
+            checkpoint=checkpoint,
+            choices=evidence.choices,
+        )
 
 
-def _recognise(checkpoint: Checkpoint, evidence: Evidence) -> Recognised:
-    chosen = _chosen_tensors(checkpoint, evidence)
-    match = match_of(chosen.tensors)
-    _record_shapes(match, evidence)
-    reading, established = resolve_reading(match, evidence, checkpoint.options)
-    match.spec(reading)  # checks bounds before weights are read
-    check_amount(chosen.tensors.values())
-    return Recognised(
-        match=match,
-        network=match.network(reading),
-        reading=reading,
-        established=established,
-        fitting_codes=fitting_codes(match),
-        told=tuple(evidence.told),
-        defaulted=tuple(evidence.defaulted),
-        undecided=tuple(evidence.undecided),
-        left=tuple(
-            Left(group.name, len(group.floating), group.is_network) for group in chosen.left
-        ),
-        checkpoint=checkpoint,
-        choices=evidence.choices,
-    )
-
-
-def _chosen_tensors(checkpoint: Checkpoint, evidence: Evidence) -> Chosen:
+def _chosen_tensors(checkpoint: Checkpoint, evidence: Evidence) -> tuple[Tensors, tuple[Left, ...]]:
     try:
         return generator_tensors(checkpoint, evidence)
     except CheckpointError:
@@ -407,7 +394,7 @@ def _chosen_tensors(checkpoint: Checkpoint, evidence: Evidence) -> Chosen:
         raise
 
 
-def match_of(tensors: Tensors) -> Match:
+def _match_of(tensors: Tensors) -> Match:
     """Match tensors to a layout; raises CheckpointError if there is none."""
     if sentence := foreign_sentence([tensors]):
         raise CheckpointError(sentence)

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from ...errors import CheckpointError, PatchShapeError
+from ...errors import CheckpointError, PatchShapeError, naming
 from ...network.graph import INPUT, Graph, Network, Node, times
 from ...network.layers import (
     ChannelAffine,
@@ -289,10 +289,8 @@ def write_down(file: OperatorGraph, patch: Triple | None) -> WrittenDown:
 
     Raises CheckpointError, which names the operator that is not supported.
     """
-    try:
+    with naming(file.path):
         return _converted(file, patch)
-    except CheckpointError as error:
-        raise CheckpointError(f"{file.path}: {error}") from error
 
 
 def _converted(file: OperatorGraph, patch: Triple | None) -> WrittenDown:

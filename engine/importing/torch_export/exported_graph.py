@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...errors import CheckpointError, quoted
+from ...errors import CheckpointError, naming, quoted
 from ..checkpoint_file import file_bytes
 from ..operators.operator_graph import Operator, OperatorGraph, checked_dims
 from .archive import ProgramNode, TorchProgram, read_program
@@ -18,10 +18,8 @@ _FLOATING = frozenset((6, 7, 8, 13))
 def read_exported(path: Path) -> OperatorGraph:
     """Read and check an archive; raises CheckpointError, which names the fault."""
     data = file_bytes(path)
-    try:
+    with naming(path):
         return _graph(path, data)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from error
 
 
 def _graph(path: Path, data: bytes) -> OperatorGraph:

@@ -1,6 +1,9 @@
-"""Generator found in a file: in a training checkpoint, or as a graph of operators."""
+"""Kinds of files and folders that hold a generator: how each is recognised and read.
 
-from collections.abc import Iterator, Sequence
+What is of none of `KINDS` is read as a training checkpoint.
+"""
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import isclose
 from pathlib import Path
@@ -18,7 +21,7 @@ from ...engine.importing.checkpoint.evidence import (
 from ...engine.importing.checkpoint.recognise import Recognised, recognise
 from ...engine.importing.checkpoint.reference_search import TrialListener, resolve
 from ...engine.importing.checkpoint_file import read_checkpoint
-from ...engine.importing.monai_bundle import MonaiBundle, is_bundle, read_bundle
+from ...engine.importing.monai_bundle import is_bundle, read_bundle
 from ...engine.importing.onnx_file import is_onnx, read_onnx
 from ...engine.importing.operators.converter import operators_of, write_down
 from ...engine.importing.operators.operator_graph import OperatorGraph
@@ -32,11 +35,27 @@ from ...engine.network.graph import INPUT, Graph, Network, times
 from ...engine.network.graph_analysis import ValueRange, output_range
 from ...engine.network.layers import Add, FloatArray, Triple
 from .card_draft import CardDraft
-from .nnunet_folder import NnunetFolder, is_nnunet_folder, read_nnunet
+from .nnunet_folder import is_nnunet_folder, read_nnunet
 
 ReferencePair: TypeAlias = tuple[FloatArray, FloatArray]
 
 _FILE = "the graph in the file"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """Checkpoint and all statements of the user about it.
+
+    checkpoint: its file. reference: .npz or .pt file of a patch and the training code's output for
+    it. choices: choices about the architecture. draft: description of the training data. folds: of
+    an nnU-Net folder, to be averaged.
+    """
+
+    checkpoint: Path
+    choices: NetworkChoices = field(default_factory=NetworkChoices)
+    draft: CardDraft = field(default_factory=CardDraft)
+    reference: Path | None = None
+    folds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,37 +93,14 @@ class FoundNetwork:
         return _told_range(output_range(self.network))
 
 
-def find_network(
-    path: Path,
-    choices: NetworkChoices,
-    draft: CardDraft | None = None,
-    folds: Sequence[str] = (),
-) -> FoundNetwork:
-    """Return the generator in a file or folder; draft: what the user says about scans. folds: of an
-    nnU-Net folder.
-
-    Raises CheckpointError.
-    """
-    patch = draft.patch if draft else None
-    if is_nnunet_folder(path):
-        return _of_nnunet(read_nnunet(path, folds, draft.axes if draft else None), choices, path)
-    if folds:
+def find_network(request: ImportRequest) -> FoundNetwork:
+    """Return the generator in a file or folder; raises CheckpointError."""
+    path, kind = request.checkpoint, kind_of_file(request.checkpoint)
+    if request.folds and kind is not NNUNET:
         raise CheckpointError(f"{path} is no folder of nnU-Net; leave out {setting('folds')}.")
-    if is_bundle(path):
-        return _of_bundle(read_bundle(path), choices, draft or CardDraft())
-    if (file := read_graph(path)) is not None:
-        return of_graph(file, choices, patch)
-    return _of_checkpoint(recognise(read_checkpoint(path), choices))
-
-
-def read_graph(path: Path) -> OperatorGraph | None:
-    """Return the graph of an ONNX file or a torch.export archive; None for files of other kinds.
-
-    Raises CheckpointError.
-    """
-    if is_onnx(path):
-        return read_onnx(path)
-    return read_exported(path) if is_exported(path) else None
+    if kind is not None:
+        return kind.read(request)
+    return _of_checkpoint(recognise(read_checkpoint(path), request.choices))
 
 
 def with_reference(
@@ -121,11 +117,11 @@ def with_reference(
     return replace(found, told=(*found.told, proof))
 
 
-def _of_nnunet(folder: NnunetFolder, choices: NetworkChoices, path: Path) -> FoundNetwork:
-    if wrong := _meaningless(choices):
-        raise meaningless(wrong)
+def _of_nnunet(request: ImportRequest) -> FoundNetwork:
+    folder = read_nnunet(request.checkpoint, request.folds, request.draft.axes)
+    _check_meaning(request.choices)
     return FoundNetwork(
-        path=path.resolve(),
+        path=request.checkpoint.resolve(),
         sha256=folder.sha256,
         kind="nnU-Net folder",
         layout=f"nnU-Net v2 {folder.kind}",
@@ -155,12 +151,17 @@ def _of_checkpoint(recognised: Recognised) -> FoundNetwork:
     )
 
 
-def of_graph(
-    file: OperatorGraph, choices: NetworkChoices, patch: Triple | None = None
-) -> FoundNetwork:
+def _of_onnx(request: ImportRequest) -> FoundNetwork:
+    return _of_graph(read_onnx(request.checkpoint), request.choices, request.draft.patch)
+
+
+def _of_program(request: ImportRequest) -> FoundNetwork:
+    return _of_graph(read_exported(request.checkpoint), request.choices, request.draft.patch)
+
+
+def _of_graph(file: OperatorGraph, choices: NetworkChoices, patch: Triple | None) -> FoundNetwork:
     """Return the network of a graph. Raises CheckpointError, naming unsupported parts."""
-    if wrong := _meaningless(choices):
-        raise meaningless(wrong)
+    _check_meaning(choices)
     written = write_down(file, patch)
     network = written.network
     return FoundNetwork(
@@ -176,12 +177,10 @@ def of_graph(
     )
 
 
-def _of_bundle(bundle: MonaiBundle, choices: NetworkChoices, said: CardDraft) -> FoundNetwork:
-    """Return the network of a MONAI bundle, and what the bundle says of its data.
-
-    said: what the user says, which comes first.
-    """
-    found = of_graph(bundle.graph, choices, said.patch or bundle.patch)
+def _of_bundle(request: ImportRequest) -> FoundNetwork:
+    """Return the network of a MONAI bundle, and what the bundle says of its data."""
+    bundle, said = read_bundle(request.checkpoint), request.draft
+    found = _of_graph(bundle.graph, request.choices, said.patch or bundle.patch)
     card = CardDraft(
         axes=said.axes or bundle.axes,
         spacing=None if said.grid else bundle.spacing,
@@ -211,12 +210,12 @@ def _of_bundle(bundle: MonaiBundle, choices: NetworkChoices, said: CardDraft) ->
 _BUNDLE = "written in the bundle"
 
 
-def _meaningless(choices: NetworkChoices) -> str | None:
-    """Return the name of a choice about the network that has no meaning for a graph, or None."""
-    said = ("code", "unproven", "direction", "generator")
-    return next(iter(choices.said()), None) or next(
-        (name for name in said if getattr(choices, name)), None
-    )
+def _check_meaning(choices: NetworkChoices) -> None:
+    """Raise CheckpointError for choices about the network, which a graph leaves none of."""
+    named = ("code", "unproven", "direction", "generator")
+    said = [*choices.said(), *(name for name in named if getattr(choices, name))]
+    if said:
+        raise meaningless(said[0])
 
 
 def _facts(file: OperatorGraph, network: Network, reason: str) -> Iterator[Fact]:
@@ -266,3 +265,29 @@ def _told_range(ends: ValueRange) -> NetworkRange | None:
         if all(isclose(a, b, abs_tol=_NEAR) for a, b in zip(ends, known, strict=True)):
             return name
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """Kind of file or folder that defines its network completely.
+
+    recognise: whether a path is of the kind, by its first bytes, its name or the files in it. read:
+    returns the network; raises CheckpointError.
+    """
+
+    recognise: Callable[[Path], bool]
+    read: Callable[[ImportRequest], FoundNetwork]
+
+
+NNUNET = FileKind(is_nnunet_folder, _of_nnunet)
+KINDS = (
+    NNUNET,
+    FileKind(is_bundle, _of_bundle),
+    FileKind(is_onnx, _of_onnx),
+    FileKind(is_exported, _of_program),
+)
+
+
+def kind_of_file(path: Path) -> FileKind | None:
+    """Return the kind of a file or folder; None for a training checkpoint, or if unknown."""
+    return next((kind for kind in KINDS if kind.recognise(path)), None)
