@@ -13,8 +13,8 @@ from ..decoding import FieldError, Json, parse
 from ..errors import CheckpointError, naming, quoted
 from ..network.layers import FloatArray, Triple
 from .checkpoint_file import Checkpoint, CheckpointEntry, read_checkpoint
-from .monai_networks import DEFINITIONS, INPUT, OPSET, Arguments, NetworkWriter
-from .operators.operator_graph import OperatorGraph
+from .monai_networks import DEFINITIONS, INPUT, Arguments, NetworkWriter
+from .operators.operator_graph import STATED_OPSET, OperatorGraph
 from .torch_files import StoredTensor, check_amount
 
 _CONFIG, _WEIGHTS = Path("configs", "inference.json"), Path("models", "model.pt")
@@ -149,7 +149,7 @@ def _graph(checkpoint: Checkpoint, name: str, arguments: dict[str, Json]) -> Ope
         sha256=checkpoint.sha256,
         kind="MONAI bundle",
         layout=f"layers of MONAI's {name}",
-        opset=OPSET,
+        opset=STATED_OPSET,
         producer="MONAI",
         input=INPUT,
         output=output,

@@ -16,9 +16,6 @@ from ..errors import CheckpointError, quoted
 from ..network.layers import FloatArray
 from .operators.operator_graph import Array, Attribute, Operator
 
-OPSET = 21
-"""Opset in which the operators are stated."""
-
 _EPSILON = 1e-5
 
 

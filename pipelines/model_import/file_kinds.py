@@ -23,7 +23,7 @@ from ...engine.importing.checkpoint.reference_search import TrialListener, resol
 from ...engine.importing.checkpoint_file import read_checkpoint
 from ...engine.importing.monai_bundle import is_bundle, read_bundle
 from ...engine.importing.onnx_file import is_onnx, read_onnx
-from ...engine.importing.operators.converter import operators_of, write_down
+from ...engine.importing.operators.converter import convert_graph, operators_of
 from ...engine.importing.operators.operator_graph import OperatorGraph
 from ...engine.importing.torch_export.archive import is_exported
 from ...engine.importing.torch_export.exported_graph import read_exported
@@ -162,7 +162,7 @@ def _of_program(request: ImportRequest) -> FoundNetwork:
 def _of_graph(file: OperatorGraph, choices: NetworkChoices, patch: Triple | None) -> FoundNetwork:
     """Return the network of a graph. Raises CheckpointError, naming unsupported parts."""
     _check_meaning(choices)
-    written = write_down(file, patch)
+    written = convert_graph(file, patch)
     network = written.network
     return FoundNetwork(
         path=file.path,

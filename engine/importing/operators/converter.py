@@ -1,9 +1,9 @@
-"""An ONNX graph converted to a layer graph with its weights.
+"""An operator graph converted to a layer graph with its weights.
 
-Layers that form one layer together are joined, and layers that the output does not need are
-dropped. Nothing is recomputed: an affine map joins the norm before it, and the filters of
-anti-aliased networks, which are convolutions in the file, become `Downsample` and `Upsample`
-layers.
+Operators become layers by `RULES`, or are folded if they do not depend on the patch. Then layers
+that form one layer together are joined, and layers that the output does not need are dropped.
+Nothing is recomputed: an affine map joins the norm before it, and the filters of anti-aliased
+networks, which are convolutions in the file, become `Downsample` and `Upsample` layers.
 """
 
 from collections import Counter
@@ -49,12 +49,179 @@ from .operator_graph import Operator, OperatorGraph
 from .shape_ops import SHAPE_RULES
 from .spatial_ops import SPATIAL_RULES
 
+RULES: Mapping[str, Rule] = {**SPATIAL_RULES, **SHAPE_RULES, **NORM_RULES, **ELEMENTWISE_RULES}
+"""Rules for ONNX's supported operators."""
+
+_SQUEEZE = f"reduces the whole patch to one number, as squeeze and excitation does; {WHOLE_PATCH}"
+_ATTENTION = f"multiplies matrices computed from the patch, as attention does; {WHOLE_PATCH}"
+_SINGLE_VOXELS = (
+    "picks voxels by their indices, as exporters write the sampling nearest-exact; write it as "
+    "nearest, which is the same for whole factors"
+)
+_REASONS: Mapping[str, str] = {
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), _SQUEEZE),
+    **dict.fromkeys(("MatMul", "Gemm", "Einsum", "Attention"), _ATTENTION),
+    "GatherND": _SINGLE_VOXELS,
+    "LayerNormalization": "is not supported because no layer normalises the channels of each "
+    "voxel; train the generator with instance or group norm",
+    "Exp": "is not supported because no layer computes it to single precision; export the "
+    "generator without it",
+}
+"""Reasons, with a way forward, for operators that no rule converts."""
+
+_MISFITS = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError)
+"""Errors that invalid numbers raise in a rule; they become a CheckpointError."""
+
+_USUAL_EXTENTS = (64, 128, 256, 32)
+"""Patch extents to try if neither file nor user names one; one suits most strides."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedGraph:
+    """Network of a file.
+
+    network: layers and weights. reason: why it takes patches of one size only; empty if it takes
+    others.
+    """
+
+    network: Network
+    reason: str
+
+
+def convert_graph(file: OperatorGraph, patch: Triple | None) -> ConvertedGraph:
+    """Convert a file to a network. patch: (D, H, W) that it will be used with; None if unknown.
+
+    Raises CheckpointError, which names the operator that is not supported.
+    """
+    with naming(file.path):
+        return _converted(file, patch)
+
+
+def _converted(file: OperatorGraph, patch: Triple | None) -> ConvertedGraph:
+    axes = _axes_of_input(file)
+    named = tuple(file.dims[axes.index(axis)] for axis in (2, 3, 4))
+    if all(named):
+        fixed: Triple = (named[0] or 0, named[1] or 0, named[2] or 0)
+        network = _network_at(file, axes, fixed)
+        return ConvertedGraph(
+            _fixed(network, fixed), f"the file's input is fixed to {times(fixed)}"
+        )
+    network, tried = _network_at_any(file, axes, patch, named)
+    if any(named):
+        return ConvertedGraph(_fixed(network, tried), "the file fixes some of its extents")
+    d, h, w = (extent + step for extent, step in zip(tried, network.graph.stride, strict=True))
+    try:
+        is_same = _network_at(file, axes, (d, h, w)).graph == network.graph
+    except CheckpointError:
+        is_same = False
+    if is_same:
+        return ConvertedGraph(network, "")
+    reason = f"its layers differ for patches other than {times(tried)}"
+    return ConvertedGraph(_fixed(network, tried), reason)
+
+
+def _fixed(network: Network, patch: Triple) -> Network:
+    graph = network.graph
+    return Network(Graph(graph.in_channels, graph.nodes, patch), network.weights)
+
+
+def _network_at_any(
+    file: OperatorGraph, axes: tuple[int, ...], patch: Triple | None, named: tuple[int | None, ...]
+) -> tuple[Network, Triple]:
+    """Return the network for the patch, or for the first usual one that fits, and that patch."""
+    asked = [patch] if patch else [(edge, edge, edge) for edge in _USUAL_EXTENTS]
+    refusals: list[str] = []  # not the errors, whose frames hold all arrays
+    for extents in asked:
+        d, h, w = (known or wanted for known, wanted in zip(named, extents, strict=True))
+        try:
+            return _network_at(file, axes, (d, h, w)), (d, h, w)
+        except CheckpointError as error:
+            refusals.append(str(error))
+    raise CheckpointError(refusals[0])
+
+
+def _axes_of_input(file: OperatorGraph) -> tuple[int, ...]:
+    """Return the input's axes: channels are last if all its readers first transpose them."""
+    readers = [one for one in file.operators if file.input in one.inputs]
+    moves = [one.attributes.get("perm") for one in readers if one.kind == "Transpose"]
+    is_last = readers and len(moves) == len(readers) and set(moves) == {(0, 4, 1, 2, 3)}
+    return CHANNELS_LAST if is_last else IN_ORDER
+
+
+def _network_at(file: OperatorGraph, axes: tuple[int, ...], patch: Triple) -> Network:
+    """Return the network for patches of one size."""
+    channels = file.dims[axes.index(1)]
+    if channels is None:
+        raise CheckpointError(
+            "The file does not fix the number of input channels; export it with a fixed number."
+        )
+    if picks := [operator for operator in file.operators if operator.kind == "GatherND"]:
+        raise picks[0].refusal(_SINGLE_VOXELS)  # before the arithmetic on its indices is refused
+    batch = file.dims[0] or 1
+    builder = Builder(file, GraphTensor(INPUT, batch, channels, patch, axes))
+    for operator in file.operators:
+        _convert_operator(builder, operator)
+    made = builder.values.get(file.output)
+    if not isinstance(made, GraphTensor) or made.axes not in (IN_ORDER, axes) or made.node == INPUT:
+        raise CheckpointError("The network's output is not a tensor [N, C, D, H, W] of voxels.")
+    nodes, weights = _simplified(builder.nodes, builder.weights, made.node)
+    network = Network(Graph(channels, nodes), weights)
+    try:
+        network.graph.check_patch(patch)
+    except PatchShapeError as error:
+        raise CheckpointError(str(error)) from error
+    return network
+
+
+_SHAPED = (GraphTensor, ReshapedView, MovedView)
+
+
+def _convert_operator(builder: Builder, operator: Operator) -> None:
+    """Convert one operator, or fold it if it does not depend on the patch."""
+    inputs = [builder.value(operator, at) for at in range(len(operator.inputs))]
+    arrays = [value for value in inputs if value is None or isinstance(value, np.ndarray)]
+    if operator.kind == "Shape" and isinstance(viewed := inputs[0] if inputs else None, _SHAPED):
+        shape = viewed.moved_shape if isinstance(viewed, MovedView) else viewed.shape
+        made: GraphValue | list[GraphTensor] = shape_of(operator, shape)
+    elif len(arrays) == len(inputs):
+        made = folded(operator, arrays)
+        builder.spend(operator, made)
+    elif rule := RULES.get(operator.kind):
+        try:
+            made = rule(builder, operator)
+        except _MISFITS as error:
+            raise operator.refusal(
+                "has inputs or attributes that do not match the operator"
+            ) from error
+    else:
+        raise _unsupported(builder, operator)
+    results = made if isinstance(made, list) else [made]
+    builder.values.update(zip(operator.outputs, results, strict=False))
+    if extra := [name for name in operator.outputs[len(results) :] if name]:
+        builder.missing.update(dict.fromkeys(extra, operator))
+
+
+def _unsupported(builder: Builder, operator: Operator) -> CheckpointError:
+    """Return an error about an operator, which for an ONNX file also names all others like it."""
+    reason = _REASONS.get(operator.kind, "is not supported")
+    if operator.origin:
+        return operator.refusal(reason)
+    others = sorted(set(builder.kinds) - RULES.keys() - FOLDABLE - {operator.kind})
+    also = f"; also not supported: {', '.join(others)}" if others else ""
+    return operator.refusal(f"{reason}{also}; supported operators: docs/onnx.md")
+
+
+def operators_of(file: OperatorGraph) -> dict[str, int]:
+    """Count each type of operator, the most frequent first."""
+    return dict(Counter(file.kinds).most_common())
+
+
 _ONE: Triple = (1, 1, 1)
 _TWO: Triple = (2, 2, 2)
 _MOST_TAPS, _MOST_PADDING = 7, 64
 
 
-def simplified(
+def _simplified(
     nodes: Sequence[Node], weights: Mapping[str, FloatArray], output: str
 ) -> tuple[tuple[Node, ...], dict[str, FloatArray]]:
     """Return the nodes that the output needs, named after their layers, and the weights."""
@@ -243,168 +410,3 @@ _REWRITINGS: tuple[_Rewriting, ...] = (
     _filter_up,
     _padded_conv,
 )
-
-
-RULES: Mapping[str, Rule] = {**SPATIAL_RULES, **SHAPE_RULES, **NORM_RULES, **ELEMENTWISE_RULES}
-"""Rules for ONNX's supported operators."""
-
-_SQUEEZE = f"reduces the whole patch to one number, as squeeze and excitation does; {WHOLE_PATCH}"
-_ATTENTION = f"multiplies matrices computed from the patch, as attention does; {WHOLE_PATCH}"
-_SINGLE_VOXELS = (
-    "picks voxels by their indices, as exporters write the sampling nearest-exact; write it as "
-    "nearest, which is the same for whole factors"
-)
-_REASONS: Mapping[str, str] = {
-    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), _SQUEEZE),
-    **dict.fromkeys(("MatMul", "Gemm", "Einsum", "Attention"), _ATTENTION),
-    "GatherND": _SINGLE_VOXELS,
-    "LayerNormalization": "is not supported because no layer normalises the channels of each "
-    "voxel; train the generator with instance or group norm",
-    "Exp": "is not supported because no layer computes it to single precision; export the "
-    "generator without it",
-}
-"""Reasons, with a way forward, for operators that no rule converts."""
-
-_MISFITS = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError)
-"""Errors that invalid numbers raise in a rule; they become a CheckpointError."""
-
-_USUAL_EXTENTS = (64, 128, 256, 32)
-"""Patch extents to try if neither file nor user names one; one suits most strides."""
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenDown:
-    """Network of a file.
-
-    network: layers and weights. reason: why it takes patches of one size only; empty if it takes
-    others.
-    """
-
-    network: Network
-    reason: str
-
-
-def write_down(file: OperatorGraph, patch: Triple | None) -> WrittenDown:
-    """Convert a file to a network. patch: (D, H, W) that it will be used with; None if unknown.
-
-    Raises CheckpointError, which names the operator that is not supported.
-    """
-    with naming(file.path):
-        return _converted(file, patch)
-
-
-def _converted(file: OperatorGraph, patch: Triple | None) -> WrittenDown:
-    axes = _axes_of_input(file)
-    named = tuple(file.dims[axes.index(axis)] for axis in (2, 3, 4))
-    if all(named):
-        fixed: Triple = (named[0] or 0, named[1] or 0, named[2] or 0)
-        network = _network_at(file, axes, fixed)
-        return WrittenDown(_fixed(network, fixed), f"the file's input is fixed to {times(fixed)}")
-    network, tried = _network_at_any(file, axes, patch, named)
-    if any(named):
-        return WrittenDown(_fixed(network, tried), "the file fixes some of its extents")
-    d, h, w = (extent + step for extent, step in zip(tried, network.graph.stride, strict=True))
-    try:
-        is_same = _network_at(file, axes, (d, h, w)).graph == network.graph
-    except CheckpointError:
-        is_same = False
-    if is_same:
-        return WrittenDown(network, "")
-    reason = f"its layers differ for patches other than {times(tried)}"
-    return WrittenDown(_fixed(network, tried), reason)
-
-
-def _fixed(network: Network, patch: Triple) -> Network:
-    graph = network.graph
-    return Network(Graph(graph.in_channels, graph.nodes, patch), network.weights)
-
-
-def _network_at_any(
-    file: OperatorGraph, axes: tuple[int, ...], patch: Triple | None, named: tuple[int | None, ...]
-) -> tuple[Network, Triple]:
-    """Return the network for the patch, or for the first usual one that fits, and that patch."""
-    asked = [patch] if patch else [(edge, edge, edge) for edge in _USUAL_EXTENTS]
-    refusals: list[str] = []  # not the errors, whose frames hold all arrays
-    for extents in asked:
-        d, h, w = (known or wanted for known, wanted in zip(named, extents, strict=True))
-        try:
-            return _network_at(file, axes, (d, h, w)), (d, h, w)
-        except CheckpointError as error:
-            refusals.append(str(error))
-    raise CheckpointError(refusals[0])
-
-
-def _axes_of_input(file: OperatorGraph) -> tuple[int, ...]:
-    """Return the input's axes: channels are last if all its readers first transpose them."""
-    readers = [one for one in file.operators if file.input in one.inputs]
-    moves = [one.attributes.get("perm") for one in readers if one.kind == "Transpose"]
-    is_last = readers and len(moves) == len(readers) and set(moves) == {(0, 4, 1, 2, 3)}
-    return CHANNELS_LAST if is_last else IN_ORDER
-
-
-def _network_at(file: OperatorGraph, axes: tuple[int, ...], patch: Triple) -> Network:
-    """Return the network for patches of one size."""
-    channels = file.dims[axes.index(1)]
-    if channels is None:
-        raise CheckpointError(
-            "The file does not fix the number of input channels; export it with a fixed number."
-        )
-    if picks := [operator for operator in file.operators if operator.kind == "GatherND"]:
-        raise picks[0].refusal(_SINGLE_VOXELS)  # before the arithmetic on its indices is refused
-    batch = file.dims[0] or 1
-    builder = Builder(file, GraphTensor(INPUT, batch, channels, patch, axes))
-    for operator in file.operators:
-        _convert_operator(builder, operator)
-    made = builder.values.get(file.output)
-    if not isinstance(made, GraphTensor) or made.axes not in (IN_ORDER, axes) or made.node == INPUT:
-        raise CheckpointError("The network's output is not a tensor [N, C, D, H, W] of voxels.")
-    nodes, weights = simplified(builder.nodes, builder.weights, made.node)
-    network = Network(Graph(channels, nodes), weights)
-    try:
-        network.graph.check_patch(patch)
-    except PatchShapeError as error:
-        raise CheckpointError(str(error)) from error
-    return network
-
-
-_SHAPED = (GraphTensor, ReshapedView, MovedView)
-
-
-def _convert_operator(builder: Builder, operator: Operator) -> None:
-    """Convert one operator, or fold it if it does not depend on the patch."""
-    inputs = [builder.value(operator, at) for at in range(len(operator.inputs))]
-    arrays = [value for value in inputs if value is None or isinstance(value, np.ndarray)]
-    if operator.kind == "Shape" and isinstance(viewed := inputs[0] if inputs else None, _SHAPED):
-        shape = viewed.moved_shape if isinstance(viewed, MovedView) else viewed.shape
-        made: GraphValue | list[GraphTensor] = shape_of(operator, shape)
-    elif len(arrays) == len(inputs):
-        made = folded(operator, arrays)
-        builder.spend(operator, made)
-    elif rule := RULES.get(operator.kind):
-        try:
-            made = rule(builder, operator)
-        except _MISFITS as error:
-            raise operator.refusal(
-                "has inputs or attributes that do not match the operator"
-            ) from error
-    else:
-        raise _unsupported(builder, operator)
-    results = made if isinstance(made, list) else [made]
-    builder.values.update(zip(operator.outputs, results, strict=False))
-    if extra := [name for name in operator.outputs[len(results) :] if name]:
-        builder.missing.update(dict.fromkeys(extra, operator))
-
-
-def _unsupported(builder: Builder, operator: Operator) -> CheckpointError:
-    """Return an error about an operator, which for an ONNX file also names all others like it."""
-    reason = _REASONS.get(operator.kind, "is not supported")
-    if operator.origin:
-        return operator.refusal(reason)
-    others = sorted(set(builder.kinds) - RULES.keys() - FOLDABLE - {operator.kind})
-    also = f"; also not supported: {', '.join(others)}" if others else ""
-    return operator.refusal(f"{reason}{also}; supported operators: docs/onnx.md")
-
-
-def operators_of(file: OperatorGraph) -> dict[str, int]:
-    """Count each type of operator, the most frequent first."""
-    return dict(Counter(file.kinds).most_common())

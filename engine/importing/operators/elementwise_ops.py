@@ -4,7 +4,7 @@ A sum, a difference, a product, a quotient or a power may be a part of a norm, w
 recognises first.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import sqrt
 
 import numpy as np
@@ -194,63 +194,49 @@ def _join(builder: Builder, operator: Operator) -> GraphValue:
     inputs = [value for value in values if value is not None]
     if len(inputs) < 2:
         raise operator.refusal("joins fewer than two tensors")
-    made = inputs[0]
+    joined = inputs[0]
     for value in inputs[1:]:
-        made = _JOINS[operator.kind](builder, operator, made, value)
-    return made
+        joined = _joined(builder, operator, joined, value)
+    return joined
 
 
-def _add(builder: Builder, operator: Operator, first: GraphValue, second: GraphValue) -> GraphValue:
-    if isinstance(first, np.ndarray):
-        first, second = second, first
-    if (found := added(builder, operator, first, second)) is not None:
-        return found
-    if isinstance(second, np.ndarray):
-        return _affine(builder, operator, first, 1.0, second)
-    return _both(builder, operator, Add(), first, second)
-
-
-def _subtract(
+def _joined(
     builder: Builder, operator: Operator, first: GraphValue, second: GraphValue
 ) -> GraphValue:
-    if (found := subtracted(builder, operator, first, second)) is not None:
-        return found
-    if isinstance(second, np.ndarray):
-        return _affine(builder, operator, first, 1.0, -second)
-    if isinstance(first, np.ndarray):
-        return _affine(builder, operator, second, -1.0, first)
-    return _both(builder, operator, Subtract(), first, second)
+    if (part := _IN_NORMS[operator.kind](builder, operator, first, second)) is not None:
+        return part
+    match operator.kind, first, second:
+        case "Add" | "Sum", _, np.ndarray():
+            return _affine(builder, operator, first, 1.0, second)
+        case "Add" | "Sum", np.ndarray(), _:
+            return _affine(builder, operator, second, 1.0, first)
+        case "Add" | "Sum", _, _:
+            return _both(builder, operator, Add(), first, second)
+        case "Sub", _, np.ndarray():
+            return _affine(builder, operator, first, 1.0, -second)
+        case "Sub", np.ndarray(), _:
+            return _affine(builder, operator, second, -1.0, first)
+        case "Sub", _, _:
+            return _both(builder, operator, Subtract(), first, second)
+        case "Mul", _, np.ndarray():
+            return _affine(builder, operator, first, second, 0.0)
+        case "Mul", np.ndarray(), _:
+            return _affine(builder, operator, second, first, 0.0)
+        case "Mul", _, _:
+            return _both(builder, operator, Multiply(), first, second)
+        case "Div", _, np.ndarray() if second.all():
+            return _affine(builder, operator, first, 1 / second, 0.0)
+        case _:
+            raise operator.refusal("divides by a tensor, which is not supported")
 
 
-def _multiply(
-    builder: Builder, operator: Operator, first: GraphValue, second: GraphValue
-) -> GraphValue:
-    if (found := multiplied(builder, operator, first, second)) is not None:
-        return found
-    if isinstance(first, np.ndarray):
-        first, second = second, first
-    if isinstance(second, np.ndarray):
-        return _affine(builder, operator, first, second, 0.0)
-    return _both(builder, operator, Multiply(), first, second)
-
-
-def _divide(
-    builder: Builder, operator: Operator, first: GraphValue, second: GraphValue
-) -> GraphValue:
-    if (found := divided(builder, operator, first, second)) is not None:
-        return found
-    if isinstance(second, np.ndarray) and second.all():
-        return _affine(builder, operator, first, 1 / second, 0.0)
-    raise operator.refusal("divides by a tensor, which is not supported")
-
-
-_JOINS: Mapping[str, Callable[[Builder, Operator, GraphValue, GraphValue], GraphValue]] = {
-    "Add": _add,
-    "Sum": _add,
-    "Sub": _subtract,
-    "Mul": _multiply,
-    "Div": _divide,
+_IN_NORMS = {
+    **dict.fromkeys(("Add", "Sum"), added),
+    "Sub": subtracted,
+    "Mul": multiplied,
+    "Div": divided,
 }
+"""Functions that recognise a part of a norm, by operator."""
 
 
 def _affine(
@@ -315,7 +301,7 @@ _POWERS = (2, 3, 4)
 def _above(builder: Builder, operator: Operator) -> GraphValue:
     """Convert Greater than a number, as in PyTorch's softplus."""
     limit = single(builder.weight(operator, 1))
-    if limit is None or limit < _STRAIGHT:
+    if limit is None or limit < SOFTPLUS_IS_LINEAR:
         raise operator.refusal("compares voxels, which is not supported")
     return Above(builder.tensor(operator), limit)
 
@@ -336,7 +322,7 @@ def _chosen(builder: Builder, operator: Operator) -> GraphValue:
     raise operator.refusal("chooses between voxels, which is not supported")
 
 
-_STRAIGHT = 17.0
+SOFTPLUS_IS_LINEAR = 17.0
 """Argument above which softplus equals its argument in float32."""
 
 

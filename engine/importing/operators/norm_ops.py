@@ -162,6 +162,8 @@ def added(
 
     The parts are a variance plus epsilon, and the two of TensorFlow's form.
     """
+    if isinstance(first, np.ndarray):
+        first, second = second, first
     if isinstance(second, np.ndarray):
         amount = single(second)
         match first:

@@ -11,6 +11,9 @@ import numpy.typing as npt
 from ...errors import CheckpointError, quoted
 from ...network.layers import Triple
 
+STATED_OPSET = 21
+"""Opset in which importers state operators of files that are not ONNX."""
+
 Array: TypeAlias = npt.NDArray[Any]
 Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] | Array
 

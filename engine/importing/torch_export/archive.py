@@ -19,6 +19,7 @@ import msgspec
 from ....io.files.regular import open_regular
 from ...errors import CheckpointError, quoted
 from ...network.layers import FloatArray
+from ..foreign_files import FLAT_PROGRAM
 from ..torch_files import (
     ZIP_FAULTS,
     ZIP_MAGIC,
@@ -214,7 +215,6 @@ class TensorEntries(msgspec.Struct, frozen=True):
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
-_FLAT_GRAPH = "serialized_exported_program.json"
 _GRAPHS, _GRAPH_SUFFIX = "models/", ".json"
 _LARGEST_JSON = 16 << 20
 _MOST_NODES = 20_000
@@ -341,7 +341,7 @@ def is_exported(path: Path) -> bool:
 
 def holds_program(names: list[str]) -> bool:
     """Whether these are the entries of a torch.export archive."""
-    return _FLAT_GRAPH in names or any(
+    return FLAT_PROGRAM in names or any(
         name.partition("/")[2].startswith(_GRAPHS) and name.endswith(_GRAPH_SUFFIX)
         for name in names
     )
@@ -381,8 +381,8 @@ def read_program(data: bytes) -> TorchProgram:
 
 def _graph_entry(archive: Archive) -> str:
     """Return the name of the entry with the graph."""
-    if _FLAT_GRAPH in archive:
-        return _FLAT_GRAPH
+    if FLAT_PROGRAM in archive:
+        return FLAT_PROGRAM
     graphs = [
         name for name in archive.names if name.startswith(_GRAPHS) and name.endswith(_GRAPH_SUFFIX)
     ]

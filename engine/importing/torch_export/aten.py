@@ -9,11 +9,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ..operators.elementwise_ops import SOFTPLUS_IS_LINEAR
 from ..operators.operator_graph import Attribute
 from .calls import Call, OperatorWriter, ValueName
-
-OPSET = 21
-"""Opset in which the rules state operators."""
 
 AtenRule: TypeAlias = Callable[[OperatorWriter, Call], None]
 
@@ -23,8 +21,6 @@ _ONNX_TYPES = {6: 10, 7: 1, 8: 11, 13: 16}
 """ONNX's numbers of floating-point types by PyTorch's."""
 _WHOLE_NUMBERS = 7
 _PAD_MODES = {"replicate": "edge", "circular": "wrap"}
-_SOFTPLUS_STRAIGHT = 17.0
-"""Argument above which softplus equals its argument in float32."""
 
 
 def _same(kind: str, **attributes: Attribute) -> AtenRule:
@@ -151,7 +147,7 @@ def _gelu(writer: OperatorWriter, call: Call) -> None:
 
 def _softplus(writer: OperatorWriter, call: Call) -> None:
     beta = call.number("beta", 1.0)
-    if beta <= 0 or call.number("threshold", 20.0) < _SOFTPLUS_STRAIGHT:
+    if beta <= 0 or call.number("threshold", 20.0) < SOFTPLUS_IS_LINEAR:
         raise call.refusal("has a beta or a threshold that is not supported")
     if beta == 1:
         writer.result(call, "Softplus", call.tensor("self"))
@@ -420,10 +416,7 @@ def _reduction(kind: str) -> AtenRule:
         if call.given("dtype") not in (None, 7):
             raise call.refusal("computes in another precision, which is not supported")
         source, keeps = call.tensor("self"), int(call.flag("keepdim"))
-        axes: Mapping[str, Attribute] = (
-            {"axes": call.integers("dim")} if call.several("dim") else {}
-        )
-        writer.result(call, kind, source, keepdims=keeps, **axes)
+        writer.result(call, kind, source, keepdims=keeps, **_axes(call))
 
     return rule
 

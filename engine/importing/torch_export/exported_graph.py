@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ...errors import CheckpointError, naming, quoted
 from ..checkpoint_file import file_bytes
-from ..operators.operator_graph import Operator, OperatorGraph, checked_dims
+from ..operators.operator_graph import STATED_OPSET, Operator, OperatorGraph, checked_dims
 from .archive import ProgramNode, TorchProgram, read_program
-from .aten import CHECKS, OPSET, REASONS, RULES, VIEWS
+from .aten import CHECKS, REASONS, RULES, VIEWS
 from .calls import Call, OperatorWriter, kind_of
 
 _FLOATING = frozenset((6, 7, 8, 13))
@@ -35,7 +35,7 @@ def _graph(path: Path, data: bytes) -> OperatorGraph:
         sha256=hashlib.sha256(data).hexdigest(),
         kind="torch.export",
         layout="layers of a torch.export program",
-        opset=OPSET,
+        opset=STATED_OPSET,
         producer=program.producer,
         input=program.input,
         output=output,

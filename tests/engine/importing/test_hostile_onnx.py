@@ -17,7 +17,7 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.errors import CheckpointError
 from cuda_cyclegan.engine.importing import onnx_file as wire
 from cuda_cyclegan.engine.importing.onnx_file import read_onnx
-from cuda_cyclegan.engine.importing.operators.converter import write_down
+from cuda_cyclegan.engine.importing.operators.converter import convert_graph
 
 MIB = 1 << 20
 DATA = (
@@ -203,7 +203,7 @@ def test_harm_is_told_in_a_sentence_and_takes_no_memory(harm: tuple[Path, str]) 
     path, message = harm
     tracemalloc.start()
     with pytest.raises(CheckpointError) as refusal:
-        write_down(read_onnx(path), None)
+        convert_graph(read_onnx(path), None)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert message in str(refusal.value)
@@ -218,7 +218,7 @@ def test_bytes_of_another_kind_are_no_onnx_file(data: bytes, tmp_path: Path) -> 
     path = tmp_path / "g.onnx"
     path.write_bytes(data)
     with pytest.raises(CheckpointError):
-        write_down(read_onnx(path), None)
+        convert_graph(read_onnx(path), None)
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,8 @@ def test_a_message_of_endless_parts_is_refused_before_it_is_parsed(
 def test_numbers_beside_the_file_are_read(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(conv_arrays()["w"].tobytes())
     path = written(external("w.bin"), tmp_path / "g.onnx")
-    beside = write_down(read_onnx(path), None).network
-    whole = write_down(read_onnx(written(tiny(), tmp_path / "h.onnx")), None).network
+    beside = convert_graph(read_onnx(path), None).network
+    whole = convert_graph(read_onnx(written(tiny(), tmp_path / "h.onnx")), None).network
     assert all(np.array_equal(beside.weights[name], whole.weights[name]) for name in whole.weights)
 
 

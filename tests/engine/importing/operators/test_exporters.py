@@ -15,7 +15,7 @@ from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import PatchShapeError
 from cuda_cyclegan.engine.importing.onnx_file import read_onnx
-from cuda_cyclegan.engine.importing.operators.converter import write_down
+from cuda_cyclegan.engine.importing.operators.converter import convert_graph
 from cuda_cyclegan.engine.network.architectures import build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray, GroupNorm, Layer, kind_of
@@ -34,7 +34,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def imported(path: Path) -> Network:
-    return write_down(read_onnx(path), None).network
+    return convert_graph(read_onnx(path), None).network
 
 
 def distance(found: Network, patch: FloatArray, expected: FloatArray) -> float:
