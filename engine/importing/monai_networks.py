@@ -30,9 +30,9 @@ class LayerKind:
     options: Mapping[str, Json]
 
     @classmethod
-    def of(cls, given: Json, what: str) -> "LayerKind | None":
+    def of(cls, value: Json, what: str) -> "LayerKind | None":
         """Return the kind that a definition gives; None for none. what: for the error."""
-        match given:
+        match value:
             case None | "":
                 return None
             case str(name):
@@ -111,9 +111,9 @@ class NetworkWriter:
 
     def add(self, kind: str, name: str, *inputs: str, **attributes: Attribute) -> str:
         """Write an operator; return the name of its output."""
-        made = f"{len(self.operators)}: {name}"
-        self.operators.append(Operator(kind, name, inputs, (made,), attributes))
-        return made
+        output = f"{len(self.operators)}: {name}"
+        self.operators.append(Operator(kind, name, inputs, (output,), attributes))
+        return output
 
     def convolution(
         self,
@@ -331,15 +331,15 @@ class Blocks:
         alone: bool = False,
     ) -> str:
         """Write a convolution and what follows it, unless it stands alone."""
-        made = self.writer.convolution(f"{name}.conv", source, stride=stride, dilation=dilation)
+        output = self.writer.convolution(f"{name}.conv", source, stride=stride, dilation=dilation)
         channels = self.writer.shape(f"{name}.conv.weight")[0]
-        return made if alone else self.finished(name, made, channels)
+        return output if alone else self.finished(name, output, channels)
 
     def transposed(self, name: str, source: str, stride: Sequence[int], *, alone: bool) -> str:
         """Write a transposed convolution and what follows it, unless it stands alone."""
-        made = self.writer.transposed(f"{name}.conv", source, stride=stride)
+        output = self.writer.transposed(f"{name}.conv", source, stride=stride)
         channels = self.writer.shape(f"{name}.conv.weight")[1]
-        return made if alone else self.finished(name, made, channels)
+        return output if alone else self.finished(name, output, channels)
 
     def residual(
         self,
@@ -352,11 +352,11 @@ class Blocks:
         last_alone: bool = False,
     ) -> str:
         """Write a unit of several convolutions and what is added to them."""
-        made = source
+        output = source
         for at in range(units):
-            made = self.convolution(
+            output = self.convolution(
                 f"{name}.conv.unit{at}",
-                made,
+                output,
                 stride=_FIRST if at else stride,
                 dilation=dilation,
                 alone=last_alone and at == units - 1,
@@ -364,17 +364,19 @@ class Blocks:
         skip = source
         if self.writer.has(f"{name}.residual.weight"):
             skip = self.writer.convolution(f"{name}.residual", source, stride=stride)
-        return self.writer.add("Add", name, made, skip)
+        return self.writer.add("Add", name, output, skip)
 
 
-def _unet(writer: NetworkWriter, given: Arguments) -> str:
-    units = max(0, given.integer("num_res_units", 0))
-    order = given.get("adn_ordering", "NDA")
+def _unet(writer: NetworkWriter, arguments: Arguments) -> str:
+    units = max(0, arguments.integer("num_res_units", 0))
+    order = arguments.get("adn_ordering", "NDA")
     if not isinstance(order, str):
         raise CheckpointError("The definition's 'adn_ordering' is no text.")
-    blocks = Blocks(writer, given.kind("norm", "INSTANCE"), given.kind("act", "PRELU"), order)
-    levels = len(given.items("channels")) - 1
-    strides = given.triples("strides")[:levels]
+    blocks = Blocks(
+        writer, arguments.kind("norm", "INSTANCE"), arguments.kind("act", "PRELU"), order
+    )
+    levels = len(arguments.items("channels")) - 1
+    strides = arguments.triples("strides")[:levels]
     if levels < 1 or len(strides) != levels:
         raise CheckpointError("The definition's 'strides' do not fit its 'channels'.")
 
@@ -398,35 +400,35 @@ def _unet(writer: NetworkWriter, given: Arguments) -> str:
     return level("model", INPUT, 0)
 
 
-def _auto_encoder(writer: NetworkWriter, given: Arguments) -> str:
-    units = max(0, given.integer("num_res_units", 0))
-    blocks = Blocks(writer, given.kind("norm", "INSTANCE"), given.kind("act", "PRELU"))
-    if given.get("inter_channels") or given.get("padding"):
+def _auto_encoder(writer: NetworkWriter, arguments: Arguments) -> str:
+    units = max(0, arguments.integer("num_res_units", 0))
+    blocks = Blocks(writer, arguments.kind("norm", "INSTANCE"), arguments.kind("act", "PRELU"))
+    if arguments.get("inter_channels") or arguments.get("padding"):
         raise CheckpointError("An AutoEncoder with 'inter_channels' or 'padding' is not supported.")
     for name in ("inter_dilations", "num_inter_units"):
-        given.get(name)
-    strides = given.triples("strides")
-    made = INPUT
+        arguments.get(name)
+    strides = arguments.triples("strides")
+    output = INPUT
     for at, stride in enumerate(strides):
         name = f"encode.encode_{at}"
-        made = (
-            blocks.residual(name, made, units, stride=stride)
+        output = (
+            blocks.residual(name, output, units, stride=stride)
             if units > 0
-            else blocks.convolution(name, made, stride=stride)
+            else blocks.convolution(name, output, stride=stride)
         )
     for at, stride in enumerate(strides[::-1]):
         name, is_last = f"decode.decode_{at}", at == len(strides) - 1
-        made = blocks.transposed(f"{name}.conv", made, stride, alone=is_last and not units)
+        output = blocks.transposed(f"{name}.conv", output, stride, alone=is_last and not units)
         if units > 0:
-            made = blocks.residual(f"{name}.resunit", made, 1, last_alone=is_last)
-    return made
+            output = blocks.residual(f"{name}.resunit", output, 1, last_alone=is_last)
+    return output
 
 
-def _basic_unet(writer: NetworkWriter, given: Arguments) -> str:
-    norm = given.kind("norm", ["instance", {"affine": True}])
-    act = given.kind("act", ["LeakyReLU", {"negative_slope": 0.1}])
+def _basic_unet(writer: NetworkWriter, arguments: Arguments) -> str:
+    norm = arguments.kind("norm", ["instance", {"affine": True}])
+    act = arguments.kind("act", ["LeakyReLU", {"negative_slope": 0.1}])
     blocks = Blocks(writer, norm, act)
-    if given.get("upsample", "deconv") != "deconv":
+    if arguments.get("upsample", "deconv") != "deconv":
         raise CheckpointError("A BasicUNet is supported with the upsample mode deconv alone.")
 
     def twice(name: str, source: str) -> str:
@@ -437,72 +439,72 @@ def _basic_unet(writer: NetworkWriter, given: Arguments) -> str:
     for at in range(1, 5):
         small = writer.add("MaxPool", f"down_{at}", skips[-1], kernel_shape=two, strides=two)
         skips.append(twice(f"down_{at}.convs", small))
-    made = skips.pop()
+    output = skips.pop()
     for at in range(4, 0, -1):
         name = f"upcat_{at}"
         grown = writer.transposed(
-            *(f"{name}.upsample.deconv", made),
+            *(f"{name}.upsample.deconv", output),
             stride=two,
             padding=(0, 0, 0),
             output_padding=(0, 0, 0),
         )
-        made = twice(f"{name}.convs", writer.together(name, skips.pop(), grown))
-    return writer.convolution("final_conv", made)
+        output = twice(f"{name}.convs", writer.together(name, skips.pop(), grown))
+    return writer.convolution("final_conv", output)
 
 
-def _seg_res_net(writer: NetworkWriter, given: Arguments) -> str:
-    groups = given.integer("num_groups", 8)
-    norm = given.kind("norm", ["GROUP", {"num_groups": 8}])
-    if name := given.get("norm_name", ""):
+def _seg_res_net(writer: NetworkWriter, arguments: Arguments) -> str:
+    groups = arguments.integer("num_groups", 8)
+    norm = arguments.kind("norm", ["GROUP", {"num_groups": 8}])
+    if name := arguments.get("norm_name", ""):
         norm = LayerKind.of([str(name), {"num_groups": groups}], "norm_name")
-    act = given.kind("act", "RELU")
-    if given.get("upsample_mode", "nontrainable") != "nontrainable":
+    act = arguments.kind("act", "RELU")
+    if arguments.get("upsample_mode", "nontrainable") != "nontrainable":
         raise CheckpointError("A SegResNet is supported with the upsample mode nontrainable alone.")
-    downs, ups = given.items("blocks_down", 1, 2, 2, 4), given.items("blocks_up", 1, 1, 1)
+    downs, ups = arguments.items("blocks_down", 1, 2, 2, 4), arguments.items("blocks_up", 1, 1, 1)
     if not 1 <= len(ups) < len(downs):
         raise CheckpointError("The definition's 'blocks_up' do not fit its 'blocks_down'.")
 
     def block(name: str, source: str) -> str:
-        made = source
+        output = source
         for half in (1, 2):
             channels = writer.shape(f"{name}.conv{half}.conv.weight")[1]
-            made = writer.norm(f"{name}.norm{half}", made, norm, channels)
-            made = writer.activation(f"{name}.act", made, act)
-            made = writer.convolution(f"{name}.conv{half}.conv", made)
-        return writer.add("Add", name, made, source)
+            output = writer.norm(f"{name}.norm{half}", output, norm, channels)
+            output = writer.activation(f"{name}.act", output, act)
+            output = writer.convolution(f"{name}.conv{half}.conv", output)
+        return writer.add("Add", name, output, source)
 
     def several(name: str, source: str, count: Json, first: int) -> str:
         for at in range(count if isinstance(count, int) else 0):
             source = block(f"{name}.{first + at}", source)
         return source
 
-    made = writer.convolution("convInit.conv", INPUT)
+    output = writer.convolution("convInit.conv", INPUT)
     skips: list[str] = []
     for at, count in enumerate(downs):
         if at:
-            made = writer.convolution(f"down_layers.{at}.0.conv", made, stride=(2, 2, 2))
-        made = several(f"down_layers.{at}", made, count, 1)
-        skips.append(made)
+            output = writer.convolution(f"down_layers.{at}.0.conv", output, stride=(2, 2, 2))
+        output = several(f"down_layers.{at}", output, count, 1)
+        skips.append(output)
     skips.pop()
     doubling = writer.constant("factors", np.array([2, 2, 2], np.float32))
     for at, count in enumerate(ups):
-        thin = writer.convolution(f"up_samples.{at}.0.conv", made)
+        thin = writer.convolution(f"up_samples.{at}.0.conv", output)
         grown = writer.add(
             *("Resize", f"up_samples.{at}.1", thin, "", doubling), mode="linear", axes=(2, 3, 4)
         )
-        made = several(f"up_layers.{at}", writer.add("Add", "skip", grown, skips.pop()), count, 0)
-    if given.get("use_conv_final", True) is not True:
-        return made
+        output = several(f"up_layers.{at}", writer.add("Add", "skip", grown, skips.pop()), count, 0)
+    if arguments.get("use_conv_final", True) is not True:
+        return output
     channels = writer.shape("conv_final.2.conv.weight")[1]
-    made = writer.norm("conv_final.0", made, norm, channels)
-    return writer.convolution("conv_final.2.conv", writer.activation("conv_final.1", made, act))
+    output = writer.norm("conv_final.0", output, norm, channels)
+    return writer.convolution("conv_final.2.conv", writer.activation("conv_final.1", output, act))
 
 
-def _dyn_unet(writer: NetworkWriter, given: Arguments) -> str:
-    norm = given.kind("norm_name", ["INSTANCE", {"affine": True}])
-    act = given.kind("act_name", ["leakyrelu", {"negative_slope": 0.01}])
-    is_residual = given.get("res_block", False) is True
-    strides, growths = given.triples("strides"), given.triples("upsample_kernel_size")
+def _dyn_unet(writer: NetworkWriter, arguments: Arguments) -> str:
+    norm = arguments.kind("norm_name", ["INSTANCE", {"affine": True}])
+    act = arguments.kind("act_name", ["leakyrelu", {"negative_slope": 0.01}])
+    is_residual = arguments.get("res_block", False) is True
+    strides, growths = arguments.triples("strides"), arguments.triples("upsample_kernel_size")
     if len(strides) < 2 or len(growths) != len(strides) - 1:
         raise CheckpointError("The definition's 'upsample_kernel_size' do not fit its 'strides'.")
 
@@ -512,44 +514,44 @@ def _dyn_unet(writer: NetworkWriter, given: Arguments) -> str:
         return writer.convolution(f"{name}.conv", source, stride=stride, padding=padding)
 
     def normed(name: str, at: int, source: str, stride: Sequence[int]) -> str:
-        made = convolution(f"{name}.conv{at}", source, stride)
+        output = convolution(f"{name}.conv{at}", source, stride)
         channels = writer.shape(f"{name}.conv{at}.conv.weight")[0]
-        return writer.norm(f"{name}.norm{at}", made, norm, channels)
+        return writer.norm(f"{name}.norm{at}", output, norm, channels)
 
     def block(name: str, source: str, stride: Sequence[int], *, adds: bool) -> str:
-        made = writer.activation(f"{name}.lrelu", normed(name, 1, source, stride), act)
-        made = normed(name, 2, made, _FIRST)
+        output = writer.activation(f"{name}.lrelu", normed(name, 1, source, stride), act)
+        output = normed(name, 2, output, _FIRST)
         if adds:
             is_changed = writer.has(f"{name}.conv3.conv.weight")
             skip = normed(name, 3, source, stride) if is_changed else source
-            made = writer.add("Add", name, made, skip)
-        return writer.activation(f"{name}.lrelu", made, act)
+            output = writer.add("Add", name, output, skip)
+        return writer.activation(f"{name}.lrelu", output, act)
 
     last = len(strides) - 1
     names = ["input_block", *(f"downsamples.{at}" for at in range(last - 1)), "bottleneck"]
-    made, skips = INPUT, list[str]()
+    output, skips = INPUT, list[str]()
     for name, stride in zip(names, strides, strict=True):
-        made = block(name, made, stride, adds=is_residual)
-        skips.append(made)
+        output = block(name, output, stride, adds=is_residual)
+        skips.append(output)
     skips.pop()
     for at, growth in enumerate(growths[::-1]):
         grown = writer.transposed(
-            *(f"upsamples.{at}.transp_conv.conv", made),
+            *(f"upsamples.{at}.transp_conv.conv", output),
             stride=growth,
             padding=(0, 0, 0),
             output_padding=(0, 0, 0),
         )
         joined = writer.together(f"upsamples.{at}", grown, skips.pop())
-        made = block(f"upsamples.{at}.conv_block", joined, _FIRST, adds=False)
-    return convolution("output_block.conv", made, _FIRST)
+        output = block(f"upsamples.{at}.conv_block", joined, _FIRST, adds=False)
+    return convolution("output_block.conv", output, _FIRST)
 
 
-def _attention_unet(writer: NetworkWriter, given: Arguments) -> str:
+def _attention_unet(writer: NetworkWriter, arguments: Arguments) -> str:
     batch, relu = LayerKind("batch", {}), LayerKind("relu", {})
     plain = Blocks(writer, batch, relu)
     usual = Blocks(writer, LayerKind("instance", {}), LayerKind("prelu", {}))
-    strides = given.triples("strides")
-    levels = len(given.items("channels")) - 1
+    strides = arguments.triples("strides")
+    levels = len(arguments.items("channels")) - 1
     if not 1 <= levels <= len(strides):
         raise CheckpointError("The definition's 'strides' do not fit its 'channels'.")
 
@@ -558,8 +560,8 @@ def _attention_unet(writer: NetworkWriter, given: Arguments) -> str:
         return plain.convolution(f"{name}.conv.1", half)
 
     def weighed(name: str, source: str) -> str:
-        made = writer.convolution(f"{name}.0.conv", source)
-        return writer.norm(f"{name}.1", made, batch, writer.shape(f"{name}.0.conv.weight")[0])
+        output = writer.convolution(f"{name}.0.conv", source)
+        return writer.norm(f"{name}.1", output, batch, writer.shape(f"{name}.0.conv.weight")[0])
 
     def level(name: str, source: str, at: int) -> str:
         inner = f"{name}.submodule"
@@ -576,8 +578,8 @@ def _attention_unet(writer: NetworkWriter, given: Arguments) -> str:
         gated = writer.add("Mul", name, source, writer.add("Sigmoid", name, gate))
         return usual.convolution(f"{name}.merge", writer.together(name, gated, lower))
 
-    made = level("model.1", twice("model.0", INPUT, _FIRST), 0)
-    return writer.convolution("model.2.conv", made)
+    output = level("model.1", twice("model.0", INPUT, _FIRST), 0)
+    return writer.convolution("model.2.conv", output)
 
 
 DEFINITIONS: Mapping[str, Definition] = {

@@ -64,9 +64,9 @@ class FoundNetwork:
 
     path, sha256: path and hash of its file. kind: kind of the file. layout: naming scheme of its
     layers. network: graph and weights. architecture: as in a model card. established: evidence that
-    verifies the network's computation; None if there is none. told, assumed: facts. undecided:
-    questions about the network. recognised: the recognised checkpoint; None for a graph. card: what
-    a model folder says about scans; None for a file.
+    verifies the network's computation; None if there is none. facts, assumptions: about the
+    network. undecided: questions about it. recognised: the recognised checkpoint; None for a graph.
+    card: what a model folder says about scans; None for a file.
     """
 
     path: Path
@@ -76,8 +76,8 @@ class FoundNetwork:
     network: Network = field(repr=False)
     architecture: Architecture = field(repr=False)
     established: Established | None
-    told: tuple[Fact, ...]
-    assumed: tuple[Fact, ...]
+    facts: tuple[Fact, ...]
+    assumptions: tuple[Fact, ...]
     undecided: tuple[Question, ...] = ()
     recognised: Recognised | None = field(default=None, repr=False)
     card: CardDraft | None = None
@@ -90,7 +90,7 @@ class FoundNetwork:
     @property
     def made_range(self) -> NetworkRange | None:
         """Range of the network's output, by its last layers; None if they do not show it."""
-        return _told_range(output_range(self.network))
+        return _known_range(output_range(self.network))
 
 
 def find_network(request: ImportRequest) -> FoundNetwork:
@@ -114,7 +114,7 @@ def with_reference(
     if found.recognised:
         return _of_checkpoint(resolve(found.recognised, *reference, on_trial=on_trial))
     proof = _proof(found.network, reference)
-    return replace(found, told=(*found.told, proof))
+    return replace(found, facts=(*found.facts, proof))
 
 
 def _of_nnunet(request: ImportRequest) -> FoundNetwork:
@@ -128,8 +128,8 @@ def _of_nnunet(request: ImportRequest) -> FoundNetwork:
         network=folder.network,
         architecture=folder.network.graph,
         established=folder.established,
-        told=folder.facts,
-        assumed=(),
+        facts=folder.facts,
+        assumptions=(),
         card=folder.draft,
     )
 
@@ -144,8 +144,8 @@ def _of_checkpoint(recognised: Recognised) -> FoundNetwork:
         network=recognised.network,
         architecture=recognised.spec,
         established=recognised.established,
-        told=recognised.told,
-        assumed=recognised.defaulted,
+        facts=recognised.facts,
+        assumptions=recognised.assumptions,
         undecided=recognised.undecided,
         recognised=recognised,
     )
@@ -172,21 +172,21 @@ def _of_graph(file: OperatorGraph, choices: NetworkChoices, patch: Triple | None
         network=network,
         architecture=network.graph,
         established=Established("graph"),
-        told=tuple(_facts(file, network, written.reason)),
-        assumed=(),
+        facts=tuple(_facts(file, network, written.reason)),
+        assumptions=(),
     )
 
 
 def _of_bundle(request: ImportRequest) -> FoundNetwork:
     """Return the network of a MONAI bundle, and what the bundle says of its data."""
-    bundle, said = read_bundle(request.checkpoint), request.draft
-    found = _of_graph(bundle.graph, request.choices, said.patch or bundle.patch)
+    bundle, stated = read_bundle(request.checkpoint), request.draft
+    found = _of_graph(bundle.graph, request.choices, stated.patch or bundle.patch)
     card = CardDraft(
-        axes=said.axes or bundle.axes,
-        spacing=None if said.grid else bundle.spacing,
+        axes=stated.axes or bundle.axes,
+        spacing=None if stated.grid else bundle.spacing,
         patch=bundle.patch,
     )
-    told = [
+    facts = [
         Fact(name, value, _BUNDLE)
         for name, value in (
             ("axes", bundle.axes),
@@ -197,14 +197,14 @@ def _of_bundle(request: ImportRequest) -> FoundNetwork:
     ]
     if bundle.window:
         low, high, *ends = bundle.window
-        onto = _told_range((ends[0], ends[1]))
+        onto = _known_range((ends[0], ends[1]))
         if onto and low < high:
             card = replace(card, intensity_in=Window(low, high), input_range=onto)
-            told.append(Fact("input intensities", f"{low:g} to {high:g} onto {onto}", _BUNDLE))
+            facts.append(Fact("input intensities", f"{low:g} to {high:g} onto {onto}", _BUNDLE))
     if bundle.others:
         why = "transforms of the bundle that are not taken over; state what they do"
-        told.append(Fact("not taken over", ", ".join(bundle.others), why))
-    return replace(found, card=card, told=(*found.told, *told))
+        facts.append(Fact("not taken over", ", ".join(bundle.others), why))
+    return replace(found, card=card, facts=(*found.facts, *facts))
 
 
 _BUNDLE = "written in the bundle"
@@ -213,9 +213,9 @@ _BUNDLE = "written in the bundle"
 def _check_meaning(choices: NetworkChoices) -> None:
     """Raise CheckpointError for choices about the network, which a graph leaves none of."""
     named = ("code", "unproven", "direction", "generator")
-    said = [*choices.said(), *(name for name in named if getattr(choices, name))]
-    if said:
-        raise meaningless(said[0])
+    stated = [*choices.stated(), *(name for name in named if getattr(choices, name))]
+    if stated:
+        raise meaningless(stated[0])
 
 
 def _facts(file: OperatorGraph, network: Network, reason: str) -> Iterator[Fact]:
@@ -259,7 +259,7 @@ _RANGES: tuple[tuple[NetworkRange, ValueRange], ...] = (
 _NEAR = 1e-5
 
 
-def _told_range(ends: ValueRange) -> NetworkRange | None:
+def _known_range(ends: ValueRange) -> NetworkRange | None:
     """Return the range with these ends, up to rounding; None if no range has them."""
     for name, known in _RANGES:
         if all(isclose(a, b, abs_tol=_NEAR) for a, b in zip(ends, known, strict=True)):

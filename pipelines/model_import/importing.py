@@ -53,14 +53,14 @@ class Survey:
     reference: ReferencePair | None
 
     @property
-    def told(self) -> tuple[Fact, ...]:
+    def facts(self) -> tuple[Fact, ...]:
         """Facts about the network from the file, the reference or the user."""
-        return self.found.told
+        return self.found.facts
 
     @property
-    def assumed(self) -> tuple[Fact, ...]:
+    def assumptions(self) -> tuple[Fact, ...]:
         """Assumptions about facts that were not stated."""
-        return (*self.found.assumed, *self.draft.assumed())
+        return (*self.found.assumptions, *self.draft.assumptions())
 
     @property
     def undecided(self) -> tuple[Question, ...]:
@@ -88,15 +88,15 @@ def survey(request: ImportRequest, on_trial: TrialListener = ignore_trial) -> Su
     error. Raises EngineError or SettingsError.
     """
     found = find_network(request)
-    said = with_facts(request.draft, found.card) if found.card else request.draft
-    draft = said.with_network(found.fixed_patch, found.made_range)
+    stated = with_facts(request.draft, found.card) if found.card else request.draft
+    draft = stated.with_network(found.fixed_patch, found.made_range)
     graph = found.network.graph
     _check_draft(draft, graph)
     reference = read_reference(request.reference) if request.reference else None
     if reference:
         _check_reference(reference[0], graph)
         found = with_reference(found, reference, on_trial)
-        draft = said.with_network(found.fixed_patch, found.made_range)
+        draft = stated.with_network(found.fixed_patch, found.made_range)
     return Survey(found, draft, reference)
 
 
@@ -218,10 +218,10 @@ def _provenance(survey: Survey) -> Provenance:
     found = survey.found
     notes = [
         f"{finding.subject}: {finding.value} ({finding.reason})"
-        for finding in found.told
+        for finding in found.facts
         if finding.reason.startswith(_DECIDED)
     ]
-    notes += [f"{finding.subject}: {finding.value} (assumed)" for finding in found.assumed]
+    notes += [f"{finding.subject}: {finding.value} (assumed)" for finding in found.assumptions]
     return Provenance(
         source=found.path.name,
         sha256=found.sha256,

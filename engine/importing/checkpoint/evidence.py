@@ -126,13 +126,13 @@ def stride_of(word: str) -> Triple:
 
 
 def with_choices(
-    reading: Reading, said: Mapping[str, str | float], *, up_is_outer: bool = False
+    reading: Reading, stated: Mapping[str, str | float], *, up_is_outer: bool = False
 ) -> Reading:
     """Return a reading with the user's choices; padding and activation apply to all parts.
 
     up_is_outer: whether the padding applies after up-sampling too.
     """
-    changes: dict[str, Any] = dict(said)
+    changes: dict[str, Any] = dict(stated)
     if statistics := changes.pop("norm_statistics", None):
         changes["norm"] = "stored" if statistics == "stored" else "instance"
     if "padding" in changes:
@@ -189,7 +189,7 @@ class NetworkChoices:
     direction: Direction | None = None
     generator: str | None = None
 
-    def said(self) -> dict[str, str | float]:
+    def stated(self) -> dict[str, str | float]:
         """Choices about the network's computation, by field."""
         of_file = {"code", "unproven", "direction", "generator"}
         named = {item.name: getattr(self, item.name) for item in fields(self)}
@@ -230,17 +230,17 @@ class Evidence:
 
     def __init__(self, choices: NetworkChoices) -> None:
         self.choices = choices
-        self.told: list[Fact] = []
-        self.defaulted: list[Fact] = []
+        self.facts: list[Fact] = []
+        self.assumptions: list[Fact] = []
         self.undecided: list[Question] = []
 
     def record(self, subject: str, value: object, reason: str) -> None:
         """Record a fact from the file, the training code, a reference or the user."""
-        self.told.append(Fact(subject, str(value), reason))
+        self.facts.append(Fact(subject, str(value), reason))
 
     def assume(self, subject: str, value: object, reason: str) -> None:
         """Record an assumption: what this family of generators usually does."""
-        self.defaulted.append(Fact(subject, str(value), reason))
+        self.assumptions.append(Fact(subject, str(value), reason))
 
     def ask(self, name: str, answers: Iterable[str], why: str) -> str:
         """Return the user's choice, or record an open question and return its first answer."""

@@ -34,9 +34,9 @@ _BLOCKS_OPTION = re.compile(r"resnet_(\d+)blocks")
 
 def record_options(options: Options, match: Match, evidence: Evidence) -> None:
     """Record the options; raises CheckpointError if the tensors contradict them."""
-    for name, said, held in _contradictions(options, match):
+    for name, stated, held in _contradictions(options, match):
         raise CheckpointError(
-            f"{' and '.join(options.files)} next to the checkpoint says {name}: {said}, but the "
+            f"{' and '.join(options.files)} next to the checkpoint says {name}: {stated}, but the "
             f"weights are of {held}; the file is from another run: remove it, or give its own "
             "checkpoint."
         )
@@ -54,9 +54,9 @@ def _contradictions(options: Options, match: Match) -> Iterator[tuple[str, str, 
         ("output_nc", shape.out_channels, "output channels"),
         ("n_downsampling", getattr(shape, "downsamplings", None), "down-samplings"),
     ):
-        said = values.get(name, "")
-        if number is not None and said.isdecimal() and int(said) != number:
-            yield name, said, f"{number} {what}"
+        stated = values.get(name, "")
+        if number is not None and stated.isdecimal() and int(stated) != number:
+            yield name, stated, f"{number} {what}"
     yield from _of_the_generator(
         values.get(_GENERATOR_OPTIONS[0]) or values.get(_GENERATOR_OPTIONS[1]), match
     )
@@ -70,28 +70,28 @@ def _contradictions(options: Options, match: Match) -> Iterator[tuple[str, str, 
             yield "no_dropout", values["no_dropout"], held
 
 
-def _of_the_generator(said: str | None, match: Match) -> Iterator[tuple[str, str, str]]:
+def _of_the_generator(stated: str | None, match: Match) -> Iterator[tuple[str, str, str]]:
     shape = match.shape
-    if not said:
+    if not stated:
         return
     if isinstance(shape, UNetShape):
-        if said.startswith("resnet"):
-            yield "netG", said, "a U-Net"
-        elif said == "unet_32":
+        if stated.startswith("resnet"):
+            yield "netG", stated, "a U-Net"
+        elif stated == "unet_32":
             raise CheckpointError(
                 "The training options name unet_32, whose convolutions do not pad; such U-Nets "
                 "are not supported."
             )
-    elif said.startswith("unet"):
-        yield "netG", said, "a ResNet"
-    elif (blocks := _BLOCKS_OPTION.fullmatch(said)) and int(blocks[1]) != shape.blocks:
-        yield "netG", said, f"{shape.blocks} blocks"
+    elif stated.startswith("unet"):
+        yield "netG", stated, "a ResNet"
+    elif (blocks := _BLOCKS_OPTION.fullmatch(stated)) and int(blocks[1]) != shape.blocks:
+        yield "netG", stated, f"{shape.blocks} blocks"
 
 
-def _norm_can_be(said: str, match: Match) -> bool:
+def _norm_can_be(stated: str, match: Match) -> bool:
     parameters = match.norm_parameters
     bias = match.shape.inner_bias if isinstance(match.shape, UNetShape) else match.shape.norm_bias
-    match said:
+    match stated:
         case "batch":
             return parameters == TRACKED | AFFINE
         case "instance":
@@ -179,24 +179,24 @@ def open_fields(match: Match) -> dict[str, tuple[str, ...]]:
 def check_meaning(match: Match, evidence: Evidence) -> None:
     """Raise CheckpointError for choices that such a network does not leave open."""
     known = open_fields(match)
-    for name in evidence.choices.said():
+    for name in evidence.choices.stated():
         if name not in known:
             raise meaningless(name)
 
 
 def chosen_reading(match: Match, evidence: Evidence) -> Reading:
     """Return the usual reading with the user's choices, and record these."""
-    said = evidence.choices.said()
-    for name, value in said.items():
+    stated = evidence.choices.stated()
+    for name, value in stated.items():
         evidence.record(subject(name), value, f"set with {setting(name)}")
-    return reading_with(match, match.shape.usual, said)
+    return reading_with(match, match.shape.usual, stated)
 
 
-def reading_with(match: Match, reading: Reading, said: dict[str, str | float]) -> Reading:
+def reading_with(match: Match, reading: Reading, stated: dict[str, str | float]) -> Reading:
     """Return a reading with the user's choices."""
     shape = match.shape
     outer = isinstance(shape, ResNetShape) and shape.up_pads
-    return with_choices(reading, said, up_is_outer=outer)
+    return with_choices(reading, stated, up_is_outer=outer)
 
 
 def shown_fields(match: Match) -> Iterator[str]:
@@ -288,15 +288,15 @@ def _with_parameters(
     evidence: Evidence,
 ) -> Reading:
     """Return the reading with choices that this code supports; rejects contradicting ones."""
-    said = evidence.choices.said()
-    said.pop("norm_statistics", None)
+    stated = evidence.choices.stated()
+    stated.pop("norm_statistics", None)
     if generator.padding_types and match.shape.usual.block_padding == "reflect":
-        block = said.get("block_padding")
+        block = stated.get("block_padding")
         if block in dict(generator.padding_types) and block != "zero":
-            del said["block_padding"]
+            del stated["block_padding"]
             evidence.record("block padding", block, "set with setting block-padding")
             reading = reading_with(match, reading, {"block_padding": str(block)})
-    for name, value in said.items():
+    for name, value in stated.items():
         known = getattr(reading, name)
         if value != known:
             raise CheckpointError(
@@ -328,18 +328,19 @@ _BLOCK_PADDING_WHY = (
 def _statistics(
     code: TrainingCode, generator: GeneratorCode, evidence: Evidence, options: Options
 ) -> str:
-    said = evidence.choices.norm_statistics
+    stated = evidence.choices.norm_statistics
     if generator.statistics is not None:
-        if said not in (None, generator.statistics):
+        if stated not in (None, generator.statistics):
             raise CheckpointError(
-                f"Setting norm-statistics={said} contradicts setting code={code.name}, whose test "
-                f"code normalises with those of the {generator.statistics}; omit one of the two."
+                f"Setting norm-statistics={stated} contradicts setting code={code.name}, whose "
+                f"test code normalises with those of the {generator.statistics}; omit one of the "
+                "two."
             )
         evidence.record(
             "norm statistics", generator.statistics, f"the test code of {code.name} does so"
         )
         return generator.statistics
-    if said is None and (used := options.values.get("eval")):
+    if stated is None and (used := options.values.get("eval")):
         statistics = "stored" if used == "True" else "patch"
         evidence.record(
             "norm statistics", statistics, f"eval: {used} in the options of the test run"
@@ -367,24 +368,24 @@ _ASKED = {
 def _assumed(match: Match, evidence: Evidence) -> Reading:
     """Return the usual reading; the fields that vary most are questions, the others assumptions."""
     shape, fields = match.shape, open_fields(match)
-    said = evidence.choices.said()
+    stated = evidence.choices.stated()
     pads = isinstance(shape, ResNetShape) and (shape.pads or shape.block_pads)
     for name, why in _ASKED.items():
         if name in fields and (name != "padding" or pads):
             answers = fields[name][:2] if name == "padding" else fields[name]
-            said[name] = evidence.ask(name, answers, why)
+            stated[name] = evidence.ask(name, answers, why)
     asked = {*_ASKED}
-    for name, value in evidence.choices.said().items():
+    for name, value in evidence.choices.stated().items():
         if name not in asked or (name == "padding" and not pads):
             evidence.record(subject(name), value, f"set with {setting(name)}")
-    reading = reading_with(match, shape.usual, said)
+    reading = reading_with(match, shape.usual, stated)
     if isinstance(shape, ResNetShape) and shape.drops:
         evidence.assume(
             "dropout", "off", "positions of further layers; dropout only acts in training"
         )
-    settable = fields.keys() - said.keys()
+    settable = fields.keys() - stated.keys()
     for field in shown_fields(match):
-        if field not in said and not _is_followed(field, reading, said):
+        if field not in stated and not _is_followed(field, reading, stated):
             advice = f"; {setting(field)} changes it" if field in settable else ""
             evidence.assume(
                 field_label(field),
@@ -394,9 +395,9 @@ def _assumed(match: Match, evidence: Evidence) -> Reading:
     return reading
 
 
-def _is_followed(field: str, reading: Reading, said: dict[str, str | float]) -> bool:
+def _is_followed(field: str, reading: Reading, stated: dict[str, str | float]) -> bool:
     """Return whether another field determines this one, so that it is not listed separately."""
-    if field == "norm" and "norm_statistics" in said:
+    if field == "norm" and "norm_statistics" in stated:
         return True
     leader = {"block_activation": "activation", "up_activation": "activation"}.get(field)
     is_rare = field in ("dilation", "adds_input")

@@ -220,22 +220,22 @@ def _record_direction(group: Group, checkpoint: Checkpoint, evidence: Evidence) 
         return
     if group.name:
         evidence.record("weights", group.name, "name of the entry in the file")
-    said = evidence.choices.direction
+    stated = evidence.choices.direction
     stem = checkpoint.path.name.removesuffix(".tar").rsplit(".", 1)[0]
     if direction := _direction(group.name):
         reason = "name of the entry in the file"
     elif direction := _direction(stem):
         reason = f"file name {checkpoint.path.name}"
     else:
-        direction, reason = said, "set with setting direction"
+        direction, reason = stated, "set with setting direction"
     if direction is None:
         evidence.assume("direction", "unknown", "neither the file nor its name shows it")
-    elif said not in (None, direction):
+    elif stated not in (None, direction):
         raise CheckpointError(
-            f"Setting direction={said} contradicts the {reason}, which says {direction}; use the "
+            f"Setting direction={stated} contradicts the {reason}, which says {direction}; use the "
             "file of the other generator, or omit setting direction."
         )
-    elif all(finding.subject != "direction" for finding in evidence.told):
+    elif all(finding.subject != "direction" for finding in evidence.facts):
         evidence.record("direction", direction, reason)
 
 
@@ -331,9 +331,9 @@ class Recognised:
 
     match: the layout. network: graph and weights. reading: all that shapes do not determine.
     established: evidence of the reading; None without any. fitting_codes: training codes that write
-    such tensors. told: facts from the file, a code, a reference or the user. defaulted:
-    assumptions. undecided: open questions. left: unused tensors of the file. checkpoint: the file.
-    choices: of the user.
+    such tensors. facts: from the file, a code, a reference or the user. assumptions: what such
+    networks usually do. undecided: open questions. left: unused tensors of the file. checkpoint:
+    the file. choices: of the user.
     """
 
     match: Match
@@ -341,8 +341,8 @@ class Recognised:
     reading: Reading
     established: Established | None
     fitting_codes: tuple[str, ...]
-    told: tuple[Fact, ...]
-    defaulted: tuple[Fact, ...]
+    facts: tuple[Fact, ...]
+    assumptions: tuple[Fact, ...]
     undecided: tuple[Question, ...]
     left: tuple[Left, ...]
     checkpoint: Checkpoint = field(repr=False)
@@ -375,8 +375,8 @@ def recognise(checkpoint: Checkpoint, choices: NetworkChoices) -> Recognised:
             reading=reading,
             established=established,
             fitting_codes=fitting_codes(match),
-            told=tuple(evidence.told),
-            defaulted=tuple(evidence.defaulted),
+            facts=tuple(evidence.facts),
+            assumptions=tuple(evidence.assumptions),
             undecided=tuple(evidence.undecided),
             left=left,
             checkpoint=checkpoint,

@@ -183,7 +183,7 @@ class ReferenceSearch:
         self._on_trial = on_trial
         self._match = recognised.match
         self._code_reading = recognised.reading if recognised.choices.code else None
-        self.said = recognised.choices.said()
+        self.stated = recognised.choices.stated()
         self._patch, self._output = patch, output
         self._limit = _TimeLimit(clock)
         self._tried: dict[object, list[ReadingTrial]] = {}
@@ -214,14 +214,14 @@ class ReferenceSearch:
         """The closest trial."""
         return self.trials[0]
 
-    def run(self, said: dict[str, str | float]) -> FittingReading | None:
-        """Return the reading that reproduces the reference, or None; said: fields that are fixed.
+    def run(self, stated: dict[str, str | float]) -> FittingReading | None:
+        """Return the reading that reproduces the reference, or None; stated: fields that are fixed.
 
         Raises CheckpointError if several readings that differ reproduce it.
         """
         starts = likely_readings(self._match, self._code_reading)
-        likely = [reading_with(self._match, start, said) for start in starts]
-        allowed = _Allowed(said)
+        likely = [reading_with(self._match, start, stated) for start in starts]
+        allowed = _Allowed(stated)
         best = self._try(likely, allowed)
         expanded: set[Reading] = set()
         for _ in range(_DEEPEST):
@@ -310,13 +310,13 @@ class ReferenceSearch:
         if second and second.error <= min(TOLERANCE, clear):
             raise CheckpointError(
                 "Several interpretations of the checkpoint reproduce the reference to "
-                f"{TOLERANCE:g}, among them {self._told(best.reading, second.reading)} and "
-                f"{self._told(second.reading, best.reading)}; use a reference patch with more "
+                f"{TOLERANCE:g}, among them {self._in_words(best.reading, second.reading)} and "
+                f"{self._in_words(second.reading, best.reading)}; use a reference patch with more "
                 f"structure, or set {_settings(best.reading, second.reading)}."
             )
         return FittingReading(best, second)
 
-    def _told(self, reading: Reading, usual: Reading) -> str:
+    def _in_words(self, reading: Reading, usual: Reading) -> str:
         return describe_differences(self._match, reading, usual)
 
     def _untried(self) -> str:
@@ -330,7 +330,7 @@ class ReferenceSearch:
             "epsilon": (f"epsilons {epsilons}", "setting epsilon"),
         }
         left = [
-            tried[name] for name in tried if name in open_fields(self._match).keys() - self.said
+            tried[name] for name in tried if name in open_fields(self._match).keys() - self.stated
         ]
         if not left:
             return ""
@@ -351,7 +351,7 @@ class ReferenceSearch:
         text = (
             "No interpretation of the checkpoint reproduces the reference output; of "
             f"{len(self._tried)} possible networks, the closest "
-            f"({self._told(closest.reading, usual)}) is {closest.error:.2g} away (relative L2)."
+            f"({self._in_words(closest.reading, usual)}) is {closest.error:.2g} away (relative L2)."
         )
         if closest.error <= self._rounding:
             return text + (
@@ -363,7 +363,7 @@ class ReferenceSearch:
         if singles and plain:
             text += (
                 f" Of single changes to the usual network, {plain[0].error:.2g} away, this came "
-                f"closest: {self._told(singles[0].reading, usual)}, "
+                f"closest: {self._in_words(singles[0].reading, usual)}, "
                 f"{singles[0].error:.2g} away."
             )
         if not self._has_budget():
@@ -404,15 +404,15 @@ class _TimeLimit:
 class _Allowed:
     """Predicate: whether a reading agrees with the user's choices."""
 
-    def __init__(self, said: dict[str, str | float]) -> None:
-        self._said = {name: value for name, value in said.items() if name != "norm_statistics"}
-        self._statistics = said.get("norm_statistics")
+    def __init__(self, stated: dict[str, str | float]) -> None:
+        self._stated = {name: value for name, value in stated.items() if name != "norm_statistics"}
+        self._statistics = stated.get("norm_statistics")
 
     def __call__(self, reading: Reading) -> bool:
         stored = reading.norm == "stored"
         if self._statistics is not None and stored != (self._statistics == "stored"):
             return False
-        return all(getattr(reading, name) == value for name, value in self._said.items())
+        return all(getattr(reading, name) == value for name, value in self._stated.items())
 
 
 def _finished(raw: FloatArray, end: str) -> FloatArray:
@@ -464,10 +464,10 @@ def resolve(
     for candidate in _directions(recognised):
         search = ReferenceSearch(candidate, reference_input, reference_output, clock, on_trial)
         searches.append(search)
-        if found := search.run(candidate.choices.said()):
+        if found := search.run(candidate.choices.stated()):
             return _proven(candidate, found)
     for search in searches:
-        if search.said and (found := search.run({})):
+        if search.stated and (found := search.run({})):
             raise CheckpointError(_contradicted(search, found.best.reading))
     raise CheckpointError(min(searches, key=lambda search: search.closest.error).failure())
 
@@ -481,11 +481,11 @@ def _directions(recognised: Recognised) -> Iterator[Recognised]:
     for direction in asked[0].answers:
         chosen: Direction = "AtoB" if direction == "AtoB" else "BtoA"
         found = recognise(recognised.checkpoint, replace(recognised.choices, direction=chosen))
-        told = tuple(
+        facts = tuple(
             replace(fact, reason=_COMPUTED) if fact.subject == "direction" else fact
-            for fact in found.told
+            for fact in found.facts
         )
-        yield replace(found, told=told)
+        yield replace(found, facts=facts)
 
 
 def _proven(recognised: Recognised, found: FittingReading) -> Recognised:
@@ -504,17 +504,17 @@ def _proven(recognised: Recognised, found: FittingReading) -> Recognised:
         other = describe_differences(match, found.second.reading, reading)
         distance += f"; the next best interpretation ({other}) is {found.second.error:.2g} away"
     evidence.record("reference", "computed", distance)
-    said = {_label(name): f"set with {setting(name)}" for name in recognised.choices.said()}
+    stated = {_label(name): f"set with {setting(name)}" for name in recognised.choices.stated()}
     proved = [
-        replace(fact, reason=f"{said[fact.subject]}; the reference agrees")
-        if fact.subject in said
+        replace(fact, reason=f"{stated[fact.subject]}; the reference agrees")
+        if fact.subject in stated
         else fact
-        for fact in evidence.told
+        for fact in evidence.facts
     ]
-    repeated = {said[fact.subject] for fact in evidence.told if fact.subject in said}
+    repeated = {stated[fact.subject] for fact in evidence.facts if fact.subject in stated}
     kept = [
         fact
-        for fact in recognised.told
+        for fact in recognised.facts
         if not fact.reason.startswith("as computed by") and fact.reason not in repeated
     ]
     return replace(
@@ -522,8 +522,8 @@ def _proven(recognised: Recognised, found: FittingReading) -> Recognised:
         network=match.network(reading),
         reading=reading,
         established=Established("reference"),
-        told=(*kept, *proved),
-        defaulted=tuple(fact for fact in recognised.defaulted if fact.subject == "direction"),
+        facts=(*kept, *proved),
+        assumptions=tuple(fact for fact in recognised.assumptions if fact.subject == "direction"),
         undecided=(),
     )
 
@@ -543,10 +543,10 @@ def _other_than(recognised: Recognised, reading: Reading) -> str:
 
 def _contradicted(search: ReferenceSearch, reading: Reading) -> str:
     """Return the message on choices that the reference contradicts."""
-    said = dict(search.said)
+    stated = dict(search.stated)
     wrong: list[str] = []
     right: list[str] = []
-    for name, value in said.items():
+    for name, value in stated.items():
         shown = (
             ("stored" if reading.norm == "stored" else "patch")
             if name == "norm_statistics"

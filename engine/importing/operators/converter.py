@@ -31,6 +31,7 @@ from ...network.layers import (
     Upsample,
     kind_of,
 )
+from .channel_ops import CHANNEL_RULES
 from .elementwise_ops import ELEMENTWISE_RULES
 from .folding import FOLDABLE, folded, shape_of
 from .graph_builder import (
@@ -49,7 +50,13 @@ from .operator_graph import Operator, OperatorGraph
 from .shape_ops import SHAPE_RULES
 from .spatial_ops import SPATIAL_RULES
 
-RULES: Mapping[str, Rule] = {**SPATIAL_RULES, **SHAPE_RULES, **NORM_RULES, **ELEMENTWISE_RULES}
+RULES: Mapping[str, Rule] = {
+    **SPATIAL_RULES,
+    **SHAPE_RULES,
+    **CHANNEL_RULES,
+    **NORM_RULES,
+    **ELEMENTWISE_RULES,
+}
 """Rules for ONNX's supported operators."""
 
 _SQUEEZE = f"reduces the whole patch to one number, as squeeze and excitation does; {WHOLE_PATCH}"
@@ -161,10 +168,14 @@ def _network_at(file: OperatorGraph, axes: tuple[int, ...], patch: Triple) -> Ne
     builder = Builder(file, GraphTensor(INPUT, batch, channels, patch, axes))
     for operator in file.operators:
         _convert_operator(builder, operator)
-    made = builder.values.get(file.output)
-    if not isinstance(made, GraphTensor) or made.axes not in (IN_ORDER, axes) or made.node == INPUT:
+    output = builder.values.get(file.output)
+    if (
+        not isinstance(output, GraphTensor)
+        or output.axes not in (IN_ORDER, axes)
+        or output.node == INPUT
+    ):
         raise CheckpointError("The network's output is not a tensor [N, C, D, H, W] of voxels.")
-    nodes, weights = _simplified(builder.nodes, builder.weights, made.node)
+    nodes, weights = _simplified(builder.nodes, builder.weights, output.node)
     network = Network(Graph(channels, nodes), weights)
     try:
         network.graph.check_patch(patch)
@@ -182,20 +193,20 @@ def _convert_operator(builder: Builder, operator: Operator) -> None:
     arrays = [value for value in inputs if value is None or isinstance(value, np.ndarray)]
     if operator.kind == "Shape" and isinstance(viewed := inputs[0] if inputs else None, _SHAPED):
         shape = viewed.moved_shape if isinstance(viewed, MovedView) else viewed.shape
-        made: GraphValue | list[GraphTensor] = shape_of(operator, shape)
+        output: GraphValue | list[GraphTensor] = shape_of(operator, shape)
     elif len(arrays) == len(inputs):
-        made = folded(operator, arrays)
-        builder.spend(operator, made)
+        output = folded(operator, arrays)
+        builder.spend(operator, output)
     elif rule := RULES.get(operator.kind):
         try:
-            made = rule(builder, operator)
+            output = rule(builder, operator)
         except _MISFITS as error:
             raise operator.refusal(
                 "has inputs or attributes that do not match the operator"
             ) from error
     else:
         raise _unsupported(builder, operator)
-    results = made if isinstance(made, list) else [made]
+    results = output if isinstance(output, list) else [output]
     builder.values.update(zip(operator.outputs, results, strict=False))
     if extra := [name for name in operator.outputs[len(results) :] if name]:
         builder.missing.update(dict.fromkeys(extra, operator))
@@ -251,8 +262,8 @@ class _Rewriter:
                 chain.append(before)
                 if len(chain) == _LONGEST_CHAIN:
                     break
-            if made := rule([one.layer for one in chain], self.weights):
-                self._replace(chain[: made.length], made.layers)
+            if replacement := rule([one.layer for one in chain], self.weights):
+                self._replace(chain[: replacement.length], replacement.layers)
 
     def _replace(self, chain: list[Node], layers: tuple[Layer, ...]) -> None:
         for node in chain[len(layers) :]:
@@ -273,13 +284,13 @@ class _Rewriter:
                 needed.update(node.inputs)
         kept = [node for node in self.nodes.values() if node.name in needed]
         names = {INPUT: INPUT}
-        made: list[Node] = []
+        renamed: list[Node] = []
         weights: dict[str, FloatArray] = {}
         for number, node in enumerate(kept):
             name = names[node.name] = f"{number}.{kind_of(node.layer)}"
             layer = self._renamed(node.layer, name, weights)
-            made.append(Node(name, layer, tuple(names[one] for one in node.inputs)))
-        return tuple(made), weights
+            renamed.append(Node(name, layer, tuple(names[one] for one in node.inputs)))
+        return tuple(renamed), weights
 
     def _renamed(self, layer: Layer, name: str, weights: dict[str, FloatArray]) -> Layer:
         """Return the layer with weights named after its node, and store them."""
@@ -359,10 +370,10 @@ def _filter_down(chain: list[Layer], weights: _Weights) -> _Together | None:
     length, mode, before, after = 1, "zero", conv.padding, conv.padding
     if len(chain) > 1 and isinstance(chain[1], Pad) and not any(conv.padding):
         length, mode, before, after = 2, chain[1].mode, chain[1].before, chain[1].after
-    made = Downsample(taps, conv.stride, mode)
-    is_filter = (made.before, made.after) == (before, after)
-    if is_filter and np.array_equal(weights[conv.weight], made.weight(conv.in_channels)):
-        return _Together(length, (made,))
+    sampling = Downsample(taps, conv.stride, mode)
+    is_filter = (sampling.before, sampling.after) == (before, after)
+    if is_filter and np.array_equal(weights[conv.weight], sampling.weight(conv.in_channels)):
+        return _Together(length, (sampling,))
     return None
 
 

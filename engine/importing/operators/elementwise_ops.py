@@ -12,7 +12,6 @@ import numpy as np
 from ...network.layers import (
     Add,
     Clip,
-    Concat,
     Elu,
     Erf,
     Layer,
@@ -26,7 +25,6 @@ from ...network.layers import (
     Tanh,
 )
 from .graph_builder import (
-    CHANNELS,
     Above,
     Builder,
     GraphTensor,
@@ -35,7 +33,7 @@ from .graph_builder import (
     check_alike,
     misplaced,
 )
-from .norm_ops import added, divided, multiplied, raised, subtracted
+from .norm_ops import added, divided, inverse, multiplied, raised, root, subtracted
 from .operator_graph import Operator, single
 
 _SIMPLE_ACTIVATIONS: Mapping[str, Layer] = {
@@ -126,8 +124,8 @@ def _scaled_elu(builder: Builder, operator: Operator) -> GraphTensor:
         operator.number("alpha", _SELU_ALPHA),
         operator.number("gamma", _SELU_GAMMA),
     )
-    made = builder.add(operator, Elu(_rounded(alpha)), builder.tensor(operator))
-    return builder.uniform(operator, made, gamma, 0.0)
+    output = builder.add(operator, Elu(_rounded(alpha)), builder.tensor(operator))
+    return builder.uniform(operator, output, gamma, 0.0)
 
 
 def _continuous_elu(builder: Builder, operator: Operator) -> GraphTensor:
@@ -288,14 +286,25 @@ def _power(builder: Builder, operator: Operator) -> GraphValue:
         if (found := raised(value, by)) is not None:
             return found
         if by in _POWERS and isinstance(value, GraphTensor):
-            made = value
+            output = value
             for _ in range(int(by) - 1):
-                made = builder.add(operator, Multiply(), made, value)
-            return made
+                output = builder.add(operator, Multiply(), output, value)
+            return output
     raise operator.refusal("takes a power that is not part of a norm, which is not supported")
 
 
 _POWERS = (2, 3, 4)
+
+
+def _part_of_norm(builder: Builder, operator: Operator) -> GraphValue:
+    """Convert Sqrt and Reciprocal, which are supported as parts of a norm only."""
+    value = builder.value(operator, 0)
+    found = None
+    if value is not None:
+        found = root(value) if operator.kind == "Sqrt" else inverse(value)
+    if found is None:
+        raise operator.refusal("is not part of a norm, which is not supported")
+    return found
 
 
 def _above(builder: Builder, operator: Operator) -> GraphValue:
@@ -314,8 +323,8 @@ def _chosen(builder: Builder, operator: Operator) -> GraphValue:
         and isinstance(first, GraphTensor)
         and isinstance(second, GraphTensor)
     ):
-        made = [node for node in builder.nodes if node.name == second.node]
-        if first == where.of and [(one.layer, one.inputs) for one in made] == [
+        makers = [node for node in builder.nodes if node.name == second.node]
+        if first == where.of and [(one.layer, one.inputs) for one in makers] == [
             (Softplus(), (first.node,))
         ]:
             return second
@@ -338,70 +347,6 @@ def _negate(builder: Builder, operator: Operator) -> GraphValue:
     return _affine(builder, operator, builder.tensor(operator), -1.0, 0.0)
 
 
-_MOST_CHANNELS = 64
-
-
-_FREE_AXIS = 13
-"""Opset since which Softmax takes one axis alone, and not all from it on."""
-
-
-def _softmax(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert Softmax over channels: the sigmoid of x less the log-sum-exp of all others."""
-    source = _source(builder, operator)
-    if source.channels == 1:
-        return builder.uniform(operator, source, 0.0, 1.0)
-    above = builder.add(operator, Subtract(), source, _others(builder, operator, source))
-    return builder.add(operator, Sigmoid(), above)
-
-
-def _log_softmax(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert LogSoftmax over channels."""
-    source = _source(builder, operator)
-    if source.channels == 1:
-        return builder.uniform(operator, source, 0.0, 0.0)
-    below = builder.add(operator, Subtract(), _others(builder, operator, source), source)
-    return builder.uniform(operator, builder.add(operator, Softplus(), below), -1.0, 0.0)
-
-
-def _source(builder: Builder, operator: Operator) -> GraphTensor:
-    source = builder.tensor(operator)
-    is_free = builder.opset >= _FREE_AXIS
-    axis = operator.integer("axis", -1 if is_free else 1)
-    is_last = axis in (-1, len(source.axes) - 1)
-    if source.axes[axis] != CHANNELS or not (is_free or is_last):
-        raise operator.refusal(
-            "weighs voxels against each other, as attention does, so its receptive window is the "
-            "whole patch; such a generator cannot be applied patch by patch"
-        )
-    if source.channels > _MOST_CHANNELS:
-        raise operator.refusal(
-            f"takes {source.channels} channels, but at most {_MOST_CHANNELS} are allowed"
-        )
-    return source
-
-
-def _others(builder: Builder, operator: Operator, source: GraphTensor) -> GraphTensor:
-    """Return the log of the sum of exp over all other channels, for each channel.
-
-    log(exp a + exp b) = a + softplus(b - a), for one rotation of the channels after another.
-    """
-    count = source.channels
-    made: GraphTensor | None = None
-    for first in range(1, count):
-        rotated = builder.add(
-            operator,
-            Concat(),
-            builder.channels(operator, source, first, count - first),
-            builder.channels(operator, source, 0, first),
-        )
-        if made is None:
-            made = rotated
-        else:
-            above = builder.add(operator, Subtract(), rotated, made)
-            made = builder.add(operator, Add(), made, builder.add(operator, Softplus(), above))
-    return made or source
-
-
 ELEMENTWISE_RULES: Mapping[str, Rule] = {
     **dict.fromkeys((*_SIMPLE_ACTIVATIONS, "LeakyRelu", "Elu"), _activate),
     "PRelu": _prelu,
@@ -412,12 +357,11 @@ ELEMENTWISE_RULES: Mapping[str, Rule] = {
     "Swish": _swish,
     "Selu": _scaled_elu,
     "Celu": _continuous_elu,
-    "Softmax": _softmax,
-    "LogSoftmax": _log_softmax,
     "Clip": _clip,
     **dict.fromkeys(("Max", "Min"), _bound),
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), _join),
     "Pow": _power,
+    **dict.fromkeys(("Sqrt", "Reciprocal"), _part_of_norm),
     "Neg": _negate,
     "Abs": _absolute,
     "Greater": _above,

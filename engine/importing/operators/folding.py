@@ -61,13 +61,13 @@ def folded(operator: Operator, inputs: Sequence[Array | None]) -> Array:
     fold = _FOLDS.get(operator.kind)
     if fold is None:
         raise operator.refusal("is not supported on constants")
-    given = [array for array in inputs if array is not None]
+    arrays = [array for array in inputs if array is not None]
     try:
         with np.errstate(all="ignore"):
-            made = np.asarray(fold(operator, given))
+            output = np.asarray(fold(operator, arrays))
     except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, OverflowError) as error:
         raise operator.refusal("does not fit its constant inputs") from error
-    return made.astype(np.float32, copy=False) if made.dtype.kind == "f" else made
+    return output.astype(np.float32, copy=False) if output.dtype.kind == "f" else output
 
 
 def axes_of(operator: Operator, inputs: Sequence[Array], at: int) -> tuple[int, ...] | None:

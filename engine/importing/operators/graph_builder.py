@@ -153,9 +153,9 @@ class Builder:
         self.gates: dict[str, GraphTensor] = {}
         self._left = _LARGEST_SUM + 8 * sum(array.nbytes for array in file.tensors.values())
 
-    def spend(self, operator: Operator, made: Array) -> None:
+    def spend(self, operator: Operator, output: Array) -> None:
         """Raise CheckpointError if the folded constants take too much memory."""
-        self._left -= made.nbytes
+        self._left -= output.nbytes
         if self._left < 0:
             raise operator.refusal("creates more numbers than any generator needs")
 
@@ -206,13 +206,13 @@ class Builder:
         name = str(len(self.nodes))
         shapes = [TensorShape(one.channels, one.extents) for one in inputs]
         try:
-            made = shape_made(name, layer, shapes)
+            shape = shape_made(name, layer, shapes)
         except PatchShapeError as error:
             reason = str(error).rstrip(".").removeprefix(f"Layer {name} ")
             raise operator.refusal(f"does not fit: it {reason}") from error
         self.nodes.append(Node(name, layer, tuple(one.node for one in inputs)))
         first = inputs[0]
-        return GraphTensor(name, first.batch, made.channels, made.extents, first.axes)
+        return GraphTensor(name, first.batch, shape.channels, shape.extents, first.axes)
 
     def affine(
         self, operator: Operator, source: GraphTensor, scale: FloatArray, shift: FloatArray
@@ -237,9 +237,9 @@ class Builder:
         if source.channels != 1 or channels < 1 or source.axes != IN_ORDER:
             raise operator.refusal("repeats a tensor in a way that is not supported")
         weight = self.keep("weight", np.ones((channels, 1, 1, 1, 1), np.float32))
-        made = self.add(operator, Conv3d(1, channels, (1, 1, 1), weight), source)
-        self.gates[made.node] = source
-        return made
+        output = self.add(operator, Conv3d(1, channels, (1, 1, 1), weight), source)
+        self.gates[output.node] = source
+        return output
 
     def channels(
         self, operator: Operator, source: GraphTensor, first: int, count: int

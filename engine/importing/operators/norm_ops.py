@@ -62,15 +62,15 @@ def _instance_norm(builder: Builder, operator: Operator) -> GraphTensor | Reshap
         scale, shift = (builder.weight(operator, at, (groups,)) for at in (1, 2))
         runs = value.of.channels // groups
         both = np.repeat(scale, runs), np.repeat(shift, runs)
-        made = normalised(builder, operator, Mean(value, groups), epsilon)
-        return viewed_alike(builder.affine(operator, tensor_of(made), *both), value)
+        output = normalised(builder, operator, Mean(value, groups), epsilon)
+        return viewed_alike(builder.affine(operator, tensor_of(output), *both), value)
     source = builder.tensor(operator)
     if source.axes[CHANNELS] != CHANNELS:
         raise operator.refusal("normalises an axis other than the channels")
     shape = (source.channels,)
     scale, shift = (builder.weight(operator, at, shape) for at in (1, 2))
-    made = normalised(builder, operator, Mean(source, source.channels), epsilon)
-    return builder.affine(operator, tensor_of(made), scale, shift)
+    output = normalised(builder, operator, Mean(source, source.channels), epsilon)
+    return builder.affine(operator, tensor_of(output), scale, shift)
 
 
 def _group_norm(builder: Builder, operator: Operator) -> GraphTensor:
@@ -85,8 +85,8 @@ def _group_norm(builder: Builder, operator: Operator) -> GraphTensor:
     if scale.shape != (source.channels,) or shift.shape != scale.shape:
         raise operator.refusal("has a scale or a bias of another shape")
     epsilon = operator.number("epsilon", _USUAL_EPSILON)
-    made = normalised(builder, operator, Mean(source, groups), epsilon)
-    return builder.affine(operator, tensor_of(made), scale, shift)
+    output = normalised(builder, operator, Mean(source, groups), epsilon)
+    return builder.affine(operator, tensor_of(output), scale, shift)
 
 
 def normalised(
@@ -174,8 +174,8 @@ def added(
     for one, other in ((first, second), (second, first)):
         match one, other:
             case Normal(spread, "tensor"), Normal(same, "shift", shift) if spread == same:
-                made = normalised(builder, operator, spread.mean, spread.epsilon)
-                return _with(builder, operator, made, spread.factor, shift)
+                output = normalised(builder, operator, spread.mean, spread.epsilon)
+                return _with(builder, operator, output, spread.factor, shift)
             case _:
                 pass
     return None
@@ -195,8 +195,8 @@ def subtracted(
             values = builder.per_channel(operator, first, tensor_of(spread.mean.of))
             return Normal(spread, "shift", PerChannel(values))
         case Normal(spread, "tensor"), Normal(other, "mean") if spread == other:
-            made = normalised(builder, operator, spread.mean, spread.epsilon)
-            return _with(builder, operator, made, spread.factor, None)
+            output = normalised(builder, operator, spread.mean, spread.epsilon)
+            return _with(builder, operator, output, spread.factor, None)
         case _:
             return None
 
@@ -264,8 +264,8 @@ def _finished(
         case Centred(mean, False), Spread(of, epsilon=epsilon, factor=factor) if (
             second.form == form and mean == of
         ):
-            made = normalised(builder, operator, mean, epsilon)
-            return made if factor is None else _with(builder, operator, made, factor, None)
+            output = normalised(builder, operator, mean, epsilon)
+            return output if factor is None else _with(builder, operator, output, factor, None)
         case _:
             return None
 
@@ -300,19 +300,8 @@ def _with(
     def numbers(vector: PerChannel | None, usual: float) -> FloatArray:
         return np.full(tensor.channels, usual, np.float32) if vector is None else vector.values
 
-    made = builder.affine(operator, tensor, numbers(scale, 1), numbers(shift, 0))
-    return viewed_alike(made, value)
-
-
-def _part_of_norm(builder: Builder, operator: Operator) -> GraphValue:
-    """Convert Sqrt and Reciprocal, which are supported as parts of a norm only."""
-    value = builder.value(operator, 0)
-    found = None
-    if value is not None:
-        found = root(value) if operator.kind == "Sqrt" else inverse(value)
-    if found is None:
-        raise operator.refusal("is not part of a norm, which is not supported")
-    return found
+    output = builder.affine(operator, tensor, numbers(scale, 1), numbers(shift, 0))
+    return viewed_alike(output, value)
 
 
 NORM_RULES: Mapping[str, Rule] = {
@@ -320,6 +309,5 @@ NORM_RULES: Mapping[str, Rule] = {
     "InstanceNormalization": _instance_norm,
     "GroupNormalization": _group_norm,
     "ReduceMean": _reduce_mean,
-    **dict.fromkeys(("Sqrt", "Reciprocal"), _part_of_norm),
 }
 """Rules of the operators of norms."""

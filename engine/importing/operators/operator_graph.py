@@ -73,8 +73,12 @@ class Operator:
 
     def refusal(self, reason: str) -> CheckpointError:
         """Return an error about this operator; reason: its predicate."""
-        shown = self.origin or self.kind
-        return CheckpointError(f"Operator {shown} (node {quoted(self.name)}) {reason}.")
+        return refusal(self.origin or self.kind, self.name, reason)
+
+
+def refusal(kind: str, node: str, reason: str) -> CheckpointError:
+    """Return an error about an operator; reason: its predicate."""
+    return CheckpointError(f"Operator {kind} (node {quoted(node)}) {reason}.")
 
 
 @dataclass(frozen=True, slots=True)

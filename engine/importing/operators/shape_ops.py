@@ -14,7 +14,7 @@ from ...network.layers import (
     FloatArray,
     triple,
 )
-from .folding import axes_of, new_shape, slice_places
+from .folding import new_shape, slice_places
 from .graph_builder import (
     CHANNELS,
     IN_ORDER,
@@ -149,8 +149,8 @@ def _moved(
 ) -> GraphTensor:
     """Convert channels to voxels, as in sub-pixel shuffling, or voxels to channels."""
     for rule in (_to_voxels, _to_channels):
-        if made := rule(builder, operator, value, shape):
-            return made
+        if output := rule(builder, operator, value, shape):
+            return output
     raise operator.refusal("moves voxels in a way that is not supported")
 
 
@@ -185,14 +185,14 @@ def _to_channels(
     batch, channels = value.shape[:2]
     extents, factor = value.shape[2::2], triple(value.shape[3::2])
     shrunk = tuple(a * b for a, b in zip(extents, factor, strict=True))
-    made = channels * prod(factor)
-    if shrunk != source.extents or shape != (batch, made, *extents):
+    out_channels = channels * prod(factor)
+    if shrunk != source.extents or shape != (batch, out_channels, *extents):
         return None
     cell = [value.shape[axis] for axis in order[2:5]]
     places = [order[2:5].index(axis) for axis in (3, 5, 7)]
     weight = _ones_of_cells(operator, channels, cell, places)
     layer = Conv3d(
-        *(source.channels, made, factor, builder.keep("weight", weight)),
+        *(source.channels, out_channels, factor, builder.keep("weight", weight)),
         stride=factor,
         groups=channels,
     )
@@ -213,72 +213,13 @@ def _ones_of_cells(
     return np.tile(ones, (channels, 1, 1, 1, 1))
 
 
-_MOST_PICKED = 64
-
-
-def _gather(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert Gather of channels; of a single one, the axis goes."""
-    source, indices = builder.tensor(operator), builder.array(operator, 1)
-    axis = operator.integer("axis", 0)
-    if indices is None or indices.ndim > 1 or source.axes[axis] != CHANNELS:
-        raise operator.refusal("picks voxels by their indices, which is not supported")
-    wanted = [int(at) for at in indices.reshape(-1)]
-    if not wanted or len(wanted) > _MOST_PICKED:
-        raise operator.refusal(f"picks {len(wanted)} channels, which is not supported")
-    if any(not -source.channels <= at < source.channels for at in wanted):
-        raise operator.refusal("picks channels that do not exist")
-    first, *others = (builder.channels(operator, source, at % source.channels, 1) for at in wanted)
-    for other in others:
-        first = builder.add(operator, Concat(), first, other)
-    return _without_channels(first) if indices.ndim == 0 else first
-
-
-def _squeeze(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert Squeeze of a single channel."""
-    source = builder.tensor(operator)
-    axes = _axes(builder, operator)
-    if axes is None or len(axes) != 1 or source.axes[axes[0]] != CHANNELS or source.channels != 1:
-        raise operator.refusal("removes axes other than a single channel, which no layer does")
-    return _without_channels(source)
-
-
-def _unsqueeze(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert Unsqueeze of a tensor without an axis for channels."""
-    source = builder.tensor(operator)
-    axes = _axes(builder, operator)
-    if CHANNELS in source.axes or axes is None or len(axes) != 1:
-        raise operator.refusal(
-            "stacks tensors along a new axis, as deep supervision stacks its outputs; export the "
-            "network in eval mode, with one output"
-        )
-    order = list(source.axes)
-    order.insert(axes[0] % (len(order) + 1), CHANNELS)
-    return _with_axes(source, tuple(order))
-
-
-def _axes(builder: Builder, operator: Operator) -> tuple[int, ...] | None:
-    given = builder.array(operator, 1)
-    return axes_of(operator, [] if given is None else [np.asarray(given)], 0)
-
-
-def _without_channels(source: GraphTensor) -> GraphTensor:
-    return _with_axes(source, tuple(axis for axis in source.axes if axis != CHANNELS))
-
-
-def _with_axes(source: GraphTensor, axes: tuple[int, ...]) -> GraphTensor:
-    return GraphTensor(source.node, source.batch, source.channels, source.extents, axes)
-
-
 SHAPE_RULES: Mapping[str, Rule] = {
     "Slice": _cut,
     "Split": _split,
     "Concat": _concat,
-    "Gather": _gather,
     "Reshape": _reshape,
     "Transpose": _transpose,
     "Expand": _expand,
     "Tile": _tile,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
 }
 """Rules of the operators of channels, shapes and axis orders."""

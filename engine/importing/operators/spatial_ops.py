@@ -145,8 +145,8 @@ def _convolve_transposed(builder: Builder, operator: Operator) -> GraphTensor:
     names = _kept(builder, operator, weight, out)
     sizes = window.stride, before, grown, window.dilation, groups
     layer = ConvTranspose3d(source.channels, out, kernel, *names, *sizes)
-    made = builder.add(operator, layer, source)
-    return builder.add(operator, Crop(_ZERO, cropped), made) if any(cropped) else made
+    output = builder.add(operator, layer, source)
+    return builder.add(operator, Crop(_ZERO, cropped), output) if any(cropped) else output
 
 
 def _cut_ends(
@@ -205,15 +205,15 @@ def _more_channels(
     if mode in ("reflect", "replicate") or sum(ends) > _MOST_CHANNELS:
         raise operator.refusal(f"pads channels by {max(ends)} in a mode that is not supported")
     value = mode.value if isinstance(mode, Constant) else 0.0
-    made = source
+    output = source
     for at, count in enumerate(ends):
         left = count
         while left:
             some = builder.channels(operator, source, 0, min(left, source.channels))
             empty = builder.uniform(operator, some, 0.0, value)
-            made = builder.add(operator, Concat(), *((made, empty) if at else (empty, made)))
+            output = builder.add(operator, Concat(), *((output, empty) if at else (empty, output)))
             left -= some.channels
-    return made
+    return output
 
 
 _MOST_CHANNELS = 4096
@@ -275,10 +275,13 @@ _Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class AxisSampling:
-    """Sampling of one axis. extent, made: voxels before and after. scale: their ratio as stored."""
+    """Sampling of one axis.
+
+    extent, sampled: voxels before and after. scale: their ratio as stored.
+    """
 
     extent: int
-    made: int
+    sampled: int
     scale: float
 
     @property
@@ -307,8 +310,8 @@ def _resize(builder: Builder, operator: Operator) -> GraphTensor:
     whole = [factor for factor in factors if factor is not None]
     if mode == "nearest":
         rounding = operator.text("nearest_mode", "floor" if is_old else "round_prefer_floor")
-        if made := _nearest(builder, operator, source, axes, (positions, rounding)):
-            return made
+        if output := _nearest(builder, operator, source, axes, (positions, rounding)):
+            return output
     elif len(whole) < len(factors):
         raise operator.refusal(
             f"samples in the mode {mode} by factors of D, H and W that are not integers, which is "
@@ -341,16 +344,16 @@ def _nearest(
         taken = _taken(axis, *positions)
         if taken is None:
             return None
-        if axis.factor and np.array_equal(taken, np.arange(axis.made) // axis.factor):
+        if axis.factor and np.array_equal(taken, np.arange(axis.sampled) // axis.factor):
             repeats[at] = axis.factor
         else:
             picked.append((at, _period(operator, axis, taken, positions[0])))
-    made = source
+    output = source
     if repeats != [1, 1, 1]:
-        made = builder.add(operator, Upsample("nearest", triple(repeats)), made)
+        output = builder.add(operator, Upsample("nearest", triple(repeats)), output)
     for at, period in picked:
-        made = _picked(builder, operator, made, at, period)
-    return made
+        output = _picked(builder, operator, output, at, period)
+    return output
 
 
 def _taken(axis: AxisSampling, positions: str, rounding: str) -> _Indices | None:
@@ -358,15 +361,15 @@ def _taken(axis: AxisSampling, positions: str, rounding: str) -> _Indices | None
 
     Computed in whole numbers; `_period` refuses what single precision rounds to another voxel.
     """
-    made = np.arange(axis.made, dtype=np.int64)
-    extent, count = axis.extent, axis.made
+    at = np.arange(axis.sampled, dtype=np.int64)
+    extent, count = axis.extent, axis.sampled
     match positions:
         case "asymmetric":
-            above, below = made * extent * 2, count * 2
+            above, below = at * extent * 2, count * 2
         case "half_pixel" | "pytorch_half_pixel":
-            above, below = (2 * made + 1) * extent - count, count * 2
+            above, below = (2 * at + 1) * extent - count, count * 2
         case "tf_half_pixel_for_nn":
-            above, below = (2 * made + 1) * extent, count * 2
+            above, below = (2 * at + 1) * extent, count * 2
         case _:
             return None
     match rounding:
@@ -393,8 +396,8 @@ class _Period:
 
 def _period(operator: Operator, axis: AxisSampling, taken: _Indices, positions: str) -> _Period:
     """Return the pattern of an axis; raises CheckpointError if it has none that layers take."""
-    common = gcd(axis.extent, axis.made)
-    voxels, count = axis.extent // common, axis.made // common
+    common = gcd(axis.extent, axis.sampled)
+    voxels, count = axis.extent // common, axis.sampled // common
     period = taken[:count]
     starts = voxels * np.arange(common)[:, None]
     if (
@@ -404,7 +407,7 @@ def _period(operator: Operator, axis: AxisSampling, taken: _Indices, positions: 
         or not _is_exact(axis, middles=positions != "asymmetric")
     ):
         raise operator.refusal(
-            f"samples {axis.made} of {axis.extent} voxels, which repeats in no pattern of up to "
+            f"samples {axis.sampled} of {axis.extent} voxels, which repeats in no pattern of up to "
             f"{_MOST_SAMPLING}; import it for another patch"
         )
     return _Period(voxels, tuple(int(one) for one in period))
@@ -415,13 +418,13 @@ def _is_exact(axis: AxisSampling, *, middles: bool) -> bool:
 
     middles: whether the middles of voxels are scaled, not their starts.
     """
-    if abs(axis.extent * axis.scale - axis.made) > _NEARLY * axis.made:
+    if abs(axis.extent * axis.scale - axis.sampled) > _NEARLY * axis.sampled:
         return False
-    twice = 2 * np.arange(axis.made, dtype=np.int64) + middles
-    exact = twice * axis.extent // (2 * axis.made)
+    twice = 2 * np.arange(axis.sampled, dtype=np.int64) + middles
+    exact = twice * axis.extent // (2 * axis.sampled)
     single = twice.astype(np.float32) / np.float32(2)
     scale = np.float32(axis.scale)
-    inverse = np.float32(axis.extent / axis.made)
+    inverse = np.float32(axis.extent / axis.sampled)
     return all(np.array_equal(np.floor(one), exact) for one in (single / scale, single * inverse))
 
 
@@ -439,14 +442,14 @@ def _picked(
     weight = builder.keep("weight", np.tile(_along(kept, axis), (channels, 1, 1, 1, 1)))
     window = _edges(period.voxels, axis)
     sizes = channels, channels * count, window, weight
-    made = builder.add(operator, Conv3d(*sizes, stride=window, groups=channels), source)
+    output = builder.add(operator, Conv3d(*sizes, stride=window, groups=channels), source)
     if count == 1:
-        return made
+        return output
     ones = _along(np.eye(count, dtype=np.float32), axis)
     weight = builder.keep("weight", np.tile(ones, (channels, 1, 1, 1, 1)))
     window = _edges(count, axis)
     sizes = channels * count, channels, window, weight
-    return builder.add(operator, ConvTranspose3d(*sizes, stride=window, groups=channels), made)
+    return builder.add(operator, ConvTranspose3d(*sizes, stride=window, groups=channels), output)
 
 
 def _along(rows: npt.NDArray[np.float32], axis: int) -> npt.NDArray[np.float32]:
@@ -473,7 +476,7 @@ def _axes(builder: Builder, operator: Operator, source: GraphTensor) -> list[Axi
         found[source.axes[place]] = sampled
     if any(found[axis].scale != 1 for axis in (0, 1)):
         raise operator.refusal("samples the batch or the channels, which is not supported")
-    if not all(1 <= found[axis].made <= _MOST_VOXELS for axis in (2, 3, 4)):
+    if not all(1 <= found[axis].sampled <= _MOST_VOXELS for axis in (2, 3, 4)):
         raise operator.refusal(f"creates no voxels along an axis, or more than {_MOST_VOXELS}")
     return [found[axis] for axis in (2, 3, 4)]
 

@@ -67,15 +67,15 @@ def _state(writer: OperatorWriter, call: Call) -> None:
 
 
 def _check_order(operators: Sequence[Operator], known: set[str], output: str) -> None:
-    """Raise CheckpointError unless each value is made once, before it is read."""
+    """Raise CheckpointError unless each value is written once, before it is read."""
     known = known | {""}
     for operator in operators:
         if unmade := [name for name in operator.inputs if name not in known]:
             raise operator.refusal(f"reads {quoted(unmade[0])}, which nothing before it makes")
-        made = [name for name in operator.outputs if name]
-        if twice := [name for name in made if name in known]:
+        outputs = [name for name in operator.outputs if name]
+        if twice := [name for name in outputs if name in known]:
             raise operator.refusal(f"makes {quoted(twice[0])}, which is there already")
-        known.update(made)
+        known.update(outputs)
     if output not in known:
         raise CheckpointError("No operator makes the network's output; the file is damaged.")
 

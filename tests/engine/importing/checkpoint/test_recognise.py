@@ -103,7 +103,7 @@ def test_single_generators_are_unwrapped(wrap: Callable[..., object], tmp_path: 
     [("latest_net_G_A.pth", "AtoB"), ("200_net_G_B.pth", "BtoA"), ("netG_A2B_7.pth.tar", "AtoB")],
 )
 def test_file_names_tell_the_direction(file: str, direction: str, tmp_path: Path) -> None:
-    told = recognise(read_checkpoint(save(made.unpadded_resnet(), tmp_path / file)), UNPROVEN).told
+    told = recognise(read_checkpoint(save(made.unpadded_resnet(), tmp_path / file)), UNPROVEN).facts
     assert ("direction", direction) in {(finding.subject, finding.value) for finding in told}
 
 

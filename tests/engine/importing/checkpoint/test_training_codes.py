@@ -276,9 +276,9 @@ def test_options_are_evidence_only_beside_a_code(tmp_path: Path) -> None:
     )
     checkpoint = read_checkpoint(path)
     for choices in (NetworkChoices(), NetworkChoices(unproven=True)):
-        told = recognise(checkpoint, choices).told
+        told = recognise(checkpoint, choices).facts
         assert not [fact for fact in told if "option" in fact.subject]
-    told = recognise(checkpoint, NetworkChoices(code="junyanz")).told
+    told = recognise(checkpoint, NetworkChoices(code="junyanz")).facts
     assert ("option netG", "resnet_2blocks") in {(fact.subject, fact.value) for fact in told}
 
 
@@ -345,7 +345,7 @@ def test_an_unproven_import_asks_what_differs_most_and_lists_the_rest(tmp_path: 
     checkpoint = read_checkpoint(save(made.padded_resnet(dropout=True), tmp_path / "G.pth"))
     recognised = recognise(checkpoint, NetworkChoices(unproven=True))
     assert [question.field for question in recognised.undecided] == ["padding"]
-    assumed = {fact.subject: fact.value for fact in recognised.defaulted}
+    assumed = {fact.subject: fact.value for fact in recognised.assumptions}
     assert assumed["last activation"] == "tanh"
     assert assumed["norm"] == "instance norm of each patch"
     assert assumed["dropout"] == "off"
