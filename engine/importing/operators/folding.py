@@ -100,9 +100,13 @@ def _limited(
     return tuple(int(extent) for extent in shape)
 
 
+def _check_broadcast(operator: Operator, inputs: Sequence[Array]) -> None:
+    _limited(operator, np.broadcast_shapes(*(array.shape for array in inputs)), inputs)
+
+
 def _binary(operator: Operator, inputs: Sequence[Array]) -> Array:
     first, *others = inputs
-    _limited(operator, np.broadcast_shapes(*(array.shape for array in inputs)), inputs)
+    _check_broadcast(operator, inputs)
     for second in others:
         first = _BINARY[operator.kind](first, second)
     return first
@@ -110,13 +114,13 @@ def _binary(operator: Operator, inputs: Sequence[Array]) -> Array:
 
 def _remainder(operator: Operator, inputs: Sequence[Array]) -> Array:
     first, second = inputs
-    _limited(operator, np.broadcast_shapes(first.shape, second.shape), inputs)
+    _check_broadcast(operator, inputs)
     return (np.fmod if operator.attributes.get("fmod") else np.mod)(first, second)
 
 
 def _divided(operator: Operator, inputs: Sequence[Array]) -> Array:
     first, second = inputs
-    _limited(operator, np.broadcast_shapes(first.shape, second.shape), inputs)
+    _check_broadcast(operator, inputs)
     if first.dtype.kind != "i":
         return first / second
     quotient = np.abs(first) // np.abs(second)
@@ -238,7 +242,7 @@ def slice_places(
 
 
 def _where(operator: Operator, inputs: Sequence[Array]) -> Array:
-    _limited(operator, np.broadcast_shapes(*(array.shape for array in inputs)), inputs)
+    _check_broadcast(operator, inputs)
     return np.where(*inputs)
 
 

@@ -296,17 +296,5 @@ WHOLE_PATCH = (
 """Reason for rejecting operators whose result depends on more than the patch."""
 
 
-def tensor_of(value: GraphTensor | ReshapedView) -> GraphTensor:
-    """Return the tensor of a view."""
-    return value.of if isinstance(value, ReshapedView) else value
-
-
-def viewed_alike(
-    tensor: GraphTensor, value: GraphTensor | ReshapedView
-) -> GraphTensor | ReshapedView:
-    """Return a tensor under the view of another one of the same shape."""
-    return ReshapedView(tensor, value.shape) if isinstance(value, ReshapedView) else tensor
-
-
 Rule: TypeAlias = Callable[[Builder, Operator], GraphValue | list[GraphTensor]]
 """Function that converts one operator; returns its output, or its outputs."""

@@ -29,8 +29,6 @@ from .graph_builder import (
     ReshapedView,
     Rule,
     Spread,
-    tensor_of,
-    viewed_alike,
 )
 from .operator_graph import Operator, single
 
@@ -63,14 +61,14 @@ def _instance_norm(builder: Builder, operator: Operator) -> GraphTensor | Reshap
         runs = value.of.channels // groups
         both = np.repeat(scale, runs), np.repeat(shift, runs)
         output = normalised(builder, operator, Mean(value, groups), epsilon)
-        return viewed_alike(builder.affine(operator, tensor_of(output), *both), value)
+        return _viewed_alike(builder.affine(operator, _tensor_of(output), *both), value)
     source = builder.tensor(operator)
     if source.axes[CHANNELS] != CHANNELS:
         raise operator.refusal("normalises an axis other than the channels")
     shape = (source.channels,)
     scale, shift = (builder.weight(operator, at, shape) for at in (1, 2))
     output = normalised(builder, operator, Mean(source, source.channels), epsilon)
-    return builder.affine(operator, tensor_of(output), scale, shift)
+    return builder.affine(operator, _tensor_of(output), scale, shift)
 
 
 def _group_norm(builder: Builder, operator: Operator) -> GraphTensor:
@@ -86,14 +84,14 @@ def _group_norm(builder: Builder, operator: Operator) -> GraphTensor:
         raise operator.refusal("has a scale or a bias of another shape")
     epsilon = operator.number("epsilon", _USUAL_EPSILON)
     output = normalised(builder, operator, Mean(source, groups), epsilon)
-    return builder.affine(operator, tensor_of(output), scale, shift)
+    return builder.affine(operator, _tensor_of(output), scale, shift)
 
 
 def normalised(
     builder: Builder, operator: Operator, mean: Mean, epsilon: float
 ) -> GraphTensor | ReshapedView:
     """Add a norm layer: (x - mean) / sqrt(variance + epsilon) per group."""
-    source = tensor_of(mean.of)
+    source = _tensor_of(mean.of)
     channels, groups = source.channels, mean.groups
     if not 0 < epsilon <= 1:
         raise operator.refusal(f"has an epsilon of {epsilon:g}")
@@ -103,7 +101,7 @@ def normalised(
         if groups == channels
         else GroupNorm(channels, groups, epsilon=epsilon)
     )
-    return viewed_alike(builder.add(operator, layer, source), mean.of)
+    return _viewed_alike(builder.add(operator, layer, source), mean.of)
 
 
 def _reduce_mean(builder: Builder, operator: Operator) -> GraphValue:
@@ -192,7 +190,7 @@ def subtracted(
         case GraphTensor() | ReshapedView(), Mean(of=of) if of == first:
             return Centred(second)
         case np.ndarray(), Normal(spread, "mean"):
-            values = builder.per_channel(operator, first, tensor_of(spread.mean.of))
+            values = builder.per_channel(operator, first, _tensor_of(spread.mean.of))
             return Normal(spread, "shift", PerChannel(values))
         case Normal(spread, "tensor"), Normal(other, "mean") if spread == other:
             output = normalised(builder, operator, spread.mean, spread.epsilon)
@@ -276,7 +274,7 @@ def _scaled(
     """Return a product as a part of TensorFlow's form of a norm; None for any other product."""
     match first, second:
         case Spread(form="inverse", factor=None), np.ndarray():
-            source = tensor_of(first.mean.of)
+            source = _tensor_of(first.mean.of)
             if isinstance(first.mean.of, ReshapedView) or first.mean.groups != source.channels:
                 return None
             return replace(first, factor=PerChannel(builder.per_channel(operator, second, source)))
@@ -295,13 +293,25 @@ def _with(
     scale: PerChannel | None,
     shift: PerChannel | None,
 ) -> GraphTensor | ReshapedView:
-    tensor = tensor_of(value)
+    tensor = _tensor_of(value)
 
     def numbers(vector: PerChannel | None, usual: float) -> FloatArray:
         return np.full(tensor.channels, usual, np.float32) if vector is None else vector.values
 
     output = builder.affine(operator, tensor, numbers(scale, 1), numbers(shift, 0))
-    return viewed_alike(output, value)
+    return _viewed_alike(output, value)
+
+
+def _tensor_of(value: GraphTensor | ReshapedView) -> GraphTensor:
+    """Return the tensor of a view."""
+    return value.of if isinstance(value, ReshapedView) else value
+
+
+def _viewed_alike(
+    tensor: GraphTensor, value: GraphTensor | ReshapedView
+) -> GraphTensor | ReshapedView:
+    """Return a tensor under the view of another one of the same shape."""
+    return ReshapedView(tensor, value.shape) if isinstance(value, ReshapedView) else tensor
 
 
 NORM_RULES: Mapping[str, Rule] = {
