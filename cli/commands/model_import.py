@@ -26,8 +26,8 @@ from ..render.text import counted, option
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
-    from ...engine.importing.evidence import Question
-    from ...pipelines.model_import.importing import ImportRequest
+    from ...engine.importing.checkpoint.evidence import Question
+    from ...pipelines.model_import.file_kinds import ImportRequest
 
 EXAMPLE = """\b
 Examples:
@@ -247,9 +247,9 @@ def import_(
     names = parsed_names(source, "--source"), parsed_names(target, "--target")
     place = parsed_axes(axes), parsed_spacing(spacing)
     with stop_signals(), errors_reported(verbose=verbose):
-        from ...engine.importing.evidence import NetworkChoices
+        from ...engine.importing.checkpoint.evidence import NetworkChoices
         from ...pipelines.model_import.card_draft import CardDraft
-        from ...pipelines.model_import.importing import ImportRequest
+        from ...pipelines.model_import.file_kinds import ImportRequest
 
         choices = NetworkChoices(
             code=code,

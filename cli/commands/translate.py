@@ -166,13 +166,13 @@ def _begun(study: StudyOptions, on: DeviceOptions, *, begins: bool) -> "Generato
 
 def _started_gpus(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | None]":
     """Start GPU work while libraries load: a context, or for several GPUs a worker on each."""
-    from ...engine.startup import early_card_context, several_cards
+    from ...engine.startup import early_gpu_context, several_gpus
 
-    if several := several_cards(asked):
+    if several := several_gpus(asked):
         from ...pipelines.run.spare_workers import spare_workers
 
         return spare_workers(several, model)
-    return early_card_context(asked)
+    return early_gpu_context(asked)
 
 
 def opened(request: "Request", context: typer.Context, *, quiet: bool = False) -> "Job":

@@ -4,7 +4,7 @@ May import all of pipelines, engine and io. Must not print, handle signals or ke
 """
 
 from ...engine.errors import DeviceUnavailableError, EngineError, ModelFileError
-from ...engine.importing.evidence import NetworkChoices
+from ...engine.importing.checkpoint.evidence import NetworkChoices
 from ...engine.model.intensity_maps import (
     ClipPercentiles,
     ClipValues,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...engine.startup import see_alone
+from ...engine.startup import isolate_device
 from ..run.messages import Begin, Ended, FinishJobs, QueueOrder, StopWork
 from ..run.process import Channel, WorkerProcess, ending, launch
 from ..run.supervisor import Restart, Supervisor
@@ -51,7 +51,7 @@ class QueueTask:
         assert isinstance(first, Begin)
         control = _Control(channel)
         try:
-            alone = see_alone(first.device)
+            alone = isolate_device(first.device)
             end = work(self.place, alone, self.settings, channel.send, control.serve)
         except Exception as error:
             status, sentence = self.verdict(error)

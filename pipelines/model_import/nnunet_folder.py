@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from ...engine.decoding import FieldError, decode, parse
 from ...engine.errors import CheckpointError, quoted
+from ...engine.importing.checkpoint.evidence import Fact, setting
 from ...engine.importing.checkpoint_file import Checkpoint, read_checkpoint
-from ...engine.importing.evidence import Fact, setting
 from ...engine.importing.nnunet_network import PLAIN, RESIDUAL, NetworkArguments, nnunet_network
 from ...engine.importing.torch_files import StoredTensor
 from ...engine.model.intensity_maps import (

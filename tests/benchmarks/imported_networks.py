@@ -36,8 +36,8 @@ from cuda_cyclegan.engine.benchmark.alternatives import EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
-from cuda_cyclegan.engine.importing.onnx.onnx_file import read_onnx
-from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
+from cuda_cyclegan.engine.importing.onnx_file import read_onnx
+from cuda_cyclegan.engine.importing.operators.converter import convert_graph
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.graph_analysis import flops
@@ -131,7 +131,7 @@ def batch_of(name: str) -> int:
 
 def imported_network(name: str, folder: Path) -> Network:
     path = exported(module_of(name), folder / f"{name}.onnx", extent=EXPORTED)
-    return write_down(read_onnx(path), None).network
+    return convert_graph(read_onnx(path), None).network
 
 
 def noise(extents: tuple[int, int, int], batch: int = 1) -> FloatArray:
