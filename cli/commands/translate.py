@@ -14,7 +14,7 @@ import typer
 from ...io.errors import WriteError
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ..command_line import command_line
-from ..errors import Exit, complain, errors_reported
+from ..errors import Exit, complain, errors_reported, sentence
 from ..options.applicable import check_applicable
 from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
@@ -303,7 +303,7 @@ def _stored(path: Path | None, write: Callable[[Path], None]) -> Exit:
     try:
         write(path)
     except WriteError as error:
-        complain(str(error))
+        complain(sentence(error))
         return Exit.SOME_FAILED
     return Exit.DONE
 

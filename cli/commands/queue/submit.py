@@ -18,7 +18,7 @@ from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOptio
 from ...options.study import StudyOptions
 from ...render.skipped import nothing_found, skip_counts, skipped_scans, unread_places
 from ...render.terminal import SEARCHING, print_line, print_sentences, spinner
-from ...render.text import counted
+from ...render.text import counted, flagged
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def submit(
     print_sentences(skipped_scans(found.skipped), sys.stderr)
     print_sentences(skip_counts(found.skipped, "discover"), sys.stderr)
     for refused, reason in found.refused.items():
-        complain(f"{refused} is not queued: {reason}.")
+        complain(f"{refused} is not queued: {flagged(reason)}.")
     print_sentences(unread_places(found.skipped), sys.stderr)
     if submitted.added:
         for line in _next_steps(submitted.batch, workers, _queue_typed(context, queue)):
