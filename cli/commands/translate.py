@@ -15,12 +15,11 @@ from ...io.errors import WriteError
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ..command_line import command_line
 from ..errors import Exit, complain, errors_reported, sentence
-from ..options.applicable import check_applicable
 from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
 from ..options.printing import AllRows
 from ..options.study import StudyOptions
-from ..options.translate import ShowPhi, Verbose
+from ..options.translate import ShowPhi, Verbose, check_applicable
 from ..options.values import checked_device, checked_file, wrong_value
 from ..render.documents import STDOUT, screen, standard_named, write_report
 from ..render.skipped import nothing_found, skipped_scans, unread_places

@@ -11,11 +11,11 @@ import typer
 
 from ....pipelines.option import Effect
 from ...errors import Exit, complain, errors_reported
-from ...options.applicable import check_applicable
 from ...options.groups import InputOptions
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...options.study import StudyOptions
+from ...options.translate import check_applicable
 from ...render.skipped import nothing_found, skip_counts, skipped_scans, unread_places
 from ...render.terminal import SEARCHING, print_line, print_sentences, spinner
 from ...render.text import counted, flagged
