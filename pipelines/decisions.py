@@ -72,7 +72,9 @@ def _check_of_volume(options: TranslateOptions) -> None:
         if getattr(options, name) != getattr(DEFAULTS, name):
             raise SettingsError(
                 f"Setting {name} is about tiles, and volumes are translated at once here; use "
-                f"setting inference=patches, or leave {name} out."
+                f"setting inference=patches, or leave {name} out.",
+                name,
+                "inference",
             )
 
 
@@ -94,7 +96,8 @@ def check_spread(model: Model, options: TranslateOptions) -> None:
     if options.spread and made > 1:
         raise SettingsError(
             f"Model {card.name} has {made} output channels, but setting spread supports only one; "
-            "omit it."
+            "omit it.",
+            "spread",
         )
 
 
@@ -117,31 +120,37 @@ def _known_device(name: str) -> str:
     try:
         return device_name(name)
     except ValueError as error:
-        raise SettingsError(f"Device {error}") from None
+        raise SettingsError(f"Device {error}", "device") from None
 
 
 def _check_said(options: TranslateOptions) -> None:
     """Raise SettingsError for invalid values that the types allow."""
     if not 0 <= options.overlap <= MOST_OVERLAP:
         raise SettingsError(
-            f"An overlap of {options.overlap:g} is no share from 0 to {MOST_OVERLAP:g}."
+            f"An overlap of {options.overlap:g} is no share from 0 to {MOST_OVERLAP:g}.", "overlap"
         )
     if options.nan_to is not None and not math.isfinite(options.nan_to):
-        raise SettingsError(f"Setting nan-to={options.nan_to:g} is no value for a voxel; name one.")
+        raise SettingsError(
+            f"Setting nan-to={options.nan_to:g} is no value for a voxel; name one.", "nan_to"
+        )
     for name, known in WORDS.items():
         if (said := getattr(options, name)) not in known:
             raise SettingsError(
                 f"{said!r} is no {name.replace('_', ' ')}; known are "
-                f"{', '.join(filter(None, known))}."
+                f"{', '.join(filter(None, known))}.",
+                name,
             )
     if options.spread and not FEWEST_FLIPS <= options.spread <= MOST_FLIPS:
         raise SettingsError(
             f"A spread over {options.spread} flips cannot be measured; from {FEWEST_FLIPS} to "
-            f"{MOST_FLIPS} can, and 0 measures none."
+            f"{MOST_FLIPS} can, and 0 measures none.",
+            "spread",
         )
     _check_names(options)
     if options.patch is not None and (len(options.patch) != 3 or min(options.patch) < 1):
-        raise SettingsError(f"{options.patch!r} is no patch (D, H, W) such as (128, 128, 128).")
+        raise SettingsError(
+            f"{options.patch!r} is no patch (D, H, W) such as (128, 128, 128).", "patch"
+        )
 
 
 def _check_names(options: TranslateOptions) -> None:
@@ -149,8 +158,12 @@ def _check_names(options: TranslateOptions) -> None:
     if options.result_name:
         pattern_of(options.result_name)
     if options.layout == "bids" and (options.result_name or options.output_format not in _OF_BIDS):
-        setting = "result-name" if options.result_name else "format"
-        raise SettingsError(f"Setting layout=bids rules out setting {setting}; leave one out.")
+        named = (
+            ("result-name", "result_name") if options.result_name else ("format", "output_format")
+        )
+        raise SettingsError(
+            f"Setting layout=bids rules out setting {named[0]}; leave one out.", "layout", named[1]
+        )
 
 
 _OF_BIDS = ("same", "nifti")
@@ -163,13 +176,20 @@ def check_every_volume(options: TranslateOptions) -> None:
     if not options.every_volume:
         return
     if options.volume_index is not None:
-        raise SettingsError("Either one volume or every volume can be asked for; leave one out.")
+        raise SettingsError(
+            "Either one volume or every volume can be asked for; leave one out.",
+            "volume_index",
+            "every_volume",
+        )
     for name in OF_ONE_VOLUME:
         if getattr(options, name):
             setting = name.replace("_", "-")
             raise SettingsError(
                 f"What setting {setting} measures is of one volume, and setting volume=all takes "
-                f"several; name one with setting volume=N, or leave {setting} out."
+                f"several; name one with setting volume=N, or leave {setting} out.",
+                name,
+                "volume_index",
+                "every_volume",
             )
 
 
@@ -185,7 +205,8 @@ def check_patch_memory(graph: Graph, patch: Triple, free: int) -> None:
     advice = f"setting patch={','.join(map(str, fitting))} fits" if fitting else "no patch fits"
     raise SettingsError(
         f"Patches of {'x'.join(map(str, patch))} need {_gib(needed)} GiB of memory, and "
-        f"{_gib(free)} GiB are free; {advice}."
+        f"{_gib(free)} GiB are free; {advice}.",
+        "patch",
     )
 
 
@@ -210,7 +231,9 @@ def _refusal(asked: Precision, device: Device, name: str) -> DeviceUnavailableEr
     if device.kind == "cuda":
         return SettingsError(
             f"GPU {device.index} supports only {' and '.join(device.precisions)}; {asked} needs "
-            "compute capability 8.0. Leave setting precision out or choose another device."
+            "compute capability 8.0. Leave setting precision out or choose another device.",
+            "precision",
+            "device",
         )
     if name == "auto":
         return DeviceUnavailableError(
@@ -221,5 +244,7 @@ def _refusal(asked: Precision, device: Device, name: str) -> DeviceUnavailableEr
     known = " and ".join(device.precisions)
     return SettingsError(
         f"{on} computes in {known} only, not in {asked}; leave setting precision out or choose a "
-        "CUDA device."
+        "CUDA device.",
+        "precision",
+        "device",
     )

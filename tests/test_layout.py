@@ -289,7 +289,7 @@ MAY_IMPORT = {
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.exclusion "
-        "io.files io.formats io.labels io.maps io.reading io.sidecars io.volume io.writing "
+        "io.files io.formats io.labels io.maps io.sidecars io.volume io.writing "
         "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
         "pipelines.settings pipelines.study"
     ),

@@ -296,7 +296,9 @@ def _pattern(series: "str | re.Pattern[str]") -> "re.Pattern[str] | None":
     try:
         return re.compile(text, re.IGNORECASE) if text else None
     except re.error as error:
-        raise SettingsError(f"Setting series={series} is no regular expression: {error}.") from None
+        raise SettingsError(
+            f"Setting series={series} is no regular expression: {error}.", "series"
+        ) from None
 
 
 class _Caller:

@@ -51,7 +51,7 @@ def preview(result: AnyScan, scan: AnyScan | None = None) -> Picture:
     if scan is not None:
         given = as_volume(scan)
         if difference := grid_difference(given, made):
-            raise SettingsError(f"Scan and result are not on one grid: {difference}.")
+            raise SettingsError(f"Scan and result are not on one grid: {difference}.", "result")
         before = [plane.values for plane in mid_slices(given)]
         changes = [after - one for one, after in zip(before, planes, strict=True)]
         columns = [
@@ -105,7 +105,9 @@ def evaluate(
     name: str = typed("protocol", cast("type[str]", ProtocolName), protocol)
     masks = None if mask is None else path_of("mask", mask)
     if name == "synthrad2025" and masks is None:
-        raise SettingsError("Protocol synthrad2025 measures within masks; give argument mask.")
+        raise SettingsError(
+            "Protocol synthrad2025 measures within masks; give argument mask.", "mask"
+        )
     rules = SYNTHRAD2025 if name == "synthrad2025" else general(None)
     sources = Sources(path_of("results", results), path_of("truth", truth), masks)
     found = evaluated(find_pairs(sources).pairs, rules, _ignore)

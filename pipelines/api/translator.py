@@ -106,7 +106,7 @@ class Translator:
         device = typed("device", str, device)
         (on, *others), self._options = decided(self.model, device, limits, asked)
         if others:
-            raise SettingsError(f"Device {device} is several; a translator has one.")
+            raise SettingsError(f"Device {device} is several; a translator has one.", "device")
         self._settings = self._options.settings()
         self._opened = ExitStack()
         with ExitStack() as opening:

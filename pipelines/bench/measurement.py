@@ -142,7 +142,8 @@ def open_bench(request: BenchRequest) -> tuple[Bench, Network]:
     device = choose_device(request.device, request.limits)
     if device.kind == "onnxruntime":
         raise SettingsError(
-            f"Device {device.name} cannot be measured; use setting device=cpu or a CUDA device."
+            f"Device {device.name} cannot be measured; use setting device=cpu or a CUDA device.",
+            "device",
         )
     precision = chosen_precision(request.precision, [device], request.device)
     patch = request.patch or trained_for or _PATCHES[device.kind]

@@ -80,8 +80,8 @@ class FailureHook:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             self._report(
-                f"setting on-failure: the command did not end well ({type(error).__name__})"
+                f"Setting on-failure: the command did not end well ({type(error).__name__})"
             )
             return
         if done.returncode:
-            self._report(f"setting on-failure: the command ended with status {done.returncode}")
+            self._report(f"Setting on-failure: the command ended with status {done.returncode}")

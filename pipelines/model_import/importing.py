@@ -137,7 +137,8 @@ def _check_names(field: str, names: tuple[str, ...] | None, channels: int) -> No
     if names is not None and len(names) != channels:
         raise SettingsError(
             f"{setting(field).capitalize()} must name {channels} of the network's channels, "
-            f"separated by commas, not {len(names)}."
+            f"separated by commas, not {len(names)}.",
+            field,
         )
 
 
@@ -152,7 +153,8 @@ def _check_maps(
     if isinstance(maps, tuple) and not 1 < len(maps) == channels:
         raise SettingsError(
             f"{setting(field).capitalize()} must be said once, or once for each of the "
-            f"network's channels, which are {channels}, not {len(maps)} times."
+            f"network's channels, which are {channels}, not {len(maps)} times.",
+            field,
         )
     each = maps if isinstance(maps, tuple) else (maps,)
     endless = [one for one in each if one and one != Identity() and not has_ends(one)]
@@ -160,7 +162,9 @@ def _check_maps(
         kind = "z-score" if isinstance(endless[0], ZScore) else "map"
         raise SettingsError(
             f"{setting(field).capitalize()} is a {kind}, which has no ends that could be "
-            f"brought onto the range 0..1; say {setting(end)}=open, or give another map."
+            f"brought onto the range 0..1; say {setting(end)}=open, or give another map.",
+            field,
+            end,
         )
 
 

@@ -165,7 +165,7 @@ def read_nnunet(folder: Path, folds: Sequence[str] = (), axes: str | None = None
             f"said with {setting('folds')}" if folds else "the only one",
         ),
         Fact("network", kind, _PLANS),
-        Fact("mirroring", "not done", "setting spread=8 writes the mean over all mirrored patches"),
+        Fact("mirroring", "not done", "Setting spread=8 writes the mean over all mirrored patches"),
         Fact("overlap", "0.25 by default", "nnU-Net uses 0.5; setting overlap=0.5 does, too"),
     )
     return NnunetFolder(checkpoints, network, draft, kind, facts)

@@ -64,7 +64,9 @@ def joined_for_model(
     unknown = [name for name in told if name not in known]
     if unknown or len(told) < len(patterns):
         what = f"no channel {unknown[0]}" if unknown else "each channel but once"
-        raise SettingsError(f"The model has {what}; its channels are {', '.join(known)}.")
+        raise SettingsError(
+            f"The model has {what}; its channels are {', '.join(known)}.", "channels"
+        )
     channels = [ChannelName(name, told.get(name, "")) for name in known]
     return in_channels(found, channels, card.output_channels)
 
