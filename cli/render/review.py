@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from ...engine.model.model_card import DEVIATIONS
 from ...io.volume import NOTICE
 from ...pipelines.report.previews import thumbnail
 from ...pipelines.report.report import BatchReport, StudyReport
@@ -62,6 +63,12 @@ MEASURES = (
         "Cut off",
         "Share of the foreground at the ends of the result's range",
         lambda row: row.measures and row.measures.cut_off,
+    ),
+    Measure(
+        "distance",
+        "Distance",
+        "Distance of the scan from the model's calibration set, in standard deviations",
+        lambda row: row.measures and row.measures.distance,
     ),
     Measure(
         "cycle",
@@ -234,9 +241,17 @@ def _study(
         "mark": mark.mark if mark else None,
         "comment": mark.comment if mark else "",
         "when": mark.when if mark else "",
-        "flagged": ["cycle"] if row and row.cycle and row.cycle.is_marked else [],
+        "flagged": list(_flagged(row)) if row else [],
         **{one.key: one.of(row) if row else None for one in measures},
     }
+
+
+def _flagged(row: StudyReport) -> Iterator[str]:
+    """Yield the keys of measures beyond their limits."""
+    if row.cycle and row.cycle.is_marked:
+        yield "cycle"
+    if row.measures and (row.measures.distance or 0) > DEVIATIONS:
+        yield "distance"
 
 
 def failure_groups(batch: BatchReport) -> "Markup":
