@@ -236,7 +236,7 @@ def _study(
         "roles": list(study.images),
         "picture": study.preview is not None,
         "status": row.status if row else "",
-        "reason": printable(flagged(failure_text(row.failure))) if row and row.failure else "",
+        "reason": printable(flagged(_reason(row))) if row and row.failure else "",
         "notes": [printable(flagged(note)) for note in row.notes] if row else [],
         "mark": mark.mark if mark else None,
         "comment": mark.comment if mark else "",
@@ -266,11 +266,16 @@ def grouped_failures(rows: Iterable[StudyReport]) -> list[tuple[str, list[StudyR
     """Group failed rows by their reason without the study's own paths."""
     groups: dict[str, list[StudyReport]] = {}
     for row in rows:
-        reason = failure_text(row.failure)
-        for own in (str(row.source), str(row.output), row.name, row.source.name):
-            reason = reason.replace(own, "…")
-        groups.setdefault(reason, []).append(row)
+        groups.setdefault(_reason(row), []).append(row)
     return sorted(groups.items(), key=lambda group: -len(group[1]))
+
+
+def _reason(row: StudyReport) -> str:
+    """Return the reason of a failure without the study's own paths."""
+    reason = failure_text(row.failure)
+    for own in (str(row.source), str(row.output), row.name, row.source.name):
+        reason = reason.replace(own, "…")
+    return reason
 
 
 def source(names: Iterable[str]) -> "Markup":

@@ -111,8 +111,13 @@ const viewer = (() => {
     for (let at = 0; at < pixels.length; at++) pixels[at] = signed((other[at] - one[at]) * factor + COLOURS);
   }
 
-  function paintBlend(pixels, one, other) {
-    for (let at = 0; at < pixels.length; at++) pixels[at] = GREY[(one[at] + (other[at] - one[at]) * state.mix) | 0];
+  // The result in amber over the input in grey: two greys of reverse contrast would cancel out.
+  function paintOverlay(pixels, one, other) {
+    const over = state.mix, under = 1 - state.mix;
+    for (let at = 0; at < pixels.length; at++) {
+      const below = one[at] * under, above = other[at] * over;
+      pixels[at] = 0xff000000 | ((below + above * 0.15) << 16) | ((below + above * 0.65) << 8) | (below + above);
+    }
   }
 
   function paintChecks(pixels, one, other, columns) {
@@ -133,7 +138,7 @@ const viewer = (() => {
     const levels = levelsOf(first, windowOf(second ? "input" : role));
     if (!second) { paintLevels(pixels, levels); return; }
     const other = levelsOf(second, windowOf("result"));
-    if (state.mode === "blend") paintBlend(pixels, levels, other);
+    if (state.mode === "overlay") paintOverlay(pixels, levels, other);
     else paintChecks(pixels, levels, other, first.columns);
   }
 
@@ -265,8 +270,11 @@ const viewer = (() => {
     root.hidden = false;
     document.body.classList.add("viewing");
     root.dataset.ready = "false";
+    const isEntered = root.contains(document.activeElement);
     showStudy();
     showMark();
+    if (!isEntered) part("name").focus();
+    else announce(`${study.name}, ${part("position").textContent}`);
     part("columns").replaceChildren(element("p", { class: "waiting" }, "Reading the scans …"));
     frames.clear();
     try {
@@ -305,7 +313,7 @@ const viewer = (() => {
       });
       const title = role === "result" && fused() ? "Input and result" : TITLES[role];
       return element("figure", { "data-role": role },
-        element("figcaption", {}, element("b", {}, title), element("output", { "data-role": role, title: "Value at the crosshair" }, "–")),
+        element("figcaption", {}, element("b", {}, title), element("output", { "data-role": role, "aria-live": "off", "aria-label": `${title} at the crosshair`, title: "Value at the crosshair" }, "–")),
         element("div", { class: "planes" }, ...drawn));
     });
     part("columns").replaceChildren(...sections);
@@ -329,7 +337,7 @@ const viewer = (() => {
     part("name").textContent = study.name;
     part("position").textContent = `${at + 1} of ${list.order().length}`;
     document.title = `${study.name} · ${page.title}`;
-    part("faults").replaceChildren();
+    for (const name of ["faults", "images", "windows", "place"]) part(name).replaceChildren();
     part("facts").replaceChildren(...page.measures.filter(({ key }) => study[key] !== null && study[key] !== undefined).flatMap(({ key, title }) => [
       element("dt", {}, title), element("dd", {}, figure(study[key]))]));
     part("notes").replaceChildren(...[study.reason, ...study.notes].filter(Boolean).map((note) => element("p", {}, note)));
@@ -424,7 +432,7 @@ const viewer = (() => {
     ArrowUp: () => scroll(-1), ArrowDown: () => scroll(1), PageUp: () => scroll(-10), PageDown: () => scroll(10),
     ArrowLeft: () => step(-1), ArrowRight: () => step(1), p: () => step(-1), n: () => step(1),
     1: () => mark("good"), 2: () => mark("doubtful"), 3: () => mark("bad"), 0: () => marks.put(state.study, { mark: null }),
-    c: () => part("comment").focus(), s: () => setMode("side"), b: () => setMode("blend"), k: () => setMode("checkerboard"),
+    c: () => part("comment").focus(), s: () => setMode("side"), o: () => setMode("overlay"), k: () => setMode("checkerboard"),
     v: () => turn(PLANES[(PLANES.indexOf(state.main) + 1) % 3]),
     r: () => { state.windows = {}; showWindows(); draw(); },
     "?": () => part("keys").showModal(), Escape: close,

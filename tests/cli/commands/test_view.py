@@ -170,7 +170,7 @@ def test_a_study_is_scrolled_compared_and_marked(pairs: tuple[Path, Path]) -> No
         page.keyboard.press("PageUp")
         ready(page)
         alone = levels(page, "result")
-        page.keyboard.press("b")
+        page.keyboard.press("o")
         ready(page)
         assert not np.array_equal(levels(page, "result"), alone)
         page.keyboard.press("k")
