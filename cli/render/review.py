@@ -47,14 +47,14 @@ MEASURES = (
     Measure(
         "edges",
         "Edges",
-        "Correlation of edges in scan and result; low if the anatomy is another one",
+        "Correlation of edges in scan and result; low if the anatomy differs",
         lambda row: row.measures and row.measures.edges,
         low=True,
     ),
     Measure(
         "detail",
         "Detail",
-        "Detail of the result by that of the scan; low if it is blurred, high if it is noisy",
+        "Detail of the result divided by that of the scan; low if blurred, high if noisy",
         lambda row: row.measures and row.measures.detail,
         low=True,
     ),
@@ -85,13 +85,19 @@ MEASURES = (
     Measure(
         "seam",
         "Seam",
-        "Steps across tile borders by steps elsewhere",
+        "Steps across patch borders divided by steps elsewhere",
         lambda row: row.seams and row.seams.worst,
+    ),
+    Measure(
+        "note_count",
+        "Notes",
+        "Number of notes on the study",
+        lambda row: len(row.notes) or None,
     ),
     Measure(
         "seconds",
         "Seconds",
-        "Time of work on the study",
+        "Time spent on the study",
         lambda row: row.seconds if row.is_done else None,
     ),
 )

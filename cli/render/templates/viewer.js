@@ -258,7 +258,7 @@ const viewer = (() => {
       const output = root.querySelector(`output[data-role="${role}"]`);
       if (output) output.textContent = value === undefined || Number.isNaN(value) ? "–" : figure(value, 5);
     }
-    part("place").textContent = `voxel ${state.cursor.map((at) => at + 1).join(", ")}`;
+    part("place").textContent = `Voxel ${state.cursor.map((at) => at + 1).join(", ")}`;
   }
 
   // -- The study ----------------------------------------------------------------------------
@@ -298,7 +298,7 @@ const viewer = (() => {
     layOut();
     for (const role of Object.keys(state.info.images)) {
       const { moved, notes } = state.info.images[role];
-      if (moved) part("faults").append(element("p", {}, `${TITLES[role]}: on another grid; its nearest voxels are shown.`));
+      if (moved) part("faults").append(element("p", {}, `${TITLES[role]}: on another grid; nearest voxels are shown.`));
       for (const note of notes) part("faults").append(element("p", {}, `${TITLES[role]}: ${note}`));
     }
   }
