@@ -118,6 +118,9 @@ class Translator:
             on_event(DeviceOpened(self.device, on.note))
             self._opened = opening.pop_all()
 
+    def __repr__(self) -> str:
+        return f"Translator({self.model.card.name}, {self.device})"
+
     def __enter__(self) -> Self:
         return self
 
