@@ -299,8 +299,9 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
     check_free(output, replace=force, sources=tuple(sources))
     with spinner("Reading the checkpoint") as rename:
 
-        def show(tried: int, closest: float) -> None:
-            rename(f"Comparing with the reference: {tried} tried, the closest {closest:.2g} away")
+        def show(tried: int, closest: float, now: str) -> None:
+            nearest = f"the closest {closest:.2g} away, " if tried else ""
+            rename(f"Comparing with the reference: {tried} tried, {nearest}now {now}")
 
         found = survey(request, show)
     for line in survey_lines(found, columns_of(sys.stdout)):

@@ -108,7 +108,7 @@ def with_reference(
 ) -> FoundNetwork:
     """Return a generator verified with a reference, which resolves what a checkpoint leaves open.
 
-    on_trial: called after each network that is compared with the reference. Raises
+    on_trial: called before each network that is compared with the reference. Raises
     CheckpointError if the generator does not reproduce the reference.
     """
     if found.recognised:

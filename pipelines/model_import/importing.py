@@ -83,9 +83,8 @@ class Imported:
 def survey(request: ImportRequest, on_trial: TrialListener = ignore_trial) -> Survey:
     """Read a file and compare it with the statements about it; writes nothing.
 
-    A reference resolves what a checkpoint leaves open, and verifies a graph. on_trial: called after
-    each network that is compared with a reference, with their number and the closest relative
-    error. Raises EngineError or SettingsError.
+    A reference resolves what a checkpoint leaves open, and verifies a graph. on_trial: called
+    before each network that is compared with a reference. Raises EngineError or SettingsError.
     """
     found = find_network(request)
     stated = with_facts(request.draft, found.card) if found.card else request.draft

@@ -138,12 +138,14 @@ implementations, and the factor by which the right reading must be closer than a
 """
 
 
-TrialListener: TypeAlias = Callable[[int, float], None]
-"""Called after each trial with the number of networks tried and the closest relative error."""
+TrialListener: TypeAlias = Callable[[int, float, str], None]
+"""Called before each trial with the number of networks tried, the closest relative error, which is
+infinite at first, and how the network that is tried now differs from the usual one, in words.
+"""
 
 
-def ignore_trial(_tried: int, _closest: float) -> None:
-    """Do nothing after a trial."""
+def ignore_trial(_tried: int, _closest: float, _now: str) -> None:
+    """Do nothing before a trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +273,10 @@ class ReferenceSearch:
         if stored_epsilon not in self._weights:
             self._weights = {stored_epsilon: self._match.weights(core)}
         network = joined(graph, self._weights[stored_epsilon])
+        usual = replace(self._match.shape.usual, end=core.end, adds_input=core.adds_input)
+        self._on_trial(len(self._tried), self._closest, self._told(core, usual))
         self._tried[key] = list(self._ended(core, network))
         self._closest = min(self._closest, *(trial.error for trial in self._tried[key]))
-        self._on_trial(len(self._tried), self._closest)
         return self._tried[key]
 
     def _ended(self, core: Reading, network: Network) -> Iterator[ReadingTrial]:
@@ -455,7 +458,7 @@ def resolve(
 ) -> Recognised:
     """Return the checkpoint with the reading that the reference proves; arrays are [N, C, D, H, W].
 
-    clock: returns seconds. on_trial: called after each network that was computed.
+    clock: returns seconds. on_trial: called before each network that is computed.
 
     Raises CheckpointError if no reading reproduces the reference, if several
     do and differ on this patch, or if the one that does contradicts the user's choices.

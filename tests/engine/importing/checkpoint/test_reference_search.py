@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -373,21 +374,26 @@ def test_a_search_that_takes_too_long_ends_and_says_what_it_found_until_then(
     assert re.search(r"stopped after \d{3} s; with a smaller reference", str(raised.value))
 
 
-def test_a_search_reports_each_network_and_the_closest_so_far(tmp_path: Path) -> None:
+def test_a_search_reports_each_network_before_it_tries_it(tmp_path: Path) -> None:
     module = made.trained(UNKNOWN["circular padding"]())
     recognised = reference_case(module, tmp_path, NetworkChoices())
-    trials: list[tuple[int, float]] = []
+    trials: list[tuple[int, float, str]] = []
     with pytest.raises(CheckpointError) as raised:
         resolve(
             recognised,
             *pair_of(module, 1, SMALL),
             clock=passing(MOST_SECONDS / 4),
-            on_trial=lambda tried, closest: trials.append((tried, closest)),
+            on_trial=lambda tried, closest, now: trials.append((tried, closest, now)),
         )
-    assert [tried for tried, _ in trials] == list(range(1, len(trials) + 1))
-    distances = [closest for _, closest in trials]
+    assert [tried for tried, _, _ in trials] == list(range(len(trials)))
+    distances = [closest for _, closest, _ in trials]
+    assert distances[0] == inf
     assert distances == sorted(distances, reverse=True)
-    assert f"is {distances[-1]:.2g} away (relative L2)" in str(raised.value)
+    assert trials[0][2] == "as usual"
+    assert any("padding" in now for _, _, now in trials)
+    found = re.search(r"is (\S+) away \(relative L2\)", str(raised.value))
+    assert found
+    assert float(found[1]) <= float(f"{distances[-1]:.2g}")
 
 
 def test_a_reading_that_is_found_in_time_is_compared_with_others_all_the_same(
