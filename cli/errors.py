@@ -10,7 +10,7 @@ import typer
 
 from ..engine.errors import DeviceUnavailableError, EngineError
 from ..io.errors import ScanError
-from ..pipelines.errors import MissingLibraryError, PipelineError
+from ..pipelines.errors import MissingLibraryError, PipelineError, SettingsError
 from ..pipelines.host.memory import address_space_limit, check_address_space, is_out_of_memory
 from ..pipelines.host.thread_limits import NO_MORE_THREADS, is_out_of_threads
 from .render.service_log import journal_mark, to_file
@@ -76,9 +76,11 @@ def status(error: Exception) -> Exit:
 
 
 def sentence(error: Exception) -> str:
-    """Return the error in one sentence."""
+    """Return the error in one sentence, which names settings as options."""
+    if isinstance(error, SettingsError):
+        return flagged(str(error), error.settings)
     if isinstance(error, FOR_THE_USER):
-        return str(error)
+        return flagged(str(error))
     if is_out_of_memory(error):
         return _memory_advice()
     if is_out_of_threads(error):
@@ -110,6 +112,6 @@ def _memory_advice() -> str:
 
 def complain(text: str) -> None:
     """Report one sentence on stderr, and in the log file of a service."""
-    line = f"Error: {printable(flagged(text))}"
+    line = f"Error: {printable(text)}"
     print_sentences([f"{journal_mark('error')}{line}"], sys.stderr)
     to_file(line, "error", {})

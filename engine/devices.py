@@ -69,12 +69,12 @@ def choose_device(asked: str, limits: CudaLimits = NO_LIMITS) -> Device:
 
 
 def choose_devices(
-    asked: str, limits: CudaLimits = NO_LIMITS, cards: Collection[CudaDevice] = ()
+    asked: str, limits: CudaLimits = NO_LIMITS, gpus: Collection[CudaDevice] = ()
 ) -> tuple[Device, ...]:
     """Return the devices for "auto", "cpu", "cuda" (all usable GPUs), "cuda:0,1" or
     "onnxruntime:PROVIDER".
 
-    cards: usable GPUs, if the caller has already listed them; else the driver is queried. Only
+    gpus: usable GPUs, if the caller has already listed them; else the driver is queried. Only
     "auto" falls back on the CPU, and it uses one GPU; another device that was requested and cannot
     be used raises DeviceUnavailableError.
     """
@@ -82,9 +82,9 @@ def choose_devices(
         return (_on_cpu(limits),)
     if asked.startswith(_PROVIDER):
         return (_on_provider(asked.removeprefix(_PROVIDER)),)
-    obstacle = None if cards else why_no_cuda()
+    obstacle = None if gpus else why_no_cuda()
     if obstacle is None:
-        return _cuda(asked, limits, cards or cuda_devices())
+        return _cuda(asked, limits, gpus or cuda_devices())
     if asked == "auto":
         return (_on_cpu(limits, f"no CUDA device is used: {obstacle}"),)
     raise DeviceUnavailableError(
@@ -113,33 +113,33 @@ def _on_provider(provider: str) -> Device:
     return Device("onnxruntime", "fp32", ("fp32",), provider=provider)
 
 
-def _cuda(asked: str, limits: CudaLimits, cards: Collection[CudaDevice]) -> tuple[Device, ...]:
-    usable = {card.index: card for card in cards if card.capability >= OLDEST_CAPABILITY}
+def _cuda(asked: str, limits: CudaLimits, gpus: Collection[CudaDevice]) -> tuple[Device, ...]:
+    usable = {gpu.index: gpu for gpu in gpus if gpu.capability >= OLDEST_CAPABILITY}
     if asked == "auto":
         first = usable[min(usable)]
-        return (_on_card(first, limits, f"the first usable GPU, {first.name}"),)
+        return (_on_gpu(first, limits, f"the first usable GPU, {first.name}"),)
     _, _, numbers = asked.partition(":")
     chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else usable
     for index in chosen:
         if index not in usable:
             there = ", ".join(f"cuda:{number} ({d.name})" for number, d in usable.items())
             raise DeviceUnavailableError(f"Device cuda:{index} does not exist; use {there} or cpu.")
-    return tuple(_on_card(usable[index], limits) for index in chosen)
+    return tuple(_on_gpu(usable[index], limits) for index in chosen)
 
 
-def _on_card(card: CudaDevice, limits: CudaLimits, note: str | None = None) -> Device:
-    precisions = _precisions(card)
-    return Device("cuda", "fp16", precisions, note, card.index, limits, bus=card.bus)
+def _on_gpu(gpu: CudaDevice, limits: CudaLimits, note: str | None = None) -> Device:
+    precisions = _precisions(gpu)
+    return Device("cuda", "fp16", precisions, note, gpu.index, limits, bus=gpu.bus)
 
 
-def _precisions(card: CudaDevice) -> tuple[Precision, ...]:
-    if card.capability >= BF16_CAPABILITY:
+def _precisions(gpu: CudaDevice) -> tuple[Precision, ...]:
+    if gpu.capability >= BF16_CAPABILITY:
         return "fp16", "bf16", "tf32", "fp32"
     return "fp16", "fp32"
 
 
 def in_a_process_of_its_own(device: Device) -> Device:
-    """Return a device as numbered in a process that sees no other GPU, see `seen_alone`."""
+    """Return a device as numbered in a process that sees no other GPU, see `isolated_device`."""
     return replace(device, index=0) if device.kind == "cuda" else device
 
 
@@ -151,8 +151,8 @@ def with_half_the_memory(device: Device) -> Device:
     """
     if device.kind != "cuda":
         return device
-    [card] = [card for card in cuda_devices() if card.index == device.index]
-    free = card.total_bytes if card.free_bytes is None else card.free_bytes
+    [gpu] = [gpu for gpu in cuda_devices() if gpu.index == device.index]
+    free = gpu.total_bytes if gpu.free_bytes is None else gpu.free_bytes
     room, limit = max(free - _CUDA_ITSELF, 0), device.limits.vram
     half = (room if limit is None else min(room, limit)) // 2
     return replace(device, limits=replace(device.limits, vram=half))

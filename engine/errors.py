@@ -10,7 +10,9 @@ EngineError
 └── PrecisionOverflowError a result is not finite in the chosen precision
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Self
 
 from .options import Precision
@@ -95,3 +97,12 @@ def listed(names: Iterable[str]) -> str:
     shown = ", ".join(names[:_MOST_LISTED])
     more = len(names) - _MOST_LISTED
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+@contextmanager
+def naming(path: Path) -> Generator[None]:
+    """Begin the message of a CheckpointError with the file that it is about."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from error

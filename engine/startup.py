@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .probe.gpus import VARIABLE, early_context, shown_cards, usable_cards, visible_name
+from .probe.gpus import VARIABLE, early_context, usable_gpus, visible_gpu_count, visible_name
 
 
-def several_cards(asked: str) -> tuple[str, ...]:
+def several_gpus(asked: str) -> tuple[str, ...]:
     """Return the names of the GPUs behind a device name if these are several; starts no driver.
 
     Whether they are usable is not known yet.
@@ -19,11 +19,11 @@ def several_cards(asked: str) -> tuple[str, ...]:
     kind, _, numbers = asked.partition(":")
     if kind != "cuda":
         return ()
-    chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else range(shown_cards())
+    chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else range(visible_gpu_count())
     return tuple(f"cuda:{index}" for index in chosen) if len(chosen) > 1 else ()
 
 
-def seen_alone(device: str) -> tuple[str, Mapping[str, str]]:
+def isolated_device(device: str) -> tuple[str, Mapping[str, str]]:
     """Return a device's name in a process that sees only this GPU, and the variables that hide the
     rest.
 
@@ -33,13 +33,13 @@ def seen_alone(device: str) -> tuple[str, Mapping[str, str]]:
     return ("cuda:0", {VARIABLE: visible_name(int(number))}) if kind == "cuda" else (device, {})
 
 
-def see_alone(device: str) -> str:
+def isolate_device(device: str) -> str:
     """Hide all GPUs but one from this process, before it starts the driver; return its new name.
 
     For a process that was started before its GPU was chosen; otherwise the parent process sets the
     variables.
     """
-    alone, variables = seen_alone(device)
+    alone, variables = isolated_device(device)
     os.environ.update(variables)
     return alone
 
@@ -57,31 +57,31 @@ def name_on_machine(device: str) -> str:
     kind, _, number = device.partition(":")
     if kind != "cuda":
         return device
-    uuids = [card.uuid for card in usable_cards() if card.index == int(number)]
+    uuids = [gpu.uuid for gpu in usable_gpus() if gpu.index == int(number)]
     return f"cuda:{uuids[0][:_UUID_DIGITS]}" if uuids else device
 
 
-def early_card_context(asked: str) -> AbstractContextManager[None]:
+def early_gpu_context(asked: str) -> AbstractContextManager[None]:
     """Create the context of the GPU behind a device name and load the CUDA packages, in threads,
     during the block. For a single GPU only: each of several is opened by a process of its own.
     """
-    return early_context(lambda: _only_card(asked), _card_opener)
+    return early_context(lambda: _only_gpu(asked), _gpu_opener)
 
 
-def _card_opener() -> object:
+def _gpu_opener() -> object:
     """Return the function that opens a network on a GPU; importing it loads the CUDA packages."""
     from .cuda.patches.patch_generator import open_cuda_generator
 
     return open_cuda_generator
 
 
-def _only_card(asked: str) -> int | None:
+def _only_gpu(asked: str) -> int | None:
     kind, _, numbers = asked.partition(":")
     if kind not in ("auto", "cuda"):
         return None
     if numbers:
         return int(numbers) if numbers.isdigit() else None
-    usable = [card.index for card in usable_cards()]
+    usable = [gpu.index for gpu in usable_gpus()]
     return usable[0] if len(usable) == 1 or (usable and asked == "auto") else None
 
 

@@ -62,7 +62,8 @@ def check_counterpart(card: ModelCard, back: ModelCard) -> None:
     for difference in _differences(card, back):
         raise SettingsError(
             f"Model {back.name} is not the reverse model of {card.name}: {difference}; give the "
-            "reverse model of the same training with setting cycle-check."
+            "reverse model of the same training with setting cycle-check.",
+            "cycle_check",
         )
 
 

@@ -72,7 +72,9 @@ def _check_of_volume(options: TranslateOptions) -> None:
         if getattr(options, name) != getattr(DEFAULTS, name):
             raise SettingsError(
                 f"Setting {name} applies to patches, not to whole-volume inference; use setting "
-                f"inference=patches, or omit setting {name}."
+                f"inference=patches, or omit setting {name}.",
+                name,
+                "inference",
             )
 
 
@@ -94,7 +96,8 @@ def check_spread(model: Model, options: TranslateOptions) -> None:
     if options.spread and made > 1:
         raise SettingsError(
             f"Model {card.name} has {made} output channels, but setting spread supports only one; "
-            "omit it."
+            "omit it.",
+            "spread",
         )
 
 
@@ -117,33 +120,38 @@ def _known_device(name: str) -> str:
     try:
         return device_name(name)
     except ValueError as error:
-        raise SettingsError(f"Device {error}") from None
+        raise SettingsError(f"Device {error}", "device") from None
 
 
 def _check_values(options: TranslateOptions) -> None:
     """Raise SettingsError for invalid values that the types allow."""
     if not 0 <= options.overlap <= MOST_OVERLAP:
         raise SettingsError(
-            f"An overlap of {options.overlap:g} is not a share from 0 to {MOST_OVERLAP:g}."
+            f"An overlap of {options.overlap:g} is not a share from 0 to {MOST_OVERLAP:g}.",
+            "overlap",
         )
     if options.nan_to is not None and not math.isfinite(options.nan_to):
         raise SettingsError(
-            f"Setting nan-to={options.nan_to:g} is not a voxel value; give a number."
+            f"Setting nan-to={options.nan_to:g} is not a voxel value; give a number.", "nan_to"
         )
     for name, known in WORDS.items():
         if (said := getattr(options, name)) not in known:
             raise SettingsError(
                 f"{said!r} is no {name.replace('_', ' ')}; known are "
-                f"{', '.join(filter(None, known))}."
+                f"{', '.join(filter(None, known))}.",
+                name,
             )
     if options.spread and not FEWEST_FLIPS <= options.spread <= MOST_FLIPS:
         raise SettingsError(
             f"A spread over {options.spread} flips is not possible; use {FEWEST_FLIPS} to "
-            f"{MOST_FLIPS}, or 0 for none."
+            f"{MOST_FLIPS}, or 0 for none.",
+            "spread",
         )
     _check_names(options)
     if options.patch is not None and (len(options.patch) != 3 or min(options.patch) < 1):
-        raise SettingsError(f"{options.patch!r} is not a patch (D, H, W) such as (128, 128, 128).")
+        raise SettingsError(
+            f"{options.patch!r} is not a patch (D, H, W) such as (128, 128, 128).", "patch"
+        )
 
 
 def _check_names(options: TranslateOptions) -> None:
@@ -151,8 +159,14 @@ def _check_names(options: TranslateOptions) -> None:
     if options.result_name:
         pattern_of(options.result_name)
     if options.layout == "bids" and (options.result_name or options.output_format not in _OF_BIDS):
-        setting = "result-name" if options.result_name else "format"
-        raise SettingsError(f"Setting layout=bids excludes setting {setting}; omit one of them.")
+        named = (
+            ("result-name", "result_name") if options.result_name else ("format", "output_format")
+        )
+        raise SettingsError(
+            f"Setting layout=bids excludes setting {named[0]}; omit one of them.",
+            "layout",
+            named[1],
+        )
 
 
 _OF_BIDS = ("same", "nifti")
@@ -165,13 +179,20 @@ def check_every_volume(options: TranslateOptions) -> None:
     if not options.every_volume:
         return
     if options.volume_index is not None:
-        raise SettingsError("Give either one volume or all volumes, not both.")
+        raise SettingsError(
+            "Give either one volume or all volumes, not both.",
+            "volume_index",
+            "every_volume",
+        )
     for name in OF_ONE_VOLUME:
         if getattr(options, name):
             setting = name.replace("_", "-")
             raise SettingsError(
                 f"Setting {setting} applies to one volume, and setting volume=all translates "
-                f"several; give one with setting volume=N, or omit setting {setting}."
+                f"several; give one with setting volume=N, or omit setting {setting}.",
+                name,
+                "volume_index",
+                "every_volume",
             )
 
 
@@ -187,7 +208,8 @@ def check_patch_memory(graph: Graph, patch: Triple, free: int) -> None:
     advice = f"setting patch={','.join(map(str, fitting))} fits" if fitting else "no patch fits"
     raise SettingsError(
         f"Patches of {'x'.join(map(str, patch))} need {_gib(needed)} GiB of memory, and "
-        f"{_gib(free)} GiB are free; {advice}."
+        f"{_gib(free)} GiB are free; {advice}.",
+        "patch",
     )
 
 
@@ -212,7 +234,9 @@ def _refusal(asked: Precision, device: Device, name: str) -> DeviceUnavailableEr
     if device.kind == "cuda":
         return SettingsError(
             f"GPU {device.index} supports only {' and '.join(device.precisions)}; {asked} needs "
-            "compute capability 8.0. Omit setting precision or choose another device."
+            "compute capability 8.0. Omit setting precision or choose another device.",
+            "precision",
+            "device",
         )
     if name == "auto":
         return DeviceUnavailableError(
@@ -222,5 +246,7 @@ def _refusal(asked: Precision, device: Device, name: str) -> DeviceUnavailableEr
     known = " and ".join(device.precisions)
     return SettingsError(
         f"{on} computes only in {known}, not in {asked}; omit setting precision or choose a CUDA "
-        "device."
+        "device.",
+        "precision",
+        "device",
     )

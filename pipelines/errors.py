@@ -22,7 +22,13 @@ Settings and output folder stop a batch before its first study.
 
 
 class PipelineError(Exception):
-    """Base of all pipeline errors; the message says what, where and what to do."""
+    """Base of all pipeline errors; the message says what, where and what to do.
+
+    settings: settings at fault or to change, named as arguments and fields of the Python API; a
+    SettingsError has them.
+    """
+
+    settings: tuple[str, ...] = ()
 
 
 class PreparationError(PipelineError):
@@ -58,6 +64,10 @@ class UndecidedError(PipelineError):
 
 class SettingsError(PipelineError):
     """The request does not fit the model or the device."""
+
+    def __init__(self, message: str, *settings: str) -> None:
+        super().__init__(message)
+        self.settings = settings
 
 
 class OutputFolderError(PipelineError):

@@ -78,7 +78,9 @@ def pattern_of(text: str) -> NamePattern:
     try:
         return NamePattern.parse(text)
     except ValueError as error:
-        raise SettingsError(f"The pattern {text!r} of setting result-name {error}.") from None
+        raise SettingsError(
+            f"The pattern {text!r} of setting result-name {error}.", "result_name"
+        ) from None
 
 
 def in_a_name(text: str) -> str:

@@ -360,6 +360,9 @@ DEFAULTS = TranslateOptions()
 OPTIONS = {option.shown.name: option for _, option in options_in(TranslateOptions)}
 """The options of studies by name."""
 
+FIELDS = {option.shown.name: field for field, option in options_in(TranslateOptions)}
+"""The fields of TranslateOptions by the names of their options."""
+
 _RULES = rules_in(TranslateOptions)
 
 CHANGING_RESULTS = tuple(name for name, rules in _RULES.items() if rules.changes_result)

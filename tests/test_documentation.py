@@ -35,7 +35,7 @@ README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 LONG = {
     *("README.md", "bench.md", "checks.md", "gpu.md", "import.md", "onnx.md", "queue.md"),
-    "tutorial.md",
+    *("other-devices.md", "tutorial.md"),
 }
 """Pages whose examples take a second or more. tests/test_sample.py runs the README's first one."""
 SAMPLE = ROOT / "sample_data"

@@ -10,7 +10,10 @@ import typer.main
 from support.product_source import ROOT, product
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.cli.errors import sentence
 from cuda_cyclegan.cli.render.text import flagged, known_settings
+from cuda_cyclegan.pipelines.errors import SettingsError
+from cuda_cyclegan.pipelines.settings import FIELDS
 
 ALLOWED = {
     ("pipelines/translate.py", "--device"),
@@ -86,6 +89,30 @@ def test_every_setting_that_a_text_speaks_of_is_an_option(
     assert {f"--{name}" for name in known_settings()} - all_options == set()
 
 
+def test_every_setting_that_a_text_speaks_of_is_shown_as_an_option(
+    texts_below: list[tuple[str, str]],
+) -> None:
+    shown = [flagged(f"; {text.replace('{}', '1')}") for _, text in texts_below]
+    left = [text for text in shown if known_settings() & {*SETTING.findall(text)}]
+    assert not left, "\n".join(left)
+
+
+def test_an_error_of_settings_has_those_that_it_names_as_a_field() -> None:
+    calls = [
+        (path, node)
+        for path, tree in product().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "SettingsError"
+    ]
+    assert calls
+    for path, call in calls:
+        message, *given = call.args
+        named = {name for text in texts(ast.Expression(message)) for name in SETTING.findall(text)}
+        stated = {one.value for one in given if isinstance(one, ast.Constant)}
+        absent = {FIELDS.get(name, name.replace("-", "_")) for name in named} - stated
+        assert len(absent) <= len(given) - len(stated), f"{path}:{call.lineno}: {absent}"
+
+
 def test_an_option_in_a_text_is_seen() -> None:
     source = '"""Of --patch."""\nraise ValueError(f"{x} is wrong; use " f"--patch {y}")'
     assert [FLAG.findall(text) for text in texts(ast.parse(source))] == [["--patch"]]
@@ -99,7 +126,10 @@ def test_an_option_in_a_text_is_seen() -> None:
         ("choose one of 0 to 3 with setting volume=N.", "choose one of 0 to 3 with --volume N."),
         ("/a: Setting direction=AtoB contradicts", "/a: --direction AtoB contradicts"),
         ("omit setting yield-to-others.", "omit --yield-to-others."),
-        ("setting patch=96,96,64 fits.", "--patch 96,96,64 fits."),
+        (
+            "16 GiB are free; setting patch=96,96,64 fits.",
+            "16 GiB are free; --patch 96,96,64 fits.",
+        ),
         ("a small setting patch only", "a small --patch only"),
         ("None of these settings can run", "None of these settings can run"),
         ("a setting of its own, the setting patched", "a setting of its own, the setting patched"),
@@ -107,3 +137,22 @@ def test_an_option_in_a_text_is_seen() -> None:
 )
 def test_settings_are_shown_as_options(told: str, shown: str) -> None:
     assert flagged(told) == shown
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("/data/setting patch/a.nii", "/data/my setting patch/a.nii", "/data/setting patch"),
+        *("setting patch", "setting patch/a.nii", "setting patch.nii.gz", "setting patch=64.nii"),
+        *("the setting patch.nii", "x-setting patch", r"C:\setting patch\a.nii"),
+    ],
+)
+def test_a_file_name_is_not_shown_as_an_option(name: str) -> None:
+    told = f"{name} is truncated; use setting format=nifti."
+    assert flagged(told) == f"{name} is truncated; use --format nifti."
+
+
+def test_only_the_settings_of_an_error_are_shown_as_options() -> None:
+    told = "Model old setting patch makes 2 results; setting spread supports one."
+    shown = "Model old setting patch makes 2 results; --spread supports one."
+    assert sentence(SettingsError(told, "spread")) == shown

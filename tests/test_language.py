@@ -52,14 +52,7 @@ ANY_PRIVATE_WORD = re.compile(
 """Pattern that finds all of them, and more; most modules need no other search."""
 
 ALLOWED: Mapping[tuple[str, str], str] = {
-    ("engine/compiler/program/fitting.py", "card"): "a GPU in a message not rewritten yet",
-    ("engine/compiler/kernels/sliding_window.py", "card"): "a GPU in a message not rewritten yet",
-    ("engine/cuda/driver.py", "card"): "a GPU in messages not rewritten yet",
     ("engine/cuda/tuning/cache.py", "own kernel"): "a name in stored tuning results",
-    ("engine/cuda/tuning/tuner.py", "own kernel"): "a message not rewritten yet",
-    ("engine/cuda/tuning/tuner.py", "card"): "a GPU in a message not rewritten yet",
-    ("engine/cuda/volume/volume_generator.py", "card"): "a GPU in a message not rewritten yet",
-    ("engine/cuda/volume/host_maps.py", "card"): "a GPU in a message not rewritten yet",
     ("pipelines/jobs/queue/claims.py", "given up"): "a state of jobs in JSON",
     ("pipelines/jobs/queue/job.py", "given up"): "a state of jobs in JSON",
     ("pipelines/jobs/queue/store.py", "given up"): "a state of jobs in JSON",

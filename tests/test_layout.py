@@ -71,12 +71,13 @@ MAY_IMPORT = {
     "cli.command_line": "pipelines.jobs.queue",
     "cli.command_table": "cli.errors cli.options",
     "cli.commands": (
-        "cli.command_line cli.errors cli.options cli.render cli.signals engine.importing "
-        "engine.model engine.options engine.startup io.choice io.discovery io.errors io.files "
-        "io.formats pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
-        "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host "
-        "pipelines.model_import pipelines.option pipelines.report pipelines.results pipelines.run "
-        "pipelines.settings pipelines.study pipelines.timeline pipelines.translate pipelines.view"
+        "cli.command_line cli.errors cli.options cli.render cli.signals "
+        "engine.importing.checkpoint engine.model engine.options engine.startup io.choice "
+        "io.discovery io.errors io.files io.formats pipelines.calibration pipelines.cycle "
+        "pipelines.decisions pipelines.doctor pipelines.dry_run pipelines.evaluation "
+        "pipelines.events pipelines.host pipelines.model_import pipelines.option pipelines.report "
+        "pipelines.results pipelines.run pipelines.settings pipelines.study pipelines.timeline "
+        "pipelines.translate pipelines.view"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.signals engine.benchmark engine.network "
@@ -97,13 +98,13 @@ MAY_IMPORT = {
         "pipelines.results pipelines.settings"
     ),
     "cli.render": (
-        "engine.benchmark engine.cpu engine.decoding engine.importing engine.model engine.network "
-        "engine.probe engine.whole_volume io.dicom io.discovery io.errors io.files io.formats "
-        "io.links io.reading io.search io.volume pipelines.bench pipelines.calibration "
+        "engine.benchmark engine.cpu engine.decoding engine.importing.checkpoint engine.model "
+        "engine.network engine.probe engine.whole_volume io.dicom io.discovery io.errors io.files "
+        "io.formats io.links io.reading io.search io.volume pipelines.bench pipelines.calibration "
         "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host pipelines.jobs "
         "pipelines.jobs.queue pipelines.model_import pipelines.node pipelines.program "
-        "pipelines.report pipelines.results pipelines.settings pipelines.stopwatch "
-        "pipelines.study pipelines.timestamps pipelines.view"
+        "pipelines.report pipelines.results pipelines.settings pipelines.stopwatch pipelines.study "
+        "pipelines.timestamps pipelines.view"
     ),
     "cli.signals": "cli.errors cli.render pipelines.host",
     "engine": "",
@@ -157,14 +158,15 @@ MAY_IMPORT = {
     "engine.generator": (
         "engine.errors engine.network engine.options engine.patch_grid engine.scaling"
     ),
-    "engine.importing": "engine.cpu engine.errors engine.model engine.network io.files",
-    "engine.importing.monai": (
-        "engine.decoding engine.errors engine.importing engine.importing.onnx engine.network "
-        "io.files"
+    "engine.importing": (
+        "engine.decoding engine.errors engine.importing.operators engine.network io.files"
     ),
-    "engine.importing.onnx": "engine.errors engine.importing engine.network io.files",
+    "engine.importing.checkpoint": (
+        "engine.cpu engine.errors engine.importing engine.model engine.network"
+    ),
+    "engine.importing.operators": "engine.errors engine.network",
     "engine.importing.torch_export": (
-        "engine.errors engine.importing engine.importing.onnx engine.network io.files"
+        "engine.errors engine.importing engine.importing.operators engine.network io.files"
     ),
     "engine.model": (
         "engine.cpu engine.decoding engine.errors engine.network engine.options engine.patch_grid "
@@ -204,7 +206,7 @@ MAY_IMPORT = {
     "io.writing": "io.files io.formats io.maps io.volume",
     "pipelines": "",
     "pipelines.api": (
-        "engine.decoding engine.errors engine.generator engine.importing engine.model "
+        "engine.decoding engine.errors engine.generator engine.importing.checkpoint engine.model "
         "engine.network engine.options io.channels io.choice io.conversion io.discovery io.errors "
         "io.files io.reading io.volume pipelines.decisions pipelines.dry_run pipelines.errors "
         "pipelines.evaluation pipelines.events pipelines.model_import pipelines.program "
@@ -261,8 +263,8 @@ MAY_IMPORT = {
         "engine.decoding io.files io.links pipelines.errors pipelines.retries pipelines.settings"
     ),
     "pipelines.model_import": (
-        "engine.cpu engine.decoding engine.errors engine.importing engine.importing.monai "
-        "engine.importing.onnx engine.importing.torch_export engine.model engine.network "
+        "engine.cpu engine.decoding engine.errors engine.importing engine.importing.checkpoint "
+        "engine.importing.operators engine.importing.torch_export engine.model engine.network "
         "engine.patch_grid io.files pipelines.errors pipelines.program"
     ),
     "pipelines.name_pattern": "pipelines.errors",
@@ -287,7 +289,7 @@ MAY_IMPORT = {
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.exclusion "
-        "io.files io.formats io.labels io.maps io.reading io.sidecars io.volume io.writing "
+        "io.files io.formats io.labels io.maps io.sidecars io.volume io.writing "
         "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
         "pipelines.settings pipelines.study"
     ),

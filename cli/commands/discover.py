@@ -11,7 +11,6 @@ from ...io.formats.nibabel_alone import import_nibabel_alone
 from ...pipelines.option import Effect
 from ...pipelines.settings import TranslateOptions
 from ..errors import Exit, complain, errors_reported
-from ..options.applicable import check_applicable
 from ..options.printing import AsJson, Traceback
 from ..options.translate import (
     AllowSynthetic,
@@ -27,6 +26,7 @@ from ..options.translate import (
     SeriesPattern,
     ShowPhi,
     VolumeIndex,
+    check_applicable,
     links_of,
     parsed_choice,
     parsed_globs,

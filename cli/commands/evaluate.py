@@ -10,7 +10,7 @@ import typer
 
 from ...io.errors import WriteError
 from ...pipelines.option import Effect
-from ..errors import Exit, complain, errors_reported
+from ..errors import Exit, complain, errors_reported, sentence
 from ..options.printing import Traceback
 from ..options.values import checked_file, wrong_value
 from ..render.documents import STDOUT, save_page, screen, standard_named, write_json
@@ -236,7 +236,7 @@ def _stored(wanted: _Wanted, evaluation: "Evaluation") -> Exit:
     try:
         wanted.write(evaluation)
     except WriteError as error:
-        complain(str(error))
+        complain(sentence(error))
         return Exit.SOME_FAILED
     return Exit.DONE
 

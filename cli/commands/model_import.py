@@ -26,8 +26,8 @@ from ..render.text import counted, option
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
-    from ...engine.importing.evidence import Question
-    from ...pipelines.model_import.importing import ImportRequest
+    from ...engine.importing.checkpoint.evidence import Question
+    from ...pipelines.model_import.file_kinds import ImportRequest
 
 EXAMPLE = """\b
 Examples:
@@ -249,9 +249,9 @@ def import_(
     names = parsed_names(source, "--source"), parsed_names(target, "--target")
     place = parsed_axes(axes), parsed_spacing(spacing)
     with stop_signals(), errors_reported(verbose=verbose):
-        from ...engine.importing.evidence import NetworkChoices
+        from ...engine.importing.checkpoint.evidence import NetworkChoices
         from ...pipelines.model_import.card_draft import CardDraft
-        from ...pipelines.model_import.importing import ImportRequest
+        from ...pipelines.model_import.file_kinds import ImportRequest
 
         choices = NetworkChoices(
             code=code,
@@ -301,8 +301,9 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
     check_free(output, replace=force, sources=tuple(sources))
     with spinner("Reading the checkpoint") as rename:
 
-        def show(tried: int, closest: float) -> None:
-            rename(f"Comparing with the reference: {tried} tried, the closest {closest:.2g} away")
+        def show(tried: int, closest: float, now: str) -> None:
+            nearest = f"the closest {closest:.2g} away, " if tried else ""
+            rename(f"Comparing with the reference: {tried} tried, {nearest}now {now}")
 
         found = survey(request, show)
     for line in survey_lines(found, columns_of(sys.stdout)):

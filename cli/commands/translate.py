@@ -14,13 +14,12 @@ import typer
 from ...io.errors import WriteError
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ..command_line import command_line
-from ..errors import Exit, complain, errors_reported
-from ..options.applicable import check_applicable
+from ..errors import Exit, complain, errors_reported, sentence
 from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
 from ..options.printing import AllRows
 from ..options.study import StudyOptions
-from ..options.translate import ShowPhi, Verbose
+from ..options.translate import ShowPhi, Verbose, check_applicable
 from ..options.values import checked_device, checked_file, wrong_value
 from ..render.documents import STDOUT, screen, standard_named, write_report
 from ..render.skipped import nothing_found, skipped_scans, unread_places
@@ -166,13 +165,13 @@ def _begun(study: StudyOptions, on: DeviceOptions, *, begins: bool) -> "Generato
 
 def _started_gpus(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | None]":
     """Start GPU work while libraries load: a context, or for several GPUs a worker on each."""
-    from ...engine.startup import early_card_context, several_cards
+    from ...engine.startup import early_gpu_context, several_gpus
 
-    if several := several_cards(asked):
+    if several := several_gpus(asked):
         from ...pipelines.run.spare_workers import spare_workers
 
         return spare_workers(several, model)
-    return early_card_context(asked)
+    return early_gpu_context(asked)
 
 
 def opened(request: "Request", context: typer.Context, *, quiet: bool = False) -> "Job":
@@ -303,7 +302,7 @@ def _stored(path: Path | None, write: Callable[[Path], None]) -> Exit:
     try:
         write(path)
     except WriteError as error:
-        complain(str(error))
+        complain(sentence(error))
         return Exit.SOME_FAILED
     return Exit.DONE
 

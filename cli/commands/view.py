@@ -127,6 +127,7 @@ def _serve(viewing: "Viewing", marks: "Review", *, opens: bool) -> None:
         print_line(server.url, sys.stdout)
         print_sentences([f"Marks: {marks.file}. Ctrl-C ends."], sys.stderr)
         sys.stdout.flush()
+        server.images.read_ahead(0)  # while the browser starts
         if opens:
             webbrowser.open(server.url)
         server.serve_forever()

@@ -4,11 +4,14 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
+import typer
+
 from ...engine.options import Effort, Precision
 from ...io.choice import ALL_PATHS, Choice, PathGlobs
 from ...io.links import Links
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ...pipelines.settings import OPTIONS
+from .spelling import declared_of
 from .values import VolumeChoice, parsed_volume, wrong_value
 
 DEVICES = ("auto", "cpu", "gpu", "cuda", "cuda:0")
@@ -189,3 +192,19 @@ def _channel(text: str) -> tuple[str, str]:
 def links_of(*, follow: bool) -> Links:
     """Return the rule for links that --follow-links sets."""
     return "all" if follow else "inside"
+
+
+def check_applicable(context: typer.Context, *, holds_files_only: bool) -> None:
+    """Raise BadParameter for an option of DICOM series that was typed although none was found.
+
+    holds_files_only: whether scans were found, and none of DICOM. A config file may contain options
+    meant for other folders.
+    """
+    declared = declared_of(context.command) if holds_files_only else {}
+    for name in (name for name, option in declared.items() if option.rules.of_series):
+        source = context.get_parameter_source(name)
+        if source and source.name == "COMMANDLINE":
+            option = f"--{name.replace('_', '-')}"
+            raise wrong_value(
+                option, "it applies to DICOM series, but the inputs contain none; omit it."
+            )

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine.decoding import Json, encode_record
-from ...engine.importing.evidence import Fact, Question
-from ...engine.importing.recognise import Recognised
+from ...engine.importing.checkpoint.evidence import Fact, Question
+from ...engine.importing.checkpoint.recognise import Recognised
 from ...engine.model.intensity_maps import (
     ChannelMaps,
     ClipPercentiles,
@@ -37,7 +37,7 @@ from ...engine.model.model_card import (
 from ...engine.model.model_file import Model
 from ...engine.model.reference import TOLERANCE, Verification, bf16_error
 from ...engine.network.graph import Graph
-from ...pipelines.model_import.found import FoundNetwork
+from ...pipelines.model_import.file_kinds import FoundNetwork
 from ...pipelines.model_import.inspection import (
     InspectedCheckpoint,
     NetworkFacts,
@@ -69,7 +69,7 @@ def survey_lines(found: "Survey", columns: int | None) -> Iterator[str]:
     named = f"{printable(str(file.path))}: {file.kind}, {file.layout}"
     yield from [named] if columns is None else broken(named, columns)
     yield ""
-    yield from _findings(found.known, found.assumed, found.undecided, columns)
+    yield from _findings(found.facts, found.assumptions, found.undecided, columns)
 
 
 def imported_lines(imported: "Imported", output: Path) -> Iterator[str]:
@@ -241,7 +241,7 @@ def checkpoint_lines(found: InspectedCheckpoint, columns: int | None) -> Iterato
 def _generator(generator: Recognised, columns: int | None) -> Iterator[str]:
     yield f"Generator: {generator.match.layout}"
     yield ""
-    yield from _findings(generator.known, generator.defaulted, generator.undecided, columns)
+    yield from _findings(generator.facts, generator.assumptions, generator.undecided, columns)
 
 
 def _findings(
@@ -292,7 +292,7 @@ def network_lines(found: FoundNetwork, columns: int | None) -> Iterator[str]:
     """Describe a network in an ONNX file or a torch.export archive."""
     yield f"{printable(str(found.path))}: {found.kind}, a network"
     yield ""
-    yield from _findings(found.known, found.assumed, found.undecided, columns)
+    yield from _findings(found.facts, found.assumptions, found.undecided, columns)
     yield from _section("Network", list(_facts(network_facts(found.network))), columns)
 
 
@@ -404,7 +404,7 @@ def _network(found: FoundNetwork) -> dict[str, Any]:
         "sha256": found.sha256,
         "format": found.kind,
         "network": network_facts(found.network),
-        "told": [_finding(finding) for finding in found.known],
+        "told": [_finding(finding) for finding in found.facts],
     }
 
 
@@ -424,8 +424,8 @@ def _checkpoint(found: InspectedCheckpoint) -> dict[str, Any]:
             "layout": generator.match.layout,
             "fitting_codes": generator.fitting_codes,
             "left": generator.left,
-            "told": [_finding(finding) for finding in generator.known],
-            "assumed": [_finding(finding) for finding in generator.defaulted],
+            "told": [_finding(finding) for finding in generator.facts],
+            "assumed": [_finding(finding) for finding in generator.assumptions],
             "undecided": [_question(question) for question in generator.undecided],
         }
     return described

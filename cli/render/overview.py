@@ -1,10 +1,10 @@
 """Overview of a night's jobs as a table, as a page, and as JSON for scripts."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...pipelines.timestamps import iso_time
-from .documents import rendered
 from .pending_jobs import PAUSED, moment, waiting_jobs
 from .progress_lines import failure_text
 from .tables import Row, TextTable
@@ -12,6 +12,7 @@ from .text import alike_lines, counted, duration, printable, scaled, seconds
 
 if TYPE_CHECKING:
     from ...pipelines.jobs.overview import BatchOverview, EndedJob, JobOutcome, Overview
+    from ...pipelines.view.studies import ViewedStudy
 
 SCHEMA = "cuda-cyclegan/overview/1"
 
@@ -110,18 +111,49 @@ def _reason(ended: "EndedJob") -> str:
     return failure_text(ended.row.failure)
 
 
-def page(overview: "Overview") -> str:
-    """Return the page; failures come first."""
-    return rendered(
+def page(overview: "Overview", target: Path) -> str:
+    """Return the page: failures first, and the studies of each batch last. target: the file that it
+    becomes.
+    """
+    from .review import review_page, stored_pictures, study_data
+
+    title = f"Jobs {_period(overview)[0].lower()}{_period(overview)[1:]}"
+    studies = [_viewed(one) for batch in overview.batches for one in batch.ended]
+    data = {
+        **study_data(studies, {}, target.absolute().parent),
+        "mode": "file",
+        "opens": False,
+        "title": title,
+        "started": iso_time(overview.until),
+    }
+    return review_page(
         "night.html.j2",
-        {"reason": _reason, "named": named, "last": _last, "busy": _busy, "scaled": scaled},
-        title=f"Jobs {_period(overview)[0].lower()}{_period(overview)[1:]}",
+        data,
+        pictures=stored_pictures(studies),
+        filters={"reason": _reason, "named": named, "last": _last, "busy": _busy, "scaled": scaled},
+        title=title,
         overview=overview,
         words=_WORDS,
         figures=_tiles(overview),
         later=list(waiting_jobs(overview.waiting)),
         paused=PAUSED.capitalize() if overview.paused else "",
+        lists=list(_lists(overview)),
     )
+
+
+def _viewed(ended: "EndedJob") -> "ViewedStudy":
+    from ...pipelines.view.studies import ViewedStudy
+
+    return ViewedStudy(ended.row.name, {}, ended.row, ended.row.preview)
+
+
+def _lists(overview: "Overview") -> "Iterator[tuple[BatchOverview, int, int]]":
+    """Yield the batches with jobs that ended, and the places of these among those of all."""
+    end = 0
+    for batch in overview.batches:
+        first, end = end, end + len(batch.ended)
+        if batch.ended:
+            yield batch, first, end
 
 
 def _tiles(overview: "Overview") -> dict[str, str]:

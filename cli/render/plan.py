@@ -130,8 +130,8 @@ def _gpu_memory(plan: DryRun) -> Iterator[str]:
     for gpu, largest in zip(plan.devices, plan.device_bytes, strict=True):
         if gpu.program is None or largest is None:
             yield (
-                f"GPU memory: unknown until the first start on {gpu.card} has tried tactics of "
-                f"different sizes; at most {memory(gpu.room)}"
+                f"GPU memory: unknown until the first start on {gpu.name} has tried tactics of "
+                f"different sizes; at most {memory(gpu.budget)}"
             )
             continue
         cuda = (
@@ -142,7 +142,7 @@ def _gpu_memory(plan: DryRun) -> Iterator[str]:
         yield (
             f"GPU memory: {memory(gpu.program.bytes)} for a program of "
             f"{counted(gpu.program.batch, 'patch', 'patches')} per run, {memory(largest)} with the "
-            f"largest arrays on {gpu.card} at the same time; {cuda}"
+            f"largest arrays on {gpu.name} at the same time; {cuda}"
         )
 
 

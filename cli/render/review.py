@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from ...engine.model.model_card import DEVIATIONS
 from ...io.volume import NOTICE
 from ...pipelines.report.previews import thumbnail
 from ...pipelines.report.report import BatchReport, StudyReport
@@ -46,14 +47,14 @@ MEASURES = (
     Measure(
         "edges",
         "Edges",
-        "Correlation of edges in scan and result; low if the anatomy is another one",
+        "Correlation of edges in scan and result; low if the anatomy differs",
         lambda row: row.measures and row.measures.edges,
         low=True,
     ),
     Measure(
         "detail",
         "Detail",
-        "Detail of the result by that of the scan; low if it is blurred, high if it is noisy",
+        "Detail of the result divided by that of the scan; low if blurred, high if noisy",
         lambda row: row.measures and row.measures.detail,
         low=True,
     ),
@@ -62,6 +63,12 @@ MEASURES = (
         "Cut off",
         "Share of the foreground at the ends of the result's range",
         lambda row: row.measures and row.measures.cut_off,
+    ),
+    Measure(
+        "distance",
+        "Distance",
+        "Distance of the scan from the model's calibration set, in standard deviations",
+        lambda row: row.measures and row.measures.distance,
     ),
     Measure(
         "cycle",
@@ -78,13 +85,19 @@ MEASURES = (
     Measure(
         "seam",
         "Seam",
-        "Steps across tile borders by steps elsewhere",
+        "Steps across patch borders divided by steps elsewhere",
         lambda row: row.seams and row.seams.worst,
+    ),
+    Measure(
+        "note_count",
+        "Notes",
+        "Number of notes on the study",
+        lambda row: len(row.notes) or None,
     ),
     Measure(
         "seconds",
         "Seconds",
-        "Time of work on the study",
+        "Time spent on the study",
         lambda row: row.seconds if row.is_done else None,
     ),
 )
@@ -229,14 +242,22 @@ def _study(
         "roles": list(study.images),
         "picture": study.preview is not None,
         "status": row.status if row else "",
-        "reason": printable(flagged(failure_text(row.failure))) if row and row.failure else "",
+        "reason": printable(flagged(_reason(row))) if row and row.failure else "",
         "notes": [printable(flagged(note)) for note in row.notes] if row else [],
         "mark": mark.mark if mark else None,
         "comment": mark.comment if mark else "",
         "when": mark.when if mark else "",
-        "flagged": ["cycle"] if row and row.cycle and row.cycle.is_marked else [],
+        "flagged": list(_flagged(row)) if row else [],
         **{one.key: one.of(row) if row else None for one in measures},
     }
+
+
+def _flagged(row: StudyReport) -> Iterator[str]:
+    """Yield the keys of measures beyond their limits."""
+    if row.cycle and row.cycle.is_marked:
+        yield "cycle"
+    if row.measures and (row.measures.distance or 0) > DEVIATIONS:
+        yield "distance"
 
 
 def failure_groups(batch: BatchReport) -> "Markup":
@@ -251,11 +272,16 @@ def grouped_failures(rows: Iterable[StudyReport]) -> list[tuple[str, list[StudyR
     """Group failed rows by their reason without the study's own paths."""
     groups: dict[str, list[StudyReport]] = {}
     for row in rows:
-        reason = failure_text(row.failure)
-        for own in (str(row.source), str(row.output), row.name, row.source.name):
-            reason = reason.replace(own, "…")
-        groups.setdefault(reason, []).append(row)
+        groups.setdefault(_reason(row), []).append(row)
     return sorted(groups.items(), key=lambda group: -len(group[1]))
+
+
+def _reason(row: StudyReport) -> str:
+    """Return the reason of a failure without the study's own paths."""
+    reason = failure_text(row.failure)
+    for own in (str(row.source), str(row.output), row.name, row.source.name):
+        reason = reason.replace(own, "…")
+    return reason
 
 
 def source(names: Iterable[str]) -> "Markup":

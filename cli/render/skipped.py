@@ -24,7 +24,7 @@ def nothing_found(inputs: Iterable[Path], skipped: "Iterable[Skip | Skipped]") -
     why, rows = "; give scan files, or folders that contain scans", list(skipped)
     for row in rows[:1]:
         others = f" ({len(rows) - 1} more are skipped)" if len(rows) > 1 else ""
-        why = f": {row.path}: {row.reason}{others}"
+        why = f": {row.path}: {flagged(row.reason)}{others}"
     return f"No study found in {', '.join(map(str, inputs))}{why}."
 
 

@@ -11,6 +11,8 @@ ServiceKind: TypeAlias = Literal["worker", "watch", "node", "summary"]
 FAILED = "cuda-cyclegan-failed@.service"
 _Lines: TypeAlias = Sequence[tuple[str, str]]
 
+_ALARM_SECONDS = 3600
+"""Seconds after an alarm in which the same service raises no other."""
 _OWN_FOLDERS = (Path("/var/lib/cuda-cyclegan"), Path("/var/cache/cuda-cyclegan"))
 """Folders that systemd makes for a service of the machine."""
 _OUTPUTS = ("--html", "--json", "--report", "--output", "-o", "--log-file", "--folder")
@@ -122,11 +124,9 @@ class ServicePlan:
         unit = [("Description", _ABOUT[self.kind]), ("StartLimitIntervalSec", "0")]
         if self.is_system:
             unit += [("Wants", "network-online.target"), ("After", "network-online.target")]
-        if self.on_failure:
-            unit.append(("OnFailure", FAILED.replace("@", "@%N")))
         sections: dict[str, _Lines] = {
             "Unit": unit,
-            "Service": [*self._running(), *self._confined()],
+            "Service": [*self._running(), *self._alarm(), *self._confined()],
         }
         if self.kind != "summary":
             sections["Install"] = self._install()
@@ -154,10 +154,24 @@ class ServicePlan:
         yield "RestartPreventExitStatus", "2 4"
         if self.kind != "watch":
             yield "WatchdogSec", "5min"
+        if self.kind == "watch":
+            yield "SuccessExitStatus", "143"  # of a stop; the others end with 0
         yield "TimeoutStartSec", "10min"
         # A worker finishes its running jobs; only then are its processes killed.
         yield "TimeoutStopSec", "30min" if self.kind == "worker" else "1min"
         yield "KillMode", "mixed"
+
+    def _alarm(self) -> _Lines:
+        """Return what starts the hook, also if the service is restarted, when systemd ignores
+        OnFailure.
+        """
+        if not self.on_failure:
+            return ()
+        manager = "systemctl" if self.is_system else "systemctl --user"
+        unit = FAILED.replace("@", "@%N")
+        start = f"{manager} start --no-block '{unit}'"
+        # With +, the manager's own rights: the service itself may start no units.
+        return [("ExecStopPost", f'+/bin/sh -c "test $$SERVICE_RESULT = success || {start}"')]
 
     def _confined(self) -> Iterator[tuple[str, str]]:
         yield from _HARMLESS
@@ -186,9 +200,10 @@ class ServicePlan:
         }
 
     def _hook(self) -> dict[str, _Lines]:
-        shell = ["/bin/sh", "-c", self.on_failure]
+        # While it is active, further failures start nothing: a service may fail again and again.
+        shell = ["/bin/sh", "-c", f"({self.on_failure}\n); sleep {_ALARM_SECONDS}"]
         service = [
-            ("Type", "oneshot"),
+            ("Type", "exec"),
             ("Environment", "UNIT=%i"),
             ("ExecStart", " ".join(map(quoted, shell))),
         ]

@@ -1,7 +1,7 @@
 """Text of names, numbers, bars and settings in a terminal."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 
 
@@ -107,29 +107,44 @@ def known_settings() -> frozenset[str]:
     return frozenset((*OPTIONS, *_OF_COMMANDS))
 
 
-_SETTING = re.compile(r"\b[Ss]etting ([a-z][a-z-]*[a-z])(?:=([\w:.,-]*\w))?(?![\w-])")
+_SETTING = re.compile(
+    r"""(?:(?<=[\s(])[Ss]|^S)               # not in a path, and no name that begins a message
+    etting[ ]([a-z][a-z-]*[a-z])(?:=([\w:.,-]*\w))?
+    (?=[.,:;)'"]*(?:\s|$))                  # not in a path, and no name with a suffix
+    """,
+    re.VERBOSE,
+)
 
 
-def flagged(text: str) -> str:
-    """Return a message with settings as options of the command line."""
-    return _SETTING.sub(_flagged, text)
+def flagged(text: str, fields: Collection[str] = ()) -> str:
+    """Return a message with settings as options of the command line.
 
+    fields: those that the message names, as fields of the Python API; unknown if there are none.
+    """
 
-def _flagged(found: re.Match[str]) -> str:
-    if found[1] not in known_settings():
-        return found[0]
-    return f"{option(found[1])} {found[2] or ''}".rstrip()
+    def flag(name: str, value: str | None) -> str:
+        return f"{option(name)} {value or ''}".rstrip()
+
+    return _spelled(text, flag, fields)
 
 
 def as_config_keys(text: str) -> str:
     """Return a message with settings as keys of a config file, for what is configured there."""
-    return _SETTING.sub(_as_config_key, text)
+    return _spelled(text, lambda name, value: f"{name} = {value}" if value else name)
 
 
-def _as_config_key(found: re.Match[str]) -> str:
-    if found[1] not in known_settings():
-        return found[0]
-    return f"{found[1]} = {found[2]}" if found[2] else found[1]
+def _spelled(
+    text: str, spelling: Callable[[str, str | None], str], fields: Collection[str] = ()
+) -> str:
+    from ...pipelines.settings import FIELDS
+
+    def spelled(found: re.Match[str]) -> str:
+        name = found[1]
+        field = FIELDS.get(name, name.replace("-", "_"))
+        is_meant = name in known_settings() and (not fields or field in fields)
+        return spelling(name, found[2]) if is_meant else found[0]
+
+    return _SETTING.sub(spelled, text)
 
 
 def option(setting: str) -> str:

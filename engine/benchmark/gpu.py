@@ -11,10 +11,10 @@ from ..compiler.program.memory import bytes_of_blocks, convolution_blocks
 from ..compiler.steps import Convolution
 from ..compiler.tensors import NUMBER_BYTES
 from ..compiler.weight_layout import encoded
-from ..cuda.card import OpenCard
 from ..cuda.cudnn import Cudnn
 from ..cuda.driver import Context, DeviceBuffer, Stream
 from ..cuda.kernel_images import Kernels
+from ..cuda.open_gpu import OpenGpu
 from ..cuda.patches.patch_generator import CudaGenerator, CudaOptions, open_cuda_generator
 from ..cuda.tuning.cache import TuningCache
 from ..cuda.tuning.tuner import Tuner
@@ -32,7 +32,7 @@ _FEWEST_CALLS, _MOST_CALLS = 5, 200
 _LAYER_ROUNDS = 5
 
 
-def measure_on_card(
+def measure_on_gpu(
     network: Network,
     options: CudaOptions,
     patches: FloatArray,
@@ -130,12 +130,12 @@ def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: i
         raise DeviceMemoryError("There is too little memory for a matrix product.")
     with ExitStack() as opened:
         library = opened.enter_context(Cudnn(stream))
-        kernels = opened.enter_context(Kernels(precision, context.card, None))
-        card, settings = (
-            OpenCard(context, stream, library, kernels),
+        kernels = opened.enter_context(Kernels(precision, context.properties, None))
+        gpu, settings = (
+            OpenGpu(context, stream, library, kernels),
             SearchSettings("quick", _SECONDS),
         )
-        tuner = Tuner(card, TuningCache(None, {}), room, settings)
+        tuner = Tuner(gpu, TuningCache(None, {}), room, settings)
         tactic = tuner.convolutions([shape], _WORKSPACE)[shape]
         size = _matrix_bytes(shape)
         buffer = opened.enter_context(DeviceBuffer(3 * size + _WORKSPACE))
@@ -164,7 +164,7 @@ def _matrix_bytes(shape: Convolution) -> int:
 def _bandwidth(context: Context, stream: Stream, room: int) -> float:
     """Return bytes per second, read and written, of copies within GPU memory."""
     size = min(_COPIED, room // 2 // 512 * 512)
-    if size < _CACHES * context.card.l2_bytes:
+    if size < _CACHES * context.properties.l2_bytes:
         raise DeviceMemoryError("There is too little memory for a copy.")
     with DeviceBuffer(2 * size) as buffer:
         first, second = buffer.address, buffer.address + size

@@ -239,7 +239,7 @@ def measure(mode: Mode, module: Any, inputs: Sequence[Any], budget: Budget) -> M
     module: float32 on the CPU, in eval mode; not modified. inputs: float32 tensors
     [N, C, D, H, W] on the device that is measured.
     """
-    timed, is_cuda = (seconds_on_card, True) if inputs[0].is_cuda else (_on_host, False)
+    timed, is_cuda = (seconds_on_gpu, True) if inputs[0].is_cuda else (_on_host, False)
     before = torch.cuda.memory_allocated() if is_cuda else 0
     with running(mode, module, inputs[0]) as run:
         shaped = [_as_input(patches, mode) for patches in inputs]
@@ -315,7 +315,7 @@ def _peak(run: _Run, patches: Any) -> tuple[int, int]:
     return torch.cuda.max_memory_allocated(), torch.cuda.memory_reserved()
 
 
-def seconds_on_card(runs: Sequence[Callable[[], object]], budget: Budget) -> list[float]:
+def seconds_on_gpu(runs: Sequence[Callable[[], object]], budget: Budget) -> list[float]:
     """Return the seconds of many runs, cycling through the given ones, by CUDA events."""
 
     def queued(count: int) -> list[float]:

@@ -8,7 +8,7 @@ from ..network.layers import Triple, triple
 
 _LONGEST, _STEPS = 128, (16, 20)
 """Largest extent of a block, and the two steps of one of which its extent is a multiple, unless the
-network's stride is larger. Voxels of blocks past the end of a volume are computed in vain: with
+network's stride is larger. Voxels of blocks past the end of a volume are wasted work: with
 both steps, a few percent.
 """
 

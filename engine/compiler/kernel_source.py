@@ -40,7 +40,7 @@ def structure(file: str, name: str, *, in_blocks: bool = False) -> type[Structur
     """Return the struct `name` of a .cu or .cuh file, or of a header that it includes.
 
     Arrays and nested structures take tuples. in_blocks: whether it is compiled with -DIN_BLOCKS.
-    Raises KernelSourceError for a type or a layout that it does not know.
+    Raises KernelSourceError for an unknown type or layout.
     """
     for candidate in _with_headers(file):
         before, head, _ = _text(candidate).partition(f"\nstruct {name} {{\n")
@@ -99,7 +99,7 @@ class _Constants(dict[str, int]):
         try:
             self[name] = self._value(ast.parse(self._expressions[name], mode="eval").body)
         except (KeyError, SyntaxError, KernelSourceError) as error:
-            text = f"{self._file}: there is no constant {name} of known value"
+            text = f"{self._file}: there is no integer constant {name}"
             raise KernelSourceError(text) from error
         return self[name]
 
@@ -112,7 +112,7 @@ class _Constants(dict[str, int]):
             case ast.BinOp(left, kind, right) if type(kind) in _OPERATIONS:
                 return _OPERATIONS[type(kind)](self._value(left), self._value(right))
             case _:
-                raise KernelSourceError("more than whole numbers")
+                raise KernelSourceError("it contains more than integers")
 
 
 @cache

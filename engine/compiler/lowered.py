@@ -7,10 +7,10 @@ from typing import Literal, TypeAlias
 from ..cores import beside_each_other
 from ..network.layers import FloatArray, Triple
 from ..options import Precision
-from .card_properties import CardProperties
+from .gpu_properties import GpuProperties
 from .steps import Step
 from .tensors import NUMBER_BYTES
-from .weight_layout import LaidWeight, encoded
+from .weight_layout import PackedWeight, encoded
 
 _PACKED_TOGETHER = 8
 """Weights that are packed in parallel: the host holds no more copies of them at a time."""
@@ -75,16 +75,16 @@ class UndividedSteps:
 class Lowered:
     """Steps in order, and the constants that they name.
 
-    card: GPU whose properties decided on steps, and decide on their launches. constants: those that
-    the device stores as float32. weights: those that it stores in the layout's precision.
+    gpu: the GPU whose properties decided on steps, and decide on their launches. constants: those
+    that the device stores as float32. weights: those that it stores in the layout's precision.
     undivided: steps that do not run on blocks of the layout.
     """
 
     layout: Layout
-    card: CardProperties
+    gpu: GpuProperties
     steps: tuple[Step, ...]
     constants: Mapping[str, FloatArray]
-    weights: Mapping[str, LaidWeight]
+    weights: Mapping[str, PackedWeight]
     undivided: UndividedSteps | None = None
 
     def encoded_constants(self) -> Iterator[tuple[str, bytes]]:

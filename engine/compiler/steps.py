@@ -191,7 +191,7 @@ class ActivatedView:
     @property
     def reads(self) -> tuple[Operand, ...]:
         """Operands that steps write."""
-        return self.source.tensor, *_given(self.table)
+        return self.source.tensor, *_if_any(self.table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,9 +332,9 @@ class Conv:
         geometry, source, target = self.geometry, self.source, self.target
         extents = target.extents
         if not geometry.transposed:  # of a slab, as many planes as the source gives
-            given = source.extents[0] + geometry.before[0] + geometry.after[0]
+            planes = source.extents[0] + geometry.before[0] + geometry.after[0]
             spanned = (geometry.kernel[0] - 1) * geometry.dilation[0]
-            extents = (given - spanned - 1) // geometry.stride[0] + 1, *extents[1:]
+            extents = (planes - spanned - 1) // geometry.stride[0] + 1, *extents[1:]
         return Convolution(
             batch=source.batch,
             source_extents=source.extents,
@@ -362,7 +362,7 @@ class Conv:
         reads = tuple(item for view in self.views for item in view.reads)
         writes: tuple[Operand, ...] = ()
         if isinstance(self.output, TensorView):
-            writes = self.target, *_given(self.statistics and self.statistics.target)
+            writes = self.target, *_if_any(self.statistics and self.statistics.target)
         ends = self.patches is not None, self.translated is not None
         return Flow(reads, writes, self.statistics, *ends)
 
@@ -456,8 +456,8 @@ class Pointwise:
 
     @property
     def flow(self) -> Flow:
-        beside = () if self.residual is None else (self.residual.tensor,)
-        reads = self.source.tensor, *beside, *_given(self.table)
+        residual = () if self.residual is None else (self.residual.tensor,)
+        reads = self.source.tensor, *residual, *_if_any(self.table)
         return Flow(reads, (self.target,))
 
 
@@ -519,7 +519,7 @@ class Unpack:
 
     @property
     def flow(self) -> Flow:
-        return Flow((self.source.tensor, *_given(self.table)), to_patches=True)
+        return Flow((self.source.tensor, *_if_any(self.table)), to_patches=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,5 +541,5 @@ class AddPatches:
 Step: TypeAlias = Pack | Conv | Statistics | Pointwise | Normalise | SumTaps | Unpack | AddPatches
 
 
-def _given(table: AffineTable | None) -> tuple[AffineTable, ...]:
+def _if_any(table: AffineTable | None) -> tuple[AffineTable, ...]:
     return () if table is None else (table,)

@@ -17,17 +17,17 @@ Slots: TypeAlias = Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LaidWeight:
+class PackedWeight:
     """A weight in the order in which the device reads it, packed when its numbers are requested.
 
     A network is lowered for several layouts until one fits the GPU, and `plan` runs none of them.
-    trained: source of all values but zeros. shape: as packed. lay_out: returns an array of that
+    trained: source of all values but zeros. shape: as packed. pack: returns an array of that
     shape.
     """
 
     trained: FloatArray
     shape: tuple[int, ...]
-    lay_out: Callable[[], FloatArray]
+    pack: Callable[[], FloatArray]
 
     @property
     def size(self) -> int:
@@ -36,44 +36,44 @@ class LaidWeight:
 
     def numbers(self) -> FloatArray:
         """Pack the weight and return it."""
-        laid = self.lay_out()
-        assert laid.shape == self.shape
-        return laid
+        packed = self.pack()
+        assert packed.shape == self.shape
+        return packed
 
-    def split_fp16(self, scale: float) -> "LaidWeight":
+    def split_fp16(self, scale: float) -> "PackedWeight":
         """Return its products with scale as fp16 pairs."""
-        return replace(self, lay_out=lambda: split_fp16_pairs(self.numbers(), scale))
+        return replace(self, pack=lambda: split_fp16_pairs(self.numbers(), scale))
 
 
-def at(slots: Slots) -> slice | list[int]:
+def slot_index(slots: Slots) -> slice | list[int]:
     """Return the index of such channels: a slice if they lie side by side, which copies faster."""
     first, *_ = slots
     is_run = list(slots) == list(range(first, first + len(slots)))
     return slice(first, first + len(slots)) if is_run else list(slots)
 
 
-def forward(weight: FloatArray, slots: Slots, source: int, target: int) -> LaidWeight:
+def forward(weight: FloatArray, slots: Slots, source: int, target: int) -> PackedWeight:
     """[K, C, kD, kH, kW] -> [target, kD, kH, kW, source] with input channels at their slots."""
     shape = target, *weight.shape[2:], source
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros(shape, np.float32)
-        filled[: weight.shape[0], ..., at(slots)] = weight.transpose(0, 2, 3, 4, 1)
+        filled[: weight.shape[0], ..., slot_index(slots)] = weight.transpose(0, 2, 3, 4, 1)
         return filled
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
-def transposed(weight: FloatArray, slots: Slots, source: int, target: int) -> LaidWeight:
+def transposed(weight: FloatArray, slots: Slots, source: int, target: int) -> PackedWeight:
     """[in, out, kD, kH, kW] -> [source, kD, kH, kW, target]: the forward weight of a gradient."""
     shape = source, *weight.shape[2:], target
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros(shape, np.float32)
-        filled[at(slots), ..., : weight.shape[1]] = weight.transpose(0, 2, 3, 4, 1)
+        filled[slot_index(slots), ..., : weight.shape[1]] = weight.transpose(0, 2, 3, 4, 1)
         return filled
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
 def block_diagonal(weight: FloatArray, groups: int) -> FloatArray:
@@ -85,41 +85,41 @@ def block_diagonal(weight: FloatArray, groups: int) -> FloatArray:
     return filled.reshape(first, groups * each, *kernel)
 
 
-def taps_as_inputs(weight: FloatArray, source: int, target: int) -> LaidWeight:
+def taps_as_inputs(weight: FloatArray, source: int, target: int) -> PackedWeight:
     """[K, C, kD, kH, kW] -> [target, kD, 1, 1, source], input channel (c, i, j)."""
     outputs, channels, depth, height, width = weight.shape
     shape = target, depth, 1, 1, source
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros(shape, np.float32)
         folded = weight.transpose(0, 2, 1, 3, 4).reshape(outputs, depth, channels * height * width)
         filled[:outputs, :, 0, 0, : folded.shape[-1]] = folded
         return filled
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
 def taps_as_outputs(
     weight: FloatArray, slots: Slots, source: int, target: int, lane_w: int
-) -> LaidWeight:
+) -> PackedWeight:
     """[K, C, kD, kH, kW] -> [target, kD, 1, 1, source], output channel (k, i, j of lane_w)."""
     outputs, channels, depth, height, width = weight.shape
     shape = target, depth, 1, 1, source
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         spread = np.zeros((outputs, height, lane_w, depth, channels), np.float32)
         spread[:, :, :width] = weight.transpose(0, 3, 4, 2, 1)
         rows = spread.reshape(outputs * height * lane_w, depth, channels)
         filled = np.zeros(shape, np.float32)
-        filled[: len(rows), :, 0, 0, at(slots)] = rows
+        filled[: len(rows), :, 0, 0, slot_index(slots)] = rows
         return filled
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
 def subpixels(
     weight: FloatArray, padding: Triple, slots: Slots, source: int, target: int
-) -> LaidWeight:
+) -> PackedWeight:
     """[in, out, kD, kH, kW] of stride 2 -> [8 * target, k'D, k'H, k'W, source].
 
     The 8 groups of outputs are the voxels (rD, rH, rW) of each 2 x 2 x 2 cell, rW fastest.
@@ -129,21 +129,21 @@ def subpixels(
     extents = [last - first + 1 for first, last in reach]
     shape = 8 * target, *extents, source
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros((8, target, *extents, source), np.float32)
         for group, parities in enumerate(product(range(2), repeat=3)):
             for offsets in product(*(range(first, last + 1) for first, last in reach)):
                 taps = [r + p - 2 * o for r, p, o in zip(parities, padding, offsets, strict=True)]
                 if all(0 <= tap < k for tap, k in zip(taps, kernel, strict=True)):
-                    place = [o - first for o, (first, _) in zip(offsets, reach, strict=True)]
+                    position = [o - first for o, (first, _) in zip(offsets, reach, strict=True)]
                     tap = weight[:, :, taps[0], taps[1], taps[2]]
-                    filled[group, : weight.shape[1], *place][:, at(slots)] = tap.T
+                    filled[group, : weight.shape[1], *position][:, slot_index(slots)] = tap.T
         return filled.reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
-def cells_as_inputs(weight: FloatArray, slots: Slots, source: int, target: int) -> LaidWeight:
+def cells_as_inputs(weight: FloatArray, slots: Slots, source: int, target: int) -> PackedWeight:
     """[K, C, kD, kH, kW] of stride 2, even -> [target, kD / 2, kH / 2, kW / 2, 8 * source].
 
     The 8 groups of inputs are the voxels of each 2 x 2 x 2 cell, as those of `subpixels`.
@@ -152,16 +152,16 @@ def cells_as_inputs(weight: FloatArray, slots: Slots, source: int, target: int) 
     depth, height, width = (extent // 2 for extent in kernel)
     shape = target, depth, height, width, 8 * source
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         pairs = weight.reshape(outputs, channels, depth, 2, height, 2, width, 2)
         filled = np.zeros((target, depth, height, width, 2, 2, 2, source), np.float32)
-        filled[:outputs, ..., at(slots)] = pairs.transpose(0, 2, 4, 6, 3, 5, 7, 1)
+        filled[:outputs, ..., slot_index(slots)] = pairs.transpose(0, 2, 4, 6, 3, 5, 7, 1)
         return filled.reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
-def cells_as_outputs(weight: FloatArray, slots: Slots, source: int, target: int) -> LaidWeight:
+def cells_as_outputs(weight: FloatArray, slots: Slots, source: int, target: int) -> PackedWeight:
     """[in, out, kD, kH, kW] of stride 2, even -> [8 * target, kD / 2, kH / 2, kW / 2, source].
 
     Voxel r of cell c takes tap 2 j + r from input c - j. The groups of outputs as in `subpixels`.
@@ -170,14 +170,16 @@ def cells_as_outputs(weight: FloatArray, slots: Slots, source: int, target: int)
     depth, height, width = (extent // 2 for extent in kernel)
     shape = 8 * target, depth, height, width, source
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         pairs = weight.reshape(channels, outputs, depth, 2, height, 2, width, 2)
         nearest_last = pairs[:, :, ::-1, :, ::-1, :, ::-1]
         filled = np.zeros((2, 2, 2, target, depth, height, width, source), np.float32)
-        filled[..., :outputs, :, :, :, at(slots)] = nearest_last.transpose(3, 5, 7, 1, 2, 4, 6, 0)
+        filled[..., :outputs, :, :, :, slot_index(slots)] = nearest_last.transpose(
+            3, 5, 7, 1, 2, 4, 6, 0
+        )
         return filled.reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
 def split_fp16(values: FloatArray) -> tuple[FloatArray, FloatArray]:

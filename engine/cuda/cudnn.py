@@ -16,7 +16,7 @@ from .driver import Stream
 
 
 def _imported() -> Any:
-    """Import the frontend without PyTorch, which it would load if installed: 3 s in vain."""
+    """Import the frontend without PyTorch, which it would load if installed, in 3 s."""
     is_hidden = "torch" not in sys.modules
     if is_hidden:
         sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]
@@ -152,7 +152,7 @@ class ConvolutionPlans:
             return
         self._graph.create_execution_plan(*_engine_and_knobs(name))
         if self.name(0) != name:
-            raise RuntimeError(f"the plan is {self.name(0)} where {name} was asked for")
+            raise RuntimeError(f"cuDNN returned plan {self.name(0)} instead of {name}")
 
     def _deselect(self, precision: Precision) -> None:
         notes = cudnn.numerical_note
@@ -170,8 +170,8 @@ class ConvolutionPlans:
 
     def name(self, index: int) -> str:
         """Return cuDNN's name of a plan: its engine and knobs, the latter ordered by number."""
-        plan = self._graph.get_plan_name_at_index(index)
-        engine, *knobs = plan.split("_k")
+        name = self._graph.get_plan_name_at_index(index)
+        engine, *knobs = name.split("_k")
         return "_k".join([engine, *sorted(knobs, key=lambda knob: int(knob.partition("=")[0]))])
 
     def build(self, index: int) -> int:
@@ -194,11 +194,11 @@ def _engine_and_knobs(name: str) -> tuple[int, dict[Any, int]]:
     """Return engine and knobs of a plan's name for the frontend. Raises RuntimeError if invalid."""
     found = _NAME.fullmatch(name)
     if found is None:
-        raise RuntimeError(f"{name} is no name of a plan")
+        raise RuntimeError(f"{name} is not the name of a plan")
     knobs = {int(knob): int(value) for knob, value in _KNOB.findall(found[2])}
     types: Mapping[str, Any] = cudnn.knob_type.__members__
     if unnamed := [knob for knob in knobs if _KNOBS.get(knob) not in types]:
-        raise RuntimeError(f"the frontend has no name for knobs {unnamed} of {name}")
+        raise RuntimeError(f"cuDNN's frontend does not know knobs {unnamed} of {name}")
     return int(found[1]), {types[_KNOBS[knob]]: value for knob, value in knobs.items()}
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..compiler.card_properties import CardProperties
+from ..compiler.gpu_properties import GpuProperties
 from ..errors import CudaError, DeviceMemoryError
 
 driver: Any = import_module(
@@ -43,8 +43,8 @@ _STICKY = (
     "UNKNOWN",
 )
 _ADVICE = {
-    "OUT_OF_MEMORY": "free device memory or lower setting vram-limit",
-    "NO_BINARY_FOR_GPU": "install CUDA packages that know this card",
+    "OUT_OF_MEMORY": "free GPU memory or lower setting vram-limit",
+    "NO_BINARY_FOR_GPU": "install CUDA packages that support this GPU",
     "UNSUPPORTED_PTX_VERSION": "update the NVIDIA driver",
     "SYSTEM_DRIVER_MISMATCH": "update the NVIDIA driver",
     "SYSTEM_NOT_READY": "restart the NVIDIA services of this machine",
@@ -60,7 +60,9 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         status, *results = function(*arguments)
     except ValueError as error:  # a driver newer than the bindings may return what they cannot name
-        advice = "update the CUDA packages, whose names for errors are older than the driver"
+        advice = (
+            "update the CUDA packages, which are older than the driver and do not know this error"
+        )
         raise CudaError(function.__name__, str(error), advice, is_sticky=True) from error
     if status != driver.CUresult.CUDA_SUCCESS:
         raise _error(function.__name__, status)
@@ -82,7 +84,7 @@ def _error(name: str, status: Any) -> CudaError | DeviceMemoryError:
 class Context:
     """The primary context of one device, current in the thread that creates it or calls `use`.
 
-    card: properties that the driver reports for the device.
+    properties: those that the driver reports for the device.
     """
 
     def __init__(self, index: int) -> None:
@@ -91,7 +93,7 @@ class Context:
         self._context: Any = call(driver.cuDevicePrimaryCtxRetain, self._device)
         try:
             self.use()
-            self.card = _card_properties(self._device)
+            self.properties = _gpu_properties(self._device)
         except BaseException:
             driver.cuDevicePrimaryCtxRelease(self._device)
             raise
@@ -114,7 +116,7 @@ class Context:
     @property
     def may_begin_early(self) -> bool:
         """Whether a launch of a captured graph may begin before the one before it has ended."""
-        return self.card.capability >= (9, 0) and self.driver_version >= _EARLY_IN_GRAPHS
+        return self.properties.capability >= (9, 0) and self.driver_version >= _EARLY_IN_GRAPHS
 
     @property
     def name(self) -> str:
@@ -134,21 +136,21 @@ class Context:
         return call(driver.cuMemGetInfo)
 
 
-def _card_properties(device: Any) -> CardProperties:
+def _gpu_properties(device: Any) -> GpuProperties:
     attribute = driver.CUdevice_attribute
 
-    def ask(number: Any) -> int:
+    def read(number: Any) -> int:
         return call(driver.cuDeviceGetAttribute, number, device)
 
-    return CardProperties(
+    return GpuProperties(
         capability=(
-            ask(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
-            ask(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+            read(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+            read(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         ),
-        multiprocessors=ask(attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
-        l2_bytes=ask(attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
-        shared_per_block=ask(attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
-        shared_per_multiprocessor=ask(
+        multiprocessors=read(attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+        l2_bytes=read(attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+        shared_per_block=read(attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+        shared_per_multiprocessor=read(
             attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
         ),
     )
@@ -285,9 +287,8 @@ class DeviceBuffer:
         except DeviceMemoryError as error:
             free, _ = call(driver.cuMemGetInfo)
             raise DeviceMemoryError(
-                f"The card has no {size / _MIB:.0f} MiB in one piece left "
-                f"({free / _MIB:.0f} MiB are free); "
-                "end other programs on it or set a lower setting vram-limit.",
+                f"The GPU has no free block of {size / _MIB:.0f} MiB ({free / _MIB:.0f} MiB are "
+                "free in all); end other programs on it or use a lower setting vram-limit.",
                 wanted=size,
                 free=free,
             ) from error
@@ -313,8 +314,8 @@ class PinnedBuffer:
             free = free_host_bytes()
             left = "" if free is None else f" ({free / _MIB:.0f} MiB are free)"
             raise DeviceMemoryError(
-                f"The host has no {size / _MIB:.0f} MiB left that can be pinned for copies to "
-                f"the card{left}; end other programs or allow this one more host memory.",
+                f"The host cannot pin {size / _MIB:.0f} MiB for copies to the GPU{left}; end other "
+                "programs or allow this one more host memory.",
                 wanted=size,
                 free=free,
             ) from error
@@ -340,11 +341,11 @@ def free_host_bytes() -> int | None:
 
 
 class CudaModule:
-    """Compiled kernels; card: the GPU of the current context."""
+    """Compiled kernels; gpu: the GPU of the current context."""
 
-    def __init__(self, image: bytes, card: CardProperties) -> None:
+    def __init__(self, image: bytes, gpu: GpuProperties) -> None:
         self._module = call(driver.cuModuleLoadData, image)
-        self._card = card
+        self._gpu = gpu
 
     def __enter__(self) -> Self:
         return self
@@ -357,18 +358,18 @@ class CudaModule:
         function = call(driver.cuModuleGetFunction, self._module, name.encode())
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         fixed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
-        most = self._card.shared_per_block - call(driver.cuFuncGetAttribute, fixed, function)
+        most = self._gpu.shared_per_block - call(driver.cuFuncGetAttribute, fixed, function)
         call(driver.cuFuncSetAttribute, function, attribute, most)
         return function
 
 
 def resident_blocks(
-    kernel: Any, block: tuple[int, int, int], shared: int, card: CardProperties
+    kernel: Any, block: tuple[int, int, int], shared: int, gpu: GpuProperties
 ) -> int:
     """Return how many blocks of a kernel the GPU of the current context runs concurrently."""
     threads = block[0] * block[1] * block[2]
     each = call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, kernel, threads, shared)
-    return each * card.multiprocessors
+    return each * gpu.multiprocessors
 
 
 class CapturedGraph:
@@ -381,7 +382,7 @@ class CapturedGraph:
         try:
             queue_work()
         except BaseException:
-            driver.cuStreamEndCapture(stream.handle)  # it fails too, and says less
+            driver.cuStreamEndCapture(stream.handle)  # fails too, with a less specific error
             raise
         graph = call(driver.cuStreamEndCapture, stream.handle)
         try:

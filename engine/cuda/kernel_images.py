@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from ..compiler.card_properties import CardProperties
+from ..compiler.gpu_properties import GpuProperties
 from ..compiler.kernels.launch import Launch
 from ..compiler.kernels.table import KERNELS
 from ..errors import CudaError
@@ -19,25 +19,25 @@ from .nvrtc import Image, compiled, image_key
 class Kernels:
     """Kernels for one element type; a context manager that owns the loaded modules.
 
-    precision, card: for which they are compiled. may_begin_early: as reported by `Context`.
+    precision, gpu: for which they are compiled. may_begin_early: as reported by `Context`.
     """
 
     def __init__(
         self,
         precision: Precision,
-        card: CardProperties,
+        gpu: GpuProperties,
         cache: Path | None,
         *,
         may_begin_early: bool = False,
     ) -> None:
         self.precision: Precision = precision
-        self.card = card
+        self.gpu = gpu
         self._cache = cache
         self._may_begin_early = may_begin_early
         self._modules: dict[tuple[str, str | None, bool], tuple[CudaModule, Mapping[str, str]]] = {}
         self._kernels: dict[tuple[str, str, bool], Any] = {}
         self._opened, self._loading = ExitStack(), threading.Lock()
-        self._archive = KernelArchive.open(precision, card.capability)
+        self._archive = KernelArchive.open(precision, gpu.capability)
         if self._archive:
             self._opened.enter_context(self._archive)
 
@@ -58,7 +58,7 @@ class Kernels:
         kernel = self.kernel(launch.source, launch.kernel, in_blocks=launch.in_blocks)
         grid = launch.grid
         if launch.cooperative:
-            blocks = resident_blocks(kernel, launch.block, launch.shared, self.card)
+            blocks = resident_blocks(kernel, launch.block, launch.shared, self.gpu)
             shares, columns, _ = grid
             columns = min(columns, blocks)
             grid = min(shares, blocks // columns), columns, 1
@@ -76,7 +76,7 @@ class Kernels:
         """Return a key that changes with the machine code of kernels/SOURCE.cu on this GPU."""
         if self._archive:
             return self._archive.key
-        return image_key(source, self.precision, self.card.capability)
+        return image_key(source, self.precision, self.gpu.capability)
 
     def kernel(self, source: str, name: str, *, in_blocks: bool = False) -> Any:
         """Return a kernel of kernels/SOURCE.cu by the name that launches use.
@@ -116,14 +116,14 @@ class Kernels:
             return None
 
     def _loaded(self, image: Image) -> tuple[CudaModule, Mapping[str, str]]:
-        module = self._opened.enter_context(CudaModule(image.code, self.card))
+        module = self._opened.enter_context(CudaModule(image.code, self.gpu))
         return module, image.symbols
 
     def _compiled(self, source: str, instance: str | None, in_blocks: bool) -> Image:
         return compiled(
             source,
             self.precision,
-            self.card.capability,
+            self.gpu.capability,
             self._cache,
             instances=(instance,) if instance else (),
             in_blocks=in_blocks,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...io.files.regular import read_regular
-from ..compiler.card_properties import WGMMA_CAPABILITY
+from ..compiler.gpu_properties import WGMMA_CAPABILITY
 from ..compiler.tensors import ELEMENTS
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision
@@ -109,7 +109,7 @@ def _options(precision: Precision, capability: tuple[int, int], *, in_blocks: bo
     fitting = [arch for arch in known if arch <= wanted]
     if not fitting:
         raise DeviceUnavailableError(
-            f"NVRTC {toolkit()} does not know compute "
+            f"NVRTC {toolkit()} does not support compute "
             f"capability {capability[0]}.{capability[1]}; use setting device=cpu."
         )
     kind = "sm" if wanted in known else "compute"
@@ -191,6 +191,6 @@ def _call(function: Callable[..., Any], *arguments: Any) -> Any:
 def _check_memory(name: str, status: Any) -> None:
     if status == nvrtc.nvrtcResult.NVRTC_ERROR_OUT_OF_MEMORY:
         raise DeviceMemoryError(
-            f"{name} found no memory on the host ({status.name}); "
+            f"{name} ran out of host memory ({status.name}); "
             "end other programs or allow this one more host memory."
         )

@@ -1,7 +1,7 @@
 """Streaming of rows between arrays of the host and the GPU: pinned slots, and when phases ran.
 
-Nothing here knows patches or volumes, or which stream copies: one set of slots for each direction
-and each array in flight is enough for copies that overlap other work.
+Independent of patches and volumes, and of the stream that copies: one set of slots for each
+direction and each array in flight is enough for copies that overlap other work.
 """
 
 from collections import deque
@@ -48,10 +48,10 @@ class StagedRows:
         stream.download(self.voxels.ctypes.data, address, self.voxels.nbytes)
         self._slot.copied.record(stream)
 
-    def put(self, place: VoxelArray) -> None:
+    def put(self, target: VoxelArray) -> None:
         """Wait for their copy from the GPU, and copy them on to their place."""
         self._slot.copied.wait()
-        _copy(place, self.voxels)
+        _copy(target, self.voxels)
 
 
 class PinnedSlots:
@@ -99,7 +99,7 @@ class PinnedSlots:
 
     def download(
         self,
-        places: Iterable[VoxelArray],
+        targets: Iterable[VoxelArray],
         queue: Callable[[int, StagedRows], None],
         put: Callable[[int], None],
     ) -> None:
@@ -109,19 +109,19 @@ class PinnedSlots:
         is in its place.
         """
 
-        def put_in(place: VoxelArray, rows: StagedRows, number: int) -> None:
-            rows.put(place)
+        def put_in(target: VoxelArray, rows: StagedRows, number: int) -> None:
+            rows.put(target)
             put(number)
 
         going: deque[Future[None]] = deque()
         try:
-            for number, place in enumerate(places):
+            for number, target in enumerate(targets):
                 if len(going) == 2:
                     going.popleft().result()
                 slot = next(self._turns)
-                rows = StagedRows(slot.buffer.array(place.shape, place.dtype), slot)
+                rows = StagedRows(slot.buffer.array(target.shape, target.dtype), slot)
                 queue(number, rows)
-                going.append(self._copying.submit(put_in, place, rows, number))
+                going.append(self._copying.submit(put_in, target, rows, number))
             while going:
                 going.popleft().result()
         finally:  # pending copies must not overwrite the result of a retry

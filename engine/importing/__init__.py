@@ -1,6 +1,6 @@
-"""Import of training checkpoints: read as plain data, then recognised as a network.
+"""Files of other programs read as plain data: checkpoints, ONNX, MONAI bundles, nnU-Net's weights.
 
-`pickles`, `torch_files` and `checkpoint_file` read; they must not know layouts or architectures.
-The other modules recognise; they must not touch files, and only `reference_search` may compute. May
-import the network and the model. Must never execute anything that a file holds.
+A training checkpoint is recognised by `checkpoint`; a file that holds a graph becomes an
+`OperatorGraph`, which `operators` converts to a network. Modules here must not know layouts of
+checkpoints nor model cards. Must never execute anything that a file holds.
 """

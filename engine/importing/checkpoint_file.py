@@ -15,7 +15,7 @@ import numpy as np
 import safetensors as _safetensors
 
 from ...io.files.regular import open_regular, read_regular
-from ..errors import CheckpointError, ModelFileError, quoted
+from ..errors import CheckpointError, ModelFileError, naming, quoted
 from ..network.graph import times
 from ..network.layers import FloatArray
 from .foreign_files import foreign_file, foreign_folder
@@ -115,11 +115,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     Raises CheckpointError, which names what was rejected or is damaged.
     """
     data = file_bytes(path)
-    try:
+    with naming(path):
         kind, value, inert = _parsed(path.name, data)
         contents = _contents(value, inert)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from error
     return Checkpoint(
         path,
         hashlib.sha256(data).hexdigest(),

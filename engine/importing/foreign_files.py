@@ -45,6 +45,8 @@ _NUMPY = (
 )
 _SCAN = "a NIfTI scan, not weights; it is for 'cuda-cyclegan translate'"
 _SAVED_MODEL_FILE = "saved_model.pb"
+FLAT_PROGRAM = "serialized_exported_program.json"
+"""Entry with the graph in torch.export archives of PyTorch before 2.8, which have no folder."""
 
 _HDF5, _GZIP = b"\x89HDF", b"\x1f\x8b"
 _KERAS_MARKS = b"keras_version", b"model_config", b"layer_names"
@@ -108,7 +110,7 @@ def foreign_archive(names: Collection[str]) -> str | None:
     inner = {name.partition("/")[2] for name in names}
     if "constants.pkl" in inner or any(name.startswith("code/") for name in inner):
         return _TORCHSCRIPT
-    if "models/model.json" in inner or "serialized_exported_program.json" in names:
+    if "models/model.json" in inner or FLAT_PROGRAM in names:
         return _EXPORTED
     if {"config.json", "model.weights.h5"} <= set(names):
         return _KERAS

@@ -154,7 +154,7 @@ class _Writer:
     def block(
         self,
         name: str,
-        given: str,
+        source: str,
         channels: tuple[int, int],
         kernel: Triple,
         stride: Triple = (1, 1, 1),
@@ -165,7 +165,7 @@ class _Writer:
         """Add a ConvDropoutNormReLU."""
         has_bias = self.arguments.conv_bias if bias is None else bias
         here, norm = f"{self.prefix}{name}.conv", f"{self.prefix}{name}.norm"
-        made = self.add(
+        output = self.add(
             f"{name}.conv",
             Conv3d(
                 *channels,
@@ -175,46 +175,46 @@ class _Writer:
                 stride,
                 triple((edge - 1) // 2 for edge in kernel),
             ),
-            given,
+            source,
         )
         settings = self.arguments.norm_op_kwargs or {}
         scale, shift = (
             (f"{norm}.weight", f"{norm}.bias") if settings.get("affine") else (None, None)
         )
         epsilon = float(settings.get("eps", 1e-5))
-        made = self.add(f"{name}.norm", InstanceNorm(channels[1], scale, shift, epsilon), made)
-        return self.activated(f"{name}.nonlin", made) if activates else made
+        output = self.add(f"{name}.norm", InstanceNorm(channels[1], scale, shift, epsilon), output)
+        return self.activated(f"{name}.nonlin", output) if activates else output
 
-    def activated(self, name: str, given: str) -> str:
+    def activated(self, name: str, source: str) -> str:
         if _last(self.arguments.nonlin) == "ReLU":
-            return self.add(name, Relu(), given)
+            return self.add(name, Relu(), source)
         slope = float((self.arguments.nonlin_kwargs or {}).get("negative_slope", 0.01))
-        return self.add(name, LeakyRelu(slope), given)
+        return self.add(name, LeakyRelu(slope), source)
 
     def residual(
-        self, name: str, given: str, channels: tuple[int, int], kernel: Triple, stride: Triple
+        self, name: str, source: str, channels: tuple[int, int], kernel: Triple, stride: Triple
     ) -> str:
         """Add a BasicBlockD."""
-        made = self.block(f"{name}.conv1", given, channels, kernel, stride)
+        output = self.block(f"{name}.conv1", source, channels, kernel, stride)
         within = channels[1], channels[1]
-        made = self.block(f"{name}.conv2", made, within, kernel, activates=False)
+        output = self.block(f"{name}.conv2", output, within, kernel, activates=False)
         at = 0
         if stride != (1, 1, 1):
-            given = self.add(f"{name}.skip.0", Pool("mean", stride, stride), given)
+            source = self.add(f"{name}.skip.0", Pool("mean", stride, stride), source)
             at = 1
         if channels[0] != channels[1]:
-            given = self.block(
-                f"{name}.skip.{at}", given, channels, (1, 1, 1), bias=False, activates=False
+            source = self.block(
+                f"{name}.skip.{at}", source, channels, (1, 1, 1), bias=False, activates=False
             )
-        return self.activated(f"{name}.nonlin2", self.add(f"{name}.sum", Add(), made, given))
+        return self.activated(f"{name}.nonlin2", self.add(f"{name}.sum", Add(), output, source))
 
     def encoder(self, kind: str, channels: int) -> list[str]:
         """Add the encoder; return the output of each stage."""
-        arguments, made, skips = self.arguments, INPUT, list[str]()
+        arguments, output, skips = self.arguments, INPUT, list[str]()
         if kind == RESIDUAL:
             stem = arguments.stem_channels or arguments.features_per_stage[0]
-            made = self.block(
-                "encoder.stem.convs.0", made, (channels, stem), arguments.kernel_sizes[0]
+            output = self.block(
+                "encoder.stem.convs.0", output, (channels, stem), arguments.kernel_sizes[0]
             )
             channels = stem
         counts = _each(_blocks(arguments), arguments.n_stages)
@@ -224,17 +224,17 @@ class _Writer:
                 sizes, kernel = (channels, features), arguments.kernel_sizes[stage]
                 if kind == RESIDUAL:
                     name = f"encoder.stages.{stage}.blocks.{number}"
-                    made = self.residual(name, made, sizes, kernel, stride)
+                    output = self.residual(name, output, sizes, kernel, stride)
                 else:
                     name = f"encoder.stages.{stage}.0.convs.{number}"
-                    made = self.block(name, made, sizes, kernel, stride)
+                    output = self.block(name, output, sizes, kernel, stride)
                 channels = features
-            skips.append(made)
+            skips.append(output)
         return skips
 
     def decoder(self, skips: Sequence[str], heads: int) -> str:
         """Add the decoder and the last convolution; return its output."""
-        arguments, made = self.arguments, skips[-1]
+        arguments, output = self.arguments, skips[-1]
         counts = _each(arguments.n_conv_per_stage_decoder, arguments.n_stages - 1)
         for step, count in enumerate(counts):
             level = arguments.n_stages - 2 - step
@@ -244,7 +244,7 @@ class _Writer:
             )
             stride, name = arguments.strides[level + 1], f"decoder.transpconvs.{step}"
             weights = f"{self.prefix}{name}"
-            made = self.add(
+            output = self.add(
                 name,
                 ConvTranspose3d(
                     below,
@@ -254,13 +254,13 @@ class _Writer:
                     f"{weights}.bias" if arguments.conv_bias else None,
                     stride,
                 ),
-                made,
+                output,
             )
-            made = self.add(f"decoder.concat.{step}", Concat(), made, skips[level])
+            output = self.add(f"decoder.concat.{step}", Concat(), output, skips[level])
             for number in range(count):
                 sizes = (features if number else 2 * features), features
                 name = f"decoder.stages.{step}.convs.{number}"
-                made = self.block(name, made, sizes, arguments.kernel_sizes[level])
+                output = self.block(name, output, sizes, arguments.kernel_sizes[level])
         last = f"decoder.seg_layers.{arguments.n_stages - 2}"
         weights = f"{self.prefix}{last}"
         conv = Conv3d(
@@ -270,7 +270,7 @@ class _Writer:
             f"{weights}.weight",
             f"{weights}.bias",
         )
-        return self.add(last, conv, made)
+        return self.add(last, conv, output)
 
 
 def nnunet_network(

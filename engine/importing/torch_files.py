@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ..errors import CheckpointError, quoted
 from ..network.graph import LARGEST_WEIGHTS
 from ..network.layers import FloatArray
-from .foreign_files import foreign_archive
+from .foreign_files import FLAT_PROGRAM, foreign_archive
 from .pickles import (
     LONGEST_NAME,
     Global,
@@ -331,7 +331,6 @@ _CONSTRUCTORS: dict[str, Callable[[tuple[object, ...]], object]] = {
 
 ZIP_MAGIC = b"PK\x03\x04"
 _LARGEST_PICKLE = 64 << 20
-_FLAT = "serialized_exported_program.json"
 _CHUNK = 1 << 20
 _NAME_LENGTH, _LOCAL_HEADER = 26, 30  # offsets of the lengths, and size, of an entry's own header
 ZIP_FAULTS = (
@@ -365,7 +364,7 @@ class Archive:
         if not is_program and (what := foreign_archive(names)):
             raise CheckpointError(f"This is {what}.")
         self._data = memoryview(data)
-        self._entries = _by_name(entries, len(data), is_flat=is_program and _FLAT in names)
+        self._entries = _by_name(entries, len(data), is_flat=is_program and FLAT_PROGRAM in names)
         self._checked: dict[str, memoryview] = {}
 
     def __contains__(self, name: str) -> bool:

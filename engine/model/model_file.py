@@ -37,7 +37,7 @@ from .model_card import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Model:
     """A generator with its card, as stored in a model file.
 
@@ -54,6 +54,10 @@ class Model:
     sha256: str
     identity: str = ""
     path: Path | None = None
+
+    def __repr__(self) -> str:
+        weights = sum(weight.size for weight in self.network.weights.values())
+        return f"Model({self.card.name}, {weights:,} weights)"
 
     @property
     def inference(self) -> Inference:

@@ -83,7 +83,7 @@ def why_no_cuda() -> str | None:
         library, newest = _driver()
         if sentence := why_not_these_packages(newest):
             return sentence
-        if not any(card.capability >= OLDEST_CAPABILITY for card in _devices(library, newest)):
+        if not any(gpu.capability >= OLDEST_CAPABILITY for gpu in _devices(library, newest)):
             raise _ObstacleError(
                 "no GPU here has compute capability 7.5 or higher, which the CUDA engine needs"
             )
@@ -116,7 +116,7 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
     return tuple(_devices(library, newest, management_library()))
 
 
-def usable_cards() -> list[CudaDevice]:
+def usable_gpus() -> list[CudaDevice]:
     """Return the GPUs that the CUDA engine can use, without their free memory."""
     try:
         library, newest = _driver()
@@ -125,17 +125,17 @@ def usable_cards() -> list[CudaDevice]:
     return [c for c in _devices(library, newest) if c.capability >= OLDEST_CAPABILITY]
 
 
-def lone_card() -> CudaDevice | None:
+def only_usable_gpu() -> CudaDevice | None:
     """Return the only GPU of a process, without its free memory; None if it, or a package, is
     missing or cannot be used.
     """
     if why_no_cuda():
         return None
-    [card, *others] = usable_cards()
-    return None if others else card
+    [gpu, *others] = usable_gpus()
+    return None if others else gpu
 
 
-def shown_cards() -> int:
+def visible_gpu_count() -> int:
     """Return the number of GPUs as known without starting the driver; 0 if unknown."""
     if (names := visible_names()) is not None:
         return len(names)

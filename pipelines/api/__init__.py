@@ -4,7 +4,7 @@ May import all of pipelines, engine and io. Must not print, handle signals or ke
 """
 
 from ...engine.errors import DeviceUnavailableError, EngineError, ModelFileError
-from ...engine.importing.evidence import NetworkChoices
+from ...engine.importing.checkpoint.evidence import NetworkChoices
 from ...engine.model.intensity_maps import (
     ClipPercentiles,
     ClipValues,
@@ -44,7 +44,7 @@ from ..report.report import BatchReport, Failure, StudyReport
 from ..settings import CycleCheck, TranslateOptions
 from .checkpoint import from_torch, import_checkpoint
 from .folder import FoundStudy, PlannedRow, discover, plan, translate_folder
-from .looking import EvaluatedStudy, Picture, evaluate, preview
+from .looking import EvaluatedStudy, Picture, evaluate, preview, show
 from .translator import Translator
 
 __version__ = program_version()
@@ -103,6 +103,7 @@ __all__ = [
     "load_model",
     "plan",
     "preview",
+    "show",
     "to_nibabel",
     "to_simpleitk",
     "translate_folder",

@@ -45,7 +45,7 @@ def typed(name: str, kind: type[Record], given: object) -> Record:
         return decode(kind, plain)
     except FieldError as error:
         where = ".".join(filter(None, (name, error.path)))
-        raise SettingsError(f"Argument {where} {error.reason}.") from None
+        raise SettingsError(f"Argument {where} {error.reason}.", where) from None
 
 
 def _plain(name: str, given: object) -> object:
@@ -100,4 +100,4 @@ def listener(given: object) -> Listen:
 
 
 def _wrong(name: str, wanted: str, given: object) -> SettingsError:
-    return SettingsError(f"Argument {name} must be {wanted}, not {type(given).__name__}.")
+    return SettingsError(f"Argument {name} must be {wanted}, not {type(given).__name__}.", name)

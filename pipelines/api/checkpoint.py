@@ -7,13 +7,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...engine.errors import CheckpointError
-from ...engine.importing.evidence import NetworkChoices, Question
+from ...engine.importing.checkpoint.evidence import NetworkChoices, Question
 from ...engine.model.model_file import Model
 from ...io.conversion import AnyPath
 from ...io.files.documents import write_document
 from ..errors import UndecidedError
 from ..model_import.card_draft import CardDraft
-from ..model_import.importing import ImportRequest, make_model, survey
+from ..model_import.file_kinds import ImportRequest
+from ..model_import.importing import make_model, survey
 from ..results.output_file import check_free
 from .arguments import path_of, record
 

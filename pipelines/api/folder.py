@@ -295,7 +295,7 @@ def _pattern(series: "str | re.Pattern[str]") -> "re.Pattern[str] | None":
         return re.compile(text, re.IGNORECASE) if text else None
     except re.error as error:
         raise SettingsError(
-            f"Setting series={series} is not a regular expression: {error}."
+            f"Setting series={series} is not a regular expression: {error}.", "series"
         ) from None
 
 

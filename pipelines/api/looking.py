@@ -1,18 +1,19 @@
 """Results as pictures and figures: planes for a notebook, and comparison with ground truth."""
 
 from dataclasses import dataclass
-from typing import cast
+from importlib import import_module
+from typing import Any, cast
 
-from ...io.conversion import AnyPath, AnyScan, as_volume
+from ...io.conversion import AnyPath, AnyScan, as_volume, to_nibabel
 from ...io.files.documents import write_document
-from ...io.volume import DoubleArray
+from ...io.volume import DoubleArray, Volume
 from ..errors import SettingsError
 from ..evaluation.evaluation import evaluate as evaluated
 from ..evaluation.pairs import Sources, find_pairs
 from ..evaluation.protocols import SYNTHRAD2025, ProtocolName, general
 from ..evaluation.report import PairRow
 from ..study.geometry import grid_difference, mid_slices
-from ..study.preview import Column, difference_shades, drawn, grey_shades
+from ..study.preview import Column, difference_shades, drawn, grey_shades, inner_range
 from .arguments import path_of, typed
 
 
@@ -51,7 +52,7 @@ def preview(result: AnyScan, scan: AnyScan | None = None) -> Picture:
     if scan is not None:
         given = as_volume(scan)
         if difference := grid_difference(given, made):
-            raise SettingsError(f"Scan and result are on different grids: {difference}.")
+            raise SettingsError(f"Scan and result are on different grids: {difference}.", "result")
         before = [plane.values for plane in mid_slices(given)]
         changes = [after - one for one, after in zip(before, planes, strict=True)]
         columns = [
@@ -60,6 +61,38 @@ def preview(result: AnyScan, scan: AnyScan | None = None) -> Picture:
             Column("output - input", changes, difference_shades(changes)),
         ]
     return Picture(drawn(slices, columns))
+
+
+def show(result: AnyScan, scan: AnyScan | None = None) -> Any:
+    """Return what a notebook shows of a result: planes to scroll through, or else a picture.
+
+    result, scan: as for `preview`. If the package ipyniivue is installed, this is its widget, a
+    `NiiVue`, with the result over the scan at an opacity of one half, if there is a scan; the
+    browser then holds the whole volumes. Otherwise this is the `Picture` that `preview` returns.
+    Raises as that does.
+
+    >>> with Translator("t1-to-t2.safetensors", device="cpu") as translator:
+    ...     made = translator.translate_file("scans/a.nii.gz")
+    >>> shown = show(made, "scans/a.nii.gz")
+    """
+    try:
+        niivue: Any = import_module("ipyniivue")
+    except ImportError:
+        return preview(result, scan)
+    layers = [_layer("synthetic", as_volume(result))]
+    if scan is not None:
+        over = {"colormap": "warm", "opacity": 0.5}
+        layers = [_layer("input", as_volume(scan)), {**layers[0], **over}]
+    widget: Any = niivue.NiiVue()
+    widget.load_volumes(layers)
+    return widget
+
+
+def _layer(name: str, volume: Volume) -> dict[str, Any]:
+    """Return a volume as ipyniivue takes it, with the window of a preview."""
+    window = inner_range([plane.values for plane in mid_slices(volume)])
+    data = to_nibabel(volume).to_bytes()
+    return {"name": f"{name}.nii", "data": data, "cal_min": window.low, "cal_max": window.high}
 
 
 def _grey(title: str, planes: list[DoubleArray]) -> Column:
@@ -105,7 +138,7 @@ def evaluate(
     name: str = typed("protocol", cast("type[str]", ProtocolName), protocol)
     masks = None if mask is None else path_of("mask", mask)
     if name == "synthrad2025" and masks is None:
-        raise SettingsError("Protocol synthrad2025 needs masks; give argument mask.")
+        raise SettingsError("Protocol synthrad2025 needs masks; give argument mask.", "mask")
     rules = SYNTHRAD2025 if name == "synthrad2025" else general(None)
     sources = Sources(path_of("results", results), path_of("truth", truth), masks)
     found = evaluated(find_pairs(sources).pairs, rules, _ignore)

@@ -106,7 +106,9 @@ class Translator:
         device = typed("device", str, device)
         (on, *others), self._options = decided(self.model, device, limits, asked)
         if others:
-            raise SettingsError(f"Device {device} names several devices; a translator uses one.")
+            raise SettingsError(
+                f"Device {device} names several devices; a translator uses one.", "device"
+            )
         self._settings = self._options.settings()
         self._opened = ExitStack()
         with ExitStack() as opening:
@@ -117,6 +119,9 @@ class Translator:
             self.device: str = generator.open(self._settings.precision)
             on_event(DeviceOpened(self.device, on.note))
             self._opened = opening.pop_all()
+
+    def __repr__(self) -> str:
+        return f"Translator({self.model.card.name}, {self.device})"
 
     def __enter__(self) -> Self:
         return self

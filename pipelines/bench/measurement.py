@@ -142,7 +142,8 @@ def open_bench(request: BenchRequest) -> tuple[Bench, Network]:
     device = choose_device(request.device, request.limits)
     if device.kind == "onnxruntime":
         raise SettingsError(
-            f"Device {device.name} cannot be measured; use setting device=cpu or a CUDA device."
+            f"Device {device.name} cannot be measured; use setting device=cpu or a CUDA device.",
+            "device",
         )
     precision = chosen_precision(request.precision, [device], request.device)
     patch = request.patch or trained_for or _PATCHES[device.kind]
@@ -177,13 +178,13 @@ def measure(
 def _on_card(
     network: Network, bench: Bench, patches: FloatArray, keep: _Keep, progress: Progress
 ) -> Measured:
-    from ...engine.benchmark.gpu import measure_on_card
+    from ...engine.benchmark.gpu import measure_on_gpu
 
     setting = bench.setting
     limits = replace(setting.device.limits, batch=setting.batch)
     device = replace(setting.device, limits=limits)
     options = cuda_options(device, setting.precision, setting.patch, progress)
-    return measure_on_card(network, options, patches, bench.budget, keep)
+    return measure_on_gpu(network, options, patches, bench.budget, keep)
 
 
 def _on_cpu(network: Network, bench: Bench, patches: FloatArray, keep: _Keep) -> Measured:

@@ -79,7 +79,7 @@ class FailureHook:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            self._report(f"setting on-failure: the command failed ({type(error).__name__})")
+            self._report(f"Setting on-failure: the command failed ({type(error).__name__})")
             return
         if done.returncode:
-            self._report(f"setting on-failure: the command ended with status {done.returncode}")
+            self._report(f"Setting on-failure: the command ended with status {done.returncode}")

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...engine.startup import see_alone
+from ...engine.startup import isolate_device
 from ..run.messages import Begin, Ended, FinishJobs, QueueOrder, StopWork
 from ..run.process import Channel, WorkerProcess, ending, launch
 from ..run.supervisor import Restart, Supervisor
 from .events import WorkerEvent, WorkerSettings
 
 if TYPE_CHECKING:
+    from ..run.worker import Worker
     from .queue.location import QueuePlace
-    from .worker import QueueWorker
 
 _RESTART = 75
 """Exit status of a worker that only needs a restart."""
@@ -51,7 +51,7 @@ class QueueTask:
         assert isinstance(first, Begin)
         control = _Control(channel)
         try:
-            alone = see_alone(first.device)
+            alone = isolate_device(first.device)
             end = work(self.place, alone, self.settings, channel.send, control.serve)
         except Exception as error:
             status, sentence = self.verdict(error)
@@ -65,10 +65,10 @@ class _Control:
 
     def __init__(self, channel: Channel[WorkerEvent, QueueOrder]) -> None:
         self._channel = channel
-        self._worker: QueueWorker | None = None
+        self._worker: Worker | None = None
         threading.Thread(target=self._obey, name="control", daemon=True).start()
 
-    def serve(self, worker: "QueueWorker") -> None:
+    def serve(self, worker: "Worker") -> None:
         """Control this worker from now on; until there is one, the process may exit immediately."""
         self._worker = worker
 
@@ -86,7 +86,7 @@ class _Control:
         if isinstance(order, StopWork):
             self._worker.stop_at_once()
         else:
-            self._worker.stop()
+            self._worker.finish()
 
 
 class QueueWorkers:

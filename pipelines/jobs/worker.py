@@ -19,7 +19,6 @@ from ..run.worker import Worker
 from .events import OnEvent, WorkerEnd, WorkerSettings
 from .planner import JobPlanner
 from .queue.claims import Claims
-from .queue.job import Claim
 from .queue.liveness import Membership, membership
 from .queue.location import QueuePlace
 from .queue.store import open_tables
@@ -35,7 +34,7 @@ def work(
     device: str,
     settings: WorkerSettings,
     on_event: OnEvent,
-    ready: Callable[["QueueWorker"], None] = lambda _: None,
+    ready: Callable[[Worker], None] = lambda _: None,
 ) -> WorkerEnd:
     """Run the jobs of a queue on one device; ready: called with the worker, to be able to stop it.
 
@@ -51,66 +50,35 @@ def work(
         planner = stack.enter_context(JobPlanner(device, chosen, networks, on_event))
         hindrance = _hindrance(device, settings)
         source = QueueSource(claims, planner, settings, on_event, hindrance, outage)
-        concurrency = partial(concurrency_of, chosen, settings.sharing)
-        worker = QueueWorker(source, Worker(networks, source, concurrency), on_event)
+        worker = Worker(networks, source, partial(concurrency_of, chosen, settings.sharing))
         ready(worker)
-        with Watch(claims, member, worker):
-            return worker.run()
+        with Watch(claims, member, source, worker):
+            return _ended(worker, source, on_event)
 
 
-class QueueWorker:
-    """Worker whose jobs come from the queue; other threads may stop it."""
+def _ended(worker: Worker, source: QueueSource, on_event: OnEvent) -> WorkerEnd:
+    """Run a worker until it is stopped, and settle its claims. Raises as `work`."""
 
-    def __init__(self, source: QueueSource, worker: Worker, on_event: OnEvent) -> None:
-        self._source = source
-        self._worker = worker
-        self._on_event = on_event
+    def abort() -> None:
+        worker.stop()
+        worker.abort()
 
-    def claimed(self) -> tuple[Claim, ...]:
-        """Return the claims whose end is not recorded."""
-        return self._source.claimed()
-
-    def stop(self) -> None:
-        """Start no further job."""
-        self._source.close()
-
-    def stop_at_once(self) -> None:
-        """Put jobs back that are not almost done, and end."""
-        self._worker.stop_at_once()
-        self.stop()
-
-    def restart(self) -> None:
-        """Stop immediately, to be replaced."""
-        self._source.restart()
-        self._worker.stop_at_once()
-
-    def leave(self, claim: Claim) -> None:
-        """Cancel one job whose claim was lost; called repeatedly until it is gone."""
-        if self._source.has_in_flight(claim):
-            self._worker.leave(claim.work.study)
-
-    def run(self) -> WorkerEnd:
-        """Work until stopped. Raises QueueError or DeviceUnavailableError."""
-        try:
-            for event in self._worker.run():
-                if isinstance(event, Remark | Tuning):
-                    self._on_event(event)
-        except DeviceLostError as error:
-            self._abort()
-            self._source.put_back(str(error))
-        except RuntimeError as error:
-            self._abort()
-            if is_out_of_threads(error):  # another process may be able to start them
-                self._source.hand_back()
-            raise
-        if self._source.is_empty:
-            return "empty"
-        self._source.hand_back()
-        return "restart" if self._source.needs_restart else "stopped"
-
-    def _abort(self) -> None:
-        self._worker.stop()
-        self._worker.abort()
+    try:
+        for event in worker.run():
+            if isinstance(event, Remark | Tuning):
+                on_event(event)
+    except DeviceLostError as error:
+        abort()
+        source.put_back(str(error))
+    except RuntimeError as error:
+        abort()
+        if is_out_of_threads(error):  # another process may be able to start them
+            source.hand_back()
+        raise
+    if source.is_empty:
+        return "empty"
+    source.hand_back()
+    return "restart" if source.needs_restart else "stopped"
 
 
 @contextmanager
@@ -140,9 +108,12 @@ class Watch:
     but never received, and stops the worker when another worker has its name.
     """
 
-    def __init__(self, claims: Claims, membership: Membership, worker: QueueWorker) -> None:
+    def __init__(
+        self, claims: Claims, membership: Membership, source: QueueSource, worker: Worker
+    ) -> None:
         self._claims = claims
         self._membership = membership
+        self._source = source
         self._worker = worker
         self._strays: dict[str, float] = {}
         self._ended = threading.Event()
@@ -165,14 +136,15 @@ class Watch:
                 if is_named:
                     self._reclaim()
                 elif self._membership.is_lost():
-                    self._worker.restart()
+                    self._source.restart()
+                    self._worker.stop_at_once()
 
     def _cancel_lost(self) -> None:
-        claimed = self._worker.claimed()
+        claimed = self._source.claimed()
         ours = self._claims.owned(claimed) if claimed else set[str]()
         for claim in claimed:
-            if claim.token not in ours:
-                self._worker.leave(claim)
+            if claim.token not in ours and self._source.has_in_flight(claim):
+                self._worker.leave(claim.work.study)
 
     def _reclaim(self) -> None:
         held = self._claims.in_flight()
@@ -186,7 +158,7 @@ class Watch:
 
         held: tokens of all jobs that this worker has claimed according to the queue.
         """
-        claimed = {claim.token for claim in self._worker.claimed()}
+        claimed = {claim.token for claim in self._source.claimed()}
         now = time.monotonic()
         self._strays = {token: self._strays.get(token, now) for token in set(held) - claimed}
         lost = [token for token, since in self._strays.items() if now - since >= STRAY_SECONDS]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from ...engine.importing.evidence import Fact, Question
+from ...engine.importing.checkpoint.evidence import Fact, Question
 from ...engine.model.intensity_maps import USUAL_RANGE, ChannelMaps, NetworkRange, has_ends
 from ...engine.model.model_card import ScanCrop, Scheme
 from ...engine.network.layers import Triple
@@ -23,7 +23,7 @@ class CardDraft:
     patch: as in ModelCard; spacing "native" keeps every scan's own. name: name of the model;
     by default formed from source and target. intensity_in, intensity_out, small_volume_padding,
     licence: as in ModelCard and its Provenance. input_range, output_range: as in ModelCard.
-    has_stated_output_range: whether the output range was stated, and not derived from the network.
+    output_range_stated: whether the output range was stated, and not derived from the network.
     crop, grid, scheme: as in ModelCard; a grid takes the place of a spacing.
     """
 
@@ -39,7 +39,7 @@ class CardDraft:
     licence: str | None = None
     input_range: NetworkRange | None = None
     output_range: NetworkRange | None = None
-    has_stated_output_range: bool = False
+    output_range_stated: bool = False
     crop: ScanCrop | None = None
     grid: Triple | None = None
     scheme: Scheme = "monai"
@@ -57,7 +57,7 @@ class CardDraft:
             patch=self.patch or patch,
             input_range=self.input_range or takes or _without_ends(self.intensity_in),
             output_range=self.output_range or output_ends or _without_ends(self.intensity_out),
-            has_stated_output_range=self.output_range is not None,
+            output_range_stated=self.output_range is not None,
         )
 
     def undecided(self) -> tuple[Question, ...]:
@@ -69,14 +69,14 @@ class CardDraft:
             if getattr(self, item.field) is None and item.field not in known
         )
 
-    def assumed(self) -> Iterator[Fact]:
+    def assumptions(self) -> Iterator[Fact]:
         """Yield the assumptions about facts that were not stated."""
         if self.small_volume_padding is None:
             reason = (
                 "padding of scans smaller than a patch; setting small-volume-padding changes it"
             )
             yield Fact("small volumes", SMALL_VOLUME_PADDING, reason)
-        if not self.has_stated_output_range and self.output_range == "0..1":
+        if not self.output_range_stated and self.output_range == "0..1":
             reason = "by the network's last layer; setting output-range changes it"
             yield Fact("output range", self.output_range, reason)
         if self.name is None and self.source and self.target:

@@ -30,7 +30,11 @@ def edited_model(model: Model, edit: CardEdit) -> bytes:
     if edit == CardEdit():
         raise SettingsError(
             "Nothing would change; give setting name, setting licence, setting source or "
-            "setting target."
+            "setting target.",
+            "name",
+            "licence",
+            "source",
+            "target",
         )
     card = _edited_card(model.card, edit)
     card = replace(card, rewritten_from=(*model.card.rewritten_from, model.sha256))

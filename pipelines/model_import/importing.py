@@ -1,12 +1,11 @@
 """Import of a checkpoint or graph as a model: facts in it, assumptions, and open questions."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...engine.errors import CheckpointError
+from ...engine.importing.checkpoint.evidence import Fact, Question, setting
+from ...engine.importing.checkpoint.reference_search import TrialListener, ignore_trial
 from ...engine.importing.checkpoint_file import read_reference
-from ...engine.importing.evidence import Fact, NetworkChoices, Question, setting
-from ...engine.importing.reference_search import TrialListener, ignore_trial
 from ...engine.model.intensity_maps import (
     USUAL_RANGE,
     ChannelMaps,
@@ -29,26 +28,16 @@ from ...engine.network.layers import FloatArray
 from ..errors import SettingsError
 from ..program import program_version
 from .card_draft import SMALL_VOLUME_PADDING, CardDraft, default_name
-from .found import FoundNetwork, ReferencePair, find_network, with_reference
+from .file_kinds import (
+    FoundNetwork,
+    ImportRequest,
+    ReferencePair,
+    find_network,
+    with_reference,
+)
 from .nnunet_folder import with_facts
 
 _DECIDED = ("set with", "only this computes", "as computed by", "written in")
-
-
-@dataclass(frozen=True, slots=True)
-class ImportRequest:
-    """Checkpoint and all statements of the user about it.
-
-    checkpoint: its file. reference: .npz or .pt file of a patch and the training code's output for
-    it. choices: choices about the architecture. draft: description of the training data. folds: of
-    an nnU-Net folder, to be averaged.
-    """
-
-    checkpoint: Path
-    choices: NetworkChoices
-    draft: CardDraft
-    reference: Path | None = None
-    folds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +53,14 @@ class Survey:
     reference: ReferencePair | None
 
     @property
-    def known(self) -> tuple[Fact, ...]:
+    def facts(self) -> tuple[Fact, ...]:
         """Facts about the network from the file, the reference or the user."""
-        return self.found.known
+        return self.found.facts
 
     @property
-    def assumed(self) -> tuple[Fact, ...]:
+    def assumptions(self) -> tuple[Fact, ...]:
         """Assumptions about facts that were not stated."""
-        return (*self.found.assumed, *self.draft.assumed())
+        return (*self.found.assumptions, *self.draft.assumptions())
 
     @property
     def undecided(self) -> tuple[Question, ...]:
@@ -94,20 +83,19 @@ class Imported:
 def survey(request: ImportRequest, on_trial: TrialListener = ignore_trial) -> Survey:
     """Read a file and compare it with the statements about it; writes nothing.
 
-    A reference resolves what a checkpoint leaves open, and verifies a graph. on_trial: called after
-    each network that is compared with a reference, with their number and the closest relative
-    error. Raises EngineError or SettingsError.
+    A reference resolves what a checkpoint leaves open, and verifies a graph. on_trial: called
+    before each network that is compared with a reference. Raises EngineError or SettingsError.
     """
-    found = find_network(request.checkpoint, request.choices, request.draft, request.folds)
-    said = with_facts(request.draft, found.card) if found.card else request.draft
-    draft = said.with_network(found.fixed_patch, found.made_range)
+    found = find_network(request)
+    stated = with_facts(request.draft, found.card) if found.card else request.draft
+    draft = stated.with_network(found.fixed_patch, found.made_range)
     graph = found.network.graph
     _check_draft(draft, graph)
     reference = read_reference(request.reference) if request.reference else None
     if reference:
         _check_reference(reference[0], graph)
         found = with_reference(found, reference, on_trial)
-        draft = said.with_network(found.fixed_patch, found.made_range)
+        draft = stated.with_network(found.fixed_patch, found.made_range)
     return Survey(found, draft, reference)
 
 
@@ -148,7 +136,8 @@ def _check_names(field: str, names: tuple[str, ...] | None, channels: int) -> No
     if names is not None and len(names) != channels:
         raise SettingsError(
             f"{setting(field).capitalize()} must name {channels} of the network's channels, "
-            f"separated by commas, not {len(names)}."
+            f"separated by commas, not {len(names)}.",
+            field,
         )
 
 
@@ -163,7 +152,8 @@ def _check_maps(
     if isinstance(maps, tuple) and not 1 < len(maps) == channels:
         raise SettingsError(
             f"{setting(field).capitalize()} must be given once, or once for each of the network's "
-            f"{channels} channels, not {len(maps)} times."
+            f"{channels} channels, not {len(maps)} times.",
+            field,
         )
     each = maps if isinstance(maps, tuple) else (maps,)
     endless = [one for one in each if one and one != Identity() and not has_ends(one)]
@@ -171,7 +161,9 @@ def _check_maps(
         kind = "z-score" if isinstance(endless[0], ZScore) else "map"
         raise SettingsError(
             f"{setting(field).capitalize()} is a {kind}, which has no ends to map onto the range "
-            f"0..1; use {setting(end)}=open, or give another map."
+            f"0..1; use {setting(end)}=open, or give another map.",
+            field,
+            end,
         )
 
 
@@ -229,10 +221,10 @@ def _provenance(survey: Survey) -> Provenance:
     found = survey.found
     notes = [
         f"{finding.subject}: {finding.value} ({finding.reason})"
-        for finding in found.known
+        for finding in found.facts
         if finding.reason.startswith(_DECIDED)
     ]
-    notes += [f"{finding.subject}: {finding.value} (assumed)" for finding in found.assumed]
+    notes += [f"{finding.subject}: {finding.value} (assumed)" for finding in found.assumptions]
     return Provenance(
         source=found.path.name,
         sha256=found.sha256,

@@ -6,19 +6,15 @@ from math import prod
 from pathlib import Path
 
 from ...engine.errors import CheckpointError
+from ...engine.importing.checkpoint.evidence import NetworkChoices
+from ...engine.importing.checkpoint.recognise import Recognised, networks, recognise
 from ...engine.importing.checkpoint_file import Checkpoint, read_checkpoint
-from ...engine.importing.evidence import NetworkChoices
-from ...engine.importing.monai.bundle import is_bundle
-from ...engine.importing.onnx.onnx_file import is_onnx
-from ...engine.importing.recognise import Recognised, networks, recognise
-from ...engine.importing.torch_export.archive import is_exported
 from ...engine.model.model_file import Model, is_model_file, load_model
 from ...engine.model.reference import reference_extents
 from ...engine.network.graph import Network
 from ...engine.network.graph_analysis import flops, receptive_field, sees_whole_patch
 from ...engine.network.layers import Triple, kind_of
-from .found import FoundNetwork, find_network
-from .nnunet_folder import is_nnunet_folder
+from .file_kinds import FoundNetwork, ImportRequest, kind_of_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +82,8 @@ def inspect(path: Path) -> Model | InspectedCheckpoint | FoundNetwork:
     """Read a file of any kind. Raises ModelFileError or CheckpointError if its kind is unknown."""
     if is_model_file(path):
         return load_model(path)
-    if is_onnx(path) or is_exported(path) or is_bundle(path):
-        return find_network(path, NetworkChoices())
-    if is_nnunet_folder(path):
-        return find_network(path, NetworkChoices())
+    if kind := kind_of_file(path):
+        return kind.read(ImportRequest(path))
     checkpoint = read_checkpoint(path)
     stored = tuple(
         StoredNetwork(

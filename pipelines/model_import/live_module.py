@@ -45,14 +45,15 @@ def write_module(module: Any, example: Any, folder: Path) -> WrittenModule:
         ) from error
     if not isinstance(module, torch.nn.Module):
         raise SettingsError(
-            f"Argument module must be a torch.nn.Module, not {type(module).__name__}."
+            f"Argument module must be a torch.nn.Module, not {type(module).__name__}.", "module"
         )
     tensors = (*module.parameters(), *module.buffers())
     halves = (torch.float16, torch.bfloat16)
     if any(one.device.type != "cpu" or one.dtype in halves for one in tensors):
         raise SettingsError(
             "Argument module must be on the CPU in float32, where the reference is computed; pass "
-            "module.cpu().float()."
+            "module.cpu().float().",
+            "module",
         )
     patch = _patch(example)
     source = torch.tensor(patch)
@@ -76,11 +77,12 @@ def _patch(example: Any) -> FloatArray:
         patch = torch.as_tensor(example, dtype=torch.float32, device="cpu").detach().numpy()
     except (TypeError, ValueError, RuntimeError) as error:
         raise SettingsError(
-            "Argument example must be a tensor or an array [1, C, D, H, W]."
+            "Argument example must be a tensor or an array [1, C, D, H, W].", "example"
         ) from error
     if patch.ndim != 5 or patch.shape[0] != 1 or not patch.size or not np.isfinite(patch).all():
         raise SettingsError(
-            f"Argument example must be finite numbers [1, C, D, H, W], not {list(patch.shape)}."
+            f"Argument example must be finite numbers [1, C, D, H, W], not {list(patch.shape)}.",
+            "example",
         )
     if np.ptp(patch) > 0:
         return patch

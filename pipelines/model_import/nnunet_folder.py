@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from ...engine.decoding import FieldError, decode, parse
 from ...engine.errors import CheckpointError, quoted
+from ...engine.importing.checkpoint.evidence import Fact, setting
 from ...engine.importing.checkpoint_file import Checkpoint, read_checkpoint
-from ...engine.importing.evidence import Fact, setting
 from ...engine.importing.nnunet_network import PLAIN, RESIDUAL, NetworkArguments, nnunet_network
 from ...engine.importing.torch_files import StoredTensor
 from ...engine.model.intensity_maps import (
@@ -165,7 +165,7 @@ def read_nnunet(folder: Path, folds: Sequence[str] = (), axes: str | None = None
             f"stated with {setting('folds')}" if folds else "the only one",
         ),
         Fact("network", kind, _PLANS),
-        Fact("mirroring", "not done", "setting spread=8 writes the mean over all mirrored patches"),
+        Fact("mirroring", "not done", "Setting spread=8 writes the mean over all mirrored patches"),
         Fact("overlap", "0.25 by default", "nnU-Net uses 0.5; setting overlap=0.5 does, too"),
     )
     return NnunetFolder(checkpoints, network, draft, kind, facts)

@@ -115,6 +115,10 @@ class StudyReport:
     volumes: int = 1
     measures: Measures | None = None
 
+    def __repr__(self) -> str:
+        reason = f": {self.failure.reason}" if self.failure else f" in {self.seconds:.1f} s"
+        return f"StudyReport({self.name}: {self.status}{reason})"
+
     @property
     def warning(self) -> str:
         """Warning for the study's picture; empty for most."""

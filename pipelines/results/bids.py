@@ -68,7 +68,8 @@ def bids_suffixes(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
         if len(asked) != len(targets):
             raise SettingsError(
                 f"Model {card.name} makes {len(targets)} results of a study, and setting "
-                f"bids-suffix has {len(asked)}; name one for each, in the order of its channels."
+                f"bids-suffix has {len(asked)}; name one for each, in the order of its channels.",
+                "bids_suffix",
             )
         suffixes = asked
     else:
@@ -76,7 +77,8 @@ def bids_suffixes(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
     if len({suffix == "pet" for suffix in suffixes}) > 1:
         raise SettingsError(
             f"The results of model {card.name} would be in two folders of a BIDS dataset, which "
-            "separates PET; use setting layout=mirror."
+            "separates PET; use setting layout=mirror.",
+            "layout",
         )
     return suffixes
 
@@ -85,7 +87,8 @@ def _known_suffix(target: str) -> str:
     if suffix := bids_suffix(target):
         return suffix
     raise SettingsError(
-        f"BIDS has no known suffix for the target {target}; give one with setting bids-suffix."
+        f"BIDS has no known suffix for the target {target}; give one with setting bids-suffix.",
+        "bids_suffix",
     )
 
 

@@ -81,7 +81,7 @@ def _by_pattern(study: Study, card: ModelCard, pattern: NamePattern) -> Study:
         if word and not pattern.has_channel:
             name = f"{name}_{word}"
         if trouble := _trouble(name, extension):
-            reason = f"setting result-name would call its result {name}{extension}, {trouble}"
+            reason = f"Setting result-name would call its result {name}{extension}, {trouble}"
             return replace(study, obstacle=study.obstacle or Obstacle("unsupported", reason))
         names.append(base.with_name(name + extension))
     if names[0] == study.name:
@@ -163,24 +163,29 @@ def named_result(found: Discovery, target: Path) -> Discovery:
     if len(found.studies) > 1:
         raise SettingsError(
             f"{target} is the name of one file, and there are {len(found.studies)} studies; name a "
-            "folder with setting output, or a single scan."
+            "folder with setting output, or a single scan.",
+            "output",
         )
     study = next(iter(found.studies))
     if study.other_results:
         raise SettingsError(
             f"{target} is the name of one file, and the model makes {len(study.results)} of a "
-            "study; name a folder with setting output."
+            "study; name a folder with setting output.",
+            "output",
         )
     _check_suffix(study, target)
     if any(os.path.realpath(file) == os.path.realpath(target) for file in study.files):
-        raise SettingsError(f"{target} is the scan itself; choose another setting output.")
+        raise SettingsError(
+            f"{target} is the scan itself; choose another setting output.", "output"
+        )
     return replace(found, studies=(replace(study, name=PurePosixPath(target.name)),))
 
 
 def _check_suffix(study: Study, target: Path) -> None:
     if is_map_name(target.name):
         raise SettingsError(
-            f"{target} has the name of a map of a result; choose another setting output."
+            f"{target} has the name of a map of a result; choose another setting output.",
+            "output",
         )
     own = suffix_of(study.files[0])
     is_pair = own.startswith(".hdr")
@@ -192,7 +197,8 @@ def _check_suffix(study: Study, target: Path) -> None:
         return
     raise SettingsError(
         f"{target} cannot hold the result of {study.files[0].name}; its name must end in "
-        f"{', '.join(fitting[:-1])} or {fitting[-1]}."
+        f"{', '.join(fitting[:-1])} or {fitting[-1]}.",
+        "output",
     )
 
 

@@ -13,7 +13,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import IO, Any, Generic, TypeAlias, TypeVar
 
-from ...engine.startup import early_card_context, seen_alone
+from ...engine.startup import early_gpu_context, isolated_device
 from ...io.formats.nibabel_alone import import_nibabel_alone
 from ..host.processes import collect_seldom, kill_session, start_with, unnamed_file
 from ..host.signals import STOP_SIGNALS
@@ -109,7 +109,7 @@ def launch(
     that is a GPU, the only one that the process sees, and whose context it creates while it loads
     its libraries. Raises PipelineError if the system cannot start it.
     """
-    alone, variables = seen_alone(device)
+    alone, variables = isolated_device(device)
     if variables:
         environment = {**(os.environ if environment is None else environment), **variables}
     ours, theirs = Pipe()
@@ -143,7 +143,7 @@ def main() -> None:
     connection: Any = Connection(int(sys.argv[1]))
     sys.path[:] = pickle.load(sys.stdin.buffer)
     try:
-        with early_card_context(pickle.load(sys.stdin.buffer)):
+        with early_gpu_context(pickle.load(sys.stdin.buffer)):
             import_nibabel_alone()
             target: Target[Any, Any] = pickle.load(sys.stdin.buffer)
             status = target(Channel(connection))

@@ -62,7 +62,8 @@ class JobKind:
 class JobSource(Protocol):
     """Source of a worker's jobs, each a planned study.
 
-    One thread at a time calls `take`; the thread that runs the worker calls the other methods.
+    One thread at a time calls `take`, and any thread `close`; the thread that runs the worker calls
+    the other methods.
     """
 
     @property
@@ -87,6 +88,9 @@ class JobSource(Protocol):
     def finish(self, row: StudyReport, /) -> None:
         """Accept the row of a job that ended, or of another name of its study."""
         ...
+
+    def close(self) -> None:
+        """Return no further job; nothing to do for a source whose other end ends its jobs."""
 
     def put_back(self, why: str) -> None:
         """Take back the claimed jobs, as the worker lost its device; why: a sentence."""

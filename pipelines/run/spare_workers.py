@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine.errors import ModelFileError
-from ...engine.probe.gpus import CudaDevice, lone_card
+from ...engine.probe.gpus import CudaDevice, only_usable_gpu
 from .process import Channel, WorkerProcess, launch
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _work(model: Path, channel: Channel[Any, Any]) -> int | None:
     from ...engine.startup import early_model
 
     read_model = early_model(model)
-    threading.Thread(target=lambda: channel.send(CardFound(lone_card())), daemon=True).start()
+    threading.Thread(target=lambda: channel.send(CardFound(only_usable_gpu())), daemon=True).start()
     from .pipe_worker import PipeWorker
 
     try:

@@ -19,7 +19,7 @@ from ..cycle import BackTranslated, BackTranslator, host_bytes, plan_back
 from ..errors import PreparationError
 from ..events import Event, StudyDone, TilesDone, unit_of
 from ..report.report import StudyReport
-from ..results.file_states import InputFiles, content_of, states_again
+from ..results.file_states import content_of
 from ..results.resume import ADDS, PlannedStudy, alias_note, result_files
 from ..results.storing import DiskSpace
 from ..study.inference import make_ready
@@ -35,7 +35,7 @@ from ..study.verify import StudyVerifier, check_verified, verified_together, vol
 from ..study.volumes import StudyVolumes, look_at_study
 from .concurrency import CommitBarrier, WeightedSemaphore, running_in_background
 from .host_arrays import HostArrays
-from .in_flight import StudiesUnderWay, StudyProgress
+from .in_flight import InputFiles, StudiesUnderWay, StudyProgress, states_again
 from .source import JobKind, JobSource
 
 Loaded: TypeAlias = tuple[StudyProgress, list[PreparedStudy]] | StudyDone

@@ -80,9 +80,14 @@ class Worker:
         if pipeline := self._pipeline:
             pipeline.stop()
 
+    def finish(self) -> None:
+        """Take no further job from the source, and end after the claimed ones; for any thread."""
+        self._source.close()
+
     def stop_at_once(self) -> None:
         """Stop, store what is almost done, and abort; for other threads than the one that runs."""
         self._is_stopped = self._stops_at_once = True
+        self._source.close()
 
     def leave(self, study: str) -> None:
         """Cancel a study, which ends as interrupted at its next tile or stage; others continue."""

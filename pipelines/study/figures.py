@@ -99,12 +99,15 @@ class Measures:
     large if values were cut off by the output range. edges: correlation of the size of the gradient
     in scan and result, 0 if there is none; low if the result has other anatomy, or is displaced.
     detail: mean gradient of the result by its standard deviation, divided by the same of the scan;
-    low if the result is blurred, high if it is noisy or has a pattern.
+    low if the result is blurred, high if it is noisy or has a pattern. distance: of the scan from
+    those of the model's calibration, in standard deviations of the figure that lies furthest; None
+    if the model was not calibrated.
     """
 
     cut_off: float
     edges: float
     detail: float
+    distance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ They are taken in a few planes, and do not change if either image is scaled or s
 that two contrasts can be compared. They are no quality: each finds one way of going wrong.
 """
 
-from dataclasses import astuple
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,15 +22,18 @@ _AT_END = 1e-3
 """Part of the result's range within which a value counts as one of its ends."""
 
 
-def measure(given: AnyArray, made: AnyArray) -> Measures | None:
+def measure(given: AnyArray, made: AnyArray, distance: float | None = None) -> Measures | None:
     """Return the measures of a result, or None if they are not defined, as of an image of one value
     or without numbers.
 
-    given, made: scan and result [D, H, W] on one grid, in any unit.
+    given, made: scan and result [D, H, W] on one grid, in any unit. distance: of the scan from the
+    model's calibration, as the measures have it.
     """
     with np.errstate(all="ignore"):
         found = _measured(given, made)
-    return found if found and np.isfinite(astuple(found)).all() else None
+    if not found or not np.isfinite((found.cut_off, found.edges, found.detail)).all():
+        return None
+    return replace(found, distance=distance)
 
 
 def _measured(given: AnyArray, made: AnyArray) -> Measures | None:

@@ -64,7 +64,9 @@ def joined_for_model(
     unknown = [name for name in by_name if name not in known]
     if unknown or len(by_name) < len(patterns):
         what = f"no channel {unknown[0]}" if unknown else "each channel only once"
-        raise SettingsError(f"The model has {what}; its channels are {', '.join(known)}.")
+        raise SettingsError(
+            f"The model has {what}; its channels are {', '.join(known)}.", "channels"
+        )
     channels = [ChannelName(name, by_name.get(name, "")) for name in known]
     return in_channels(found, channels, card.output_channels)
 

@@ -310,9 +310,9 @@ def expectations(studies: Sequence[InputFigures]) -> Expectations:
     return Expectations(len(studies), (p5, p25, p50, p75, p95), extent, spacing)
 
 
-def differences(found: InputFigures, expected: Expectations) -> tuple[str, ...]:
+def differences(found: Sequence[Deviation]) -> tuple[str, ...]:
     """Describe the figures of a scan that lie too far from a model's expectations; usually none."""
-    return tuple(each.words for each in deviations(found, expected) if each.far > DEVIATIONS)
+    return tuple(each.words for each in found if each.far > DEVIATIONS)
 
 
 def deviations(

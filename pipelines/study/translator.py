@@ -47,7 +47,7 @@ from .maps import StudyMap, is_shown, requested_maps, spread_marks
 from .measures import measure
 from .plan import StudyPlan, check_scale, check_volume, plan_study
 from .prepare import Prepared, fit_scans, prepare, unfilled, without_nan
-from .statistics import differences
+from .statistics import Deviation, deviations, differences
 from .tiles import UNFLIPPED, Box, Flip, flips, seam_score
 from .volumes import StudyVolumes, first_index
 
@@ -84,7 +84,8 @@ class PreparedStudy:
 
     prepared: input of the network. slices: of each scan, if a preview is requested. resampled: as
     in Scans. notes: for the user, on how the scans fit the model. scan: the first scan, if the
-    result is to be compared with it.
+    result is to be compared with it. distance: of the first scan from those of the model's
+    calibration, in standard deviations; None if it was not compared.
     """
 
     prepared: Prepared
@@ -92,6 +93,7 @@ class PreparedStudy:
     resampled: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     scan: Volume | None = None
+    distance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +248,14 @@ class StudyTranslator:
         with self.watch.time("prepare"):
             prepared = prepare(scans.volumes, plan, model.card, self.empty)
             prepared = replace(prepared, marks=_marks(model))
-            unlike = _unlike_expected(prepared, model.card, options) if is_compared else ()
+            expected = model.card.expected if is_compared else None
+            far = deviations(prepared.figures(), expected) if expected else ()
+            unlike = _unlike_expected(far, model.card, options)
             shown = tuple(map(mid_slices, scans.volumes if options.preview else ()))
             scan = scans.volumes[0] if options.cycle_check else None
             notes = *prepared.fit.notes, *unlike
-            return PreparedStudy(prepared, shown, scans.resampled, notes, scan)
+            distance = max((each.far for each in far), default=None)
+            return PreparedStudy(prepared, shown, scans.resampled, notes, scan, distance)
 
     def foresee(self, scans: Scans, plan: StudyPlan) -> tuple[Stored, tuple[str, ...]]:
         """Return the network's input as `prepare` would make it, and notes on it.
@@ -390,7 +395,8 @@ class StudyTranslator:
                 seams = seam_score(source, output, prepared.plan.tiling, options.blend)
             tiles = options.passes * prepared.plan.tiles
             notes = tuple(_notes_of_values(volumes, prepared, model.card))
-            measures = measure(prepared.network_input.values[0], inferred.output.target.values[0])
+            result = inferred.output.target.values[0]
+            measures = measure(prepared.network_input.values[0], result, study.distance)
             return Translated(
                 volumes, tiles, preview, seams, maps, figures, study.resampled, notes, measures
             )
@@ -436,13 +442,11 @@ def _marks(model: Model) -> tuple[SyntheticMark, ...]:
 
 
 def _unlike_expected(
-    prepared: Prepared, card: ModelCard, options: TranslateOptions
+    far: Sequence[Deviation], card: ModelCard, options: TranslateOptions
 ) -> tuple[str, ...]:
     """Return a note on a scan far from what the model expects; refuse it if requested."""
-    if card.expected is None:
-        return ()
-    found = "; ".join(differences(prepared.figures(), card.expected))
-    if not found:
+    found = "; ".join(differences(far))
+    if not found or card.expected is None:
         return ()
     difference = f"it differs from the {card.expected.studies} scans of the model's calibration set"
     if options.strict_input:

@@ -3,9 +3,7 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -174,13 +172,10 @@ class ImageStore:
 
     def study(self, number: int) -> StudyImages:
         """Return the images of a study, read on demand, several at a time."""
-        roles = tuple(self._studies[number].images)
-        unread = [role for role in roles if (number, role) not in self._kept]
-        if len(unread) > 1:
-            with ThreadPoolExecutor(len(unread)) as pool:
-                list(pool.map(self._image, repeat(number), unread))
+        for thread in self._start_reading(number):
+            thread.join()
         images, faults = dict[Role, ViewedImage](), dict[Role, str]()
-        for role in roles:
+        for role in self._studies[number].images:
             found = self._image(number, role)
             if isinstance(found, ViewedImage):
                 images[role] = found
@@ -188,6 +183,29 @@ class ImageStore:
                 faults[role] = found
         grid = images.get("result") or images.get("input") or next(iter(images.values()), None)
         return StudyImages(grid, images, faults)
+
+    def read_ahead(self, number: int) -> None:
+        """Start to read the study that will be looked at next, if it fits beside the current one.
+
+        It is assumed to be as large as that.
+        """
+        with self._guard:
+            kept = list(self._kept.items())
+        current = kept[-1][0][0] if kept else number
+        size = sum(_nbytes(image) for (study, _), image in kept if study == current)
+        if 2 * size <= self._most:
+            self._start_reading(number)
+
+    def _start_reading(self, number: int) -> list[threading.Thread]:
+        """Start a thread for each image of a study that is not kept; it ends with the program."""
+        threads = [
+            threading.Thread(target=self._image, args=(number, role), daemon=True)
+            for role in self._studies[number].images
+            if (number, role) not in self._kept
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
 
     def plane(self, number: int, role: Role, plane: Plane, index: int) -> PlaneValues:
         """Return a plane of an image on its study's grid. Raises LookupError if there is none."""
@@ -214,13 +232,17 @@ class ImageStore:
 
     def _drop(self, number: int) -> None:
         """Drop the images not looked at for longest, but none of this study."""
-        held = sum(image.nbytes for image in self._kept.values() if isinstance(image, ViewedImage))
+        held = sum(map(_nbytes, self._kept.values()))
         for key, image in list(self._kept.items()):
             if held <= self._most:
                 return
             if isinstance(image, ViewedImage) and key[0] != number:
                 del self._kept[key]
                 held -= image.nbytes
+
+
+def _nbytes(image: ViewedImage | str) -> int:
+    return image.nbytes if isinstance(image, ViewedImage) else 0
 
 
 def _read(scan: ImageFile) -> ViewedImage | str:

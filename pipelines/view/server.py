@@ -143,6 +143,9 @@ class _Handler(BaseHTTPRequestHandler):
             case ["study", number]:
                 found = described(self.server.images.study(self._number(number)))
                 self._send(json.dumps(found).encode(), "application/json")
+            case ["ahead", number]:
+                self.server.images.read_ahead(self._number(number))
+                self._send(b"{}", "application/json")
             case ["plane", number, role, plane, index]:
                 self._send_plane(self._number(number), role, plane, index)
             case ["picture", number]:

@@ -16,6 +16,7 @@ from ..evaluation.pairs import ScanPair, Sources, find_pairs
 from ..report.codec import StoredReport, read_report
 from ..report.report import StudyReport
 from ..results.kept_report import kept_report
+from ..results.resume import preview_of
 
 Role: TypeAlias = Literal["input", "result", "truth", "spread", "cycle"]
 """Place of an image in its study, in the order of a page."""
@@ -124,7 +125,7 @@ def _paired(pair: ScanPair, scan: Study | None) -> ViewedStudy:
     for kind, role in _MAPS.items():
         if (place := _map_beside(result, kind)).exists():
             images[role] = ImageFile(place)
-    preview = result.with_name(f"{scan_stem(result)}.preview.png")
+    preview = preview_of(result)
     return ViewedStudy(pair.name, images, preview=preview if preview.is_file() else None)
 
 

@@ -74,11 +74,11 @@ def module_of(name: str) -> Any:
 def imported(name: str, folder: Path) -> Network:
     from support.onnx_networks import exported
 
-    from cuda_cyclegan.engine.importing.onnx.onnx_file import read_onnx
-    from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
+    from cuda_cyclegan.engine.importing.onnx_file import read_onnx
+    from cuda_cyclegan.engine.importing.operators.converter import convert_graph
 
     path = exported(module_of(name), folder / f"{name}.onnx", extent=32)
-    return write_down(read_onnx(path), None).network
+    return convert_graph(read_onnx(path), None).network
 
 
 def pytorch(name: str, way: str) -> Run:

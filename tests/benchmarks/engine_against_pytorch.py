@@ -167,7 +167,7 @@ def engine(
     """The engine in one precision."""
     options = CudaOptions(case.patch, case.batch, arithmetic, search=SearchSettings("full"))
     outputs: list[FloatArray] = []
-    found = cuda_bench.measure_on_card(
+    found = cuda_bench.measure_on_gpu(
         network, options, patches.cpu().numpy(), budget, outputs.append
     )
     size = found.memory.planned

@@ -36,8 +36,8 @@ from cuda_cyclegan.engine.benchmark.alternatives import EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
-from cuda_cyclegan.engine.importing.onnx.onnx_file import read_onnx
-from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
+from cuda_cyclegan.engine.importing.onnx_file import read_onnx
+from cuda_cyclegan.engine.importing.operators.converter import convert_graph
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.graph_analysis import flops
@@ -98,13 +98,13 @@ def main() -> None:
     }
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
-        on_card = torch.cuda.is_available()
+        on_gpu = torch.cuda.is_available()
         imported = {name: imported_network(name, folder) for name in names}
         for name in names:
             error = cpu_error(module_of(name), imported[name])
             print(f"{name}: CPU fp32 error {error:.1e}", flush=True)
             record["networks"][name] = {"errors": {"CPU fp32": error}}
-        if on_card:
+        if on_gpu:
             torch.zeros(1, device="cuda")  # cuDNN does not outlive the context it was first used in
             record["card"] = torch.cuda.get_device_name()
             for name in names:
@@ -131,7 +131,7 @@ def batch_of(name: str) -> int:
 
 def imported_network(name: str, folder: Path) -> Network:
     path = exported(module_of(name), folder / f"{name}.onnx", extent=EXPORTED)
-    return write_down(read_onnx(path), None).network
+    return convert_graph(read_onnx(path), None).network
 
 
 def noise(extents: tuple[int, int, int], batch: int = 1) -> FloatArray:
@@ -164,7 +164,7 @@ def compile_and_wait(name: str, budget: Budget) -> None:
             layout = torch.channels_last_3d
             halves = [patches.half().contiguous(memory_format=layout) for patches in inputs]
             runs = [lambda p=patches: run(p) for patches in halves]
-            print(json.dumps(asdict(Latency.of(torch_bench.seconds_on_card(runs, budget)))))
+            print(json.dumps(asdict(Latency.of(torch_bench.seconds_on_gpu(runs, budget)))))
 
 
 def wait_for(compilers: "Mapping[str, subprocess.Popen[str]]", limit: float) -> None:
@@ -204,10 +204,10 @@ def measure(name: str, network: Network, budget: Budget, cache: Path, row: dict[
     seconds[EAGER_HALF.name] = eager_seconds(EAGER_HALF, module, inputs, budget)
     options = CudaOptions(PATCH, len(patches), cache=cache, search=SearchSettings("full", TUNED))
     made: list[FloatArray] = []
-    found = cuda_bench.measure_on_card(network, options, patches, budget, made.append)
+    found = cuda_bench.measure_on_gpu(network, options, patches, budget, made.append)
     seconds[OURS] = found.latency.median
     errors["card fp16"] = relative_error(made[0], exact(module, inputs[0]))
-    errors["card fp32"] = card_error(module, network, cache)
+    errors["card fp32"] = gpu_error(module, network, cache)
     row["flops"] = flops(network.graph, PATCH)
     row["steps"] = [
         {
@@ -233,7 +233,7 @@ def eager_seconds(
     return torch_bench.measure(mode, module, inputs, budget).latency.median
 
 
-def card_error(module: nn.Module, network: Network, cache: Path) -> float:
+def gpu_error(module: nn.Module, network: Network, cache: Path) -> float:
     """Relative L2 of the imported network in fp32 on the card."""
     options = CudaOptions(SMALL, precision="fp32", cache=cache, search=SearchSettings("off"))
     expected = exact(module, torch.from_numpy(noise(SMALL)).cuda())

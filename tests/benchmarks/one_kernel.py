@@ -18,7 +18,7 @@ from support.gpu_networks import random_network
 from cuda_cyclegan.engine.benchmark.gpu import measure_ceilings
 from cuda_cyclegan.engine.benchmark.layer_times import layer_times
 from cuda_cyclegan.engine.benchmark.measurement import Ceilings, LayerTime
-from cuda_cyclegan.engine.compiler.card_properties import CardProperties
+from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.compiler.kernels.launch import anywhere
 from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
 from cuda_cyclegan.engine.compiler.steps import Step
@@ -155,9 +155,9 @@ def show(kernel: str, network: Network, shape: Shape, device: int) -> bool:
         rows = layer_times(timed, layer_flops(network.graph, shape.extents), generator.algorithm)
         name = generator.device
     with Context(device) as context:
-        card, room = context.card, context.memory[0] * 9 // 10
+        gpu, room = context.properties, context.memory[0] * 9 // 10
     pairs = zip((step for step, _ in timed), rows, strict=True)
-    found = [row for step, row in pairs if row.plan == OWN and kernel in sources_of(step, card)]
+    found = [row for step, row in pairs if row.plan == OWN and kernel in sources_of(step, gpu)]
     if not found:
         return False
     with open_cpu_generator(network) as reference:
@@ -171,9 +171,9 @@ def show(kernel: str, network: Network, shape: Shape, device: int) -> bool:
     return True
 
 
-def sources_of(step: Step, card: CardProperties) -> set[str]:
+def sources_of(step: Step, gpu: GpuProperties) -> set[str]:
     """Names of the .cu files that a step launches, if no plan of cuDNN computes it."""
-    return {launch.source for launch in launches(step, anywhere, card)}
+    return {launch.source for launch in launches(step, anywhere, gpu)}
 
 
 def line_of(row: LayerTime, ceilings: Ceilings | None) -> str:

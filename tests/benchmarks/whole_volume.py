@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from cuda_cyclegan.engine.cuda.user_cache import cache_folder
-from cuda_cyclegan.engine.cuda.volume.transfer import bring_in, slot_voxels
+from cuda_cyclegan.engine.cuda.volume.transfer import slot_voxels, upload_voxels
 from cuda_cyclegan.engine.cuda.volume.volume_generator import (
     CudaVolumeGenerator,
     CudaVolumeOptions,
@@ -86,14 +86,14 @@ def measured(network: Network, extents: Triple, limit: int | None, runs: int) ->
 
 def network_seconds(generator: CudaVolumeGenerator, source: Stored) -> float:
     """Of all passes, as they ran last, over a volume that lies on the card before they begin."""
-    stream = generator._card.stream
+    stream = generator._gpu.stream
     assert generator._ready is not None
     with generator._entered(generator._ready.placed.grid) as (ready, lane):
         placed = replace(ready.placed, own=lane.own)
         first, *others = placed.memory.passes
         placed.queue_start(stream)
         most = slot_voxels(placed.grid.extents)
-        bring_in(placed, source, lane.slots, most, stream, lambda _: None)
+        upload_voxels(placed, source, lane.slots, most, stream, lambda _: None)
         stream.wait()
         with stream.timed() as milliseconds:
             placed.queue_pass(first)

@@ -82,6 +82,15 @@ def test_no_other_command_is_loaded() -> None:
     assert done.stdout.splitlines()[-1] == "cuda_cyclegan.cli.commands.translate"
 
 
+def test_a_manifest_is_read_without_the_libraries_of_scans() -> None:
+    program = (
+        "import sys, cuda_cyclegan.pipelines.results.manifest\n"
+        f"print(*sorted({WATCHED!r} & {{*sys.modules}}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == [], done.stderr
+
+
 def test_discover_reads_nifti_without_the_libraries_of_other_formats(study: Path) -> None:
     assert loaded("discover", study) == TO_FIND
 

@@ -53,10 +53,10 @@ def test_a_card_before_ampere_has_neither_bf16_nor_tf32(monkeypatch):
 @pytest.mark.usefixtures("without_cards")
 def test_cards_that_others_have_found_are_taken_without_a_driver():
     found = [replace(card, bus=f"bus {card.index}") for card in CARDS[1:]]
-    chosen = devices.choose_devices("cuda:2,1", cards=found)
+    chosen = devices.choose_devices("cuda:2,1", gpus=found)
     assert [(card.index, card.bus) for card in chosen] == [(2, "bus 2"), (1, "bus 1")]
     with pytest.raises(DeviceUnavailableError, match=r"cuda:3 does not exist; use cuda:1"):
-        devices.choose_devices("cuda:1,3", cards=found)
+        devices.choose_devices("cuda:1,3", gpus=found)
 
 
 @pytest.mark.usefixtures("without_cards")

@@ -29,23 +29,23 @@ from cuda_cyclegan.engine.startup import early_model
 def test_several_cards_are_known_by_their_names(
     asked: str, shown: int, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(startup, "shown_cards", lambda: shown)
-    assert startup.several_cards(asked) == names
+    monkeypatch.setattr(startup, "visible_gpu_count", lambda: shown)
+    assert startup.several_gpus(asked) == names
 
 
 def test_a_card_that_is_seen_alone_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert startup.seen_alone("cuda:3") == ("cuda:0", {VARIABLE: "3"})
-    assert startup.seen_alone("cpu") == ("cpu", {})
+    assert startup.isolated_device("cuda:3") == ("cuda:0", {VARIABLE: "3"})
+    assert startup.isolated_device("cpu") == ("cpu", {})
 
 
 def test_a_process_that_learns_of_its_card_late_sees_it_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(VARIABLE, "2,GPU-5")
-    assert startup.see_alone("cpu") == "cpu"
+    assert startup.isolate_device("cpu") == "cpu"
     assert os.environ[VARIABLE] == "2,GPU-5"
-    assert startup.see_alone("cuda:1") == "cuda:0"
+    assert startup.isolate_device("cuda:1") == "cuda:0"
     assert os.environ[VARIABLE] == "GPU-5"
 
 
@@ -57,9 +57,9 @@ def test_a_card_has_the_same_name_for_all_whatever_its_number(
         CudaDevice(index, "NVIDIA H200", (9, 0), 140 << 30, None, "CUDA 13.0", uuid=uuid)
         for index, uuid in enumerate(uuids)
     ]
-    monkeypatch.setattr(startup, "usable_cards", lambda: cards)
+    monkeypatch.setattr(startup, "usable_gpus", lambda: cards)
     assert startup.name_on_machine("cuda:1") == "cuda:e1b2c3d4"
-    monkeypatch.setattr(startup, "usable_cards", list)
+    monkeypatch.setattr(startup, "usable_gpus", list)
     assert startup.name_on_machine("cuda:1") == "cuda:1"
     assert startup.name_on_machine("cpu") == "cpu"
 

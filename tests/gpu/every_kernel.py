@@ -1,4 +1,4 @@
-"""Every own kernel on small shapes, without cuDNN: what compute-sanitizer is run on.
+"""Every custom kernel on small shapes, without cuDNN: what compute-sanitizer is run on.
 
 compute-sanitizer --tool memcheck python tests/gpu/every_kernel.py fp16
 compute-sanitizer --tool racecheck python tests/gpu/every_kernel.py fp32
@@ -49,7 +49,7 @@ def main() -> None:
     with ExitStack() as opened:
         context = opened.enter_context(Context(0))
         stream = opened.enter_context(Stream())
-        kernels = opened.enter_context(Kernels(precision, context.card, None))
+        kernels = opened.enter_context(Kernels(precision, context.properties, None))
         for name in wanted:
             for batch in (1, 2):
                 check(name, batch, precision, kernels, context, stream)
@@ -64,7 +64,7 @@ def check(
     layout = Layout(
         patch, batch, precision, 200_000, has_matrix, split_fp16=precision in ("fp32", "tf32")
     )
-    lowered = lower(network, layout, kernels.card)
+    lowered = lower(network, layout, kernels.gpu)
     plan = plan_memory(lowered, (graph.in_channels, graph.out_channels), {})
     own = {s.shape: OWN_TACTIC for s in planned(lowered.steps)}
     shape = (batch, graph.in_channels, *patch)
@@ -100,7 +100,7 @@ def run_window(compiled: Compiled, patch: tuple[int, int, int]) -> None:
         scaling = Scaling(50, 50, clips=True, lowest=-1.0 if name == "int8" else 0.0)
         for target in before:
             with open_window_buffers(compiled) as buffers:
-                placed = buffers.place(window, 1 << 30)
+                placed = buffers.allocate(window, 1 << 30)
                 ends = Stored(voxels, scaling), Stored(target, scaling)
                 buffers.run(ends[0], window, ends[1], placed, lambda _: None)
         assert np.array_equal(*before), "voxels were left as they were"

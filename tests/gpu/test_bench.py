@@ -1,4 +1,4 @@
-"""The figures of `bench` on a card, held against what other clocks and counters say."""
+"""The figures of `bench` on a GPU, held against what other clocks and counters say."""
 
 import json
 import time
@@ -65,7 +65,7 @@ def clocked(generator) -> float:
     begin = time.perf_counter()
     for _ in range(LAUNCHES):
         generator._program.launch()
-    generator._card.stream.wait()
+    generator._gpu.stream.wait()
     return (time.perf_counter() - begin) / LAUNCHES
 
 
@@ -79,7 +79,7 @@ def test_its_layers_add_up_to_the_whole_and_stay_below_the_peaks():
     assert all(layer.flops / layer.seconds < 1.05 * ceilings.flops for layer in measured.layers)
 
 
-def test_the_card_loses_what_was_planned_and_little_more():
+def test_the_gpu_loses_what_was_planned_and_little_more():
     memory = measure(bench((128, 128, 128)), NETWORK).measured.memory
     assert memory.planned is not None
     assert 0 <= memory.taken - memory.planned < 256 << 20
@@ -140,5 +140,5 @@ def test_the_command_writes_what_it_measured(tmp_path):
 def test_no_room_is_one_sentence():
     done = CliRunner().invoke(app, ["bench", "--vram-limit", "1MiB"])
     assert done.exit_code == 2
-    assert "device memory" in done.stderr
+    assert "GPU memory" in done.stderr
     assert "Traceback" not in done.stderr

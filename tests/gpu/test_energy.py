@@ -1,4 +1,4 @@
-"""The card's own counter, where it has one."""
+"""The GPU's own counter, where it has one."""
 
 import numpy as np
 import pytest
@@ -11,16 +11,16 @@ from cuda_cyclegan.engine.probe.gpus import EnergyMeter, cuda_devices
 MOST_WATTS = 1500
 
 
-def test_a_benchmark_tells_what_the_card_consumed() -> None:
-    from cuda_cyclegan.engine.benchmark.gpu import measure_on_card
+def test_a_benchmark_tells_what_the_gpu_consumed() -> None:
+    from cuda_cyclegan.engine.benchmark.gpu import measure_on_gpu
     from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions
     from cuda_cyclegan.engine.options import SearchSettings
 
     [first, *_] = cuda_devices()
     if EnergyMeter([first.bus]).read() is None:
-        pytest.skip("this card does not count its energy")
+        pytest.skip("this GPU does not count its energy")
     patches = np.random.default_rng(0).uniform(-1, 1, (1, 1, 128, 128, 128)).astype(np.float32)
-    measured = measure_on_card(
+    measured = measure_on_gpu(
         trained(ResNetSpec(1, 1, 32, 9)),
         CudaOptions((128, 128, 128), search=SearchSettings("off")),
         patches,

@@ -1,4 +1,4 @@
-"""What specs can say beyond plain generators is computed on the card as PyTorch computes it."""
+"""What specs can say beyond plain generators is computed on the GPU as PyTorch computes it."""
 
 from functools import cache
 from pathlib import Path
@@ -37,7 +37,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", FEATURES)
 @pytest.mark.parametrize(("precision", "width"), [*((p, 32) for p in PRECISIONS), ("fp32", 8)])
-def test_a_feature_on_the_card(kept: Path, name: str, precision: Precision, width: int) -> None:
+def test_a_feature_on_the_gpu(kept: Path, name: str, precision: Precision, width: int) -> None:
     from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
     from cuda_cyclegan.engine.options import SearchSettings
 

@@ -1,4 +1,4 @@
-"""A translator that is closed leaves nothing of its own on the card, however often."""
+"""A translator that is closed leaves nothing of its own on the GPU, however often."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""--yield-to-others on a real card: another process that takes memory, and one that computes."""
+"""--yield-to-others on a real GPU: another process that takes memory, and one that computes."""
 
 import subprocess
 import sys
@@ -41,7 +41,7 @@ def watched():
 
     others = OtherPrograms("cuda:0", YieldLimits(memory=1536 * MIB, load=20))
     if others.hindrance():
-        pytest.skip(f"somebody uses the card: {others.hindrance()}")
+        pytest.skip(f"somebody uses the GPU: {others.hindrance()}")
     return others
 
 

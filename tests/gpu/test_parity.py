@@ -1,4 +1,4 @@
-"""The program on the card gives what ONNX Runtime gives on the CPU in fp32."""
+"""The program on the GPU gives what ONNX Runtime gives on the CPU in fp32."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ from cuda_cyclegan.engine.network.graph import Network
 PRECISIONS = ("fp16", "bf16", "tf32", "fp32")
 # Both operands of every product as TF32, emulated on the CPU with sums in fp32, leave 2.0e-3 to
 # 2.2e-3 if rounded to nearest and 2.2e-3 to 2.3e-3 if cut off, with the first strided convolutions
-# in fp32 1.6e-3 to 1.9e-3. Which of these a card does is up to its plans: 2.27e-3 was seen.
+# in fp32 1.6e-3 to 1.9e-3. Which of these a GPU does is up to its plans: 2.27e-3 was seen.
 LIMITS = {"fp16": 5e-3, "bf16": 3e-2, "tf32": 2.5e-3, "fp32": 1e-5}
 RESNET = ResNetSpec(1, 1, width=16, blocks=6)
 UNET = UNetSpec(1, 1, width=16, levels=4)
@@ -58,7 +58,7 @@ GENERATORS = {
 
 @pytest.fixture(scope="session")
 def check(tmp_path_factory):
-    """Compares a network on the card with the CPU; compiled kernels are kept between tests."""
+    """Compares a network on the GPU with the CPU; compiled kernels are kept between tests."""
     return partial(_check, tmp_path_factory.mktemp("cache"))
 
 

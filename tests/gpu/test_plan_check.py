@@ -1,4 +1,4 @@
-"""On a card, right plans and kernels pass the check, and planted faults are found."""
+"""On a GPU, right plans and kernels pass the check, and planted faults are found."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,7 +10,7 @@ from support.gpu_networks import random_network
 from support.kernel_samples import computed_by, doubling
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
-from cuda_cyclegan.engine.compiler.card_properties import WGMMA_CAPABILITY
+from cuda_cyclegan.engine.compiler.gpu_properties import WGMMA_CAPABILITY
 from cuda_cyclegan.engine.compiler.kernels.plain import STORED_WEIGHT, plain
 from cuda_cyclegan.engine.compiler.kernels.table import checked
 from cuda_cyclegan.engine.compiler.program.fitting import ProgramRequest
@@ -60,7 +60,7 @@ PRECISIONS = ("fp16", "bf16", "tf32", "fp32")
 
 
 @pytest.fixture(scope="module")
-def card(tmp_path_factory):
+def gpu(tmp_path_factory):
     """Opens a search in a precision, with kernels that stay compiled between tests."""
     from cuda_cyclegan.engine.cuda.cudnn import Cudnn
     from cuda_cyclegan.engine.cuda.driver import Context, Stream
@@ -72,18 +72,19 @@ def card(tmp_path_factory):
         stream = opened.enter_context(Stream())
         library = opened.enter_context(Cudnn(stream))
         kernels = {
-            one: opened.enter_context(Kernels(one, context.card, folder)) for one in PRECISIONS
+            one: opened.enter_context(Kernels(one, context.properties, folder))
+            for one in PRECISIONS
         }
         yield library, kernels, stream
 
 
-def found(card, shape, told, effort="full"):
-    from cuda_cyclegan.engine.cuda.card import OpenCard
+def found(gpu, shape, told, effort="full"):
+    from cuda_cyclegan.engine.cuda.open_gpu import OpenGpu
     from cuda_cyclegan.engine.cuda.tuning.cache import TuningCache
     from cuda_cyclegan.engine.cuda.tuning.tuner import Tuner
 
-    library, kernels, stream = card
-    opened = OpenCard(None, stream, library, kernels[shape.precision])
+    library, kernels, stream = gpu
+    opened = OpenGpu(None, stream, library, kernels[shape.precision])
     settings = SearchSettings(effort, 60, lambda what, share: share is None and told.append(what))
     tuner = Tuner(opened, TuningCache(None, {}), 1 << 34, settings)
     return tuner.convolutions([shape], 64 << 20)[shape].name
@@ -91,30 +92,30 @@ def found(card, shape, told, effort="full"):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", SHAPES)
-def test_plans_are_right(card, name, precision):
+def test_plans_are_right(gpu, name, precision):
     told: list[str] = []
-    found(card, replace(SHAPES[name], precision=precision), told)
+    found(gpu, replace(SHAPES[name], precision=precision), told)
     assert told == []
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_own_kernel_is_right(card, name, precision, monkeypatch):
+def test_the_own_kernel_is_right(gpu, name, precision, monkeypatch):
     """Where cuDNN offers nothing."""
     from cuda_cyclegan.engine.cuda.tuning import tuner
     from cuda_cyclegan.engine.cuda.tuning.cache import OWN
 
     monkeypatch.setattr(tuner, "plans_of", lambda *_: None)
     told: list[str] = []
-    assert found(card, replace(SHAPES[name], precision=precision), told) == OWN
+    assert found(gpu, replace(SHAPES[name], precision=precision), told) == OWN
     assert told == []
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32"])
-def test_the_kernel_for_split_fp16_is_right(card, precision):
+def test_the_kernel_for_split_fp16_is_right(gpu, precision):
     told: list[str] = []
     for name in ("same", "strided", "deep"):
-        found(card, replace(SHAPES[name], precision=precision, split_fp16=True), told)
+        found(gpu, replace(SHAPES[name], precision=precision, split_fp16=True), told)
     assert told == []
 
 
@@ -175,16 +176,16 @@ def planted(tactics, stream, monkeypatch, faults: dict[str, Callable | None]):
 
 @pytest.mark.parametrize("precision", KINDS)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found(card, monkeypatch, fault, precision):
+def test_a_planted_fault_is_found(gpu, monkeypatch, fault, precision):
     from cuda_cyclegan.engine.cuda.tuning import tactics
 
-    planted(tactics, card[2], monkeypatch, {"wrong": fault, "right": None})
+    planted(tactics, gpu[2], monkeypatch, {"wrong": fault, "right": None})
     told: list[str] = []
-    assert found(card, replace(SAME, precision=precision), told, "off") == "right"
+    assert found(gpu, replace(SAME, precision=precision), told, "off") == "right"
     assert len(told) == 1
 
 
-def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(card, monkeypatch):
+def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(gpu, monkeypatch):
     from cuda_cyclegan.engine.cuda.tuning import tactics
 
     random = np.random.default_rng(1)
@@ -194,8 +195,8 @@ def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(card, monkeypatch):
         if random.random() < 1 / 20:
             result[-1, -1, -1, -1, -1] += 1
 
-    planted(tactics, card[2], monkeypatch, {"wrong": seldom, "right": None})
-    caught = sum(found(card, small, [], "off") == "right" for _ in range(100))
+    planted(tactics, gpu[2], monkeypatch, {"wrong": seldom, "right": None})
+    caught = sum(found(gpu, small, [], "off") == "right" for _ in range(100))
     assert caught >= 99
 
 
@@ -205,13 +206,13 @@ def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(card, monkeypatch):
     [ResNetSpec(1, 1, 32, 1), ResNetSpec(1, 1, 64, 1, first_kernel=3), UNetSpec(1, 1, 32, 3)],
     ids=["r", "r3", "u"],
 )
-def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
+def test_kernels_of_the_outermost_layers(gpu, spec, precision, monkeypatch):
     from cuda_cyclegan.engine.cuda.tuning import layer_check
 
-    _, kernels, stream = card
+    _, kernels, stream = gpu
     network = random_network(build(spec), 0)
-    wanted = ProgramRequest((40, 48, 56), 2, precision, kernels[precision].card)
-    lowered = lower(network, next(wanted.layouts()), wanted.card)
+    wanted = ProgramRequest((40, 48, 56), 2, precision, kernels[precision].gpu)
+    lowered = lower(network, next(wanted.layouts()), wanted.gpu)
     outer = [step for step in checked(lowered.steps) if step.patches or step.translated]
     assert len(outer) == 2
     for step in outer:
@@ -228,15 +229,15 @@ def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("extents", [(40, 48, 56), (36, 100, 132)])
-def test_kernels_of_halving_and_doubling_layers(card, extents, precision, monkeypatch):
+def test_kernels_of_halving_and_doubling_layers(gpu, extents, precision, monkeypatch):
     from cuda_cyclegan.engine.cuda.tuning import layer_check
 
-    _, kernels, stream = card
+    _, kernels, stream = gpu
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
-    wanted = ProgramRequest(extents, 2, precision, kernels[precision].card)
-    lowered = lower(network, next(wanted.layouts()), wanted.card)
+    wanted = ProgramRequest(extents, 2, precision, kernels[precision].gpu)
+    lowered = lower(network, next(wanted.layouts()), wanted.gpu)
     inner = [s for s in checked(lowered.steps) if not (s.patches or s.translated)]
-    assert len(inner) == (3 if wanted.card.capability == WGMMA_CAPABILITY else 0)
+    assert len(inner) == (3 if wanted.gpu.capability == WGMMA_CAPABILITY else 0)
     for step in inner:
         assert wrong_in(step, kernels[precision], stream) is None
         with monkeypatch.context() as patched:
@@ -254,10 +255,10 @@ def with_turned_weights(step):
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("channels", [32, 64, 128])
 @pytest.mark.parametrize("cells", [(3, 5, 7), (40, 36, 44)])
-def test_kernels_of_cells_of_single_voxels(card, cells, channels, precision, monkeypatch):
+def test_kernels_of_cells_of_single_voxels(gpu, cells, channels, precision, monkeypatch):
     from cuda_cyclegan.engine.cuda.tuning import layer_check
 
-    _, kernels, stream = card
+    _, kernels, stream = gpu
     source = Tensor("source", 2, cells, channels, precision).whole
     read = ActivatedView(source, AffineTable("table", 2, channels), Activation(0.01))
     made = Tensor("target", 2, cells, 8 * 64, precision)
@@ -270,13 +271,13 @@ def test_kernels_of_cells_of_single_voxels(card, cells, channels, precision, mon
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("edge", [7, 3])
-def test_statistics_of_layers_by_own_kernels(card, edge, precision, monkeypatch):
+def test_statistics_of_layers_by_own_kernels(gpu, edge, precision, monkeypatch):
     from cuda_cyclegan.engine.cuda.tuning import layer_check
 
-    _, kernels, stream = card
+    _, kernels, stream = gpu
     network = random_network(build(ResNetSpec(1, 1, 32, 1, first_kernel=edge)), 0)
-    wanted = ProgramRequest((128, 128, 128), 2, precision, kernels[precision].card)
-    lowered = lower(network, next(wanted.layouts()), wanted.card)
+    wanted = ProgramRequest((128, 128, 128), 2, precision, kernels[precision].gpu)
+    lowered = lower(network, next(wanted.layouts()), wanted.gpu)
     measured = [step for step in checked(lowered.steps) if step.statistics is not None]
     assert measured[0].patches
     for step in measured:
@@ -297,14 +298,14 @@ def test_statistics_of_layers_by_own_kernels(card, edge, precision, monkeypatch)
 
 @pytest.mark.parametrize("extents", [(40, 48, 56), (96, 96, 96), (128, 128, 60)])
 @pytest.mark.parametrize("edge", [7, 3])
-def test_what_kernels_of_blocks_measure(card, edge, extents):
+def test_what_kernels_of_blocks_measure(gpu, edge, extents):
     """Of a volume that fills its block, and of one that ends within it and within their boxes."""
 
-    _, kernels, stream = card
+    _, kernels, stream = gpu
     network = random_network(build(ResNetSpec(1, 1, 32, 1, first_kernel=edge)), 0)
-    wanted = ProgramRequest(extents, 1, "fp16", kernels["fp16"].card)
+    wanted = ProgramRequest(extents, 1, "fp16", kernels["fp16"].gpu)
     layout = replace(next(wanted.layouts()), in_blocks=True)
-    steps = with_fused_statistics(lower(network, layout, wanted.card).steps)
+    steps = with_fused_statistics(lower(network, layout, wanted.gpu).steps)
     names = "convolve_patches_wgmma", "convolve_patches", "conv_transpose_to_cells"
     measuring = [step for step in computed_by(steps, *names) if step.statistics is not None]
     assert measuring[0].patches

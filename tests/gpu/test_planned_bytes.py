@@ -221,7 +221,7 @@ def test_a_first_start_keeps_to_the_limit_while_it_tries(
         assert account.peak <= limit * MIB
 
 
-def test_a_card_that_is_partly_taken_is_shared(
+def test_a_gpu_that_is_partly_taken_is_shared(
     options: Any, account: Account, translated: np.ndarray
 ) -> None:
     from cuda_cyclegan.engine.cuda.driver import Context, DeviceBuffer

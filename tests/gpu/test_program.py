@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_networks import untrained_network
 from support.poisoned_memory import poison_generator
 
@@ -53,7 +53,7 @@ def test_runs_are_the_same_to_the_last_bit(open_generator):
 
 
 @pytest.mark.parametrize("blocks", [1, 7])
-def test_a_card_that_runs_few_blocks_at_once_gives_the_same(open_generator, monkeypatch, blocks):
+def test_a_gpu_that_runs_few_blocks_at_once_gives_the_same(open_generator, monkeypatch, blocks):
     patches = noise(1)
     with open_generator() as generator:
         wanted = generator(patches)
@@ -64,19 +64,19 @@ def test_a_card_that_runs_few_blocks_at_once_gives_the_same(open_generator, monk
         assert np.linalg.norm(generator(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
 
 
-def test_a_card_tells_what_launches_are_fitted_to():
+def test_a_gpu_tells_what_launches_are_fitted_to():
     from cuda_cyclegan.engine.cuda.driver import Context
 
     with Context(0) as context:
-        card = context.card
-        print(context.name, card)
+        gpu = context.properties
+        print(context.name, gpu)
         if "H200" in context.name:
-            assert card == H200
+            assert gpu == H200
     [first, *_] = cuda_devices()
-    assert card.capability == first.capability
-    assert card.multiprocessors > 0
-    assert card.l2_bytes >= 1 << 20
-    assert 48 << 10 <= card.shared_per_block <= card.shared_per_multiprocessor
+    assert gpu.capability == first.capability
+    assert gpu.multiprocessors > 0
+    assert gpu.l2_bytes >= 1 << 20
+    assert 48 << 10 <= gpu.shared_per_block <= gpu.shared_per_multiprocessor
 
 
 def test_nothing_is_allocated_during_runs(open_generator):
@@ -131,7 +131,7 @@ def test_patches_of_another_shape_are_refused(open_generator):
 
 
 LOSING = """
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_networks import untrained_network
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
@@ -147,10 +147,10 @@ pack = structure("pack.cu", "Pack")
 arguments = pack(nobody, nobody, 1, one, one, 8, off, (1, 1), (1, 1), 2, 1, 1)
 try:
     with open_cuda_generator(network, CudaOptions((16, 16, 16))) as generator:
-        card = generator._card
-        kernel = card.kernels.kernel("pack", "pack")
-        card.stream.launch(kernel, (1, 1, 1), (32, 1, 1), 64, arguments)
-        card.stream.wait()
+        gpu = generator._gpu
+        kernel = gpu.kernels.kernel("pack", "pack")
+        gpu.stream.launch(kernel, (1, 1, 1), (32, 1, 1), 64, arguments)
+        gpu.stream.wait()
 except CudaError as error:
     print(error.is_sticky, error)
 """

@@ -1,4 +1,4 @@
-"""Random networks on the card between guards of unmapped memory, against PyTorch in double."""
+"""Random networks on the GPU between guards of unmapped memory, against PyTorch in double."""
 
 from pathlib import Path
 from random import Random
@@ -142,7 +142,7 @@ def translated(
     folder: Path,
     limit: int | None = None,
 ) -> tuple[FloatArray, int]:
-    """In a second run, which finds graphs and another volume; and the bytes of the card it took."""
+    """In a second run, which finds graphs and another volume; and the bytes of the GPU it took."""
     from cuda_cyclegan.engine.cuda.volume.volume_generator import (
         CudaVolumeOptions,
         open_cuda_volume_generator,

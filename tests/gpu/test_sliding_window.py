@@ -1,4 +1,4 @@
-"""Cutting and blending on the card gives what they give on the host."""
+"""Cutting and blending on the GPU gives what they give on the host."""
 
 import threading
 from itertools import permutations
@@ -117,7 +117,7 @@ def test_volumes_smaller_than_a_patch(opened, extents, padding):
 
 
 def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
-    from cuda_cyclegan.engine.compiler.kernels.sliding_window import laid_out
+    from cuda_cyclegan.engine.compiler.kernels.sliding_window import ring_layout
     from cuda_cyclegan.engine.patch_grid import PatchGrid, PatchWindow, ring_rows
 
     generator, extents = opened[1], (200, 40, 56)
@@ -125,7 +125,7 @@ def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
     window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
     roomy, _, _ = translated(generator, array, window)
     plan = PatchGrid(extents, PATCH, window.tiling.origins, (0, 1, 2))
-    tight = laid_out(plan, ring_rows(plan, spare=False), (1, 1))[1]
+    tight = ring_layout(plan, ring_rows(plan, spare=False), (1, 1))[1]
     for most, fits in ((tight, True), (tight - 1, False)):
         target = np.empty_like(array)
         with generator._window_buffers() as buffers:
@@ -133,27 +133,31 @@ def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
             patches = PatchWindow(**fields, weights=_weights(window), padding="edge")
             if not fits:
                 with pytest.raises(DeviceMemoryError):
-                    buffers.place(patches, most)
+                    buffers.allocate(patches, most)
                 continue
             buffers.run(
-                Stored(array), patches, Stored(target), buffers.place(patches, most), lambda _: None
+                Stored(array),
+                patches,
+                Stored(target),
+                buffers.allocate(patches, most),
+                lambda _: None,
             )
         np.testing.assert_array_equal(target, roomy)
 
 
-def test_without_room_on_the_card_the_host_blends_and_says_why(opened, monkeypatch):
+def test_without_room_on_the_gpu_the_host_blends_and_says_why(opened, monkeypatch):
     from cuda_cyclegan.engine.compiler.program.fitting import MemoryBudget
 
     generator, extents = opened[1], (60, 40, 56)
     array = array_of(extents)
     window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
     there, _, _ = translated(generator, array, window)
-    monkeypatch.setattr(generator, "_room", MemoryBudget(generator.memory.bytes))
+    monkeypatch.setattr(generator, "_budget", MemoryBudget(generator.memory.bytes))
     made = np.empty_like(array)
     ends = Stored(array), Stored(made)
     [note] = translate_array(*ends, generator, window, Stopwatch(), lambda _: None)
     assert "blended on the host" in note
-    assert "MiB of the card's memory" in note
+    assert "MiB of GPU memory" in note
     assert np.abs(there - made).max() <= 4e-6 * np.abs(made).max()
 
 

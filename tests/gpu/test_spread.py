@@ -1,4 +1,4 @@
-"""The spread on a card: patches that it mirrors, and results that stay as they are."""
+"""The spread on a GPU: patches that it mirrors, and results that stay as they are."""
 
 import json
 
@@ -30,7 +30,7 @@ def opened(tmp_path_factory):
 
 
 @pytest.mark.parametrize("flip", [*flips(8, "RAS")])
-def test_patches_are_mirrored_on_the_card_as_on_the_host(opened, flip):
+def test_patches_are_mirrored_on_the_gpu_as_on_the_host(opened, flip):
     array = np.random.default_rng(0).uniform(-1, 1, (1, *EXTENTS)).astype(np.float32)
     window = SlidingWindow(tile(EXTENTS, PATCH, 0.3), "gaussian", "edge", flip)
     there = through(array, opened, window)
@@ -39,7 +39,7 @@ def test_patches_are_mirrored_on_the_card_as_on_the_host(opened, flip):
 
 
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
-def test_a_result_on_a_card_has_the_same_bytes_with_and_without_its_spread(tmp_path, precision):
+def test_a_result_on_a_gpu_has_the_same_bytes_with_and_without_its_spread(tmp_path, precision):
     model = tiny_model(tmp_path / "model.safetensors")
     scan(tmp_path / "scans" / "a.nii", shape=(60, 50, 40))
     given = ["translate", str(tmp_path / "scans"), "--model", str(model), "--device", "cuda"]

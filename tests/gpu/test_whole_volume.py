@@ -1,4 +1,4 @@
-"""A volume through a network on the card at once: PyTorch's single pass, at every limit."""
+"""A volume through a network on the GPU at once: PyTorch's single pass, at every limit."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -156,7 +156,7 @@ def test_no_limit_changes_a_byte(spec: Spec, cache: Path) -> None:
 
 
 def test_a_volume_is_what_one_patch_of_its_extents_makes(cache: Path) -> None:
-    """With the same own kernels, in another order of sums."""
+    """With the same custom kernels, in another order of sums."""
     from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
     from cuda_cyclegan.engine.options import SearchSettings
 

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -16,16 +16,33 @@ needs_chromium = pytest.mark.skipif(
 )
 
 
+LOCAL = ("http://127.0.0.1:", "file:", "data:", "blob:", "about:")
+
+
 @contextmanager
-def opened_page(width: int = 1280, height: int = 800, faults: int = 0) -> "Generator[Page]":
-    """A page of a fresh browser; at the end no more may have gone wrong in it than was meant to."""
+def opened_page(
+    width: int = 1280,
+    height: int = 800,
+    faults: int | None = 0,
+    scheme: Literal["light", "dark"] = "light",
+) -> "Generator[Page]":
+    """A page of a fresh browser; at the end no more may have gone wrong in it than was meant to.
+
+    A request to another host counts as such a fault. faults: how many are meant; None for any.
+    """
     from playwright.sync_api import sync_playwright
 
     wrong: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
-            page = browser.new_page(viewport={"width": width, "height": height})
+            page = browser.new_page(
+                viewport={"width": width, "height": height}, color_scheme=scheme
+            )
+            page.on(
+                "request",
+                lambda asked: None if asked.url.startswith(LOCAL) else wrong.append(asked.url),
+            )
             page.on("pageerror", lambda error: wrong.append(str(error)))
             page.on(
                 "console",
@@ -34,4 +51,4 @@ def opened_page(width: int = 1280, height: int = 800, faults: int = 0) -> "Gener
             yield page
         finally:
             browser.close()
-    assert len(wrong) == faults, wrong
+    assert faults is None or len(wrong) == faults, wrong

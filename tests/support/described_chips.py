@@ -9,7 +9,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any, cast
 
-from support.described_cards import DESCRIBED, DescribedCard
+from support.described_gpus import DESCRIBED, DescribedGpu
 from support.gpu_networks import ODD_GRAPHS, random_network
 
 from cuda_cyclegan.engine.compiler.program.fitting import ProgramRequest
@@ -33,18 +33,18 @@ PATCH = (64, 64, 64)
 PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")
 
 
-def told(card: DescribedCard) -> dict[str, Any]:
-    """All that cuDNN wants to know of a card, under its own names."""
-    properties, (threads, blocks) = card.properties, card.limits
+def told(gpu: DescribedGpu) -> dict[str, Any]:
+    """All that cuDNN wants to know of a GPU, under its own names."""
+    properties, (threads, blocks) = gpu.properties, gpu.limits
     reserved = properties.shared_per_multiprocessor - properties.shared_per_block
     return {
-        "deviceVer": 100 * card.capability[0] + 10 * card.capability[1],
+        "deviceVer": 100 * gpu.capability[0] + 10 * gpu.capability[1],
         "driverVer": 12080,
-        "deviceName": card.name,
+        "deviceName": gpu.name,
         "cudaDeviceId": 0,
         "pciDeviceId": 0,
         "isTccDriver": 0,
-        "multiProcessorCount": card.multiprocessors,
+        "multiProcessorCount": gpu.multiprocessors,
         "warpSize": 32,
         "maxGridSize": [2**31 - 1, 65535, 65535],
         "maxBlockSize": [1024, 1024, 64],
@@ -57,20 +57,20 @@ def told(card: DescribedCard) -> dict[str, Any]:
         "maxSharedMemoryPerBlockOptin": properties.shared_per_block,
         "reservedSharedMemoryPerBlock": reserved,
         "supportCoopLaunch": 1,
-        "smClockRateKHz": 1000 * card.clock,
-        "memClockRateKHz": 1000 * card.memory_clock,
-        "memoryBusWidth": card.bus,
+        "smClockRateKHz": 1000 * gpu.clock,
+        "memClockRateKHz": 1000 * gpu.memory_clock,
+        "memoryBusWidth": gpu.bus,
         "l2CacheSize": properties.l2_bytes,
-        "totalGlobalMem": card.memory << 30,
+        "totalGlobalMem": gpu.memory << 30,
     }
 
 
 class Described:
     """cuDNN's frontend, for a chip that is not there."""
 
-    def __init__(self, frontend: Any, card: DescribedCard) -> None:
+    def __init__(self, frontend: Any, gpu: DescribedGpu) -> None:
         self._frontend = frontend
-        self._chip = frontend.create_device_properties(json.dumps(told(card)))
+        self._chip = frontend.create_device_properties(json.dumps(told(gpu)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._frontend, name)
@@ -114,19 +114,19 @@ def plans(shape: Convolution) -> tuple[int, int, list[str]]:
 
 
 def main() -> None:
-    """Arguments: names of cards. Prints what `plans` finds by them, precision and network."""
+    """Arguments: names of GPUs. Prints what `plans` finds by them, precision and network."""
     frontend = convolutions.cudnn
     found: dict[str, dict[str, dict[str, list[tuple[int, int, list[str]]]]]] = {}
     networks = {name: random_network(graph, seed=0) for name, graph in NETWORKS.items()}
     for text in sys.argv[1:]:
-        card = DESCRIBED[text].properties
+        gpu = DESCRIBED[text].properties
         convolutions.cudnn = Described(frontend, DESCRIBED[text])
         found[text] = {}
         for precision in PRECISIONS:
-            layout = next(ProgramRequest(PATCH, 1, precision, card).layouts())
+            layout = next(ProgramRequest(PATCH, 1, precision, gpu).layouts())
             found[text][precision] = {}
             for name, network in networks.items():
-                steps = lower(network, layout, card).steps
+                steps = lower(network, layout, gpu).steps
                 shapes = dict.fromkeys(s.shape for s in planned(steps))
                 listed = [plans(shape) for shape in shapes if not shape.split_fp16]
                 found[text][precision][name] = listed

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuda_cyclegan.engine.compiler.card_properties import CardProperties
+from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.cuda import driver as cuda_call
 from cuda_cyclegan.engine.cuda import driver as cuda_driver
 from cuda_cyclegan.engine.cuda.volume import host_maps
@@ -43,15 +43,15 @@ def main() -> None:
     host_maps.driver = listener
     context: Any = cuda_driver.Context(0)
     with context, cuda_driver.Stream() as stream:
-        assert context.card == CardProperties((9, 0), 132, 60 << 20, 227 << 10, 228 << 10)
+        assert context.properties == GpuProperties((9, 0), 132, 60 << 20, 227 << 10, 228 << 10)
         assert (context.name, context.bus) == ("Card in memory", "0000:01:00.0")
         assert context.memory == (70 << 30, 80 << 30)
         assert context.driver_version == int(os.environ["DRIVER_VERSION"])
         assert context.may_begin_early
-        assert [card.name for card in cuda_devices()] == [context.name]
+        assert [gpu.name for gpu in cuda_devices()] == [context.name]
         copies(stream)
         refusal()
-        kernels(stream, context.card)
+        kernels(stream, context.properties)
         events(stream)
     names = [name for name in listener.names if name.startswith("cu")]
     print(json.dumps(names))
@@ -86,12 +86,12 @@ def refusal() -> None:
         assert f"{round(refused.value.free / 2**20)} MiB are free" in str(refused.value)
 
 
-def kernels(stream: cuda_driver.Stream, card: CardProperties) -> None:
+def kernels(stream: cuda_driver.Stream, gpu: GpuProperties) -> None:
     numbers = np.zeros(8, np.uint32)
     arguments = Arguments(numbers.ctypes.data)
-    with cuda_driver.CudaModule(b"\x7fELF", card) as module:
+    with cuda_driver.CudaModule(b"\x7fELF", gpu) as module:
         kernel = module.kernel("pack")
-        assert cuda_driver.resident_blocks(kernel, (8, 4, 2), 128, card) == 2 * 132
+        assert cuda_driver.resident_blocks(kernel, (8, 4, 2), 128, gpu) == 2 * 132
         for cooperative, early in product((False, True), repeat=2):
             numbers[:] = 0
             stream.launch(

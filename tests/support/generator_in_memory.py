@@ -1,7 +1,7 @@
 """Opens a generator on a driver in host memory, uses it, and tells what was allocated when.
 
 A program of its own, since a process that has met such a driver keeps it. cuDNN has no plans here,
-so that every convolution is done by the own kernels, which this driver neither loads nor runs.
+so that every convolution is done by the custom kernels, which this driver neither loads nor runs.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Device memory that ends where mapped memory ends and begins behind memory that is not mapped.
 
-To read or write past either end is an illegal address then, where a card's own allocations lie side
+To read or write past either end is an illegal address then, where a GPU's own allocations lie side
 by side. What nobody has written is NaN.
 """
 
@@ -11,13 +11,13 @@ from cuda.bindings import driver
 
 from cuda_cyclegan.engine.cuda.driver import DeviceBuffer, call
 
-_PAGE = 2 << 20  # to which a card maps
+_PAGE = 2 << 20  # to which a GPU maps
 _ALIGNMENT = 256  # as of the driver's own allocations
 _NAN = 0xFF
 
 
 def guard_device_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the program allocates on a card lies between guards from here on."""
+    """Whatever the program allocates on a GPU lies between guards from here on."""
     monkeypatch.setattr(DeviceBuffer, "__init__", _allocate)
     monkeypatch.setattr(DeviceBuffer, "__exit__", _free)
 

@@ -5,8 +5,8 @@ Run it to print the table: PYTHONPATH=tests python -m support.import_guide
 
 from collections.abc import Iterator
 
-from cuda_cyclegan.engine.importing.layouts import NAMED_RESNET, NESTED_U_NET
-from cuda_cyclegan.engine.importing.training_codes import (
+from cuda_cyclegan.engine.importing.checkpoint.layouts import NAMED_RESNET, NESTED_U_NET
+from cuda_cyclegan.engine.importing.checkpoint.training_codes import (
     CODES,
     FEWEST_LEVELS,
     GeneratorCode,

@@ -39,13 +39,13 @@ def network(name: str) -> Network:
 
 def lowered(name: str, wanted: ProgramRequest) -> Lowered:
     """The fastest layout for what is wanted."""
-    return lower(network(name), next(wanted.layouts()), wanted.card)
+    return lower(network(name), next(wanted.layouts()), wanted.gpu)
 
 
 def launched(program: Lowered) -> Iterator[tuple[Step, list[Launch]]]:
-    """Each step and its launches; the convolutions that cuDNN may do too, as own kernels."""
+    """Each step and its launches; the convolutions that cuDNN may do too, as custom kernels."""
     for step in program.steps:
-        yield step, launches(step, lambda _: 256, program.card, 256)
+        yield step, launches(step, lambda _: 256, program.gpu, 256)
 
 
 def summary(program: Lowered) -> dict[str, int]:
@@ -53,7 +53,7 @@ def summary(program: Lowered) -> dict[str, int]:
     return dict(
         Counter(
             f"{launch.kernel} grid {_times(launch.grid)} block {_times(launch.block)} "
-            f"shared {launch.shared} scratch {scratch_bytes(step, program.card)}"
+            f"shared {launch.shared} scratch {scratch_bytes(step, program.gpu)}"
             for step, launches in launched(program)
             for launch in launches
         )

@@ -9,8 +9,8 @@ from onnx import ModelProto, NodeProto
 from support.onnx_files import conv_arrays, node, written
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
-from cuda_cyclegan.engine.importing.onnx.onnx_file import read_onnx
-from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
+from cuda_cyclegan.engine.importing.onnx_file import read_onnx
+from cuda_cyclegan.engine.importing.operators.converter import convert_graph
 from cuda_cyclegan.engine.network.layers import kind_of
 
 FLOAT = np.float32
@@ -22,7 +22,7 @@ def vector(*numbers: float) -> Any:
 
 
 def written_down(proto: ModelProto, folder: Path, patch: Any = None) -> Any:
-    return write_down(read_onnx(written(proto, folder / "g.onnx")), patch)
+    return convert_graph(read_onnx(written(proto, folder / "g.onnx")), patch)
 
 
 def kinds(proto: ModelProto, folder: Path, *, channels_last: bool = False) -> list[str]:

@@ -1,7 +1,7 @@
 """Opens both generators of a pair on a driver in host memory, and tells what each holds when.
 
 A program of its own, since a process that has met such a driver keeps it. cuDNN has no plans here,
-so that every convolution is done by the own kernels, which this driver neither loads nor runs.
+so that every convolution is done by the custom kernels, which this driver neither loads nor runs.
 """
 
 import json

@@ -22,5 +22,5 @@ def poison(program: "Program") -> None:
 
 def poison_generator(generator: "CudaGenerator") -> None:
     """The same for a generator's program."""
-    generator._card.context.use()
+    generator._gpu.context.use()
     poison(generator._program)

@@ -1,4 +1,4 @@
-"""A compiled program whose own kernels run on the CPU, in one block of memory as on a card."""
+"""A compiled program whose custom kernels run on the CPU, in one block of memory as on a GPU."""
 
 import numpy as np
 from support.gpu_on_cpu.kernels import run
@@ -33,7 +33,7 @@ def run_program(lowered: Lowered, patches: FloatArray, out_channels: int) -> Flo
     put(PATCHES, patches.tobytes())
     for index, step in enumerate(lowered.steps):
         scratch = block.ctypes.data + plan.offsets.get(scratch_name(index), 0)
-        for launch in launches(step, at, lowered.card, scratch):
+        for launch in launches(step, at, lowered.gpu, scratch):
             run(launch, lowered.layout.precision, _grid(launch))
     first, count = plan.offsets[TRANSLATED], batch * out_channels * int(np.prod(extents))
     made = block[first : first + 4 * count].view(np.float32)

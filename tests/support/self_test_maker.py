@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch_generators import padded_resnet
 
-from cuda_cyclegan.engine.importing.evidence import NetworkChoices
+from cuda_cyclegan.engine.importing.checkpoint.evidence import NetworkChoices
 from cuda_cyclegan.engine.model.intensity_maps import Identity
 from cuda_cyclegan.engine.model.reference import reference_input
 from cuda_cyclegan.pipelines.model_import.card_draft import CardDraft
-from cuda_cyclegan.pipelines.model_import.importing import ImportRequest, make_model, survey
+from cuda_cyclegan.pipelines.model_import.file_kinds import ImportRequest
+from cuda_cyclegan.pipelines.model_import.importing import make_model, survey
 
 PURPOSE = CardDraft(
     name="self-test",

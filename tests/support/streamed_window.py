@@ -13,7 +13,7 @@ from support.gpu_on_cpu.memory import Buffer, array_at
 from support.gpu_on_cpu.streams import Event, Gpu, Stream
 from support.numerics_models import FunctionGenerator
 
-from cuda_cyclegan.engine.compiler.kernels.sliding_window import laid_out
+from cuda_cyclegan.engine.compiler.kernels.sliding_window import ring_layout
 from cuda_cyclegan.engine.cuda import streaming
 from cuda_cyclegan.engine.cuda.patches import streamed_window
 from cuda_cyclegan.engine.patch_grid import ring_rows
@@ -72,11 +72,12 @@ class FakeGenerator(FunctionGenerator):
     def run_window(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
         channels = self.graph.in_channels, self.graph.out_channels
         size = [
-            laid_out(window, ring_rows(window, spare=spare), channels)[1] for spare in (False, True)
+            ring_layout(window, ring_rows(window, spare=spare), channels)[1]
+            for spare in (False, True)
         ]
         most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]
         with streamed_window.open_window_buffers(self.compiled) as opened:  # type: ignore[attr-defined]
-            return opened.run(source, window, target, opened.place(window, most), on_tiles)
+            return opened.run(source, window, target, opened.allocate(window, most), on_tiles)
 
 
 class KeepingGenerator(FakeGenerator):
@@ -88,11 +89,11 @@ class KeepingGenerator(FakeGenerator):
 
     def run_window(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
         kept: streamed_window.WindowBuffers = self.opened  # type: ignore[attr-defined]
-        return kept.run(source, window, target, kept.place(window, 1 << 40), on_tiles)
+        return kept.run(source, window, target, kept.allocate(window, 1 << 40), on_tiles)
 
 
 def replace_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events and buffers of the card by fakes, and slots so small that arrays need several."""
+    """Events and buffers of the GPU by fakes, and slots so small that arrays need several."""
     monkeypatch.setattr(streaming, "CudaEvent", Event)
     monkeypatch.setattr(streaming, "PinnedBuffer", Buffer)
     monkeypatch.setattr(streamed_window, "DeviceBuffer", Buffer)

@@ -1,6 +1,6 @@
 """Opens a generator of volumes on a driver in host memory, and tells what was allocated when.
 
-A program of its own, as `generator_in_memory`; the own kernels are neither loaded nor run.
+A program of its own, as `generator_in_memory`; the custom kernels are neither loaded nor run.
 """
 
 import json
@@ -23,7 +23,7 @@ from cuda_cyclegan.engine.network.graph import Graph, Network
 from cuda_cyclegan.engine.scaling import Stored
 
 WIDE = random_network(build(ResNetSpec(1, 1, 32, 1)), seed=0)
-"""Whose outermost layers own kernels do."""
+"""Whose outermost layers custom kernels do."""
 
 NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
 EXTENTS = (131, 258, 302)
@@ -114,7 +114,7 @@ def main() -> None:
         crowded = CudaVolumeOptions(
             cache=cache, vram_limit=limit, host_room=lambda: found["host"]["host"] - 1
         )
-        refusal = r"need \d+ MiB of the host's memory, and of what is free \d+ MiB may be pinned"
+        refusal = r"need \d+ MiB of pinned host memory, but only \d+ MiB may be pinned"
         with pytest.raises(DeviceMemoryError, match=refusal):
             planned_volume(NETWORK, crowded, EXTENTS)
         with open_cuda_volume_generator(NETWORK, crowded) as generator:

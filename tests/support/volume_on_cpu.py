@@ -1,4 +1,4 @@
-"""A network over a whole volume whose own kernels run on the CPU, in one block of memory."""
+"""A network over a whole volume whose custom kernels run on the CPU, in one block of memory."""
 
 import ctypes
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_on_cpu.convolutions import convolved_by_torch
 from support.gpu_on_cpu.kernels import Kernels
 from support.gpu_on_cpu.memory import poisoned
@@ -51,12 +51,12 @@ class VolumeOnCpu:
     weights: Any
 
     def memory(self, room: int = 1 << 40) -> VolumeMemory:
-        """What it takes where the card has so many bytes."""
+        """What it takes where the GPU has so many bytes."""
         wanted = VolumeRequest(self.program.lowered, self.passes, self.grid, self.channels, (0, 0))
         return volume_memory(wanted, room)
 
     def memory_away(self) -> VolumeMemory:
-        """What it takes where all maps that may leave the card have left."""
+        """What it takes where all maps that may leave the GPU have left."""
         wanted = VolumeRequest(self.program.lowered, self.passes, self.grid, self.channels, (0, 0))
         choice = _Choice(wanted)
         return choice.memory(choice.may_leave)

@@ -11,14 +11,14 @@ import typer
 
 from ....pipelines.option import Effect
 from ...errors import Exit, complain, errors_reported
-from ...options.applicable import check_applicable
 from ...options.groups import InputOptions
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...options.study import StudyOptions
+from ...options.translate import check_applicable
 from ...render.skipped import nothing_found, skip_counts, skipped_scans, unread_places
 from ...render.terminal import SEARCHING, print_line, print_sentences, spinner
-from ...render.text import counted
+from ...render.text import counted, flagged
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def submit(
     print_sentences(skipped_scans(found.skipped), sys.stderr)
     print_sentences(skip_counts(found.skipped, "discover"), sys.stderr)
     for refused, reason in found.refused.items():
-        complain(f"{refused} is not queued: {reason}.")
+        complain(f"{refused} is not queued: {flagged(reason)}.")
     print_sentences(unread_places(found.skipped), sys.stderr)
     if submitted.added:
         for line in _next_steps(submitted.batch, workers, _queue_typed(context, queue)):

@@ -97,7 +97,7 @@ def show_overview(jobs: "Queue", selection: "Selection", files: Files) -> Exit:
     if files.data:
         write_json(shown.to_json(found), files.data)
     if files.html:
-        files.save(shown.page(found))
+        files.save(shown.page(found, files.html))
     for line in shown.lines(found, columns_of(out)):
         print_line(line, out)
     print_sentences(shown.sentences(found), out)

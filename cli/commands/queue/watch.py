@@ -81,8 +81,8 @@ def watch(
     """Queue studies as they arrive in a folder, until stopped.
 
     A study is queued once none of its files has changed for --settle seconds, and again if it
-    changes later. Links in the folder are not followed. Stop with Ctrl-C or SIGTERM; queued jobs
-    stay queued.
+    changes later; 'jobs retry' repeats one that failed. Links in the folder are not followed. Stop
+    with Ctrl-C or SIGTERM; queued jobs stay queued.
 
     If the queue does not answer, or the model or a folder is temporarily unavailable, the command
     waits.
@@ -122,6 +122,8 @@ def watch(
             while True:
                 begun, took = time.monotonic(), 0.0
                 try:
+                    # Before the look at results: a job that ends meanwhile is known.
+                    known = link.queue().known_keys()
                     found = jobs_of(request, search)
                     expected = (*FOR_THE_USER, OSError)  # the options are valid
                     for name, reason in complaints.due(found.refused | _unread(found)).items():
@@ -130,17 +132,17 @@ def watch(
                         log(line)
                     ready = arrivals.complete(found.jobs, found.identity, found.words)
                     took = time.monotonic() - begun
-                    if ready:
+                    if new := [job for job in ready if job.key() not in known]:
                         now = datetime.now()
                         submitted = link.queue().submit(
-                            ready,
+                            new,
                             scheduling,
                             name=pattern.name(now),
                             joins=f"watch {request.output} {pattern.period(now)}",
                             established=found.established,
                         )
-                        arrivals.handed_over(ready)
                         _log_batch(submitted)
+                    arrivals.handed_over(ready)
                 except expected as error:
                     trouble.log(error)
                 else:

@@ -86,6 +86,9 @@ const serverSource = {
     return answer.json();
   },
 
+  // The server reads a study that will be opened next.
+  ahead(study) { fetch(`ahead/${study.number}`).catch(() => {}); },
+
   async plane(study, role, plane, index) {
     const answer = await fetch(`plane/${study.number}/${role}/${plane}/${index}`);
     if (!answer.ok) throw new Error(await answer.text());
@@ -114,6 +117,8 @@ const fileSource = {
       document.head.append(script);
     });
   },
+
+  ahead() {},
 
   receive(number, info, levels) {
     this.number = number;

@@ -64,7 +64,7 @@ function listOf(root) {
     const picture = pictures.of(study) ? pictures.image(study) : null;
     return element("tr", { "data-status": study.status },
       page.hasPictures ? element("td", { class: "thumbnail" }, picture) : null,
-      element("td", { class: "name" }, link(study), remark(study) ? element("small", {}, remark(study)) : null),
+      element("td", { class: "name" }, link(study), remark(study) ? element("small", { class: "remark", title: remark(study) }, remark(study)) : null),
       element("td", { class: "mark" }, badge(study), study.comment ? element("small", {}, study.comment) : null),
       ...page.measures.map(({ key }) => element("td", { class: `number${study.flagged.includes(key) ? " flagged" : ""}` }, figure(study[key]))),
       element("td", { class: `status ${study.status}` }, study.status));
@@ -75,7 +75,7 @@ function listOf(root) {
     return element("article", {},
       target(study) ? element("a", { href: target(study), tabindex: -1, "aria-hidden": "true" }, image) : image,
       element("p", {}, link(study), badge(study)),
-      remark(study) ? element("small", {}, remark(study)) : null);
+      remark(study) ? element("small", { class: "remark", title: remark(study) }, remark(study)) : null);
   }
 
   function head() {
@@ -191,23 +191,34 @@ function listOf(root) {
     found?.scrollIntoView({ block: "nearest" });
   }
 
+  const MOVES = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1, PageDown: 10, PageUp: -10, Home: -Infinity, End: Infinity };
+
   root.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
     const study = shownStudies.find((one) => rows.get(one)?.contains(document.activeElement));
     if (!study) return;
-    const at = shownStudies.indexOf(study);
     const grade = { 1: "good", 2: "doubtful", 3: "bad" }[event.key];
     if (grade || event.key === "0") marks.put(study, { mark: grade === study.mark ? null : grade || null });
-    else if (["ArrowDown", "ArrowRight"].includes(event.key)) focusOn(shownStudies[at + 1]);
-    else if (["ArrowUp", "ArrowLeft"].includes(event.key)) focusOn(shownStudies[at - 1]);
-    else return;
+    else if (event.key in MOVES) {
+      const at = shownStudies.indexOf(study) + MOVES[event.key];
+      focusOn(shownStudies[Math.min(Math.max(at, 0), shownStudies.length - 1)]);
+    } else return;
     event.preventDefault();
   });
 
+  // Keys that need no focus; of several lists, those of the first.
+  const ANYWHERE = {
+    "/": () => part("filter").focus(),
+    "?": () => part("keys").showModal(),
+    ArrowDown: () => focusOn(shownStudies[0]),
+  };
+
   document.addEventListener("keydown", (event) => {
-    if (event.key !== "/" || document.body.classList.contains("viewing") || event.target.matches("input, textarea")) return;
-    event.preventDefault();
-    part("filter").focus();
+    const isElsewhere = document.body.classList.contains("viewing") || root !== document.querySelector(".studies");
+    if (isElsewhere || event.ctrlKey || event.metaKey || event.altKey || part("keys").open || event.target.matches("input, textarea, select")) return;
+    if (event.key === "ArrowDown" && document.activeElement !== document.body) return;
+    const act = ANYWHERE[event.key];
+    if (act) { event.preventDefault(); act(); }
   });
 
   part("filter").addEventListener("input", (event) => {
@@ -215,6 +226,7 @@ function listOf(root) {
     choose();
   });
   part("mark").addEventListener("change", (event) => { state.mark = event.target.value; choose(); });
+  part("help").addEventListener("click", () => part("keys").showModal());
   part("save")?.addEventListener("click", () => marks.download());
   for (const button of root.querySelectorAll("[data-shape]")) button.addEventListener("click", () => { state.shape = button.dataset.shape; render(); });
   document.addEventListener("marked", ({ detail }) => renew(detail));

@@ -6,6 +6,7 @@ const viewer = (() => {
   const PLANES = ["axial", "coronal", "sagittal"];
   const AXES = { axial: [0, 1, 2], coronal: [0, 2, 1], sagittal: [1, 2, 0] };  // across, down, normal
   const EDGES = { axial: "RLAP", coronal: "RLSI", sagittal: "APSI" };
+  const SIDES = ["left", "right", "top", "bottom"];
   const TITLES = { input: "Input", result: "Result", truth: "Truth", spread: "Spread", cycle: "Cycle error",
     difference: "Result − input", error: "Result − truth" };
   const PAIRS = { difference: ["input", "result"], error: ["truth", "result"] };
@@ -16,8 +17,8 @@ const viewer = (() => {
   const root = document.getElementById("viewer");
   const part = (name) => root.querySelector(`[data-part="${name}"]`);
   const state = {
-    study: null, info: null, cursor: [0, 0, 0], main: "axial", mode: "side", mix: 0.5, direction: 1,
-    windows: {}, hidden: new Set(["spread", "cycle"]), grey: false, opened: 0,
+    study: null, info: null, cursor: [0, 0, 0], main: "axial", mode: "side", mix: 0.5, stride: 1,
+    windows: {}, hidden: new Set(["spread", "cycle"]), grey: false, opened: 0, ahead: null,
   };
 
   // Planes that were received, the last ones only, and the requests for others.
@@ -66,44 +67,79 @@ const viewer = (() => {
 
   // -- Levels -------------------------------------------------------------------------------
 
-  function fill(picture, count, level) {
-    const pixels = new Uint32Array(picture.data.buffer);
-    for (let at = 0; at < count; at++) pixels[at] = level(at);
+  const COLOURS = 256, LARGEST_OF_GREY = 200;
+  const palette = (count, [red, green, blue]) => Uint32Array.from({ length: count }, (_, at) => {
+    const share = at / (count - 1);
+    return (0xff000000 | ((blue * share) << 16) | ((green * share) << 8) | (red * share)) >>> 0;
+  });
+  const GREY = palette(COLOURS, [255, 255, 255]);
+  const SIGNED = Uint32Array.from([...palette(COLOURS, [64, 156, 255]).reverse(), ...palette(COLOURS, [255, 140, 40])]);
+  const SHORT = { Int8Array: 128, Uint8Array: 0, Int16Array: 32768, Uint16Array: 0 };  // minus their lowest values
+
+  // Grey levels of a plane; short types by a table, as a plane has more voxels than they have values.
+  function levelsOf({ values, slope, intercept }, [low, high]) {
+    const factor = (255 * slope) / (high - low), base = (255 * (intercept - low)) / (high - low);
+    const count = values.length, levels = new Uint8ClampedArray(count), below = SHORT[values.constructor.name];
+    if (below === undefined) {
+      for (let at = 0; at < count; at++) levels[at] = values[at] * factor + base;
+      return levels;
+    }
+    const table = new Uint8ClampedArray(256 ** values.BYTES_PER_ELEMENT);
+    for (let at = 0; at < table.length; at++) table[at] = (at - below) * factor + base;
+    for (let at = 0; at < count; at++) levels[at] = table[values[at] + below];
+    return levels;
   }
 
-  function grey(found, [low, high]) {
-    const { values, slope, intercept } = found, factor = (255 * slope) / (high - low), base = (255 * (intercept - low)) / (high - low);
-    return (at) => {
-      const level = values[at] * factor + base;
-      return level >= 255 ? 255 : level > 0 ? level | 0 : 0;
-    };
+  // Colour of a difference in steps, COLOURS for none; NaN is black.
+  const signed = (level) => SIGNED[level >= 2 * COLOURS ? 2 * COLOURS - 1 : level > 0 ? level | 0 : level <= 0 ? 0 : COLOURS];
+
+  function paintValues(pixels, first, second, high) {
+    const factor = COLOURS / high, one = first.values, other = second.values;
+    const a = -first.slope * factor, b = second.slope * factor, base = (second.intercept - first.intercept) * factor + COLOURS;
+    for (let at = 0; at < pixels.length; at++) {
+      const level = one[at] * a + other[at] * b + base;
+      pixels[at] = signed(level);
+    }
   }
 
-  const opaque = (level) => 0xff000000 | (level << 16) | (level << 8) | level;
-
-  function signed(level) {  // -1 to 1: blue over black to orange
-    const size = Math.min(Math.abs(level), 1);
-    const [red, green, blue] = level < 0 ? [64, 156, 255] : [255, 140, 40];
-    return 0xff000000 | ((blue * size) << 16) | ((green * size) << 8) | (red * size);
+  function paintLevels(pixels, levels) {
+    for (let at = 0; at < pixels.length; at++) pixels[at] = GREY[levels[at]];
   }
 
-  function painter(role, found) {
-    const [first, second] = found;
+  function paintGreyDifference(pixels, one, other) {
+    const factor = COLOURS / LARGEST_OF_GREY;
+    for (let at = 0; at < pixels.length; at++) pixels[at] = signed((other[at] - one[at]) * factor + COLOURS);
+  }
+
+  // The result in amber over the input in grey: two greys of reverse contrast would cancel out.
+  function paintOverlay(pixels, one, other) {
+    const over = state.mix, under = 1 - state.mix;
+    for (let at = 0; at < pixels.length; at++) {
+      const below = one[at] * under, above = other[at] * over;
+      pixels[at] = 0xff000000 | ((below + above * 0.15) << 16) | ((below + above * 0.65) << 8) | (below + above);
+    }
+  }
+
+  function paintChecks(pixels, one, other, columns) {
+    const edge = Math.max(Math.round(columns / (4 + 20 * state.mix)), 2);
+    for (let at = 0; at < pixels.length; at++) {
+      const isOdd = (((at % columns) / edge) ^ (at / columns / edge)) & 1;
+      pixels[at] = GREY[isOdd ? one[at] : other[at]];
+    }
+  }
+
+  function paintPixels(pixels, role, [first, second]) {
     if (PAIRS[role]) {
       const [from, to] = PAIRS[role];
-      if (isGrey(role)) {
-        const a = grey(first, windowOf(from)), b = grey(second, windowOf(to));
-        return (at) => signed((b(at) - a(at)) / 200);
-      }
-      const [, high] = windowOf(role);
-      return (at) => signed((valueAt(second, at) - valueAt(first, at)) / high);
+      if (isGrey(role)) paintGreyDifference(pixels, levelsOf(first, windowOf(from)), levelsOf(second, windowOf(to)));
+      else paintValues(pixels, first, second, windowOf(role)[1]);
+      return;
     }
-    const level = grey(first, windowOf(second ? "input" : role));
-    if (!second) return (at) => opaque(level(at));
-    const other = grey(second, windowOf("result"));
-    if (state.mode === "blend") return (at) => opaque(level(at) + (other(at) - level(at)) * state.mix);
-    const columns = first.columns, square = Math.max(Math.round(columns / (4 + 20 * state.mix)), 2);
-    return (at) => opaque((((at % columns) / square) ^ ((at / columns) / square)) & 1 ? level(at) : other(at));
+    const levels = levelsOf(first, windowOf(second ? "input" : role));
+    if (!second) { paintLevels(pixels, levels); return; }
+    const other = levelsOf(second, windowOf("result"));
+    if (state.mode === "overlay") paintOverlay(pixels, levels, other);
+    else paintChecks(pixels, levels, other, first.columns);
   }
 
   const valueAt = (found, at) => found.values[at] * found.slope + found.intercept;
@@ -129,8 +165,7 @@ const viewer = (() => {
 
   // -- Drawing ------------------------------------------------------------------------------
 
-  const canvases = new Map();  // by role and plane
-  const pictured = new WeakMap();  // by canvas: what it shows
+  const frames = new Map();  // by role and plane: a canvas of a pixel a voxel, and what lies on it
   let isDue = false;
 
   function draw() {
@@ -141,106 +176,68 @@ const viewer = (() => {
       isDue = false;
       if (!state.info || root.hidden) return;
       let isWhole = true;
-      for (const role of shown()) for (const plane of PLANES) isWhole = drawPlane(role, plane) && isWhole;
+      for (const frame of frames.values()) isWhole = drawPlane(frame) && isWhole;
       root.dataset.ready = isWhole;
       readOut();
       if (isWhole) lookAhead();
     });
   }
 
-  function drawPlane(role, plane) {
-    const canvas = canvases.get(`${role}/${plane}`);
-    if (!canvas || !canvas.clientWidth) return true;
-    const index = state.cursor[AXES[plane][2]];
+  function drawPlane(frame) {
+    const { role, plane } = frame, [across, down, normal] = AXES[plane], { shape } = state.info;
+    const index = state.cursor[normal];
     const found = sourcesOf(role).map((one) => planes.find(one, plane, index));
     sourcesOf(role).forEach((one, at) => { if (!found[at]) planes.want(one, plane, index); });
-    const isThere = found.every(Boolean);
-    if (isThere) paint(canvas, role, plane, found);
-    else if (!canvas.dataset.drawn) clear(canvas);
-    return isThere;
+    if (!found.every(Boolean)) return false;
+    paint(frame, found);
+    for (const [name, axis] of [["--x", across], ["--y", down]]) {
+      const share = String((state.cursor[axis] + 0.5) / shape[axis]);
+      if (frame.element.style.getPropertyValue(name) !== share) frame.element.style.setProperty(name, share);
+    }
+    const position = `${index + 1} / ${shape[normal]}`;
+    if (frame.label.textContent !== position) frame.label.textContent = position;
+    return true;
   }
 
-  function sized(canvas) {
-    const ratio = window.devicePixelRatio || 1;
-    const width = Math.round(canvas.clientWidth * ratio), height = Math.round(canvas.clientHeight * ratio);
-    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
-    return canvas.getContext("2d");
-  }
-
-  function clear(canvas) {
-    const context = sized(canvas);
-    context.fillStyle = "#000";
-    context.fillRect(0, 0, canvas.width, canvas.height);
-  }
-
-  // Where a plane lies on its canvas, in device pixels.
-  function box(canvas, plane) {
-    const [across, down] = AXES[plane], { shape, spacing } = state.info;
-    const wide = shape[across] * spacing[across], high = shape[down] * spacing[down];
-    const scale = Math.min(canvas.width / wide, canvas.height / high);
-    const width = wide * scale, height = high * scale;
-    return { x: (canvas.width - width) / 2, y: (canvas.height - height) / 2, width, height };
-  }
-
-  function paint(canvas, role, plane, found) {
-    clear(canvas);
-    const context = canvas.getContext("2d"), place = box(canvas, plane);
-    context.imageSmoothingQuality = "medium";
-    context.drawImage(pictureOf(canvas, role, found), place.x, place.y, place.width, place.height);
-    crosshair(context, plane, place);
-    letters(context, canvas, plane);
-    canvas.dataset.drawn = state.cursor[AXES[plane][2]];
-  }
-
-  // The levels of a plane on a canvas of its own size, kept while only the crosshair moves.
-  function pictureOf(canvas, role, found) {
-    const { rows, columns } = found[0], before = pictured.get(canvas);
+  // Nothing is painted while only the crosshair moves.
+  function paint(frame, found) {
+    const { role, canvas } = frame, { rows, columns } = found[0];
     const look = JSON.stringify([state.mode, state.mix, isGrey(role), sourcesOf(role).map(windowOf), windowOf(role)]);
-    if (before && before.look === look && found.every((one, at) => one === before.found[at])) return before.picture;
-    const picture = before?.picture || document.createElement("canvas");
-    if (picture.width !== columns || picture.height !== rows) Object.assign(picture, { width: columns, height: rows });
-    const inner = picture.getContext("2d"), pixels = inner.createImageData(columns, rows);
-    fill(pixels, rows * columns, painter(role, found));
-    inner.putImageData(pixels, 0, 0);
-    pictured.set(canvas, { look, found, picture });
-    return picture;
+    if (frame.look === look && found.every((one, at) => one === frame.found[at])) return;
+    const context = canvas.getContext("2d");
+    if (frame.picture?.width !== columns || frame.picture.height !== rows) {
+      Object.assign(canvas, { width: columns, height: rows });
+      frame.picture = context.createImageData(columns, rows);
+    }
+    paintPixels(new Uint32Array(frame.picture.data.buffer), role, found);
+    context.putImageData(frame.picture, 0, 0);
+    Object.assign(frame, { look, found });
   }
 
-  function crosshair(context, plane, place) {
-    const [across, down] = AXES[plane], { shape } = state.info;
-    const x = place.x + ((state.cursor[across] + 0.5) / shape[across]) * place.width;
-    const y = place.y + ((state.cursor[down] + 0.5) / shape[down]) * place.height;
-    const gap = 8 * (window.devicePixelRatio || 1);
-    context.strokeStyle = "rgba(122, 190, 255, .75)";
-    context.lineWidth = window.devicePixelRatio || 1;
-    context.beginPath();
-    for (const [from, to] of [[place.x, x - gap], [x + gap, place.x + place.width]]) if (to > from) { context.moveTo(from, y); context.lineTo(to, y); }
-    for (const [from, to] of [[place.y, y - gap], [y + gap, place.y + place.height]]) if (to > from) { context.moveTo(x, from); context.lineTo(x, to); }
-    context.stroke();
+  function frameOf(role, plane) {
+    const [across, down] = AXES[plane], { shape, spacing } = state.info;
+    const canvas = element("canvas", { role: "img", "aria-label": `${TITLES[role]}, ${plane}` });
+    const label = element("span", { class: "slice" });
+    const letters = [...EDGES[plane]].map((letter, at) => element("span", { class: `edge ${SIDES[at]}` }, letter));
+    const lines = SIDES.map((side) => element("i", { class: side }));
+    const made = element("div", { class: "frame" }, canvas, ...lines);
+    made.style.setProperty("--aspect", (shape[across] * spacing[across]) / (shape[down] * spacing[down]));
+    const cell = element("div", { class: "plane", "data-plane": plane, "data-main": String(plane === state.main), }, made, ...letters, label);
+    const frame = { role, plane, canvas, element: made, cell, label };
+    listen(frame);
+    return frame;
   }
 
-  function letters(context, canvas, plane) {
-    const ratio = window.devicePixelRatio || 1, [left, right, top, bottom] = EDGES[plane], edge = 7 * ratio;
-    context.font = `600 ${11 * ratio}px system-ui, sans-serif`;
-    context.fillStyle = "rgba(214, 224, 235, .8)";
-    context.textBaseline = "middle";
-    context.textAlign = "left"; context.fillText(left, edge, canvas.height / 2);
-    context.textAlign = "right"; context.fillText(right, canvas.width - edge, canvas.height / 2);
-    context.textAlign = "center"; context.fillText(top, canvas.width / 2, edge + 3 * ratio);
-    context.fillText(bottom, canvas.width / 2, canvas.height - edge - 3 * ratio);
-    context.textAlign = "left";
-    context.font = `${11 * ratio}px system-ui, sans-serif`;
-    const normal = AXES[plane][2];
-    context.fillText(`${state.cursor[normal] + 1} / ${state.info.shape[normal]}`, edge, canvas.height - edge - 3 * ratio);
-  }
-
-  // Planes that scrolling will reach next, asked for once all that is shown is there.
+  // Once all that is shown is there: planes that scrolling will reach next, and the next study.
   function lookAhead() {
+    const order = list.order(), next = order[order.indexOf(state.study) + 1];
+    if (next && state.ahead !== next) source.ahead(next);
+    state.ahead = next;
     const normal = AXES[state.main][2], most = state.info.shape[normal];
     const wanted = new Set(shown().flatMap(sourcesOf));
     for (const role of wanted) {
       for (let step = 1; step <= AHEAD; step++) {
-        const index = state.cursor[normal] + step * state.direction;
+        const index = state.cursor[normal] + step * state.stride;
         if (index < 0 || index >= most || planes.find(role, state.main, index)) continue;
         if (!planes.slots.has(`${role}/${state.main}`)) planes.want(role, state.main, index);
         break;
@@ -261,7 +258,7 @@ const viewer = (() => {
       const output = root.querySelector(`output[data-role="${role}"]`);
       if (output) output.textContent = value === undefined || Number.isNaN(value) ? "–" : figure(value, 5);
     }
-    part("place").textContent = `voxel ${state.cursor.map((at) => at + 1).join(", ")}`;
+    part("place").textContent = `Voxel ${state.cursor.map((at) => at + 1).join(", ")}`;
   }
 
   // -- The study ----------------------------------------------------------------------------
@@ -273,10 +270,13 @@ const viewer = (() => {
     root.hidden = false;
     document.body.classList.add("viewing");
     root.dataset.ready = "false";
+    const isEntered = root.contains(document.activeElement);
     showStudy();
     showMark();
+    if (!isEntered) part("name").focus();
+    else announce(`${study.name}, ${part("position").textContent}`);
     part("columns").replaceChildren(element("p", { class: "waiting" }, "Reading the scans …"));
-    canvases.clear();
+    frames.clear();
     try {
       const info = await source.study(study);
       if (opened !== state.opened) return;
@@ -298,27 +298,25 @@ const viewer = (() => {
     layOut();
     for (const role of Object.keys(state.info.images)) {
       const { moved, notes } = state.info.images[role];
-      if (moved) part("faults").append(element("p", {}, `${TITLES[role]}: on another grid; its nearest voxels are shown.`));
+      if (moved) part("faults").append(element("p", {}, `${TITLES[role]}: on another grid; nearest voxels are shown.`));
       for (const note of notes) part("faults").append(element("p", {}, `${TITLES[role]}: ${note}`));
     }
   }
 
   function layOut() {
-    canvases.clear();
+    frames.clear();
     const sections = shown().map((role) => {
       const drawn = PLANES.map((plane) => {
-        const canvas = element("canvas", { "data-plane": plane, "data-main": String(plane === state.main), "aria-label": `${TITLES[role]}, ${plane}`, role: "img" });
-        canvases.set(`${role}/${plane}`, canvas);
-        listen(canvas, role, plane);
-        return canvas;
+        const frame = frameOf(role, plane);
+        frames.set(`${role}/${plane}`, frame);
+        return frame.cell;
       });
       const title = role === "result" && fused() ? "Input and result" : TITLES[role];
       return element("figure", { "data-role": role },
-        element("figcaption", {}, element("b", {}, title), element("output", { "data-role": role, title: "Value at the crosshair" }, "–")),
+        element("figcaption", {}, element("b", {}, title), element("output", { "data-role": role, "aria-live": "off", "aria-label": `${title} at the crosshair`, title: "Value at the crosshair" }, "–")),
         element("div", { class: "planes" }, ...drawn));
     });
     part("columns").replaceChildren(...sections);
-    for (const canvas of canvases.values()) resized.observe(canvas);
     part("images").replaceChildren(...roles().map((role) => element("label", {},
       element("input", { type: "checkbox", checked: !state.hidden.has(role), onchange: (event) => {
         state.hidden[event.target.checked ? "delete" : "add"](role);
@@ -327,20 +325,19 @@ const viewer = (() => {
     for (const button of root.querySelectorAll("[data-mode]")) button.setAttribute("aria-pressed", button.dataset.mode === state.mode);
     for (const button of root.querySelectorAll("[data-turn]")) button.setAttribute("aria-pressed", button.dataset.turn === state.main);
     part("mix").disabled = state.mode === "side";
-    part("less").textContent = state.mode === "squares" ? "Few" : "Input";
-    part("more").textContent = state.mode === "squares" ? "Many" : "Result";
+    part("mix").setAttribute("aria-label", state.mode === "checkerboard" ? "Number of squares" : "Share of the result");
+    part("less").textContent = state.mode === "checkerboard" ? "Few" : "Input";
+    part("more").textContent = state.mode === "checkerboard" ? "Many" : "Result";
     showWindows();
     draw();
   }
-
-  const resized = new ResizeObserver(draw);
 
   function showStudy() {
     const { study } = state, at = list.order().indexOf(study);
     part("name").textContent = study.name;
     part("position").textContent = `${at + 1} of ${list.order().length}`;
     document.title = `${study.name} · ${page.title}`;
-    part("faults").replaceChildren();
+    for (const name of ["faults", "images", "windows", "place"]) part(name).replaceChildren();
     part("facts").replaceChildren(...page.measures.filter(({ key }) => study[key] !== null && study[key] !== undefined).flatMap(({ key, title }) => [
       element("dt", {}, title), element("dd", {}, figure(study[key]))]));
     part("notes").replaceChildren(...[study.reason, ...study.notes].filter(Boolean).map((note) => element("p", {}, note)));
@@ -375,43 +372,43 @@ const viewer = (() => {
   function moveTo(axis, index) {
     const to = Math.min(Math.max(Math.round(index), 0), state.info.shape[axis] - 1);
     if (to === state.cursor[axis]) return;
-    state.direction = Math.sign(to - state.cursor[axis]);
+    if (axis === AXES[state.main][2]) state.stride = to - state.cursor[axis];
     state.cursor[axis] = to;
     draw();
   }
 
-  function listen(canvas, role, plane) {
+  function listen({ role, plane, element: shown, cell }) {
     const [across, down, normal] = AXES[plane];
     let pointed = null, turned = 0;
     const point = (event) => {
-      const frame = canvas.getBoundingClientRect(), ratio = canvas.width / frame.width, place = box(canvas, plane);
-      moveTo(across, (((event.clientX - frame.left) * ratio - place.x) / place.width) * state.info.shape[across] - 0.5);
-      moveTo(down, (((event.clientY - frame.top) * ratio - place.y) / place.height) * state.info.shape[down] - 0.5);
+      const place = shown.getBoundingClientRect();
+      moveTo(across, ((event.clientX - place.left) / place.width) * state.info.shape[across] - 0.5);
+      moveTo(down, ((event.clientY - place.top) / place.height) * state.info.shape[down] - 0.5);
     };
-    canvas.addEventListener("pointerdown", (event) => {
-      canvas.setPointerCapture(event.pointerId);
+    cell.addEventListener("pointerdown", (event) => {
+      cell.setPointerCapture(event.pointerId);
       const isWindowing = event.button === 2 || event.shiftKey;
       pointed = { x: event.clientX, y: event.clientY, window: windowOf(role), isWindowing };
       if (!isWindowing) point(event);
       event.preventDefault();
     });
-    canvas.addEventListener("pointermove", (event) => {
+    cell.addEventListener("pointermove", (event) => {
       if (!pointed) return;
       if (!pointed.isWindowing) { point(event); return; }
       const [low, high] = pointed.window, width = (high - low) * Math.exp((event.clientX - pointed.x) / 200);
       const level = (low + high) / 2 + ((event.clientY - pointed.y) * (high - low)) / 300;
       if (!isGrey(role)) setWindow(role, PAIRS[role] ? [-width / 2, width / 2] : [level - width / 2, level + width / 2]);
     });
-    for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => { pointed = null; });
-    canvas.addEventListener("contextmenu", (event) => event.preventDefault());
-    canvas.addEventListener("wheel", (event) => {
+    for (const end of ["pointerup", "pointercancel"]) cell.addEventListener(end, () => { pointed = null; });
+    cell.addEventListener("contextmenu", (event) => event.preventDefault());
+    cell.addEventListener("wheel", (event) => {
       event.preventDefault();
       turned += event.deltaMode ? event.deltaY * 40 : event.deltaY;
       const steps = Math.trunc(turned / 40);
       turned -= steps * 40;
       if (steps) moveTo(normal, state.cursor[normal] + steps);
     }, { passive: false });
-    canvas.addEventListener("dblclick", () => turn(plane));
+    cell.addEventListener("dblclick", () => turn(plane));
   }
 
   function turn(plane) { state.main = plane; if (state.info) layOut(); }
@@ -435,7 +432,7 @@ const viewer = (() => {
     ArrowUp: () => scroll(-1), ArrowDown: () => scroll(1), PageUp: () => scroll(-10), PageDown: () => scroll(10),
     ArrowLeft: () => step(-1), ArrowRight: () => step(1), p: () => step(-1), n: () => step(1),
     1: () => mark("good"), 2: () => mark("doubtful"), 3: () => mark("bad"), 0: () => marks.put(state.study, { mark: null }),
-    c: () => part("comment").focus(), s: () => setMode("side"), b: () => setMode("blend"), k: () => setMode("squares"),
+    c: () => part("comment").focus(), s: () => setMode("side"), o: () => setMode("overlay"), k: () => setMode("checkerboard"),
     v: () => turn(PLANES[(PLANES.indexOf(state.main) + 1) % 3]),
     r: () => { state.windows = {}; showWindows(); draw(); },
     "?": () => part("keys").showModal(), Escape: close,

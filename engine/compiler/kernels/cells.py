@@ -8,11 +8,11 @@ from math import prod
 import numpy as np
 
 from ...network.layers import FloatArray, Triple
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import IDENTITY, Conv, Geometry
 from ..tensors import TensorView
-from ..weight_layout import LaidWeight, Slots
+from ..weight_layout import PackedWeight, Slots, slot_index
 from .launch import Addresses, Launch, PlaneBox, part_of, strides_of
 from .spec import HALF, ConvKernel
 
@@ -28,7 +28,7 @@ _VOXEL_CHANNELS = (32, 64, 128)
 
 _WORTH = 0.72  # share of the cells that boxes compute which the target needs, for the kernel to pay
 _RESIDENT = 2  # blocks of conv_transpose_voxels.cu on each multiprocessor
-_TURNS = 2  # how often shared memory has room for the voxels that its block takes at a time
+_TURNS = 2  # buffers in shared memory for the voxels that its block takes at a time
 _ONE: Triple = (1, 1, 1)
 _TWO: Triple = (2, 2, 2)
 
@@ -47,22 +47,22 @@ def _doubles(conv: Conv) -> bool:
     )
 
 
-def _fits(conv: Conv, _card: CardProperties, in_blocks: bool) -> bool:
+def _fits(conv: Conv, _gpu: GpuProperties, in_blocks: bool) -> bool:
     if not _doubles(conv):
         return False
     [part] = conv.views
-    behind = 1 if in_blocks else 0
+    after = 1 if in_blocks else 0
     return (
         conv.geometry == Geometry((3, 3, 3), _TWO, _ONE, _ONE, transposed=True)
         and part.table is None
         and part.activation == IDENTITY
         and part.source.is_whole
-        and conv.source.extents == tuple(extent + behind for extent in conv.target.extents)
+        and conv.source.extents == tuple(extent + after for extent in conv.target.extents)
         and conv.channels in _RINGS
     )
 
 
-def _fits_voxels(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+def _fits_voxels(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     if not _doubles(conv):
         return False
     [part] = conv.views
@@ -80,7 +80,7 @@ def _outputs_of_product(outputs: int) -> int:
     return 64 if outputs % 64 == 0 else 32
 
 
-def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+def _pack(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     """[C, K, 3, 3, 3] -> [K / n, stages, 3, 4, 64, 8]: first operands of m64n128k16.
 
     The convolution is transposed, of stride 2, padding 1 and output padding 1; its cells of 2^3
@@ -102,22 +102,22 @@ def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     ]
     shape = outputs // each, len(order), 3, 4, 64, 8
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
-        filled[:, list(slots)] = weight.transpose(1, 0, 2, 3, 4)
+        filled[:, slot_index(slots)] = weight.transpose(1, 0, 2, 3, 4)
         split = filled.reshape(-1, each, chunks, 4, 8, 3, 3, 3)
-        laid = np.zeros((*shape[:3], 4, 64 // each, each, 8), np.float32)
+        operands = np.zeros((*shape[:3], 4, 64 // each, each, 8), np.float32)
         for stage, (upper, below, plane, chunk, row) in enumerate(order):
-            beside = (below,) if below is not None else (0, 1)
-            for place, own_row in enumerate(beside):
+            cell_rows = (below,) if below is not None else (0, 1)
+            for number, own_row in enumerate(cell_rows):
                 for operand, (right, column) in enumerate(((0, 0), (1, 0), (1, 1))):
                     taps = [_tap(upper, plane), _tap(own_row, row), _tap(right, column)]
                     if None not in taps:
                         tap = split[:, :, chunk, :, :, taps[0], taps[1], taps[2]]
-                        laid[:, stage, operand, :, place] = tap.transpose(0, 2, 1, 3)
-        return laid.reshape(shape)
+                        operands[:, stage, operand, :, number] = tap.transpose(0, 2, 1, 3)
+        return operands.reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
 def _tap(parity: int, offset: int) -> int | None:
@@ -126,7 +126,7 @@ def _tap(parity: int, offset: int) -> int | None:
     return tap if tap >= 0 else None
 
 
-def _pack_voxels(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+def _pack_voxels(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     """[C, K, 2, 2, 2] -> [K, source / 32, 32, 8]: second operands of m16n8k16.
 
     The convolution is transposed, of stride 2; each of its cells of 2^3 target voxels depends on
@@ -137,13 +137,14 @@ def _pack_voxels(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     outputs = weight.shape[1]
     shape = outputs, source // 32, 32, 8
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros((2, 2, 2, outputs, source), np.float32)
+        # A list: to a slice, this transposed copy takes longer.
         filled[..., list(slots)] = weight.transpose(2, 3, 4, 1, 0)
         split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8)
         return split.transpose(0, 2, 4, 1, 3, 5, 6).reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
 def _cells() -> PlaneBox:
@@ -159,10 +160,10 @@ def _fills_boxes(conv: Conv) -> bool:
     return height * width >= _WORTH * computed
 
 
-def _launch(conv: Conv, at: Addresses, card: CardProperties, partials: int | None) -> Launch:
+def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
     tensor, outputs = conv.target, _outputs_of_product(conv.outputs)
     tile, (boxes, stages) = constants("conv_transpose_to_cells.cu"), _RINGS[conv.channels]
-    walks = _cells().walks(tensor.extents, conv.batch * conv.outputs // outputs, card)
+    walks = _cells().walks(tensor.extents, conv.batch * conv.outputs // outputs, gpu)
     values = structure("conv_transpose_to_cells.cu", "ConvTransposeToCells")(
         source=at(conv.source.name),
         weights=at(conv.weight),
@@ -187,9 +188,7 @@ def _cache_key(conv: Conv) -> str:
     return f"transposed convolution {parts}"
 
 
-def _launch_voxels(
-    conv: Conv, at: Addresses, card: CardProperties, _partials: int | None
-) -> Launch:
+def _launch_voxels(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None) -> Launch:
     source, cells = conv.source, conv.target
     tile = constants("conv_transpose_voxels.cu")
     voxels, parts = prod(source.extents), cells.channels // tile["OUTPUTS"]
@@ -200,8 +199,8 @@ def _launch_voxels(
         voxels=voxels,
         outputs=cells.channels,
     )
-    beside = max(1, _RESIDENT * card.multiprocessors // (parts * source.batch))
-    walks = min(beside, -(-voxels // tile["VOXELS"]))
+    resident = max(1, _RESIDENT * gpu.multiprocessors // (parts * source.batch))
+    walks = min(resident, -(-voxels // tile["VOXELS"]))
     name, grid = "conv_transpose_voxels", (walks, parts, source.batch)
     shared = _TURNS * tile["VOXELS"] * source.channels * 2
     return Launch(name, f"{name}_{source.channels}", grid, (tile["THREADS"], 1, 1), shared, values)

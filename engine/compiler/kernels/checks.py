@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...network.layers import FloatArray
 from ...options import Precision
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import Convolution
 from ..tensors import Tensor
@@ -26,8 +26,10 @@ those of its verdict in 6 of 1,000 trials; more runs would add more to a first s
 tactics than the rest of their check.
 """
 
-FillKind: TypeAlias = Literal["noise", "signs", "paired", "opposed"]
-"""How numbers are generated; `enum Numbers` of check.cu."""
+FillKind: TypeAlias = Literal["noise", "signs", "paired", "opposed", "uneven"]
+"""How numbers are generated; `enum Numbers` of check.cu. Uneven ones are 0 or 1, whose share is
+drawn per cell of a patch.
+"""
 
 _VARIANCE = 400
 """Variance of sums: 12 times their deviation is exact in bf16 too, which represents whole numbers
@@ -36,7 +38,9 @@ up to 256 exactly.
 
 _UNLIKE = 2
 _CELL = 4, 8, 128
-"""Voxels along D, H and W that a block of a kernel processes at least, or about."""
+"""Voxels along D, H and W of a cell of uneven numbers: about the part whose moments one block of a
+kernel computes, so that a cell that is left out or counted twice shows in mean or variance.
+"""
 _HIGHEST_SQUARED = 83  # of paired numbers, on average
 
 
@@ -117,28 +121,13 @@ def host_signs(count: int, density: float, seed: int) -> FloatArray:
     return signs.astype(np.float32)
 
 
-def uneven_numbers(shape: tuple[int, ...]) -> FloatArray:
-    """Return patches [N, C, D, H, W] of 0 and 1 whose share of 1 is drawn per cell.
-
-    A cell is about the part whose moments one block of a kernel computes, so that a cell that is
-    left out or counted twice shows in mean or variance of the whole.
-    """
-    random = np.random.default_rng(3)
-    *outer, depth, height, width = shape
-    cells = (-(-edge // cell) for edge, cell in zip((depth, height, width), _CELL, strict=True))
-    shares = random.random((*outer, *cells), np.float32)
-    for axis, (edge, cell) in enumerate(zip((depth, height, width), _CELL, strict=True), -3):
-        shares = shares.repeat(cell, axis).take(range(edge), axis)
-    return (random.random(shape, np.float32) < shares).astype(np.float32)
-
-
 def whole_numbers(patches: int, channels: int) -> FloatArray:
     """Return factors 1 and -1 and summands from -1 to 1, [2, patches, channels], in turns.
 
     With signs they result in whole numbers of about the signs' variance.
     """
-    places = np.arange(patches * channels).reshape(patches, channels)
-    return np.stack([1 - 2 * (places // 3 % 2), places % 3 - 1]).astype(np.float32)
+    numbers = np.arange(patches * channels).reshape(patches, channels)
+    return np.stack([1 - 2 * (numbers // 3 % 2), numbers % 3 - 1]).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,23 +230,34 @@ _CHANNELS = 64  # of a block that sums
 
 
 def fill_tensor(
-    tensor: Tensor, numbers: Filling, target: int, card: CardProperties, groups: int = 1
+    tensor: Tensor, numbers: Filling, target: int, gpu: GpuProperties, groups: int = 1
 ) -> Launch:
     """Return the launch that fills a tensor of groups of channels, as fp16 pairs if stored so."""
     count = tensor.batch * prod(tensor.extents) * tensor.channels
     is_split = tensor.scale is not None
     values = _numbers(numbers, target, count, tensor.channels // groups, split_fp16=is_split)
     values.seed, values.inner = _SEEDS["source"], 1
-    return _over(card, count, "fill_numbers", values)
+    values.extents[:], values.cell[:] = tensor.extents, _CELL
+    return _over(gpu, count, "fill_numbers", values)
 
 
-def fill_weight(shape: Convolution, numbers: Filling, target: int, card: CardProperties) -> Launch:
+def fill_patches(
+    shape: tuple[int, ...], numbers: Filling, target: int, gpu: GpuProperties
+) -> Launch:
+    """Return the launch that fills float patches [N, C, D, H, W]."""
+    values = _numbers(numbers, target, prod(shape), channels=1, split_fp16=False)
+    values.seed, values.inner, values.is_float = _SEEDS["source"], 1, True
+    values.extents[:], values.cell[:] = shape[2:], _CELL
+    return _over(gpu, prod(shape), "fill_numbers", values)
+
+
+def fill_weight(shape: Convolution, numbers: Filling, target: int, gpu: GpuProperties) -> Launch:
     """Return the launch that fills the weight; of a gradient, source channels come first."""
     values = _numbers(numbers, target, shape.weights, shape.summed_channels, shape.split_fp16)
     values.seed = _SEEDS["weight"]
     outputs = shape.target_channels // shape.groups
     values.inner = prod(shape.kernel) * outputs if shape.transposed else 1
-    return _over(card, shape.weights, "fill_numbers", values)
+    return _over(gpu, shape.weights, "fill_numbers", values)
 
 
 def _numbers(
@@ -275,7 +275,7 @@ def _numbers(
 
 
 def fingerprint(
-    address: int, size: int, number_bytes: int, into: int, card: CardProperties
+    address: int, size: int, number_bytes: int, into: int, gpu: GpuProperties
 ) -> Launch:
     """Return the launch that adds the fingerprint of so many bytes, in whole words, to the uint64
     `into`.
@@ -283,7 +283,7 @@ def fingerprint(
     values = structure("check.cu", "Fingerprint")(
         words=address, count=size // 4, are_pairs=number_bytes == 2, sum=into
     )
-    return _over(card, size // 4, "fingerprint", values)
+    return _over(gpu, size // 4, "fingerprint", values)
 
 
 def plain(
@@ -311,14 +311,14 @@ def plain(
         is_translated=is_translated,
     )
     across = min(_CHANNELS, 1 << (shape.target_channels - 1).bit_length())
-    beside, each = BLOCK // across, constants("check.cu")["EACH"]
+    along, each = BLOCK // across, constants("check.cu")["EACH"]
     voxels = shape.batch * prod(shape.target_extents)
     grid = (
-        -(-voxels // (beside * each)),
+        -(-voxels // (along * each)),
         -(-shape.target_channels // across),
         1,
     )
-    return Launch("check", "plain", grid, (across, beside, 1), 0, values)
+    return Launch("check", "plain", grid, (across, along, 1), 0, values)
 
 
 def expect(
@@ -363,10 +363,10 @@ def compare(
 
 
 def _over(
-    card: CardProperties,
+    gpu: GpuProperties,
     count: int,
     kernel: str,
     values: Structure,
 ) -> Launch:
-    blocks = max(1, min(-(-count // BLOCK), _WAVES * card.multiprocessors))
+    blocks = max(1, min(-(-count // BLOCK), _WAVES * gpu.multiprocessors))
     return Launch("check", kernel, (blocks, 1, 1), (BLOCK, 1, 1), 0, values)

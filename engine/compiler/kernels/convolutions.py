@@ -4,7 +4,7 @@ from math import prod
 from typing import Any
 
 from ...network.layers import Triple
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import Conv, Convolution
 from ..tensors import VECTOR_BYTES
@@ -19,7 +19,7 @@ _SPLIT_TILES = {32: 128, 64: 128, 128: 64}
 
 
 def _convolve_split_fp16(
-    conv: Conv, at: Addresses, _card: CardProperties, _partials: int | None
+    conv: Conv, at: Addresses, _gpu: GpuProperties, _partials: int | None
 ) -> Launch:
     shape, tile = conv.shape, constants("convolve_split_fp16.cu")
     width = _outputs(shape)
@@ -38,7 +38,7 @@ def _convolve_split_fp16(
     )
 
 
-def _convolve(conv: Conv, at: Addresses, _card: CardProperties, _partials: int | None) -> Launch:
+def _convolve(conv: Conv, at: Addresses, _gpu: GpuProperties, _partials: int | None) -> Launch:
     shape = conv.shape
     width, kind = _outputs(shape), "gradient" if shape.transposed else "convolve"
     values = structure("convolve.cu", "Convolve")(
@@ -52,19 +52,19 @@ def _convolve(conv: Conv, at: Addresses, _card: CardProperties, _partials: int |
 
 
 def _convolve_depthwise(
-    conv: Conv, at: Addresses, _card: CardProperties, _partials: int | None
+    conv: Conv, at: Addresses, _gpu: GpuProperties, _partials: int | None
 ) -> Launch:
     shape = conv.shape
     kind = "gradient" if shape.transposed else "convolve"
     values = structure("convolve_depthwise.cu", "ConvolveDepthwise")(
         **_convolved(conv, shape, at), dilation=shape.dilation
     )
-    across, beside = block_shape(shape.target_channels, shape.precision)
+    across, along = block_shape(shape.target_channels, shape.precision)
     depth, height, width = shape.target_extents
     run = constants("convolve_depthwise.cu")["ACROSS"]
     runs = shape.batch * depth * height * -(-width // run)
     columns = -(-vectors(shape.target_channels, shape.precision) // across)
-    grid, block = (-(-runs // beside), columns, 1), (across, beside, 1)
+    grid, block = (-(-runs // along), columns, 1), (across, along, 1)
     return Launch("convolve_depthwise", f"{kind}_depthwise", grid, block, 0, values)
 
 
@@ -76,9 +76,9 @@ def _outputs(shape: Convolution) -> int:
 
 def _tiles(shape: Convolution, voxels: int, outputs: int) -> Triple:
     """Return the grid of blocks, each of which computes `outputs` channels of `voxels` voxels."""
-    made = shape.batch * prod(shape.target_extents)
+    total = shape.batch * prod(shape.target_extents)
     columns = shape.groups * -(-shape.target_channels // shape.groups // outputs)
-    return -(-made // voxels), columns, 1
+    return -(-total // voxels), columns, 1
 
 
 def _convolved(conv: Conv, shape: Convolution, at: Addresses) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...network.layers import Constant, FloatArray, Triple, triple
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import Conv, Geometry
 from ..tensors import NUMBER_BYTES, PATCHES, Tensor
-from ..weight_layout import LaidWeight, Slots
+from ..weight_layout import PackedWeight, Slots
 from .launch import (
     MOST_WALKS,
     WARP_GROUP_COLUMNS,
@@ -52,7 +52,7 @@ def _reads_patches(conv: Conv) -> bool:
     )
 
 
-def _fits_wgmma(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+def _fits_wgmma(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     geometry = conv.geometry
     return (
         _reads_patches(conv)
@@ -62,16 +62,16 @@ def _fits_wgmma(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
     )
 
 
-def _fits(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+def _fits(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     return _reads_patches(conv) and conv.geometry.stride == (1, 1, 1)
 
 
-def _fits_strided(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+def _fits_strided(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     is_strided = conv.geometry.stride == (2, 2, 2) and conv.geometry.kernel == (4, 4, 4)
     return _reads_patches(conv) and is_strided
 
 
-def _pack(weight: FloatArray, _slots: Slots, _channels: int) -> LaidWeight:
+def _pack(weight: FloatArray, _slots: Slots, _channels: int) -> PackedWeight:
     """[K, C, kD, kH, kW] -> [steps, K / 8, 32, 4]: second operands of an m16n8k16 product.
 
     The depth of the product is pairs of lines (c, i, j) of 8 taps each. Lane 4 n + t of a step
@@ -82,16 +82,16 @@ def _pack(weight: FloatArray, _slots: Slots, _channels: int) -> LaidWeight:
     steps = -(-lines // 2)
     shape = steps, outputs // 8, 32, 4
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros((outputs, 2 * steps, 8), np.float32)
         filled[:, :lines, :width] = weight.reshape(outputs, lines, width)
         split = filled.reshape(outputs // 8, 8, steps, 2, 4, 2)
         return split.transpose(2, 0, 1, 4, 3, 5).reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
-def _pack_strided(weight: FloatArray, slots: Slots, channels: int) -> LaidWeight:
+def _pack_strided(weight: FloatArray, slots: Slots, channels: int) -> PackedWeight:
     """[K, 1, 4, 4, 4] -> [4, K / 8, 32, 4]: as `_pack`, with lines of two kernel rows."""
     return _pack(weight.reshape(*weight.shape[:3], 2, 8), slots, channels)
 
@@ -101,7 +101,7 @@ def _outputs_of_product(outputs: int, edge: int) -> int:
     return 64 if edge == 7 and outputs % 64 == 0 else 32
 
 
-def _pack_wgmma(weight: FloatArray, _slots: Slots, _channels: int) -> LaidWeight:
+def _pack_wgmma(weight: FloatArray, _slots: Slots, _channels: int) -> PackedWeight:
     """[K, 1, k, k, k] -> [K / n, k, products, 4, 32, 8]: first operands of m64n*k16, in registers.
 
     k is 7 or 3. n is `_outputs_of_product` of K; the 64 rows of an operand are outputs for one row
@@ -111,19 +111,19 @@ def _pack_wgmma(weight: FloatArray, _slots: Slots, _channels: int) -> LaidWeight
     first 8, then of the others.
     """
     outputs, edge = weight.shape[0], weight.shape[-1]
-    each, seen = _outputs_of_product(outputs, edge), edge + 1
-    products = seen * seen // 16
+    each, window = _outputs_of_product(outputs, edge), edge + 1
+    products = window * window // 16
     shape = outputs // each, edge, products, 4, 32, 8
 
-    def lay_out() -> FloatArray:
-        filled = np.zeros((outputs // each, 64 // each, each, edge, seen, seen), np.float32)
+    def packed() -> FloatArray:
+        filled = np.zeros((outputs // each, 64 // each, each, edge, window, window), np.float32)
         for row in range(64 // each):
             own = weight.reshape(-1, each, edge, edge, edge)
             filled[:, row, :, :, row : row + edge, :edge] = own
         split = filled.reshape(-1, 4, 2, 8, edge, products, 2, 4, 2)
         return split.transpose(0, 4, 5, 1, 3, 7, 6, 2, 8).reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,23 +150,23 @@ def _columns_of_groups(conv: Conv) -> int:
     return warp_group_columns(conv.target.extents[2]) if conv.geometry.kernel[2] == 7 else 64
 
 
-def _walk_of_groups(conv: Conv, card: CardProperties) -> _Walk:
+def _walk_of_groups(conv: Conv, gpu: GpuProperties) -> _Walk:
     target, edge = conv.target, conv.geometry.kernel[2]
     depth, height, width = target.extents
     columns, outputs = _columns_of_groups(conv), _outputs_of_groups(conv)
     tile_rows, tile = 64 // outputs, constants("convolve_patches_wgmma.cu")
-    rows, seen = tile["TILES"] * tile_rows, edge + 1
-    lines = (rows + seen - tile_rows) * seen // tile["PIECE"]
+    rows, window = tile["TILES"] * tile_rows, edge + 1
+    lines = (rows + window - tile_rows) * window // tile["PIECE"]
     numbers = tile["RING"] * lines * columns * tile["PIECE"]
     shared = numbers * NUMBER_BYTES[target.precision] + 8 * (2 * tile["RING"] + 2) + 12 * 128
     blocks = -(-width // columns) * -(-height // rows)
     parts = target.batch * target.channels // outputs
-    at_once = card.multiprocessors * (1 if edge == 7 else 2)
-    planes = _fastest_planes(depth, blocks * parts, at_once, _BEGINNING)
+    concurrent = gpu.multiprocessors * (1 if edge == 7 else 2)
+    planes = _fastest_planes(depth, blocks * parts, concurrent, _BEGINNING)
     return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
 
 
-def _walk(conv: Conv, card: CardProperties) -> _Walk:
+def _walk(conv: Conv, gpu: GpuProperties) -> _Walk:
     target, kernel = conv.target, conv.geometry.kernel
     depth, height, width = target.extents
     outputs = _outputs(target)
@@ -174,33 +174,33 @@ def _walk(conv: Conv, card: CardProperties) -> _Walk:
     tile, size = constants("convolve_patches.cu"), NUMBER_BYTES[target.precision]
     line = conv.channels * tile["RING"] * 2 * tile["PITCH"] * size
     border = kernel[1] - 1
-    most = most_shared(card)
+    most = most_shared(gpu)
     rows = next(r for r in (8, 4, 2, 1) if weights + (r + border) * line <= most or r == 1)
     shared = weights + (rows + border) * line
     blocks = -(-width // tile["COLUMNS"]) * -(-height // rows)
     parts = target.batch * target.channels // outputs
-    planes = _planes(depth, blocks * parts, _walks(card, shared), kernel[0] - 1)
+    planes = _planes(depth, blocks * parts, _walks(gpu, shared), kernel[0] - 1)
     return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
 
 
-def _walks(card: CardProperties, shared: int) -> int:
+def _walks(gpu: GpuProperties, shared: int) -> int:
     """Return how many depth loops run concurrently, each with `shared` bytes of shared memory."""
-    each = min(MOST_WALKS, max(1, card.resident_blocks(shared)))
-    return each * card.multiprocessors
+    each = min(MOST_WALKS, max(1, gpu.resident_blocks(shared)))
+    return each * gpu.multiprocessors
 
 
-def _planes(depth: int, beside: int, at_once: int, border: int) -> int:
-    """Return the planes of a depth loop; beside: loops that a plane takes. border: extra planes."""
-    even = max(1, at_once // _WALKS_EVEN) * _WALKS_EVEN
-    if even >= (1 - _MOST_IDLE) * at_once:
-        return max(_FEWEST_PLANES, -(-depth * beside // even))
-    return _fastest_planes(depth, beside, at_once, border)
+def _planes(depth: int, loops: int, concurrent: int, border: int) -> int:
+    """Return the planes of a depth loop; loops: that a plane takes. border: extra planes."""
+    even = max(1, concurrent // _WALKS_EVEN) * _WALKS_EVEN
+    if even >= (1 - _MOST_IDLE) * concurrent:
+        return max(_FEWEST_PLANES, -(-depth * loops // even))
+    return _fastest_planes(depth, loops, concurrent, border)
 
 
-def _fastest_planes(depth: int, beside: int, at_once: int, border: int) -> int:
+def _fastest_planes(depth: int, loops: int, concurrent: int, border: int) -> int:
     """Return planes as `_planes`; border: planes that cost as much as the rest of a loop."""
     offered = range(_FEWEST_PLANES, max(depth, _FEWEST_PLANES) + 1)
-    return cheapest_walk(depth, beside, at_once, border, offered)
+    return cheapest_walk(depth, loops, concurrent, border, offered)
 
 
 def _outputs(target: Tensor) -> int:
@@ -226,15 +226,15 @@ def _limit(conv: Conv) -> Triple:
     return triple(first + count for first, count in ends)
 
 
-def _launch(conv: Conv, at: Addresses, card: CardProperties, partials: int | None) -> Launch:
-    name, walk = "convolve_patches", _walk(conv, card)
+def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
+    name, walk = "convolve_patches", _walk(conv, gpu)
     kernel, values = f"{name}_{_outputs(conv.target)}", _arguments(conv, at, walk, partials)
     block = constants("convolve_patches.cu")["THREADS"], 1, 1
     return Launch(name, kernel, walk.grid, block, walk.shared, values)
 
 
-def _launch_wgmma(conv: Conv, at: Addresses, card: CardProperties, partials: int | None) -> Launch:
-    walk = _walk_of_groups(conv, card)
+def _launch_wgmma(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
+    walk = _walk_of_groups(conv, gpu)
     values = _arguments(conv, at, walk, partials)
     form = conv.geometry.kernel[2], _outputs_of_groups(conv), _columns_of_groups(conv)
     kernel = f"convolve_patches_{form[0]}_{form[1]}_{form[2]}"
@@ -264,7 +264,7 @@ def _arguments(conv: Conv, at: Addresses, walk: _Walk, partials: int | None) -> 
 
 
 def _launch_strided(
-    conv: Conv, at: Addresses, _card: CardProperties, _partials: int | None
+    conv: Conv, at: Addresses, _gpu: GpuProperties, _partials: int | None
 ) -> Launch:
     target, tile = conv.target, constants("convolve_strided_patches.cu")
     depth, height, width = target.extents

@@ -7,11 +7,11 @@ import numpy as np
 
 from ...network.layers import Constant, FloatArray, Triple
 from ...options import Precision
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import IDENTITY, Conv, Geometry
 from ..tensors import TRANSLATED, stored_channels
-from ..weight_layout import LaidWeight, Slots
+from ..weight_layout import PackedWeight, Slots, slot_index
 from .launch import (
     MOST_WALKS,
     OVERFLOW,
@@ -69,7 +69,7 @@ def has_wide_kernel(geometry: Geometry, outputs: int, precision: Precision) -> b
     return geometry == plain and geometry.kernel[2] >= 5 and outputs * taps <= MOST_TAPS
 
 
-def _is_wide_last_layer(conv: Conv, card: CardProperties) -> bool:
+def _is_wide_last_layer(conv: Conv, gpu: GpuProperties) -> bool:
     """Return whether a convolution meets the conditions that both wide kernels share."""
     geometry = conv.geometry
     return (
@@ -80,12 +80,12 @@ def _is_wide_last_layer(conv: Conv, card: CardProperties) -> bool:
         and prod(conv.source.extents) * conv.source.channels < _MOST_NUMBERS
         and conv.channels % 32 == 0
         and max(geometry.kernel) <= _LONGEST
-        and _shared(geometry.kernel, conv.channels) <= most_shared(card)
+        and _shared(geometry.kernel, conv.channels) <= most_shared(gpu)
     )
 
 
-def _fits_wgmma(conv: Conv, card: CardProperties, in_blocks: bool) -> bool:
-    if not _is_wide_last_layer(conv, card):
+def _fits_wgmma(conv: Conv, gpu: GpuProperties, in_blocks: bool) -> bool:
+    if not _is_wide_last_layer(conv, gpu):
         return False
     [part] = conv.views
     return (
@@ -96,8 +96,8 @@ def _fits_wgmma(conv: Conv, card: CardProperties, in_blocks: bool) -> bool:
     )
 
 
-def _fits(conv: Conv, card: CardProperties, in_blocks: bool) -> bool:
-    if not _is_wide_last_layer(conv, card):
+def _fits(conv: Conv, gpu: GpuProperties, in_blocks: bool) -> bool:
+    if not _is_wide_last_layer(conv, gpu):
         return False
     [part] = conv.views
     is_bare = part.table is None and part.activation == IDENTITY
@@ -106,7 +106,7 @@ def _fits(conv: Conv, card: CardProperties, in_blocks: bool) -> bool:
     return is_bare and not (part.source.shuffled and any(part.source.origin))
 
 
-def _fits_transposed(conv: Conv, card: CardProperties, _in_blocks: bool) -> bool:
+def _fits_transposed(conv: Conv, gpu: GpuProperties, _in_blocks: bool) -> bool:
     geometry = Geometry((4, 4, 4), (2, 2, 2), _ONE, _ONE, transposed=True)
     return (
         conv.translated is not None
@@ -114,11 +114,11 @@ def _fits_transposed(conv: Conv, card: CardProperties, _in_blocks: bool) -> bool
         and 1 <= len(conv.views) <= _MOST_PARTS
         and conv.output.extents == tuple(2 * e for e in conv.views[0].source.extents)
         and all(part.source.channels % 32 == 0 for part in conv.views)
-        and _shared_of_cells(conv.channels) <= most_shared(card)
+        and _shared_of_cells(conv.channels) <= most_shared(gpu)
     )
 
 
-def _fits_voxels(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+def _fits_voxels(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     """Return whether a convolution sums over the channels of each voxel."""
     return (
         conv.translated is not None
@@ -131,7 +131,7 @@ def _fits_voxels(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
     )
 
 
-def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+def _pack(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     """[K, C, kD, kH <= 7, kW <= 8] -> [K, kD, source / 32, 4, 2, 32, 8]: operands of m16n8k16.
 
     The 16 rows of an operand are the kernel columns of a pair of kernel rows, its depth half of 32
@@ -141,16 +141,16 @@ def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     outputs, _, depth, height, width = weight.shape
     shape = outputs, depth, source // 32, 4, 2, 32, 8
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros((outputs, source, depth, 8, 8), np.float32)
-        filled[:, list(slots), :, :height, :width] = weight
+        filled[:, slot_index(slots), :, :height, :width] = weight
         split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, depth, 4, 2, 8)
         return split.transpose(0, 6, 1, 7, 3, 9, 2, 4, 8, 5).reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
-def _pack_wgmma(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+def _pack_wgmma(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     """[K, C, kD, kH <= 7, kW <= 8] -> [K, kD, source / 16, 2, 15, 8, 8]: operands of m64n*k16.
 
     For each kernel plane and half of 16 channels, chunks of 8 kernel columns and 8 channels follow
@@ -160,17 +160,17 @@ def _pack_wgmma(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     outputs, _, depth, height, width = weight.shape
     shape = outputs, depth, source // 16, 2, 15, 8, 8
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros((outputs, source, depth, 8, 8), np.float32)
-        filled[:, list(slots), :, :height, :width] = weight
+        filled[:, slot_index(slots), :, :height, :width] = weight
         turned = filled[:, :, :, -np.arange(15) % 8]
         split = turned.reshape(outputs, source // 16, 2, 8, depth, 15, 8)
         return split.transpose(0, 4, 1, 2, 5, 6, 3).reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
-def _pack_transposed(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+def _pack_transposed(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     """[C, K, 4, 4, 4] -> [K, 2, source / 32, 2, 2, 32, 8]: operands of m16n8k16.
 
     The convolution is transposed, of stride 2 and padding 1; its cells of 2^3 target voxels depend
@@ -184,32 +184,32 @@ def _pack_transposed(weight: FloatArray, slots: Slots, source: int) -> LaidWeigh
     outputs = weight.shape[1]
     shape = outputs, 2, source // 32, 2, 2, 32, 8
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros((outputs, source, 4, 4, 4), np.float32)
-        filled[:, list(slots)] = weight.transpose(1, 0, 2, 3, 4)
+        filled[:, slot_index(slots)] = weight.transpose(1, 0, 2, 3, 4)
         split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, 2, 2, 2, 2, 2, 2)
         farther_first = split[:, :, :, :, :, :, ::-1, :, :, :, ::-1]
         return farther_first.transpose(0, 6, 1, 8, 3, 7, 9, 11, 2, 4, 10, 5).reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
-def _pack_voxels(weight: FloatArray, slots: Slots, channels: int) -> LaidWeight:
+def _pack_voxels(weight: FloatArray, slots: Slots, channels: int) -> PackedWeight:
     """[K, C, 1, 1, 1] -> [K, channels]."""
     shape = weight.shape[0], channels
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros(shape, np.float32)
-        filled[:, list(slots)] = weight.reshape(shape[0], -1)
+        filled[:, slot_index(slots)] = weight.reshape(shape[0], -1)
         return filled
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
-def _launch(conv: Conv, at: Addresses, card: CardProperties, _partials: int | None) -> Launch:
+def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None) -> Launch:
     [part] = conv.views
     tile = constants("convolve_to_patches.cu")
-    grid, fields = _walk(conv, at, card, tile["COLUMNS"], tile["PLANES"])
+    grid, fields = _walk(conv, at, gpu, tile["COLUMNS"], tile["PLANES"])
     values = structure("convolve_to_patches.cu", "ConvolveToPatches")(
         source=address_of(part.source, at),
         source_strides=strides_of(conv.source),
@@ -222,9 +222,9 @@ def _launch(conv: Conv, at: Addresses, card: CardProperties, _partials: int | No
     return Launch(name, kernel, grid, (tile["THREADS"], 1, 1), shared, values)
 
 
-def _launch_wgmma(conv: Conv, at: Addresses, card: CardProperties, _partials: int | None) -> Launch:
+def _launch_wgmma(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None) -> Launch:
     wide = warp_group_columns(conv.output.extents[2])
-    grid, fields = _walk(conv, at, card, wide, _planes_of_groups(wide))
+    grid, fields = _walk(conv, at, gpu, wide, _planes_of_groups(wide))
     values = structure("convolve_to_patches_wgmma.cu", "ConvolveActivatedToPatches")(
         part=part_of(conv.views[0], at), **fields
     )
@@ -235,7 +235,7 @@ def _launch_wgmma(conv: Conv, at: Addresses, card: CardProperties, _partials: in
 
 
 def _walk(
-    conv: Conv, at: Addresses, card: CardProperties, wide: int, deep: int
+    conv: Conv, at: Addresses, gpu: GpuProperties, wide: int, deep: int
 ) -> tuple[Triple, dict[str, Any]]:
     """Return the grid of blocks of `wide` columns and `deep` planes, and the fields both kernels
     share.
@@ -243,8 +243,8 @@ def _walk(
     depth, height, width = conv.output.extents
     repeats = conv.batch * conv.outputs
     columns, planes = -(-width // wide), -(-depth // deep)
-    beside, at_once = columns * planes * repeats, card.multiprocessors
-    rows = cheapest_walk(height, beside, at_once, _ROWS_BEFORE, range(1, height + 1))
+    loops, concurrent = columns * planes * repeats, gpu.multiprocessors
+    rows = cheapest_walk(height, loops, concurrent, _ROWS_BEFORE, range(1, height + 1))
     return (columns * -(-height // rows), planes, repeats), {
         "weights": at(conv.weight),
         "bias": at(conv.bias) if conv.bias else None,
@@ -286,7 +286,7 @@ def _planes_of_groups(columns: int) -> int:
 
 
 def _launch_transposed(
-    conv: Conv, at: Addresses, card: CardProperties, _partials: int | None
+    conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None
 ) -> Launch:
     depth, height, width = extents = conv.views[0].source.extents
     tile = constants("conv_transpose_to_patches.cu")
@@ -294,8 +294,10 @@ def _launch_transposed(
     blocks = -(-strips // tile["WARPS"])
     repeats = conv.batch * conv.outputs
     shared = _shared_of_cells(conv.channels)
-    at_once = card.multiprocessors * min(MOST_WALKS, max(1, card.resident_blocks(shared)))
-    rows = cheapest_walk(height + 1, blocks * repeats, at_once, _CELLS_BEFORE, range(1, height + 2))
+    concurrent = gpu.multiprocessors * min(MOST_WALKS, max(1, gpu.resident_blocks(shared)))
+    rows = cheapest_walk(
+        height + 1, blocks * repeats, concurrent, _CELLS_BEFORE, range(1, height + 2)
+    )
     values = structure("conv_transpose_to_patches.cu", "ConvTransposeToPatches")(
         parts=tuple(part_of(part, at) for part in conv.views),
         weights=at(conv.weight),
@@ -317,9 +319,7 @@ def _shared_of_cells(channels: int) -> int:
     return 2 * channels // 32 * 4 * 32 * 16 + 2 * channels * 4
 
 
-def _launch_voxels(
-    conv: Conv, at: Addresses, card: CardProperties, _partials: int | None
-) -> Launch:
+def _launch_voxels(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None) -> Launch:
     tensor = conv.source
     voxels = prod(tensor.extents)
     values = structure("convolve_voxels.cu", "ConvolveVoxels")(
@@ -334,10 +334,10 @@ def _launch_voxels(
     # Lanes of a warp that share a voxel, of which each has a vector at most.
     lanes = 1 << (vectors(tensor.channels, tensor.precision) - 1).bit_length()
     tile = constants("convolve_voxels.cu")
-    beside = tile["THREADS"] // lanes
-    blocks = min(-(-voxels // (tile["AT_ONCE"] * beside)), _VOXEL_BLOCKS * card.multiprocessors)
+    voxels_each = tile["THREADS"] // lanes
+    blocks = min(-(-voxels // (tile["AT_ONCE"] * voxels_each)), _VOXEL_BLOCKS * gpu.multiprocessors)
     name = "convolve_voxels"
-    grid, block = (blocks, tensor.batch, 1), (lanes, beside, 1)
+    grid, block = (blocks, tensor.batch, 1), (lanes, voxels_each, 1)
     return Launch(name, f"{name}_{conv.outputs}", grid, block, 0, values)
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ...network.layers import Constant, PadMode, Triple
 from ...options import Precision
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import ActivatedView, Activation, Conv
 from ..tensors import NUMBER_BYTES, VECTOR_BYTES, AffineTable, Tensor, TensorView
@@ -62,9 +62,9 @@ class Launch:
     in_blocks: bool = False
 
 
-def most_shared(card: CardProperties) -> int:
+def most_shared(gpu: GpuProperties) -> int:
     """Return the most bytes of shared memory that a block of the outermost layers takes."""
-    return min(_MOST_SHARED, card.shared_per_block)
+    return min(_MOST_SHARED, gpu.shared_per_block)
 
 
 WARP_GROUP_COLUMNS = (128, 96, 64)
@@ -91,17 +91,17 @@ _FILLED = 0.8  # least share of the GPU that is busy, if there are enough blocks
 
 
 def cheapest_walk(
-    extent: int, beside: int, at_once: int, beginning: float, offered: Iterable[int]
+    extent: int, loops: int, concurrent: int, beginning: float, offered: Iterable[int]
 ) -> int:
     """Return the steps of each loop, of those offered, that finish all loops along an axis soonest.
 
-    extent: steps along the axis. beside: loops that each of these steps is for. at_once: loops that
+    extent: steps along the axis. loops: that each of these steps is for. concurrent: those that
     run concurrently on the GPU; the others follow, wave by wave. beginning: fixed cost of a loop,
     counted in steps.
     """
 
     def duration(steps: int) -> float:
-        waves = -(-beside * -(-extent // steps) // at_once)
+        waves = -(-loops * -(-extent // steps) // concurrent)
         return waves * (steps + beginning)
 
     return min(offered, key=duration)
@@ -131,15 +131,15 @@ class PlaneBox:
         _, height, width = extents
         return -(-height // self.height) * -(-width // self.width)
 
-    def walks(self, extents: Triple, parts: int, card: CardProperties) -> Walks:
+    def walks(self, extents: Triple, parts: int, gpu: GpuProperties) -> Walks:
         """Return the loops along a tensor's planes. parts: those computed per tile, one by one."""
-        depth, across, at_once = extents[0], self.count(extents), card.multiprocessors
+        depth, across, concurrent = extents[0], self.count(extents), gpu.multiprocessors
 
         def fills(planes: int) -> bool:
-            return across * parts * -(-depth // planes) >= _FILLED * at_once
+            return across * parts * -(-depth // planes) >= _FILLED * concurrent
 
         filling = list(filter(fills, range(1, depth + 1)))
-        planes = cheapest_walk(depth, across * parts, at_once, self.beginning, filling or [1])
+        planes = cheapest_walk(depth, across * parts, concurrent, self.beginning, filling or [1])
         return Walks((across, -(-depth // planes), parts), planes)
 
 

@@ -33,7 +33,7 @@ from ..tensors import (
     TensorView,
     stored_channels,
 )
-from ..weight_layout import LaidWeight, forward, subpixels, transposed
+from ..weight_layout import PackedWeight, forward, subpixels, transposed
 from .table import kernel_of
 
 PLAIN_WEIGHT, STORED_WEIGHT = "plain weight", "stored weight"
@@ -56,7 +56,7 @@ class PlainCounterpart:
     passes: tuple[Pack | Pointwise, ...]
     shape: Convolution
     kernel: tuple[int, ...]
-    weights: Mapping[str, Callable[[FloatArray], LaidWeight]]
+    weights: Mapping[str, Callable[[FloatArray], PackedWeight]]
 
     @property
     def sources(self) -> tuple[Tensor, ...]:
@@ -81,12 +81,12 @@ class PlainCounterpart:
     @property
     def tensor_bytes(self) -> Mapping[str, int]:
         """Bytes by name of the tensors that both read and write."""
-        seen, made, conv = self.passes[0].target, self.output, self.conv
-        tensors = *self.sources, seen, *((made,) if made else ())
+        source, output, conv = self.passes[0].target, self.output, self.conv
+        tensors = *self.sources, source, *((output,) if output else ())
         sizes = {tensor.name: tensor.bytes for tensor in tensors}
         for name, end in ((PATCHES, conv.patches), (TRANSLATED, conv.translated)):
             if end is not None:
-                sizes[name] = 4 * seen.batch * end.channels * prod(end.extents)
+                sizes[name] = 4 * source.batch * end.channels * prod(end.extents)
         return sizes
 
     @property
@@ -121,16 +121,16 @@ def _of_first_patch(part: Any) -> Any:
 def plain(conv: Conv) -> PlainCounterpart:
     """Return the passes and the plain convolution that compute the result of a custom kernel.
 
-    Bias, activation and everything else that is not the convolution itself are left out. For a
+    Bias, activation and everything else that is not the convolution itself are omitted. For a
     kernel that writes cells, the plain convolution has as many channels as a cell.
     """
     bare, geometry = _bare(conv), conv.geometry
     source, passes = _plain_source(bare)
-    made = _made(bare)
+    output = _output(bare)
     to_cells = geometry.transposed and not conv.translated
-    moves = _of_cells(geometry, source, made) if to_cells else _plain_geometry(bare)
+    moves = _of_cells(geometry, source, output) if to_cells else _plain_geometry(bare)
     inputs = (ActivatedView(source.whole),)
-    shape = replace(bare, kernel=None, geometry=moves, inputs=inputs, output=made.whole).shape
+    shape = replace(bare, kernel=None, geometry=moves, inputs=inputs, output=output.whole).shape
     ends = bare.outputs, bare.channels
     return PlainCounterpart(
         conv=bare,
@@ -143,24 +143,24 @@ def plain(conv: Conv) -> PlainCounterpart:
 
 def _weights(
     conv: Conv, channels: int, to_cells: bool
-) -> Mapping[str, Callable[[FloatArray], LaidWeight]]:
+) -> Mapping[str, Callable[[FloatArray], PackedWeight]]:
     """Return both weight layouts; channels: that the plain convolution reads."""
     geometry, pack, slots = conv.geometry, kernel_of(conv).pack, range(conv.channels)
     assert pack is not None
 
-    def stored(kernel: FloatArray) -> LaidWeight:
+    def stored(kernel: FloatArray) -> PackedWeight:
         return pack(kernel.swapaxes(0, 1) if to_cells else kernel, slots, conv.channels)
 
-    def plainly(kernel: FloatArray) -> LaidWeight:
+    def plainly(kernel: FloatArray) -> PackedWeight:
         if to_cells:
             return subpixels(kernel.swapaxes(0, 1), geometry.before, slots, channels, conv.outputs)
-        lay = transposed if geometry.transposed else forward
-        return lay(kernel, slots, channels, conv.outputs)
+        pack_plain = transposed if geometry.transposed else forward
+        return pack_plain(kernel, slots, channels, conv.outputs)
 
     return {PLAIN_WEIGHT: plainly, STORED_WEIGHT: stored}
 
 
-def _made(conv: Conv) -> Tensor:
+def _output(conv: Conv) -> Tensor:
     """Return the tensor that both write; translated patches are treated as a tensor."""
     output = conv.output
     if isinstance(output, TensorView):
@@ -214,8 +214,8 @@ def _plain_source(conv: Conv) -> tuple[Tensor, tuple[Pack | Pointwise, ...]]:
     first = 0
     for part in conv.views:
         view = part.source
-        place = view, source, whole, view.extents, origin, geometry.mode, first
-        passes.append(Pointwise(*place, table=part.table, activation=part.activation))
+        arguments = view, source, whole, view.extents, origin, geometry.mode, first
+        passes.append(Pointwise(*arguments, table=part.table, activation=part.activation))
         first += view.channels
     return source, tuple(passes)
 
@@ -230,12 +230,12 @@ def _plain_geometry(conv: Conv) -> Geometry:
     return replace(geometry, before=_ZERO, after=_ZERO) if _has_border(conv) else geometry
 
 
-def _of_cells(geometry: Geometry, source: Tensor, made: Tensor) -> Geometry:
+def _of_cells(geometry: Geometry, source: Tensor, output: Tensor) -> Geometry:
     """Return the geometry of a plain convolution to as many channels as cells have."""
     sizes = zip(geometry.kernel, geometry.before, strict=True)
     reach = [subpixel_reach(taps, before) for taps, before in sizes]
     before = triple(-first for first, _ in reach)
     kernel = triple(last - first + 1 for first, last in reach)
-    spans = zip(made.extents, kernel, before, source.extents, strict=True)
+    spans = zip(output.extents, kernel, before, source.extents, strict=True)
     after = triple(cells + taps - 1 - own - extent for cells, taps, own, extent in spans)
     return Geometry(kernel, before=before, after=after)

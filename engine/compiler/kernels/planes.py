@@ -3,11 +3,11 @@
 import numpy as np
 
 from ...network.layers import FloatArray, Triple
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import Conv, Geometry
 from ..tensors import TensorView
-from ..weight_layout import LaidWeight, Slots
+from ..weight_layout import PackedWeight, Slots, slot_index
 from .launch import Addresses, Launch, PlaneBox, Walks, part_of, strides_of, table_addresses
 from .spec import HALF, ConvKernel
 
@@ -42,7 +42,7 @@ def _is_by_planes(conv: Conv, source: str, stride: Triple) -> bool:
     )
 
 
-def _fits(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+def _fits(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     return (
         _is_by_planes(conv, "convolve_by_planes", _ONE)
         and conv.channels in _RINGS
@@ -52,7 +52,7 @@ def _fits(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
     )
 
 
-def _fits_strided(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
+def _fits_strided(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     if not _is_by_planes(conv, "convolve_strided", _TWO) or len(conv.views) != 1:
         return False
     [part] = conv.views
@@ -60,7 +60,7 @@ def _fits_strided(conv: Conv, _card: CardProperties, _in_blocks: bool) -> bool:
     return is_read and conv.channels == _STRIDED_CHANNELS
 
 
-def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+def _pack(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     """[K, C, 3, 3, 3] -> [K / 32, source / 32, 3, 3, 4, 96, 8]: second operands of m64n96k16.
 
     For 32 outputs and 32 channels, for each tap along H and W: the channels, and for them the
@@ -70,16 +70,16 @@ def _pack(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     outputs = weight.shape[0]
     shape = outputs // 32, source // 32, 3, 3, 4, 96, 8
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
-        filled[:, list(slots)] = weight[:, :, ::-1]
+        filled[:, slot_index(slots)] = weight[:, :, ::-1]
         split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8, 3, 3, 3)
         return split.transpose(0, 4, 8, 9, 5, 7, 2, 1, 3, 6).reshape(shape)
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
-def _pack_strided(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+def _pack_strided(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     """[K, C, 3, 3, 3] -> [K / 64, source / 16, 3, 9, 2, 64, 8]: first operands of m64n128k16.
 
     For each 64 outputs and 16 source channels, the operands of the taps, by the kernel's planes.
@@ -87,27 +87,27 @@ def _pack_strided(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     outputs, chunks = weight.shape[0], source // 16
     shape = outputs // 64, chunks, 3, 9, 2, 64, 8
 
-    def lay_out() -> FloatArray:
+    def packed() -> FloatArray:
         filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
-        filled[:, list(slots)] = weight
+        filled[:, slot_index(slots)] = weight
         split = filled.reshape(-1, 64, chunks, 2, 8, 3, 9)
         return np.ascontiguousarray(split.transpose(0, 2, 5, 6, 3, 1, 4))
 
-    return LaidWeight(weight, shape, lay_out)
+    return PackedWeight(weight, shape, packed)
 
 
-def _walks(conv: Conv, source: str, beginning: float, card: CardProperties) -> Walks:
+def _walks(conv: Conv, source: str, beginning: float, gpu: GpuProperties) -> Walks:
     """Return how blocks loop over the planes of the target."""
     tile, target = constants(f"{source}.cu"), conv.target
     box = PlaneBox(tile["HEIGHT"], tile["WIDTH"], beginning)
     parts = target.batch * target.channels // tile["OUTPUTS"]
-    return box.walks(target.extents, parts, card)
+    return box.walks(target.extents, parts, gpu)
 
 
-def _launch(conv: Conv, at: Addresses, card: CardProperties, partials: int | None) -> Launch:
+def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
     name = "convolve_by_planes"
     tile, (boxes, held) = constants(f"{name}.cu"), _RINGS[conv.channels]
-    walks = _walks(conv, name, _BEGINNING, card)
+    walks = _walks(conv, name, _BEGINNING, gpu)
     values = structure(f"{name}.cu", "ConvolveByPlanes")(
         parts=tuple(part_of(part, at) for part in conv.views),
         weights=at(conv.weight),
@@ -124,12 +124,10 @@ def _launch(conv: Conv, at: Addresses, card: CardProperties, partials: int | Non
     return Launch(name, f"{name}_{conv.channels}", walks.grid, block, shared, values)
 
 
-def _launch_strided(
-    conv: Conv, at: Addresses, card: CardProperties, partials: int | None
-) -> Launch:
+def _launch_strided(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
     name, [part] = "convolve_strided", conv.views
     source, target, tile = conv.source, conv.target, constants(f"{name}.cu")
-    walks = _walks(conv, name, _BEGINNING_OF_STRIDED, card)
+    walks = _walks(conv, name, _BEGINNING_OF_STRIDED, gpu)
     factor, summand, stride = table_addresses(part.table, at)
     values = structure(f"{name}.cu", "ConvolveStrided")(
         source=at(source.name),

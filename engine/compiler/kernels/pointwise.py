@@ -4,7 +4,7 @@ from ctypes import Structure
 from dataclasses import dataclass
 
 from ...network.layers import Downsample, Pool, Triple, Upsample
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import IDENTITY, Pointwise, Sampling
 from ..tensors import NUMBER_BYTES, TensorView
@@ -44,13 +44,13 @@ class PassTile:
     run: int
 
 
-def pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
+def pointwise(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
     """Return the launch of a pass over voxels."""
     view, target = step.source, step.target
     across, _ = block_shape(view.channels, target.precision)
     columns = -(-vectors(view.channels, target.precision) // across)
     depth, height, _ = step.target_extents
-    tile, sampling = _tile(step, card), step.sampling
+    tile, sampling = _tile(step, gpu), step.sampling
     kernel = f"pointwise_{_sampled(sampling)}" if sampling else "pointwise"
     if not is_linear(step):
         kernel += "_general"
@@ -158,13 +158,13 @@ def _unit(view: TensorView | None) -> float:
     return 1 / view.tensor.scale if view and view.tensor.scale else 0.0
 
 
-def _tile(step: Pointwise, card: CardProperties) -> PassTile:
+def _tile(step: Pointwise, gpu: GpuProperties) -> PassTile:
     """Return the tile that is good on most GPUs."""
     depth, height, width = step.target_extents
-    rows = -(-depth * height // (_ROW_BLOCKS * card.multiprocessors))
+    rows = -(-depth * height // (_ROW_BLOCKS * gpu.multiprocessors))
     across, _ = block_shape(step.source.channels, step.target.precision)
     if is_blended(step):
-        run = _run(step, card)
+        run = _run(step, gpu)
         return PassTile(rows, _columns(across, width, run), run)
     return PassTile(rows, _columns(across, width, constants("pointwise.cu")["VOXELS"]), 1)
 
@@ -180,12 +180,12 @@ def is_blended(step: Pointwise) -> bool:
             return False
 
 
-def _run(step: Pointwise, card: CardProperties) -> int:
+def _run(step: Pointwise, gpu: GpuProperties) -> int:
     depth, height, width = step.target_extents
-    beside = depth * height * step.patches.count
-    beside *= vectors(step.source.channels, step.target.precision)
+    vectors_across = depth * height * step.patches.count
+    vectors_across *= vectors(step.source.channels, step.target.precision)
     run = _LONGEST_RUN
-    while run > 1 and beside * -(-width // run) < _THREADS * card.multiprocessors:
+    while run > 1 and vectors_across * -(-width // run) < _THREADS * gpu.multiprocessors:
         run //= 2
     return run
 

@@ -57,10 +57,10 @@ class RingBuffers:
     With a lag of 2, the rows of the steps before and after are copied concurrently with a step's
     work.
 
-    places: as offsets, or as addresses once memory is allocated. lag: those steps.
+    addresses: as offsets, or as addresses once memory is allocated. lag: those steps.
     """
 
-    places: RingLayout
+    addresses: RingLayout
     bytes: int
     lag: int
 
@@ -68,9 +68,9 @@ class RingBuffers:
 def rings(window: PatchGrid, channels: tuple[int, int], most_bytes: int) -> RingBuffers | None:
     """Return the rings for an array within so many bytes; None if a row of tiles does not fit."""
     for spare in (True, False):
-        places, size = laid_out(window, ring_rows(window, spare=spare), channels)
+        addresses, size = ring_layout(window, ring_rows(window, spare=spare), channels)
         if size <= most_bytes:
-            return RingBuffers(places, size, 2 if spare else 1)
+            return RingBuffers(addresses, size, 2 if spare else 1)
     return None
 
 
@@ -78,41 +78,46 @@ def ring_memory_error(
     window: PatchGrid, channels: tuple[int, int], most_bytes: int
 ) -> DeviceMemoryError:
     """Return the error for an array for which `rings` returns None."""
-    _, wanted = laid_out(window, ring_rows(window, spare=False), channels)
+    _, wanted = ring_layout(window, ring_rows(window, spare=False), channels)
     return DeviceMemoryError(
-        f"The rows of one row of tiles need {-(-wanted >> 20)} MiB of the card's memory beside the "
-        f"program, of which {max(0, most_bytes) >> 20} MiB are left.",
+        f"The rows of one row of patches need {-(-wanted >> 20)} MiB of GPU memory besides the "
+        f"program, but only {max(0, most_bytes) >> 20} MiB are left.",
         wanted=wanted,
         free=max(0, most_bytes),
     )
 
 
-def laid_out(window: PatchGrid, rows: int, channels: tuple[int, int]) -> tuple[RingLayout, int]:
+def ring_layout(window: PatchGrid, rows: int, channels: tuple[int, int]) -> tuple[RingLayout, int]:
     """Return offsets, and bytes in all."""
     voxels = rows * prod(window.extents[1:])
-    given = channels[0] * voxels * window.voxel_bytes
-    made, total = channels[1] * voxels * 4, voxels * 4
-    sizes = [given, made, total, prod(window.patch) * 4, 4 * channels[0]]
+    sizes = [
+        channels[0] * voxels * window.voxel_bytes,
+        channels[1] * voxels * 4,
+        voxels * 4,
+        prod(window.patch) * 4,
+        4 * channels[0],
+        4,
+    ]
     source, mean, total, weights, lowest, overflowed, end = accumulate(
-        (-(-size // 256) * 256 for size in (*sizes, 4)), initial=0
+        (-(-size // 256) * 256 for size in sizes), initial=0
     )
     return RingLayout(source, mean, total, weights, lowest, overflowed, rows), end
 
 
 def cut(
-    window: PatchWindow, places: RingLayout, source: Stored, origin: Triple, patch: int
+    window: PatchWindow, addresses: RingLayout, source: Stored, origin: Triple, patch: int
 ) -> Launch:
     """Cut the patch at `origin`, below 0 if the array is smaller, to the address `patch`."""
     depth, height, width = window.patch
     values = structure("sliding_window.cu", "Cut")(
-        ring=places.source,
-        lowest=places.lowest,
+        ring=addresses.source,
+        lowest=addresses.lowest,
         patch=patch + window.patch_start * 4,
         extents=window.extents,
         patch_extents=window.patch,
         patch_steps=window.patch_steps,
         origin=origin,
-        rows=places.rows,
+        rows=addresses.rows,
         fill=constants("sliding_window.cu")[f"FILL_{window.padding.upper()}"],
         scaling=scaling_of(source),
     )
@@ -122,7 +127,7 @@ def cut(
 
 def blend(
     window: PatchWindow,
-    places: RingLayout,
+    addresses: RingLayout,
     channels: int,
     origin: Triple,
     patch: int,
@@ -135,18 +140,18 @@ def blend(
     count = tuple(end - start for end, start in zip(ends, place, strict=True))
     values = structure("sliding_window.cu", "Blend")(
         patch=patch + window.patch_start * 4,
-        weights=places.weights,
-        mean=places.mean,
-        total=places.total,
+        weights=addresses.weights,
+        mean=addresses.mean,
+        total=addresses.total,
         overflow=overflow,
-        overflowed=places.overflowed,
+        overflowed=addresses.overflowed,
         extents=window.extents,
         patch_extents=window.patch,
         patch_steps=window.patch_steps,
         first=first,
         count=count,
         place=place,
-        rows=places.rows,
+        rows=addresses.rows,
         channels=channels,
     )
     grid = -(-count[1] * count[2] // BLOCK), count[0], 1
@@ -214,7 +219,7 @@ class MemoryOrder:
         extents: Triple = sizes[first], sizes[second], sizes[third]
         return cls((first, second, third), (flips[0], flips[1], flips[2]), extents)
 
-    def seen(self, voxels: VoxelArray) -> VoxelArray:
+    def view(self, voxels: VoxelArray) -> VoxelArray:
         """Return a view of the array [C, ...] in this order, so that nothing is transposed on the
         host.
         """
@@ -253,14 +258,14 @@ def rows_into_volume(
     begin = first[0] if rows.start == 0 else rows.start
     end = first[0] + sizes[0] if rows.stop == order.extents[0] else rows.stop
     corner = begin, first[1], first[2]
-    place, patch_steps = 0, [0, 0, 0]
+    start, patch_steps = 0, [0, 0, 0]
     for number, (axis, flip) in enumerate(zip(order.axes, order.flips, strict=True)):
         at = order.extents[number] - 1 - corner[number] if flip else corner[number]
-        place += at * steps[axis]
+        start += at * steps[axis]
         patch_steps[number] = -steps[axis] if flip else steps[axis]
     values = structure("sliding_window.cu", "Cut")(
         ring=stored,
-        patch=volume + 4 * place,
+        patch=volume + 4 * start,
         extents=(len(rows), *order.extents[1:]),
         patch_extents=(end - begin, *sizes[1:]),
         patch_steps=tuple(patch_steps),
@@ -278,17 +283,17 @@ def rows_of_volume(
 ) -> Launch:
     """Return the launch from one channel to rows in an array's order, as floats to `into`."""
     lies = order.plane, order.extents[2], 1
-    corner, count, patch_steps, place = [0, 0, 0], [0, 0, 0], [0, 0, 0], 0
+    corner, count, patch_steps, offset = [0, 0, 0], [0, 0, 0], [0, 0, 0], 0
     for number, (axis, flip) in enumerate(zip(order.axes, order.flips, strict=True)):
         extent = order.extents[number]
         start, stop = (rows.start, rows.stop) if number == 0 else (0, extent)
         corner[axis] = extent - stop if flip else start
         count[axis] = stop - start
         patch_steps[axis] = -lies[number] if flip else lies[number]
-        place += (stop - start - 1) * lies[number] if flip else 0
+        offset += (stop - start - 1) * lies[number] if flip else 0
     values = structure("sliding_window.cu", "Cut")(
         ring=volume,
-        patch=into + 4 * place,
+        patch=into + 4 * offset,
         extents=padded,
         patch_extents=tuple(count),
         patch_steps=tuple(patch_steps),

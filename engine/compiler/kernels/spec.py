@@ -7,17 +7,17 @@ from typing import TypeAlias
 
 from ...network.layers import FloatArray
 from ...options import Precision
-from ..card_properties import WGMMA_CAPABILITY, CardProperties
+from ..gpu_properties import WGMMA_CAPABILITY, GpuProperties
 from ..lowered import LayerForm, Layout
 from ..steps import Conv, Convolution
 from ..tensors import ELEMENTS
-from ..weight_layout import LaidWeight, Slots
+from ..weight_layout import PackedWeight, Slots
 from .launch import Addresses, Launch
 
 HALF: tuple[Precision, ...] = ("fp16", "bf16")
 """Precisions of the kernels for Tensor Cores."""
 
-Fits: TypeAlias = Callable[[Conv, CardProperties, bool], bool]
+Fits: TypeAlias = Callable[[Conv, GpuProperties, bool], bool]
 """Test whether a kernel computes a convolution on a GPU; the last: in blocks of a volume."""
 
 
@@ -89,10 +89,10 @@ class ConvKernel(KernelSpec):
     it there.
     """
 
-    launch: Callable[[Conv, Addresses, CardProperties, int | None], Launch]
+    launch: Callable[[Conv, Addresses, GpuProperties, int | None], Launch]
     fits: Fits | None = None
     replaces_plan: Callable[[Convolution], bool] | None = None
-    pack: Callable[[FloatArray, Slots, int], LaidWeight] | None = None
+    pack: Callable[[FloatArray, Slots, int], PackedWeight] | None = None
     has_float_weight: bool = False
     measures: bool = False
     finds_blocks: bool = False

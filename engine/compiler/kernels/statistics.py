@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ...network.layers import Triple
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import ChannelGroups, Normalise, Statistics
 from ..tensors import COUNTERS, NUMBER_BYTES, VECTOR_BYTES, TensorView
@@ -43,42 +43,42 @@ class _Measuring:
         return -(-prod(self.extents) // self.chunk)
 
 
-def _measuring(view: TensorView, card: CardProperties) -> _Measuring:
+def _measuring(view: TensorView, gpu: GpuProperties) -> _Measuring:
     depth, height, width = extents = view.extents
     cells = 8 if view.shuffled else 1
     if view.shuffled:
         extents = depth // 2, height // 2, width // 2
     vectors_each = vectors(view.channels, view.tensor.precision)
-    is_cached = view.tensor.bytes <= card.l2_bytes
+    is_cached = view.tensor.bytes <= gpu.l2_bytes
     widest = _ACROSS if is_cached or vectors_each % _LINE else _LINE
     across = next(width for width in (1, 2, _ACROSS, _LINE) if min(vectors_each, widest) <= width)
     columns = -(-vectors_each // across)
     tile = constants("statistics.cu")
-    most = max(1, _MEASURING * card.multiprocessors // (columns * view.tensor.batch))
+    most = max(1, _MEASURING * gpu.multiprocessors // (columns * view.tensor.batch))
     chunk = max(-(-prod(extents) // most), tile["AT_ONCE"] * (tile["THREADS"] // across // cells))
     return _Measuring(extents, cells, across, columns, chunk)
 
 
-def blocks_that_measure(view: TensorView, card: CardProperties) -> int:
+def blocks_that_measure(view: TensorView, gpu: GpuProperties) -> int:
     """Return the number of launched blocks of a pass of statistics that share the voxels of a
     patch.
     """
-    return _measuring(view, card).chunks
+    return _measuring(view, gpu).chunks
 
 
-def statistics(step: Statistics, at: Addresses, card: CardProperties, scratch: int) -> list[Launch]:
+def statistics(step: Statistics, at: Addresses, gpu: GpuProperties, scratch: int) -> list[Launch]:
     """Return launches of the table of factor and summand per channel; two if groups share it."""
     if step.groups is None:
-        return [measure(step, at, card, scratch, at(step.target.name))]
-    found = measure(step, at, card, scratch, None)
+        return [measure(step, at, gpu, scratch, at(step.target.name))]
+    found = measure(step, at, gpu, scratch, None)
     return [found, conclude(step, at, scratch, found.grid[0])]
 
 
 def measure(
-    step: Statistics, at: Addresses, card: CardProperties, scratch: int, table: int | None
+    step: Statistics, at: Addresses, gpu: GpuProperties, scratch: int, table: int | None
 ) -> Launch:
     """Return the launch of each channel's moments; table: None if another launch joins them."""
-    view, tensor, spread = step.source, step.source.tensor, _measuring(step.source, card)
+    view, tensor, spread = step.source, step.source.tensor, _measuring(step.source, gpu)
     values = structure("statistics.cu", "Measure")(
         source=address_of(view, at),
         partials=scratch,
@@ -145,12 +145,12 @@ def _conclude_groups(
     return Launch("statistics", "conclude_groups", grid, (_GROUPED, 1, 1), shared, values)
 
 
-def blocks_that_normalise(step: Normalise, card: CardProperties) -> int:
+def blocks_that_normalise(step: Normalise, gpu: GpuProperties) -> int:
     """Return the launched blocks that share the voxels of the same channels of a patch."""
-    return _columns_and_shares(step, card)[1]
+    return _columns_and_shares(step, gpu)[1]
 
 
-def _columns_and_shares(step: Normalise, card: CardProperties) -> tuple[int, int]:
+def _columns_and_shares(step: Normalise, gpu: GpuProperties) -> tuple[int, int]:
     """Return the groups of channels of all patches, and the blocks that share the voxels of each.
 
     All blocks wait for each other: there is one for each multiprocessor.
@@ -158,18 +158,18 @@ def _columns_and_shares(step: Normalise, card: CardProperties) -> tuple[int, int
     tensor = step.statistics.source.tensor
     across = constants("normalise.cu")["ACROSS"]
     columns = -(-vectors(tensor.channels, tensor.precision) // across) * tensor.batch
-    most = max(1, card.multiprocessors // columns)
+    most = max(1, gpu.multiprocessors // columns)
     return columns, min(most, -(-prod(tensor.extents) // _LEAST_SHARE))
 
 
-def normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: int) -> Launch:
+def normalise(step: Normalise, at: Addresses, gpu: GpuProperties, scratch: int) -> Launch:
     """Return the launch of statistics and the pass that normalises by them, with a grid barrier."""
     statistics, tensor = step.statistics, step.statistics.source.tensor
-    columns, shares = _columns_and_shares(step, card)
-    held, shared = _held_vectors(step, shares, card)
-    if shares * columns <= card.multiprocessors:
+    columns, shares = _columns_and_shares(step, gpu)
+    held, shared = _held_vectors(step, shares, gpu)
+    if shares * columns <= gpu.multiprocessors:
         # Begun early, they would crowd where it is free first, and all would wait for these.
-        shared = max(shared, card.shared_of_a_lone_block)
+        shared = max(shared, gpu.shared_of_a_lone_block)
     values = structure("normalise.cu", "Normalise")(
         pointwise=pass_arguments(replace(step.pointwise, table=None), at, None),
         partials=scratch,
@@ -194,7 +194,7 @@ def normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: int
     )
 
 
-def _held_vectors(step: Normalise, shares: int, card: CardProperties) -> tuple[int, int]:
+def _held_vectors(step: Normalise, shares: int, gpu: GpuProperties) -> tuple[int, int]:
     """Return the vectors cached per thread, 0 with a border, and bytes of shared memory."""
     tensor, pass_ = step.statistics.source.tensor, step.pointwise
     tile = constants("normalise.cu")
@@ -204,7 +204,7 @@ def _held_vectors(step: Normalise, shares: int, card: CardProperties) -> tuple[i
         return 0, sums
     ring = tile["RING"] if pass_.residual is None else 2 * tile["RING"]
     turns = -(-prod(tensor.extents) // shares * tile["ACROSS"] // tile["THREADS"])
-    held = min(turns, (card.shared_per_block - sums) // each - ring)
+    held = min(turns, (gpu.shared_per_block - sums) // each - ring)
     return (held, sums + (held + ring) * each) if held > 0 else (0, sums)
 
 

@@ -9,7 +9,7 @@ from math import prod
 
 from ...network.layers import Triple, triple
 from ..blocks import BlockGrid, BlockRun
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernel_source import structure
 from ..steps import (
     ActivatedView,
@@ -45,45 +45,45 @@ from .statistics import (
 from .table import kernel_of
 
 
-def scratch_bytes(step: Step, card: CardProperties) -> int:
+def scratch_bytes(step: Step, gpu: GpuProperties) -> int:
     """Return the bytes of the partial sums between the two parts of a step's statistics."""
     measured = step.flow.measures
     if measured is None:
         return 0
     size = SUMS_BYTES if isinstance(step, Normalise) else MOMENTS_BYTES
     source = measured.source
-    return source.tensor.batch * measuring_blocks(step, card) * source.channels * size
+    return source.tensor.batch * measuring_blocks(step, gpu) * source.channels * size
 
 
-def measuring_blocks(step: Step, card: CardProperties) -> int:
+def measuring_blocks(step: Step, gpu: GpuProperties) -> int:
     """Return the launched blocks that each process a part of the same channels of a patch."""
     match step:
         case Normalise():
-            return blocks_that_normalise(step, card)
+            return blocks_that_normalise(step, gpu)
         case Statistics(source=source):
-            return blocks_that_measure(source, card)
+            return blocks_that_measure(source, gpu)
         case Conv(statistics=Statistics()):
-            return prod(convolution(step, anywhere, card).grid[:2])
+            return prod(convolution(step, anywhere, gpu).grid[:2])
         case _:
             return 0
 
 
-def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) -> list[Launch]:
+def launches(step: Step, at: Addresses, gpu: GpuProperties, scratch: int = 0) -> list[Launch]:
     """Return the kernels of a step without cuDNN; scratch: address of its partial sums."""
     match step:
         case Conv(statistics=measured):
-            launch = convolution(step, at, card, scratch)
+            launch = convolution(step, at, gpu, scratch)
             if measured is None:
                 return [launch]
             return [launch, conclude(measured, at, scratch, prod(launch.grid[:2]))]
         case Pack():
             return [pack(step, at)]
         case Statistics():
-            return statistics(step, at, card, scratch)
+            return statistics(step, at, gpu, scratch)
         case Pointwise():
-            return [pointwise(step, at, card)]
+            return [pointwise(step, at, gpu)]
         case Normalise():
-            return [normalise(step, at, card, scratch)]
+            return [normalise(step, at, gpu, scratch)]
         case SumTaps():
             return [sum_taps(step, at)]
         case Unpack():
@@ -92,31 +92,31 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
             return [add_patches(step, at)]
 
 
-def convolution(conv: Conv, at: Addresses, card: CardProperties, scratch: int = 0) -> Launch:
+def convolution(conv: Conv, at: Addresses, gpu: GpuProperties, scratch: int = 0) -> Launch:
     """Return the kernel of a convolution; scratch: address of its partial sums, if any."""
-    return kernel_of(conv).launch(conv, at, card, scratch if conv.statistics else None)
+    return kernel_of(conv).launch(conv, at, gpu, scratch if conv.statistics else None)
 
 
-def partial_bytes(step: Step, card: CardProperties) -> int:
+def partial_bytes(step: Step, gpu: GpuProperties) -> int:
     """Return the bytes of the partial sums of one block, which are computed alike in any run."""
     measured = step.flow.measures
-    return scratch_bytes(step, card) // measured.source.tensor.batch if measured else 0
+    return scratch_bytes(step, gpu) // measured.source.tensor.batch if measured else 0
 
 
 def measured_volume(
-    step: Step, at: Addresses, card: CardProperties, partials: int, blocks: int
+    step: Step, at: Addresses, gpu: GpuProperties, partials: int, blocks: int
 ) -> Launch:
     """Join the partial sums of all blocks, in their order; partials: address of the first ones."""
     measured = step.flow.measures
     assert measured is not None
     measured = replace(measured, source=_of_blocks(measured.source, 1))
-    return conclude(measured, at, partials, measuring_blocks(step, card) * blocks)
+    return conclude(measured, at, partials, measuring_blocks(step, gpu) * blocks)
 
 
 def block_launches(
     step: Step,
     at: Addresses,
-    card: CardProperties,
+    gpu: GpuProperties,
     grid: BlockGrid,
     run: BlockRun,
     scratch: int = 0,
@@ -138,21 +138,21 @@ def block_launches(
     blocks = _LaunchedBlocks(grid, stored, first, region.count, run.apart)
     match step:
         case AddPatches():
-            return launches(replace(step, patches=Region(0, 1), extents=grid.extents), at, card)
+            return launches(replace(step, patches=Region(0, 1), extents=grid.extents), at, gpu)
         case Conv(kernel=None):
-            return launches(step, at, card)
+            return launches(step, at, gpu)
         case Normalise():  # only of a volume that fills its one block
-            return launches(step, at, card, scratch)
+            return launches(step, at, gpu, scratch)
         case Conv():
-            return [_convolution(step, at, card, blocks, scratch)]
+            return [_convolution(step, at, gpu, blocks, scratch)]
         case Statistics():
-            return [_measuring(step, at, card, blocks, scratch)]
+            return [_measuring(step, at, gpu, blocks, scratch)]
         case Pack():
-            return [_packing(step, at, card, blocks)]
+            return [_packing(step, at, gpu, blocks)]
         case Pointwise():
-            return [_pass(replace(step, patches=region), at, card, blocks, copy_of)]
+            return [_pass(replace(step, patches=region), at, gpu, blocks, copy_of)]
         case SumTaps() | Unpack():
-            return [_unpacking(step, at, card, blocks, region.plane)]
+            return [_unpacking(step, at, gpu, blocks, region.plane)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class _LaunchedBlocks:
 
 
 def _convolution(
-    step: Conv, at: Addresses, card: CardProperties, blocks: _LaunchedBlocks, scratch: int
+    step: Conv, at: Addresses, gpu: GpuProperties, blocks: _LaunchedBlocks, scratch: int
 ) -> Launch:
     """Launch a convolution; each block is computed as in the step's batch, so its statistics are
     equal.
@@ -202,11 +202,11 @@ def _convolution(
         arguments["source_around"] = _around(source, step.around)
     if step.translated:
         own = replace(step, inputs=tuple(_part_of_blocks(one, blocks.count) for one in step.views))
-        return _in_blocks(convolution(own, at, card), **arguments)
+        return _in_blocks(convolution(own, at, gpu), **arguments)
     own = step
     if step.patches:
         own = replace(step, inputs=replace(step.patches, extents=blocks.grid.extents))
-    launch = convolution(own, at, card, scratch)
+    launch = convolution(own, at, gpu, scratch)
     across, deep, each = launch.grid
     grid = across, deep, each // step.target.batch * blocks.count
     return _in_blocks(replace(launch, grid=grid), **arguments)
@@ -225,29 +225,29 @@ def _part_of_blocks(part: ActivatedView, count: int) -> ActivatedView:
 
 
 def _measuring(
-    step: Statistics, at: Addresses, card: CardProperties, blocks: _LaunchedBlocks, scratch: int
+    step: Statistics, at: Addresses, gpu: GpuProperties, blocks: _LaunchedBlocks, scratch: int
 ) -> Launch:
-    launch, source = measure(step, at, card, scratch, None), step.source
+    launch, source = measure(step, at, gpu, scratch, None), step.source
     level = _halves(source.extents) if source.shuffled else source.extents
     launch = replace(launch, grid=(*launch.grid[:2], blocks.count))
     return _in_blocks(launch, blocks=blocks.argument(level))
 
 
-def _packing(step: Pack, at: Addresses, card: CardProperties, blocks: _LaunchedBlocks) -> Launch:
+def _packing(step: Pack, at: Addresses, gpu: GpuProperties, blocks: _LaunchedBlocks) -> Launch:
     step = replace(step, extents=blocks.grid.extents, patches=Region(0, blocks.count))
-    [launch] = launches(step, at, card)
+    [launch] = launches(step, at, gpu)
     return _in_blocks(launch, blocks=blocks.argument(blocks.grid.block))
 
 
 def _pass(
     step: Pointwise,
     at: Addresses,
-    card: CardProperties,
+    gpu: GpuProperties,
     blocks: _LaunchedBlocks,
     copy_of: Addresses | None,
 ) -> Launch:
     beyond = _bytes_before(step) if blocks.stored else {}
-    [launch] = launches(step, lambda name: at(name) - beyond.get(name, 0), card)
+    [launch] = launches(step, lambda name: at(name) - beyond.get(name, 0), gpu)
     level = step.source.extents
     return _in_blocks(
         launch,
@@ -273,7 +273,7 @@ def _bytes_before(step: Pointwise) -> dict[str, int]:
 def _unpacking(
     step: SumTaps | Unpack,
     at: Addresses,
-    card: CardProperties,
+    gpu: GpuProperties,
     blocks: _LaunchedBlocks,
     plane: int,
 ) -> Launch:
@@ -283,7 +283,7 @@ def _unpacking(
             step, channel = replace(step, source=of_blocks, patches=Region(0, blocks.count)), 0
         case Unpack(source=source, channel=channel):
             step = replace(step, source=_of_blocks(source, blocks.count))
-    [launch] = launches(step, at, card)
+    [launch] = launches(step, at, gpu)
     return _in_blocks(
         launch,
         blocks=blocks.argument(blocks.grid.block, plane),

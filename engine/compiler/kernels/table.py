@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..lowered import Layout
 from ..steps import Conv, Convolution, Step
 from . import (
@@ -51,10 +51,10 @@ def kernel_of(conv: Conv) -> ConvKernel:
     return _BY_SOURCE[conv.kernel] if conv.kernel else custom_kernel(conv.shape)
 
 
-def fitting_kernel(conv: Conv, layout: Layout, card: CardProperties) -> ConvKernel | None:
+def fitting_kernel(conv: Conv, layout: Layout, gpu: GpuProperties) -> ConvKernel | None:
     """Return the first kernel that computes a whole convolution, None if cuDNN does."""
     for spec in _CONVOLUTIONS:
-        if spec.fits and spec.is_allowed(layout) and spec.fits(conv, card, layout.in_blocks):
+        if spec.fits and spec.is_allowed(layout) and spec.fits(conv, gpu, layout.in_blocks):
             return spec
     return None
 

@@ -1,4 +1,4 @@
 """A network as a program of steps: lowering, fusion, memory, and the largest batch that fits.
 
-May import steps and the table of kernels. Must not know the driver.
+May import steps and the table of kernels. Must not import the driver.
 """

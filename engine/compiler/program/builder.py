@@ -25,7 +25,7 @@ from ...network.layers import (
     Triple,
     triple,
 )
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..lowered import Layout, Lowered
 from ..steps import IDENTITY, Activation, Combination, Pack, Pointwise, Sampling, Statistics, Step
 from ..tensors import (
@@ -37,7 +37,7 @@ from ..tensors import (
     TensorView,
     stored_channels,
 )
-from ..weight_layout import LaidWeight
+from ..weight_layout import PackedWeight
 from .fusion import fused
 from .split_fp16 import CHANNELS, scales
 
@@ -206,14 +206,14 @@ def negative(numbers: Triple) -> Triple:
     return triple(-number for number in numbers)
 
 
-class Writer:
+class ProgramBuilder:
     """Builder of steps and constants; `values` maps each node to the known state of its tensor."""
 
-    def __init__(self, network: Network, layout: Layout, card: CardProperties) -> None:
+    def __init__(self, network: Network, layout: Layout, gpu: GpuProperties) -> None:
         self.graph = network.graph
         self.weights = network.weights
         self.layout = layout
-        self.card = card
+        self.gpu = gpu
         graph, bounded = network.graph, layout.patch
         if layout.in_blocks:
             self.shapes, bounded = block_shapes(graph, layout.patch), largest_volume(graph)
@@ -224,14 +224,14 @@ class Writer:
         self.scales = scales(network, bounded, layout.precision) if layout.split_fp16 else {}
         self.steps: list[Step] = []
         self.constants: dict[str, FloatArray] = {}
-        self._laid: dict[str, LaidWeight] = {}
+        self._packed: dict[str, PackedWeight] = {}
         self._tensors = 0
 
     def finished(self) -> Lowered:
         """Return the lowered network."""
         self.constant(COUNTERS, np.zeros(self._most_measured(), np.float32))
-        steps = self.steps if self.layout.in_blocks else fused(self.steps, self.card)
-        return Lowered(self.layout, self.card, tuple(steps), self.constants, self._laid)
+        steps = self.steps if self.layout.in_blocks else fused(self.steps, self.gpu)
+        return Lowered(self.layout, self.gpu, tuple(steps), self.constants, self._packed)
 
     def _most_measured(self) -> int:
         """Return the most channels of a batch whose statistics are computed in one step."""
@@ -277,9 +277,9 @@ class Writer:
         self.constants[name] = np.ascontiguousarray(array, np.float32)
         return name
 
-    def weight(self, name: str, laid: LaidWeight) -> str:
+    def weight(self, name: str, packed: PackedWeight) -> str:
         """Add a constant that the device stores in the layout's precision, and return its name."""
-        self._laid[name] = laid
+        self._packed[name] = packed
         return name
 
     def fixed_table(self, name: str, factor: FloatArray, summand: FloatArray) -> AffineTable:

@@ -10,9 +10,9 @@ from ..steps import ActivatedView, Conv, Geometry, PatchArray, Pointwise
 from ..tensors import Tensor, TensorView
 from ..weight_layout import Slots
 from .builder import (
+    ProgramBuilder,
     Value,
     ValuePart,
-    Writer,
     negative,
 )
 
@@ -55,7 +55,7 @@ def own_pad(conv: Conv3d | ConvTranspose3d) -> Pad:
 
 
 def append_custom(
-    writer: Writer,
+    builder: ProgramBuilder,
     wanted: Conv,
     weight: FloatArray,
     operands: Iterator[KernelInputs],
@@ -64,80 +64,80 @@ def append_custom(
 
     wanted: the convolution without inputs, of its layer's geometry; its output need not be there.
     """
-    if writer.layout.forms.get(wanted.layer) not in (None, "own"):
+    if builder.layout.forms.get(wanted.layer) not in (None, "own"):
         return None
     for operand in operands:
         pad = operand.pad
         geometry = replace(wanted.geometry, before=pad.before, after=pad.after, mode=pad.mode)
         conv = replace(wanted, inputs=operand.inputs, geometry=geometry)
-        spec = fitting_kernel(conv, writer.layout, writer.card)
+        spec = fitting_kernel(conv, builder.layout, builder.gpu)
         if spec is not None:
             inputs = operand.write() if operand.write else operand.inputs
-            conv = _with_constants(writer, spec, replace(conv, inputs=inputs), weight, operand)
-            writer.steps.append(conv)
+            conv = _with_constants(builder, spec, replace(conv, inputs=inputs), weight, operand)
+            builder.steps.append(conv)
             return conv
     return None
 
 
 def _with_constants(
-    writer: Writer, spec: ConvKernel, conv: Conv, weight: FloatArray, operand: KernelInputs
+    builder: ProgramBuilder, spec: ConvKernel, conv: Conv, weight: FloatArray, operand: KernelInputs
 ) -> Conv:
     assert spec.pack is not None
-    laid = spec.pack(weight, operand.slots, conv.channels)
+    packed = spec.pack(weight, operand.slots, conv.channels)
     if spec.has_float_weight:
-        key = writer.constant(f"{conv.layer}.weights", laid.numbers())
+        key = builder.constant(f"{conv.layer}.weights", packed.numbers())
     else:
-        key = writer.weight(f"{conv.layer}.stored", laid)
+        key = builder.weight(f"{conv.layer}.stored", packed)
     output = conv.output
     if isinstance(output, TensorView):
         of = output.tensor
-        output = replace(output, tensor=writer.tensor(of.name, of.extents, of.channels))
+        output = replace(output, tensor=builder.tensor(of.name, of.extents, of.channels))
     return replace(conv, kernel=spec.source, weight=key, output=output)
 
 
 def unwritten(
-    writer: Writer, name: str, extents: Triple, channels: int, scale: float | None = None
+    builder: ProgramBuilder, name: str, extents: Triple, channels: int, scale: float | None = None
 ) -> Tensor:
     """Return a tensor that a kernel would read or write."""
-    layout = writer.layout
+    layout = builder.layout
     return Tensor(name, layout.batch, extents, channels, layout.precision, scale)
 
 
 def operands_of(
-    writer: Writer, name: str, conv: Conv3d | ConvTranspose3d
+    builder: ProgramBuilder, name: str, conv: Conv3d | ConvTranspose3d
 ) -> Iterator[KernelInputs]:
     """Yield the value as it is if a kernel may compute the rest of it, else written as a whole.
 
     In blocks of a volume, whose halos are paddings, the padding is left to the kernel.
     """
-    value, pad = writer.operand(name), own_pad(conv)
-    if writer.scale(name) is not None:
+    value, pad = builder.operand(name), own_pad(conv)
+    if builder.scale(name) is not None:
         return  # split fp16 is for convolutions that plans do, too
-    if writer.layout.in_blocks and value.pad is not None and not any(conv.padding):
+    if builder.layout.in_blocks and value.pad is not None and not any(conv.padding):
         yield from _as_it_is(value, value.pad)
     elif value.is_elementwise:
         yield from _as_it_is(value, pad)
     if value.is_bare and value.parts[0].source.is_whole:
         return
-    dense = unwritten(writer, name, value.extents, value.stored)
+    dense = unwritten(builder, name, value.extents, value.stored)
     yield KernelInputs(
         (ActivatedView(dense.whole),),
         value.slots,
         pad,
-        lambda: (ActivatedView(writer.dense(name)[1].whole),),
+        lambda: (ActivatedView(builder.dense(name)[1].whole),),
     )
 
 
 def operand_as_it_is(
-    writer: Writer, name: str, conv: Conv3d | ConvTranspose3d
+    builder: ProgramBuilder, name: str, conv: Conv3d | ConvTranspose3d
 ) -> Iterator[KernelInputs]:
     """Yield the unwritten value, if a kernel may compute the rest of it."""
-    value = writer.operand(name)
+    value = builder.operand(name)
     if value.is_elementwise:
         yield from _as_it_is(value, own_pad(conv))
 
 
-def padded_operands(writer: Writer, layer: str, value: Value) -> Iterator[KernelInputs]:
+def padded_operands(builder: ProgramBuilder, layer: str, value: Value) -> Iterator[KernelInputs]:
     """Yield a padded value as it is, activated in the layout of its source, or with its border.
 
     layer: reads the value, and pads it past its source. Only blocks of a volume are written with a
@@ -153,15 +153,15 @@ def padded_operands(writer: Writer, layer: str, value: Value) -> Iterator[Kernel
                 (ActivatedView(part.source),),
                 value.slots,
                 pad,
-                lambda: (ActivatedView(_activated(writer, layer, part)),),
+                lambda: (ActivatedView(_activated(builder, layer, part)),),
             )
-    if writer.layout.in_blocks:
-        bordered = unwritten(writer, layer, value.extents, value.stored)
+    if builder.layout.in_blocks:
+        bordered = unwritten(builder, layer, value.extents, value.stored)
         inside = Pad("replicate", _ZERO, _ZERO)
 
         def write() -> tuple[ActivatedView, ...]:
-            target = writer.tensor(f"{layer}.bordered", value.extents, value.stored)
-            writer.write_part(value, target, writer.all_patches, negative(pad.before))
+            target = builder.tensor(f"{layer}.bordered", value.extents, value.stored)
+            builder.write_part(value, target, builder.all_patches, negative(pad.before))
             return (ActivatedView(target.whole),)
 
         yield KernelInputs((ActivatedView(bordered.whole),), value.slots, inside, write)
@@ -173,15 +173,15 @@ def _as_it_is(value: Value, pad: Pad) -> Iterator[KernelInputs]:
         yield KernelInputs(views, value.slots, pad)
 
 
-def _activated(writer: Writer, layer: str, part: ValuePart) -> TensorView:
+def _activated(builder: ProgramBuilder, layer: str, part: ValuePart) -> TensorView:
     """Write a part in the layout of its source, as space-to-depth if the source is."""
     source = part.source.tensor
-    target = writer.tensor(f"{layer}.source", source.extents, source.channels)
-    writer.steps.append(
+    target = builder.tensor(f"{layer}.source", source.extents, source.channels)
+    builder.steps.append(
         Pointwise(
             source.whole,
             target,
-            writer.all_patches,
+            builder.all_patches,
             source.extents,
             _ZERO,
             "zero",

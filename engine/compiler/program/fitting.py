@@ -10,7 +10,7 @@ from ...network.graph import Graph, Network, times
 from ...network.graph_analysis import flops, largest_patch
 from ...network.layers import Triple
 from ...options import Precision
-from ..card_properties import WGMMA_CAPABILITY, CardProperties
+from ..gpu_properties import WGMMA_CAPABILITY, GpuProperties
 from ..kernels.table import TENSOR_CORE_KERNELS
 from ..lowered import LayerForm, Layout, Lowered
 from ..steps import Convolution, is_planned, planned
@@ -74,20 +74,20 @@ Choose: TypeAlias = Callable[[list[Convolution], int], Mapping[Convolution, A]]
 class ProgramRequest:
     """Target for which a network is compiled; batch: patches in one run at most.
 
-    patch: (D, H, W). precision: of its arithmetic. card: GPU on which it is to run. without: custom
-    kernels, by their .cu files, that are wrong on this GPU. forms: as of `Layout`.
+    patch: (D, H, W). precision: of its arithmetic. gpu: the one on which it is to run. without:
+    custom kernels, by their .cu files, that are wrong on this GPU. forms: as of `Layout`.
     """
 
     patch: Triple
     batch: int
     precision: Precision
-    card: CardProperties
+    gpu: GpuProperties
     without: frozenset[str] = frozenset()
     forms: Mapping[str, LayerForm] = field(default_factory=dict[str, LayerForm])
 
     def layouts(self) -> Iterator[Layout]:
         """Yield layouts from the fastest to the smallest."""
-        capability = self.card.capability
+        capability = self.gpu.capability
         has_matrix = self.precision in ("fp16", "bf16") and capability >= _MATRIX_CAPABILITY
         has_wgmma = has_matrix and capability == WGMMA_CAPABILITY
         split_fp16 = (
@@ -133,16 +133,14 @@ class MemoryBudget:
         smaller = "use smaller patches"
         if fitting:
             smaller = f"use smaller patches (setting patch={','.join(map(str, fitting))} fits)"
-        wants = (
-            f"The network needs {_mib(needed)} MiB of device memory for patches of {times(patch)}"
-        )
+        wants = f"The network needs {_mib(needed)} MiB of GPU memory for patches of {times(patch)}"
         if needed > self.free - _RESERVE:
             return DeviceMemoryError(
-                f"{wants}, but the card has {max(0, self.free - _RESERVE) >> 20} MiB to spare; end "
-                f"other programs on it, or {smaller} or another card."
+                f"{wants}, but only {max(0, self.free - _RESERVE) >> 20} MiB are free; end other "
+                f"programs on the GPU, {smaller} or use another GPU."
             )
         return DeviceMemoryError(
-            f"{wants}, but {self.bytes >> 20} MiB may be used; {smaller} or a "
+            f"{wants}, but only {self.bytes >> 20} MiB may be used; {smaller} or a "
             f"setting vram-limit of at least {_mib(needed)} MiB."
         )
 
@@ -164,13 +162,13 @@ def fit(
 ) -> Fitted[A]:
     """Return the program for the available memory, in which its layers are tried before.
 
-    It leaves half of the memory to the arrays if it can, be it with fewer patches per run, smaller
-    slabs of the outer layers or less workspace: cutting and blending on the host costs more than
-    those. Raises DeviceMemoryError, which names the smallest sufficient limit.
+    It leaves half of the memory to the arrays if it can, by fewer patches per run, smaller slabs
+    of the outer layers or less workspace: cutting and blending on the host costs more. Raises
+    DeviceMemoryError, which names the smallest sufficient limit.
     """
     smallest, tight = 0, None
     for layout in wanted.layouts():
-        least = _least(network, layout, wanted.card)
+        least = _least(network, layout, wanted.gpu)
         if least.bytes <= budget.bytes:
             if least.memory.bytes <= budget.bytes // 2:
                 return _fastest(network, least, budget.bytes, budget.bytes // 2, choose)
@@ -199,9 +197,9 @@ class _Least:
         return max(self.memory.bytes, self.trial)
 
 
-def _least(network: Network, layout: Layout, card: CardProperties) -> _Least:
-    lowered = lower(network, layout, card)
-    memory = _laid_out(network, lowered, None)
+def _least(network: Network, layout: Layout, gpu: GpuProperties) -> _Least:
+    lowered = lower(network, layout, gpu)
+    memory = _memory_plan(network, lowered, None)
     return _Least(lowered, memory, bytes_of_trials(lowered, _LEAST_WORKSPACE))
 
 
@@ -210,7 +208,7 @@ def _fitting_patch(network: Network, wanted: ProgramRequest, budget: MemoryBudge
 
     def fits(patch: Triple) -> bool:
         *_, smallest = replace(wanted, patch=patch, batch=1).layouts()
-        return _least(network, smallest, wanted.card).bytes <= budget.bytes
+        return _least(network, smallest, wanted.gpu).bytes <= budget.bytes
 
     return largest_patch(network.graph, wanted.patch, fits)
 
@@ -222,13 +220,13 @@ def _fastest(
     shapes = [step.shape for step in planned(lowered.steps)]
     spare = min(share - least.memory.bytes, budget - least.trial, MOST_WORKSPACE)
     algorithms = choose(shapes, spare + _LEAST_WORKSPACE)
-    plan = _laid_out(network, lowered, algorithms)
+    plan = _memory_plan(network, lowered, algorithms)
     if plan.bytes <= share:
         return Fitted(lowered, plan, algorithms)
     return Fitted(lowered, least.memory, choose(shapes, _LEAST_WORKSPACE))
 
 
-def _laid_out(
+def _memory_plan(
     network: Network, lowered: Lowered, algorithms: Mapping[Convolution, ChosenAlgorithm] | None
 ) -> MemoryPlan:
     """Return the memory plan; without algorithms, with the least workspace for each convolution."""

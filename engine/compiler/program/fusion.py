@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernels.table import kernel_of
 from ..steps import Conv, Normalise, Pointwise, Statistics, Step
 
@@ -14,23 +14,23 @@ again.
 """
 
 
-def fused(steps: Sequence[Step], card: CardProperties) -> tuple[Step, ...]:
+def fused(steps: Sequence[Step], gpu: GpuProperties) -> tuple[Step, ...]:
     """Return the steps, with each normalisation that may be one launch as one step.
 
     If that is not possible, statistics of a convolution by a custom kernel move into its epilogue.
     """
-    return with_fused_statistics(with_fused_normalisations(steps, card))
+    return with_fused_statistics(with_fused_normalisations(steps, gpu))
 
 
 def with_fused_normalisations(
-    steps: Sequence[Step], card: CardProperties, others: Iterable[Step] = ()
+    steps: Sequence[Step], gpu: GpuProperties, others: Iterable[Step] = ()
 ) -> tuple[Step, ...]:
     """Return the steps, with each normalisation that may be one launch as one step.
 
     others: steps of the same program that may also read the tables of these.
     """
     readers = *steps, *others
-    return tuple(_with_neighbours_fused(steps, partial(_fused_normalisation, readers, card)))
+    return tuple(_with_neighbours_fused(steps, partial(_fused_normalisation, readers, gpu)))
 
 
 def with_fused_statistics(steps: Sequence[Step]) -> tuple[Step, ...]:
@@ -53,13 +53,13 @@ def _with_neighbours_fused(
 
 
 def _fused_normalisation(
-    steps: Sequence[Step], card: CardProperties, before: Step, step: Step
+    steps: Sequence[Step], gpu: GpuProperties, before: Step, step: Step
 ) -> Normalise | None:
     if (
         isinstance(before, Statistics)
         and isinstance(step, Pointwise)
         and _is_only_use(before, step, steps)
-        and _fits(before, step, card)
+        and _fits(before, step, gpu)
     ):
         return Normalise(before, step)
     return None
@@ -77,13 +77,13 @@ def _is_only_use(statistics: Statistics, step: Pointwise, steps: Sequence[Step])
     return step.table == statistics.target and step.source == statistics.source and len(uses) == 1
 
 
-def _fits(statistics: Statistics, step: Pointwise, card: CardProperties) -> bool:
+def _fits(statistics: Statistics, step: Pointwise, gpu: GpuProperties) -> bool:
     view = statistics.source
     share, whole = _CACHED
     return (
         view.is_whole
         and statistics.groups is None
-        and view.tensor.bytes * whole <= card.l2_bytes * share
+        and view.tensor.bytes * whole <= gpu.l2_bytes * share
         and step.sampling is None
         and not step.shuffles
         and step.patches.count == view.tensor.batch

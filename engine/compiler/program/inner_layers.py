@@ -14,11 +14,11 @@ from .. import weight_layout
 from ..lowered import TransposedForm
 from ..steps import ActivatedView, Conv, Geometry
 from ..tensors import NUMBER_BYTES, VECTOR_BYTES, Region, Tensor, TensorView
-from ..weight_layout import LaidWeight
+from ..weight_layout import PackedWeight
 from .builder import (
+    ProgramBuilder,
     Value,
     ValuePart,
-    Writer,
     in_memory,
 )
 from .custom_kernels import (
@@ -42,26 +42,26 @@ _SUBPIXEL_CHANNELS = 32
 """Output channels up to which sub-pixels beat the data gradient; measured on an H200."""
 
 
-def convolve(writer: Writer, node: Node, conv: Conv3d) -> Value:
+def convolve(builder: ProgramBuilder, node: Node, conv: Conv3d) -> Value:
     """Lower a convolution; its bias is left to the next pass."""
-    weight = writer.weights[conv.weight]
-    if _fits_cells(writer, node, conv):
-        return _convolve_cells(writer, node, conv)
-    target = unwritten(writer, node.name, writer.shapes[node.name].extents, conv.out_channels)
+    weight = builder.weights[conv.weight]
+    if _fits_cells(builder, node, conv):
+        return _convolve_cells(builder, node, conv)
+    target = unwritten(builder, node.name, builder.shapes[node.name].extents, conv.out_channels)
     wanted = Conv(node.name, None, geometry_of(conv), (), target.whole, "")
-    if own := append_custom(writer, wanted, weight, operands_of(writer, node.inputs[0], conv)):
-        return biased(writer, node, own.target.whole, conv.bias)
-    made = convolve_dense(writer, node.name, node.inputs[0], conv, weight)
-    return biased(writer, node, made.whole, conv.bias)
+    if own := append_custom(builder, wanted, weight, operands_of(builder, node.inputs[0], conv)):
+        return biased(builder, node, own.target.whole, conv.bias)
+    written = convolve_dense(builder, node.name, node.inputs[0], conv, weight)
+    return biased(builder, node, written.whole, conv.bias)
 
 
-def _fits_cells(writer: Writer, node: Node, conv: Conv3d) -> bool:
+def _fits_cells(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
     """Return whether a convolution of stride 2 may read whole cells of voxels instead."""
-    if writer.layout.in_blocks or writer.layout.forms.get(node.name) == "plain":
+    if builder.layout.in_blocks or builder.layout.forms.get(node.name) == "plain":
         return False
     if conv.stride != _TWO or conv.dilation != _ONE or conv.groups > 1:
         return False
-    value = writer.operand(node.inputs[0])
+    value = builder.operand(node.inputs[0])
     if any(conv.padding) and value.pad is not None:
         return False
     if value.is_bare and max(conv.kernel) == 2:
@@ -70,36 +70,36 @@ def _fits_cells(writer: Writer, node: Node, conv: Conv3d) -> bool:
     return not any(e % 2 for e in (*conv.kernel, *value.sampled_extents, *padded))
 
 
-def _convolve_cells(writer: Writer, node: Node, conv: Conv3d) -> Value:
+def _convolve_cells(builder: ProgramBuilder, node: Node, conv: Conv3d) -> Value:
     """Lower a convolution of stride 2 to one of stride 1 over cells of 2 x 2 x 2 voxels."""
-    slots, source = writer.shuffled(node.inputs[0], conv.padding)
-    shape = writer.shapes[node.name]
-    target = writer.tensor(node.name, shape.extents, writer.stored(shape.channels))
-    weight = writer.weights[conv.weight]
-    laid = weight_layout.cells_as_inputs(weight, slots, source.channels // 8, target.channels)
-    emit(writer, node.name, laid, source, target)
-    return biased(writer, node, target.whole, conv.bias)
+    slots, source = builder.shuffled(node.inputs[0], conv.padding)
+    shape = builder.shapes[node.name]
+    target = builder.tensor(node.name, shape.extents, builder.stored(shape.channels))
+    weight = builder.weights[conv.weight]
+    packed = weight_layout.cells_as_inputs(weight, slots, source.channels // 8, target.channels)
+    emit(builder, node.name, packed, source, target)
+    return biased(builder, node, target.whole, conv.bias)
 
 
 def convolve_dense(
-    writer: Writer, name: str, source: str, conv: Conv3d, weight: FloatArray
+    builder: ProgramBuilder, name: str, source: str, conv: Conv3d, weight: FloatArray
 ) -> Tensor:
     """Emit a convolution of a value in memory, without its bias."""
-    value, tensor = writer.dense(source)
-    shape = writer.shapes[name]
-    target = writer.tensor(name, shape.extents, writer.stored(shape.channels))
+    value, tensor = builder.dense(source)
+    shape = builder.shapes[name]
+    target = builder.tensor(name, shape.extents, builder.stored(shape.channels))
     groups, slots, channels = conv.groups, value.slots, tensor.channels
-    if not _are_stored_apart(writer, conv, value, target.channels):
+    if not _are_stored_apart(builder, conv, value, target.channels):
         weight, groups = weight_layout.block_diagonal(weight, groups), 1
     elif groups > 1:
         slots, channels = range(weight.shape[1]), weight.shape[1]
-    laid = weight_layout.forward(weight, slots, channels, target.channels)
-    emit(writer, name, laid, tensor, target, replace(geometry_of(conv), groups=groups))
+    packed = weight_layout.forward(weight, slots, channels, target.channels)
+    emit(builder, name, packed, tensor, target, replace(geometry_of(conv), groups=groups))
     return target
 
 
 def _are_stored_apart(
-    writer: Writer, conv: Conv3d | ConvTranspose3d, value: Value, target_channels: int
+    builder: ProgramBuilder, conv: Conv3d | ConvTranspose3d, value: Value, target_channels: int
 ) -> bool:
     """Whether the channels of each group are whole vectors, or one that is convolved by itself."""
     if conv.groups == 1:
@@ -109,7 +109,7 @@ def _are_stored_apart(
     if not in_order or (value.stored, target_channels) != ends:
         return False
     each = [channels // conv.groups for channels in ends]
-    lanes = VECTOR_BYTES // NUMBER_BYTES[writer.layout.precision]
+    lanes = VECTOR_BYTES // NUMBER_BYTES[builder.layout.precision]
     return each == [1, 1] or not any(channels % lanes for channels in each)
 
 
@@ -126,68 +126,72 @@ class _Operands:
     weight: FloatArray
 
 
-def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Value:
+def convolve_transposed(builder: ProgramBuilder, node: Node, conv: ConvTranspose3d) -> Value:
     """Lower a transposed convolution; its bias is left to the next pass."""
-    name, weight = node.inputs[0], writer.weights[conv.weight]
-    value = writer.operand(name)
-    if not _are_stored_apart(writer, conv, value, writer.stored(conv.out_channels)):
+    name, weight = node.inputs[0], builder.weights[conv.weight]
+    value = builder.operand(name)
+    if not _are_stored_apart(builder, conv, value, builder.stored(conv.out_channels)):
         weight = weight_layout.block_diagonal(weight, conv.groups)
         conv = structs.replace(conv, groups=1)
-    if writer.layout.in_blocks:
-        name = _bordered(writer, node, conv)
-    extents = writer.shapes[node.name].extents
+    if builder.layout.in_blocks:
+        name = _bordered(builder, node, conv)
+    extents = builder.shapes[node.name].extents
     cells = triple(extent // 2 for extent in extents)
-    target = unwritten(writer, node.name, cells, 8 * conv.out_channels)
+    target = unwritten(builder, node.name, cells, 8 * conv.out_channels)
     view = TensorView(target, extents, shuffled=True)
     wanted = Conv(node.name, None, geometry_of(conv), (), view, "")
-    if own := append_custom(writer, wanted, weight, _transposed_operands(writer, name, conv)):
+    if own := append_custom(builder, wanted, weight, _transposed_operands(builder, name, conv)):
         assert isinstance(own.output, TensorView)
-        return biased(writer, node, own.output, conv.bias)
-    value, source = writer.dense(name)
-    view = _by_plan(writer, node, conv, _Operands(source, value.slots, weight))
-    return biased(writer, node, view, conv.bias)
+        return biased(builder, node, own.output, conv.bias)
+    value, source = builder.dense(name)
+    view = _by_plan(builder, node, conv, _Operands(source, value.slots, weight))
+    return biased(builder, node, view, conv.bias)
 
 
 def _transposed_operands(
-    writer: Writer, name: str, conv: ConvTranspose3d
+    builder: ProgramBuilder, name: str, conv: ConvTranspose3d
 ) -> Iterator[KernelInputs]:
     """Yield the inputs that a kernel may read; for blocks, the value with the border that the cells
     need.
     """
-    if not writer.layout.in_blocks:
-        yield from operands_of(writer, name, conv)
+    if not builder.layout.in_blocks:
+        yield from operands_of(builder, name, conv)
         return
-    value, source = writer.dense(name)
+    value, source = builder.dense(name)
     yield KernelInputs((ActivatedView(source.whole),), value.slots, own_pad(conv))
 
 
-def _by_plan(writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Operands) -> TensorView:
-    if writer.layout.in_blocks:
-        return _to_subpixels(writer, node, conv, operands, _PLAIN)
-    match _transposed_form(writer, node, conv, operands.source):
+def _by_plan(
+    builder: ProgramBuilder, node: Node, conv: ConvTranspose3d, operands: _Operands
+) -> TensorView:
+    if builder.layout.in_blocks:
+        return _to_subpixels(builder, node, conv, operands, _PLAIN)
+    match _transposed_form(builder, node, conv, operands.source):
         case "cells":
-            return _to_cells(writer, node, conv, operands)
+            return _to_cells(builder, node, conv, operands)
         case "subpixel":
             before, after = _reach_beside(conv)
             geometry = Geometry(_ONE, before=before, after=after)
-            return _to_subpixels(writer, node, conv, operands, geometry)
+            return _to_subpixels(builder, node, conv, operands, geometry)
         case _:
-            return _as_gradient(writer, node, conv, operands)
+            return _as_gradient(builder, node, conv, operands)
 
 
-def _to_cells(writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Operands) -> TensorView:
+def _to_cells(
+    builder: ProgramBuilder, node: Node, conv: ConvTranspose3d, operands: _Operands
+) -> TensorView:
     """Emit a convolution to all cells that the kernel reaches; the padding cuts some voxels off."""
-    source, channels = operands.source, writer.stored(conv.out_channels)
+    source, channels = operands.source, builder.stored(conv.out_channels)
     border = triple(extent // 2 - 1 for extent in conv.kernel)
     sizes = zip(source.extents, border, strict=True)
-    cells_made = triple(extent + beside for extent, beside in sizes)
-    laid = weight_layout.cells_as_outputs(
+    cells_written = triple(extent + more for extent, more in sizes)
+    packed = weight_layout.cells_as_outputs(
         operands.weight, operands.slots, source.channels, channels
     )
-    target = writer.tensor(node.name, cells_made, 8 * channels)
+    target = builder.tensor(node.name, cells_written, 8 * channels)
     geometry = Geometry(_ONE, before=border, after=border)
-    emit(writer, node.name, laid, source, target, geometry)
-    return TensorView(target, writer.shapes[node.name].extents, conv.padding, shuffled=True)
+    emit(builder, node.name, packed, source, target, geometry)
+    return TensorView(target, builder.shapes[node.name].extents, conv.padding, shuffled=True)
 
 
 def _leads_to_cells(conv: ConvTranspose3d) -> bool:
@@ -198,27 +202,31 @@ def _leads_to_cells(conv: ConvTranspose3d) -> bool:
 
 
 def _as_gradient(
-    writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Operands
+    builder: ProgramBuilder, node: Node, conv: ConvTranspose3d, operands: _Operands
 ) -> TensorView:
-    source, channels = operands.source, writer.stored(conv.out_channels)
+    source, channels = operands.source, builder.stored(conv.out_channels)
     outputs = channels // conv.groups
-    laid = weight_layout.transposed(operands.weight, operands.slots, source.channels, outputs)
-    target = writer.tensor(node.name, writer.shapes[node.name].extents, channels)
-    emit(writer, node.name, laid, source, target, geometry_of(conv))
+    packed = weight_layout.transposed(operands.weight, operands.slots, source.channels, outputs)
+    target = builder.tensor(node.name, builder.shapes[node.name].extents, channels)
+    emit(builder, node.name, packed, source, target, geometry_of(conv))
     return target.whole
 
 
 def _to_subpixels(
-    writer: Writer, node: Node, conv: ConvTranspose3d, operands: _Operands, geometry: Geometry
+    builder: ProgramBuilder,
+    node: Node,
+    conv: ConvTranspose3d,
+    operands: _Operands,
+    geometry: Geometry,
 ) -> TensorView:
     """Emit a convolution to one cell per voxel of the source, without those of a border."""
-    source, channels = operands.source, writer.stored(conv.out_channels)
-    laid = weight_layout.subpixels(
+    source, channels = operands.source, builder.stored(conv.out_channels)
+    packed = weight_layout.subpixels(
         operands.weight, conv.padding, operands.slots, source.channels, channels
     )
-    extents = writer.shapes[node.name].extents
-    target = writer.tensor(node.name, triple(extent // 2 for extent in extents), 8 * channels)
-    emit(writer, node.name, laid, source, target, geometry)
+    extents = builder.shapes[node.name].extents
+    target = builder.tensor(node.name, triple(extent // 2 for extent in extents), 8 * channels)
+    emit(builder, node.name, packed, source, target, geometry)
     return TensorView(target, extents, shuffled=True)
 
 
@@ -228,25 +236,25 @@ def _reach_beside(conv: ConvTranspose3d) -> tuple[Triple, Triple]:
     return triple(-first for first, _ in reach), triple(last for _, last in reach)
 
 
-def _bordered(writer: Writer, node: Node, conv: ConvTranspose3d) -> str:
+def _bordered(builder: ProgramBuilder, node: Node, conv: ConvTranspose3d) -> str:
     """Return the name of a convolution's input with the border that sub-pixels need."""
     name, bordered = node.inputs[0], f"{node.name}.bordered"
-    value = writer.operand(name)
+    value = builder.operand(name)
     if value.pad is not None:
-        value, _ = writer.view(name)
+        value, _ = builder.view(name)
     before, after = _reach_beside(conv)
     extents = triple(sum(sizes) for sizes in zip(value.extents, before, after, strict=True))
     border = Pad("zero", before, after)
-    writer.values[bordered] = replace(value, extents=extents, pad=border, unpadded=name)
-    if name in writer.scales:
-        writer.scales[bordered] = writer.scales[name]
+    builder.values[bordered] = replace(value, extents=extents, pad=border, unpadded=name)
+    if name in builder.scales:
+        builder.scales[bordered] = builder.scales[name]
     return bordered
 
 
 def _transposed_form(
-    writer: Writer, node: Node, conv: ConvTranspose3d, source: Tensor
+    builder: ProgramBuilder, node: Node, conv: ConvTranspose3d, source: Tensor
 ) -> TransposedForm:
-    asked = writer.layout.forms.get(node.name)
+    asked = builder.layout.forms.get(node.name)
     if _leads_to_cells(conv) and asked in (None, "cells"):
         return "cells"
     if not can_be_subpixels(conv):
@@ -255,29 +263,29 @@ def _transposed_form(
         return "subpixel"  # split fp16 is for convolutions that are not transposed
     if asked in ("gradient", "subpixel"):
         return asked
-    if writer.layout.precision == "fp32":
+    if builder.layout.precision == "fp32":
         return "subpixel"  # the plain arithmetic of the gradient multiplies 8 times too often
     reach = prod(last - first + 1 for first, last in reach_of(conv))
     pays = conv.out_channels <= _SUBPIXEL_CHANNELS and 8 * reach <= 3 * prod(conv.kernel)
     return "subpixel" if pays else "gradient"
 
 
-def biased(writer: Writer, node: Node, view: TensorView, bias: str | None) -> Value:
+def biased(builder: ProgramBuilder, node: Node, view: TensorView, bias: str | None) -> Value:
     """Return the output of a convolution as a value; its bias is left to the next pass."""
-    plain = in_memory(view, tuple(range(writer.shapes[node.name].channels)))
-    # Before a norm a bias is a constant that the mean takes away again.
-    if bias is None or writer.is_read_only_by(node.name, InstanceNorm):
+    plain = in_memory(view, tuple(range(builder.shapes[node.name].channels)))
+    # Before a norm a bias has no effect: the mean cancels it.
+    if bias is None or builder.is_read_only_by(node.name, InstanceNorm):
         return plain
-    summand = writer.by_slot(bias, plain)
-    table = writer.fixed_table(node.name, np.ones_like(summand), summand)
+    summand = builder.by_slot(bias, plain)
+    table = builder.fixed_table(node.name, np.ones_like(summand), summand)
     part = ValuePart(view, table, is_biased_only=True)
     return Value((part,), plain.slots, plain.extents)
 
 
 def emit(
-    writer: Writer,
+    builder: ProgramBuilder,
     layer: str,
-    weight: LaidWeight,
+    weight: PackedWeight,
     source: Tensor,
     target: Tensor,
     geometry: Geometry = _PLAIN,
@@ -292,9 +300,9 @@ def emit(
     if source.scale is not None:
         power = power_of_two(float(np.abs(weight.trained).max()))
         weight, scale = weight.split_fp16(power), 1 / (power * source.scale)
-    key = writer.weight(f"{layer}.stored", weight)
+    key = builder.weight(f"{layer}.stored", weight)
     geometry = replace(geometry, kernel=triple(kernel))
     inputs = (ActivatedView(source.whole),)
-    writer.steps.append(
+    builder.steps.append(
         Conv(layer, None, geometry, inputs, target.whole, key, region=region, scale=scale)
     )

@@ -37,7 +37,7 @@ from ...network.layers import (
     Tanh,
     Upsample,
 )
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..lowered import Layout, Lowered
 from ..steps import (
     IDENTITY,
@@ -50,9 +50,9 @@ from ..steps import (
     Unpack,
 )
 from .builder import (
+    ProgramBuilder,
     Value,
     ValuePart,
-    Writer,
     activation_of,
     in_memory,
     negative,
@@ -62,7 +62,7 @@ from .inner_layers import convolve, convolve_dense, convolve_transposed
 from .outer_layers import convolve_patches, lower_to_output, takes_patches
 
 
-def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
+def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
     """Compile a network for one patch shape, batch and storage format, and one GPU.
 
     Raises PatchShapeError if the patch does not fit the network. If patches are blocks of one
@@ -73,17 +73,17 @@ def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
     else:
         network.graph.check_patch(layout.patch)
     network, adds_patches = _without_outer_sum(network)
-    writer = Writer(network, layout, card)
+    builder = ProgramBuilder(network, layout, gpu)
     for node in network.graph.nodes:
-        if lower_to_output(writer, node):
+        if lower_to_output(builder, node):
             break
-        writer.values[node.name] = _value(writer, node)
+        builder.values[node.name] = _value(builder, node)
     else:
-        _unpack(writer)
+        _unpack(builder)
     if adds_patches:
         channels = network.graph.out_channels
-        writer.steps.append(AddPatches(channels, writer.all_patches, layout.patch))
-    return writer.finished()
+        builder.steps.append(AddPatches(channels, builder.all_patches, layout.patch))
+    return builder.finished()
 
 
 def _without_outer_sum(network: Network) -> tuple[Network, bool]:
@@ -96,18 +96,18 @@ def _without_outer_sum(network: Network) -> tuple[Network, bool]:
     return Network(Graph(network.graph.in_channels, tuple(nodes)), network.weights), True
 
 
-def _value(writer: Writer, node: Node) -> Value:
+def _value(builder: ProgramBuilder, node: Node) -> Value:
     match node.layer:
         case Conv3d() as conv:
-            if takes_patches(writer, node, conv):
-                return convolve_patches(writer, node, conv)
-            return convolve(writer, node, conv)
+            if takes_patches(builder, node, conv):
+                return convolve_patches(builder, node, conv)
+            return convolve(builder, node, conv)
         case ConvTranspose3d() as conv:
-            return convolve_transposed(writer, node, conv)
+            return convolve_transposed(builder, node, conv)
         case InstanceNorm() | GroupNorm() as norm:
-            return _normalise(writer, node, norm)
+            return _normalise(builder, node, norm)
         case ChannelAffine() as affine:
-            return _scale(writer, node, affine)
+            return _scale(builder, node, affine)
         case (
             Relu()
             | LeakyRelu()
@@ -119,192 +119,196 @@ def _value(writer: Writer, node: Node) -> Value:
             | Erf()
             | PRelu()
         ) as layer:
-            return _activate(writer, node, layer)
+            return _activate(builder, node, layer)
         case Pad() as pad:
-            return _pad(writer, node, pad)
+            return _pad(builder, node, pad)
         case Crop() as crop:
-            return _crop(writer, node, crop)
+            return _crop(builder, node, crop)
         case Channels() as channels:
-            return _take(writer, node, channels)
+            return _take(builder, node, channels)
         case Add():
-            return _combine(writer, node, "add")
+            return _combine(builder, node, "add")
         case Subtract():
-            return _combine(writer, node, "subtract")
+            return _combine(builder, node, "subtract")
         case Multiply():
-            return _multiply(writer, node)
+            return _multiply(builder, node)
         case Concat():
-            return _concat(writer, node)
+            return _concat(builder, node)
         case Upsample() | Downsample() | Pool() as sampling:
-            return _sample(writer, node, sampling)
+            return _sample(builder, node, sampling)
 
 
-def _activate(writer: Writer, node: Node, layer: Layer) -> Value:
-    value = writer.elementwise(node.inputs[0])
+def _activate(builder: ProgramBuilder, node: Node, layer: Layer) -> Value:
+    value = builder.elementwise(node.inputs[0])
     only = value.parts[0] if len(value.parts) == 1 else None
     if only and only.residual and only.after == IDENTITY:
-        [activation] = _activations(writer, node, layer, value)
+        [activation] = _activations(builder, node, layer, value)
         return replace(value, parts=(replace(only, after=activation),))
     if any(part.activation != IDENTITY or part.residual for part in value.parts):
-        value, _ = writer.view(node.inputs[0])
+        value, _ = builder.view(node.inputs[0])
     parts = [
         replace(part, activation=activation, is_biased_only=False)
         for part, activation in zip(
-            value.parts, _activations(writer, node, layer, value), strict=True
+            value.parts, _activations(builder, node, layer, value), strict=True
         )
     ]
     return replace(value, parts=tuple(parts))
 
 
-def _activations(writer: Writer, node: Node, layer: Layer, value: Value) -> Iterator[Activation]:
+def _activations(
+    builder: ProgramBuilder, node: Node, layer: Layer, value: Value
+) -> Iterator[Activation]:
     """Yield the activation that a layer applies to each part of a value."""
     if not isinstance(layer, PRelu):
         activation = activation_of(layer)
         assert activation is not None
         yield from [activation] * len(value.parts)
         return
-    slopes, first = writer.by_slot(layer.slope, value), 0
+    slopes, first = builder.by_slot(layer.slope, value), 0
     for number, part in enumerate(value.parts):
         last = first + part.source.channels
-        name = writer.constant(f"{node.name}.slopes{number}", slopes[first:last])
+        name = builder.constant(f"{node.name}.slopes{number}", slopes[first:last])
         yield Activation(slopes=name)
         first = last
 
 
-def _normalise(writer: Writer, node: Node, layer: InstanceNorm | GroupNorm) -> Value:
+def _normalise(builder: ProgramBuilder, node: Node, layer: InstanceNorm | GroupNorm) -> Value:
     name = node.inputs[0]
     if isinstance(layer, GroupNorm):
-        name = _in_order(writer, name)
-    value, part = _linear(writer, name)
+        name = _in_order(builder, name)
+    value, part = _linear(builder, name)
     scale, shift = (
-        key and writer.constant(f"{node.name}.{role}", writer.by_slot(key, value))
+        key and builder.constant(f"{node.name}.{role}", builder.by_slot(key, value))
         for role, key in (("scale", layer.scale), ("shift", layer.shift))
     )
     groups = None
-    # Before an instance norm a bias is a constant that the mean takes away again.
+    # Before an instance norm a bias has no effect: the mean cancels it.
     if isinstance(layer, GroupNorm):
-        groups = _channel_groups(writer, node.name, layer, part)
-    table = writer.measured_table(node.name, part.source.channels)
-    writer.steps.append(Statistics(part.source, table, layer.epsilon, scale, shift, groups))
+        groups = _channel_groups(builder, node.name, layer, part)
+    table = builder.measured_table(node.name, part.source.channels)
+    builder.steps.append(Statistics(part.source, table, layer.epsilon, scale, shift, groups))
     return replace(value, parts=(ValuePart(part.source, table),))
 
 
-def _channel_groups(writer: Writer, name: str, layer: GroupNorm, part: ValuePart) -> ChannelGroups:
+def _channel_groups(
+    builder: ProgramBuilder, name: str, layer: GroupNorm, part: ValuePart
+) -> ChannelGroups:
     bias = None
     if part.table is not None:
-        bias = writer.constant(f"{name}.bias", writer.constants[part.table.name][1, 0])
+        bias = builder.constant(f"{name}.bias", builder.constants[part.table.name][1, 0])
     return ChannelGroups(layer.groups, layer.channels // layer.groups, bias)
 
 
-def _scale(writer: Writer, node: Node, layer: ChannelAffine) -> Value:
-    value, part = _linear(writer, node.inputs[0])
-    factor, summand = writer.by_slot(layer.scale, value), writer.by_slot(layer.shift, value)
+def _scale(builder: ProgramBuilder, node: Node, layer: ChannelAffine) -> Value:
+    value, part = _linear(builder, node.inputs[0])
+    factor, summand = builder.by_slot(layer.scale, value), builder.by_slot(layer.shift, value)
     if part.table is not None:
-        summand = summand + factor * writer.constants[part.table.name][1, 0]
-    table = writer.fixed_table(node.name, factor, summand)
+        summand = summand + factor * builder.constants[part.table.name][1, 0]
+    table = builder.fixed_table(node.name, factor, summand)
     return replace(value, parts=(ValuePart(part.source, table),))
 
 
-def _linear(writer: Writer, name: str) -> tuple[Value, ValuePart]:
-    value = writer.elementwise(name)
+def _linear(builder: ProgramBuilder, name: str) -> tuple[Value, ValuePart]:
+    value = builder.elementwise(name)
     if len(value.parts) != 1 or not value.parts[0].is_linear:
-        value, _ = writer.view(name)
+        value, _ = builder.view(name)
     return value, value.parts[0]
 
 
-def _pad(writer: Writer, node: Node, pad: Pad) -> Value:
+def _pad(builder: ProgramBuilder, node: Node, pad: Pad) -> Value:
     name = node.inputs[0]
-    extents = writer.shapes[node.name].extents
-    if writer.is_input(name) and writer.padded_inputs[name] is None:
-        writer.padded_inputs[node.name] = pad
+    extents = builder.shapes[node.name].extents
+    if builder.is_input(name) and builder.padded_inputs[name] is None:
+        builder.padded_inputs[node.name] = pad
         return Value((), (), extents)
-    value = writer.operand(name)
+    value = builder.operand(name)
     if value.pad is not None:
-        value, _ = writer.view(name)
+        value, _ = builder.view(name)
     if not any((*pad.before, *pad.after)):
         # Past the end of a volume its last block would refer to blocks that a run does not have.
         pad = Pad("zero", pad.before, pad.after)
     return replace(value, extents=extents, pad=pad, unpadded=name)
 
 
-def _crop(writer: Writer, node: Node, crop: Crop) -> Value:
+def _crop(builder: ProgramBuilder, node: Node, crop: Crop) -> Value:
     """Return a cropped value: one whose border has negative widths."""
     name = node.inputs[0]
-    value = writer.operand(name)
+    value = builder.operand(name)
     if value.pad is not None:
-        value, _ = writer.view(name)
+        value, _ = builder.view(name)
     border = Pad("zero", negative(crop.before), negative(crop.after))
-    return replace(value, extents=writer.shapes[node.name].extents, pad=border)
+    return replace(value, extents=builder.shapes[node.name].extents, pad=border)
 
 
-def _take(writer: Writer, node: Node, channels: Channels) -> Value:
+def _take(builder: ProgramBuilder, node: Node, channels: Channels) -> Value:
     """Return some channels of a tensor, which is in memory for all readers of its channels."""
-    value, _ = writer.view(node.inputs[0])
+    value, _ = builder.view(node.inputs[0])
     return replace(value, slots=value.slots[channels.first : channels.first + channels.count])
 
 
-def _concat(writer: Writer, node: Node) -> Value:
-    first, second = (writer.elementwise(name) for name in node.inputs)
+def _concat(builder: ProgramBuilder, node: Node) -> Value:
+    first, second = (builder.elementwise(name) for name in node.inputs)
     slots = first.slots + tuple(first.stored + slot for slot in second.slots)
     return Value(first.parts + second.parts, slots, first.extents)
 
 
-def _sample(writer: Writer, node: Node, sampling: Sampling) -> Value:
-    value = writer.elementwise(node.inputs[0])
-    return replace(value, extents=writer.shapes[node.name].extents, sampling=sampling)
+def _sample(builder: ProgramBuilder, node: Node, sampling: Sampling) -> Value:
+    value = builder.elementwise(node.inputs[0])
+    return replace(value, extents=builder.shapes[node.name].extents, sampling=sampling)
 
 
-def _multiply(writer: Writer, node: Node) -> Value:
-    first, second = (writer.shapes[name].channels for name in node.inputs)
+def _multiply(builder: ProgramBuilder, node: Node) -> Value:
+    first, second = (builder.shapes[name].channels for name in node.inputs)
     if first == second:
-        return _combine(writer, node, "multiply")
+        return _combine(builder, node, "multiply")
     gated, gate = node.inputs if second == 1 else node.inputs[::-1]
-    return _combined(writer, _in_order(writer, gated), _in_order(writer, gate), "gate")
+    return _combined(builder, _in_order(builder, gated), _in_order(builder, gate), "gate")
 
 
-def _combine(writer: Writer, node: Node, combination: Combination) -> Value:
-    first, second = (_in_order(writer, name) for name in node.inputs)
-    if combination != "subtract" and writer.values[first].is_bare:
+def _combine(builder: ProgramBuilder, node: Node, combination: Combination) -> Value:
+    first, second = (_in_order(builder, name) for name in node.inputs)
+    if combination != "subtract" and builder.values[first].is_bare:
         first, second = second, first
-    return _combined(writer, first, second, combination)
+    return _combined(builder, first, second, combination)
 
 
-def _combined(writer: Writer, first: str, second: str, combination: Combination) -> Value:
-    value = writer.elementwise(first)
+def _combined(builder: ProgramBuilder, first: str, second: str, combination: Combination) -> Value:
+    value = builder.elementwise(first)
     if len(value.parts) != 1 or value.parts[0].residual is not None:
-        value, _ = writer.view(first)
-    _, residual = writer.view(second)
+        value, _ = builder.view(first)
+    _, residual = builder.view(second)
     if residual.shuffled:
-        residual = writer.write(second).whole
+        residual = builder.write(second).whole
     part = replace(value.parts[0], residual=residual, combination=combination, is_biased_only=False)
     return replace(value, parts=(part,))
 
 
-def _in_order(writer: Writer, name: str) -> str:
+def _in_order(builder: ProgramBuilder, name: str) -> str:
     """Return a node with the value of `name` whose channels are stored in order."""
-    value = writer.operand(name)
+    value = builder.operand(name)
     channels = len(value.slots)
-    if value.slots == tuple(range(channels)) and value.stored == writer.stored(channels):
+    if value.slots == tuple(range(channels)) and value.stored == builder.stored(channels):
         return name
     # Only odd counts of channels, joined or cut, come here: a convolution with ones moves them.
     ordered = f"{name}.ordered"
-    if ordered not in writer.values:
+    if ordered not in builder.values:
         one = Conv3d(channels, channels, (1, 1, 1), weight=ordered)
-        writer.shapes[ordered] = writer.shapes[name]
+        builder.shapes[ordered] = builder.shapes[name]
         identity = np.eye(channels, dtype=np.float32).reshape(channels, channels, 1, 1, 1)
-        target = convolve_dense(writer, ordered, name, one, identity)
-        writer.values[ordered] = in_memory(target.whole, tuple(range(channels)))
+        target = convolve_dense(builder, ordered, name, one, identity)
+        builder.values[ordered] = in_memory(target.whole, tuple(range(channels)))
     return ordered
 
 
-def _unpack(writer: Writer) -> None:
-    name = writer.graph.output
-    value = writer.elementwise(name)
+def _unpack(builder: ProgramBuilder) -> None:
+    name = builder.graph.output
+    value = builder.elementwise(name)
     part = value.parts[0]
     if len(value.parts) != 1 or part.residual is not None or part.source.shuffled:
-        tensor = writer.write(name)
+        tensor = builder.write(name)
         part = ValuePart(tensor.whole)
     for channel, slot, count in _runs(value.slots):
-        writer.steps.append(
+        builder.steps.append(
             Unpack(
                 part.source,
                 slot,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from math import prod
 
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernels.checks import RUNS, most_samples
 from ..kernels.launch import OVERFLOW
 from ..kernels.plain import PlainCounterpart, of_one_patch, plain
@@ -136,7 +136,7 @@ def _tensors(lowered: Lowered, owners: Mapping[str, str]) -> Iterator[Lifetime]:
 
 def _scratches(lowered: Lowered, workspaces: Mapping[int, int]) -> Iterator[Lifetime]:
     for index, step in enumerate(lowered.steps):
-        size = scratch_bytes(step, lowered.card) or workspaces.get(index, 0)
+        size = scratch_bytes(step, lowered.gpu) or workspaces.get(index, 0)
         if size:
             yield Lifetime(scratch_name(index), size, index, index)
 
@@ -207,7 +207,7 @@ def convolution_blocks(shape: Convolution, workspace: int) -> Mapping[str, int]:
     }
 
 
-def layer_blocks(trial: PlainCounterpart, card: CardProperties) -> Mapping[str, int]:
+def layer_blocks(trial: PlainCounterpart, gpu: GpuProperties) -> Mapping[str, int]:
     """Return bytes by name of all memory of an outer layer's trial, and of the results of its
     check.
     """
@@ -217,7 +217,7 @@ def layer_blocks(trial: PlainCounterpart, card: CardProperties) -> Mapping[str, 
         table = measured.target
         sizes[table.name] = table.bytes
         sizes[COUNTERS] = 4 * table.patches * table.channels
-        sizes[PARTIALS] = max(scratch_bytes(step, card) for step in (trial.conv, measured))
+        sizes[PARTIALS] = max(scratch_bytes(step, gpu) for step in (trial.conv, measured))
     return sizes
 
 
@@ -226,7 +226,7 @@ def bytes_of_trials(lowered: Lowered, workspace: int) -> int:
 
     Convolutions are tried with so many bytes of workspace, outer layers with one patch at least.
     """
-    card = lowered.card
+    gpu = lowered.gpu
     convolutions = (convolution_blocks(one.shape, workspace) for one in planned(lowered.steps))
-    outer = (layer_blocks(plain(of_one_patch(one)), card) for one in checked(lowered.steps))
+    outer = (layer_blocks(plain(of_one_patch(one)), gpu) for one in checked(lowered.steps))
     return max(map(bytes_of_blocks, chain(convolutions, outer)), default=0)

@@ -39,7 +39,7 @@ def other_forms(network: Network, lowered: Lowered, step: Conv) -> Iterator[Othe
     """Yield the alternative tactics of a step of a program."""
     for name in kernel_of(step).forms:
         forms = {**lowered.layout.forms, step.layer: name}
-        other = lower(network, replace(lowered.layout, forms=forms), lowered.card)
+        other = lower(network, replace(lowered.layout, forms=forms), lowered.gpu)
         [convolve] = [one for one in planned(other.steps) if one.layer == step.layer]
         passes = *_added_pass(lowered, other, convolve), *passes_over(other, convolve.target)
         yield OtherForm(name, other, convolve, passes)
@@ -68,8 +68,8 @@ def _added_pass(lowered: Lowered, other: Lowered, convolve: Conv) -> Iterator[Pa
     passes, others = list(_passes(lowered)), list(_passes(other))
     if len(others) > len(passes):
         for step in others:
-            made = step.pointwise if isinstance(step, Normalise) else step
-            if made.target == convolve.source:
+            written_by = step.pointwise if isinstance(step, Normalise) else step
+            if written_by.target == convolve.source:
                 yield step
 
 

@@ -11,7 +11,7 @@ from .. import weight_layout
 from ..kernels.last_layer import MOST_TAPS, has_wide_kernel
 from ..steps import IDENTITY, Activation, Conv, Geometry, Pack, PatchArray, SumTaps
 from ..tensors import NUMBER_BYTES, Region
-from .builder import Value, Writer, activation_of
+from .builder import ProgramBuilder, Value, activation_of
 from .custom_kernels import (
     KernelInputs,
     append_custom,
@@ -27,45 +27,45 @@ from .inner_layers import biased, emit
 _ONE: Triple = (1, 1, 1)
 
 
-def takes_patches(writer: Writer, node: Node, conv: Conv3d) -> bool:
+def takes_patches(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
     """Return whether a convolution reads the input patches directly, padded at most once."""
     source = node.inputs[0]
-    if not writer.is_input(source) or conv.dilation != _ONE or conv.groups > 1:
+    if not builder.is_input(source) or conv.dilation != _ONE or conv.groups > 1:
         return False
-    return writer.padded_inputs[source] is None or not any(conv.padding)
+    return builder.padded_inputs[source] is None or not any(conv.padding)
 
 
-def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
+def convolve_patches(builder: ProgramBuilder, node: Node, conv: Conv3d) -> Value:
     """Lower the first layer, reading the input patches directly."""
-    pad = writer.padded_inputs[node.inputs[0]] or own_pad(conv)
-    patches = PatchArray(conv.in_channels, writer.layout.patch)
-    target = unwritten(writer, node.name, writer.shapes[node.name].extents, conv.out_channels)
+    pad = builder.padded_inputs[node.inputs[0]] or own_pad(conv)
+    patches = PatchArray(conv.in_channels, builder.layout.patch)
+    target = unwritten(builder, node.name, builder.shapes[node.name].extents, conv.out_channels)
     wanted = Conv(node.name, None, geometry_of(conv), (), target.whole, "")
     operands = iter([KernelInputs(patches, range(conv.in_channels), pad)])
-    if own := append_custom(writer, wanted, writer.weights[conv.weight], operands):
-        return biased(writer, node, own.target.whole, conv.bias)
-    return _convolve_packed(writer, node, conv, pad)
+    if own := append_custom(builder, wanted, builder.weights[conv.weight], operands):
+        return biased(builder, node, own.target.whole, conv.bias)
+    return _convolve_packed(builder, node, conv, pad)
 
 
-def _convolve_packed(writer: Writer, node: Node, conv: Conv3d, pad: Pad) -> Value:
+def _convolve_packed(builder: ProgramBuilder, node: Node, conv: Conv3d, pad: Pad) -> Value:
     """Lower the first layer to cuDNN, from a tensor with the patches' taps as channels, if it pays
     off.
     """
-    shape = writer.shapes[node.name]
+    shape = builder.shapes[node.name]
     depth, height, width = conv.kernel
-    folds = _folds(writer, conv)
+    folds = _folds(builder, conv)
     taps = (height, width) if folds else (1, 1)
     plane = shape.extents[1:]
     if not folds:
-        sizes = zip(writer.layout.patch, pad.before, pad.after, strict=True)
+        sizes = zip(builder.layout.patch, pad.before, pad.after, strict=True)
         plane = tuple(extent + before + after for extent, before, after in sizes)[1:]
-    channels = writer.matrix_channels(conv.in_channels * taps[0] * taps[1])
-    target = writer.tensor(node.name, shape.extents, writer.stored(shape.channels))
-    weight = writer.weights[conv.weight]
+    channels = builder.matrix_channels(conv.in_channels * taps[0] * taps[1])
+    target = builder.tensor(node.name, shape.extents, builder.stored(shape.channels))
+    weight = builder.weights[conv.weight]
     if folds:
-        laid = weight_layout.taps_as_inputs(weight, channels, target.channels)
+        packed = weight_layout.taps_as_inputs(weight, channels, target.channels)
     else:
-        laid = weight_layout.forward(weight, range(conv.in_channels), channels, target.channels)
+        packed = weight_layout.forward(weight, range(conv.in_channels), channels, target.channels)
     stride: Triple = (conv.stride[0], 1, 1) if folds else conv.stride
     plane_bytes = plane[0] * plane[1] * channels * NUMBER_BYTES[target.precision]
     step, border = stride[0], depth - stride[0]
@@ -74,87 +74,87 @@ def _convolve_packed(writer: Writer, node: Node, conv: Conv3d, pad: Pad) -> Valu
         shape.extents[0],
         step * plane_bytes,
         border * plane_bytes,
-        writer.layout.slab_bytes,
+        builder.layout.slab_bytes,
     ):
         extents = step * planes + border, plane[0], plane[1]
-        source = writer.tensor(f"{node.name}.packed", extents, channels, region.count)
+        source = builder.tensor(f"{node.name}.packed", extents, channels, region.count)
         first = region.plane * step
         origin = first - pad.before[0], -pad.before[1], -pad.before[2]
-        writer.steps.append(
+        builder.steps.append(
             Pack(
                 source,
                 region,
                 conv.in_channels,
-                writer.layout.patch,
+                builder.layout.patch,
                 origin,
                 pad.mode,
                 taps,
                 (conv.stride[1], conv.stride[2]) if folds else (1, 1),
             )
         )
-        emit(writer, node.name, laid, source, target, Geometry(_ONE, stride), region)
-    return biased(writer, node, target.whole, conv.bias)
+        emit(builder, node.name, packed, source, target, Geometry(_ONE, stride), region)
+    return biased(builder, node, target.whole, conv.bias)
 
 
-def _folds(writer: Writer, conv: Conv3d) -> bool:
+def _folds(builder: ProgramBuilder, conv: Conv3d) -> bool:
     _, height, width = conv.kernel
     taps = height * width
-    folded = writer.stored(conv.in_channels * taps)
-    return folded <= MOST_TAPS and folded < taps * writer.stored(conv.in_channels)
+    folded = builder.stored(conv.in_channels * taps)
+    return folded <= MOST_TAPS and folded < taps * builder.stored(conv.in_channels)
 
 
-def lower_to_output(writer: Writer, node: Node) -> bool:
+def lower_to_output(builder: ProgramBuilder, node: Node) -> bool:
     """Lower a layer so that it writes the translated patches; return whether that was possible."""
     name, conv = node.inputs[0], node.layer
-    activation = _final_activation(writer, node)
-    if activation is None or writer.is_input(name):
+    activation = _final_activation(builder, node)
+    if activation is None or builder.is_input(name):
         return False
     match conv:
-        case Conv3d() if _is_wide(writer, name, conv):
-            value = _padded(writer.operand(name), conv)
-            operands = padded_operands(writer, node.name, value)
-            if not _append_custom(writer, node, conv, activation, operands):
-                _convolve_taps(writer, node, conv, value, activation)
+        case Conv3d() if _is_wide(builder, name, conv):
+            value = _padded(builder.operand(name), conv)
+            operands = padded_operands(builder, node.name, value)
+            if not _append_custom(builder, node, conv, activation, operands):
+                _convolve_taps(builder, node, conv, value, activation)
             return True
         case Conv3d():
-            return _append_custom(writer, node, conv, activation, operands_of(writer, name, conv))
+            return _append_custom(builder, node, conv, activation, operands_of(builder, name, conv))
         case ConvTranspose3d():
-            operands = operand_as_it_is(writer, name, conv)
-            return _append_custom(writer, node, conv, activation, operands)
+            operands = operand_as_it_is(builder, name, conv)
+            return _append_custom(builder, node, conv, activation, operands)
         case _:
             return False
 
 
 def _append_custom(
-    writer: Writer,
+    builder: ProgramBuilder,
     node: Node,
     conv: Conv3d | ConvTranspose3d,
     activation: Activation,
     operands: Iterator[KernelInputs],
 ) -> bool:
     """Append a kernel that writes the translated patches; return whether one fits."""
-    output = PatchArray(conv.out_channels, writer.shapes[node.name].extents)
+    output = PatchArray(conv.out_channels, builder.shapes[node.name].extents)
     bias = conv.bias and f"{node.name}.bias"
     wanted = Conv(node.name, None, geometry_of(conv), (), output, "", bias, activation)
-    if append_custom(writer, wanted, writer.weights[conv.weight], operands) is None:
+    if append_custom(builder, wanted, builder.weights[conv.weight], operands) is None:
         return False
-    _bias(writer, node, conv)
+    _bias(builder, node, conv)
     return True
 
 
-def _is_wide(writer: Writer, name: str, conv: Conv3d) -> bool:
+def _is_wide(builder: ProgramBuilder, name: str, conv: Conv3d) -> bool:
     """Return whether a kernel is wide enough for its taps to become outputs."""
-    if any(conv.padding) and writer.values[name].pad is not None:
+    if any(conv.padding) and builder.values[name].pad is not None:
         return False
-    return has_wide_kernel(geometry_of(conv), conv.out_channels, writer.layout.precision)
+    return has_wide_kernel(geometry_of(conv), conv.out_channels, builder.layout.precision)
 
 
-def _final_activation(writer: Writer, node: Node) -> Activation | None:
+def _final_activation(builder: ProgramBuilder, node: Node) -> Activation | None:
     """Return the activation after the last layer; None for another layer, or if more follows."""
-    *_, last = writer.graph.nodes
+    *_, last = builder.graph.nodes
     if node is last:
         return IDENTITY
-    if last.inputs != (node.name,) or not writer.is_read_only_by(node.name, type(last.layer)):
+    if last.inputs != (node.name,) or not builder.is_read_only_by(node.name, type(last.layer)):
         return None
     return activation_of(last.layer)
 
@@ -168,48 +168,48 @@ def _padded(value: Value, conv: Conv3d) -> Value:
 
 
 def _convolve_taps(
-    writer: Writer, node: Node, conv: Conv3d, value: Value, activation: Activation
+    builder: ProgramBuilder, node: Node, conv: Conv3d, value: Value, activation: Activation
 ) -> None:
     """Emit a cuDNN convolution with taps as output channels, and the sum over the taps."""
     assert value.pad is not None
     before, (_, height, width) = value.pad.before, value.extents
-    bias = _bias(writer, node, conv)
-    taps, lane = conv.kernel[1:], writer.stored(conv.kernel[2])
-    channels = writer.matrix_channels(conv.out_channels * taps[0] * lane)
-    laid = weight_layout.taps_as_outputs(
-        writer.weights[conv.weight], value.slots, value.stored, channels, lane
+    bias = _bias(builder, node, conv)
+    taps, lane = conv.kernel[1:], builder.stored(conv.kernel[2])
+    channels = builder.matrix_channels(conv.out_channels * taps[0] * lane)
+    packed = weight_layout.taps_as_outputs(
+        builder.weights[conv.weight], value.slots, value.stored, channels, lane
     )
-    plane_bytes = height * width * NUMBER_BYTES[writer.layout.precision]
-    extents = writer.shapes[node.name].extents
+    plane_bytes = height * width * NUMBER_BYTES[builder.layout.precision]
+    extents = builder.shapes[node.name].extents
     border = conv.kernel[0] - 1
     for region, planes in _slabs(
-        writer.layout.batch,
+        builder.layout.batch,
         extents[0],
         plane_bytes * (value.stored + channels),
         plane_bytes * value.stored * border,
-        writer.layout.slab_bytes,
+        builder.layout.slab_bytes,
     ):
-        source = writer.tensor(
+        source = builder.tensor(
             f"{node.name}.padded",
             (planes + border, height, width),
             value.stored,
             region.count,
-            writer.scale(node.inputs[0]),
+            builder.scale(node.inputs[0]),
         )
         origin = region.plane - before[0], -before[1], -before[2]
-        writer.write_part(value, source, region, origin)
-        summands = writer.tensor(
+        builder.write_part(value, source, region, origin)
+        summands = builder.tensor(
             f"{node.name}.taps", (planes, height, width), channels, region.count
         )
         whole_slab = Region(0, region.count)
-        emit(writer, node.name, laid, source, summands, region=whole_slab)
-        writer.steps.append(
+        emit(builder, node.name, packed, source, summands, region=whole_slab)
+        builder.steps.append(
             SumTaps(summands, region, conv.out_channels, extents, taps, lane, bias, activation)
         )
 
 
-def _bias(writer: Writer, node: Node, conv: Conv3d | ConvTranspose3d) -> str | None:
-    return conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias])
+def _bias(builder: ProgramBuilder, node: Node, conv: Conv3d | ConvTranspose3d) -> str | None:
+    return conv.bias and builder.constant(f"{node.name}.bias", builder.weights[conv.bias])
 
 
 def _slabs(

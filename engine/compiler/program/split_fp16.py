@@ -90,11 +90,11 @@ def _may_be_split(graph: Graph, name: str, takers: Collection[Node]) -> bool:
     readers = [node for node in graph.nodes if name in node.inputs]
     [made_by] = [node for node in graph.nodes if node.name == name]
     inner = made_by.inputs[0] if isinstance(made_by.layer, Pad) else None
-    beside = [node for node in graph.nodes if inner in node.inputs]
+    inner_readers = [node for node in graph.nodes if inner in node.inputs]
     passes = Add | Subtract | Multiply | Concat
     return (
         all(isinstance(reader.layer, passes) or reader in takers for reader in readers)
-        and all(isinstance(reader.layer, passes | Pad) for reader in beside)
+        and all(isinstance(reader.layer, passes | Pad) for reader in inner_readers)
         and graph.output not in (name, inner)
     )
 

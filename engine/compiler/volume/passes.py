@@ -82,7 +82,7 @@ class Pass:
         return isinstance(self.steps[0], AddPatches)
 
     @property
-    def made(self) -> set[str]:
+    def written_names(self) -> set[str]:
         """Names of the outputs of its steps."""
         return {name for step in self.steps for name in step.flow.written_names}
 
@@ -98,14 +98,16 @@ def passes_of(lowered: Lowered) -> tuple[Pass, ...]:
     """Return all passes, in order."""
     passes: list[Pass] = []
     steps: list[Step] = []
-    made: set[str] = set()
+    written: set[str] = set()
     for number, step in enumerate(lowered.steps):
-        is_over = made & set(_needed_whole(step)) or _is_alone(step) or _is_parted(lowered, number)
+        is_over = (
+            written & set(_needed_whole(step)) or _is_alone(step) or _is_parted(lowered, number)
+        )
         if steps and (is_over or _is_alone(steps[-1])):
             passes.append(_pass_of(lowered, number - len(steps), steps))
-            steps, made = [], set()
+            steps, written = [], set()
         steps.append(step)
-        made |= step.flow.written_names
+        written |= step.flow.written_names
     passes.append(_pass_of(lowered, len(lowered.steps) - len(steps), steps))
     return tuple(passes)
 
@@ -123,18 +125,18 @@ def _pass_of(lowered: Lowered, first: int, steps: Sequence[Step]) -> Pass:
     return Pass(first, tuple(steps), undivided.block)
 
 
-def made_block_by_block(one: Pass, maps: Mapping[str, Tensor]) -> Iterator[tuple[int, Tensor]]:
+def narrow_steps(one: Pass, maps: Mapping[str, Tensor]) -> Iterator[tuple[int, Tensor]]:
     """Yield positions in a pass of steps whose result only the next step reads, both custom
     kernels.
 
     There is memory for one block of it: a run executes both steps block by block.
     """
-    for place, (step, reader) in enumerate(pairwise(one.steps)):
+    for number, (step, reader) in enumerate(pairwise(one.steps)):
         if isinstance(step, Conv) and step.patches and isinstance(reader, Pointwise):
             others = (other for other in one.steps if other is not step and other is not reader)
             is_read = any(step.target.name in other.flow.read_names for other in others)
             if step.target.name not in maps and not is_read:
-                yield place, step.target
+                yield number, step.target
 
 
 def goes_in_any_order(one: Pass, maps: Mapping[str, Tensor]) -> bool:
@@ -143,7 +145,7 @@ def goes_in_any_order(one: Pass, maps: Mapping[str, Tensor]) -> bool:
     They may if all of its output leaves the GPU. A cuDNN plan may treat the blocks of a run
     differently, unless that was checked.
     """
-    if any(one.measured) or one.made & maps.keys():
+    if any(one.measured) or one.written_names & maps.keys():
         return False
     for step in one.steps:
         if isinstance(step, AddPatches):
@@ -170,7 +172,7 @@ def copied_in(one: Pass, names: Collection[str]) -> list[str]:
         return isinstance(step, Pointwise) or not sees_neighbours(step)
 
     found: list[str] = []
-    for name in sorted(set(names) - one.made):
+    for name in sorted(set(names) - one.written_names):
         readers = [step for step in one.steps if name in step.flow.read_names]
         if readers and all(can_read_copies(step) for step in readers):
             found.append(name)
@@ -210,14 +212,14 @@ def sees_neighbours(step: Step) -> bool:
 def maps_of(lowered: Lowered, passes: Iterable[Pass]) -> dict[str, Tensor]:
     """Return the tensors that one pass writes and another reads, stored for all blocks, by name."""
     found: dict[str, int] = {}
-    made: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     maps: dict[str, Tensor] = {}
     for number, one in enumerate(passes):
         for step in one.steps:
             for item in step.flow.touches:
                 if isinstance(item, AffineTable) or item.name in lowered.constants:
                     continue
-                made.setdefault(item.name, item)
+                tensors.setdefault(item.name, item)
                 if found.setdefault(item.name, number) != number:
-                    maps[item.name] = made[item.name]
+                    maps[item.name] = tensors[item.name]
     return maps

@@ -50,7 +50,7 @@ def recomputed_convolutions(passes: Sequence[Pass]) -> Iterator[Conv]:
 def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
     """Recompute the first layer's result, with the halo around a block that its reader needs."""
     maker, *others = passes
-    conv, *beside = maker.steps
+    conv, *others_of_maker = maker.steps
     if not isinstance(conv, Conv) or not conv.patches or conv.geometry.stride != (1, 1, 1):
         return passes
     found = _only_reader(passes, maker, conv.target)
@@ -70,16 +70,18 @@ def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
     reading = _reading_around(step, around, start)
     steps = again, *(reading if one is step else one for one in reader.steps)
     sees_later = any(
-        first + seen > extent
-        for first, seen, extent in zip(origin, extents, conv.target.extents, strict=True)
+        first + size > extent
+        for first, size, extent in zip(origin, extents, conv.target.extents, strict=True)
     )
     measuring = _measuring(maker)  # else there is no output of which blocks could be kept
-    if not measuring and any(conv.target.name in step.flow.touched_names for step in beside):
+    if not measuring and any(
+        conv.target.name in step.flow.touched_names for step in others_of_maker
+    ):
         return passes
     kept = KeptBlocks(conv.target, 0, reader.steps) if measuring and not sees_later else None
     recomputing = replace(reader, steps=steps, kept=kept)
     replaced = [recomputing if one is reader else one for one in others]
-    without = [replace(maker, steps=tuple(beside))] if beside else []
+    without = [replace(maker, steps=tuple(others_of_maker))] if others_of_maker else []
     return [*(measuring or without), *replaced]
 
 
@@ -167,7 +169,7 @@ def _recomputing_blocks(maker: Pass, read: Pointwise | Conv, last: Conv) -> Pass
     block = _without(extents, smaller)
     if min(block) <= 0:
         return None
-    operand, made = (
+    operand, output = (
         replace(_recomputed(one, _with(one.extents, more)), batch=batch)
         for one in (conv.source, conv.target)
     )
@@ -183,8 +185,8 @@ def _recomputing_blocks(maker: Pass, read: Pointwise | Conv, last: Conv) -> Pass
             )
             for step in writing
         ),
-        _between(conv, operand, made),
-        *_last_of_blocks(read, last, made, block, _difference((0, 0, 0), fine)),
+        _between(conv, operand, output),
+        *_last_of_blocks(read, last, output, block, _difference((0, 0, 0), fine)),
     )
     return Pass(0, steps, block, batch, is_recomputed=True)
 
@@ -195,28 +197,28 @@ def _extents(read: Pointwise | Conv) -> Triple:
 
 
 def _last_of_blocks(
-    read: Pointwise | Conv, last: Conv, made: Tensor, block: Triple, around: Triple
+    read: Pointwise | Conv, last: Conv, source: Tensor, block: Triple, around: Triple
 ) -> Iterator[Step]:
     """Yield the last layer for blocks of extents `block`, from a map computed with their halo."""
     view = source_of(read)
     cell = 2 if view.shuffled else 1
-    source = replace(view, tensor=made, extents=_times(made.extents, cell))
-    output = replace(last.output, extents=block)
+    seen = replace(view, tensor=source, extents=_times(source.extents, cell))
+    result = replace(last.output, extents=block)
     if isinstance(read, Conv):
-        yield replace(last, inputs=_reading(last, source), output=output, around=around)
+        yield replace(last, inputs=_reading(last, seen), output=result, around=around)
         return
     less = _difference(read.extents, block)
     bordered = _recomputed(read.target, _difference(read.target.extents, less))
-    bordered = replace(bordered, batch=made.batch)
+    bordered = replace(bordered, batch=source.batch)
     yield replace(
         read,
-        source=source,
+        source=seen,
         target=bordered,
-        patches=Region(0, made.batch),
+        patches=Region(0, source.batch),
         extents=block,
         around=around,
     )
-    yield replace(last, inputs=_reading(last, bordered.whole), output=output)
+    yield replace(last, inputs=_reading(last, bordered.whole), output=result)
 
 
 def _between(conv: Conv, source: Tensor, target: Tensor) -> Conv:

@@ -7,7 +7,7 @@ from ...network.graph import Network
 from ...network.layers import triple
 from ...options import Precision
 from ..blocks import BlockGrid
-from ..card_properties import CardProperties
+from ..gpu_properties import GpuProperties
 from ..kernels.table import kernel_of
 from ..lowered import LayerForm, Lowered, UndividedSteps
 from ..program.fitting import ProgramRequest
@@ -48,11 +48,11 @@ def with_low_resolutions_undivided(
     of_blocks = {item.name: item for step in lowered.steps[:first] for item in _tensors(step)}
     of_all = {item.name: item for step in whole.steps[first:stop] for item in _tensors(step)}
     own = tuple(_reading(step, of_blocks) for step in whole.steps[first:stop])
-    made = {name: item for name, item in of_all.items() if name not in of_blocks}
-    behind = tuple(_reading(step, made) for step in lowered.steps[stop:])
+    written_later = {name: item for name, item in of_all.items() if name not in of_blocks}
+    later = tuple(_reading(step, written_later) for step in lowered.steps[stop:])
     if is_filled:
-        own = with_fused_normalisations(own, lowered.card, behind)
-    steps = *lowered.steps[:first], *own, *behind
+        own = with_fused_normalisations(own, lowered.gpu, later)
+    steps = *lowered.steps[:first], *own, *later
     undivided = UndividedSteps(first, first + len(own), whole.layout.patch)
     return replace(lowered, steps=steps, undivided=undivided)
 
@@ -139,7 +139,7 @@ def _reading(step: Step, tensors: Mapping[str, Tensor]) -> Step:
 
 
 def _view_of(tensors: Mapping[str, Tensor], view: TensorView) -> TensorView:
-    """Return the same view of the tensor of that name: the margins that it leaves out stay."""
+    """Return the same view of the tensor of that name, within the same margins."""
     tensor, voxels = tensors[view.tensor.name], 2 if view.shuffled else 1
     sizes = zip(view.extents, view.tensor.extents, tensor.extents, strict=True)
     extents = triple(edge + voxels * (new - old) for edge, old, new in sizes)
@@ -158,23 +158,23 @@ def lowered_blocks(
     network: Network,
     grid: BlockGrid,
     precision: Precision,
-    card: CardProperties,
+    gpu: GpuProperties,
     without: frozenset[str],
 ) -> Lowered:
     """Return the steps for the blocks of a grid, which no memory limit affects.
 
     without: custom kernels, by their .cu files, that are wrong on the GPU.
     """
-    request = ProgramRequest(grid.block, grid.batch, precision, card, without)
+    request = ProgramRequest(grid.block, grid.batch, precision, gpu, without)
     layout = replace(next(request.layouts()), in_blocks=True)
-    lowered = lower(network, layout, card)
+    lowered = lower(network, layout, gpu)
     if forms := _other_forms(lowered):
         layout = replace(layout, forms=forms)
-        lowered = lower(network, layout, card)
+        lowered = lower(network, layout, gpu)
     lowered = _measured(lowered)
     if (one := grid.undivided) is None:
         return lowered
-    whole = _measured(lower(network, replace(layout, patch=one.block, batch=1), card))
+    whole = _measured(lower(network, replace(layout, patch=one.block, batch=1), gpu))
     return with_low_resolutions_undivided(lowered, whole, is_filled=one.block == one.extents)
 
 
@@ -183,7 +183,7 @@ def _measured(lowered: Lowered) -> Lowered:
 
 
 def _other_forms(lowered: Lowered) -> dict[str, LayerForm]:
-    """Return layers whose custom kernel would compute too much in vain, with cuDNN's tactic."""
+    """Return layers whose custom kernel wastes too much work, with cuDNN's tactic."""
     return {
         step.layer: kernel_of(step).forms[-1]
         for step in compared(lowered)

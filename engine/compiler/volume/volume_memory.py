@@ -15,7 +15,7 @@ from ..lowered import Lowered
 from ..program.memory import Lifetime, arrange, scratch_name
 from ..steps import is_planned
 from ..tensors import PATCHES, TRANSLATED, Tensor
-from .passes import KeptBlocks, Pass, copied_in, made_block_by_block, maps_of
+from .passes import KeptBlocks, Pass, copied_in, maps_of, narrow_steps
 from .recomputed import keeping_blocks, recomputed
 
 WORKSPACE = "workspace"
@@ -56,16 +56,16 @@ class VolumeRequest:
 
 def ends(wanted: VolumeRequest) -> Iterator[Lifetime]:
     """Yield lifetimes of inputs, outputs and everything that exists all the time."""
-    before, behind = -1, wanted.passes[-1].last + 1
+    before, after = -1, wanted.passes[-1].last + 1
     flows = [(one, step.flow) for one in wanted.passes for step in one.steps]
     last = max((one.last for one, flow in flows if flow.from_patches), default=0)
     first = min(one.first for one, flow in flows if flow.to_patches)
-    given, made = (count * prod(wanted.grid.extents) * 4 for count in wanted.channels)
-    yield Lifetime(PATCHES, given, before, last)
-    yield Lifetime(TRANSLATED, made, first, behind)
+    input_bytes, output_bytes = (count * prod(wanted.grid.extents) * 4 for count in wanted.channels)
+    yield Lifetime(PATCHES, input_bytes, before, last)
+    yield Lifetime(TRANSLATED, output_bytes, first, after)
     yield Lifetime(VOXELS_IN, wanted.voxels[0], before, wanted.passes[0].last)
-    yield Lifetime(VOXELS_OUT, wanted.voxels[1], wanted.passes[-1].first, behind)
-    yield Lifetime(OVERFLOW, 4, before, behind)
+    yield Lifetime(VOXELS_OUT, wanted.voxels[1], wanted.passes[-1].first, after)
+    yield Lifetime(OVERFLOW, 4, before, after)
     convolutions = [
         number
         for one in wanted.passes
@@ -98,7 +98,7 @@ def tensors(
     sizes: dict[str, int] = {}
     lives: dict[str, tuple[int, int]] = {}
     for one in wanted.passes:
-        narrow = {tensor.name for _, tensor in made_block_by_block(one, maps)}
+        narrow = {tensor.name for _, tensor in narrow_steps(one, maps)}
         has_runs = one.grid_in(wanted.grid).blocks > 1
         for number, step in enumerate(one.steps, one.first):
             for item in step.flow.touches:
@@ -131,7 +131,7 @@ def scratches(wanted: VolumeRequest) -> Iterator[Lifetime]:
     """Yield lifetimes of the partial sums of all blocks."""
     for one in wanted.passes:
         for number, step in one.measured:
-            size = partial_bytes(step, wanted.lowered.card) * one.grid_in(wanted.grid).blocks
+            size = partial_bytes(step, wanted.lowered.gpu) * one.grid_in(wanted.grid).blocks
             yield Lifetime(scratch_name(number), size, one.first, one.last)
 
 
@@ -289,9 +289,9 @@ class _Choice:
         self._grids = grids_of_maps(wanted, self._maps)
         kept = tensors(wanted, self._maps, self._grids)
         self._alive = [*ends(wanted), *kept, *scratches(wanted)]
-        self._made_in = _passes_that_make(wanted, self._maps)
+        self._written_in = _passes_that_make(wanted, self._maps)
         self._constants = constants_of(wanted.lowered)[1]
-        names = self._made_in.keys() | {PATCHES, TRANSLATED}
+        names = self._written_in.keys() | {PATCHES, TRANSLATED}
         self.may_leave = sorted(
             (one for one in self._alive if one.name in names),
             key=lambda one: (-one.bytes, one.first, one.name),
@@ -337,9 +337,9 @@ class _Choice:
         """
         for one in self.wanted.passes if count else ():
             if one.kept is not None:
-                made = next(each for each in self._alive if each.name == one.kept.tensor.name)
+                stored = next(each for each in self._alive if each.name == one.kept.tensor.name)
                 size = count * one.kept.block_bytes
-                yield Lifetime(one.kept.name, size, made.first, one.last)
+                yield Lifetime(one.kept.name, size, stored.first, one.last)
 
     def _fetched(self, one: Pass, left: Collection[str]) -> list[str]:
         """Return offloaded maps whose blocks are copied ahead of the runs that read them."""
@@ -351,7 +351,7 @@ class _Choice:
         self, one: Pass, left: Collection[str], fetched: Sequence[str]
     ) -> Iterator[Lifetime]:
         """Yield the lifetimes of a pass's staging buffers of maps in host memory."""
-        staged = [name for name in left if self._made_in.get(name) == one.first]
+        staged = [name for name in left if self._written_in.get(name) == one.first]
         for stage in range(STAGES):
             for name in staged:
                 size = self._maps[name].bytes
@@ -365,9 +365,9 @@ def _too_little(wanted: VolumeRequest, least: int, budget: int) -> DeviceMemoryE
     least = max(least, wanted.trial)
     mib = -(-least >> 20)
     return DeviceMemoryError(
-        f"The network needs {mib} MiB of device memory for blocks of "
-        f"{times(wanted.grid.block)}, but {max(0, budget) >> 20} MiB may be used; use a setting "
-        f"vram-limit of at least {mib} MiB, or setting inference=patches.",
+        f"The network needs {mib} MiB of GPU memory for blocks of {times(wanted.grid.block)}, but "
+        f"only {max(0, budget) >> 20} MiB may be used; use a setting vram-limit of at least "
+        f"{mib} MiB, or setting inference=patches.",
         wanted=least,
         free=max(0, budget),
     )
@@ -387,6 +387,6 @@ def _passes_that_make(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict
     """Return the first step of the pass of each map that is written by only one pass."""
     makers: dict[str, list[int]] = {}
     for one in wanted.passes:
-        for name in one.made & maps.keys():
+        for name in one.written_names & maps.keys():
             makers.setdefault(name, []).append(one.first)
     return {name: passes[0] for name, passes in makers.items() if len(passes) == 1}

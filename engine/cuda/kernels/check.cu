@@ -20,6 +20,9 @@ struct FillNumbers {
     unsigned seed;
     int fraction;    // whether numbers have digits below 2^-11, which the low part of a pair holds
     int split_fp16;  // whether to store pairs of fp16, of 8 numbers first the high parts
+    int is_float;    // whether to store float in every precision
+    int extents[3];  // of UNEVEN patches
+    int cell[3];     // of their parts, each with a share of ones of its own
 };
 
 struct Fingerprint {
@@ -64,7 +67,7 @@ struct Compare {
     int samples, channels;
 };
 
-enum Numbers { NOISE = 0, SIGNS = 1, PAIRED = 2, OPPOSED = 3 };
+enum Numbers { NOISE = 0, SIGNS = 1, PAIRED = 2, OPPOSED = 3, UNEVEN = 4 };
 
 constexpr float NOISE_WIDTH = 0.2f;
 constexpr int HIGHEST = 15;           // of PAIRED and OPPOSED
@@ -90,6 +93,17 @@ __device__ __forceinline__ float sign(unsigned bits, int density) {
     return bits & 0x10000 ? 1.0f : -1.0f;
 }
 
+// 0 or 1; the share of ones is drawn per cell of a patch, for all channels alike.
+__device__ __forceinline__ float uneven(const FillNumbers& p, Index index, unsigned bits) {
+    Index rest = index / p.channels, cell = 0, cells = 1;
+    for (int axis = 2; axis >= 0; --axis) {
+        cell += cells * (rest % p.extents[axis] / p.cell[axis]);
+        cells *= (p.extents[axis] + p.cell[axis] - 1) / p.cell[axis];
+        rest /= p.extents[axis];
+    }
+    return bits < random_bits(~p.seed, cell + cells * rest) ? 1.0f : 0.0f;
+}
+
 // The upper half of the channels repeats the lower one in PAIRED numbers, and is its opposite but for
 // a few in OPPOSED ones, so that their sum of products grows large and falls back.
 __device__ __forceinline__ float number(const FillNumbers& p, Index index) {
@@ -99,6 +113,7 @@ __device__ __forceinline__ float number(const FillNumbers& p, Index index) {
         const float low = p.fraction ? (int)(bits >> 17 & 3) - 1 : 0;
         return sign(bits, p.density) + low * LAST_DIGIT;
     }
+    if (p.kind == UNEVEN) return uneven(p, index, bits);
     const int half = p.channels / 2;
     const bool is_upper = index / p.inner % p.channels >= half;
     const Index partner = is_upper ? index - half * p.inner : index;
@@ -116,6 +131,8 @@ extern "C" __global__ void fill_numbers(FillNumbers p) {
             const __half high = __float2half_rn(value);
             pair[0] = high;
             pair[8] = __float2half_rn(value - __half2float(high));
+        } else if (p.is_float) {
+            static_cast<float*>(p.target)[i] = value;
         } else {
             static_cast<Element*>(p.target)[i] = to_element(value);
         }
@@ -158,50 +175,77 @@ __device__ __forceinline__ double stored(const void* numbers, Index index, bool 
     return (double)__half2float(pair[0]) + (double)__half2float(pair[8]);
 }
 
-// Where a tap finds the source of a result's voxel: counted in voxels, below 0 outside of it.
-template <class Shape>
-__device__ __forceinline__ Index seen(const Shape& p, const int (&at)[3], Index patch, int tap) {
-    const int offset[3] = {tap / (p.kernel[2] * p.kernel[1]) * p.dilation[0],
-                           tap / p.kernel[2] % p.kernel[1] * p.dilation[1],
-                           tap % p.kernel[2] * p.dilation[2]};
-    bool inside = true;
-    for (int axis = 0; axis < 3; ++axis) {
-        int position = p.is_gradient ? at[axis] + p.before[axis] - offset[axis]
-                                     : at[axis] * p.stride[axis] - p.before[axis] + offset[axis];
-        if (p.is_gradient) {
-            inside = inside && position >= 0 && position % p.stride[axis] == 0;
-            position /= p.stride[axis];
-        }
-        inside = inside && position >= 0 && position < p.source_extents[axis];
-        patch = patch * p.source_extents[axis] + position;
-    }
-    return inside ? patch : -1;
-}
+// Where the first tap finds the source of a result's voxel. at: place in its patch, which may lie
+// outside of it. before: voxels of all patches before that one.
+struct Origin {
+    int at[3];
+    Index before;
+};
 
-// A voxel of a result, counted through all patches, as its place in one; what is left is the patch.
+// voxel: of the result, counted through all patches.
 template <class Shape>
-__device__ __forceinline__ Index located(const Shape& p, Index voxel, int (&at)[3]) {
+__device__ __forceinline__ Origin origin_of(const Shape& p, Index voxel) {
+    Origin origin;
+    origin.before = 1;
     for (int axis = 2; axis >= 0; --axis) {
-        at[axis] = voxel % p.target_extents[axis];
+        const int place = voxel % p.target_extents[axis];
+        origin.at[axis] = p.is_gradient ? place + p.before[axis]
+                                        : place * p.stride[axis] - p.before[axis];
+        origin.before *= p.source_extents[axis];
         voxel /= p.target_extents[axis];
     }
-    return voxel;
+    origin.before *= voxel;
+    return origin;
 }
 
-// The source channels that a channel of the result sums up, and where their weights lie for a tap.
-struct Summands {
-    int first, count;
-    Index weight, step;  // of the first channel, and from one to the next
+// The place of a tap, counted in voxels from the first one.
+struct Tap {
+    int at[3] = {};
 
     template <class Shape>
-    __device__ __forceinline__ Summands(const Shape& p, int channel, int tap) {
+    __device__ __forceinline__ void advance(const Shape& p) {
+        for (int axis = 2; axis >= 0; --axis) {
+            at[axis] += p.dilation[axis];
+            if (axis == 0 || at[axis] < p.kernel[axis] * p.dilation[axis]) return;
+            at[axis] = 0;
+        }
+    }
+};
+
+// Where a tap finds the source of a result's voxel: counted through all patches, below 0 outside.
+template <class Shape>
+__device__ __forceinline__ Index seen(const Shape& p, const Origin& origin, const Tap& tap) {
+    int at[3];
+    bool inside = true;
+    if (p.is_gradient) {
+        for (int axis = 0; axis < 3; ++axis) {
+            const int place = origin.at[axis] - tap.at[axis];
+            inside = inside && place >= 0 && place % p.stride[axis] == 0;
+            at[axis] = place / p.stride[axis];
+        }
+    } else {
+        for (int axis = 0; axis < 3; ++axis) at[axis] = origin.at[axis] + tap.at[axis];
+    }
+    for (int axis = 0; axis < 3; ++axis) inside &= (unsigned)at[axis] < p.source_extents[axis];
+    const int row = at[0] * p.source_extents[1] + at[1];
+    return inside ? origin.before + row * p.source_extents[2] + at[2] : -1;
+}
+
+// The source channels that a channel of the result sums up, and where their weights lie.
+struct Summands {
+    int first, count;
+    Index weight, step, next;  // of the first channel; to the next channel, and to the next tap
+
+    template <class Shape>
+    __device__ __forceinline__ Summands(const Shape& p, int channel) {
         const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
         const int outputs = p.target_channels / p.groups, group = channel / outputs;
         count = p.source_channels / p.groups;
         first = group * count;
         step = p.is_gradient ? (Index)taps * outputs : 1;
-        weight = p.is_gradient ? ((Index)first * taps + tap) * outputs + channel - group * outputs
-                               : ((Index)channel * taps + tap) * count;
+        next = p.is_gradient ? outputs : count;
+        weight = p.is_gradient ? (Index)first * step + channel - group * outputs
+                               : (Index)channel * taps * count;
     }
 };
 
@@ -214,17 +258,17 @@ extern "C" __global__ void plain(Plain p) {
     const Index voxels = each * p.patches;
     if (channel >= p.target_channels || first >= voxels) return;
     const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
-    int at[EACH][3];
-    int patch[EACH];
-    for (int i = 0; i < EACH; ++i) patch[i] = located(p, min(first + i, voxels - 1), at[i]);
+    Origin origins[EACH];
+    for (int i = 0; i < EACH; ++i) origins[i] = origin_of(p, min(first + i, voxels - 1));
+    const Summands summands(p, channel);
+    const Element* weight = p.weight + summands.weight;
     float sums[EACH] = {};
+    Tap at;
 #pragma unroll 1
-    for (int tap = 0; tap < taps; ++tap) {
-        const Summands summands(p, channel, tap);
-        const Element* weight = p.weight + summands.weight;
+    for (int tap = 0; tap < taps; ++tap, at.advance(p), weight += summands.next) {
         const Element* from[EACH];
         for (int i = 0; i < EACH; ++i) {
-            const Index voxel = seen(p, at[i], patch[i], tap);
+            const Index voxel = seen(p, origins[i], at);
             from[i] = voxel < 0 ? nullptr : p.source + voxel * p.source_channels + summands.first;
         }
         if (p.is_gradient || summands.count % LANES) {
@@ -251,7 +295,7 @@ extern "C" __global__ void plain(Plain p) {
         const Index voxel = first + i;
         if (voxel >= voxels) continue;
         if (p.is_translated) {
-            const Index line = (Index)patch[i] * p.target_channels + channel;
+            const Index line = voxel / each * p.target_channels + channel;
             static_cast<float*>(p.target)[line * each + voxel % each] = sums[i];
         } else {
             static_cast<Element*>(p.target)[voxel * p.target_channels + channel] = to_element(sums[i]);
@@ -263,18 +307,19 @@ extern "C" __global__ void plain(Plain p) {
 extern "C" __global__ void expect(Expect p) {
     const int channel = blockIdx.y * blockDim.x + threadIdx.x;
     if (channel >= p.target_channels) return;
-    int at[3];
-    const Index patch = located(p, p.voxels[blockIdx.x], at);
+    const Origin origin = origin_of(p, p.voxels[blockIdx.x]);
     const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
+    const Summands summands(p, channel);
     double sum = 0, magnitudes = 0;
-    for (int tap = 0; tap < taps; ++tap) {
-        const Index from = seen(p, at, patch, tap);
+    Tap at;
+    for (int tap = 0; tap < taps; ++tap, at.advance(p)) {
+        const Index from = seen(p, origin, at);
         if (from < 0) continue;
-        const Summands summands(p, channel, tap);
         const Index first = from * p.source_channels + summands.first;
+        const Index weight = summands.weight + tap * summands.next;
         for (int c = 0; c < summands.count; ++c) {
             const double product = stored(p.source, first + c, p.split_fp16) *
-                                   stored(p.weight, summands.weight + c * summands.step, p.split_fp16);
+                                   stored(p.weight, weight + c * summands.step, p.split_fp16);
             sum += product;
             magnitudes += fabs(product);
         }

@@ -83,7 +83,7 @@ class _Placed:
         )
 
     def _launch(self, step: Step, scratch: int) -> None:
-        for launch in launches(step, self.at, self.fitted.lowered.card, scratch):
+        for launch in launches(step, self.at, self.fitted.lowered.gpu, scratch):
             self.kernels.launch(self.stream, launch, early=True)
 
 

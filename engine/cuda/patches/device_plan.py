@@ -45,15 +45,15 @@ class ProgramPlan:
 class DevicePlan:
     """Planned use of a GPU, without CUDA's own context.
 
-    program: None if its size is unknown because the first start has yet to choose plans. room:
+    program: None if its size is unknown because the first start has yet to choose plans. budget:
     bytes that program and arrays may take together. context: bytes that CUDA itself took just now;
-    None if the driver does not report them. card: name of the GPU. channels: of a patch and of its
+    None if the driver does not report them. name: of the GPU. channels: of a patch and of its
     translation.
     """
 
-    card: str
+    name: str
     program: ProgramPlan | None
-    room: int
+    budget: int
     channels: tuple[int, int]
     context: int | None = None
 
@@ -66,13 +66,13 @@ class DevicePlan:
             return None
         held = self.program.bytes
         for _, array in sorted(self._sizes(arrays), key=lambda one: -one[0])[:at_once]:
-            found = rings(array, self.channels, self.room - held)
+            found = rings(array, self.channels, self.budget - held)
             held += found.bytes if found else 0
         return held
 
     def _sizes(self, arrays: Iterable[PatchGrid]) -> Iterable[tuple[int, PatchGrid]]:
         for array in arrays:
-            if found := rings(array, self.channels, self.room):
+            if found := rings(array, self.channels, self.budget):
                 yield found.bytes, array
 
 
@@ -87,7 +87,7 @@ def in_faster_forms(
     network: Network,
     wanted: ProgramRequest,
     fitted: Fitted[_Chosen],
-    room: MemoryBudget,
+    budget: MemoryBudget,
     choose: Choose[_Chosen],
     cache: TuningCache,
 ) -> Fitted[_Chosen]:
@@ -96,13 +96,17 @@ def in_faster_forms(
     if not forms:
         return fitted
     try:
-        return fit(network, replace(wanted, forms=forms), room, choose)
+        return fit(network, replace(wanted, forms=forms), budget, choose)
     except DeviceMemoryError:
         return fitted
 
 
 def plan_program(
-    network: Network, wanted: ProgramRequest, room: MemoryBudget, cache: TuningCache, effort: Effort
+    network: Network,
+    wanted: ProgramRequest,
+    budget: MemoryBudget,
+    cache: TuningCache,
+    effort: Effort,
 ) -> ProgramPlan | None:
     """Return the program that a start would open with earlier tuning results; needs no GPU.
 
@@ -113,8 +117,8 @@ def plan_program(
         return {shape: _best(cache, shape, workspace, effort) for shape in shapes}
 
     try:
-        fitted = fit(network, wanted, room, known)
-        fitted = in_faster_forms(network, wanted, fitted, room, known, cache)
+        fitted = fit(network, wanted, budget, known)
+        fitted = in_faster_forms(network, wanted, fitted, budget, known, cache)
     except _UnknownError:
         return None
     milliseconds = cache.time(program_key(network.graph, fitted))

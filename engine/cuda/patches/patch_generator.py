@@ -11,7 +11,8 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from ...compiler.card_properties import CardProperties
+from ...compiler.gpu_properties import GpuProperties
+from ...compiler.kernels.checks import NOISE, fill_patches
 from ...compiler.lowered import Layout
 from ...compiler.program.fitting import (
     MOST_WORKSPACE,
@@ -30,8 +31,8 @@ from ...options import Precision, Progress, SearchSettings
 from ...patch_grid import PatchWindow, Timing
 from ...probe.gpus import cuda_devices
 from ...scaling import Stored
-from ..card import OpenCard, open_card
 from ..driver import PinnedBuffer
+from ..open_gpu import OpenGpu, open_gpu
 from ..tuning.cache import TuningCache
 from ..tuning.tactics import Tactic
 from ..tuning.tuner import Tuner, WrongKernelError, refused_kernels
@@ -62,11 +63,11 @@ class CudaOptions:
     search: SearchSettings = field(default_factory=SearchSettings)
 
     def wanted(
-        self, graph: Graph, card: CardProperties, without: frozenset[str] = frozenset()
+        self, graph: Graph, gpu: GpuProperties, without: frozenset[str] = frozenset()
     ) -> ProgramRequest:
         """Return the options that determine the program of a graph; without: custom kernels."""
-        batch = self.batch or usual_batch(graph, self.patch, card.multiprocessors)
-        return ProgramRequest(self.patch, batch, self.precision, card, without)
+        batch = self.batch or usual_batch(graph, self.patch, gpu.multiprocessors)
+        return ProgramRequest(self.patch, batch, self.precision, gpu, without)
 
 
 def planned(network: Network, options: CudaOptions) -> DevicePlan:
@@ -74,17 +75,17 @@ def planned(network: Network, options: CudaOptions) -> DevicePlan:
 
     Raises DeviceMemoryError if the generator would not fit.
     """
-    before = {card.index: card.free_bytes for card in cuda_devices()}.get(options.device)
-    with open_card(options.device, options.precision, options.cache) as opened:
+    before = {gpu.index: gpu.free_bytes for gpu in cuda_devices()}.get(options.device)
+    with open_gpu(options.device, options.precision, options.cache) as opened:
         left = opened.context.memory[0]
-        room = MemoryBudget(left, options.vram_limit)
+        budget = MemoryBudget(left, options.vram_limit)
         cache = TuningCache(options.cache, opened.identity)
         without = refused_kernels(cache, opened.kernels)
-        wanted = options.wanted(network.graph, opened.context.card, without)
+        wanted = options.wanted(network.graph, opened.context.properties, without)
         return DevicePlan(
-            card=opened.context.name,
-            program=plan_program(network, wanted, room, cache, options.search.effort),
-            room=room.bytes,
+            name=opened.context.name,
+            program=plan_program(network, wanted, budget, cache, options.search.effort),
+            budget=budget.bytes,
             channels=(network.graph.in_channels, network.graph.out_channels),
             context=None if before is None else before - left,
         )
@@ -99,20 +100,20 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
     """
     network.graph.check_patch(options.patch)
     with ExitStack() as opening:
-        opened = open_card(options.device, options.precision, options.cache)
-        card = opening.enter_context(opened)
-        room = MemoryBudget(card.context.memory[0], options.vram_limit)
-        cache = TuningCache(options.cache, card.identity)
-        fitted = _fitted(network, options, card, cache, room)
-        program = opening.enter_context(open_program(fitted, card.kernels, card.stream))
+        opened = open_gpu(options.device, options.precision, options.cache)
+        gpu = opening.enter_context(opened)
+        budget = MemoryBudget(gpu.context.memory[0], options.vram_limit)
+        cache = TuningCache(options.cache, gpu.identity)
+        fitted = _fitted(network, options, gpu, cache, budget)
+        program = opening.enter_context(open_program(fitted, gpu.kernels, gpu.stream))
         staging = opening.enter_context(_open_staging(network.graph, fitted.lowered.layout))
         windows = opening.enter_context(ExitStack())
         generator = CudaGenerator(
             network=network,
             options=options,
-            card=card,
+            gpu=gpu,
             cache=cache,
-            room=room,
+            budget=budget,
             fitted=fitted,
             program=program,
             staging=staging,
@@ -123,24 +124,24 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
             yield generator
         finally:
             with suppress(CudaError):  # a lost device refuses this too
-                card.context.use()
+                gpu.context.use()
 
 
 def _fitted(
     network: Network,
     options: CudaOptions,
-    card: OpenCard,
+    gpu: OpenGpu,
     cache: TuningCache,
-    room: MemoryBudget,
+    budget: MemoryBudget,
 ) -> Fitted[Tactic]:
     """Return the program of the fastest tactics that were verified on this GPU."""
-    tuner = Tuner(card, cache, room.bytes, options.search)
+    tuner = Tuner(gpu, cache, budget.bytes, options.search)
 
     def attempt(without: frozenset[str]) -> Fitted[Tactic]:
-        wanted = options.wanted(network.graph, card.context.card, without)
-        fitted = fit(network, wanted, room, tuner.convolutions)
+        wanted = options.wanted(network.graph, gpu.context.properties, without)
+        fitted = fit(network, wanted, budget, tuner.convolutions)
         tuner.compare_forms(network, fitted.lowered)
-        fitted = in_faster_forms(network, wanted, fitted, room, tuner.convolutions, cache)
+        fitted = in_faster_forms(network, wanted, fitted, budget, tuner.convolutions, cache)
         tuner.check_layers(fitted.lowered)
         return fitted
 
@@ -177,9 +178,9 @@ class CudaGenerator:
         self,
         network: Network,
         options: CudaOptions,
-        card: OpenCard,
+        gpu: OpenGpu,
         cache: TuningCache,
-        room: MemoryBudget,
+        budget: MemoryBudget,
         fitted: Fitted[Tactic],
         program: Program,
         staging: _Staging,
@@ -189,9 +190,9 @@ class CudaGenerator:
         self.graph = network.graph
         self.options = options
         self._network = network
-        self._card = card
+        self._gpu = gpu
         self._cache = cache
-        self._room = room
+        self._budget = budget
         self._fitted = fitted
         self._program = program
         self._staging = staging
@@ -202,7 +203,7 @@ class CudaGenerator:
 
     @property
     def device(self) -> str:
-        return f"{self._card.description}, {self.options.precision}"
+        return f"{self._gpu.description}, {self.options.precision}"
 
     @property
     def batch(self) -> int:
@@ -227,15 +228,16 @@ class CudaGenerator:
         into, cache = self._staging.into, self._cache
         key = program_key(self.graph, self._fitted)
         if cache.time(key) is None:
-            into[...] = np.random.default_rng(0).uniform(-1, 1, into.shape)
-            self._upload()
+            kernels, patches = self._gpu.kernels, self._program.patches
+            noise = fill_patches(into.shape, NOISE.source, patches, kernels.gpu)
+            kernels.launch(self._gpu.stream, noise)
             cache.put_time(key, 1e3 * median(self._program.times(_TIMED_RUNS)))
         into[...] = 0
-        self._card.stream.fill(self._program.patches, 0, into.nbytes)
+        self._gpu.stream.fill(self._program.patches, 0, into.nbytes)
 
     def _upload(self) -> None:
         into = self._staging.into
-        self._card.stream.upload(self._program.patches, into.ctypes.data, into.nbytes)
+        self._gpu.stream.upload(self._program.patches, into.ctypes.data, into.nbytes)
 
     def run_window(
         self,
@@ -250,11 +252,11 @@ class CudaGenerator:
         more tiles are done. Raises DeviceMemoryError if the array's rows do not fit on the GPU or
         the host has no memory to copy them from, and PrecisionOverflowError.
         """
-        self._card.context.use()
+        self._gpu.context.use()
         with self._window_buffers() as buffers:
             with self._placing:
-                free = self._room.bytes - self.held + buffers.held
-                placed = buffers.place(window, free)
+                free = self._budget.bytes - self.held + buffers.held
+                placed = buffers.allocate(window, free)
             return buffers.run(source, window, target, placed, on_tiles)
 
     @contextmanager
@@ -263,8 +265,8 @@ class CudaGenerator:
             buffers = self._idle.pop()
         except IndexError:
             channels = self.graph.in_channels, self.graph.out_channels
-            kernels, stream = self._card.kernels, self._card.stream
-            context, program = self._card.context, self._program
+            kernels, stream = self._gpu.kernels, self._gpu.stream
+            context, program = self._gpu.context, self._program
             compiled = Compiled(program, kernels, context, stream, self._turn, self.batch, channels)
             buffers = self._opened.enter_context(open_window_buffers(compiled))
             self._windows.append(buffers)
@@ -284,7 +286,7 @@ class CudaGenerator:
                 f"Patches of {patches.shape[1:]} do not fit this generator, which was compiled "
                 f"for {into.shape[1:]}."
             )
-        self._card.context.use()
+        self._gpu.context.use()
         results = np.empty((len(patches), *out_of.shape[1:]), np.float32)
         for first in range(0, len(patches), self.batch):
             part = patches[first : first + self.batch]
@@ -294,7 +296,7 @@ class CudaGenerator:
         return results
 
     def _run(self, patches: FloatArray) -> None:
-        staging, stream, program = self._staging, self._card.stream, self._program
+        staging, stream, program = self._staging, self._gpu.stream, self._program
         staging.into[: len(patches)] = patches
         staging.into[len(patches) :] = 0  # an earlier patch could overflow again
         self._upload()
@@ -309,22 +311,22 @@ class CudaGenerator:
         """Search as `Tunable` describes, in the memory that the program leaves."""
         if self.options.search.effort != "auto":
             return
-        room = self._room.bytes - self.held
+        budget = self._budget.bytes - self.held
         search = SearchSettings("full", progress=progress)
-        workspace = min(MOST_WORKSPACE, room // 2)
+        workspace = min(MOST_WORKSPACE, budget // 2)
         with self._turn, suppress(CudaError, DeviceMemoryError, WrongKernelError):
-            self._card.context.use()
-            tuner = Tuner(self._card, self._cache, room, search)
+            self._gpu.context.use()
+            tuner = Tuner(self._gpu, self._cache, budget, search)
             tuner.further(self._network, self._fitted.lowered, workspace, until)
 
     def times(self, repeats: int) -> list[float]:
         """Return seconds of each of many runs of a batch on the GPU, without copies."""
-        self._card.context.use()
+        self._gpu.context.use()
         return self._program.times(repeats)
 
     def step_times(self, repeats: int) -> list[tuple[Step, float]]:
         """Return microseconds of each step run by itself; for profiles."""
-        self._card.context.use()
+        self._gpu.context.use()
         return self._program.step_times(repeats)
 
     def algorithm(self, shape: Convolution) -> str:

@@ -86,7 +86,7 @@ class WindowBuffers:
         """Bytes of device memory."""
         return self._buffer.size if self._buffer else 0
 
-    def place(self, window: PatchGrid, most_bytes: int) -> RingBuffers:
+    def allocate(self, window: PatchGrid, most_bytes: int) -> RingBuffers:
         """Return memory for an array, until the next is placed.
 
         Raises DeviceMemoryError if it needs more than `most_bytes`.
@@ -100,7 +100,7 @@ class WindowBuffers:
             self._buffer = self._weights = None
             self._device.close()
             buffer = self._buffer = self._device.enter_context(DeviceBuffer(found.bytes))
-        return replace(found, places=found.places.at(buffer.address))
+        return replace(found, addresses=found.addresses.at(buffer.address))
 
     def run(
         self,
@@ -118,7 +118,7 @@ class WindowBuffers:
         slots = self._pinned_slots(prod(window.extents[1:]) * 4)
         with ExitStack() as opened:
             try:
-                self._put_weights(placed.places.weights, window.weights)
+                self._put_weights(placed.addresses.weights, window.weights)
                 phases = PhaseTimes(opened)
                 streamed = _StreamedWindow(
                     self._compiled, window, placed, self._streams, slots, phases, (source, target)
@@ -167,7 +167,7 @@ class _StreamedWindow:
     ) -> None:
         """streams, slots: for copies in and out. ends: source and target."""
         self._compiled, self._window = compiled, window
-        self._places, self._lag = placed.places, placed.lag
+        self._addresses, self._lag = placed.addresses, placed.lag
         self._source, self._target = ends
         self._into, self._out_of = streams
         self._slots_in, self._slots_out = slots
@@ -182,10 +182,10 @@ class _StreamedWindow:
 
         Raises PrecisionOverflowError if a result is not finite.
         """
-        places, lag = self._places, self._lag
+        addresses, lag = self._addresses, self._lag
         if self._window.needs_lowest:
-            self._into.upload_now(places.lowest, self._source.lowest().tobytes())
-        self._into.upload_now(places.overflowed, bytes(4))
+            self._into.upload_now(addresses.lowest, self._source.lowest().tobytes())
+        self._into.upload_now(addresses.overflowed, bytes(4))
         last = len(self._steps) - 1
         tiles = len(self._window.origins[1]) * len(self._window.origins[2])
         self._upload(0)
@@ -199,10 +199,8 @@ class _StreamedWindow:
         for step in range(last + 2 - lag, last + 1):
             self._download(step)
             on_tiles(tiles)
-        if self._slots_out.flag(self._out_of, places.overflowed):
-            raise PrecisionOverflowError(
-                "A value left the range of the program's precision; use a wider one."
-            )
+        if self._slots_out.flag(self._out_of, addresses.overflowed):
+            raise PrecisionOverflowError.of(self._compiled.kernels.precision)
         return self._phases.timings(self._out_of)
 
     def _upload(self, step: int) -> None:
@@ -217,7 +215,7 @@ class _StreamedWindow:
         def queue(number: int, staged: StagedRows) -> None:
             channel, rows = pieces[number]
             with self._phases.around("copy in", self._into):
-                address = self._row(self._places.source, channel, rows.start, size)
+                address = self._row(self._addresses.source, channel, rows.start, size)
                 staged.upload(self._into, address)
 
         self._slots_in.upload([voxels[c, rows.start : rows.stop] for c, rows in pieces], queue)
@@ -231,8 +229,8 @@ class _StreamedWindow:
             stream.after(self._uploaded[step])
             before = self._steps[step - 1][0].stop if step else 0
             for base, channels in (
-                (self._places.mean, self._compiled.channels[1]),
-                (self._places.total, 1),
+                (self._addresses.mean, self._compiled.channels[1]),
+                (self._addresses.total, 1),
             ):
                 for channel, rows in self._pieces(Rows(before, touched.stop), channels):
                     size = len(rows) * self._plane * 4
@@ -254,13 +252,13 @@ class _StreamedWindow:
         The rest of the batch repeats the last patch, so that only this array's patches decide
         whether a result is finite.
         """
-        compiled, window, places = self._compiled, self._window, self._places
+        compiled, window, addresses = self._compiled, self._window, self._addresses
         into, out_of = compiled.channels
         spare = [origins[-1]] * (compiled.batch - len(origins))
         with self._phases.around("cut", compiled.stream):
             for slot, origin in enumerate([*origins, *spare]):
                 patch = compiled.program.patches + slot * patch_bytes(window, into)
-                launch = cut(window, places, self._source, origin, patch)
+                launch = cut(window, addresses, self._source, origin, patch)
                 compiled.kernels.launch(compiled.stream, launch)
         with self._phases.around("compute", compiled.stream):
             compiled.program.launch()
@@ -268,7 +266,7 @@ class _StreamedWindow:
             overflow = compiled.program.overflow
             for slot, origin in enumerate(origins):
                 patch = compiled.program.translated + slot * patch_bytes(window, out_of)
-                launch = blend(window, places, out_of, origin, patch, overflow)
+                launch = blend(window, addresses, out_of, origin, patch, overflow)
                 compiled.kernels.launch(compiled.stream, launch)
 
     def _download(self, step: int) -> None:
@@ -284,15 +282,15 @@ class _StreamedWindow:
         def queue(number: int, staged: StagedRows) -> None:
             channel, rows = pieces[number]
             with self._phases.around("copy out", self._out_of):
-                mean = self._row(self._places.mean, channel, rows.start)
-                stored = self._row(self._places.total, 0, rows.start)
-                flag = self._places.overflowed
+                mean = self._row(self._addresses.mean, channel, rows.start)
+                stored = self._row(self._addresses.total, 0, rows.start)
+                flag = self._addresses.overflowed
                 launch = store_voxels(mean, staged.voxels.size, self._target, stored, flag)
                 self._compiled.kernels.launch(self._out_of, launch)
                 staged.download(self._out_of, stored)
 
-        places = (voxels[channel, rows.start : rows.stop] for channel, rows in pieces)
-        self._slots_out.download(places, queue, lambda _number: None)
+        targets = (voxels[channel, rows.start : rows.stop] for channel, rows in pieces)
+        self._slots_out.download(targets, queue, lambda _number: None)
         self._target.on_rows(finished.stop)
 
     def _pieces(self, rows: Rows, channels: int, size: int = 4) -> Iterator[tuple[int, Rows]]:
@@ -301,8 +299,8 @@ class _StreamedWindow:
         size: bytes of a voxel.
         """
         most = max(1, SLOT_BYTES // (self._plane * size))
-        return product(range(channels), list(rows.pieces(self._places.rows, most)))
+        return product(range(channels), list(rows.pieces(self._addresses.rows, most)))
 
     def _row(self, base: int, channel: int, row: int, size: int = 4) -> int:
-        rows = self._places.rows
+        rows = self._addresses.rows
         return base + (channel * rows + row % rows) * self._plane * size

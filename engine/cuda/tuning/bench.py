@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...compiler.card_properties import CardProperties
+from ...compiler.gpu_properties import GpuProperties
 from ...compiler.kernels import checks
 from ...compiler.kernels.checks import NOISE
 from ...compiler.kernels.launch import Launch
@@ -42,7 +42,7 @@ def open_bench(
     arena = between_guards(sizes)
     if arena.bytes > budget:
         raise DeviceMemoryError(
-            f"A layer is tried in {-(-arena.bytes // 2**20)} MiB of device memory, but "
+            f"A test of a layer needs {-(-arena.bytes // 2**20)} MiB of GPU memory, but only "
             f"{budget >> 20} MiB may be used; use a larger setting vram-limit.",
             wanted=arena.bytes,
             free=budget,
@@ -86,17 +86,17 @@ class TrialBench:
         """Queue filling bytes from the start of a block with NaN."""
         self.stream.fill(self.at(name), _NAN, size)
 
-    def run(self, queue: Callable[[], None], made: str, size: int, number_bytes: int) -> None:
+    def run(self, queue: Callable[[], None], output: str, size: int, number_bytes: int) -> None:
         """Queue a run whose result goes to a spoilt block, and the fingerprint of the result.
 
-        made: the block. size: bytes of the result, in whole words. number_bytes: of a number.
+        output: the block. size: bytes of the result, in whole words. number_bytes: of a number.
         """
-        self.spoil(made, size)
+        self.spoil(output, size)
         queue()
         into = self.at(FINGERPRINTS) + 8 * self._taken
         self.stream.fill(into, 0, 8)
-        card = self.kernels.card
-        self.launch([checks.fingerprint(self.at(made), size, number_bytes, into, card)])
+        gpu = self.kernels.gpu
+        self.launch([checks.fingerprint(self.at(output), size, number_bytes, into, gpu)])
         self._taken += 1
 
     def fingerprints(self) -> npt.NDArray[Any]:
@@ -145,7 +145,7 @@ def _time_of_step(
     step: Step, lowered: Lowered, kernels: Kernels, stream: Stream, budget: int
 ) -> float:
     with _bench_of_step(step, lowered, kernels, stream, budget) as bench:
-        ready = tuple(launches(step, bench.at, lowered.card, bench.at(PARTIALS)))
+        ready = tuple(launches(step, bench.at, lowered.gpu, bench.at(PARTIALS)))
         return bench.time(partial(bench.launch, ready))
 
 
@@ -154,16 +154,16 @@ def _bench_of_step(
     step: Step, lowered: Lowered, kernels: Kernels, stream: Stream, budget: int
 ) -> Generator[TrialBench]:
     """Memory of all that a step reads and writes, with noise in what it reads."""
-    card = lowered.card
+    gpu = lowered.gpu
     constants = {
         name: lowered.encoded_constant(name)
-        for name in sorted(_named(step, card) & lowered.constant_bytes().keys())
+        for name in sorted(_named(step, gpu) & lowered.constant_bytes().keys())
     }
     touched = {item.name: item for item in step.flow.touches if item.name not in constants}
     sizes = {
         **{name: len(content) for name, content in constants.items()},
         **{name: item.bytes for name, item in touched.items()},
-        PARTIALS: scratch_bytes(step, card),
+        PARTIALS: scratch_bytes(step, gpu),
     }
     with open_bench(kernels, stream, sizes, budget) as bench:
         for name, content in constants.items():
@@ -171,13 +171,13 @@ def _bench_of_step(
         for name in touched.keys() - step.flow.written_names:
             item = touched[name]
             if isinstance(item, Tensor):
-                bench.launch([checks.fill_tensor(item, NOISE.source, bench.at(name), card)])
+                bench.launch([checks.fill_tensor(item, NOISE.source, bench.at(name), gpu)])
             else:
                 bench.upload(name, _noise(item))
         yield bench
 
 
-def _named(step: Step, card: CardProperties) -> set[str]:
+def _named(step: Step, gpu: GpuProperties) -> set[str]:
     """Return all names whose addresses a step's launches need."""
     names: set[str] = set()
 
@@ -185,7 +185,7 @@ def _named(step: Step, card: CardProperties) -> set[str]:
         names.add(name)
         return 0
 
-    launches(step, noted, card)
+    launches(step, noted, gpu)
     return names
 
 

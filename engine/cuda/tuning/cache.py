@@ -34,7 +34,7 @@ _KEPT_AS = {"split_fp16": "halves"}
 """Names of fields in stored keys."""
 
 _USUAL = {"dilation": (1, 1, 1), "groups": 1}
-"""Values of later fields that keys leave out."""
+"""Default values of newer fields, which keys omit."""
 
 OWN = "own kernel"
 """Name of the tactic that needs no cuDNN plan."""
@@ -105,7 +105,7 @@ class TuningResult:
         candidates = tuple(one for one in self.candidates if one.plan != plan)
         return replace(self, candidates=candidates, refused={**self.refused, plan: wrong})
 
-    def behind(self, earlier: "TuningResult") -> "TuningResult":
+    def merged_after(self, earlier: "TuningResult") -> "TuningResult":
         """Return the result merged with another process's.
 
         Its candidates stay if its search was as hard and wide: all processes then take one plan.
@@ -125,8 +125,8 @@ class Measurements:
     """Content of a cache file. identity: what it is valid for. times: milliseconds by program.
 
     findings: results by layer. kernels: layers whose custom kernel was checked, and what was wrong,
-    empty for nothing. places: whether a plan gives a voxel of a convolution the same bytes wherever
-    it lies, by both.
+    empty for nothing. places: whether a plan gives a voxel of a convolution the same bytes at every
+    position, by both.
     """
 
     identity: Mapping[str, str]
@@ -136,7 +136,7 @@ class Measurements:
     places: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
 
-def _place_key(shape: "Convolution", plan: str) -> str:
+def _position_key(shape: "Convolution", plan: str) -> str:
     return f"{plan} {key_of(shape)}, places {_PLACES_VERSION}"
 
 
@@ -178,7 +178,9 @@ class TuningCache:
         before = self.get(key)
         self._reread()
         meanwhile = self.get(key)
-        self._keep("findings", key, result if meanwhile == before else result.behind(meanwhile))
+        self._keep(
+            "findings", key, result if meanwhile == before else result.merged_after(meanwhile)
+        )
 
     def time(self, program: str) -> float | None:
         """Return the milliseconds of one run of a program if it was measured."""
@@ -200,13 +202,13 @@ class TuningCache:
         self._keep("kernels", kernel, wrong)
 
     def is_same_anywhere(self, shape: "Convolution", plan: str) -> bool | None:
-        """Whether a plan gives a voxel the same bytes wherever it lies, if that was checked."""
-        return self._known.places.get(_place_key(shape, plan))
+        """Whether a plan gives a voxel the same bytes at every position, if that was checked."""
+        return self._known.places.get(_position_key(shape, plan))
 
     def put_same_anywhere(self, shape: "Convolution", plan: str, is_same: bool) -> None:
         """Keep whether it does."""
         self._reread()
-        self._keep("places", _place_key(shape, plan), is_same)
+        self._keep("places", _position_key(shape, plan), is_same)
 
     def _reread(self) -> None:
         """Take over what other processes have kept; keep what the file lacks."""

@@ -72,13 +72,13 @@ class ConvolutionCheck:
         self._spoil_workspace(workspace)
         queue()
         self._compare()
-        made = bench.fingerprints()
+        computed = bench.fingerprints()
         found = bench.download("found", 2, np.uint32)
         wrong, error = int(found[0]), float(found.view(np.float32)[1])
-        for numbers, right, got in zip(self._sets, self._right, made, strict=True):
+        for numbers, right, got in zip(self._sets, self._right, computed, strict=True):
             if right != got:
                 return TacticVerdict(f"wrong results ({numbers.name})", error)
-        return TacticVerdict(f"{error:.2g} times the error of rounding" if wrong else None, error)
+        return TacticVerdict(f"{error:.2g} times the rounding error" if wrong else None, error)
 
     def unsteady(self, queue: Callable[[], None], workspace: int) -> str | None:
         """Return what is wrong in many runs on the same numbers, None if nothing is."""
@@ -144,12 +144,12 @@ class ConvolutionCheck:
             self._bench.stream.copy(address + patch * each, source, each)
 
     def _fill(self, shape: Convolution, numbers: NumberSet) -> None:
-        bench, card = self._bench, self._bench.kernels.card
+        bench, gpu = self._bench, self._bench.kernels.gpu
         source, _ = lone_tensors(shape)
-        place, groups = bench.at("source"), shape.groups
+        address, groups = bench.at("source"), shape.groups
         bench.launch(
             [
-                checks.fill_tensor(source, numbers.source, place, card, groups),
-                checks.fill_weight(shape, numbers.weight, bench.at("weight"), card),
+                checks.fill_tensor(source, numbers.source, address, gpu, groups),
+                checks.fill_weight(shape, numbers.weight, bench.at("weight"), gpu),
             ]
         )

@@ -5,8 +5,9 @@ both results are equal to the last bit. Statistics that a step takes of its resu
 those of a pass of their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count, repeat
 from math import prod, sqrt
 from typing import Any
 
@@ -19,7 +20,6 @@ from ...compiler.kernels.checks import (
     Filling,
     host_signs,
     kernel_numbers,
-    uneven_numbers,
     whole_numbers,
 )
 from ...compiler.kernels.plain import PLAIN_WEIGHT, PlainCounterpart, of_one_patch, plain
@@ -41,7 +41,7 @@ VERSION = "2"
 
 _STATISTICS_BOUND = 2e-5
 """Largest error of factors, relative to their size, and of summands, in standard deviations. Sums
-in float of some million numbers differ by a tenth of it; a block that is left out changes them by
+in float of some million numbers differ by a tenth of it; a skipped block changes them by
 more.
 """
 
@@ -62,7 +62,7 @@ def wrong_step(
     their statistics are also checked in a volume that ends inside its block.
     """
     trial = plain(of_one_patch(step) if grid else step)
-    with open_bench(kernels, stream, layer_blocks(trial, kernels.card), budget) as bench:
+    with open_bench(kernels, stream, layer_blocks(trial, kernels.gpu), budget) as bench:
         check = _LayerCheck(trial, bench, grid)
         check.fill(_SIGNS)
         [right] = check.results(check.plainly, 1)
@@ -106,7 +106,7 @@ def _wrong_statistics(check: "_LayerCheck", measured: Statistics) -> str | None:
         return f"wrong statistics, by {off.max():.1e},"
     first, *others = check.tables_taken(measured, RUNS)
     wrong = sum(other != first for other in others)
-    return f"other statistics in {wrong} of {RUNS} runs" if wrong else None
+    return f"different statistics in {wrong} of {RUNS} runs" if wrong else None
 
 
 class _LayerCheck:
@@ -120,40 +120,35 @@ class _LayerCheck:
     def fill(self, numbers: Filling) -> None:
         """Fill the source with whole numbers, and the kernel with so few that sums are exact."""
         trial, bench = self._trial, self._bench
-        if not trial.sources:
-            patches = host_signs(trial.tensor_bytes[PATCHES] // 4, numbers.density, seed=1)
-            bench.upload(PATCHES, patches.tobytes())
-        for place, source in enumerate(trial.sources, start=1):
-            own = replace(numbers, density=numbers.density / place)  # so that all differ
-            address, card = bench.at(source.name), bench.kernels.card
-            bench.launch([checks.fill_tensor(source, own, address, card)])
+        own = (replace(numbers, density=numbers.density / place) for place in count(1))
+        self._fill_sources(own)  # so that all differ
         few = kernel_numbers(trial.shape, numbers).density
         kernel = host_signs(prod(trial.kernel), few, seed=2)
         for name, stored in trial.weights.items():
-            laid = stored(kernel.reshape(trial.kernel)).numbers()
-            bench.upload(name, encoded(laid, trial.shape.precision))
+            packed = stored(kernel.reshape(trial.kernel)).numbers()
+            bench.upload(name, encoded(packed, trial.shape.precision))
         for table in trial.tables:
             content = whole_numbers(table.patches, table.channels)
             bench.upload(table.name, encoded(content, "fp32"))
 
     def fill_unevenly(self) -> None:
         """Fill what is read with parts that each have another mean and variance."""
-        conv, bench = self._trial.conv, self._bench
-        if conv.patches:
-            patches = uneven_numbers((conv.batch, conv.channels, *conv.patches.extents))
-            bench.upload(PATCHES, patches.tobytes())
+        self._fill_sources(repeat(Filling("uneven")))
+
+    def _fill_sources(self, fillings: Iterator[Filling]) -> None:
+        bench, gpu, patches = self._bench, self._bench.kernels.gpu, self._trial.conv.patches
         for source in self._trial.sources:
-            numbers = encoded(uneven_numbers((source.batch, *source.extents)), source.precision)
-            voxels = np.frombuffer(numbers, f"u{NUMBER_BYTES[source.precision]}")[:, None]
-            channels = np.broadcast_to(voxels, (len(voxels), source.channels))
-            bench.upload(source.name, np.ascontiguousarray(channels).data)
+            bench.launch([checks.fill_tensor(source, next(fillings), bench.at(source.name), gpu)])
+        if patches:
+            shape = self._trial.conv.batch, patches.channels, *patches.extents
+            bench.launch([checks.fill_patches(shape, next(fillings), bench.at(PATCHES), gpu)])
 
     def plainly(self) -> None:
         """Queue the plain convolution."""
         trial, bench = self._trial, self._bench
         for step in trial.passes:
-            bench.launch(launches(step, bench.at, bench.kernels.card))
-        names = trial.passes[0].target.name, PLAIN_WEIGHT, self._made
+            bench.launch(launches(step, bench.at, bench.kernels.gpu))
+        names = trial.passes[0].target.name, PLAIN_WEIGHT, self._output
         source, weight, target = map(bench.at, names)
         is_translated = trial.output is None
         channels = trial.kernel[0 if trial.shape.transposed else 1]
@@ -173,14 +168,14 @@ class _LayerCheck:
         self._queue(measured, is_measured=True)
 
     def _queue(self, step: Step, *, is_measured: bool) -> None:
-        bench, card, at = self._bench, self._bench.kernels.card, self._bench.at
+        bench, gpu, at = self._bench, self._bench.kernels.gpu, self._bench.at
         partials = at(PARTIALS) if is_measured else 0
         if not self._grid:
-            bench.launch(launches(step, at, card, partials))
+            bench.launch(launches(step, at, gpu, partials))
             return
-        bench.launch(block_launches(step, at, card, self._grid, BlockRun(0, 1), partials))
+        bench.launch(block_launches(step, at, gpu, self._grid, BlockRun(0, 1), partials))
         if is_measured:
-            bench.launch([measured_volume(step, at, card, partials, 1)])
+            bench.launch([measured_volume(step, at, gpu, partials, 1)])
 
     def table(self, measured: Statistics) -> FloatArray:
         """Return factors and summands [2, patches x channels] once the queue is done."""
@@ -197,13 +192,13 @@ class _LayerCheck:
 
     def results(self, queue: Callable[[], None], runs: int) -> Any:
         """Return fingerprints of the result of each of many runs."""
-        made = self._trial.output
-        size = self._trial.tensor_bytes[self._made]
-        number_bytes = NUMBER_BYTES[made.precision] if made else 4
+        output = self._trial.output
+        size = self._trial.tensor_bytes[self._output]
+        number_bytes = NUMBER_BYTES[output.precision] if output else 4
         for _ in range(runs):
-            self._bench.run(queue, self._made, size, number_bytes)
+            self._bench.run(queue, self._output, size, number_bytes)
         return self._bench.fingerprints()
 
     @property
-    def _made(self) -> str:
+    def _output(self) -> str:
         return self._trial.output.name if self._trial.output else TRANSLATED

@@ -10,8 +10,8 @@ from ...compiler.steps import Conv, Convolution
 from ...compiler.tensors import Tensor
 from ...errors import CudaError, DeviceMemoryError
 from ...network.graph import times
-from ..card import OpenCard
 from ..cudnn import ConvolutionPlans
+from ..open_gpu import OpenGpu
 from .cache import OWN
 
 _Result = TypeVar("_Result")
@@ -37,14 +37,12 @@ class Tactic:
 OWN_TACTIC = Tactic(None, 0, 0)
 
 
-def plans_of(
-    card: OpenCard, shape: Convolution, name: str | None = None
-) -> ConvolutionPlans | None:
+def plans_of(gpu: OpenGpu, shape: Convolution, name: str | None = None) -> ConvolutionPlans | None:
     """Return cuDNN's plans for a convolution, or the plan of that name; None if it has none."""
     if shape.split_fp16:
         return None
     try:
-        return ConvolutionPlans(card.library, shape, name)
+        return ConvolutionPlans(gpu.library, shape, name)
     except (CudaError, DeviceMemoryError):
         return None
 
@@ -78,22 +76,22 @@ def named(plans: ConvolutionPlans | None, name: str, workspace: int) -> Tactic |
 
 
 def run_of(
-    card: OpenCard, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]
+    gpu: OpenGpu, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]
 ) -> Callable[[], None]:
     """Return what queues a run; addresses: of source, weight, target and workspace."""
     if tactic.plans is None:
-        return partial(_run_custom_kernel, card, shape, addresses)
+        return partial(_run_custom_kernel, gpu, shape, addresses)
     return partial(tactic.plans.run, tactic.index, *addresses)
 
 
 def _run_custom_kernel(
-    card: OpenCard, shape: Convolution, addresses: tuple[int, int, int, int]
+    gpu: OpenGpu, shape: Convolution, addresses: tuple[int, int, int, int]
 ) -> None:
     source, target = lone_tensors(shape)
     step = Conv.of_shape("trial", shape, source, target, "weight")
-    places: dict[str, int] = dict(zip(("source", "weight", "target"), addresses[:3], strict=True))
-    for launch in launches(step, lambda name: places[name], card.kernels.card):
-        card.kernels.launch(card.stream, launch)
+    names: dict[str, int] = dict(zip(("source", "weight", "target"), addresses[:3], strict=True))
+    for launch in launches(step, lambda name: names[name], gpu.kernels.gpu):
+        gpu.kernels.launch(gpu.stream, launch)
 
 
 def lone_tensors(shape: Convolution) -> tuple[Tensor, Tensor]:

@@ -24,9 +24,9 @@ from ...compiler.steps import Conv, Convolution, Step, planned
 from ...errors import CudaError, DeviceMemoryError
 from ...network.graph import Network
 from ...options import Effort, SearchSettings
-from ..card import OpenCard
 from ..cudnn import ConvolutionPlans
 from ..kernel_images import Kernels
+from ..open_gpu import OpenGpu
 from . import layer_check
 from .bench import TrialBench, open_bench, time_of_steps
 from .cache import (
@@ -40,7 +40,7 @@ from .cache import (
     worth_keeping,
 )
 from .convolution_check import VERSION, ConvolutionCheck
-from .place_check import gives_the_same_anywhere
+from .position_check import gives_the_same_anywhere
 from .tactics import (
     OWN_TACTIC,
     Tactic,
@@ -124,11 +124,11 @@ class Tuner:
     """Tunes layers on one GPU in one precision, and measures nothing that the cache has."""
 
     def __init__(
-        self, card: OpenCard, cache: TuningCache, budget: int, settings: SearchSettings
+        self, gpu: OpenGpu, cache: TuningCache, budget: int, settings: SearchSettings
     ) -> None:
         """budget: bytes that a trial may take."""
         self.cache = cache
-        self._card = card
+        self._gpu = gpu
         self._budget = budget
         self._settings = settings
 
@@ -137,7 +137,7 @@ class Tuner:
 
         attempt: gets the .cu files of kernels to do without.
         """
-        kernels = self._card.kernels
+        kernels = self._gpu.kernels
         while True:
             try:
                 return attempt(refused_kernels(self.cache, kernels))
@@ -145,8 +145,8 @@ class Tuner:
                 image = kernels.image_key(error.source)
                 self.cache.put_kernel(f"{error.source} {image}", error.wrong)
                 self._settings.progress(
-                    f"The own kernel {error.source} gave {error.wrong} in {kernels.precision}, "
-                    "and is not used on this card.",
+                    f"Custom kernel {error.source} gave {error.wrong} in {kernels.precision} "
+                    "and is not used on this GPU.",
                     None,
                 )
 
@@ -177,7 +177,7 @@ class Tuner:
 
     def run(self, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]) -> None:
         """Queue a convolution; addresses: of source, weight, target and workspace."""
-        run_of(self._card, shape, tactic, addresses)()
+        run_of(self._gpu, shape, tactic, addresses)()
 
     def further(self, network: Network, lowered: Lowered, workspace: int, until: float) -> None:
         """Search all tactics of a program for later starts, up to a time of the monotonic clock.
@@ -210,10 +210,10 @@ class Tuner:
     def check_layers(self, lowered: Lowered) -> None:
         """Raise WrongKernelError if the custom kernel of a layer is wrong; check each once.
 
-        Kernels are compiled anew for blocks of a volume, so they are checked in one block, too.
+        Kernels for blocks of a volume are compiled separately, so they are checked in one block.
         Raises DeviceMemoryError if a trial of a single patch does not fit.
         """
-        layout, kernels = lowered.layout, self._card.kernels
+        layout, kernels = lowered.layout, self._gpu.kernels
         grid = BlockGrid(layout.patch, layout.patch) if layout.in_blocks else None
         for step in checked(lowered.steps):
             source = str(step.kernel)
@@ -230,13 +230,13 @@ class Tuner:
                 self.cache.put_kernel(key, "")
 
     def _wrong_step(self, step: Conv, grid: BlockGrid | None) -> str | None:
-        card = self._card
-        return layer_check.wrong_step(step, card.kernels, card.stream, self._budget, grid)
+        gpu = self._gpu
+        return layer_check.wrong_step(step, gpu.kernels, gpu.stream, self._budget, grid)
 
     def is_same_anywhere(
         self, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]
     ) -> bool:
-        """Return whether a tactic gives a voxel the same bytes wherever it lies; checked once.
+        """Return whether a tactic gives a voxel the same bytes at every position; checked once.
 
         addresses: of source, weight, target and workspace, whose content is lost.
         """
@@ -245,8 +245,8 @@ class Tuner:
         is_same = self.cache.is_same_anywhere(shape, tactic.name)
         if is_same is None:
             source, _, target, _ = addresses
-            run = run_of(self._card, shape, tactic, addresses)
-            is_same = gives_the_same_anywhere(shape, source, target, run, self._card.stream)
+            run = run_of(self._gpu, shape, tactic, addresses)
+            is_same = gives_the_same_anywhere(shape, source, target, run, self._gpu.stream)
             self.cache.put_same_anywhere(shape, tactic.name, is_same)
         return is_same
 
@@ -267,14 +267,14 @@ class Tuner:
             return None
         if best.plan == OWN:
             return OWN_TACTIC
-        alone = named(plans_of(self._card, shape, best.plan), best.plan, workspace)
-        return alone or named(plans_of(self._card, shape), best.plan, workspace)
+        alone = named(plans_of(self._gpu, shape, best.plan), best.plan, workspace)
+        return alone or named(plans_of(self._gpu, shape), best.plan, workspace)
 
     def _found(self, shape: Convolution, workspace: int, effort: Effort, seconds: float) -> Tactic:
         """Return the fastest right tactic, of those that were kept before or else of all."""
-        card, plans = self._card, plans_of(self._card, shape)
+        gpu, plans = self._gpu, plans_of(self._gpu, shape)
         sizes = convolution_blocks(shape, workspace)
-        with open_bench(card.kernels, card.stream, sizes, self._budget) as bench:
+        with open_bench(gpu.kernels, gpu.stream, sizes, self._budget) as bench:
             trial = _Trial(shape, effort, plans, workspace, bench, ConvolutionCheck(bench, shape))
             tactic = self._verified(trial)
             for _ in range(1 + (plans.count if plans else 0)):
@@ -312,10 +312,10 @@ class Tuner:
     def _reject(self, trial: _Trial, plan: str, wrong: str) -> None:
         """Reject a plan for this GPU and these versions, and report it."""
         self._change(trial.shape, methodcaller("without", plan, wrong))
-        who = "The own kernel" if plan == OWN else f"cuDNN's plan {plan[:_SHOWN_NAME]}"
+        what = "The custom kernel" if plan == OWN else f"cuDNN plan {plan[:_SHOWN_NAME]}"
         self._settings.progress(
-            f"{who} gave {wrong} in a {described(trial.shape)} in {trial.shape.precision}, and is "
-            "not used on this card.",
+            f"{what} gave {wrong} in a {described(trial.shape)} in {trial.shape.precision} and is "
+            "not used on this GPU.",
             None,
         )
 
@@ -326,7 +326,7 @@ class Tuner:
         """Return the proof that makes another check of a candidate needless."""
         if plan != OWN:
             return VERSION
-        return f"{VERSION} {self._card.kernels.image_key(custom_kernel(shape).source)}"
+        return f"{VERSION} {self._gpu.kernels.image_key(custom_kernel(shape).source)}"
 
     def _nothing_right(self, shape: Convolution) -> Exception:
         if shape.split_fp16:
@@ -335,7 +335,7 @@ class Tuner:
             )
         return CudaError(
             "convolution",
-            f"no plan does {described(shape)} rightly",
+            f"no plan computes {described(shape)} correctly",
             "run again with setting device=cpu",
         )
 
@@ -343,7 +343,7 @@ class Tuner:
         source, weight, target, workspace = map(
             trial.bench.at, ("source", "weight", "target", "workspace")
         )
-        return run_of(self._card, trial.shape, tactic, (source, weight, target, workspace))
+        return run_of(self._gpu, trial.shape, tactic, (source, weight, target, workspace))
 
     def _measure(self, trial: _Trial, seconds: float) -> bool:
         """Keep the fastest of cuDNN's plans; return whether there is any candidate.
@@ -428,7 +428,7 @@ class Tuner:
         return Candidate(form.name, 0, best.microseconds + self._time(form.passes, form.lowered))
 
     def _time(self, steps: Iterable[Step], lowered: Lowered) -> float:
-        return time_of_steps(steps, lowered, self._card.kernels, self._card.stream, self._budget)
+        return time_of_steps(steps, lowered, self._gpu.kernels, self._gpu.stream, self._budget)
 
 
 def _own_may_be_fastest(shape: Convolution) -> bool:

@@ -20,7 +20,7 @@ from ...compiler.volume.volume_memory import (
 )
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
-from ..card import OpenCard
+from ..open_gpu import OpenGpu
 from ..tuning.tactics import Tactic
 from ..tuning.tuner import Tuner
 from .transfer import slot_voxels
@@ -71,7 +71,7 @@ def _products_of_a_block(step: Step) -> float:
 
 
 def memory_of(
-    lowered: Lowered, grid: BlockGrid, graph: Graph, room: int, may_recompute: bool = True
+    lowered: Lowered, grid: BlockGrid, graph: Graph, budget: int, may_recompute: bool = True
 ) -> VolumeMemory:
     """Return the memory plan of a grid on a GPU with so many bytes. Raises DeviceMemoryError.
 
@@ -82,12 +82,12 @@ def memory_of(
     rows = 4 * slot, 8 * slot
     passes, trial = passes_of(lowered), bytes_of_trials(lowered, WORKSPACE_BYTES)
     wanted = VolumeRequest(lowered, passes, grid, channels, rows, may_recompute, trial)
-    return volume_memory(wanted, room)
+    return volume_memory(wanted, budget)
 
 
 def compiled_blocks(
     network: Network,
-    card: OpenCard,
+    gpu: OpenGpu,
     tuner: Tuner,
     grid: BlockGrid,
     on_lowered: Callable[[Lowered], None],
@@ -100,7 +100,9 @@ def compiled_blocks(
     """
 
     def attempt(without: frozenset[str]) -> CompiledBlocks:
-        lowered = lowered_blocks(network, grid, card.kernels.precision, card.context.card, without)
+        lowered = lowered_blocks(
+            network, grid, gpu.kernels.precision, gpu.context.properties, without
+        )
         on_lowered(lowered)
         shapes = [step.shape for step in planned(lowered.steps)]
         tactics = tuner.convolutions(shapes, WORKSPACE_BYTES)

@@ -1,4 +1,4 @@
-"""Pinned host memory for maps, gigabytes of which are needed soon."""
+"""Pinned host memory for offloaded maps, allocated while other work goes on."""
 
 import mmap
 import sys
@@ -25,15 +25,15 @@ _THREADS = 8
 _FLAGS = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
 
 
-def check_host_room(size: int, room: int) -> None:
+def check_host_room(size: int, budget: int) -> None:
     """Raise DeviceMemoryError if maps of so many bytes may not be pinned."""
-    if size > room:
+    if size > budget:
         raise DeviceMemoryError(
-            f"Maps of this volume need {-(-size >> 20)} MiB of the host's memory, and of what is "
-            f"free {room >> 20} MiB may be pinned for the card; use a larger setting vram-limit or "
-            "setting inference=patches, end other programs or allow this one more host memory.",
+            f"Feature maps of this volume need {-(-size >> 20)} MiB of pinned host memory, but "
+            f"only {budget >> 20} MiB may be pinned; use a larger setting vram-limit or setting "
+            "inference=patches, end other programs or allow this one more host memory.",
             wanted=size,
-            free=room,
+            free=budget,
         )
 
 

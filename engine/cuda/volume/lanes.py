@@ -31,9 +31,9 @@ from .transfer import slot_voxels
 
 @dataclass(frozen=True, slots=True)
 class LanePlan:
-    """Number of lanes that fit beside a volume's maps, and the memory of each.
+    """Number of lanes that fit next to a volume's maps, and the memory of each.
 
-    count: 1 if there is no room for two; its data then lies in the arena of the maps. own: data of
+    count: 1 if two do not fit; its data is then in the arena of the maps. own: data of
     a lane in memory of its own. slot_bytes: of its pinned slots.
     """
 
@@ -47,7 +47,7 @@ class LanePlan:
         return self.count * in_device_pages(self.own.bytes)
 
 
-def plan_lanes(memory: VolumeMemory, grid: BlockGrid, graph: Graph, room: int) -> LanePlan:
+def plan_lanes(memory: VolumeMemory, grid: BlockGrid, graph: Graph, budget: int) -> LanePlan:
     """Return the lanes for volumes of a grid within so many bytes of GPU memory.
 
     Volumes with maps in host memory have one lane: copies of these maps keep the GPU busy anyway.
@@ -61,14 +61,14 @@ def plan_lanes(memory: VolumeMemory, grid: BlockGrid, graph: Graph, room: int) -
         OVERFLOW: 4,
     }
     own = arrange(Lifetime(name, size, 0, 0) for name, size in sizes.items())
-    count = min(VOLUMES_AT_A_TIME, (room - memory.device_bytes) // in_device_pages(own.bytes))
+    count = min(VOLUMES_AT_A_TIME, (budget - memory.device_bytes) // in_device_pages(own.bytes))
     if memory.host_bytes or count < 2:
         return LanePlan(1, Arena({}, 0), 4 * slot)
     return LanePlan(count, own, 4 * slot)
 
 
 class Lane:
-    """The way of one volume at a time through the GPU.
+    """Streams, memory and graphs that serve one volume at a time.
 
     entering, leaving: streams of its copies to and from the GPU. arrived: event after what was
     copied to the GPU so far. own: addresses of the data that lies in memory of its own. graphs: of

@@ -80,9 +80,9 @@ class RunsByRows:
 
     def _written_by(self, run: BlockRun, axis: int) -> AxisRows:
         grid = self.queued.grid
-        places = [_place(grid, number, axis) for number in run.numbers]
+        positions = [_position(grid, number, axis) for number in run.numbers]
         size = grid.block[axis]
-        return AxisRows(axis, min(places) * size, (max(places) + 1) * size)
+        return AxisRows(axis, min(positions) * size, (max(positions) + 1) * size)
 
     def _read_by(self, run: BlockRun, axis: int) -> AxisRows:
         """Return the input rows of a run, clipped to the volume.
@@ -93,14 +93,14 @@ class RunsByRows:
         start, stop = own.start, own.stop
         for step in self.queued.one.steps:
             if isinstance(step, Conv | Pack) and step.flow.from_patches:
-                first, seen = step.reach.origin[axis], step.reach.extents[axis]
+                first, count = step.reach.origin[axis], step.reach.extents[axis]
                 start = min(start, own.start + first)
-                stop = max(stop, own.stop - self.queued.grid.block[axis] + first + seen)
+                stop = max(stop, own.stop - self.queued.grid.block[axis] + first + count)
         end = self.queued.grid.extents[axis]
         return AxisRows(axis, max(0, start), min(end, stop))
 
 
-def _place(grid: BlockGrid, number: int, axis: int) -> int:
+def _position(grid: BlockGrid, number: int, axis: int) -> int:
     """Return the index of a block along an axis."""
     _, height, width = grid.counts
     return (number // (height * width), number // width % height, number % width)[axis]

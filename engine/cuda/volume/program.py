@@ -22,7 +22,7 @@ from ...compiler.volume.passes import (
     Pass,
     finds_blocks,
     goes_in_any_order,
-    made_block_by_block,
+    narrow_steps,
     source_of,
 )
 from ...compiler.volume.volume_memory import (
@@ -123,7 +123,7 @@ class PlacedVolume:
             return self.host() + self.memory.host_offsets[name]
         return self.base + self.memory.offsets[name]
 
-    def places_of(self, step: Conv) -> tuple[int, int, int, int]:
+    def addresses_of(self, step: Conv) -> tuple[int, int, int, int]:
         """Return addresses of a convolution's source, weight, target and workspace, none a map."""
         names = step.source.name, step.weight, step.target.name, WORKSPACE
         source, weight, target, workspace = (self.at(name) for name in names)
@@ -153,8 +153,9 @@ class PlacedVolume:
 
     def in_runs(self, one: Pass, slowest: int = 0) -> "PassInRuns":
         """Return a pass, run by run; slowest: slowest axis of the order, if that is free."""
-        made = one.made
-        leaving = sorted(made & self.memory.maps.keys() & self.memory.host_offsets.keys())
+        leaving = sorted(
+            one.written_names & self.memory.maps.keys() & self.memory.host_offsets.keys()
+        )
         fetched = self.memory.fetched_by(one)
         if fetched:
             self.free_stages(range(STAGES))
@@ -182,8 +183,8 @@ class PlacedVolume:
 
         def copy(stream: Stream) -> None:
             for name in placed.fetched:
-                for offset, place, size in placed.in_host_memory(name):
-                    stream.upload(placed.read_at(name) + offset, place, size)
+                for offset, address, size in placed.in_host_memory(name):
+                    stream.upload(placed.read_at(name) + offset, address, size)
 
         self.copies.back.queue(placed.stage, copy)
         self.program.stream.after(self.copies.back.copied[placed.stage])
@@ -194,8 +195,8 @@ class PlacedVolume:
 
         def copy(stream: Stream) -> None:
             for name in placed.leaving:
-                for offset, place, size in placed.in_host_memory(name):
-                    stream.download(place, placed.at(name) + offset, size)
+                for offset, address, size in placed.in_host_memory(name):
+                    stream.download(address, placed.at(name) + offset, size)
 
         self.copies.out.ready[placed.stage].record(self.program.stream)
         self.copies.out.queue(placed.stage, copy)
@@ -208,16 +209,16 @@ class PlacedVolume:
 
     def queue_step(self, number: int, step: Step, placed: "_PlacedRun") -> None:
         """Queue a step for one run, or for all blocks as one."""
-        run, card = placed.run, self.program.lowered.card
+        run, gpu = placed.run, self.program.lowered.gpu
         if is_planned(step) and self._convolved(step, placed):
             return
         scratch = 0
         if step.flow.measures is not None:
-            scratch = self.at(scratch_name(number)) + run.first * partial_bytes(step, card)
+            scratch = self.at(scratch_name(number)) + run.first * partial_bytes(step, gpu)
         kept = self._kept(step, placed)
         at = placed.at if isinstance(step, Pointwise) else placed.read_at
         for launch in block_launches(
-            step, at, card, placed.grid, run, scratch, kept, placed.read_at
+            step, at, gpu, placed.grid, run, scratch, kept, placed.read_at
         ):
             self.launch(launch)
 
@@ -273,20 +274,20 @@ class PassInRuns:
         if self.fetched:
             volume.queue_copies_back(placed)
         one = self.one.of_run(run)
-        narrow = dict(made_block_by_block(one, volume.memory.maps))
-        for place, step in enumerate(one.steps):
-            if place in narrow:
-                self._queue_block_by_block(place, placed)
-            elif place - 1 not in narrow and not self._is_measured_at_once(step):
-                volume.queue_step(one.first + place, step, placed)
+        narrow = dict(narrow_steps(one, volume.memory.maps))
+        for index, step in enumerate(one.steps):
+            if index in narrow:
+                self._queue_block_by_block(index, placed)
+            elif index - 1 not in narrow and not self._is_measured_at_once(step):
+                volume.queue_step(one.first + index, step, placed)
         if self.fetched:
             volume.free_stages([stage])
         if self.leaving:
             volume.queue_copies_out(placed)
 
-    def _queue_block_by_block(self, place: int, placed: "_PlacedRun") -> None:
+    def _queue_block_by_block(self, index: int, placed: "_PlacedRun") -> None:
         """Queue a step and the next one, which reads its output, one block at a time."""
-        maker, reader = self.one.steps[place : place + 2]
+        maker, reader = self.one.steps[index : index + 2]
         [narrow] = maker.flow.written_names
         sizes = {
             item.name: item.bytes // item.batch
@@ -295,13 +296,13 @@ class PassInRuns:
         }
         for number in range(placed.run.count):
             block = BlockRun(placed.run.numbers[number], 1)
-            one = replace(placed, run=block, beside=number, sizes=sizes)
-            for step_number, step in enumerate((maker, reader), self.one.first + place):
+            one = replace(placed, run=block, preceding=number, sizes=sizes)
+            for step_number, step in enumerate((maker, reader), self.one.first + index):
                 self.volume.queue_step(step_number, step, one)
 
     def finish(self) -> None:
         """Queue the work that needs all runs."""
-        volume, card = self.volume, self.volume.program.lowered.card
+        volume, gpu = self.volume, self.volume.program.lowered.gpu
         for stage in range(STAGES):
             volume.wait_for_copy(stage)
         for number, step in self.one.measured:
@@ -312,7 +313,7 @@ class PassInRuns:
             if isinstance(step, Normalise):
                 continue
             partials, blocks = volume.at(scratch_name(number)), self.grid.blocks
-            volume.launch(measured_volume(step, volume.at, card, partials, blocks))
+            volume.launch(measured_volume(step, volume.at, gpu, partials, blocks))
 
     def _is_measured_at_once(self, step: Step) -> bool:
         """Return whether a map's statistics are computed in one launch, once all of it is on the
@@ -329,7 +330,7 @@ class _PlacedRun:
     """Addresses of a run's blocks in a pass. grid: of these. stage: staging buffer of copies.
 
     leaving, fetched: maps in host memory that it writes, and those of which it reads copies.
-    beside: blocks before it in a larger run, whose tensors it shares. sizes: of a block of these
+    preceding: blocks before it in a larger run, whose tensors it shares. sizes: of a block of these
     tensors.
     """
 
@@ -340,7 +341,7 @@ class _PlacedRun:
     grid: BlockGrid
     leaving: Sequence[str] = ()
     fetched: Sequence[str] = ()
-    beside: int = 0
+    preceding: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def at(self, name: str) -> int:
@@ -350,13 +351,13 @@ class _PlacedRun:
         """
         volume = self.volume
         if name in self.leaving:
-            return self._on_the_card(name, staged_name(name, self.stage))
+            return self._on_the_gpu(name, staged_name(name, self.stage))
         kept = volume.memory.kept
         if kept is not None and name == kept.tensor.name and kept.has(self.run):
             return volume.at(kept.name) + self.run.first * kept.block_bytes
         address = volume.at(name)
         if name not in volume.memory.maps:
-            return address + self.beside * self.sizes.get(name, 0)
+            return address + self.preceding * self.sizes.get(name, 0)
         if not self.finds_by_run(volume.memory.grids[name]):
             return address
         return address + self.run.first * volume.block_bytes(name)
@@ -364,12 +365,12 @@ class _PlacedRun:
     def read_at(self, name: str) -> int:
         """Return the address at which the run's first block is read: of a copy, if there is one."""
         if name in self.fetched:
-            return self._on_the_card(name, fetched_name(name, self.one, self.stage))
+            return self._on_the_gpu(name, fetched_name(name, self.one, self.stage))
         return self.at(name)
 
-    def _on_the_card(self, name: str, staged: str) -> int:
-        place = self.volume.base + self.volume.memory.offsets[staged]
-        return place + self.beside * self.sizes.get(name, 0)
+    def _on_the_gpu(self, name: str, staged: str) -> int:
+        address = self.volume.base + self.volume.memory.offsets[staged]
+        return address + self.preceding * self.sizes.get(name, 0)
 
     def finds_by_run(self, kept: BlockGrid) -> bool:
         """Return whether maps stored by a grid have the run's blocks one after another."""
@@ -382,5 +383,5 @@ class _PlacedRun:
         """
         size, host = self.volume.block_bytes(name), self.volume.host()
         begin = self.volume.memory.host_offsets[name] + self.run.first * size
-        for place, count in parts_of(begin, self.run.count * size):
-            yield place - begin, host + place, count
+        for start, count in parts_of(begin, self.run.count * size):
+            yield start - begin, host + start, count

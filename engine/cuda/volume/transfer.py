@@ -35,24 +35,24 @@ def slot_voxels(extents: Triple) -> int:
     return max(_SLOT_VOXELS, prod(others))
 
 
-def bring_in(
+def upload_voxels(
     placed: PlacedVolume,
     source: Stored,
     slots: PinnedSlots,
     most: int,
     stream: Stream,
-    came: Callable[[AxisRows], None],
+    on_rows: Callable[[AxisRows], None],
 ) -> None:
     """Queue the volume's voxels [C, D, H, W] on a stream of their own; the network's extents beyond
     them repeat the last.
 
-    most: voxels of four bytes that the GPU has room for at a time, and each slot. came: called with
-    the rows of the network's extents that have been queued so far, after each piece.
+    most: voxels of four bytes that fit on the GPU at a time, and in each slot. on_rows: called
+    after each piece with the rows of the network's extents that have been queued so far.
     """
     program, padded = placed.program, placed.grid.extents
     order = MemoryOrder.of(source.values)
-    seen = order.seen(source.values)
-    pieces = list(_pieces(len(seen), order, most * 4 // seen.itemsize))
+    voxels = order.view(source.values)
+    pieces = list(_pieces(len(voxels), order, most * 4 // voxels.itemsize))
     stored = placed.at(VOXELS_IN)
 
     def queue(number: int, staged: StagedRows) -> None:
@@ -61,36 +61,36 @@ def bring_in(
         volume = placed.at(PATCHES) + channel * prod(padded) * 4
         launch = rows_into_volume(order, rows, source, stored, volume, padded)
         program.kernels.launch(stream, launch)
-        if channel == len(seen) - 1:
-            came(_so_far(order, rows.stop, padded))
+        if channel == len(voxels) - 1:
+            on_rows(_so_far(order, rows.stop, padded))
 
-    slots.upload([seen[channel, rows.start : rows.stop] for rows, channel in pieces], queue)
+    slots.upload([voxels[channel, rows.start : rows.stop] for rows, channel in pieces], queue)
 
 
-def take_out(
+def download_voxels(
     placed: PlacedVolume,
     target: Stored,
     slots: PinnedSlots,
     most: int,
     stream: Stream,
-    made: Iterable[CudaEvent],
+    computed: Iterable[CudaEvent],
 ) -> bool:
     """Fill the array [C, D, H, W] with the result; return whether all of it is finite. Waits.
 
-    most: voxels that the GPU has room for at a time, and each slot. stream: of the copies. made: an
-    event after each piece of `rows_going_out`.
+    most: voxels that fit on the GPU at a time, and in each slot. stream: of the copies. computed:
+    an event after each piece of `rows_to_download`.
     """
     program, padded = placed.program, placed.grid.extents
     order = MemoryOrder.of(target.values)
-    seen = order.seen(target.values)
-    pieces = list(_pieces(len(seen), order, most))
+    voxels = order.view(target.values)
+    pieces = list(_pieces(len(voxels), order, most))
     floats = placed.at(VOXELS_OUT)
     stored = floats + 4 * most
 
-    def places() -> Iterator[VoxelArray]:
-        for (rows, channel), event in zip(pieces, made, strict=True):
+    def targets() -> Iterator[VoxelArray]:
+        for (rows, channel), event in zip(pieces, computed, strict=True):
             stream.after(event)
-            yield seen[channel, rows.start : rows.stop]
+            yield voxels[channel, rows.start : rows.stop]
 
     def queue(number: int, staged: StagedRows) -> None:
         rows, channel = pieces[number]
@@ -104,15 +104,15 @@ def take_out(
 
     def put(number: int) -> None:
         rows, channel = pieces[number]
-        if channel == len(seen) - 1:
+        if channel == len(voxels) - 1:
             target.on_rows(rows.stop)
 
-    slots.download(places(), queue, put)
+    slots.download(targets(), queue, put)
     return not slots.flag(stream, placed.at(OVERFLOW))
 
 
-def rows_going_out(target: Stored, most: int) -> Iterator[AxisRows]:
-    """Yield the rows of each piece that `take_out` copies, in its order."""
+def rows_to_download(target: Stored, most: int) -> Iterator[AxisRows]:
+    """Yield the rows of each piece that `download_voxels` copies, in its order."""
     order = MemoryOrder.of(target.values)
     for rows, _ in _pieces(len(target.values), order, most):
         yield _along(order, rows)

@@ -27,8 +27,8 @@ from ...whole_volume import (
     padded_extents,
     volume_refusal,
 )
-from ..card import OpenCard, open_card
 from ..driver import CudaEvent, Stream
+from ..open_gpu import OpenGpu, open_gpu
 from ..streaming import PhaseTimes
 from ..tuning.cache import TuningCache
 from ..tuning.tuner import Tuner, WrongKernelError, refused_kernels
@@ -44,7 +44,7 @@ from .host_maps import check_host_room
 from .lanes import Lane, LanePlan, Lanes, plan_lanes
 from .overlap import AxisRows, RunsByRows
 from .program import BlockProgram, HostCopies, PlacedVolume, StagedCopies
-from .transfer import bring_in, rows_going_out, slot_voxels, slowest_axis, take_out
+from .transfer import download_voxels, rows_to_download, slot_voxels, slowest_axis, upload_voxels
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple
     """
     _check_form(network.graph)
     grid = _grid(network.graph, extents)
-    with open_card(options.device, options.precision, options.cache) as card:
-        cache = TuningCache(options.cache, card.identity)
-        without = refused_kernels(cache, card.kernels)
-        lowered = lowered_blocks(network, grid, options.precision, card.context.card, without)
-        room = MemoryBudget(card.context.memory[0], options.vram_limit).bytes
-        memory = memory_of(lowered, grid, network.graph, room)
-        lanes = plan_lanes(memory, grid, network.graph, room)
+    with open_gpu(options.device, options.precision, options.cache) as gpu:
+        cache = TuningCache(options.cache, gpu.identity)
+        without = refused_kernels(cache, gpu.kernels)
+        lowered = lowered_blocks(network, grid, options.precision, gpu.context.properties, without)
+        budget = MemoryBudget(gpu.context.memory[0], options.vram_limit).bytes
+        memory = memory_of(lowered, grid, network.graph, budget)
+        lanes = plan_lanes(memory, grid, network.graph, budget)
         check_host_room(memory.host_bytes, options.host_room())
         milliseconds = cache.time(time_key(lowered, memory))
     seconds = None if milliseconds is None else milliseconds * grid.blocks / 1000
@@ -94,7 +94,7 @@ def _grid(graph: Graph, extents: Triple) -> BlockGrid:
 def _check_form(graph: Graph) -> None:
     if (refusal := volume_refusal(graph)) is not None:
         raise PatchShapeError(
-            f"This network cannot run over a whole volume on a card: {refusal}; use setting "
+            f"This network cannot run over a whole volume on a GPU: {refusal}; use setting "
             "inference=patches or setting device=cpu."
         )
 
@@ -111,16 +111,16 @@ def open_cuda_volume_generator(
     """
     _check_form(network.graph)
     with ExitStack() as opened:
-        card = opened.enter_context(open_card(options.device, options.precision, options.cache))
-        room = MemoryBudget(card.context.memory[0], options.vram_limit).bytes
-        cache = TuningCache(options.cache, card.identity)
-        tuner = Tuner(card, cache, room, options.search)
-        generator = CudaVolumeGenerator(network, options, card, tuner, room, opened)
+        gpu = opened.enter_context(open_gpu(options.device, options.precision, options.cache))
+        budget = MemoryBudget(gpu.context.memory[0], options.vram_limit).bytes
+        cache = TuningCache(options.cache, gpu.identity)
+        tuner = Tuner(gpu, cache, budget, options.search)
+        generator = CudaVolumeGenerator(network, options, gpu, tuner, budget, opened)
         try:
             yield generator
         finally:
             with suppress(CudaError):  # a lost device refuses this too
-                card.context.use()
+                gpu.context.use()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class _Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class _LaidOut:
+class _KnownMemory:
     """A memory plan with its inputs: steps, grid, and whether maps may be recomputed."""
 
     lowered: Lowered
@@ -157,34 +157,34 @@ class CudaVolumeGenerator:
         self,
         network: Network,
         options: CudaVolumeOptions,
-        card: OpenCard,
+        gpu: OpenGpu,
         tuner: Tuner,
-        room: int,
+        budget: int,
         opened: ExitStack,
     ) -> None:
-        """room: bytes of GPU memory. opened: closes what is allocated later."""
+        """budget: bytes of GPU memory. opened: closes what is allocated later."""
         self.graph = network.graph
         self.options = options
         self._network = network
-        self._card = card
+        self._gpu = gpu
         self._tuner = tuner
         self._cache = tuner.cache
-        self._room = room
+        self._budget = budget
         self._copies = _host_copies(opened)
         self._held = opened.enter_context(HeldMemory(options.host_room))
-        self._lanes = Lanes(card.context, opened)
+        self._lanes = Lanes(gpu.context, opened)
         self._computing, self._entrance = threading.Lock(), threading.Lock()
         self._changed = threading.Condition()
         self._in_flight = 0
         self._compiled: CompiledBlocks | None = None
-        self._laid_out: _LaidOut | None = None
+        self._known_memory: _KnownMemory | None = None
         self._constants: dict[str, int] = {}
         self._ready: _Ready | None = None
         self._has_run = False
 
     @property
     def device(self) -> str:
-        return f"{self._card.description}, {self.options.precision}"
+        return f"{self._gpu.description}, {self.options.precision}"
 
     def make_ready(self, extents: Triple) -> None:
         """Compile the network for a volume (D, H, W) and allocate GPU memory for it.
@@ -196,7 +196,7 @@ class CudaVolumeGenerator:
         """
         grid = _grid(self.graph, extents)
         with self._entrance, self._changed:
-            self._card.context.use()
+            self._gpu.context.use()
             self._changed.wait_for(lambda: not self._in_flight)
             self._prepared(grid)
 
@@ -210,7 +210,7 @@ class CudaVolumeGenerator:
         """
         _, depth, height, width = source.values.shape
         grid = _grid(self.graph, (depth, height, width))
-        self._card.context.use()
+        self._gpu.context.use()
         with self._entered(grid) as (ready, lane):
             try:
                 timings = self._run(ready, lane, source, target, on_share)
@@ -219,7 +219,7 @@ class CudaVolumeGenerator:
             except BaseException as error:
                 with suppress(CudaError):  # of a lost context, which is reported anyway
                     copies = self._copies.out.stream, self._copies.back.stream
-                    for stream in (lane.entering, self._card.stream, *copies, lane.leaving):
+                    for stream in (lane.entering, self._gpu.stream, *copies, lane.leaving):
                         stream.wait()
                 if isinstance(error, DeviceMemoryError):  # the next volume may find more
                     self._ready = None
@@ -252,12 +252,12 @@ class CudaVolumeGenerator:
         ready = self._ready
         if ready is None or self.options.search.effort != "auto":
             return
-        room = self._room - ready.placed.memory.device_bytes - ready.lanes.bytes
+        budget = self._budget - ready.placed.memory.device_bytes - ready.lanes.bytes
         search = SearchSettings("full", progress=progress)
         expected = CudaError, DeviceMemoryError, WrongKernelError
         with self._entrance, self._computing, suppress(*expected):
-            self._card.context.use()
-            tuner = Tuner(self._card, self._cache, room, search)
+            self._gpu.context.use()
+            tuner = Tuner(self._gpu, self._cache, budget, search)
             tuner.further(self._network, ready.compiled.lowered, WORKSPACE_BYTES, until)
 
     def _run(
@@ -269,7 +269,7 @@ class CudaVolumeGenerator:
         on_share: Callable[[float], None],
     ) -> list[Timing]:
         placed = replace(ready.placed, own=lane.own)
-        most, stream = slot_voxels(placed.grid.extents), self._card.stream
+        most, stream = slot_voxels(placed.grid.extents), self._gpu.stream
         first, *others = placed.memory.passes
         with ExitStack() as opened:
             phases = PhaseTimes(opened)
@@ -295,15 +295,15 @@ class CudaVolumeGenerator:
                     _nothing,
                     lambda: computing.stop.record(stream),
                 )
-                made: list[CudaEvent] = []
-                for rows in rows_going_out(target, most):
+                computed: list[CudaEvent] = []
+                for rows in rows_to_download(target, most):
                     if others:
                         going.queue_those_that_write(rows)
-                    made.append(phases.event())
-                    made[-1].record(stream)
-            lane.leaving.after(made[0])
+                    computed.append(phases.event())
+                    computed[-1].record(stream)
+            lane.leaving.after(computed[0])
             leaving.start.record(lane.leaving)
-            is_finite = take_out(placed, target, lane.slots, most, lane.leaving, made)
+            is_finite = download_voxels(placed, target, lane.slots, most, lane.leaving, computed)
             leaving.stop.record(lane.leaving)
             timings = phases.timings(lane.leaving)
             self._keep_time(ready, computing.seconds)
@@ -329,11 +329,11 @@ class CudaVolumeGenerator:
         def came(rows: AxisRows) -> None:
             if turn.take_if_free():
                 lane.arrived.record(lane.entering)
-                self._card.stream.after(lane.arrived)
+                self._gpu.stream.after(lane.arrived)
                 coming.queue_those_that_read(rows)
 
         report = came if placed.takes_runs_early else _nothing
-        bring_in(placed, source, lane.slots, most, lane.entering, report)
+        upload_voxels(placed, source, lane.slots, most, lane.entering, report)
 
     def _compute(
         self,
@@ -346,7 +346,7 @@ class CudaVolumeGenerator:
 
         The host stays one pass ahead of the GPU, to report progress.
         """
-        stream, passes = self._card.stream, placed.memory.passes
+        stream, passes = self._gpu.stream, placed.memory.passes
         if self._has_run and not lane.graphs and not placed.memory.host_bytes:
             lane.capture(stream, (partial(placed.queue_pass, one) for one in passes[1:-1]))
         shares = costs_of(passes, placed.grid)
@@ -380,7 +380,7 @@ class CudaVolumeGenerator:
         placed = self._placed(compiled, grid, may_recompute=True)
         if placed.memory.is_recomputed and not self._is_same_anywhere(placed):
             placed = self._placed(compiled, grid, may_recompute=False)
-        lanes = plan_lanes(placed.memory, grid, self.graph, self._room)
+        lanes = plan_lanes(placed.memory, grid, self.graph, self._budget)
         self._lanes.arrange(lanes)
         self._ready = _Ready(compiled, placed, lanes)
         return self._ready
@@ -391,33 +391,33 @@ class CudaVolumeGenerator:
         """Return the program with its memory; may_recompute: whether maps may be recomputed."""
         memory = self._memory_of(compiled.lowered, grid, may_recompute)
         base = self._held.device_for(memory.bytes)
-        host = self._held.host_for(memory.host_bytes, self._card.context)
+        host = self._held.host_for(memory.host_bytes, self._gpu.context)
         program = BlockProgram(
             compiled.lowered,
             self._constants,
-            self._card.kernels,
+            self._gpu.kernels,
             self._convolve,
-            self._card.stream,
+            self._gpu.stream,
         )
         channels = self.graph.in_channels
         return PlacedVolume(program, grid, channels, memory, base, host, self._copies)
 
     def _memory_of(self, lowered: Lowered, grid: BlockGrid, may_recompute: bool) -> VolumeMemory:
         """Return the memory plan, computed once: 50 ms if little fits on the GPU."""
-        laid_out = self._laid_out
-        if laid_out is None or not laid_out.serves(lowered, grid, may_recompute):
-            memory = memory_of(lowered, grid, self.graph, self._room, may_recompute)
-            self._laid_out = laid_out = _LaidOut(lowered, grid, may_recompute, memory)
-        return laid_out.memory
+        known = self._known_memory
+        if known is None or not known.serves(lowered, grid, may_recompute):
+            memory = memory_of(lowered, grid, self.graph, self._budget, may_recompute)
+            self._known_memory = known = _KnownMemory(lowered, grid, may_recompute, memory)
+        return known.memory
 
     def _is_same_anywhere(self, placed: PlacedVolume) -> bool:
         """Return whether tactics compute the same bytes of a voxel in differently placed blocks."""
         assert self._compiled is not None
         tactics = self._compiled.tactics
         for step in recomputed_convolutions(placed.memory.passes):
-            tactic, places = tactics[step.shape], placed.places_of(step)
+            tactic, addresses = tactics[step.shape], placed.addresses_of(step)
             try:
-                if not self._tuner.is_same_anywhere(step.shape, tactic, places):
+                if not self._tuner.is_same_anywhere(step.shape, tactic, addresses):
                     return False
             except CudaError as error:
                 raise error.at(step.layer) from error
@@ -432,7 +432,7 @@ class CudaVolumeGenerator:
         self._lanes.release()
         compiled = compiled_blocks(
             self._network,
-            self._card,
+            self._gpu,
             self._tuner,
             grid,
             lambda lowered: self._take_host_memory(lowered, grid),
@@ -441,7 +441,7 @@ class CudaVolumeGenerator:
         base = self._held.constants_for(size)
         self._constants = {name: base + offset for name, offset in offsets.items()}
         for name, content in compiled.lowered.encoded_constants():
-            self._card.stream.upload_now(self._constants[name], content)
+            self._gpu.stream.upload_now(self._constants[name], content)
         self._compiled = compiled
         return compiled
 
@@ -452,16 +452,16 @@ class CudaVolumeGenerator:
         """
         memory = self._memory_of(lowered, grid, may_recompute=True)
         with suppress(DeviceMemoryError):  # which is raised when it is needed
-            self._held.begin_host(memory.host_bytes, self._card.context)
+            self._held.begin_host(memory.host_bytes, self._gpu.context)
 
-    def _convolve(self, step: Conv, places: tuple[int, int, int, int]) -> bool:
+    def _convolve(self, step: Conv, addresses: tuple[int, int, int, int]) -> bool:
         """Queue a convolution by cuDNN's plan, if it has one; return whether it has."""
         assert self._compiled is not None
         tactic = self._compiled.tactics[step.shape]
         if tactic.plans is None:
             return False
         try:
-            tactic.plans.run(tactic.index, *places)
+            tactic.plans.run(tactic.index, *addresses)
         except CudaError as error:
             raise error.at(step.layer) from error
         return True

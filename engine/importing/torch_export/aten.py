@@ -9,11 +9,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..onnx.operator_graph import Attribute
+from ..operators.elementwise_ops import SOFTPLUS_IS_LINEAR
+from ..operators.operator_graph import Attribute
 from .calls import Call, OperatorWriter, ValueName
-
-OPSET = 21
-"""Opset in which the rules state operators."""
 
 AtenRule: TypeAlias = Callable[[OperatorWriter, Call], None]
 
@@ -23,8 +21,6 @@ _ONNX_TYPES = {6: 10, 7: 1, 8: 11, 13: 16}
 """ONNX's numbers of floating-point types by PyTorch's."""
 _WHOLE_NUMBERS = 7
 _PAD_MODES = {"replicate": "edge", "circular": "wrap"}
-_SOFTPLUS_STRAIGHT = 17.0
-"""Argument above which softplus equals its argument in float32."""
 
 
 def _same(kind: str, **attributes: Attribute) -> AtenRule:
@@ -40,7 +36,7 @@ def _convolution(writer: OperatorWriter, call: Call) -> None:
     if call.flag("transposed") or call.kind == "aten.conv_transpose3d":
         _transposed_convolution(writer, call)
         return
-    padding = call.given("padding")
+    padding = call.argument("padding")
     attributes: dict[str, Attribute] = {
         "strides": call.triple("stride", 1),
         "dilations": call.triple("dilation", 1),
@@ -104,7 +100,7 @@ def _instance_norm(writer: OperatorWriter, call: Call) -> None:
         _stored_norm(writer, call, is_training=False)
         return
     for unused in ("running_mean", "running_var"):
-        call.given(unused)
+        call.argument(unused)
     names = call.tensor("input"), *_scale_and_shift(writer, call)
     writer.result(call, "InstanceNormalization", *names, epsilon=call.number("eps"))
 
@@ -112,7 +108,7 @@ def _instance_norm(writer: OperatorWriter, call: Call) -> None:
 def _group_norm(writer: OperatorWriter, call: Call) -> None:
     is_native = call.kind == "aten.native_group_norm"
     for name in ("N", "C", "HxW") if is_native else ():
-        call.given(name)
+        call.argument(name)
     writer.result(
         call,
         "GroupNormalization",
@@ -151,7 +147,7 @@ def _gelu(writer: OperatorWriter, call: Call) -> None:
 
 def _softplus(writer: OperatorWriter, call: Call) -> None:
     beta = call.number("beta", 1.0)
-    if beta <= 0 or call.number("threshold", 20.0) < _SOFTPLUS_STRAIGHT:
+    if beta <= 0 or call.number("threshold", 20.0) < SOFTPLUS_IS_LINEAR:
         raise call.refusal("has a beta or a threshold that is not supported")
     if beta == 1:
         writer.result(call, "Softplus", call.tensor("self"))
@@ -177,7 +173,7 @@ def _clamp(writer: OperatorWriter, call: Call) -> None:
     usual = (-1.0, 1.0) if call.kind == "aten.hardtanh" else (None, None)
     ends = [
         ""
-        if end is None and call.given(name) is None
+        if end is None and call.argument(name) is None
         else writer.constant(call, np.array(call.number(name, end), np.float32))
         for name, end in zip(names, usual, strict=True)
     ]
@@ -194,7 +190,7 @@ def _binary(kind: str) -> AtenRule:
 
     def rule(writer: OperatorWriter, call: Call) -> None:
         first, second = call.tensor("self"), writer.operand(call, "other")
-        if call.given("alpha") not in (None, 1):
+        if call.argument("alpha") not in (None, 1):
             second = writer.step(call, "Mul", second, writer.operand(call, "alpha"))
         if call.kind == "aten.rsub":
             first, second = second, first
@@ -222,7 +218,7 @@ def _joined(writer: OperatorWriter, call: Call) -> None:
 
 
 def _pad(writer: OperatorWriter, call: Call) -> None:
-    amounts = call.several("pad" if call.given("pad") is not None else "padding")
+    amounts = call.several("pad" if call.argument("pad") is not None else "padding")
     count = len(amounts) // 2
     pads = writer.sizes(call, (*amounts[0::2], *amounts[1::2]))
     axes = writer.sizes(call, tuple(-1 - axis for axis in range(count)))
@@ -260,7 +256,7 @@ def _pool_to_size(writer: OperatorWriter, call: Call) -> None:
 def _resize(writer: OperatorWriter, call: Call) -> None:
     source = call.optional("input") or call.tensor("self")
     sizes, factors = call.several("output_size"), call.several("scale_factors")
-    each = [call.given(f"scales_{axis}") for axis in "dhw"]
+    each = [call.argument(f"scales_{axis}") for axis in "dhw"]
     scales = [one for one in factors or each if isinstance(one, int | float)]
     attributes: dict[str, Attribute] = {"axes": _SPATIAL}
     if call.kind == "aten.upsample_trilinear3d":
@@ -392,7 +388,7 @@ def _dropout(writer: OperatorWriter, call: Call) -> None:
 
 
 def _cast(writer: OperatorWriter, call: Call) -> None:
-    kind = call.given("dtype")
+    kind = call.argument("dtype")
     if kind is None:
         writer.result(call, "Identity", call.tensor("self"))
     else:
@@ -406,7 +402,7 @@ def _cast_like(writer: OperatorWriter, call: Call) -> None:
 
 def _softmax(kind: str) -> AtenRule:
     def rule(writer: OperatorWriter, call: Call) -> None:
-        if call.given("dtype") not in (None, 7) or call.flag("half_to_float"):
+        if call.argument("dtype") not in (None, 7) or call.flag("half_to_float"):
             raise call.refusal("computes in another precision, which is not supported")
         writer.result(call, kind, call.tensor("self"), axis=call.integer("dim"))
 
@@ -417,20 +413,17 @@ def _reduction(kind: str) -> AtenRule:
     """Return the rule of a sum or a mean over some axes, or all."""
 
     def rule(writer: OperatorWriter, call: Call) -> None:
-        if call.given("dtype") not in (None, 7):
+        if call.argument("dtype") not in (None, 7):
             raise call.refusal("computes in another precision, which is not supported")
         source, keeps = call.tensor("self"), int(call.flag("keepdim"))
-        axes: Mapping[str, Attribute] = (
-            {"axes": call.integers("dim")} if call.several("dim") else {}
-        )
-        writer.result(call, kind, source, keepdims=keeps, **axes)
+        writer.result(call, kind, source, keepdims=keeps, **_axes(call))
 
     return rule
 
 
 def _variance(writer: OperatorWriter, call: Call) -> None:
     source, axes = call.tensor("self"), call.integers("dim")
-    correction = call.given("correction")
+    correction = call.argument("correction")
     is_biased = correction == 0 if correction is not None else not call.flag("unbiased", usual=True)
     if not is_biased:
         raise call.refusal("divides by one voxel less, as no norm does; it is not supported")
@@ -441,8 +434,8 @@ def _variance(writer: OperatorWriter, call: Call) -> None:
     if call.kind == "aten.var":
         writer.result(call, "ReduceMean", squares, axes=axes, keepdims=keeps)
     else:
-        made = writer.step(call, "ReduceMean", squares, axes=axes, keepdims=keeps)
-        writer.result(call, "Sqrt", made)
+        variance = writer.step(call, "ReduceMean", squares, axes=axes, keepdims=keeps)
+        writer.result(call, "Sqrt", variance)
 
 
 def _length(writer: OperatorWriter, call: Call) -> None:

@@ -7,8 +7,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ...errors import CheckpointError, quoted
-from ..onnx.operator_graph import Array, Attribute, Operator
-from .schema import Argument, ProgramNode, SymbolicNumber, TensorMeta, TensorName
+from ..operators.operator_graph import Array, Attribute, Operator, refusal
+from .archive import Argument, ProgramNode, SymbolicNumber, TensorMeta, TensorName
 
 _NAMESPACE = "torch.ops."
 _IMMATERIAL = frozenset(
@@ -33,7 +33,7 @@ class UnsupportedArgument:
     """Argument of a kind that no rule reads."""
 
 
-Given: TypeAlias = (
+ArgumentValue: TypeAlias = (
     bool
     | int
     | float
@@ -46,7 +46,7 @@ Given: TypeAlias = (
 """Argument of a call; None if it is left out."""
 
 
-def _given(argument: Argument) -> Given:
+def _plain_value(argument: Argument) -> ArgumentValue:
     """Return an argument as a plain value."""
     match argument:
         case Argument(as_none=bool()):
@@ -79,7 +79,7 @@ def _symbol(symbol: SymbolicNumber) -> int | float | ValueName:
     return 0 if number is None else number
 
 
-def _renamed(argument: Given, renamed: Callable[[str], str]) -> Given:
+def _renamed(argument: ArgumentValue, renamed: Callable[[str], str]) -> ArgumentValue:
     """Return an argument with other names of values."""
     match argument:
         case ValueName(name):
@@ -107,7 +107,9 @@ class Call:
         self.kind = kind_of(node)
         self.outputs = tuple(_results(node))
         self.name = node.name or next(iter(self.outputs), "")
-        self._arguments = {one.name: _renamed(_given(one.arg), renamed) for one in node.inputs}
+        self._arguments = {
+            one.name: _renamed(_plain_value(one.arg), renamed) for one in node.inputs
+        }
         self._read: set[str] = set()
 
     @property
@@ -120,7 +122,7 @@ class Call:
 
     def refusal(self, reason: str) -> CheckpointError:
         """Return an error about this call; reason: its predicate."""
-        return Operator(self.kind, self.name, (), (), {}).refusal(reason)
+        return refusal(self.kind, self.name, reason)
 
     def read_all(self) -> None:
         """Mark all arguments as read, as for a call that is refused anyway."""
@@ -133,7 +135,7 @@ class Call:
             if not is_off and name not in self._read | _IMMATERIAL:
                 raise self.refusal(f"has the argument {quoted(name)}, which is not supported")
 
-    def given(self, name: str) -> Given:
+    def argument(self, name: str) -> ArgumentValue:
         """Return an argument of any kind that is supported."""
         self._read.add(name)
         argument = self._arguments.get(name)
@@ -143,18 +145,18 @@ class Call:
 
     def tensor(self, name: str) -> str:
         """Return the name of a tensor."""
-        argument = self.given(name)
+        argument = self.argument(name)
         if not isinstance(argument, ValueName):
             raise self.refusal(f"has no tensor for {name}")
         return argument.name
 
     def optional(self, name: str) -> str:
         """Return the name of a tensor; empty if it is left out."""
-        return "" if self.given(name) is None else self.tensor(name)
+        return "" if self.argument(name) is None else self.tensor(name)
 
     def number(self, name: str, usual: float | None = None) -> float:
         """Return a constant number."""
-        argument = self.given(name)
+        argument = self.argument(name)
         argument = usual if argument is None else argument
         if isinstance(argument, bool) or not isinstance(argument, int | float):
             raise self.refusal(f"has no number for {name}")
@@ -162,12 +164,12 @@ class Call:
 
     def flag(self, name: str, *, usual: bool = False) -> bool:
         """Return whether an argument is true."""
-        argument = self.given(name)
+        argument = self.argument(name)
         return usual if argument is None else argument is True
 
     def text(self, name: str, usual: str) -> str:
         """Return an argument that is text."""
-        argument = self.given(name)
+        argument = self.argument(name)
         return argument if isinstance(argument, str) else usual
 
     def several(self, name: str) -> tuple[int | float | ValueName, ...]:
@@ -175,7 +177,7 @@ class Call:
 
         Empty if they are left out.
         """
-        match self.given(name):
+        match self.argument(name):
             case None:
                 return ()
             case tuple() as items:
@@ -215,7 +217,7 @@ def kind_of(node: ProgramNode) -> str:
 def _results(node: ProgramNode) -> Iterator[str]:
     """Yield the names of the results of a node; empty for those that are no values."""
     for output in node.outputs:
-        argument = _given(output)
+        argument = _plain_value(output)
         for one in argument if isinstance(argument, tuple) else (argument,):
             yield one.name if isinstance(one, ValueName) else ""
 
@@ -251,7 +253,7 @@ class OperatorWriter:
 
     def operand(self, call: Call, name: str) -> str:
         """Return the name of an argument that is a tensor or a number."""
-        argument = call.given(name)
+        argument = call.argument(name)
         if isinstance(argument, ValueName):
             return argument.name
         return self.constant(call, np.array(call.number(name), np.float32))

@@ -4,13 +4,12 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...errors import CheckpointError, quoted
+from ...errors import CheckpointError, naming, quoted
 from ..checkpoint_file import file_bytes
-from ..onnx.operator_graph import Operator, OperatorGraph, checked_dims
-from .archive import TorchProgram, read_program
-from .aten import CHECKS, OPSET, REASONS, RULES, VIEWS
+from ..operators.operator_graph import STATED_OPSET, Operator, OperatorGraph, checked_dims
+from .archive import ProgramNode, TorchProgram, read_program
+from .aten import CHECKS, REASONS, RULES, VIEWS
 from .calls import Call, OperatorWriter, kind_of
-from .schema import ProgramNode
 
 _FLOATING = frozenset((6, 7, 8, 13))
 """Floating-point types by their numbers in the schema."""
@@ -19,10 +18,8 @@ _FLOATING = frozenset((6, 7, 8, 13))
 def read_exported(path: Path) -> OperatorGraph:
     """Read and check an archive; raises CheckpointError, which names the fault."""
     data = file_bytes(path)
-    try:
+    with naming(path):
         return _graph(path, data)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from error
 
 
 def _graph(path: Path, data: bytes) -> OperatorGraph:
@@ -38,7 +35,7 @@ def _graph(path: Path, data: bytes) -> OperatorGraph:
         sha256=hashlib.sha256(data).hexdigest(),
         kind="torch.export",
         layout="layers of a torch.export program",
-        opset=OPSET,
+        opset=STATED_OPSET,
         producer=program.producer,
         input=program.input,
         output=output,
@@ -70,15 +67,15 @@ def _state(writer: OperatorWriter, call: Call) -> None:
 
 
 def _check_order(operators: Sequence[Operator], known: set[str], output: str) -> None:
-    """Raise CheckpointError unless each value is made once, before it is read."""
+    """Raise CheckpointError unless each value is written once, before it is read."""
     known = known | {""}
     for operator in operators:
         if unmade := [name for name in operator.inputs if name not in known]:
             raise operator.refusal(f"reads {quoted(unmade[0])}, which nothing before it makes")
-        made = [name for name in operator.outputs if name]
-        if twice := [name for name in made if name in known]:
+        outputs = [name for name in operator.outputs if name]
+        if twice := [name for name in outputs if name in known]:
             raise operator.refusal(f"makes {quoted(twice[0])}, which already exists")
-        known.update(made)
+        known.update(outputs)
     if output not in known:
         raise CheckpointError("No operator makes the network's output; the file is damaged.")
 

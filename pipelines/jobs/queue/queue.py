@@ -43,6 +43,7 @@ from .store import (
     PASSED,
     PAUSED,
     VERSION,
+    WORK,
     QueueTables,
     open_tables,
     payload_of,
@@ -264,6 +265,16 @@ class Queue:
         with self._tables.translating_errors():
             return dict(map(tuple, self._tables.read(query)))
 
+    def known_keys(self) -> set[str]:
+        """Return the keys of work that is open, or that failed or was cancelled."""
+        attributes = sa.cast(self._tables.jobs.c.attributes, sa.Text)
+        query = sa.select(attributes).where(*self._tables.of_batch("", ENDED_BADLY))
+        # Open jobs first: one that ends meanwhile is in one of both.
+        known = set(self.open_keys())
+        with self._tables.translating_errors():
+            ended = (json_object(text).get(WORK) for (text,) in self._tables.read(query))
+            return known.union(key for key in ended if isinstance(key, str))
+
     def workers(self) -> int:
         """Return the number of living workers on all machines, idle ones included."""
         return living_workers(self._tables.place)
@@ -483,7 +494,7 @@ class Queue:
             added = {key: f"{batch}/{number:05}" for number, key in enumerate(jobs, count + 1)}
             for key, job in jobs.items():
                 passed = {PASSED: {"receive": received[key]}} if key in received else {}
-                options = _options(added[key], {**attributes, **passed}, key)
+                options = _options(added[key], {**attributes, **passed, WORK: key}, key)
                 self._tables.client.enqueue_in_transaction(connection, options, job.to_json())
             if due is not None:
                 later = {"status": NAMES["waiting"], "delay_until_epoch_ms": due}

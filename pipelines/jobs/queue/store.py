@@ -39,10 +39,9 @@ STATES: dict[str, JobState] = {
 }
 NAMES = {state: name for name, state in STATES.items()}
 
-PASSED, DEFERRED, JOINS = "passages", "put off", "joins"
-"""Attributes of a job: the intervals that a node recorded, why the job was last deferred, and the
-key by which later submissions join a batch.
-"""
+PASSED, DEFERRED, JOINS, WORK = "passages", "put off", "joins", "work"
+"""Attributes of a job: the intervals that a node recorded, why the job was last deferred, what
+the jobs of a batch have in common that later submissions join, and the key of its work."""
 
 PRIVATE: Mapping[str, Mapping[str, str]] = {
     "workflow_status": {

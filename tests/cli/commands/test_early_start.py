@@ -28,7 +28,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         asked.append(path.name)
         return begin_to_read(path)
 
-    monkeypatch.setattr(startup, "early_card_context", begin)
+    monkeypatch.setattr(startup, "early_gpu_context", begin)
     monkeypatch.setattr(spare_workers, "spare_workers", begin)
     monkeypatch.setattr(startup, "early_model", read)
     return asked

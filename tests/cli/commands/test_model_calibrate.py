@@ -8,6 +8,7 @@ from support.calibration_scans import calibrated_model, head, inverted, referenc
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 
+from cuda_cyclegan.engine.model.model_card import DEVIATIONS
 from cuda_cyclegan.engine.model.model_file import load_model
 
 NOTE = "it differs from the 6 scans of the model's calibration set: "
@@ -53,6 +54,27 @@ def test_an_unlike_scan_is_noted_and_translated(world: QueueWorld) -> None:
     assert not any(NOTE in note for note in rows["good.nii"]["notes"])
     assert any(note.startswith(NOTE) for note in rows["inverted.nii"]["notes"])
     assert world.made() == {"good.nii", "inverted.nii"}
+
+
+def test_the_distance_from_the_reference_set_puts_planted_scans_last(world: QueueWorld) -> None:
+    """Each by another figure: intensities turned over, a head cut in half, and thick slices."""
+    save(world.inputs / "half.nii", head(8)[:12])
+    save(world.inputs / "thick.nii", head(9), 1.0, 1.0, 3.0)
+    save(world.inputs / "other.nii", head(10))
+    report = world.folder / "r.json"
+    assert world.command("translate", "--report", str(report)).exit_code == 0
+    far = {
+        row["name"].removesuffix(".nii"): row["measures"]["distance"]
+        for row in json.loads(report.read_text())["studies"]
+    }
+    assert max(far["good"], far["other"]) < DEVIATIONS
+    assert min(far["inverted"], far["half"], far["thick"]) > DEVIATIONS
+    page = world.folder / "r.html"
+    world.did("report", str(report), "--html", str(page))
+    data = page.read_text().split('id="page-data">')[1].split("</script>")[0]
+    shown = {study["name"]: study["flagged"] for study in json.loads(data)["studies"]}
+    assert shown["thick.nii"] == ["distance"]
+    assert shown["good.nii"] == []
 
 
 def test_a_strict_run_fails_it_alone(world: QueueWorld) -> None:

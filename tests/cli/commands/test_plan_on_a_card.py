@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.batch_world import scan, tiny_model
-from support.described_cards import DESCRIBED, DescribedCard
+from support.described_gpus import DESCRIBED, DescribedGpu
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
@@ -199,17 +199,15 @@ class TestOnDescribedCards:
             for number, (name, card) in enumerate(DESCRIBED.items())
         ]
     )
-    def card(
-        self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-    ) -> DescribedCard:
-        card: DescribedCard = request.param
+    def card(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> DescribedGpu:
+        card: DescribedGpu = request.param
         found = CudaDevice(0, card.name, card.capability, card.memory << 30, None, "CUDA 12.8")
         monkeypatch.setattr(devices, "why_no_cuda", lambda: None)
         monkeypatch.setattr(devices, "cuda_devices", lambda: (found,))
         return card
 
     def plan(
-        self, card: DescribedCard, free: int, folder: Path, patch: str, *options: str
+        self, card: DescribedGpu, free: int, folder: Path, patch: str, *options: str
     ) -> Result:
         """What `plan` says where so many bytes are free; any convolution was measured before."""
 
@@ -231,7 +229,7 @@ class TestOnDescribedCards:
             return CliRunner().invoke(app, [*words, "--device", "auto", *options])
 
     def test_each_precision_of_a_card_is_planned_and_no_other(
-        self, card: DescribedCard, tmp_path: Path
+        self, card: DescribedGpu, tmp_path: Path
     ) -> None:
         for precision in ("fp16", "bf16", "tf32", "fp32"):
             asked = "--precision", precision
@@ -244,12 +242,12 @@ class TestOnDescribedCards:
                 assert re.search(r"\d+ MiB for a program of \d patch(es)? per run", done.stdout)
 
     def test_a_card_with_too_little_memory_says_what_would_fit(
-        self, card: DescribedCard, tmp_path: Path
+        self, card: DescribedGpu, tmp_path: Path
     ) -> None:
         done = self.plan(card, 96 * MIB, tmp_path, "256,256,256")
         assert done.exit_code != 0
         told = " ".join(done.stderr.split())
-        assert "for patches of 256x256x256, but the card has 32 MiB to spare" in told
+        assert "for patches of 256x256x256, but only 32 MiB are free" in told
         fitting = re.search(r"\(--patch (\d+,\d+,\d+) fits\)", told)
         assert fitting, told
         assert self.plan(card, 96 * MIB, tmp_path, fitting[1]).exit_code == 0

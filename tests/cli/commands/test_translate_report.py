@@ -101,7 +101,10 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "NoneType",
         ),
         "apportioned_joules": "NoneType",
-        "measures": {"cut_off": "float", "edges": "float", "detail": "float"},
+        "measures": {
+            **dict.fromkeys(["cut_off", "edges", "detail"], "float"),
+            "distance": "NoneType",
+        },
         "maps": "list",
         "sidecars": "list",
         "spread": "NoneType",

@@ -52,11 +52,9 @@ def test_a_worker_tells_when_it_begins_and_what_it_came_to(
 
 
 def test_a_worker_tells_of_a_plan_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    JobLog(_failure_hook("")).handle(
-        "cuda:1", Remark("cuDNN's plan eng7 is not used on this card.")
-    )
+    JobLog(_failure_hook("")).handle("cuda:1", Remark("cuDNN plan eng7 is not used on this GPU."))
     [line] = capsys.readouterr().err.splitlines()
-    assert line.endswith("cuda:1: cuDNN's plan eng7 is not used on this card.")
+    assert line.endswith("cuda:1: cuDNN plan eng7 is not used on this GPU.")
 
 
 class Screen(io.StringIO):

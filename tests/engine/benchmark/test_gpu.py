@@ -1,4 +1,4 @@
-"""How a measurement on a card is put together, with a card that is made up."""
+"""How a measurement on a GPU is put together, with a made-up GPU."""
 
 from collections.abc import Generator
 from contextlib import nullcontext
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.cudnn_stand_in import cudnn_where_there_is_none
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Ceilings
@@ -28,7 +28,7 @@ def network() -> Network:
     return random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
 
 
-class Card:
+class Gpu:
     """Free memory that an open program takes from, and what it was asked."""
 
     def __init__(self) -> None:
@@ -36,14 +36,14 @@ class Card:
         self.room_for_ceilings = 0
 
     def context(self, _index: int) -> Any:
-        card = self
+        gpu = self
 
         class Context:
             bus = "0000:01:00.0"
 
             @property
             def memory(self) -> tuple[int, int]:
-                return card.free, 10 << 30
+                return gpu.free, 10 << 30
 
         return nullcontext(Context())
 
@@ -58,23 +58,23 @@ class Card:
 class FakeGenerator:
     """Runs two patches at a time, whatever is asked for: one millisecond each."""
 
-    device, batch = "a made-up card", 2
+    device, batch = "a made-up GPU", 2
     memory = SimpleNamespace(bytes=PLANNED)
 
-    def __init__(self, card: Card, network: Any, options: Any) -> None:
-        self._card, self._network, self.options = card, network, options
+    def __init__(self, gpu: Gpu, network: Any, options: Any) -> None:
+        self._gpu, self._network, self.options = gpu, network, options
         self.graph = network.graph
 
     def __enter__(self) -> "FakeGenerator":
-        self._card.free -= PLANNED
+        self._gpu.free -= PLANNED
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._card.free += PLANNED
+        self._gpu.free += PLANNED
 
     def __call__(self, patches: FloatArray) -> FloatArray:
         if len(patches) > self.batch:
-            self._card.free -= KERNELS
+            self._gpu.free -= KERNELS
         return -patches
 
     def times(self, repeats: int) -> list[float]:
@@ -99,21 +99,21 @@ def cuda_bench() -> Generator[Any]:
 
 
 @pytest.fixture
-def card(cuda_bench: Any, monkeypatch: pytest.MonkeyPatch) -> Card:
-    card = Card()
-    monkeypatch.setattr(cuda_bench, "Context", card.context)
-    monkeypatch.setattr(cuda_bench, "open_cuda_generator", card.generator)
-    monkeypatch.setattr(cuda_bench, "measure_ceilings", card.ceilings)
-    return card
+def gpu(cuda_bench: Any, monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    gpu = Gpu()
+    monkeypatch.setattr(cuda_bench, "Context", gpu.context)
+    monkeypatch.setattr(cuda_bench, "open_cuda_generator", gpu.generator)
+    monkeypatch.setattr(cuda_bench, "measure_ceilings", gpu.ceilings)
+    return gpu
 
 
 def test_it_tells_of_the_batch_that_runs_and_of_the_memory_that_is_gone(
-    cuda_bench: Any, card: Card, network: Network
+    cuda_bench: Any, gpu: Gpu, network: Network
 ) -> None:
     patches = np.random.default_rng(0).random((4, 1, *PATCH), np.float32)
     kept: list[FloatArray] = []
     options = cuda_bench.CudaOptions(PATCH, batch=4, vram_limit=1 << 30)
-    found = cuda_bench.measure_on_card(network, options, patches, Budget(0.1), kept.append)
+    found = cuda_bench.measure_on_gpu(network, options, patches, Budget(0.1), kept.append)
     assert np.array_equal(kept[0], -patches)
     assert found.batch == 2, "there was no room for four"
     assert found.patches_per_second == pytest.approx(1000)
@@ -122,16 +122,16 @@ def test_it_tells_of_the_batch_that_runs_and_of_the_memory_that_is_gone(
     assert found.layers[0].seconds == pytest.approx(1e-5)
     assert (found.memory.planned, found.memory.taken) == (PLANNED, PLANNED + KERNELS)
     assert found.ceilings == Ceilings(1e12, 1e11)
-    assert card.room_for_ceilings == 1 << 30, "the limit holds for the measuring too"
+    assert gpu.room_for_ceilings == 1 << 30, "the limit holds for the measuring too"
 
 
 def test_without_layers_nothing_else_is_measured(
-    cuda_bench: Any, card: Card, network: Network
+    cuda_bench: Any, gpu: Gpu, network: Network
 ) -> None:
     patches = np.zeros((2, 1, *PATCH), np.float32)
     options = cuda_bench.CudaOptions(PATCH, batch=2)
     budget = Budget(0.1, layers=False)
-    found = cuda_bench.measure_on_card(network, options, patches, budget, lambda _: None)
+    found = cuda_bench.measure_on_gpu(network, options, patches, budget, lambda _: None)
     assert found.layers == ()
     assert found.ceilings is None
-    assert card.room_for_ceilings == 0
+    assert gpu.room_for_ceilings == 0

@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from support.described_cards import H200
+from support.described_gpus import H200
 
 from cuda_cyclegan.engine.benchmark.layer_times import layer_times
 from cuda_cyclegan.engine.benchmark.measurement import LayerTime

@@ -67,7 +67,7 @@ def test_runs_along_another_axis_take_each_block_once(
     assert places == sorted(places)
 
 
-def test_runs_fill_a_card_and_leave_little_empty() -> None:
+def test_runs_fill_a_gpu_and_leave_little_empty() -> None:
     assert grid_of((256, 256, 180), (4, 4, 4)) == BlockGrid((256, 256, 180), (128, 128, 60))
     for extents, batch in (((256, 256, 180), 4), ((64, 64, 64), 1), ((384, 128, 128), 1)):
         grid = grid_of(extents, (4, 4, 4))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_on_cpu import kernels, numpy_kernels
 
 from cuda_cyclegan.engine.compiler import weight_layout
@@ -46,6 +46,35 @@ def test_numbers(numbers, precision):
         run(launch, precision)
         twin = numpy_kernels.numbers(launch.arguments).astype(STORED[precision])
         np.testing.assert_array_equal(weight, twin)
+
+
+def test_uneven_numbers_have_a_share_of_ones_per_cell():
+    tensor = Tensor("source", 2, (9, 17, 5), 8, "fp16")
+    filled = np.full((2, 9, 17, 5, 8), np.nan, np.float16)
+    launch = checks.fill_tensor(tensor, Filling("uneven"), filled.ctypes.data, H200)
+    run(launch, "fp16")
+    np.testing.assert_array_equal(filled.ravel(), numpy_kernels.numbers(launch.arguments))
+    assert set(np.unique(filled)) == {0, 1}
+    assert np.std(shares_of_cells(filled)) > 0.2
+
+
+def test_patches_are_filled_in_float():
+    filled = np.full((2, 3, 9, 17, 5), np.nan, np.float32)
+    launch = checks.fill_patches(filled.shape, Filling("uneven"), filled.ctypes.data, H200)
+    run(launch, "fp16")
+    np.testing.assert_array_equal(filled.ravel(), numpy_kernels.numbers(launch.arguments))
+    for channel in range(3):
+        assert np.std(shares_of_cells(filled[:, channel])) > 0.2
+
+
+def shares_of_cells(filled):
+    """Means of cells of 4 x 8 along the second and third axis, of each patch."""
+    return [
+        patch[z : z + 4, y : y + 8].mean()
+        for patch in filled
+        for z in range(0, patch.shape[0], 4)
+        for y in range(0, patch.shape[1], 8)
+    ]
 
 
 def test_numbers_in_pairs_of_fp16():

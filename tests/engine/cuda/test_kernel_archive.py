@@ -8,7 +8,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
-from support.described_cards import H200
+from support.described_gpus import H200
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 

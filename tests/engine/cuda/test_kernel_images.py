@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.described_cards import H200
+from support.described_gpus import H200
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 

@@ -1,4 +1,4 @@
-"""All kernels compile for every supported chip; no card is needed."""
+"""All kernels compile for every supported chip; no GPU is needed."""
 
 import pytest
 

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from support.cells import as_cells
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_on_cpu import kernels
 from support.kernel_samples import (
     by_planes,
@@ -113,10 +113,10 @@ def test_normalise(batch, channels, extents, pad, mode, precision, grid):
     assert not memory[COUNTERS].any()
 
 
-def run(step, memory, card=H200):
+def run(step, memory, gpu=H200):
     """In fp16, all launches."""
-    scratch = np.full(scratch_bytes(step, card) // 4, np.nan, np.float32)
-    for launch in launches(step, lambda name: memory[name].ctypes.data, card, scratch.ctypes.data):
+    scratch = np.full(scratch_bytes(step, gpu) // 4, np.nan, np.float32)
+    for launch in launches(step, lambda name: memory[name].ctypes.data, gpu, scratch.ctypes.data):
         kernels.run(launch, "fp16")
 
 
@@ -222,7 +222,7 @@ def test_transposed_convolution_to_cells_and_its_statistics(batch, channels, out
 )
 def test_transposed_convolution_of_voxels(batch, channels, outputs, cells, is_normalised):
     """Blocks are fewer than there is to do; fp16 holds all numbers, and nothing rounds."""
-    card = replace(H200, multiprocessors=1)
+    gpu = replace(H200, multiprocessors=1)
     random = np.random.default_rng(0)
     values = random.integers(-3, 4, (batch, *cells, channels)).astype(np.float32)
     weight = random.integers(-1, 2, (channels, outputs, 2, 2, 2)).astype(np.float32)
@@ -242,7 +242,7 @@ def test_transposed_convolution_of_voxels(batch, channels, outputs, cells, is_no
     view = TensorView(made, tuple(2 * extent for extent in cells), shuffled=True)
     step = doubling(read, view, edge=2)
     memory["weight"] = packed(step, weight).astype(np.float16)
-    run(step, memory, card)
+    run(step, memory, gpu)
     wanted = np.einsum("ndhwc,ckxyz->ndhwxyzk", values, weight).ravel()
     assert np.array_equal(fenced[: wanted.size].astype(np.float32), wanted)
     assert np.isnan(fenced[wanted.size :]).all()
@@ -290,14 +290,14 @@ def test_convolution_by_planes_and_its_statistics(
     table = AffineTable("table", batch, outputs)
     statistics = Statistics(TensorView(target, extents), table, 1e-5, "scale", None)
     step = replace(by_planes(tuple(parts), target), statistics=statistics)
-    card = card_of_walks(step, planes)
+    gpu = gpu_of_walks(step, planes)
     memory |= {
         "weight": packed(step, weight).astype(np.float16),
         "target": np.full((batch, *extents, outputs), np.nan, np.float16),
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
     }
-    run(step, memory, card)
+    run(step, memory, gpu)
     wanted = convolved(np.concatenate(activated, -1), weight)
     assert np.array_equal(memory["target"].astype(np.float32), wanted)
     assert_measured(memory, wanted)
@@ -314,7 +314,7 @@ def test_convolution_by_planes_and_its_statistics(
 )
 def test_last_convolution_of_single_voxels(batch, channels, outputs, extents, precision, curve):
     """Blocks are fewer than there is to do; behind the source lies NaN."""
-    card = replace(H200, multiprocessors=1)
+    gpu = replace(H200, multiprocessors=1)
     random = np.random.default_rng(0)
     number = np.float16 if precision == "fp16" else np.float32
     values = random.integers(-8, 9, (batch, *extents, channels)).astype(np.float32)
@@ -336,7 +336,7 @@ def test_last_convolution_of_single_voxels(batch, channels, outputs, extents, pr
     source = ActivatedView(view, AffineTable("table", batch, channels), Activation(0.1))
     step = last_of_voxels(source, outputs)
     step = replace(step, bias="bias", activation=Activation(curve=curve))
-    [launch] = launches(step, lambda name: memory[name].ctypes.data, card)
+    [launch] = launches(step, lambda name: memory[name].ctypes.data, gpu)
     kernels.run(launch, precision, (2, *launch.grid[1:]))
     activated = values * factors[:, None, None, None] + summands[:, None, None, None]
     wanted = np.where(activated < 0, 0.1 * activated, activated) @ weight.T + bias
@@ -349,14 +349,14 @@ def test_last_convolution_of_single_voxels(batch, channels, outputs, extents, pr
     assert not memory[OVERFLOW][0]
 
 
-def card_of_walks(step, planes):
-    """A card on which a block walks through so many planes of the target."""
-    cards = (replace(H200, multiprocessors=count) for count in (1, 2, H200.multiprocessors))
-    return next(card for card in cards if planes_of_a_walk(step, card) == planes)
+def gpu_of_walks(step, planes):
+    """A GPU on which a block walks through so many planes of the target."""
+    gpus = (replace(H200, multiprocessors=count) for count in (1, 2, H200.multiprocessors))
+    return next(gpu for gpu in gpus if planes_of_a_walk(step, gpu) == planes)
 
 
-def planes_of_a_walk(step, card):
-    return convolution(step, anywhere, card).arguments.planes
+def planes_of_a_walk(step, gpu):
+    return convolution(step, anywhere, gpu).arguments.planes
 
 
 def convolved(values, weight, stride=1):
@@ -396,7 +396,7 @@ def test_halving_convolution_and_its_statistics(batch, channels, outputs, extent
 
     A block makes all planes, a whole one and one with fewer voxels beside each other.
     """
-    card = replace(H200, multiprocessors=1)
+    gpu = replace(H200, multiprocessors=1)
     random = np.random.default_rng(0)
     values = random.integers(-4, 5, (batch, *extents, channels)).astype(np.float32)
     weight = random.integers(-1, 2, (outputs, channels, 3, 3, 3)).astype(np.float32)
@@ -422,7 +422,7 @@ def test_halving_convolution_and_its_statistics(batch, channels, outputs, extent
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
     }
-    run(step, memory, card)
+    run(step, memory, gpu)
     if slope is not None:
         values = values * factors[:, None, None, None] + summands[:, None, None, None]
         values = np.where(values < 0, slope * values, values)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_on_cpu import kernels
 from support.tiers import examples
 

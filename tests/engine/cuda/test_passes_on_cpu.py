@@ -7,11 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 from support.cells import as_cells
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_on_cpu import kernels
 from support.step_interpreter import activated, filtered
 
-from cuda_cyclegan.engine.compiler.card_properties import CardProperties
+from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.compiler.kernels.step_launches import launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
@@ -54,11 +54,11 @@ def run(
     step: Step,
     memory: dict[str, FloatArray],
     precision: Precision,
-    card: CardProperties = H200,
+    gpu: GpuProperties = H200,
 ) -> None:
     """Carry out a step whose tensors are arrays by their names."""
-    scratch = np.full(max(1, scratch_bytes(step, card) // 4), np.nan, np.float32)
-    for launch in launches(step, lambda name: memory[name].ctypes.data, card, scratch.ctypes.data):
+    scratch = np.full(max(1, scratch_bytes(step, gpu) // 4), np.nan, np.float32)
+    for launch in launches(step, lambda name: memory[name].ctypes.data, gpu, scratch.ctypes.data):
         kernels.run(launch, precision)
 
 
@@ -186,13 +186,13 @@ def test_a_normalisation_at_once_into_another_frame(
             residual=whole("beside", beside, "fp32"),
         ),
     )
-    card = replace(H200, shared_per_block=(8 << 10) * (held + 9), multiprocessors=4)
-    run(step, memory, "fp32", card)
+    gpu = replace(H200, shared_per_block=(8 << 10) * (held + 9), multiprocessors=4)
+    run(step, memory, "fp32", gpu)
     values = source.astype(np.float64)
     centred = values - values.mean((1, 2, 3), keepdims=True)
     normal = centred / np.sqrt(values.var((1, 2, 3), keepdims=True) + 0.1)
     wanted = padded(np.maximum(normal, 0) + beside, 5, mode)
-    [launch] = launches(step, lambda _: 256, card)
+    [launch] = launches(step, lambda _: 256, gpu)
     is_held = held > 0 and before == behind == (0, 0, 0)
     assert launch.kernel == ("normalise_residual_held" if is_held else "normalise_residual")
     inner = tuple(slice(5 - b, 5 - b + extent) for b, extent in zip(before, wide, strict=True))
@@ -302,7 +302,7 @@ def test_statistics(
 ) -> None:
     """Of part of a tensor that holds NaN around it, with means far from zero, twice in a row.
 
-    cache: bytes of the card's; what is larger is read in whole lines of memory.
+    cache: bytes of the GPU's; what is larger is read in whole lines of memory.
     """
     random = np.random.default_rng(0)
     number = np.float16 if precision == "fp16" else np.float32

@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_networks import NORM_READ_TWICE, ODD_GRAPHS, ODD_PATCH, random_network
 from support.program_on_cpu import run_program
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_on_cpu.compiler import FOLDER
 from support.gpu_on_cpu.kernels import KernelFaultError, run
 from support.kernel_samples import SAMPLES, measured

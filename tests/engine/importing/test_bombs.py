@@ -16,7 +16,7 @@ from support.checkpoint_files import FORMATS, Gadget, archive, array, edited, re
 from support.lazy_modules import torch
 
 from cuda_cyclegan.engine.errors import CheckpointError
-from cuda_cyclegan.engine.importing.recognise import networks
+from cuda_cyclegan.engine.importing.checkpoint.recognise import networks
 from cuda_cyclegan.engine.importing.torch_files import Storage, StoredTensor
 
 

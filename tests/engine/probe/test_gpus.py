@@ -288,15 +288,15 @@ class Management:
 def test_cards_are_counted_without_a_driver(monkeypatch, visible, management, count):
     monkeypatch.setattr(gpus, "management_library", lambda: management)
     monkeypatch.setattr(gpus, "visible_names", lambda: visible and tuple(visible.split(",")))
-    assert gpus.shown_cards() == count
+    assert gpus.visible_gpu_count() == count
 
 
 def test_a_lone_card_is_one_that_can_be_used(machine):
-    assert gpus.lone_card() == CARD
+    assert gpus.only_usable_gpu() == CARD
     machine["cards"].append(CARD)
-    assert gpus.lone_card() is None
+    assert gpus.only_usable_gpu() is None
     machine["cards"] = [gpus.CudaDevice(0, "Tesla V100", (7, 0), 1 << 34, None, "CUDA 12")]
-    assert gpus.lone_card() is None
+    assert gpus.only_usable_gpu() is None
 
 
 PATIENCE = 30.0
@@ -421,9 +421,9 @@ def test_it_is_the_context_of_the_one_card_that_a_name_stands_for(
     there = [CudaDevice(index, "card", chip, 1 << 34, None, "CUDA 13") for index, chip in cards]
     chosen: list[int | None] = []
     usable = [card for card in there if card.capability >= OLDEST_CAPABILITY]
-    monkeypatch.setattr(startup, "usable_cards", lambda: usable)
+    monkeypatch.setattr(startup, "usable_gpus", lambda: usable)
     monkeypatch.setattr(startup, "early_context", lambda choose, _: chosen.append(choose()))
-    startup.early_card_context(asked)
+    startup.early_gpu_context(asked)
     assert chosen == [expected]
 
 

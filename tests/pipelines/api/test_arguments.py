@@ -158,6 +158,24 @@ def test_settings_of_a_translator_are_named(
 
 
 @pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"patch": 16}, ("patch",)),
+        ({"nan_to": float("nan")}, ("nan_to",)),
+        ({"limits": cc.CudaLimits(vram="8G")}, ("limits.vram",)),
+        ({"inference": "volume", "overlap": 0.5}, ("overlap", "inference")),
+        ({"precision": "fp16"}, ("precision", "device")),
+    ],
+)
+def test_an_error_lists_the_arguments_that_do_not_fit(
+    file: Path, settings: dict[str, Any], named: tuple[str, ...]
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        cc.Translator(**{"model": file, "device": "cpu", **settings})
+    assert caught.value.settings == named
+
+
+@pytest.mark.parametrize(
     ("settings", "told"),
     [
         ({"inputs": 7}, "Argument inputs must be a path, not int"),

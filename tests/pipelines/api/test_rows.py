@@ -1,9 +1,13 @@
 """Rows of a search, a plan and an evaluation, pictures, and what a notebook shows of results."""
 
+import re
+import sys
 from dataclasses import asdict, replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
+import nibabel as _nibabel
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,6 +16,8 @@ from support.dicom_phantoms import Phantom
 from support.reports import BATCH, failed, row
 
 import cuda_cyclegan as cc
+
+nibabel: Any = _nibabel
 
 
 def test_a_search_has_a_row_a_study(tmp_path: Path) -> None:
@@ -72,8 +78,37 @@ def test_a_preview_is_a_picture_of_three_planes(tmp_path: Path) -> None:
         cc.preview(second, other)
 
 
+def test_a_notebook_without_ipyniivue_shows_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ipyniivue", None)
+    first, second = scan(tmp_path / "a.nii.gz"), scan(tmp_path / "b.nii.gz", 1)
+    assert cc.show(second, first) == cc.preview(second, first)
+    assert cc.show(second).png == cc.preview(second).png
+
+
+def test_a_notebook_with_ipyniivue_shows_the_volumes(tmp_path: Path) -> None:
+    pytest.importorskip("ipyniivue")
+    first = scan(tmp_path / "a.nii.gz")
+    Phantom().write(tmp_path / "series")
+    [alone] = cc.show(tmp_path / "series").volumes
+    assert alone.name == "synthetic.nii"
+    below, above = cc.show(first, first).volumes
+    assert (below.name, above.name, above.opacity) == ("input.nii", "synthetic.nii", 0.5)
+    shown = nibabel.Nifti1Image.from_bytes(bytes(below.data))
+    np.testing.assert_array_equal(shown.get_fdata(), nibabel.load(first).get_fdata())
+    assert below.cal_min < below.cal_max
+
+
 def test_results_are_shown_in_one_line(tmp_path: Path) -> None:
     volume = cc.from_nibabel(__import__("nibabel").load(scan(tmp_path / "a.nii")))
     assert repr(volume) == "Volume(20x18x16, 1x1x1 mm, int16, nifti)"
     report = replace(BATCH, studies=(row("a", 1.0), row("b", 1.0), failed("c", "d")))
     assert repr(report) == "BatchReport(results: 2 translated, 1 failed in 10.0 s)"
+    good, _, bad = report.studies
+    assert repr(good) == "StudyReport(a: translated in 1.0 s)"
+    assert repr(bad) == "StudyReport(c: failed: d)"
+    model = cc.load_model(tiny_model(tmp_path / "model.safetensors"))
+    assert re.fullmatch(r"Model\([^,]+, [\d,]+ weights\)", repr(model))
+    with cc.Translator(model, device="cpu") as translator:
+        assert repr(translator) == f"Translator({model.card.name}, {translator.device})"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.described_cards import DESCRIBED, DescribedCard
+from support.described_gpus import DESCRIBED, DescribedGpu
 
 from cuda_cyclegan.engine.probe import cuda_packages
 from cuda_cyclegan.engine.probe.cuda_packages import LIBRARY, CudnnCopy
@@ -144,7 +144,7 @@ def test_nvrtc_that_is_older_than_a_card_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize("card", DESCRIBED.values(), ids=DESCRIBED)
-def test_every_described_card_is_named_and_well(card: DescribedCard) -> None:
+def test_every_described_card_is_named_and_well(card: DescribedGpu) -> None:
     total = card.memory << 30
     found = CudaDevice(0, card.name, card.capability, total, total, "CUDA 12.8")
     finding = judged_card(found, [])

@@ -43,7 +43,7 @@ def test_a_command_that_fails_is_reported() -> None:
     found = hook("exit 3", told)
     found.count("failed")
     found.close()
-    assert told == ["setting on-failure: the command ended with status 3"]
+    assert told == ["Setting on-failure: the command ended with status 3"]
 
 
 def test_without_a_command_nothing_runs() -> None:

@@ -29,9 +29,10 @@ from cuda_cyclegan.pipelines.jobs.queue.liveness import Membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.worker import QueueWorker, work
+from cuda_cyclegan.pipelines.jobs.worker import work
 from cuda_cyclegan.pipelines.run import pipeline
 from cuda_cyclegan.pipelines.run.concurrency import WeightedSemaphore
+from cuda_cyclegan.pipelines.run.worker import Worker
 
 
 class Rounds:
@@ -167,7 +168,7 @@ def test_only_the_job_that_was_cancelled_is_left(
 ) -> None:
     world.scans(3)
     batch = world.submit()
-    left = Rounds(monkeypatch, QueueWorker, "leave")
+    left = Rounds(monkeypatch, Worker, "leave")
 
     def cancel(number: int) -> None:
         if number == 1:
@@ -194,7 +195,7 @@ def test_a_job_that_was_cancelled_and_queued_again_is_done_by_the_same_worker(
     """Which gets it a second time while it still has it in hand."""
     world.scans(1)
     batch = world.submit()
-    left = Rounds(monkeypatch, QueueWorker, "leave")
+    left = Rounds(monkeypatch, Worker, "leave")
 
     def cancel(number: int) -> None:
         if number == 0:
@@ -216,7 +217,7 @@ def test_a_worker_whose_name_is_anothers_puts_its_jobs_back_and_is_replaced(
 ) -> None:
     monkeypatch.setattr(Membership, "renew", lambda _: False)
     monkeypatch.setattr(Membership, "is_lost", lambda _: True)
-    told = Rounds(monkeypatch, QueueWorker, "restart")
+    told = Rounds(monkeypatch, Worker, "stop_at_once")
     watch_calls(monkeypatch, "infer", lambda _: told.wait())
     world.scans(3)
     batch = world.submit()

@@ -12,12 +12,13 @@ import pytest
 
 from cuda_cyclegan import Translator
 from cuda_cyclegan.engine.errors import CheckpointError
-from cuda_cyclegan.engine.importing.evidence import NetworkChoices
+from cuda_cyclegan.engine.importing.checkpoint.evidence import NetworkChoices
 from cuda_cyclegan.engine.model.intensity_maps import ClipValues, Standard, Steps, ZScore
 from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.model_import.card_draft import CardDraft
-from cuda_cyclegan.pipelines.model_import.importing import ImportRequest, make_model, survey
+from cuda_cyclegan.pipelines.model_import.file_kinds import ImportRequest
+from cuda_cyclegan.pipelines.model_import.importing import make_model, survey
 
 JUDGED = Path(__file__).parents[2] / "fixtures/nnunet"
 OUTPUTS: dict[str, Any] = dict(np.load(JUDGED / "outputs.npz"))

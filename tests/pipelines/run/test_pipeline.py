@@ -27,11 +27,11 @@ from cuda_cyclegan.engine.options import Progress
 from cuda_cyclegan.pipelines.events import Event, StudyDone, Tuning, Worked
 from cuda_cyclegan.pipelines.host import memory
 from cuda_cyclegan.pipelines.results import storing
-from cuda_cyclegan.pipelines.results.file_states import FileState, InputFiles
+from cuda_cyclegan.pipelines.results.file_states import FileState
 from cuda_cyclegan.pipelines.results.manifest import load
 from cuda_cyclegan.pipelines.run import in_flight, pipeline, stages
 from cuda_cyclegan.pipelines.run.concurrency import WeightedSemaphore
-from cuda_cyclegan.pipelines.run.in_flight import StudiesUnderWay, StudyProgress
+from cuda_cyclegan.pipelines.run.in_flight import InputFiles, StudiesUnderWay, StudyProgress
 from cuda_cyclegan.pipelines.run.pipeline import Concurrency
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.translator import Scans, StudyTranslator

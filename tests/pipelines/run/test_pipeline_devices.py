@@ -38,13 +38,13 @@ def test_the_search_for_plans_is_told_before_the_device_is_there(world: Pipeline
     @contextmanager
     def opened(_: Precision, progress: Progress) -> Iterator[FunctionGenerator]:
         progress("convolution 3x3x3", 0.0)
-        progress("cuDNN's plan eng7 is not used on this card.", None)
+        progress("cuDNN plan eng7 is not used on this GPU.", None)
         progress("", 1.0)
         yield FunctionGenerator()
 
     world.run_opened(opened)
     told = [event for event in world.events if isinstance(event, Tuning | DeviceOpened | Remark)]
-    refused = Remark("cuDNN's plan eng7 is not used on this card.")
+    refused = Remark("cuDNN plan eng7 is not used on this GPU.")
     assert told[:3] == [Tuning("convolution 3x3x3", 0.0), refused, Tuning("", 1.0)]
     assert isinstance(told[3], DeviceOpened)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.numerics_models import card, prepared_scan, small_network, volume
 from support.step_interpreter import interpret
 from support.streamed_window import replace_buffers, run_window_into

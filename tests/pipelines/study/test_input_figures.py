@@ -49,7 +49,7 @@ def test_large_scans_are_sampled_to_the_same_figures() -> None:
 
 
 def test_a_scan_of_the_same_kind_is_as_expected() -> None:
-    assert differences(figures(head(20)), EXPECTED) == ()
+    assert differences(deviations(figures(head(20)), EXPECTED)) == ()
 
 
 def test_a_deviation_is_that_of_the_figure_that_lies_furthest() -> None:
@@ -58,22 +58,22 @@ def test_a_deviation_is_that_of_the_figure_that_lies_furthest() -> None:
     intensity, extent, spacing = deviations(found, EXPECTED)
     assert max(intensity.far, extent.far) < DEVIATIONS
     assert spacing.far == pytest.approx(0.3 / 0.05)
-    assert differences(found, EXPECTED) == (spacing.words,)
+    assert differences(deviations(found, EXPECTED)) == (spacing.words,)
 
 
 def test_an_inverted_scan_is_not() -> None:
-    [first, *_] = differences(figures(inverted(head(20))), EXPECTED)
+    [first, *_] = differences(deviations(figures(inverted(head(20))), EXPECTED))
     assert first.startswith("percentile")
     assert "of its intensity in the foreground" in first
 
 
 def test_another_body_part_is_not() -> None:
-    told = differences(figures(head(20, (24, 44, 20))), EXPECTED)
+    told = differences(deviations(figures(head(20, (24, 44, 20))), EXPECTED))
     assert any(words.startswith("its foreground extends over") for words in told)
 
 
 def test_another_spacing_is_not_and_a_rounded_one_is() -> None:
     found = figures(head(20))
-    assert differences(replace(found, spacing=(1.0, 1.0, 1.1)), EXPECTED) == ()
-    [told] = differences(replace(found, spacing=(1.0, 1.0, 1.3)), EXPECTED)
+    assert differences(deviations(replace(found, spacing=(1.0, 1.0, 1.1)), EXPECTED)) == ()
+    [told] = differences(deviations(replace(found, spacing=(1.0, 1.0, 1.3)), EXPECTED))
     assert told == "its spacing is 1.3 mm along W, where 1 is usual (sd 0)"

@@ -1,5 +1,6 @@
 """Planes of images: the patient's sides, one grid for all, and what cannot be read."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,22 @@ def test_images_that_were_not_looked_at_for_longest_are_dropped(tmp_path: Path) 
     store.study(2)
     assert store.study(0).images["result"] is first
     assert store.study(2).images["result"].shape == first.shape
+
+
+def test_the_next_study_is_read_ahead_if_it_fits_beside_the_current_one(tmp_path: Path) -> None:
+    scans = [ImageFile(scan(tmp_path / f"{n}.nii.gz", n)) for n in range(3)]
+    store = ImageStore(tuple(ViewedStudy(str(n), {"result": one}) for n, one in enumerate(scans)))
+    size = store.study(0).images["result"].nbytes
+    store.read_ahead(1)
+    for thread in threading.enumerate():
+        if thread.name.endswith("(_image)"):
+            thread.join(10)
+    for each in scans:
+        each.path.unlink()
+    assert store.study(1).images["result"].nbytes == size
+    store._most = 2 * size - 1  # pyright: ignore[reportPrivateUsage]
+    store.read_ahead(2)
+    assert list(store._kept) == [(0, "result"), (1, "result")]  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_difference_is_measured_in_the_middle_planes(tmp_path: Path) -> None:

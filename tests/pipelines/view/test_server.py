@@ -83,10 +83,19 @@ def test_planes_are_sent_as_they_are_stored(server: ViewServer, tmp_path: Path) 
     np.testing.assert_array_equal(values, voxels[::-1, ::-1, 12].T)
 
 
+def test_a_study_is_read_ahead(server: ViewServer, tmp_path: Path) -> None:
+    assert asked(server, below(server, "ahead/0"))[0] == 200
+    for thread in threading.enumerate():
+        if thread.name.endswith("(_image)"):
+            thread.join(10)
+    (tmp_path / "scan.nii.gz").unlink()
+    assert json.loads(asked(server, below(server, "study/0"))[1])["faults"] == {}
+
+
 @pytest.mark.parametrize(
     "path",
     [
-        *("study/1", "study/-1", "study/", "study/x", "study/0/..", "study/%30"),
+        *("study/1", "study/-1", "study/", "study/x", "study/0/..", "study/%30", "ahead/1"),
         *("plane/0/truth/axial/1", "plane/0/result/axial/16", "plane/0/result/oblique/1"),
         *("plane/0/result/axial/-1", "plane/0/../axial/1", "picture/0", "mark/0", "x"),
         *("../../etc/passwd", "%2e%2e/%2e%2e/etc/passwd", "study/0?x", "results/made.nii.gz"),

@@ -8,6 +8,7 @@ from support.batch_world import scan
 from support.reports import BATCH, failed, row, written
 
 from cuda_cyclegan.io.errors import ScanError
+from cuda_cyclegan.pipelines.results.resume import preview_of
 from cuda_cyclegan.pipelines.view.studies import Role, Viewing, find_viewing, of_report
 
 
@@ -51,6 +52,9 @@ def test_folders_are_paired_by_name_and_maps_lie_beside_results(tmp_path: Path) 
 def test_a_folder_without_a_report_shows_its_results(tmp_path: Path) -> None:
     scan(tmp_path / "results" / "a.nii.gz")
     assert images(find_viewing((tmp_path / "results",))) == {"a.nii.gz": {"result": "a.nii.gz"}}
+    picture = preview_of(tmp_path / "results" / "a.nii.gz")
+    picture.write_bytes(b"")
+    assert find_viewing((tmp_path / "results",)).studies[0].preview == picture
     (tmp_path / "empty").mkdir()
     with pytest.raises(ScanError, match="contains no results"):
         find_viewing((tmp_path / "empty",))

@@ -6,13 +6,13 @@ from support.gpu_on_cpu.memory import array_at
 from cuda_cyclegan.engine.compiler.steps import Conv
 
 
-def convolved_exactly(step: Conv, places: tuple[int, int, int, int]) -> bool:
+def convolved_exactly(step: Conv, addresses: tuple[int, int, int, int]) -> bool:
     """In double precision, so that a voxel's bytes do not depend on its place in a block."""
-    return convolved_by_torch(step, places, "f8")
+    return convolved_by_torch(step, addresses, "f8")
 
 
 def convolved_by_torch(
-    step: Conv, places: tuple[int, int, int, int], number_of_sums: str = "f4"
+    step: Conv, addresses: tuple[int, int, int, int], number_of_sums: str = "f4"
 ) -> bool:
     """A convolution block by block, so that no block's bytes depend on those beside it."""
     import torch
@@ -24,13 +24,13 @@ def convolved_by_torch(
     source, target = (
         array_at(place, number, shape.batch, *extents, channels)
         for place, extents, channels in (
-            (places[0], shape.source_extents, shape.source_channels),
-            (places[2], step.target.extents, shape.target_channels),
+            (addresses[0], shape.source_extents, shape.source_channels),
+            (addresses[2], step.target.extents, shape.target_channels),
         )
     )
     weights = shape.target_channels, *shape.kernel, shape.summed_channels
     weight = torch.from_numpy(
-        np.moveaxis(array_at(places[1], number, *weights), -1, 1).astype(number_of_sums)
+        np.moveaxis(array_at(addresses[1], number, *weights), -1, 1).astype(number_of_sums)
     )
     planes = shape.target_extents[0]
     for given, made in zip(source, target, strict=True):

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_on_cpu.compiler import library_of, symbol_of
 from support.gpu_on_cpu.streams import Stream
 
@@ -87,7 +87,7 @@ def _opened(source: str, precision: Precision, in_blocks: bool) -> ctypes.PyDLL:
 class Kernels:
     """What queues kernels that run lane by lane, for one stored number and one described GPU."""
 
-    card = H200
+    gpu = H200
 
     def __init__(self, precision: Precision = "fp16") -> None:
         self.precision: Precision = precision

@@ -36,7 +36,7 @@ def mixed(x: Any) -> Any:
 
 def random_bits(seed: int, index: Any) -> Any:
     index = np.asarray(index, np.int64)
-    high = (index >> 32).astype(np.uint32) ^ np.uint32(seed)
+    high = (index >> 32).astype(np.uint32) ^ np.uint32(seed & 0xFFFFFFFF)
     return mixed(index.astype(np.uint32) ^ mixed(high))
 
 
@@ -55,6 +55,8 @@ def numbers(p: Any) -> Any:
     if p.kind == 1:
         low = (bits >> 17 & 3).astype(np.int64) - 1 if p.fraction else 0
         return (signs(bits) + low / 4096).astype(np.float32)
+    if p.kind == 4:
+        return (bits < random_bits(~p.seed, cells(p, index // p.channels))).astype(np.float32)
     half = p.channels // 2
     is_upper = index // p.inner % p.channels >= half
     partner = np.where(is_upper, index - half * p.inner, index)
@@ -64,9 +66,17 @@ def numbers(p: Any) -> Any:
     return np.where(is_upper, signs(mixed(bits)) - size, size).astype(np.float32)
 
 
+def cells(p: Any, voxels: Any) -> Any:
+    """Cells of voxels, counted through all patches."""
+    patch, *at = np.unravel_index(voxels, (-(-p.count // prod(p.extents)), *p.extents))
+    counts = [-(-extent // cell) for extent, cell in zip(p.extents, p.cell, strict=True)]
+    inside = [place // cell for place, cell in zip(at, p.cell, strict=True)]
+    return np.ravel_multi_index((patch, *inside), (patch.max() + 1, *counts))
+
+
 def fill_numbers(p: Any) -> None:
     assert not p.split_fp16
-    array_at(p.target, NUMBER, p.count)[:] = numbers(p).astype(NUMBER)
+    array_at(p.target, np.float32 if p.is_float else NUMBER, p.count)[:] = numbers(p)
 
 
 def fingerprint(p: Any) -> None:

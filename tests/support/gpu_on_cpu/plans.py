@@ -15,7 +15,7 @@ Fault = Callable[[Any], None]
 
 
 class Plans:
-    """What cuDNN offers on that card: a right result, then the fault of the plan's name."""
+    """What cuDNN offers on that GPU: a right result, then the fault of the plan's name."""
 
     def __init__(self, shape: Convolution, faults: dict[str, Fault | None]) -> None:
         self._shape = shape

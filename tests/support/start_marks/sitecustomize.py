@@ -32,9 +32,9 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
         ("CudaVolumeGenerator._placed", AFTER, "memory there"),
         ("CudaVolumeGenerator._prepared", AFTER, "memory ready"),
         ("CudaVolumeGenerator._run", BEFORE, "volume begun"),
-        ("bring_in", AFTER, "volume brought in"),
-        ("take_out", BEFORE, "all but the last pass queued"),
-        ("take_out", AFTER, "volume taken out"),
+        ("upload_voxels", AFTER, "volume brought in"),
+        ("download_voxels", BEFORE, "all but the last pass queued"),
+        ("download_voxels", AFTER, "volume taken out"),
     ],
     "engine.cuda.volume.held_memory": [
         ("HeldMemory.__exit__", BEFORE, "memory to be given back"),

@@ -8,6 +8,7 @@ from support.dicom_judges import judge
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.cli.errors import Exit
 from cuda_cyclegan.cli.render.systemd_units import quoted
 
 WORDS = {
@@ -113,6 +114,25 @@ def test_a_summary_has_a_timer_and_keeps_its_date_fields(tmp_path: Path) -> None
     assert (again.exit_code, "exists" in again.stderr) == (2, True)
     for wrong in (["--at", "7"], ["--at", "24:00"]):
         assert install("summary", *wrong).exit_code == 2
+
+
+@pytest.mark.parametrize("scope", ["--user", "--system"])
+def test_an_alarm_is_raised_although_the_service_is_restarted(tmp_path: Path, scope: str) -> None:
+    # systemd ignores OnFailure= of a unit that it restarts.
+    found = units(tmp_path, "worker", scope, "--on-failure", "mail root")
+    manager = "systemctl" if scope == "--system" else "systemctl --user"
+    assert (
+        'ExecStopPost=+/bin/sh -c "test $$SERVICE_RESULT = success || '
+        f"{manager} start --no-block 'cuda-cyclegan-failed@%N.service'\"\n"
+    ) in found["cuda-cyclegan-worker@.service"]
+    assert "OnFailure=" not in found["cuda-cyclegan-worker@.service"]
+    hook = found["cuda-cyclegan-failed@.service"]
+    assert 'ExecStart=/bin/sh -c "(mail root\\n); sleep 3600"\n' in hook  # once an hour in a loop
+
+
+def test_a_stopped_watch_has_not_failed() -> None:
+    done = install("watch", "--user", "--dry-run", *WORDS["watch"])
+    assert f"SuccessExitStatus={int(Exit.TERMINATED)}" in done.stdout.splitlines()
 
 
 def test_an_output_that_the_service_may_not_write_is_named(tmp_path: Path) -> None:

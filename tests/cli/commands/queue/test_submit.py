@@ -1,6 +1,7 @@
 """What submit and watch queue, what they do not, and what they say."""
 
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -98,6 +99,31 @@ def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
     assert log.splitlines()[0].endswith(f" watching {world.inputs}")
     world.work()
     assert world.made() == {"a.nii", "b.nii"}
+
+
+@pytest.mark.process
+def test_a_study_that_failed_is_not_queued_again_by_a_watch_that_starts_again(
+    world: QueueWorld,
+) -> None:
+    scan(world.inputs / "good.nii")
+    (world.inputs / "empty.nii").touch()
+    watch = world.watch()
+    wait_for(watch, "2 studies queued")
+    world.work()
+    watch.terminate()
+    watch.wait()
+    again = world.watch()
+    wait_for(again, "watching")
+    scan(world.folder / "new.nii").rename(world.inputs / "new.nii")
+    wait_for(again, "1 study queued")
+    scan(world.folder / "empty.nii").rename(world.inputs / "empty.nii")
+    wait_for(again, "1 study queued")
+    world.work()
+    assert Counter(row.study for row in world.rows("")) == {
+        "good.nii": 1,
+        "empty.nii": 2,
+        "new.nii": 1,
+    }
 
 
 @pytest.mark.process

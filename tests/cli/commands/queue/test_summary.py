@@ -4,7 +4,10 @@ import json
 from datetime import datetime, timedelta
 
 import pytest
+from support.pages import json_in
 from support.queue_world import QueueWorld
+
+from cuda_cyclegan.pipelines.view.studies import find_viewing
 
 
 @pytest.fixture
@@ -78,6 +81,31 @@ def test_an_overview_is_stored_under_the_date(night: QueueWorld) -> None:
     assert night.run("jobs", "summary", *files, "--force").exit_code == 1
     printed = night.run("jobs", "summary", "--json", "-")
     assert json.loads(printed.stdout)["totals"]["failed"] == 1
+
+
+def test_the_page_of_a_night_lists_its_studies_with_their_slices(world: QueueWorld) -> None:
+    world.scans(2)
+    world.submit("--name", "evening", "--preview")
+    world.work()
+    (world.inputs / "empty.nii").touch()
+    batch = world.submit("--preview")
+    world.work()
+    page = world.folder / "pages" / "night.html"
+    page.parent.mkdir()
+    assert world.run("jobs", "summary", "--html", str(page)).exit_code == 1
+    text = page.read_text()
+    found = json_in(text)
+    assert [study["name"] for study in found["studies"]][:2] == ["000.nii", "001.nii"]
+    assert list(json_in(text, "pictures")) == ["0", "1"]
+    assert found["studies"][0]["file"] == "./../out/000.nii.preview.png"
+    assert 'data-first="2" data-end="5"' in text
+    assert f'<a href="#{batch}">' in text
+    assert f'<h2 id="{batch}">' in text
+    report = world.folder / f"{batch}.json"
+    assert f"jobs summary {batch} --report {batch}.json" in text
+    assert world.run("jobs", "summary", batch, "--report", str(report)).exit_code == 1
+    viewing = find_viewing((report,))
+    assert {role for study in viewing.studies[:2] for role in study.images} == {"input", "result"}
 
 
 def test_an_unreadable_job_stops_no_overview(night: QueueWorld) -> None:

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_on_cpu import numpy_kernels
 
 from cuda_cyclegan.engine.compiler.kernels import checks
@@ -16,7 +16,6 @@ from cuda_cyclegan.engine.compiler.kernels.checks import (
     most_samples,
     rounding_bound,
     sampled_voxels,
-    uneven_numbers,
 )
 from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.compiler.tensors import Tensor
@@ -176,18 +175,3 @@ def test_voxels_that_are_looked_at_have_all_corners_of_the_first_and_last_patch(
 def test_there_is_room_for_all_voxels_that_are_looked_at(channels, extents, batch):
     shape = replace(SHALLOW, batch=batch, target_extents=extents, target_channels=channels)
     assert len(sampled_voxels(shape)) <= most_samples(shape)
-
-
-@pytest.mark.parametrize("extents", [(9, 20, 130), (128, 128, 128)])
-def test_no_part_of_uneven_numbers_is_like_the_whole(extents):
-    numbers = uneven_numbers((2, 1, *extents))
-    assert set(np.unique(numbers)) == {0, 1}
-    d, h, w = extents
-    parts = [
-        numbers[n, 0, z : z + 4, y : y + 8, x : x + 128].mean()
-        for n in range(2)
-        for z in range(0, d, 4)
-        for y in range(0, h, 8)
-        for x in range(0, w, 128)
-    ]
-    assert np.std(parts) > 0.2

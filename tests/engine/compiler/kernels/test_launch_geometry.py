@@ -1,4 +1,4 @@
-"""Grids, blocks and shared memory of every launch, on a card that is only described."""
+"""Grids, blocks and shared memory of every launch, on a GPU that is only described."""
 
 import json
 from collections.abc import Iterator
@@ -6,12 +6,12 @@ from math import prod
 from pathlib import Path
 
 import pytest
-from support.described_cards import CARDS, H200, KIB
+from support.described_gpus import GPUS, H200, KIB
 from support.gpu_networks import ODD_GRAPHS, random_network
 from support.launch_geometry import PRECISIONS, SIZES, SPECS, launched, lowered, summary
 
 from cuda_cyclegan.engine.benchmark.layer_times import work_of
-from cuda_cyclegan.engine.compiler.card_properties import WGMMA_CAPABILITY, CardProperties
+from cuda_cyclegan.engine.compiler.gpu_properties import WGMMA_CAPABILITY, GpuProperties
 from cuda_cyclegan.engine.compiler.kernels.launch import Launch
 from cuda_cyclegan.engine.compiler.kernels.table import KERNELS
 from cuda_cyclegan.engine.compiler.program.fitting import ProgramRequest
@@ -31,46 +31,46 @@ def test_launches_on_an_h200_are_those_that_were_measured(name, precision):
         assert summary(lowered(name, wanted)) == recorded
 
 
-def launches_on(card: CardProperties) -> Iterator[tuple[Step, Launch]]:
+def launches_on(gpu: GpuProperties) -> Iterator[tuple[Step, Launch]]:
     for name in SPECS:
         for (patch, batch), precision in zip(SIZES[name.split()[0]], ("fp16", "fp32"), strict=True):
-            wanted = ProgramRequest(patch, batch, precision, card)
+            wanted = ProgramRequest(patch, batch, precision, gpu)
             for step, launches in launched(lowered(name, wanted)):
                 yield from ((step, launch) for launch in launches)
     for graph in ODD_GRAPHS.values():
-        wanted = ProgramRequest((64, 80, 96), 2, "fp16", card)
-        program = lower(random_network(graph, 0), next(wanted.layouts()), card)
+        wanted = ProgramRequest((64, 80, 96), 2, "fp16", gpu)
+        program = lower(random_network(graph, 0), next(wanted.layouts()), gpu)
         for step, launches in launched(program):
             yield from ((step, launch) for launch in launches)
 
 
-@pytest.mark.parametrize("card", CARDS.values(), ids=CARDS)
-def test_launches_are_of_kernels_that_the_card_has(card):
-    for _, launch in launches_on(card):
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=GPUS)
+def test_launches_are_of_kernels_that_the_gpu_has(gpu):
+    for _, launch in launches_on(gpu):
         spec = KERNELS[launch.source]
         assert launch.kernel in spec.instances or not spec.instances
-        assert not spec.needs_wgmma or card.capability == WGMMA_CAPABILITY
+        assert not spec.needs_wgmma or gpu.capability == WGMMA_CAPABILITY
 
 
-@pytest.mark.parametrize("card", CARDS.values(), ids=CARDS)
-def test_launches_keep_to_the_limits_of_a_card_and_fill_it(card):
-    """Up to a fifth of a card may stay empty, where each block has a whole share of the work."""
-    for step, launch in launches_on(card):
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=GPUS)
+def test_launches_keep_to_the_limits_of_a_gpu_and_fill_it(gpu):
+    """Up to a fifth of a GPU may stay empty, where each block has a whole share of the work."""
+    for step, launch in launches_on(gpu):
         across, *others = launch.grid
         blocks = prod(launch.grid)
         assert 0 < across < 2**31
         assert all(0 < size < 2**16 for size in others)
         assert 0 < prod(launch.block) <= 1024
-        assert launch.shared <= card.shared_per_block
+        assert launch.shared <= gpu.shared_per_block
         if launch.cooperative:
-            assert blocks <= max(card.multiprocessors, others[0])
-            is_one_each = blocks <= card.multiprocessors
-            assert not is_one_each or card.resident_blocks(launch.shared) == 1
+            assert blocks <= max(gpu.multiprocessors, others[0])
+            is_one_each = blocks <= gpu.multiprocessors
+            assert not is_one_each or gpu.resident_blocks(launch.shared) == 1
         if is_planned(step) or launch.kernel in ("conclude", "conclude_groups"):
-            continue  # as many blocks as there is work, on any card
-        if work_of(step).bytes < 64 * KIB * card.multiprocessors:
+            continue  # as many blocks as there is work, on any GPU
+        if work_of(step).bytes < 64 * KIB * gpu.multiprocessors:
             continue
         if launch.cooperative:
-            assert blocks + others[0] > card.multiprocessors, (step, launch)
+            assert blocks + others[0] > gpu.multiprocessors, (step, launch)
         else:
-            assert blocks >= 0.8 * card.multiprocessors, (step, launch)
+            assert blocks >= 0.8 * gpu.multiprocessors, (step, launch)

@@ -55,7 +55,7 @@ def test_any_order_in_and_out(
     array[...] = random.integers(0, 100, array.shape)
     source = Stored(array, Scaling(3.0, 2.0))
     found = MemoryOrder.of(array)
-    seen = found.seen(array)
+    seen = found.view(array)
     assert all(
         step > 0 for step, extent in zip(seen.strides, seen.shape, strict=True) if extent > 1
     )
@@ -75,5 +75,5 @@ def test_any_order_in_and_out(
         launch = rows_of_volume(found, rows, volume.ctypes.data, volume.shape, into.ctypes.data)
         kernels.run(launch, "fp32")
         d, h, w = extents
-        cropped = found.seen(np.ascontiguousarray(volume[:d, :h, :w])[None])
+        cropped = found.view(np.ascontiguousarray(volume[:d, :h, :w])[None])
         assert np.array_equal(into, cropped[0, rows.start : rows.stop])

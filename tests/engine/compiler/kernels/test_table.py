@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.kernel_samples import SAMPLES
 from support.tiers import examples
 

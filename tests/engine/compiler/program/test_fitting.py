@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.program.fitting import (
@@ -128,12 +128,14 @@ def test_less_room_means_smaller_slabs_and_fewer_patches_and_at_last_none_for_th
     assert 25 * MIB < smallest <= 50 * MIB
 
 
-def test_a_card_taken_by_others_is_told_from_a_low_limit() -> None:
-    with pytest.raises(DeviceMemoryError, match=r"the card has 1 MiB to spare; end other programs"):
+def test_a_gpu_taken_by_others_is_told_from_a_low_limit() -> None:
+    with pytest.raises(DeviceMemoryError, match=r"only 1 MiB are free; end other programs"):
         fit(network(), WANTED, MemoryBudget(RESERVE + MIB), modest)
-    with pytest.raises(DeviceMemoryError, match=r"the card has 0 MiB to spare"):
+    with pytest.raises(DeviceMemoryError, match=r"only 0 MiB are free"):
         fit(network(), WANTED, MemoryBudget(0, 1 << 30), modest)
-    with pytest.raises(DeviceMemoryError, match=r"but 1 MiB may be used; .* setting vram-limit"):
+    with pytest.raises(
+        DeviceMemoryError, match=r"but only 1 MiB may be used; .* setting vram-limit"
+    ):
         fit(network(), WANTED, MemoryBudget(1 << 30, MIB), modest)
 
 

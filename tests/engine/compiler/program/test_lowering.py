@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from msgspec import structs
 from support.covering_networks import SPECS, covering
-from support.described_cards import B200, H200, T4
+from support.described_gpus import B200, H200, T4
 from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, chain, random_network
 from support.kernel_samples import computed_by
 from support.network_features import FEATURES
 from support.step_interpreter import interpret
 
-from cuda_cyclegan.engine.compiler.card_properties import CardProperties
+from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.compiler.kernels.launch import anywhere
 from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
 from cuda_cyclegan.engine.compiler.kernels.table import TENSOR_CORE_KERNELS
@@ -81,10 +81,10 @@ def reference(graph: Graph, patch: Triple, batch: int) -> tuple[Network, FloatAr
 
 
 def check(
-    graph, patch: Triple, batch: int = 1, precision: Precision = "fp16", card=H200, **choices
+    graph, patch: Triple, batch: int = 1, precision: Precision = "fp16", gpu=H200, **choices
 ) -> None:
     network, patches, wanted = reference(graph, patch, batch)
-    lowered = lower(network, Layout(patch, batch, precision, **choices), card)
+    lowered = lower(network, Layout(patch, batch, precision, **choices), gpu)
     got = interpret(lowered, patches, graph.out_channels)
     assert np.linalg.norm(got - wanted) <= 2e-5 * np.linalg.norm(wanted)
 
@@ -103,8 +103,8 @@ def test_unet_steps_agree_with_onnx_runtime(name):
 @pytest.mark.parametrize("name", covering(SPECS))
 def test_steps_of_every_feature_agree_with_onnx_runtime(name, precision):
     graph, split = build(SPECS[name]), precision == "fp32"
-    for card in (H200, replace(H200, l2_bytes=0)):
-        check(graph, (16, 16, 24), 2, precision, card, split_fp16=split, matrix_kernels=not split)
+    for gpu in (H200, replace(H200, l2_bytes=0)):
+        check(graph, (16, 16, 24), 2, precision, gpu, split_fp16=split, matrix_kernels=not split)
 
 
 @pytest.mark.parametrize("name", ["group norm", "constant padding", "anti-aliasing", "dilation"])
@@ -246,7 +246,7 @@ def test_a_first_layer_that_measures_what_it_makes_agrees():
     steps = lower(random_network(graph, 0), layout, uncached).steps
     [first] = computed_by(steps, "convolve_patches")
     assert first.statistics is not None
-    check(graph, (8, 12, 16), batch=2, card=uncached, matrix_kernels=True)
+    check(graph, (8, 12, 16), batch=2, gpu=uncached, matrix_kernels=True)
 
 
 @pytest.mark.parametrize("width", [32, 64])
@@ -397,7 +397,7 @@ def graph_of_planes(activation) -> Graph:
 
 
 SMALL: Triple = (16, 16, 96)
-OF_KERNELS: dict[str, tuple[Graph, CardProperties]] = {
+OF_KERNELS: dict[str, tuple[Graph, GpuProperties]] = {
     "warpgroups": (build(ResNetSpec(1, 1, 32, 0, downsamplings=1)), H200),
     "planes": (graph_of_planes(Relu()), H200),
     "mma": (build(ResNetSpec(1, 1, 32, 0, downsamplings=1)), B200),
@@ -409,13 +409,13 @@ OF_KERNELS: dict[str, tuple[Graph, CardProperties]] = {
 @cache
 def kernels_of(name: str, without: frozenset[str] = frozenset()) -> frozenset[str]:
     """The .cu files of the kernels for Tensor Cores that a network takes."""
-    graph, card = OF_KERNELS[name]
-    layout = next(ProgramRequest(SMALL, 1, "fp16", card, without).layouts())
+    graph, gpu = OF_KERNELS[name]
+    layout = next(ProgramRequest(SMALL, 1, "fp16", gpu, without).layouts())
     network = Network(
         graph, {key: np.zeros(shape, np.float32) for key, shape in graph.weight_shapes()}
     )
-    steps = lower(network, layout, card).steps
-    found = {launch.source for step in steps for launch in launches(step, anywhere, card)}
+    steps = lower(network, layout, gpu).steps
+    found = {launch.source for step in steps for launch in launches(step, anywhere, gpu)}
     return frozenset(found & TENSOR_CORE_KERNELS)
 
 
@@ -424,7 +424,7 @@ def test_networks_of_the_next_test_take_all_kernels():
 
 
 @pytest.mark.parametrize("wrong", sorted(TENSOR_CORE_KERNELS))
-def test_a_kernel_that_was_wrong_on_a_card_leaves_the_others_in_use(wrong):
+def test_a_kernel_that_was_wrong_on_a_gpu_leaves_the_others_in_use(wrong):
     """What it did is done by another kernel, or by cuDNN."""
     for name in OF_KERNELS:
         usual, others = kernels_of(name), kernels_of(name, frozenset({wrong}))
@@ -549,8 +549,8 @@ def test_a_residual_block_is_two_convolutions_and_two_normalisations():
 
 
 def test_statistics_of_large_tensors_and_of_sub_pixels_stay_apart():
-    def apart(patch: Triple, card: CardProperties) -> int:
-        steps = lower(random_network(build(RESNET), 0), Layout(patch, 1, "fp16"), card).steps
+    def apart(patch: Triple, gpu: GpuProperties) -> int:
+        steps = lower(random_network(build(RESNET), 0), Layout(patch, 1, "fp16"), gpu).steps
         return sum(isinstance(step, Statistics) for step in steps)
 
     assert apart((16, 16, 16), H200) == 2  # the up-sampled

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from msgspec import structs
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_networks import ODD_GRAPHS, random_network
 from support.step_interpreter import interpret
 
@@ -22,9 +22,9 @@ from cuda_cyclegan.engine.network.graph import Network
 RESNET = ResNetSpec(1, 1, width=16, blocks=2)
 
 
-def compiled(spec=RESNET, patch=(16, 24, 32), batch=1, card=H200, **choices):
+def compiled(spec=RESNET, patch=(16, 24, 32), batch=1, gpu=H200, **choices):
     layout = Layout(patch, batch, "fp16", **choices)
-    lowered = lower(random_network(build(spec), 0), layout, card)
+    lowered = lower(random_network(build(spec), 0), layout, gpu)
     steps = enumerate(lowered.steps)
     workspaces = {index: 1000 for index, step in steps if is_planned(step)}
     return lowered, plan_memory(lowered, (1, 1), workspaces)
@@ -47,7 +47,7 @@ def test_a_first_layer_that_measures_has_memory_for_it():
     """Only large tensors are measured so; the smaller ones are normalised in one launch."""
     uncached = replace(H200, l2_bytes=0)
     wide = structs.replace(RESNET, width=32)
-    lowered, plan = compiled(wide, batch=2, card=uncached, matrix_kernels=True)
+    lowered, plan = compiled(wide, batch=2, gpu=uncached, matrix_kernels=True)
     first, following = lowered.steps[:2]
     assert isinstance(first, Conv)
     assert isinstance(following, Pointwise)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_networks import random_network
 from support.random_graphs import random_graph
 from support.step_interpreter import interpret

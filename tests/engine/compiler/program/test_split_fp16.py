@@ -159,7 +159,7 @@ def test_what_nothing_bounds_is_not_kept_as_split_fp16():
     assert not scales(Network(large.graph, weights), (16, 16, 16), "fp32")
 
 
-def test_only_float_programs_on_fast_cards_use_split_fp16():
+def test_only_float_programs_on_fast_gpus_use_split_fp16():
     assert split_fp16_pays("fp32", (9, 0))
     assert split_fp16_pays("tf32", (9, 0))
     assert not split_fp16_pays("fp32", (8, 6))

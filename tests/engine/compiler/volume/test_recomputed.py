@@ -5,7 +5,7 @@ from random import Random
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.network_features import random_spec
 from support.random_graphs import random_graph
 from support.tiers import examples

@@ -1,11 +1,11 @@
 """Which steps the blocks of a volume get."""
 
 import pytest
-from support.described_cards import B200, H200
+from support.described_gpus import B200, H200
 from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.blocks import grid_of
-from cuda_cyclegan.engine.compiler.card_properties import CardProperties
+from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.compiler.lowered import Lowered
 from cuda_cyclegan.engine.compiler.steps import Conv
 from cuda_cyclegan.engine.compiler.tensors import Operand
@@ -19,13 +19,13 @@ TO_CELLS = "conv_transpose_to_cells"
 
 def compiled(
     extents: Triple,
-    card: CardProperties = H200,
+    gpu: GpuProperties = H200,
     without: frozenset[str] = frozenset(),
     blocks: int = 1,
 ) -> Lowered:
     network = zero_network(build(ResNetSpec(1, 1, 32, blocks)))
     grid = grid_of(extents, network.graph.stride)
-    return lowered_blocks(network, grid, "fp16", card, without)
+    return lowered_blocks(network, grid, "fp16", gpu, without)
 
 
 def kernels_of(lowered: Lowered) -> dict[str, str | None]:
@@ -80,12 +80,12 @@ def test_a_doubling_layer_that_computes_much_for_nothing_is_left_to_cudnn() -> N
 
 
 @pytest.mark.parametrize(
-    ("card", "without"), [(B200, frozenset()), (H200, frozenset({"conv_transpose_to_cells"}))]
+    ("gpu", "without"), [(B200, frozenset()), (H200, frozenset({"conv_transpose_to_cells"}))]
 )
-def test_cards_without_the_kernel_and_those_where_it_is_wrong_do_without(
-    card: CardProperties, without: frozenset[str]
+def test_gpus_without_the_kernel_and_those_where_it_is_wrong_do_without(
+    gpu: GpuProperties, without: frozenset[str]
 ) -> None:
-    kernels = kernels_of(compiled((256, 256, 180), card, without))
+    kernels = kernels_of(compiled((256, 256, 180), gpu, without))
     assert (kernels["up0"], kernels["up1"]) == (None, None)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.kernel_samples import computed_by
 from support.zero_weights import zero_network
 
@@ -98,7 +98,7 @@ def at_the_same_time(memory: VolumeMemory, grid: BlockGrid) -> Iterator[tuple[in
 
 
 def alive(wanted: VolumeRequest, memory: VolumeMemory, first: int, stop: int) -> Mapping[str, int]:
-    """Bytes of what lies on the card and holds something while steps [first, stop) run."""
+    """Bytes of what lies on the GPU and holds something while steps [first, stop) run."""
     batch, steps = wanted.batch, [step for one in memory.passes for step in one.steps]
     stored = wanted.grid.stored_blocks(batch)
     there = (_tensors(steps[:first]) & _tensors(steps[first:])) | _tensors(steps[first:stop])
@@ -209,7 +209,7 @@ def test_a_layer_by_planes_reads_more_than_its_own_blocks() -> None:
     assert not read & set(copied_in(one, maps))
 
 
-def test_all_is_on_the_card_where_that_has_room() -> None:
+def test_all_is_on_the_gpu_where_that_has_room() -> None:
     memory = volume_memory(request("resnet", (256, 256, 192)), 40 << 30)
     assert (memory.host_bytes, memory.host_offsets) == (0, {})
 
@@ -302,7 +302,7 @@ def test_a_volume_made_anew_takes_a_fifth_of_what_another_framework_takes() -> N
 
 @pytest.mark.parametrize("name", ["unet", "plain"])
 def test_other_networks_keep_their_maps(name: str) -> None:
-    """Those of other forms of the outermost layers, or without the own kernels for them."""
+    """Those of other forms of the outermost layers, or without the custom kernels for them."""
     wanted = request(name, (256, 256, 192), matrix_kernels=name == "unet")
     assert recomputed(wanted.passes) == wanted.passes
 
@@ -320,7 +320,7 @@ def test_nothing_leaves_for_which_there_is_room(share: float) -> None:
 
 
 def test_maps_of_low_resolution_stay_while_they_are_read_where_one_fits_at_a_time() -> None:
-    """At 4 GiB a third of what passes through the residual blocks need not leave the card."""
+    """At 4 GiB a third of what passes through the residual blocks need not leave the GPU."""
     wanted = request("resnet", (1024, 1024, 800))
     memory = volume_memory(wanted, 4 << 30)
     inner = {name for name in memory.maps if "block" in name and not name.endswith("pad")}
@@ -341,7 +341,9 @@ def test_what_passes_over_voxels_read_of_host_memory_is_copied_in() -> None:
     assert len(maps) > 4
     usual = [one for one in memory.passes if one.block is None]
     for one in usual:
-        read = {name for step in one.steps for name in step.flow.read_names} & maps - one.made
+        read = {
+            name for step in one.steps for name in step.flow.read_names
+        } & maps - one.written_names
         assert memory.fetched_by(one) == sorted(read)
 
 

@@ -1,15 +1,15 @@
-"""What a card will hold and take is told from earlier measurements, or not at all."""
+"""What a GPU will hold and take is told from earlier measurements, or not at all."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_networks import random_network
 from support.kernel_samples import computed_by
 
-from cuda_cyclegan.engine.compiler.kernels.sliding_window import laid_out
+from cuda_cyclegan.engine.compiler.kernels.sliding_window import ring_layout
 from cuda_cyclegan.engine.compiler.program.fitting import MemoryBudget, ProgramRequest, fit
 from cuda_cyclegan.engine.cuda.patches.device_plan import (
     DevicePlan,
@@ -135,7 +135,7 @@ class TestArrays:
     )
 
     def size(self, grid, *, spare: bool = True) -> int:
-        return laid_out(grid, ring_rows(grid, spare=spare), (1, 1))[1]
+        return ring_layout(grid, ring_rows(grid, spare=spare), (1, 1))[1]
 
     def test_the_program_and_the_largest_arrays_at_once(self) -> None:
         both = [self.small, self.large, self.small]

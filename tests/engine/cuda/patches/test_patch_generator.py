@@ -1,4 +1,4 @@
-"""A generator on a card whose memory is host memory: opened, used and closed, nothing is left."""
+"""A generator on a GPU whose memory is host memory: opened, used and closed, nothing is left."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Patches that are mirrored where a card cuts them, and mirrored back where it blends them."""
+"""Patches that are mirrored where a GPU cuts them, and mirrored back where it blends them."""
 
 import shutil
 from typing import Any, get_args
@@ -114,15 +114,15 @@ def test_the_kernels_mirror_as_the_host_does(flip: Flip, padding: SmallVolumePad
 
 @pytest.mark.parametrize("result", VOXEL_TYPES)
 def test_voxels_stored_on_the_host_have_the_bytes_that_the_kernel_stores(result: str) -> None:
-    """A spread takes network intensities from the card; else voxels come as they are stored."""
+    """A spread takes network intensities from the GPU; else voxels come as they are stored."""
     extents, patch = (20, 12, 10), (8, 8, 8)
     voxels = np.random.default_rng(0).uniform(0, 120, (1, *extents)).astype(np.int16)
     source, outward = Stored(voxels, Scaling(60.3, 45.7, clips=True)), Scaling(40.1, 90.3)
     window = SlidingWindow(tile(extents, patch, 0.3), "gaussian", "edge")
-    by_card = Stored(np.empty_like(voxels, result), outward)
+    by_gpu = Stored(np.empty_like(voxels, result), outward)
     network = Stored(np.empty_like(voxels, np.float32))
-    for target in (by_card, network):
+    for target in (by_gpu, network):
         run_window_into(source, target, window, bent)
-    by_host = np.empty_like(by_card.values)
+    by_host = np.empty_like(by_gpu.values)
     outward.store(network.values, by_host)
-    assert by_host.tobytes() == by_card.values.tobytes()
+    assert by_host.tobytes() == by_gpu.values.tobytes()

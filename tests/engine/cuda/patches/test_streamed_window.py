@@ -1,4 +1,4 @@
-"""The order of copies, runs and blends: right whichever way the card's queues are run."""
+"""The order of copies, runs and blends: right whichever way the GPU's queues are run."""
 
 import shutil
 from itertools import cycle, pairwise

@@ -20,7 +20,7 @@ from support.streamed_window import (
 )
 from support.tiers import examples
 
-from cuda_cyclegan.engine.compiler.kernels.sliding_window import laid_out
+from cuda_cyclegan.engine.compiler.kernels.sliding_window import ring_layout
 from cuda_cyclegan.engine.cuda import streaming
 from cuda_cyclegan.engine.cuda.patches import streamed_window
 from cuda_cyclegan.engine.errors import DeviceMemoryError
@@ -61,7 +61,7 @@ def test_arrays_of_all_sizes_follow_each_other(arrays: list[Any], seed: int) -> 
                 np.testing.assert_array_equal(there, here)
 
 
-def test_weights_stay_on_the_card_for_studies_that_are_alike() -> None:
+def test_weights_stay_on_the_gpu_for_studies_that_are_alike() -> None:
     gpu, sent, upload = Gpu.in_random_order(0), list[int](), Stream.upload_now
 
     def counted(stream: Stream, target: int, content: bytes) -> None:
@@ -149,7 +149,7 @@ def test_without_memory_to_pin_the_host_blends_and_later_arrays_have_what_they_n
 
 def test_memory_does_not_grow_with_the_depth() -> None:
     sizes = [
-        laid_out(window, ring_rows(window, spare=True), (1, 1))[1]
+        ring_layout(window, ring_rows(window, spare=True), (1, 1))[1]
         for depth in (400, 4000)
         for window in [
             PatchGrid(

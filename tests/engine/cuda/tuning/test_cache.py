@@ -1,4 +1,4 @@
-"""What was measured is kept for the same card and versions, and nothing damaged is trusted."""
+"""What was measured is kept for the same GPU and versions, and nothing damaged is trusted."""
 
 import json
 from dataclasses import fields, replace
@@ -70,7 +70,7 @@ def test_each_field_of_a_convolution_is_in_its_key():
 
 
 @pytest.mark.parametrize("changed", IDENTITY)
-def test_another_card_driver_version_or_precision_starts_anew(tmp_path, changed):
+def test_another_gpu_driver_version_or_precision_starts_anew(tmp_path, changed):
     TuningCache(tmp_path, IDENTITY).put("a convolution", FOUND)
     other = {**IDENTITY, changed: "other"}
     assert TuningCache(tmp_path, other).get("a convolution") == NOTHING

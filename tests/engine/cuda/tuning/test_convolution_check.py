@@ -1,6 +1,6 @@
 """Plans that do not compute their convolution are found, struck out and told; right ones never.
 
-The card is in host memory, and what its plans do wrong is planted.
+The GPU is in host memory, and what its plans do wrong is planted.
 """
 
 from dataclasses import replace
@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from support.cudnn_stand_in import cudnn_where_there_is_none
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_on_cpu.memory import used_buffer
 from support.gpu_on_cpu.numpy_kernels import NumPyKernels
 from support.gpu_on_cpu.plans import Plans
@@ -32,7 +32,7 @@ from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError
 from cuda_cyclegan.engine.options import SearchSettings
 
 with cudnn_where_there_is_none():
-    from cuda_cyclegan.engine.cuda.card import OpenCard
+    from cuda_cyclegan.engine.cuda.open_gpu import OpenGpu
     from cuda_cyclegan.engine.cuda.tuning import bench, tactics
     from cuda_cyclegan.engine.cuda.tuning.convolution_check import ConvolutionCheck
     from cuda_cyclegan.engine.cuda.tuning.tuner import Tuner
@@ -91,7 +91,7 @@ FAULTS = {
 
 @pytest.fixture
 def world(monkeypatch):
-    """Opens a search on a card that offers plans with faults."""
+    """Opens a search on a GPU that offers plans with faults."""
     monkeypatch.setattr(bench, "DeviceBuffer", used_buffer)
     monkeypatch.setattr(bench, "CapturedGraph", Graph)
     return tactics, monkeypatch
@@ -99,11 +99,11 @@ def world(monkeypatch):
 
 def tuner_with(cache, settings, room=ROOM):
     """A tuner of a GPU in host memory."""
-    return Tuner(OpenCard(None, Stream(), None, NumPyKernels()), cache, room, settings)
+    return Tuner(OpenGpu(None, Stream(), None, NumPyKernels()), cache, room, settings)
 
 
 class Searches:
-    """Starts on one card, that remember what earlier ones found."""
+    """Starts on one GPU, that remember what earlier ones found."""
 
     def __init__(self, world, faults, folder=None, shape=SHAPE) -> None:
         tactics, patched = world
@@ -132,7 +132,7 @@ def test_a_wrong_plan_is_struck_out_and_told_once(world, tmp_path, name, effort)
     assert searches.start(effort) == "right"
     [sentence] = searches.told
     assert name in sentence
-    assert "not used on this card" in sentence
+    assert "not used on this GPU" in sentence
     assert list(searches.cache.get(key_of(SHAPE)).refused) == [name]
     runs = searches.plans.runs
     assert searches.start(effort) == "right"
@@ -217,7 +217,7 @@ def test_where_no_plan_is_right_the_plain_kernel_does(world):
 def test_a_convolution_that_nothing_does_rightly_is_refused(world, monkeypatch):
     searches = Searches(world, {"wrong": last_channel_dropped})
     monkeypatch.setattr(Tuner, "_measure_own", lambda *_: None)
-    with pytest.raises(CudaError, match="no plan does"):
+    with pytest.raises(CudaError, match="no plan computes"):
         searches.start()
 
 

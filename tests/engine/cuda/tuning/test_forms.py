@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from support.cudnn_stand_in import cudnn_where_there_is_none
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_networks import random_network
 from support.gpu_on_cpu.kernels import Kernels
 from support.gpu_on_cpu.memory import used_buffer
@@ -33,19 +33,19 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.options import SearchSettings
 
 with cudnn_where_there_is_none():
-    from cuda_cyclegan.engine.cuda.card import OpenCard
+    from cuda_cyclegan.engine.cuda.open_gpu import OpenGpu
     from cuda_cyclegan.engine.cuda.tuning import bench, tuner
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 
 SMALL = replace(H200, multiprocessors=1)
-"""A card on which rows and runs are long, as they are for large tensors on others."""
+"""A GPU on which rows and runs are long, as they are for large tensors on others."""
 
 
 class LaneKernels(Kernels):
     """All kernels, compiled for the CPU."""
 
-    card = SMALL
+    gpu = SMALL
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -78,12 +78,12 @@ def test_forms_of_layers_are_compared_with_the_passes_around_them(
     monkeypatch.setattr(bench.TrialBench, "time", run_time)
     monkeypatch.setattr(bench, "_time_of_step", took)
     monkeypatch.setattr(tuner.Tuner, "convolutions", convolutions)
-    card: Any = OpenCard(None, Stream(), None, LaneKernels("fp16"))  # type: ignore[arg-type]
+    gpu: Any = OpenGpu(None, Stream(), None, LaneKernels("fp16"))  # type: ignore[arg-type]
     room = 100 if full else 1 << 30
-    tuner.Tuner(card, cache, room, SearchSettings("off")).compare_forms(network, lowered)
+    tuner.Tuner(gpu, cache, room, SearchSettings("off")).compare_forms(network, lowered)
     assert cache.get(form_key(doubling)).candidates == ()
     for _ in range(2):
-        tuner.Tuner(card, cache, room, SearchSettings()).compare_forms(network, lowered)
+        tuner.Tuner(gpu, cache, room, SearchSettings()).compare_forms(network, lowered)
         found = [
             {one.plan: one.microseconds for one in cache.get(form_key(step)).candidates}
             for step in (halving, doubling)

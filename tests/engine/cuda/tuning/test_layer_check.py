@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from support.cudnn_stand_in import cudnn_where_there_is_none
-from support.described_cards import CARDS, H200
+from support.described_gpus import GPUS, H200
 from support.gpu_on_cpu.kernels import Kernels
 from support.gpu_on_cpu.memory import array_at, used_buffer
 from support.gpu_on_cpu.numpy_kernels import NumPyKernels
@@ -46,7 +46,7 @@ from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.options import SearchSettings
 
 with cudnn_where_there_is_none():
-    from cuda_cyclegan.engine.cuda.card import OpenCard
+    from cuda_cyclegan.engine.cuda.open_gpu import OpenGpu
     from cuda_cyclegan.engine.cuda.tuning import bench, layer_check
     from cuda_cyclegan.engine.cuda.tuning.tuner import Tuner, WrongKernelError, refused_kernels
 
@@ -102,7 +102,7 @@ class LaneKernels(Kernels):
 
 
 def tuner_with(kernels, cache, settings):
-    return Tuner(OpenCard(None, Stream(), None, kernels), cache, ROOM, settings)
+    return Tuner(OpenGpu(None, Stream(), None, kernels), cache, ROOM, settings)
 
 
 def check_layers(lowered, kernels, cache):
@@ -203,7 +203,7 @@ class SpoiltPartials(LaneKernels):
         (_left_out, "wrong statistics"),
         (_counted_twice, "wrong statistics"),
         (_of_one_channel, "wrong statistics"),
-        (_now_and_then, "other statistics in 1 of 2 runs"),
+        (_now_and_then, "different statistics in 1 of 2 runs"),
     ],
 )
 def test_a_first_layer_that_measures_wrongly_is_found(fault, words, cache):
@@ -317,7 +317,7 @@ def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, outputs
     ("fault", "words"),
     [
         (_left_out, "wrong statistics"),
-        (_now_and_then, "other statistics in 1 of 2 runs"),
+        (_now_and_then, "different statistics in 1 of 2 runs"),
     ],
 )
 def test_a_doubling_layer_that_measures_wrongly_is_found(fault, words, cache):
@@ -417,7 +417,7 @@ def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch
     tuner.with_right_kernels(attempt)
     assert attempts == [frozenset(), {"convolve_patches"}]
     assert told == [
-        "The own kernel convolve_patches gave wrong results in fp16, and is not used on this card."
+        "Custom kernel convolve_patches gave wrong results in fp16 and is not used on this GPU."
     ]
     monkeypatch.setattr(kernels, "image_key", lambda source: f"second-{source}", raising=False)
     assert refused_kernels(cache, kernels) == frozenset()
@@ -448,8 +448,8 @@ def test_a_program_does_without_what_is_wrong(without, precision, matrix, wgmma,
     assert not any(spec.is_allowed(layout) for layout in layouts for spec in left_out)
 
 
-def test_only_cards_that_have_wgmma_get_kernels_for_warp_groups():
-    for card in CARDS.values():
-        wanted = ProgramRequest((32, 32, 32), 1, "fp16", card)
-        has_wgmma = card.capability == (9, 0)
+def test_only_gpus_that_have_wgmma_get_kernels_for_warp_groups():
+    for gpu in GPUS.values():
+        wanted = ProgramRequest((32, 32, 32), 1, "fp16", gpu)
+        has_wgmma = gpu.capability == (9, 0)
         assert {one.wgmma for one in wanted.layouts()} == {has_wgmma}

@@ -15,7 +15,7 @@ from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.options import SearchSettings
 
 with cudnn_where_there_is_none():
-    from cuda_cyclegan.engine.cuda.card import OpenCard
+    from cuda_cyclegan.engine.cuda.open_gpu import OpenGpu
     from cuda_cyclegan.engine.cuda.tuning import tactics, tuner
     from cuda_cyclegan.engine.cuda.tuning.convolution_check import TacticVerdict
 
@@ -108,16 +108,16 @@ def search(monkeypatch):
         tuner, "planned", lambda steps: [types.SimpleNamespace(shape=one) for one in steps]
     )
     cache = TuningCache(None, {"card": "none"})
-    card = OpenCard(None, None, None, types.SimpleNamespace())
+    gpu = OpenGpu(None, None, None, types.SimpleNamespace())
 
     def find(
         workspace: int, effort: str = "full", seconds: float = 60, shapes=(SHAPE, SHAPE)
     ) -> str:
         asked = SearchSettings(effort, seconds)
-        found = tuner.Tuner(card, cache, 0, asked).convolutions(list(shapes), workspace)
+        found = tuner.Tuner(gpu, cache, 0, asked).convolutions(list(shapes), workspace)
         return found[shapes[-1]].name
 
-    find.further = lambda until: tuner.Tuner(card, cache, 0, SearchSettings()).further(
+    find.further = lambda until: tuner.Tuner(gpu, cache, 0, SearchSettings()).further(
         None, PROGRAM, 1 << 20, until
     )
 

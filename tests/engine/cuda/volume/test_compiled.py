@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from support.cudnn_stand_in import cudnn_where_there_is_none
-from support.described_cards import H200
+from support.described_gpus import H200
 from support.gpu_networks import random_network
 from support.gpu_on_cpu.numpy_kernels import NumPyKernels
 
@@ -24,7 +24,7 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.options import SearchSettings
 
 with cudnn_where_there_is_none():
-    from cuda_cyclegan.engine.cuda.card import OpenCard
+    from cuda_cyclegan.engine.cuda.open_gpu import OpenGpu
     from cuda_cyclegan.engine.cuda.tuning import bench, layer_check, tactics, tuner
     from cuda_cyclegan.engine.cuda.tuning.bench import TrialBench
     from cuda_cyclegan.engine.cuda.tuning.convolution_check import TacticVerdict
@@ -88,14 +88,14 @@ def test_no_limit_changes_steps_or_tactics(tried: list[int]) -> None:
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
     grid = grid_of((48, 72, 40), network.graph.stride)
 
-    context: Any = SimpleNamespace(card=H200)
+    context: Any = SimpleNamespace(properties=H200)
     stream: Any = SimpleNamespace(fill=lambda *_: None)
-    card = OpenCard(context, stream, None, NumPyKernels())  # type: ignore[arg-type]
+    gpu = OpenGpu(context, stream, None, NumPyKernels())  # type: ignore[arg-type]
 
     def compiled(room: int) -> tuple[Lowered, dict[Any, str]]:
-        one = tuner.Tuner(card, TuningCache(None, {}), room, SearchSettings())
+        one = tuner.Tuner(gpu, TuningCache(None, {}), room, SearchSettings())
         made = compiled_blocks(
-            network, card, one, grid, lambda lowered: memory_of(lowered, grid, network.graph, room)
+            network, gpu, one, grid, lambda lowered: memory_of(lowered, grid, network.graph, room)
         )
         return made.lowered, {shape: tactic.name for shape, tactic in made.tactics.items()}
 

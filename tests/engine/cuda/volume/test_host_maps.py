@@ -125,6 +125,8 @@ def test_what_is_pinned_in_parts_is_let_go_in_parts(
 
 def test_what_the_host_has_no_room_for_is_refused_in_a_sentence() -> None:
     check_host_room(SIZE, SIZE)
-    with pytest.raises(DeviceMemoryError, match=r"need 6 MiB .* 5 MiB may be pinned") as refused:
+    with pytest.raises(
+        DeviceMemoryError, match=r"need 6 MiB .* only 5 MiB may be pinned"
+    ) as refused:
         check_host_room(SIZE, SIZE - 1)
     assert (refused.value.wanted, refused.value.free) == (SIZE, SIZE - 1)

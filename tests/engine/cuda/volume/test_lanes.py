@@ -110,8 +110,8 @@ def world(gpu: Gpu) -> Iterator[World]:
     made = network()
     computing: Any = gpu.stream()
 
-    def convolve(step: Any, places: Any) -> bool:
-        computing.submit(lambda: convolved_exactly(step, places))
+    def convolve(step: Any, addresses: Any) -> bool:
+        computing.submit(lambda: convolved_exactly(step, addresses))
         return True
 
     late = replace(made.program, stream=computing, convolve=convolve)
@@ -119,7 +119,7 @@ def world(gpu: Gpu) -> Iterator[World]:
     with made.placed() as placed, ExitStack() as opened:
         one = object.__new__(CudaVolumeGenerator)
         one.graph, one.options = GRAPH, CudaVolumeOptions("fp32")
-        one._card = SimpleNamespace(stream=computing)  # type: ignore[assignment]
+        one._gpu = SimpleNamespace(stream=computing)  # type: ignore[assignment]
         one._computing, one._has_run = threading.Lock(), True
         one._keep_time = lambda *_: None
         taken = Lanes(context, opened)

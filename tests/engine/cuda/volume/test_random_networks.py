@@ -50,8 +50,8 @@ def check(graph: Graph, *, undivided: int, slab_bytes: int) -> None:
         undivided=undivided,
         slab_bytes=slab_bytes,
     )
-    by_card = made(volume)
-    assert made(volume, memory=made.memory_away()).tobytes() == by_card.tobytes()
+    by_gpu = made(volume)
+    assert made(volume, memory=made.memory_away()).tobytes() == by_gpu.tobytes()
     for memory in (made.memory(), made.memory_recomputed()):
         difference = np.linalg.norm(made(volume, memory=memory) - wanted)
         assert difference <= _LIMIT * np.linalg.norm(wanted)

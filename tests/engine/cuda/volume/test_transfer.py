@@ -1,4 +1,4 @@
-"""Voxels between an array of the host and the card, with kernels and copies on the CPU."""
+"""Voxels between an array of the host and the GPU, with kernels and copies on the CPU."""
 
 import ctypes
 import shutil
@@ -26,7 +26,11 @@ from cuda_cyclegan.engine.cuda import streaming
 from cuda_cyclegan.engine.cuda.streaming import PinnedSlots
 from cuda_cyclegan.engine.cuda.volume.overlap import AxisRows
 from cuda_cyclegan.engine.cuda.volume.program import PlacedVolume
-from cuda_cyclegan.engine.cuda.volume.transfer import bring_in, rows_going_out, take_out
+from cuda_cyclegan.engine.cuda.volume.transfer import (
+    download_voxels,
+    rows_to_download,
+    upload_voxels,
+)
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.scaling import Stored
@@ -86,7 +90,7 @@ def test_each_piece_is_there_before_what_reads_it_is_queued(rounds: int) -> None
     for _ in range(rounds):
         with opened() as (placed, slots):
             volume = at(placed, PATCHES)
-            bring_in(
+            upload_voxels(
                 placed,
                 Stored(source),
                 slots,
@@ -101,7 +105,7 @@ def test_slots_of_a_larger_volume_before_hold_no_larger_pieces() -> None:
     """The GPU has room for pieces of this volume alone."""
     source, there = noise(), list[bool]()
     with opened(larger=4) as (placed, slots):
-        bring_in(
+        upload_voxels(
             placed,
             Stored(source),
             slots,
@@ -121,7 +125,7 @@ def made_by(placed: PlacedVolume, result: Any, target: Stored) -> Iterator[Any]:
     """Events of a last pass that makes rows when they are waited for, and not before."""
     volume = at(placed, TRANSLATED)
     volume[:] = np.nan
-    for rows in rows_going_out(target, SLOT_VOXELS):
+    for rows in rows_to_download(target, SLOT_VOXELS):
         volume[part(rows)] = result[part(rows)]
         yield Event()
 
@@ -139,7 +143,7 @@ def test_rows_are_told_when_they_are_in_their_place(rounds: int) -> None:
             ctypes.memset(placed.at("overflow"), 0, 4)
             going = Stored(target, on_rows=on_rows)
             made, stream = made_by(placed, result, going), placed.program.stream
-            assert take_out(placed, going, slots, SLOT_VOXELS, stream, made)
+            assert download_voxels(placed, going, slots, SLOT_VOXELS, stream, made)
         assert told == [1, 2, 3, 4, 5, 6, 7, 8]
         assert np.array_equal(target, result)
 
@@ -154,11 +158,11 @@ def test_nothing_is_put_in_place_any_more_once_a_fault_is_told() -> None:
 
     def lost() -> Iterator[Any]:
         yield Event()
-        raise RuntimeError("the card is lost")
+        raise RuntimeError("the GPU is lost")
 
     with opened() as (placed, slots):
         going = Stored(target, on_rows=on_rows)
         with pytest.raises(RuntimeError, match="lost"):
-            take_out(placed, going, slots, SLOT_VOXELS, placed.program.stream, lost())
+            download_voxels(placed, going, slots, SLOT_VOXELS, placed.program.stream, lost())
         is_told.set()
     assert not late

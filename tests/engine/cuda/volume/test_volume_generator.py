@@ -1,4 +1,4 @@
-"""A generator of volumes on a card whose memory is host memory: what it takes, keeps and leaves."""
+"""A generator of volumes on a GPU whose memory is host memory: what it takes, keeps and leaves."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def check_memory(one: dict[str, Any]) -> None:
 
 @pytest.mark.process
 @needs_compiler
-def test_memory_of_a_card_is_taken_once_and_given_back(tmp_path: Path) -> None:
+def test_memory_of_a_gpu_is_taken_once_and_given_back(tmp_path: Path) -> None:
     cache = str(tmp_path / "cache")
     found = json.loads(output_of(tmp_path, "support.volume_in_memory", cache, "card"))
     check_memory(found["card"])

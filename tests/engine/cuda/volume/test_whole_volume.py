@@ -238,7 +238,7 @@ def test_what_is_made_beside_a_map_that_is_made_anew_stays() -> None:
     wanted = made(volume)
     assert error(network, volume, wanted) <= LIMITS["fp16"]
     recomputing = made.memory_recomputed()
-    assert any("recomputed" in name for one in recomputing.passes for name in one.made)
+    assert any("recomputed" in name for one in recomputing.passes for name in one.written_names)
     assert made(volume, memory=recomputing).tobytes() == wanted.tobytes()
 
 
@@ -383,8 +383,8 @@ def test_copies_beside_runs_change_no_byte(order: tuple[str, ...]) -> None:
     gpu = Gpu.first_stream_first()
     streams: dict[str, Any] = {name: gpu.stream() for name in order}
 
-    def convolve(step: Any, places: Any) -> bool:
-        streams["computing"].submit(lambda: convolved_exactly(step, places))
+    def convolve(step: Any, addresses: Any) -> bool:
+        streams["computing"].submit(lambda: convolved_exactly(step, addresses))
         return True
 
     def copies(name: str) -> StagedCopies:
@@ -531,8 +531,8 @@ def test_counting_what_lies_past_the_volume_is_found(monkeypatch: pytest.MonkeyP
 
 
 def test_statistics_of_all_blocks_but_one_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(step: Any, at: Any, card: Any, partials: int, blocks: int) -> Any:
-        return measured_volume(step, at, card, partials, blocks - 1)
+    def wrong(step: Any, at: Any, gpu: Any, partials: int, blocks: int) -> Any:
+        return measured_volume(step, at, gpu, partials, blocks - 1)
 
     monkeypatch.setattr("cuda_cyclegan.engine.cuda.volume.program.measured_volume", wrong)
     assert error_of_small() > 100 * LIMITS["fp32"]

@@ -13,7 +13,7 @@ from support.torch_exports import Handmade, call, exported, file_of, tensor
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import CheckpointError, PatchShapeError
-from cuda_cyclegan.engine.importing.onnx.onnx_graph import operators_of, write_down
+from cuda_cyclegan.engine.importing.operators.converter import convert_graph, operators_of
 from cuda_cyclegan.engine.importing.torch_export.archive import is_exported
 from cuda_cyclegan.engine.importing.torch_export.exported_graph import read_exported
 from cuda_cyclegan.engine.network.graph import Network
@@ -32,7 +32,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def imported(path: Path) -> Network:
-    return write_down(read_exported(path), None).network
+    return convert_graph(read_exported(path), None).network
 
 
 def distance(found: Network, patch: FloatArray, expected: FloatArray) -> float:
@@ -93,7 +93,7 @@ def test_pytorch_writes_the_network_that_is_stored(
 
 def test_a_program_of_one_patch_is_of_that_patch(tmp_path: Path) -> None:
     path = exported(torch.nn.Conv3d(1, 1, 3, padding=1), tmp_path / "net.pt2", 8, is_fixed=True)
-    found = write_down(read_exported(path), None)
+    found = convert_graph(read_exported(path), None)
     assert found.network.graph.patch == (8, 8, 8)
     assert "fixed to 8x8x8" in found.reason
     with pytest.raises(PatchShapeError):

@@ -18,7 +18,7 @@ from support.tiers import examples
 from support.torch_exports import Handmade, call, meta, tensor, zipped
 
 from cuda_cyclegan.engine.errors import CheckpointError
-from cuda_cyclegan.engine.importing.onnx.onnx_graph import write_down
+from cuda_cyclegan.engine.importing.operators.converter import convert_graph
 from cuda_cyclegan.engine.importing.torch_export import archive
 from cuda_cyclegan.engine.importing.torch_export.archive import is_exported
 from cuda_cyclegan.engine.importing.torch_export.exported_graph import read_exported
@@ -28,7 +28,7 @@ WEIGHT = "net/data/weights/weight_0"
 
 
 def imported(path: Path) -> Any:
-    return write_down(read_exported(path), None).network
+    return convert_graph(read_exported(path), None).network
 
 
 def changed(change: Callable[[Handmade], object]) -> Callable[[], bytes]:

@@ -232,6 +232,21 @@ def test_what_was_put_off_is_tried_at_once_by_a_retry(
     assert states(queue, other) == ["queued", "waiting"], "it was not put off"
 
 
+def test_work_is_known_while_it_is_open_and_after_it_ended_badly(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    asked = jobs(tmp_path, 4)
+    batch = queue.submit(asked, NORMAL).batch
+    claims = Claims(tables, "one")
+    for well in (True, False):
+        claim = claims.take(NORMAL)
+        assert claim
+        claims.acknowledge(claim, {"row": {}}, well=well)
+    queue.cancel(f"{batch}/00003")
+    assert queue.known_keys() == {job.key() for job in asked[1:]}
+    assert queue.submit(asked, NORMAL).added == 3, "who submits again means it"
+
+
 def test_jobs_that_wait_for_whatever_may_be_started_now(
     queue: Queue, tables: QueueTables, tmp_path: Path
 ) -> None:

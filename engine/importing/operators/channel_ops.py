@@ -1,0 +1,134 @@
+"""Operators on channels: Softmax, and single channels as tensors without an axis for them."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...network.layers import Add, Concat, Sigmoid, Softplus, Subtract
+from .folding import axes_of
+from .graph_builder import CHANNELS, Builder, GraphTensor, Rule
+from .operator_graph import Operator
+
+_MOST_CHANNELS = 64
+_FREE_AXIS = 13
+"""Opset since which Softmax takes one axis alone, and not all from it on."""
+
+
+def _softmax(builder: Builder, operator: Operator) -> GraphTensor:
+    """Convert Softmax over channels: the sigmoid of x less the log-sum-exp of all others."""
+    source = _source(builder, operator)
+    if source.channels == 1:
+        return builder.uniform(operator, source, 0.0, 1.0)
+    above = builder.add(operator, Subtract(), source, _others(builder, operator, source))
+    return builder.add(operator, Sigmoid(), above)
+
+
+def _log_softmax(builder: Builder, operator: Operator) -> GraphTensor:
+    """Convert LogSoftmax over channels."""
+    source = _source(builder, operator)
+    if source.channels == 1:
+        return builder.uniform(operator, source, 0.0, 0.0)
+    below = builder.add(operator, Subtract(), _others(builder, operator, source), source)
+    return builder.uniform(operator, builder.add(operator, Softplus(), below), -1.0, 0.0)
+
+
+def _source(builder: Builder, operator: Operator) -> GraphTensor:
+    source = builder.tensor(operator)
+    is_free = builder.opset >= _FREE_AXIS
+    axis = operator.integer("axis", -1 if is_free else 1)
+    is_last = axis in (-1, len(source.axes) - 1)
+    if source.axes[axis] != CHANNELS or not (is_free or is_last):
+        raise operator.refusal(
+            "weighs voxels against each other, as attention does, so its receptive window is the "
+            "whole patch; such a generator cannot be applied patch by patch"
+        )
+    if source.channels > _MOST_CHANNELS:
+        raise operator.refusal(
+            f"takes {source.channels} channels, but at most {_MOST_CHANNELS} are allowed"
+        )
+    return source
+
+
+def _others(builder: Builder, operator: Operator, source: GraphTensor) -> GraphTensor:
+    """Return the log of the sum of exp over all other channels, for each channel.
+
+    log(exp a + exp b) = a + softplus(b - a), for one rotation of the channels after another.
+    """
+    count = source.channels
+    output: GraphTensor | None = None
+    for first in range(1, count):
+        rotated = builder.add(
+            operator,
+            Concat(),
+            builder.channels(operator, source, first, count - first),
+            builder.channels(operator, source, 0, first),
+        )
+        if output is None:
+            output = rotated
+        else:
+            above = builder.add(operator, Subtract(), rotated, output)
+            output = builder.add(operator, Add(), output, builder.add(operator, Softplus(), above))
+    return output or source
+
+
+def _gather(builder: Builder, operator: Operator) -> GraphTensor:
+    """Convert Gather of channels; of a single one, the axis goes."""
+    source, indices = builder.tensor(operator), builder.array(operator, 1)
+    axis = operator.integer("axis", 0)
+    if indices is None or indices.ndim > 1 or source.axes[axis] != CHANNELS:
+        raise operator.refusal("picks voxels by their indices, which is not supported")
+    wanted = [int(at) for at in indices.reshape(-1)]
+    if not wanted or len(wanted) > _MOST_CHANNELS:
+        raise operator.refusal(f"picks {len(wanted)} channels, which is not supported")
+    if any(not -source.channels <= at < source.channels for at in wanted):
+        raise operator.refusal("picks channels that do not exist")
+    first, *others = (builder.channels(operator, source, at % source.channels, 1) for at in wanted)
+    for other in others:
+        first = builder.add(operator, Concat(), first, other)
+    return _without_channels(first) if indices.ndim == 0 else first
+
+
+def _squeeze(builder: Builder, operator: Operator) -> GraphTensor:
+    """Convert Squeeze of a single channel."""
+    source = builder.tensor(operator)
+    axes = _axes(builder, operator)
+    if axes is None or len(axes) != 1 or source.axes[axes[0]] != CHANNELS or source.channels != 1:
+        raise operator.refusal("removes axes other than a single channel, which no layer does")
+    return _without_channels(source)
+
+
+def _unsqueeze(builder: Builder, operator: Operator) -> GraphTensor:
+    """Convert Unsqueeze of a tensor without an axis for channels."""
+    source = builder.tensor(operator)
+    axes = _axes(builder, operator)
+    if CHANNELS in source.axes or axes is None or len(axes) != 1:
+        raise operator.refusal(
+            "stacks tensors along a new axis, as deep supervision stacks its outputs; export the "
+            "network in eval mode, with one output"
+        )
+    order = list(source.axes)
+    order.insert(axes[0] % (len(order) + 1), CHANNELS)
+    return _with_axes(source, tuple(order))
+
+
+def _axes(builder: Builder, operator: Operator) -> tuple[int, ...] | None:
+    given = builder.array(operator, 1)
+    return axes_of(operator, [] if given is None else [np.asarray(given)], 0)
+
+
+def _without_channels(source: GraphTensor) -> GraphTensor:
+    return _with_axes(source, tuple(axis for axis in source.axes if axis != CHANNELS))
+
+
+def _with_axes(source: GraphTensor, axes: tuple[int, ...]) -> GraphTensor:
+    return GraphTensor(source.node, source.batch, source.channels, source.extents, axes)
+
+
+CHANNEL_RULES: Mapping[str, Rule] = {
+    "Softmax": _softmax,
+    "LogSoftmax": _log_softmax,
+    "Gather": _gather,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+}
+"""Rules of the operators on channels."""

@@ -1,0 +1,118 @@
+"""A network as a graph of ONNX's operators, whatever file it came from."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import CheckpointError, quoted
+from ...network.layers import Triple
+
+STATED_OPSET = 21
+"""Opset in which importers state operators of files that are not ONNX."""
+
+Array: TypeAlias = npt.NDArray[Any]
+Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] | Array
+
+
+def integers(values: Any) -> tuple[int, ...]:
+    """Return the integers of an attribute or of an array with at most one axis."""
+    return tuple(int(value) for value in np.asarray(values).reshape(-1))
+
+
+def single(array: Array) -> float | None:
+    """Return the only number of an array; None if it has several."""
+    return float(array.reshape(-1)[0]) if array.size == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A node of the graph.
+
+    kind: operator type, such as Conv. name: of the node. inputs, outputs: names of values; empty if
+    an optional one is omitted. attributes: by name. origin: the operator of the file that it
+    stands for; empty if the file has it as it is.
+    """
+
+    kind: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Attribute] = field(repr=False)
+    origin: str = ""
+
+    def number(self, name: str, usual: float) -> float:
+        """Return an attribute that must be a number."""
+        value = self.attributes.get(name, usual)
+        if not isinstance(value, int | float):
+            raise self.refusal(f"has no number for {name}")
+        return value
+
+    def text(self, name: str, usual: str) -> str:
+        """Return a text attribute."""
+        return str(self.attributes.get(name, usual))
+
+    def integer(self, name: str, usual: int) -> int:
+        """Return an attribute of a single integer; raises ValueError for several."""
+        [value] = self.integers(name, usual)
+        return value
+
+    def integers(self, name: str, usual: int | tuple[int, ...]) -> tuple[int, ...]:
+        """Return an attribute of integers."""
+        return integers(self.attributes.get(name, usual))
+
+    def triple(self, name: str, usual: Triple) -> Triple:
+        """Return an attribute of three integers, along D, H and W."""
+        values = self.integers(name, usual)
+        if len(values) != 3:
+            raise self.refusal(f"has {len(values)} numbers for {name} instead of three")
+        return values[0], values[1], values[2]
+
+    def refusal(self, reason: str) -> CheckpointError:
+        """Return an error about this operator; reason: its predicate."""
+        return refusal(self.origin or self.kind, self.name, reason)
+
+
+def refusal(kind: str, node: str, reason: str) -> CheckpointError:
+    """Return an error about an operator; reason: its predicate."""
+    return CheckpointError(f"Operator {kind} (node {quoted(node)}) {reason}.")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorGraph:
+    """Network of a file.
+
+    path: of the file. sha256: of its bytes. kind: its format. layout: what the graph consists of,
+    as a model card says it. opset: version of the operators. producer: program that wrote it.
+    input, output: names of the network's input and output. dims: of the input; None for a dynamic
+    one. operators: in topological order. tensors: by name. kinds: operator types of the file, one
+    for each of its nodes.
+    """
+
+    path: Path
+    sha256: str
+    kind: str
+    layout: str
+    opset: int
+    producer: str
+    input: str
+    output: str
+    dims: tuple[int | None, ...]
+    operators: tuple[Operator, ...] = field(repr=False)
+    tensors: Mapping[str, Array] = field(repr=False)
+    kinds: tuple[str, ...] = field(repr=False)
+
+
+def checked_dims(dims: Iterable[int | None]) -> tuple[int | None, ...]:
+    """Return the extents of a network's input; raises CheckpointError unless it has five axes."""
+    found = tuple(dims)
+    if len(found) == 4:
+        raise CheckpointError("The network is 2-D; only 3-D generators are supported.")
+    if len(found) != 5:
+        raise CheckpointError(
+            f"The network's input has {len(found)} axes instead of five, [N, C, D, H, W]."
+        )
+    return found

@@ -1,0 +1,295 @@
+"""Kinds of files and folders that hold a generator: how each is recognised and read.
+
+What is of none of `KINDS` is read as a training checkpoint.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from math import isclose
+from pathlib import Path
+from typing import TypeAlias
+
+from ...engine.cpu.session import open_cpu_generator
+from ...engine.errors import CheckpointError
+from ...engine.importing.checkpoint.evidence import (
+    Fact,
+    NetworkChoices,
+    Question,
+    meaningless,
+    setting,
+)
+from ...engine.importing.checkpoint.recognise import Recognised, recognise
+from ...engine.importing.checkpoint.reference_search import TrialListener, resolve
+from ...engine.importing.checkpoint_file import read_checkpoint
+from ...engine.importing.monai_bundle import is_bundle, read_bundle
+from ...engine.importing.onnx_file import is_onnx, read_onnx
+from ...engine.importing.operators.converter import convert_graph, operators_of
+from ...engine.importing.operators.operator_graph import OperatorGraph
+from ...engine.importing.torch_export.archive import is_exported
+from ...engine.importing.torch_export.exported_graph import read_exported
+from ...engine.model.intensity_maps import NetworkRange, Window
+from ...engine.model.model_card import Established
+from ...engine.model.reference import TOLERANCE, relative_error
+from ...engine.network.architectures import Architecture
+from ...engine.network.graph import INPUT, Graph, Network, times
+from ...engine.network.graph_analysis import ValueRange, output_range
+from ...engine.network.layers import Add, FloatArray, Triple
+from .card_draft import CardDraft
+from .nnunet_folder import is_nnunet_folder, read_nnunet
+
+ReferencePair: TypeAlias = tuple[FloatArray, FloatArray]
+
+_FILE = "the graph in the file"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """Checkpoint and all statements of the user about it.
+
+    checkpoint: its file. reference: .npz or .pt file of a patch and the training code's output for
+    it. choices: choices about the architecture. draft: description of the training data. folds: of
+    an nnU-Net folder, to be averaged.
+    """
+
+    checkpoint: Path
+    choices: NetworkChoices = field(default_factory=NetworkChoices)
+    draft: CardDraft = field(default_factory=CardDraft)
+    reference: Path | None = None
+    folds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundNetwork:
+    """Generator, and all facts about it.
+
+    path, sha256: path and hash of its file. kind: kind of the file. layout: naming scheme of its
+    layers. network: graph and weights. architecture: as in a model card. established: evidence that
+    verifies the network's computation; None if there is none. facts, assumptions: about the
+    network. undecided: questions about it. recognised: the recognised checkpoint; None for a graph.
+    card: what a model folder says about scans; None for a file.
+    """
+
+    path: Path
+    sha256: str
+    kind: str
+    layout: str
+    network: Network = field(repr=False)
+    architecture: Architecture = field(repr=False)
+    established: Established | None
+    facts: tuple[Fact, ...]
+    assumptions: tuple[Fact, ...]
+    undecided: tuple[Question, ...] = ()
+    recognised: Recognised | None = field(default=None, repr=False)
+    card: CardDraft | None = None
+
+    @property
+    def fixed_patch(self) -> Triple | None:
+        """Only patch that the network takes; None if it takes others too."""
+        return self.network.graph.patch
+
+    @property
+    def made_range(self) -> NetworkRange | None:
+        """Range of the network's output, by its last layers; None if they do not show it."""
+        return _known_range(output_range(self.network))
+
+
+def find_network(request: ImportRequest) -> FoundNetwork:
+    """Return the generator in a file or folder; raises CheckpointError."""
+    path, kind = request.checkpoint, kind_of_file(request.checkpoint)
+    if request.folds and kind is not NNUNET:
+        raise CheckpointError(f"{path} is not an nnU-Net folder; omit {setting('folds')}.")
+    if kind is not None:
+        return kind.read(request)
+    return _of_checkpoint(recognise(read_checkpoint(path), request.choices))
+
+
+def with_reference(
+    found: FoundNetwork, reference: ReferencePair, on_trial: TrialListener
+) -> FoundNetwork:
+    """Return a generator verified with a reference, which resolves what a checkpoint leaves open.
+
+    on_trial: called before each network that is compared with the reference. Raises
+    CheckpointError if the generator does not reproduce the reference.
+    """
+    if found.recognised:
+        return _of_checkpoint(resolve(found.recognised, *reference, on_trial=on_trial))
+    proof = _proof(found.network, reference)
+    return replace(found, facts=(*found.facts, proof))
+
+
+def _of_nnunet(request: ImportRequest) -> FoundNetwork:
+    folder = read_nnunet(request.checkpoint, request.folds, request.draft.axes)
+    _check_meaning(request.choices)
+    return FoundNetwork(
+        path=request.checkpoint.resolve(),
+        sha256=folder.sha256,
+        kind="nnU-Net folder",
+        layout=f"nnU-Net v2 {folder.kind}",
+        network=folder.network,
+        architecture=folder.network.graph,
+        established=folder.established,
+        facts=folder.facts,
+        assumptions=(),
+        card=folder.draft,
+    )
+
+
+def _of_checkpoint(recognised: Recognised) -> FoundNetwork:
+    """Return the generator recognised in a training checkpoint."""
+    return FoundNetwork(
+        path=recognised.checkpoint.path,
+        sha256=recognised.checkpoint.sha256,
+        kind=recognised.checkpoint.kind,
+        layout=recognised.match.layout,
+        network=recognised.network,
+        architecture=recognised.spec,
+        established=recognised.established,
+        facts=recognised.facts,
+        assumptions=recognised.assumptions,
+        undecided=recognised.undecided,
+        recognised=recognised,
+    )
+
+
+def _of_onnx(request: ImportRequest) -> FoundNetwork:
+    return _of_graph(read_onnx(request.checkpoint), request.choices, request.draft.patch)
+
+
+def _of_program(request: ImportRequest) -> FoundNetwork:
+    return _of_graph(read_exported(request.checkpoint), request.choices, request.draft.patch)
+
+
+def _of_graph(file: OperatorGraph, choices: NetworkChoices, patch: Triple | None) -> FoundNetwork:
+    """Return the network of a graph. Raises CheckpointError, naming unsupported parts."""
+    _check_meaning(choices)
+    written = convert_graph(file, patch)
+    network = written.network
+    return FoundNetwork(
+        path=file.path,
+        sha256=file.sha256,
+        kind=file.kind,
+        layout=file.layout,
+        network=network,
+        architecture=network.graph,
+        established=Established("graph"),
+        facts=tuple(_facts(file, network, written.reason)),
+        assumptions=(),
+    )
+
+
+def _of_bundle(request: ImportRequest) -> FoundNetwork:
+    """Return the network of a MONAI bundle, and what the bundle says of its data."""
+    bundle, stated = read_bundle(request.checkpoint), request.draft
+    found = _of_graph(bundle.graph, request.choices, stated.patch or bundle.patch)
+    card = CardDraft(
+        axes=stated.axes or bundle.axes,
+        spacing=None if stated.grid else bundle.spacing,
+        patch=bundle.patch,
+    )
+    facts = [
+        Fact(name, value, _BUNDLE)
+        for name, value in (
+            ("axes", bundle.axes),
+            ("spacing", bundle.spacing and ",".join(f"{edge:g}" for edge in bundle.spacing)),
+            ("patch", bundle.patch and times(bundle.patch)),
+        )
+        if value
+    ]
+    if bundle.window:
+        low, high, *ends = bundle.window
+        onto = _known_range((ends[0], ends[1]))
+        if onto and low < high:
+            card = replace(card, intensity_in=Window(low, high), input_range=onto)
+            facts.append(Fact("input intensities", f"{low:g} to {high:g} onto {onto}", _BUNDLE))
+    if bundle.others:
+        why = "transforms of the bundle that are not imported; describe their effect with options"
+        facts.append(Fact("not imported", ", ".join(bundle.others), why))
+    return replace(found, card=card, facts=(*found.facts, *facts))
+
+
+_BUNDLE = "written in the bundle"
+
+
+def _check_meaning(choices: NetworkChoices) -> None:
+    """Raise CheckpointError for choices about the network, which a graph leaves none of."""
+    named = ("code", "unproven", "direction", "generator")
+    stated = [*choices.stated(), *(name for name in named if getattr(choices, name))]
+    if stated:
+        raise meaningless(stated[0])
+
+
+def _facts(file: OperatorGraph, network: Network, reason: str) -> Iterator[Fact]:
+    graph = network.graph
+    counts = (f"{kind} x {count}" for kind, count in operators_of(file).items())
+    yield Fact("written by", file.producer or "not stated", "the file")
+    yield Fact("channels", f"{graph.in_channels} in, {graph.out_channels} out", _FILE)
+    yield Fact("operators", ", ".join(counts), _FILE)
+    if _adds_input(graph):
+        yield Fact("adds its input", "yes", _FILE)
+    if graph.patch:
+        why = f"{reason}; export it with open extents for others"
+        yield Fact("patch", f"exactly {times(graph.patch)}", why)
+
+
+def _proof(network: Network, reference: ReferencePair) -> Fact:
+    patch, expected = reference
+    with open_cpu_generator(network) as generator:
+        made = generator(patch)
+    if made.shape != expected.shape:
+        raise CheckpointError(
+            "The shape of the reference output differs from that of the network's output."
+        )
+    error = relative_error(made, expected)
+    if error > TOLERANCE:
+        raise CheckpointError(
+            f"The graph does not compute the reference: it is {error:.2g} away (relative L2), "
+            f"where {TOLERANCE:g} is allowed; export the network that computed it, or omit "
+            f"{setting('reference')}."
+        )
+    return Fact("reference", "computed", f"{error:.1g} away (relative L2)")
+
+
+def _adds_input(graph: Graph) -> bool:
+    last = graph.nodes[-1]
+    return isinstance(last.layer, Add) and INPUT in last.inputs
+
+
+_RANGES: tuple[tuple[NetworkRange, ValueRange], ...] = (
+    ("-1..1", (-1.0, 1.0)),
+    ("0..1", (0.0, 1.0)),
+)
+_NEAR = 1e-5
+
+
+def _known_range(ends: ValueRange) -> NetworkRange | None:
+    """Return the range with these ends, up to rounding; None if no range has them."""
+    for name, known in _RANGES:
+        if all(isclose(a, b, abs_tol=_NEAR) for a, b in zip(ends, known, strict=True)):
+            return name
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """Kind of file or folder that defines its network completely.
+
+    recognise: whether a path is of the kind, by its first bytes, its name or the files in it. read:
+    returns the network; raises CheckpointError.
+    """
+
+    recognise: Callable[[Path], bool]
+    read: Callable[[ImportRequest], FoundNetwork]
+
+
+NNUNET = FileKind(is_nnunet_folder, _of_nnunet)
+KINDS = (
+    NNUNET,
+    FileKind(is_bundle, _of_bundle),
+    FileKind(is_onnx, _of_onnx),
+    FileKind(is_exported, _of_program),
+)
+
+
+def kind_of_file(path: Path) -> FileKind | None:
+    """Return the kind of a file or folder; None for a training checkpoint, or if unknown."""
+    return next((kind for kind in KINDS if kind.recognise(path)), None)

@@ -1,0 +1,208 @@
+"""MONAI bundles become the networks that MONAI builds of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.lazy_modules import torch
+from support.onnx_exports import patch_of
+from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.cpu.session import open_cpu_generator
+from cuda_cyclegan.engine.errors import CheckpointError
+from cuda_cyclegan.engine.importing.monai_bundle import is_bundle, read_bundle
+from cuda_cyclegan.engine.importing.operators.converter import convert_graph
+from cuda_cyclegan.engine.model.intensity_maps import Window
+from cuda_cyclegan.engine.model.model_file import load_model
+
+NEAR = 2e-6
+"""Relative L2; max(5e-6, 1.5 times PyTorch's own error) is asked."""
+
+SIZES: dict[str, Any] = {"spatial_dims": 3, "in_channels": 1, "out_channels": 1}
+TWO_LEVELS = SIZES | {"channels": [4, 8], "strides": [2]}
+GROUPS = ["GROUP", {"num_groups": 2}]
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    "UNet": SIZES
+    | {"channels": [4, 8, 12], "strides": [2, 2], "num_res_units": 2, "norm": "batch"},
+    "UNet of single convolutions": TWO_LEVELS | {"in_channels": 2, "act": "RELU", "dropout": 0.1},
+    "UNet of groups": TWO_LEVELS
+    | {"num_res_units": 1, "norm": GROUPS, "out_channels": 2, "adn_ordering": "NA"}
+    | {"act": ["leakyrelu", {"negative_slope": 0.2}], "kernel_size": 5},
+    "AutoEncoder": TWO_LEVELS | {"strides": [2, 2], "num_res_units": 1},
+    "AutoEncoder of single convolutions": TWO_LEVELS | {"strides": [2, 2]},
+    "BasicUNet": SIZES | {"features": [4, 4, 6, 8, 8, 4]},
+    "SegResNet": SIZES
+    | {"init_filters": 8, "blocks_down": [1, 2, 2], "blocks_up": [1, 1], "dropout_prob": 0.2},
+    "DynUNet": SIZES
+    | {"kernel_size": [3, 3, [1, 3, 3]], "strides": [1, 2, [1, 2, 2]], "filters": [4, 8, 12]}
+    | {"upsample_kernel_size": [2, [1, 2, 2]]},
+    "DynUNet of residual blocks": SIZES
+    | {"kernel_size": [3, 3, 3], "strides": [1, 2, 2], "filters": [4, 8, 12]}
+    | {"upsample_kernel_size": [2, 2], "res_block": True, "norm_name": "batch"}
+    | {"deep_supervision": True},
+    "AttentionUnet": SIZES | {"channels": [4, 8, 12], "strides": [2, 2]},
+}
+
+
+def as_tuples(value: Any) -> Any:
+    """A definition as Python code writes it."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
+
+
+def built(name: str) -> Any:
+    """MONAI's own network of a definition, with weights that show when one is misplaced."""
+    from monai.networks import nets
+    from support.torch_generators import trained
+
+    torch.manual_seed(0)
+    arguments = {key: as_tuples(one) for key, one in DEFINITIONS[name].items()}
+    return trained(getattr(nets, name.split()[0])(**arguments)).eval()
+
+
+def written(folder: Path, state: dict[str, Any], definition: Any, **config: Any) -> Path:
+    """A bundle of these parts."""
+    (folder / "configs").mkdir(parents=True)
+    (folder / "models").mkdir()
+    text = json.dumps({"network_def": definition, **config})
+    (folder / "configs" / "inference.json").write_text(text)
+    torch.save(state, folder / "models" / "model.pt")
+    return folder
+
+
+def bundle(folder: Path, name: str = "UNet", **config: Any) -> Path:
+    definition = {"_target_": name.split()[0], **DEFINITIONS[name]}
+    return written(folder / "bundle", built(name).state_dict(), definition, **config)
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_bundle_computes_what_monai_does(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("monai")
+    module, folder = built(name), bundle(tmp_path, name)
+    assert is_bundle(folder)
+    found = convert_graph(read_bundle(folder).graph, None).network
+    assert found.graph.patch is None
+    extents = (32, 32, 32) if name == "BasicUNet" else (16, 8, 12)
+    patch = patch_of(*extents, channels=DEFINITIONS[name]["in_channels"])
+    with torch.no_grad():
+        expected = module.double()(torch.from_numpy(patch).double()).numpy()
+    with open_cpu_generator(found, threads=1) as generator:
+        made = generator(patch)
+    assert np.linalg.norm(made - expected) <= NEAR * np.linalg.norm(expected)
+
+
+TRANSFORMS = {
+    "transforms": [
+        {"_target_": "LoadImaged", "keys": "image"},
+        {"_target_": "Orientationd", "keys": "image", "axcodes": "RAS"},
+        {"_target_": "Spacingd", "keys": "image", "pixdim": [1.0, 1.5, 2]},
+        {
+            "_target_": "ScaleIntensityRanged",
+            "a_min": -100,
+            "a_max": 900,
+            "b_min": -1.0,
+            "b_max": 1.0,
+            "clip": True,
+        },
+        {"_target_": "monai.transforms.NormalizeIntensityd", "nonzero": True},
+    ]
+}
+SAID = "--source T1 --target T2 --intensity-out zscore --output-range open"
+
+
+def import_(folder: Path, options: str = SAID) -> Result:
+    output = folder.with_suffix(".safetensors")
+    return CliRunner().invoke(
+        app, ["model", "import", str(folder), "--output", str(output), *options.split()]
+    )
+
+
+def test_what_the_bundle_says_of_its_data_fills_the_model_card(tmp_path: Path) -> None:
+    pytest.importorskip("monai")
+    inferer = {"_target_": "SlidingWindowInferer", "roi_size": [16, 16, 8]}
+    folder = bundle(tmp_path, preprocessing=TRANSFORMS, inferer=inferer)
+    result = import_(folder)
+    assert result.exit_code == 0, result.stderr
+    shown = " ".join(result.stdout.split())
+    assert "NormalizeIntensityd" in shown
+    assert "LoadImaged" not in shown
+    card = load_model(folder.with_suffix(".safetensors")).card
+    assert (card.axes, card.spacing, card.patch) == ("RAS", (1, 1.5, 2), (16, 16, 8))
+    assert (card.intensity_in, card.input_range) == (Window(-100, 900), "-1..1")
+    other = import_(folder, f"{SAID} --axes LPS --patch 8,8,8 --force")
+    assert other.exit_code == 0, other.stderr
+    card = load_model(folder.with_suffix(".safetensors")).card
+    assert (card.axes, card.spacing, card.patch) == ("LPS", (1, 1.5, 2), (8, 8, 8))
+
+
+def test_what_the_bundle_does_not_say_is_asked(tmp_path: Path) -> None:
+    pytest.importorskip("monai")
+    expression = {
+        "transforms": [{"_target_": "Spacingd", "pixdim": "$[__import__('os').getpid()]"}]
+    }
+    result = import_(bundle(tmp_path, preprocessing=expression))
+    assert result.exit_code == 2
+    assert "--axes, --spacing, --patch" in result.stderr
+    assert "Spacingd" in result.stdout
+
+
+def test_references_are_followed(tmp_path: Path) -> None:
+    pytest.importorskip("monai")
+    definition = {"_target_": "monai.networks.nets.UNet", **DEFINITIONS["UNet"]}
+    definition |= {"channels": "@sizes#0", "num_res_units": "@units"}
+    folder = written(
+        tmp_path / "b",
+        built("UNet").state_dict(),
+        definition,
+        sizes=["@all"],
+        units=2,
+        all=[4, 8, 12],
+    )
+    plain = read_bundle(bundle(tmp_path)).graph
+    assert read_bundle(folder).graph.operators == plain.operators
+
+
+HARM: dict[str, tuple[dict[str, Any], str]] = {
+    "an expression": (
+        {"norm": "$__import__('os').system('true')"},
+        "is the expression .* is not evaluated",
+    ),
+    "a circle": ({"norm": "@network_def#norm"}, "refers to itself"),
+    "a missing reference": ({"norm": "@nowhere"}, "lacks what '@nowhere' refers to"),
+    "an argument more": ({"attention": True}, "'attention' is not supported"),
+    "an option more": ({"norm": ["batch", {"track": 1}]}, "Option 'track' of 'batch'"),
+    "another norm": ({"norm": "layer"}, "norm 'layer' is not supported"),
+    "another activation": ({"act": "geglu"}, "activation 'geglu' is not supported"),
+    "a norm of nonsense": ({"norm": 7}, "norm that makes no sense"),
+    "another network": ({"_target_": "SwinUNETR"}, "is 'SwinUNETR', and networks of bundles are"),
+    "code": ({"_target_": "os.UNet"}, r"is 'os\.UNet', and"),
+    "2-D": ({"spatial_dims": 2}, "only 3-D generators"),
+    "strides of text": ({"strides": "22"}, "'strides' is no list"),
+    "strides of nothing": ({"strides": [0, 0]}, "other than three numbers"),
+    "fewer levels": ({"channels": [4, 8]}, "are not of the same network"),
+    "fewer units": ({"num_res_units": 1}, "which the network definition does not have"),
+}
+
+
+@pytest.fixture(scope="module")
+def state() -> Any:
+    pytest.importorskip("monai")
+    return built("UNet").state_dict()
+
+
+@pytest.mark.parametrize("name", HARM)
+def test_harm_is_told_in_a_sentence(name: str, state: Any, tmp_path: Path) -> None:
+    change, message = HARM[name]
+    definition = {"_target_": "UNet", **DEFINITIONS["UNet"], **change}
+    with pytest.raises(CheckpointError, match=message):
+        read_bundle(written(tmp_path / "b", state, definition))
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "{", "[]", "{}", '{"network_def": "$x"}', "\xff"])
+def test_other_configurations_are_refused(text: str, state: Any, tmp_path: Path) -> None:
+    folder = written(tmp_path / "b", state, {})
+    (folder / "configs" / "inference.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(CheckpointError, match=r"inference\.json|network_def"):
+        read_bundle(folder)
