@@ -36,7 +36,7 @@ def _known_quota() -> float | None:
     return cores_granted()
 
 
-def beside_each_other(
+def in_parallel(
     work: Callable[[Part], Made], parts: Iterable[Part], most: int = _MOST
 ) -> list[Made]:
     """Apply `work` to each part in several threads; return the results in order of the parts.
@@ -67,4 +67,4 @@ def beside_each_other(
 @cache
 def _threads() -> ThreadPoolExecutor:
     """Thread pool of the process: starting a thread takes 0.5 ms on a virtual machine."""
-    return ThreadPoolExecutor(usable_cores(), "beside each other")
+    return ThreadPoolExecutor(usable_cores(), "in parallel")

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Precision: TypeAlias = Literal["fp16", "bf16", "tf32", "fp32"]
-"""How numbers are stored and multiplied; sums are always fp32. tf32: fp32 with a short mantissa."""
+"""Format in which numbers are stored and multiplied; sums are always fp32. tf32: fp32 with a short
+mantissa.
+"""
 
 BF16_CAPABILITY = (8, 0)
 """First compute capability of a GPU with bf16 and tf32."""

@@ -124,7 +124,7 @@ class FileHeader:
 
     @property
     def refusal(self) -> str | None:
-        """Why it would not be translated."""
+        """Reason why it would not be translated, or None."""
         return self.unreadable or self.unsupported
 
 

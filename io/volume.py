@@ -151,7 +151,7 @@ class Grid:
 
     @property
     def volumes(self) -> int:
-        """How many volumes there are."""
+        """Number of volumes."""
         return prod(self.extents[3:])
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..engine.cores import beside_each_other
+from ..engine.cores import in_parallel
 from ..engine.errors import ModelFileError
 from ..engine.generator import SharedGenerator
 from ..engine.model.intensity_maps import is_bent
@@ -308,7 +308,7 @@ def mean_difference(
         return float(difference.sum(dtype=np.float64)), int(np.count_nonzero(inside))
 
     if plan.resampling is None:
-        parts = beside_each_other(lambda slab: compared(slab, network[slab]), slabs(source.voxels))
+        parts = in_parallel(lambda slab: compared(slab, network[slab]), slabs(source.voxels))
     else:
         inverse = plan.resampling.inverse
         parts = [

@@ -32,7 +32,7 @@ class PipelineError(Exception):
 
 
 class PreparationError(PipelineError):
-    """This volume cannot be brought into, or back from, model space; the batch goes on."""
+    """A volume cannot be brought into, or back from, model space; the batch continues."""
 
 
 class UnexpectedInputError(PreparationError):
@@ -75,7 +75,7 @@ class OutputFolderError(PipelineError):
 
 
 class OutputFolderAwaitedError(OutputFolderError):
-    """It can be used again once its disk has room, or another run is over."""
+    """The output folder can be used again once its disk has space, or another run has ended."""
 
 
 class NewerRecordError(OutputFolderError):

@@ -85,7 +85,7 @@ class VerifyRates:
 
 @dataclass(frozen=True, slots=True)
 class DeviceNote:
-    """Why no GPU is used, as last shown. text: "" if one was."""
+    """Reason why no GPU is used, as last shown. text: "" if one was."""
 
     text: str
 

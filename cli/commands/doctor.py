@@ -45,7 +45,7 @@ def doctor(
     Checks packages, processor, memory, the disk of a folder, the job queue, GPUs and which programs
     use their memory, cuDNN and NVRTC. Each device then translates a tiny patch in each precision,
     and the result is compared with PyTorch's. Each line is ok, a warning (works, but could be
-    better) or a failure, and says what to do.
+    better) or a failure, with advice.
 
     \b
     Exit status:

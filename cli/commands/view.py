@@ -71,15 +71,15 @@ def view(
     """Look at results in a browser, and mark them.
 
     Shows scan, result and their difference in three linked planes, and a list of all studies, each
-    of which can be marked good, doubtful or bad. This machine alone serves the page, at an address
-    with a secret, until Ctrl-C. The marks are stored beside the results, as review.csv and
+    of which can be marked good, doubtful or bad. The page is served only to this machine, at an
+    address with a secret, until Ctrl-C. The marks are stored next to the results, as review.csv and
     review.json. An exported page works from any disk, without this program; it keeps marks in the
     browser until they are saved.
 
     \b
     Exit status:
       0  ended, compared or exported
-      2  a path holds no results, a file is no report or no review, or the folder
+      2  a path contains no results, a file is not a report or review, or the folder
          already exists
       129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
     """

@@ -151,7 +151,7 @@ def _module(node: Node, network: Network, *, in_place: bool) -> Any:
         case (
             Add() | Subtract() | Multiply() | Concat() | Erf() | Crop() | Channels() | Downsample()
         ):
-            raise TypeError(f"{node.name} is no module of torch by itself")
+            raise TypeError(f"{node.name} is not a module of torch")
 
 
 def _affine(norm: Any, scale: str | None, shift: str | None, weights: Any) -> Any:

@@ -85,7 +85,7 @@ IDENTITY = Activation()
 
 
 Combination: TypeAlias = Literal["add", "subtract", "multiply", "gate"]
-"""How two tensors of one shape are combined, voxel by voxel.
+"""Combination of two tensors of one shape, voxel by voxel.
 
 With gate, the first channel of the second tensor multiplies all channels of the first.
 """
@@ -207,7 +207,7 @@ class PatchArray:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """How the kernel of a convolution moves over its source.
+    """Movement of a convolution's kernel over its source.
 
     kernel, stride, dilation: along D, H and W. before, after: how far it reaches past the source,
     on each side of each axis. mode: how the source continues there. groups: into which the channels

@@ -355,11 +355,9 @@ _COPIES = 3
 
 @dataclass(frozen=True, slots=True)
 class SlabPlan:
-    """How a volume is computed.
-
-    padded: its extents (D, H, W) in the network. host_bytes: peak memory, of maps and slabs.
-    file_bytes: of maps in temporary files. in_files: which maps. slab_rows: of each map, how many
-    are computed at a time.
+    """Plan for a volume. padded: its extents (D, H, W) in the network. host_bytes: peak memory, of
+    maps and slabs. file_bytes: of maps in temporary files. in_files: which maps. slab_rows: of each
+    map, how many are computed at a time.
     """
 
     padded: Triple

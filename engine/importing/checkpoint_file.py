@@ -329,7 +329,7 @@ def _numpy_array(name: str, content: bytes) -> FloatArray:
     data = content[stream.tell() :]
     _check_shape(name, dtype.name, shape)
     if prod(shape) * dtype.itemsize != len(data):
-        raise ModelFileError(f"{name!r} has more or fewer numbers than its header says")
+        raise ModelFileError(f"{name!r} has more or fewer numbers than its header states")
     values = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(values, np.float32)

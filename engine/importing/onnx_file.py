@@ -213,7 +213,7 @@ def _array(source: TensorProto | bytes, tensor: TensorProto, name: str) -> Array
         return numpy_helper.to_array(source)
     except (ValueError, TypeError, OverflowError) as error:
         raise CheckpointError(
-            f"Tensor {name} has more or fewer numbers than its shape says."
+            f"Tensor {name} has more or fewer numbers than its shape states."
         ) from error
 
 

@@ -445,7 +445,7 @@ def _check_geometry(card: ModelCard) -> None:
 def _check_grid(card: ModelCard) -> None:
     if card.grid is not None:
         if card.spacing is not None:
-            raise refusal("grid", "must not stand beside 'spacing'")
+            raise refusal("grid", "must not be given together with 'spacing'")
         if not all(2 <= extent <= _LARGEST_EXTENT for extent in card.grid):
             raise refusal("grid", f"must have extents from 2 to {_LARGEST_EXTENT}")
         if prod(card.grid) > _MOST_VOXELS:

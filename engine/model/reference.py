@@ -55,7 +55,7 @@ _Integers: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How a model's network compares with its stored reference.
+    """Comparison of a model's network with its stored reference.
 
     relative_error: L2 norm of the difference over that of the reference output. hashes_match:
     whether the stored pair has the hashes that the card names. made_by: of the reference. extents:

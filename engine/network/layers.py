@@ -31,7 +31,7 @@ class Constant(Tagged, frozen=True, tag="constant"):
 
 
 PadMode: TypeAlias = Literal["reflect", "replicate", "zero"] | Constant
-"""How a tensor is padded past its border; reflect does not repeat the edge voxel."""
+"""Padding of a tensor past its border; reflect does not repeat the edge voxel."""
 
 
 class Conv3d(Tagged, frozen=True, tag="conv"):

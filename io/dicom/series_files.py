@@ -123,7 +123,7 @@ class Members:
 
     @cached_property
     def namings(self) -> frozenset[str]:
-        """How its files are named."""
+        """Patterns of its files' names."""
         return frozenset(naming(each.file) for each in self.instances)
 
 

@@ -17,7 +17,7 @@ class ConnectionLostError(NetworkError):
 
 
 class CertificateError(NetworkError):
-    """These files allow no association over TLS."""
+    """No association over TLS is possible with the configured files."""
 
 
 class ProtocolError(NetworkError):

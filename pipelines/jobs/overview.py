@@ -45,7 +45,7 @@ class EndedJob:
 
     @property
     def outcome(self) -> JobOutcome:
-        """How it ended."""
+        """Outcome of the job."""
         return _OUTCOME.get(self.row.status) or _known(self.row.status)
 
 

@@ -124,7 +124,7 @@ def _ledger(folder: Path) -> tuple[list[StudyRecord], list[tuple[str, str]], lis
     damaged = entries.count(None) - was_cut_off
     problem = (
         f"{folder / LEDGER} was damaged: {damaged} of its lines could not be imported. Studies may "
-        "be translated and sent again, with the same identifiers; see to the disk. The file as it "
+        "be translated and sent again, with the same identifiers; check the disk. The file as it "
         f"was is kept in {folder / ASIDE}."
     )
     return list(studies.values()), confirmed, [problem] if damaged else []

@@ -225,7 +225,7 @@ def _why(error: OSError) -> str:
             return "this machine has no such address; choose one of its own with setting address"
         case _:
             why = (error.strerror or str(error)).partition(" (")[0]
-            return f"the system says: {why}; choose another with setting address or setting port"
+            return f"the system reports: {why}; choose another with setting address or setting port"
 
 
 def _unseen(inbox: Inbox) -> dict[StudyName, float]:

@@ -145,7 +145,7 @@ class StudyRecord:
 
     @property
     def last(self) -> float:
-        """When something of it was last recorded, in seconds since 1970."""
+        """Time of its last record, in seconds since 1970."""
         times = ((one.queued, one.done, one.begun, one.sent) for one in self.series)
         return max(self.looked, self.emptied, self.held, *map(max, times))
 
@@ -190,7 +190,7 @@ class PendingReport:
 
     @property
     def key(self) -> ReportKey:
-        """Its identity."""
+        """Identity of the report."""
         return ReportKey(self.route, self.title, self.commitment.transaction)
 
 

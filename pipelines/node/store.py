@@ -99,7 +99,7 @@ def open_store(folder: Path, now: float) -> Generator["NodeStore"]:
             _rescue(path)
             problems.append(
                 f"{path} is damaged. Records are lost, and studies may be translated and sent "
-                "again, with the same identifiers; see to the disk. The file as it was is kept as "
+                "again, with the same identifiers; check the disk. The file as it was is kept as "
                 f"{DAMAGED}."
             )
         connection = _connection(path)

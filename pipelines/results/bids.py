@@ -171,7 +171,7 @@ def check_layout(output: Path, options: TranslateOptions) -> None:
     occupied = (place for place, entry in load(output).items() if entry.status == "written")
     if other := next((place for place in occupied if "_desc-" not in place), None):
         raise OutputFolderError(
-            f"{output} holds results that are not named as BIDS has it, such as {other}; choose "
+            f"{output} contains results without BIDS names, such as {other}; choose "
             "another output folder."
         )
 

@@ -260,7 +260,7 @@ def resampling(
     voxels, available = prod(target), max(prod(extents), 1)
     if voxels > LARGEST:
         raise PreparationError(
-            f"At the model's spacing the scan would have {times(target)} voxels; its header says "
+            f"At the model's spacing the scan would have {times(target)} voxels; its header states "
             f"{_edges(spacing)} mm per voxel, so check that."
         )
     if voxels > FINEST * available:

@@ -69,7 +69,7 @@ TABLE = "translate"
 
 
 def write(context: typer.Context, fastest: Tried, vram_limit: str | None) -> str:
-    """Write to the --config file, or else the user's; return a message that says what was written.
+    """Write to the --config file, or else the user's; return a message about it.
 
     vram_limit: limit under which the setting was found. Raises ConfigError or WriteError.
     """

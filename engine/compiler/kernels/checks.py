@@ -27,8 +27,8 @@ tactics than the rest of their check.
 """
 
 FillKind: TypeAlias = Literal["noise", "signs", "paired", "opposed", "uneven"]
-"""How numbers are generated; `enum Numbers` of check.cu. Uneven ones are 0 or 1, whose share is
-drawn per cell of a patch.
+"""Distribution of generated numbers; `enum Numbers` of check.cu. Uneven ones are 0 or 1, whose
+share is drawn per cell of a patch.
 """
 
 _VARIANCE = 400
@@ -46,7 +46,7 @@ _HIGHEST_SQUARED = 83  # of paired numbers, on average
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How a tensor is filled. kind: of numbers.
+    """Filling of a tensor. kind: distribution of its numbers.
 
     density: share that is not 0. fraction: with digits below 2^-11.
     """

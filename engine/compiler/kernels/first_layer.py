@@ -128,7 +128,7 @@ def _pack_wgmma(weight: FloatArray, _slots: Slots, _channels: int) -> PackedWeig
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """How the first layer is distributed over blocks; rows, planes: of the target, each."""
+    """Distribution of the first layer over blocks; rows, planes: of the target, each."""
 
     grid: Triple
     rows: int

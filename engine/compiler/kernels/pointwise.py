@@ -33,7 +33,7 @@ _LONGEST_RUN, _THREADS = 8, 1024
 
 @dataclass(frozen=True, slots=True)
 class PassTile:
-    """How a pass over voxels is cut into blocks and threads, which changes no bit of its result.
+    """Split of a pass over voxels into blocks and threads, which changes no bit of its result.
 
     rows: of the target, one after another in a block. columns: of threads in a block, along a row.
     run: adjacent voxels of a row that a thread computes when it samples between voxels.

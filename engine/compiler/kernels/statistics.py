@@ -25,7 +25,7 @@ _LEAST_SHARE = 64  # voxels of a block that normalises, by which it pays
 
 @dataclass(frozen=True, slots=True)
 class _Measuring:
-    """How a pass of statistics is distributed over blocks.
+    """Distribution of a pass of statistics over blocks.
 
     extents: of the view, counted in cells of `cells` voxels. across: vectors of a block. columns:
     of adjacent blocks, along the channels. chunk: of a block, counted as the extents.

@@ -192,7 +192,7 @@ class Value:
 
     @property
     def border(self) -> PadMode:
-        """How the value is padded past its extents."""
+        """Padding of the value past its extents."""
         return self.pad.mode if self.pad else "zero"
 
 

@@ -49,7 +49,7 @@ from .transfer import download_voxels, rows_to_download, slot_voxels, slowest_ax
 
 @dataclass(frozen=True, slots=True)
 class CudaVolumeOptions:
-    """How a network for whole volumes is compiled.
+    """Options for compiling a network for whole volumes.
 
     precision: of its arithmetic. device: index of the GPU, as CUDA counts. vram_limit: bytes that
     weights and maps may take, without the CUDA context of about half a GiB; None for all that is

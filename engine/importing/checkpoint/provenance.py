@@ -36,8 +36,8 @@ def record_options(options: Options, match: Match, evidence: Evidence) -> None:
     """Record the options; raises CheckpointError if the tensors contradict them."""
     for name, stated, held in _contradictions(options, match):
         raise CheckpointError(
-            f"{' and '.join(options.files)} next to the checkpoint says {name}: {stated}, but the "
-            f"weights are of {held}; the file is from another run: remove it, or give its own "
+            f"{' and '.join(options.files)} next to the checkpoint states {name}: {stated}, but "
+            f"the weights are of {held}; the file is from another run: remove it, or give its own "
             "checkpoint."
         )
     for name in _SHOWN_OPTIONS:

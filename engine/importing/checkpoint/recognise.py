@@ -232,7 +232,8 @@ def _record_direction(group: Group, checkpoint: Checkpoint, evidence: Evidence) 
         evidence.assume("direction", "unknown", "neither the file nor its name shows it")
     elif stated not in (None, direction):
         raise CheckpointError(
-            f"Setting direction={stated} contradicts the {reason}, which says {direction}; use the "
+            f"Setting direction={stated} contradicts the {reason}, which states {direction}; use "
+            "the "
             "file of the other generator, or omit setting direction."
         )
     elif all(finding.subject != "direction" for finding in evidence.facts):

@@ -145,7 +145,7 @@ class GeneratorCode:
         made = kinds.get(padding_type or "reflect")
         if made is None or (made == "zero") == match.shape.block_pads:
             raise CheckpointError(
-                f"The training options say padding_type: {padding_type}, but the blocks have "
+                f"The training options state padding_type: {padding_type}, but the blocks have "
                 f"{'' if match.shape.block_pads else 'no '}pad layers; the options file is of "
                 "another run."
             )
@@ -268,7 +268,7 @@ CODES = (
             "levente-1/GAMBAS",
             "junzhin/DGM-VLC",
         ),
-        note="pads by replication although its option says reflect; its test.py never calls "
+        note="pads by replication although its option is reflect; its test.py never calls "
         "eval(), so each patch is normalised with its own statistics",
     ),
     TrainingCode(

@@ -37,7 +37,7 @@ _FIRST_OF_PIXELS = tag_of("FloatPixelData")
 _SCALED = np.dtype(np.float32)
 """Type of values if slices have different rescale lines."""
 _COPIES_OF_A_FILE = 2
-"""Its bytes, and the pixels among them, packed or not."""
+"""Copies of a file's bytes in memory: the file, and its pixels, packed or not."""
 _BYTES_OF_A_HEADER = 32 << 10
 """Memory of a file's header, which stays for the result."""
 _BYTES_OF_A_PIXEL = 16

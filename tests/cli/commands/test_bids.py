@@ -245,7 +245,7 @@ class TestOutputFolders:
     def test_that_of_another_layout_is_refused(self, world: World) -> None:
         world.scan("sub-01_T1w.nii.gz")
         world.run("--layout", "mirror")
-        assert "results that are not named as BIDS has it" in one_sentence(world.run())
+        assert "results without BIDS names" in one_sentence(world.run())
         shutil.rmtree(world.output)
         shutil.rmtree(world.output.with_name(f".{world.output.name}.cuda-cyclegan"))
         world.run()

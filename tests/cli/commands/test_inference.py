@@ -165,7 +165,7 @@ def test_plan_tells_what_it_takes(world: World) -> None:
     world.did("translate", *VOLUME)
     again = world.did("plan", *VOLUME, "--overwrite")
     assert "Total time: known after" not in again
-    assert "translated at once" not in world.did("plan", *PATCHES)
+    assert "whole-volume inference" not in world.did("plan", *PATCHES)
 
 
 def test_too_little_memory_is_told_before_anything_is_computed(

@@ -344,7 +344,7 @@ def test_thin_volumes_are_resampled(extents: tuple[int, int, int]) -> None:
     [
         ((9, 9, 1), 1.0, "has 9x9x1 voxels, and a 3D model needs at least 2"),
         ((9, 8, 7), 0.001, "has 1x1x1 voxels, and a 3D model needs at least 2"),
-        ((9, 8, 7), 1000.0, "9000x8000x7000 voxels; its header says 1000 x 1000 x 1000 mm"),
+        ((9, 8, 7), 1000.0, "9000x8000x7000 voxels; its header states 1000 x 1000 x 1000 mm"),
     ],
     ids=["one slice", "metres taken for millimetres", "micrometres taken for millimetres"],
 )
