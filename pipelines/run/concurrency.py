@@ -127,7 +127,7 @@ def running_in_background(
         except BaseException as error:
             made.set_exception(error)
 
-    thread = threading.Thread(target=run, name="beside", daemon=True)
+    thread = threading.Thread(target=run, name="background", daemon=True)
     thread.start()
     try:
         yield made.result

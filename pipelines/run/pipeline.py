@@ -225,7 +225,7 @@ class StudyPipeline:
             threads = VOLUMES_AT_A_TIME
         others = list(
             self._workers(
-                f"{_INFER} beside",
+                f"{_INFER} more",
                 threads - 1,
                 lambda: self._infer(generator, back_translator),
             )

@@ -38,7 +38,7 @@ def descriptors() -> set[tuple[str, str]]:
 
 def threads() -> set[threading.Thread]:
     """Without those of pools that the process keeps, which start as they are needed."""
-    kept = ("pack", "beside each other")
+    kept = ("pack", "in parallel")
     return {thread for thread in threading.enumerate() if not thread.name.startswith(kept)}
 
 
