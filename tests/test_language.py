@@ -144,6 +144,8 @@ def private_words(module: ast.Module, *, has_help: bool) -> Iterator[tuple[int, 
     """Yield line and word for each word of the glossary in texts, whatever their line breaks."""
     for text in texts(module, has_help=has_help):
         words = " ".join(str(text.value).split())
+        if not ANY_PRIVATE_WORD.search(words):
+            continue
         yield from (
             (text.lineno, word) for word, found in PRIVATE_WORDS.items() if re.search(found, words)
         )
@@ -177,11 +179,12 @@ def test_software_reports_and_does_not_tell() -> None:
     assert sum(telling.values()) <= MOST_TELLING, telling
 
 
-def test_texts_for_users_contain_no_private_words() -> None:
+@pytest.mark.parametrize("folder", ["cli", "engine", "io", "pipelines"])
+def test_texts_for_users_contain_no_private_words(folder: str) -> None:
     found: dict[tuple[str, str], list[int]] = {}
     for path, module in product().items():
         name = path.relative_to(ROOT).as_posix()
-        if not may_contain_private_words(path.read_text("utf-8")):
+        if not name.startswith(folder) or not may_contain_private_words(path.read_text("utf-8")):
             continue
         for line, word in private_words(module, has_help=name.startswith(COMMANDS)):
             found.setdefault((name, word), []).append(line)
@@ -192,7 +195,8 @@ def test_texts_for_users_contain_no_private_words() -> None:
         for line in lines
     ]
     assert not wrong, "\n".join(wrong)
-    assert found.keys() == ALLOWED.keys(), "ALLOWED has entries that are no longer needed"
+    allowed = {one for one in ALLOWED if one[0].startswith(folder)}
+    assert found.keys() == allowed, "ALLOWED has entries that are no longer needed"
 
 
 @pytest.mark.parametrize(
