@@ -274,7 +274,7 @@ class ReferenceSearch:
             self._weights = {stored_epsilon: self._match.weights(core)}
         network = joined(graph, self._weights[stored_epsilon])
         usual = replace(self._match.shape.usual, end=core.end, adds_input=core.adds_input)
-        self._on_trial(len(self._tried), self._closest, self._told(core, usual))
+        self._on_trial(len(self._tried), self._closest, self._in_words(core, usual))
         self._tried[key] = list(self._ended(core, network))
         self._closest = min(self._closest, *(trial.error for trial in self._tried[key]))
         return self._tried[key]
