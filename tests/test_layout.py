@@ -103,8 +103,8 @@ MAY_IMPORT = {
         "io.formats io.links io.reading io.search io.volume pipelines.bench pipelines.calibration "
         "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host pipelines.jobs "
         "pipelines.jobs.queue pipelines.model_import pipelines.node pipelines.program "
-        "pipelines.report pipelines.results pipelines.settings pipelines.stopwatch pipelines.study "
-        "pipelines.timestamps pipelines.view"
+        "pipelines.report pipelines.results pipelines.settings pipelines.stopwatch "
+        "pipelines.study pipelines.timestamps pipelines.view"
     ),
     "cli.signals": "cli.errors cli.render pipelines.host",
     "engine": "",
@@ -289,9 +289,9 @@ MAY_IMPORT = {
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.exclusion "
-        "io.files io.formats io.labels io.maps io.sidecars io.volume io.writing "
-        "pipelines.errors pipelines.name_pattern pipelines.program pipelines.report "
-        "pipelines.settings pipelines.study"
+        "io.files io.formats io.labels io.maps io.sidecars io.volume io.writing pipelines.errors "
+        "pipelines.name_pattern pipelines.program pipelines.report pipelines.settings "
+        "pipelines.study"
     ),
     "pipelines.retries": "",
     "pipelines.run": (

@@ -91,8 +91,9 @@ def show(result: AnyScan, scan: AnyScan | None = None) -> Any:
 def _layer(name: str, volume: Volume) -> dict[str, Any]:
     """Return a volume as ipyniivue takes it, with the window of a preview."""
     window = inner_range([plane.values for plane in mid_slices(volume)])
-    data = to_nibabel(volume).to_bytes()
-    return {"name": f"{name}.nii", "data": data, "cal_min": window.low, "cal_max": window.high}
+    image: Any = to_nibabel(volume)
+    ends = {"cal_min": window.low, "cal_max": window.high}
+    return {"name": f"{name}.nii", "data": image.to_bytes(), **ends}
 
 
 def _grey(title: str, planes: list[DoubleArray]) -> Column:
