@@ -72,8 +72,8 @@ def test_a_folder_that_was_renamed_without_its_record_is_left_as_it_is(world: Wo
     done = world.translate(moved)
     assert refused(done, "was not written by this program")
     told = " ".join(done.output.split())
-    assert f"There is no record of the files in {moved} holds" in told
-    assert f"in place of {world.root / '.moved.cuda-cyclegan'}" in told
+    assert f"There is no record of the files in {moved}, so none" in told
+    assert f"next to it to {world.root / '.moved.cuda-cyclegan'}" in told
     assert contents(moved) == before
 
     shutil.rmtree(world.root / ".moved.cuda-cyclegan")  # as the message says

@@ -22,7 +22,7 @@ def test_what_was_asked_for_counts_where_all_devices_have_it() -> None:
 def test_what_one_device_lacks_is_refused() -> None:
     with pytest.raises(SettingsError, match="GPU 1 supports only fp16 and fp32; bf16 needs"):
         chosen_precision("bf16", [AMPERE, TURING], "cuda")
-    with pytest.raises(SettingsError, match=r"The CPU computes in .* only, not in fp16"):
+    with pytest.raises(SettingsError, match=r"The CPU computes only in .*, not in fp16"):
         chosen_precision("fp16", [CPU], "cpu")
     with pytest.raises(SettingsError, match="Device onnxruntime:CoreML computes in fp32 only"):
         chosen_precision("fp16", [PROVIDER], "onnxruntime:CoreML")

@@ -185,7 +185,7 @@ class TestContrasts:
         done = world.run(model=model)
         assert done.exit_code == 2
         assert one_sentence(done) == (
-            "Error: BIDS has no known suffix for the target ADC; name one with --bids-suffix."
+            "Error: BIDS has no known suffix for the target ADC; give one with --bids-suffix."
         )
         assert not world.output.exists()
         assert world.run("--bids-suffix", "T1map", model=model).exit_code == 0

@@ -235,7 +235,7 @@ def test_an_mr_series_is_no_truth_of_synthrad2025(world: World) -> None:
     result = CliRunner().invoke(app, [*map(str, asked), "--protocol", "synthrad2025"])
     [study] = json.loads(result.stdout)["studies"]
     assert study["reason"] == (
-        "The truth is of modality MR, and protocol synthrad2025 compares CT alone."
+        "The truth is of modality MR, and protocol synthrad2025 compares only CT."
     )
 
 

@@ -105,11 +105,11 @@ def test_translate_takes_exactly_the_scans_of_its_model(ward: QueueWorld) -> Non
     assert set(skips) - set(KINDS) == {"seg"}
     assert "skipped: " in done.stdout
     assert "use --any-contrast to include it" in done.stdout
-    assert "its name says T2w, and the model translates T1 (MR)" in done.stdout
+    assert "its name states T2w, and the model translates T1 (MR)" in done.stdout
     assert "0007.nii: the JSON file next to it states T2" in done.stdout
     assert "Jane" not in done.output
     assert "it is a synthetic image, written by this program; use --allow-synthetic" in done.stdout
-    note = "note: plain.nii: nothing says that it is T1 (MR); check that it fits"
+    note = "note: plain.nii: nothing shows that it is T1 (MR); check that it fits"
     assert note in done.stdout
     again = ward.command("translate")
     assert "4 up to date" in again.stdout

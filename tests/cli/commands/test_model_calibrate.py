@@ -121,7 +121,7 @@ def test_too_few_scans_make_no_calibration(tmp_path: Path) -> None:
     words = ["model", "calibrate", str(world.model), "--output", str(target)]
     done = world.run(*words, "--scans", str(reference_set(tmp_path / "few", 4)))
     assert done.exit_code == 2
-    assert "5 scans or more" in done.stderr
+    assert "at least 5 scans" in done.stderr
     assert not target.exists()
     assert world.run(*words, "--scans", str(world.model)).exit_code == 3
 

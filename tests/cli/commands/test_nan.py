@@ -73,8 +73,8 @@ def test_infinite_values_are_refused_all_the_same(tmp_path: Path) -> None:
     stored(world.inputs / "a.nii", made)
     size = np.prod(SHAPE)
     for options, told in (
-        ((), f"1 of {size} voxels are infinite, and 2 NaN; --nan-to replaces NaN only"),
-        (("--nan-to", "0"), f"1 of {size} voxels are infinite; --nan-to replaces NaN only"),
+        ((), f"1 of {size} voxels are infinite, and 2 NaN; --nan-to replaces only NaN"),
+        (("--nan-to", "0"), f"1 of {size} voxels are infinite; --nan-to replaces only NaN"),
     ):
         done = world.command("translate", *options)
         assert done.exit_code == 1

@@ -179,7 +179,7 @@ HARM: dict[str, tuple[dict[str, Any], str]] = {
     "another network": ({"_target_": "SwinUNETR"}, "is 'SwinUNETR', and networks of bundles are"),
     "code": ({"_target_": "os.UNet"}, r"is 'os\.UNet', and"),
     "2-D": ({"spatial_dims": 2}, "only 3-D generators"),
-    "strides of text": ({"strides": "22"}, "'strides' is no list"),
+    "strides of text": ({"strides": "22"}, "'strides' is not a list"),
     "strides of nothing": ({"strides": [0, 0]}, "other than three numbers"),
     "fewer levels": ({"channels": [4, 8]}, "are not of the same network"),
     "fewer units": ({"num_res_units": 1}, "which the network definition does not have"),

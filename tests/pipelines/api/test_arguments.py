@@ -142,7 +142,7 @@ def test_what_is_no_array_with_its_affine_is_refused_in_a_sentence(
         ({"blend": "cubic"}, "Argument blend must be one of constant, gaussian, linear"),
         ({"precision": "half"}, "Argument precision must be one of bf16, fp16, fp32, tf32"),
         ({"nan_to": "zero"}, "Argument nan_to must be a number or null, not text"),
-        ({"nan_to": float("nan")}, "nan-to=nan is no value"),
+        ({"nan_to": float("nan")}, "nan-to=nan is not a voxel value"),
         ({"nan_to": np.zeros(3)}, "Argument nan_to must be plain values, not ndarray"),
         ({"fewest_slices": "3"}, "Argument fewest_slices must be an integer, not text"),
         ({"limits": {"vram": 1}}, "Argument limits must be a CudaLimits, not dict"),
@@ -260,7 +260,7 @@ class TestNaN:
             expected = opened.translate(filled, np.eye(4))
             for result in (opened.translate(voxels, np.eye(4)), opened.translate_file(path)):
                 assert np.array_equal(result.voxels, expected.voxels)
-                assert [note for note in result.notes if "were NaN, and are taken as 5" in note]
+                assert [note for note in result.notes if "were NaN, and were replaced by 5" in note]
 
     def test_stays_in_what_the_caller_holds(self, file: Path) -> None:
         voxels = VOXELS.astype(np.float32)

@@ -126,7 +126,7 @@ def test_series_are_picked_by_modality_and_description(world: World, tmp_path: P
         [tmp_path / "dicom"], world.model, tmp_path / "out", modality=["mr"], **options
     )
     assert [row.status for row in some.studies] == ["translated"]
-    with pytest.raises(SettingsError, match=r"series=\( is no regular expression"):
+    with pytest.raises(SettingsError, match=r"series=\( is not a regular expression"):
         translated(world, series="(")
 
 

@@ -201,9 +201,9 @@ class TestRefusals:
         ("settings", "told"),
         [
             ({"device": "gpuu"}, "not one of auto, cpu"),
-            ({"precision": "fp16"}, "only, not in fp16"),
+            ({"precision": "fp16"}, ", not in fp16"),
             ({"precision": "fp12"}, "precision must be one of bf16"),
-            ({"overlap": 2.0}, "overlap of 2 is no share"),
+            ({"overlap": 2.0}, "overlap of 2 is not a share"),
             ({"overlap": float("nan")}, "overlap of nan"),
             ({"blend": "cubic"}, "blend must be one of constant"),
             ({"patch": (16, 16)}, "patch must be a list of length 3, not 2"),

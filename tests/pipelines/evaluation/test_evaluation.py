@@ -91,7 +91,7 @@ def test_a_bad_study_fails_alone_and_says_why(sources: Sources) -> None:
         assert row.status in ("failed", "missing"), name
         assert row.reason, name
     assert rows["bad/nan.nii"].reason == (
-        "5760 of 5760 voxels of the truth are no finite numbers; mask them out or mend the file."
+        "5760 of 5760 voxels of the truth are not finite; mask them out or correct the file."
     )
     assert "gives no data range; state one with setting data-range" in (
         rows["bad/constant.nii"].reason or ""
@@ -205,7 +205,7 @@ def test_synthrad2025_refuses_a_truth_that_is_no_ct(tmp_path: Path) -> None:
     row = row_of(one(tmp_path, CUBE, CUBE, np.ones_like(CUBE)), SYNTHRAD2025)
     assert row.status == "failed"
     assert row.reason == (
-        "The truth's lowest value is 0, so it is no CT in Hounsfield units, where air is about "
+        "The truth's lowest value is 0, so it is not a CT in Hounsfield units, where air is about "
         "-1000; protocol synthrad2025 compares nothing else."
     )
 

@@ -24,4 +24,4 @@ def test_a_thread_continues_after_an_unexpected_error(monkeypatch: pytest.Monkey
     assert is_done.wait(30)
     thread.stop()
     thread.join(30)
-    assert told == [Trouble("delivery met an unexpected KeyError, and is tried again")]
+    assert told == [Trouble("delivery met an unexpected KeyError, and is retried")]

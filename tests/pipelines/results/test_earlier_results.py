@@ -73,7 +73,7 @@ def test_results_are_translated_for_who_asks_for_it(folders: Folders, tmp_path: 
     ):
         refused = folders.translate(inputs, to=tmp_path / name)
         assert refused.exit_code == (1 if inputs.is_file() else 3)
-        assert "made by this program; use --allow-synthetic to include it" in refused.stderr
+        assert "written by this program; use --allow-synthetic to include it" in refused.stderr
         done = folders.translate(inputs, "--allow-synthetic", to=tmp_path / name)
         assert f"{studies} translated" in done.stdout
 

@@ -111,7 +111,7 @@ def world(tmp_path: Path, generator: SessionGenerator, model: Model) -> World:
     ("error", "kind", "word"),
     [
         (MemoryError(), "memory", "There is not enough memory"),
-        (np.exceptions.AxisError("axis"), "internal", "AxisError: axis; this looks like a fault"),
+        (np.exceptions.AxisError("axis"), "internal", "AxisError: axis; this looks like a bug"),
         (EngineError("The layer\nis broken."), "engine", "The layer is broken."),
         (RuntimeError("x"), "internal", "setting verbose"),
     ],

@@ -307,7 +307,7 @@ class TestAlignment:
 
     def test_a_scan_of_another_place_is_refused(self) -> None:
         first, second = scans(2)
-        with pytest.raises(PreparationError, match="T2 does not lie where the first scan"):
+        with pytest.raises(PreparationError, match="T2 is at another position than the first scan"):
             on_one_grid((first, self.moved(second, 500)), ("T1", "T2"), resample=True)
 
     def test_a_grid_that_runs_the_other_way_comes_back_voxel_by_voxel(self) -> None:

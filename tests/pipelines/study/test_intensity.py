@@ -217,7 +217,7 @@ def test_whole_numbers_that_32_bit_floats_round_have_a_note(
 ) -> None:
     study = volume(np.linspace(low, high, 24).astype(np.int32).reshape(2, 3, 4), slope=slope)
     [note] = notes_of_rounding(study, study_range(study))
-    assert f"up to {max(-low, high)}, and" in note
+    assert f"up to {max(-low, high)}, but" in note
     assert note.endswith(f"steps of {step}")
 
 

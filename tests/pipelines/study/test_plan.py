@@ -27,7 +27,7 @@ CASES: list[Any] = [
 
 
 def test_a_study_without_voxels_is_refused() -> None:
-    with pytest.raises(PreparationError, match="0x3x3 holds no voxels"):
+    with pytest.raises(PreparationError, match="0x3x3 has no voxels"):
         prepared_scan(volume(np.zeros((0, 3, 3), np.int16)), card())
 
 

@@ -72,7 +72,7 @@ def test_another_obstacle_stays() -> None:
     assert contrast_checked(study, CARD) == study
 
 
-FITS, OPEN = "", "nothing says that it is T1 (MR); check that it fits"
+FITS, OPEN = "", "nothing shows that it is T1 (MR); check that it fits"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ FITS, OPEN = "", "nothing says that it is T1 (MR); check that it fits"
         ("sub-01_mri.nrrd", OPEN),
         ("ct/sub-01.nii.gz", OPEN),
         ("PD_007.nii", OPEN),
-        ("p01_T1_to_T2.nii", "its name says T2, and the model translates T1 (MR); check"),
+        ("p01_T1_to_T2.nii", "its name states T2, and the model translates T1 (MR); check"),
     ],
 )
 def test_what_names_leave_open_is_noted(name: str, told: str) -> None:
@@ -116,7 +116,7 @@ def test_a_model_of_mr_takes_every_weighting(name: str) -> None:
 def test_a_source_without_a_known_word_refuses_nothing() -> None:
     study = Study(PurePosixPath("a_ct.nii"), (Path("a_ct.nii"),), "nifti")
     [note] = contrast_checked(study, replace(CARD, source="domain A")).notes
-    assert note == "nothing says that it is domain A; check that it fits"
+    assert note == "nothing shows that it is domain A; check that it fits"
 
 
 def test_channels_are_held_against_their_own_names() -> None:
@@ -127,4 +127,4 @@ def test_channels_are_held_against_their_own_names() -> None:
     assert contrast_checked(replace(scans[0], scans=tuple(scans[:2])), CARD).notes == ()
     obstacle = contrast_checked(replace(scans[0], scans=tuple(scans)), CARD).obstacle
     assert obstacle
-    assert obstacle.reason.startswith("FLAIR: its name says ct, and the model translates FLAIR")
+    assert obstacle.reason.startswith("FLAIR: its name states ct, and the model translates FLAIR")

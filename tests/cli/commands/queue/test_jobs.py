@@ -208,7 +208,7 @@ def test_a_job_that_kills_its_workers_is_given_up(world: QueueWorld) -> None:
     assert JobEnded(f"{batch}/00001", "000.nii", None) in told
     poison, harmless = world.jobs(batch)
     assert (poison["state"], harmless["state"]) == ("given up", "done")
-    assert "3 workers died of it" in poison["reason"]
+    assert "3 workers crashed while running it" in poison["reason"]
     assert "given up: 000.nii" in world.did("jobs", batch)
     assert "000.nii" in world.run("jobs", "summary", batch).stderr
 

@@ -81,7 +81,7 @@ def test_check_rejects_a_route_whose_model_does_not_exist(world: NodeWorld) -> N
         ("tls = true", "sends over TLS, which needs --tls-certificate"),
         ('window = "noon"', "is not a time window"),
         ('modality = "1"', "not a list of modalities"),
-        ('batch-name = "%H"', "'%H' is no date field"),
+        ('batch-name = "%H"', "'%H' is not a date field"),
         ("allow-uneven = 1", "allow-uneven must be true or false"),
     ],
 )

@@ -302,7 +302,10 @@ def test_padding_type_is_read_as_the_code_reads_it(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("ngf: 64", "train_opt.txt next to the checkpoint says ngf: 64, but the weights are of 4"),
+        (
+            "ngf: 64",
+            "train_opt.txt next to the checkpoint states ngf: 64, but the weights are of 4",
+        ),
         ("input_nc: 3", "input_nc: 3, but the weights are of 1 input"),
         ("output_nc: 3", "output_nc: 3, but the weights are of 1 output"),
         ("netG: resnet_9blocks", "netG: resnet_9blocks, but the weights are of 2 blocks"),

@@ -145,7 +145,7 @@ def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
         ({"files": []}, "'files' must name a file"),
         ({"files": "a"}, "'files' must be a list, not text"),
         ({"files": ["/in/a\0"]}, "'files' contains a zero byte, which no name may have"),
-        ({"output": "/out\0"}, "'output' holds a zero byte"),
+        ({"output": "/out\0"}, "'output' contains a zero byte"),
         ({"rotate": True}, "'rotate' is not known to this version"),
     ],
 )
