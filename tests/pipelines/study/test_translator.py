@@ -100,7 +100,7 @@ def test_a_note_on_values_that_were_cut_off_is_of_the_study(tmp_path: Path) -> N
     )
     assert notes == (
         "1 of 1989 voxels of its result are at an end of the scan's voxel type (uint8), where "
-        "larger values are cut off; save the scan as float32 to keep them",
+        "larger values are clipped; save the scan as float32 to keep them",
     )
 
 
