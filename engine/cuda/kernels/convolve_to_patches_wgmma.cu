@@ -392,13 +392,7 @@ struct Written {
     ) : p(p), task(task), complete(complete), bias(p.bias ? p.bias[task.output] : 0.0f) {}
 
     __device__ __forceinline__ Index place(int d, int h, int w) const {
-#ifdef IN_BLOCKS
-        return task.output * p.blocks.voxels() +
-               p.blocks.place(task.start.at[0] + d, task.start.at[1] + h, task.start.at[2] + w);
-#else
-        return ((((Index)task.number * p.outputs + task.output) * p.target_extents[0] + d) *
-                    p.target_extents[1] + h) * p.target_extents[2] + w;
-#endif
+        return translated_at(p, task.start, task.number, task.output, d, h, w);
     }
 
     __device__ __forceinline__ void finish(int done, int d, float (&sums)[Held::SUMS]) {
