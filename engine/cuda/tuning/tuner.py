@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -23,7 +24,7 @@ from ...compiler.program.other_tactics import (
 from ...compiler.steps import Conv, Convolution, Step, planned
 from ...errors import CudaError, DeviceMemoryError
 from ...network.graph import Network
-from ...options import Effort, SearchSettings
+from ...options import Effort, Progress, SearchSettings
 from ..cudnn import ConvolutionPlans
 from ..kernel_images import Kernels
 from ..open_gpu import OpenGpu
@@ -178,6 +179,26 @@ class Tuner:
     def run(self, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]) -> None:
         """Queue a convolution; addresses: of source, weight, target and workspace."""
         run_of(self._gpu, shape, tactic, addresses)()
+
+    def search_later(
+        self,
+        network: Network,
+        lowered: Lowered,
+        budget: int,
+        workspace: int,
+        until: float,
+        progress: Progress,
+    ) -> None:
+        """Search as `Tunable` describes, if the level leaves it to later; a fault ends the search.
+
+        budget: bytes that a trial may take now. workspace, until: as of `further`.
+        """
+        if self._settings.effort != "auto":
+            return
+        later = Tuner(self._gpu, self.cache, budget, SearchSettings("full", progress=progress))
+        with suppress(CudaError, DeviceMemoryError, WrongKernelError):
+            self._gpu.context.use()
+            later.further(network, lowered, workspace, until)
 
     def further(self, network: Network, lowered: Lowered, workspace: int, until: float) -> None:
         """Search all tactics of a program for later starts, up to a time of the monotonic clock.
