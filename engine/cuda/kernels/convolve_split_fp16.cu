@@ -1,10 +1,10 @@
-// A float convolution as three products of split fp16 on the matrix units.
+// A float convolution as three products of split fp16 on Tensor Cores.
 //
 // source [N, D, H, W, C / 8, 2, 8], weight [K, kD, kH, kW, C / 8, 2, 8] -> target float
 // [N, D', H', W', K]; C in whole 32s. Each number x is stored as high = fp16(x s) and
 // low = fp16(x s - high), s a power of two for the whole tensor; their sum is one last place of float
 // off at most, 2^-23 of x. The result is high high + high low + low high; what is left out, low low,
-// is 2^-22 of a product at most and 2^-27 as a rule. The matrix units cut off what does not fit into
+// is 2^-22 of a product at most and 2^-27 as a rule. Tensor Cores cut off what does not fit into
 // their sum, always towards zero, so that a long sum would drift: here 96 products are summed by
 // them, and such sums are added in float, rounded.
 // After H. Ootomo and R. Yokota, "Recovering single precision accuracy from Tensor Cores while

@@ -1,4 +1,4 @@
-// The last layer: a convolution to few output channels, on the matrix units.
+// The last layer: a convolution to few output channels, on Tensor Cores.
 //
 // source, padded -> convolution -> activation -> translated patches float [N, K, D, H, W];
 // stride 1, kernel at most 7 wide, source channels in whole 32s. Reads the source, most of it from

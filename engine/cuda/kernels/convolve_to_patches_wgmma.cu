@@ -40,7 +40,7 @@ struct ConvolveActivatedToPatches {
     Activation activation;
 #ifdef IN_BLOCKS
     Blocks blocks;           // of the target
-    Blocks source_blocks;    // of the source, where each voxel tells its block
+    Blocks source_blocks;    // of the source, whose blocks follow from the voxel
     Around source_around;
 #endif
 };
