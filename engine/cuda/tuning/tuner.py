@@ -189,22 +189,20 @@ class Tuner:
         until: float,
         progress: Progress,
     ) -> None:
-        """Search as `Tunable` describes, if the level leaves it to later; a fault ends the search.
+        """Search as `Tunable` describes, if the level leaves that to later; a fault ends it.
 
-        budget: bytes that a trial may take now. workspace, until: as of `further`.
+        Layers are completed one by one, those that do most of the work first. budget: bytes that a
+        trial may take now. workspace: most bytes of a tactic. until: time of the monotonic clock
+        from which no layer is begun.
         """
         if self._settings.effort != "auto":
             return
         later = Tuner(self._gpu, self.cache, budget, SearchSettings("full", progress=progress))
         with suppress(CudaError, DeviceMemoryError, WrongKernelError):
             self._gpu.context.use()
-            later.further(network, lowered, workspace, until)
+            later._complete(network, lowered, workspace, until)
 
-    def further(self, network: Network, lowered: Lowered, workspace: int, until: float) -> None:
-        """Search all tactics of a program for later starts, up to a time of the monotonic clock.
-
-        Layers are completed one by one, those that do most of the work first.
-        """
+    def _complete(self, network: Network, lowered: Lowered, workspace: int, until: float) -> None:
         shapes = [step.shape for step in planned(lowered.steps)]
         for shape in sorted(set(shapes), key=lambda one: -one.products * shapes.count(one)):
             known = self.cache.get(key_of(shape))
