@@ -112,7 +112,7 @@ class UNetShape:
     """Properties of a U-Net that names and shapes determine.
 
     in_channels, out_channels: of the network. width: channels of the outermost level. levels: how
-    many. inner_bias: whether convolutions inside the outermost level have a bias. stride: of each
+    many. norm_bias: whether convolutions inside the outermost level have a bias. stride: of each
     level along D, H and W, determined by the kernels.
     """
 
@@ -120,7 +120,7 @@ class UNetShape:
     out_channels: int
     width: int
     levels: int
-    inner_bias: bool
+    norm_bias: bool
     stride: str
 
     @property
@@ -275,7 +275,7 @@ def _unet_spec(shape: UNetShape, reading: Reading, norm: Norm) -> UNetSpec:
         levels=shape.levels,
         norm=norm,
         skip_first=reading.concat == "skip-first",
-        inner_bias=shape.inner_bias,
+        inner_bias=shape.norm_bias,
         end=reading.end,
         padding=pad_mode(reading.padding),
         down_activation=rectifier(reading.activation),
@@ -585,7 +585,7 @@ def _matched_unet(slots: tuple[KeyMapping, ...], modules: NetworkTensors) -> Mat
         out_channels=modules.convolutions[outermost_up.convolution].shape[1],
         width=first_shape[0],
         levels=len(slots) // 2,
-        inner_bias=common_bias(modules, slots[:-1]),
+        norm_bias=common_bias(modules, slots[:-1]),
         stride=",".join(str(edge - 2) for edge in first_shape[2:]),
     )
     kernel = first_shape[2:]
