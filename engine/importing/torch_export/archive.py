@@ -57,7 +57,7 @@ class SymbolicNumber(msgspec.Struct, frozen=True):
 
 
 class Argument(msgspec.Struct, frozen=True):
-    """Argument or result of a node: the one field that is not None says of which kind.
+    """Argument or result of a node: the one field that is not None is its kind.
 
     If all are None, its kind is not supported.
     """

@@ -133,7 +133,7 @@ class _Memory:
                     self._replace(call, source, at)
 
     def _replace(self, call: Call, source: str, at: int) -> None:
-        """Have later readers of a value read the result of a call."""
+        """Redirect later readers of a value to the result of a call."""
         result = call.outputs[0] if len(call.outputs) == 1 else ""
         if not result or self.renamed(result) == source:
             raise call.refusal("works in place without a result of its own")
