@@ -366,10 +366,10 @@ def read_program(data: bytes) -> TorchProgram:
         raise CheckpointError(
             f"The network has {len(module.graph.nodes)} operators; no generator has so many."
         )
-    states, entering = _inputs(module.signature)
+    states, input_name = _inputs(module.signature)
     return TorchProgram(
         producer=f"PyTorch {program.torch_version[:40]}".strip(),
-        input=entering,
+        input=input_name,
         output=_output(module.signature),
         nodes=module.graph.nodes,
         metas=module.graph.tensor_values,

@@ -70,8 +70,8 @@ def _check_order(operators: Sequence[Operator], known: set[str], output: str) ->
     """Raise CheckpointError unless each value is written once, before it is read."""
     known = known | {""}
     for operator in operators:
-        if unmade := [name for name in operator.inputs if name not in known]:
-            raise operator.refusal(f"reads {quoted(unmade[0])}, which nothing before it makes")
+        if missing := [name for name in operator.inputs if name not in known]:
+            raise operator.refusal(f"reads {quoted(missing[0])}, which nothing before it makes")
         outputs = [name for name in operator.outputs if name]
         if twice := [name for name in outputs if name in known]:
             raise operator.refusal(f"makes {quoted(twice[0])}, which is there already")
