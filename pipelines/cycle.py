@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..engine.cores import beside_each_other
+from ..engine.cores import run_in_threads
 from ..engine.errors import ModelFileError
 from ..engine.generator import SharedGenerator
 from ..engine.model.intensity_maps import is_bent
@@ -310,7 +310,7 @@ def mean_difference(
         return float(difference.sum(dtype=np.float64)), int(np.count_nonzero(inside))
 
     if plan.resampling is None:
-        parts = beside_each_other(lambda slab: compared(slab, network[slab]), slabs(given.voxels))
+        parts = run_in_threads(lambda slab: compared(slab, network[slab]), slabs(given.voxels))
     else:
         inverse = plan.resampling.inverse
         parts = [

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from ..cores import beside_each_other
+from ..cores import run_in_threads
 from ..network.layers import FloatArray, Triple
 from ..options import Precision
 from .gpu_properties import GpuProperties
@@ -95,7 +95,7 @@ class Lowered:
         names = (*self.constants, *self.weights)
         for first in range(0, len(names), _PACKED_TOGETHER):
             some = names[first : first + _PACKED_TOGETHER]
-            yield from zip(some, beside_each_other(self.encoded_constant, some), strict=True)
+            yield from zip(some, run_in_threads(self.encoded_constant, some), strict=True)
 
     def encoded_constant(self, name: str) -> bytes:
         """Return a constant or weight as the device stores it."""

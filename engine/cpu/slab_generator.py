@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..cores import beside_each_other, usable_cores
+from ..cores import run_in_threads, usable_cores
 from ..errors import PrecisionOverflowError
 from ..network.graph import (
     INPUT,
@@ -50,7 +50,7 @@ class MapMoments:
     @classmethod
     def of(cls, slab: FloatArray) -> "MapMoments":
         """Return the moments of [C, D, H, W]."""
-        made = beside_each_other(_moments, slab)
+        made = run_in_threads(_moments, slab)
         mean, squares = np.array(made).T
         return cls(prod(slab.shape[1:]), mean, squares)
 
@@ -87,7 +87,7 @@ class ChannelMap:
             np.multiply(slab[channel], self.scale[channel], out=made[channel])
             made[channel] += self.shift[channel]
 
-        beside_each_other(fill, range(len(slab)))
+        run_in_threads(fill, range(len(slab)))
         return made
 
 

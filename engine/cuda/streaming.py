@@ -14,7 +14,7 @@ from time import perf_counter
 
 import numpy as np
 
-from ..cores import beside_each_other
+from ..cores import run_in_threads
 from ..patch_grid import Phase, Timing
 from ..scaling import VoxelArray
 from .driver import Context, CudaEvent, PinnedBuffer, Stream
@@ -149,7 +149,7 @@ def _copy(target: VoxelArray, source: VoxelArray) -> None:
     def copy_from(first: int) -> None:
         target[first : first + rows] = source[first : first + rows]
 
-    beside_each_other(copy_from, range(0, len(target), rows))
+    run_in_threads(copy_from, range(0, len(target), rows))
 
 
 @dataclass(frozen=True, slots=True)

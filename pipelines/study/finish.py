@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...engine.cores import beside_each_other
+from ...engine.cores import run_in_threads
 from ...engine.model.intensity_maps import NetworkRange
 from ...engine.network.layers import FloatArray
 from ...engine.scaling import Scaling, Stored
@@ -170,7 +170,7 @@ def _scatter(network: FloatArray, prepared: Prepared, volume: Volume, fitted: Fi
     target = mapped_voxels(plan.part(volume), fitted, plan.orientation)
     network, resample = plan.filled(network), plan.resampling
     if resample is None:
-        beside_each_other(lambda slab: target.write(network[slab], slab), slabs(network))
+        run_in_threads(lambda slab: target.write(network[slab], slab), slabs(network))
         return
 
     def read(start: int, stop: int) -> FloatArray:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ...engine.cores import beside_each_other
+from ...engine.cores import run_in_threads
 from ...engine.errors import DeviceMemoryError
 from ...engine.generator import (
     AnyGenerator,
@@ -307,7 +307,7 @@ class SpreadMoments:
             change *= made[slab] - mean
             squares += change
 
-        beside_each_other(fill, slabs(made))
+        run_in_threads(fill, slabs(made))
 
     def end(self) -> None:
         """Finish after two or more arrays."""
@@ -317,7 +317,7 @@ class SpreadMoments:
             deviation /= np.float32(self.count - 1)
             np.sqrt(deviation, out=deviation)
 
-        beside_each_other(fill, slabs(self.deviation))
+        run_in_threads(fill, slabs(self.deviation))
 
 
 def mean_in_foreground(map_values: FloatArray, given: Stored) -> float:
@@ -332,5 +332,5 @@ def mean_in_foreground(map_values: FloatArray, given: Stored) -> float:
         inside = given.scaling.forward(view[slab]) > level
         return int(np.count_nonzero(inside)), float(map_values[slab][inside].sum(dtype=np.float64))
 
-    counts, sums = zip(*beside_each_other(measure, slabs(view)), strict=True)
+    counts, sums = zip(*run_in_threads(measure, slabs(view)), strict=True)
     return fsum(sums) / max(sum(counts), 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...engine.cores import beside_each_other
+from ...engine.cores import run_in_threads
 from ...engine.model.intensity_maps import (
     USUAL_RANGE,
     Identity,
@@ -49,7 +49,7 @@ def without_nan(volume: Volume, value: float | None) -> Volume:
             voxels[slab][missing] = stored
         return found
 
-    found = sum(beside_each_other(fill, slabs(voxels)))
+    found = sum(run_in_threads(fill, slabs(voxels)))
     if not found:
         return volume
     note = f"{found} of {voxels.size} voxels were NaN, and are taken as {value:g}"
@@ -288,7 +288,7 @@ def _map(scan: MappedVoxels, channel: FloatArray) -> None:
     def fill(slab: Slab) -> None:
         scan.read(slab, channel[slab])
 
-    beside_each_other(fill, slabs(scan.voxels))
+    run_in_threads(fill, slabs(scan.voxels))
 
 
 def _resample(scan: MappedVoxels, resample: Resampling, channel: FloatArray) -> None:

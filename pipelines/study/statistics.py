@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.cores import beside_each_other
+from ...engine.cores import run_in_threads
 from ...engine.model.model_card import DEVIATIONS, PERCENTILES, Expectations, Typical
 from ...engine.network.layers import FloatArray, Triple, triple
 from ...engine.scaling import Stored
@@ -54,7 +54,7 @@ def order_statistics(flat: AnyArray, groups: Sequence[Sequence[int]]) -> list[li
     """
     sample = np.sort(flat[:: max(flat.size // _SAMPLE, 1) | 1])
     bounds = [_bounds(sample, flat.size, ranks) for ranks in groups]
-    picked = beside_each_other(lambda chunk: [own.pick(chunk) for own in bounds], _chunks(flat))
+    picked = run_in_threads(lambda chunk: [own.pick(chunk) for own in bounds], _chunks(flat))
     return [
         _at(ranks, own, [chunk[group] for chunk in picked], flat)
         for group, (ranks, own) in enumerate(zip(groups, bounds, strict=True))
@@ -109,7 +109,7 @@ def extremes(values: AnyArray) -> Range:
         with np.errstate(invalid="ignore"):
             return part.min(), part.max()
 
-    lows, highs = zip(*beside_each_other(measure, _chunks(values)), strict=True)
+    lows, highs = zip(*run_in_threads(measure, _chunks(values)), strict=True)
     return Range(float(np.min(lows)), float(np.max(highs)))
 
 
