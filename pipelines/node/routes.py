@@ -72,6 +72,8 @@ def parse_web_peer(text: str, token: Path | None) -> WebPeer:
     found = urlsplit(text)
     if found.scheme not in ("http", "https") or not found.hostname or found.username:
         raise ConfigError(f"{found.hostname or text!r} is no URL such as https://host/dicom-web.")
+    if found.query or found.fragment:
+        raise ConfigError(f"the URL of {found.hostname} has a query; source-query is for that.")
     if token and found.scheme == "http" and found.hostname not in _LOOPBACK:
         raise ConfigError("a token needs https://, as others can read it on the way.")
     return WebPeer(text.rstrip("/"), token)
