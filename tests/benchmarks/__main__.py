@@ -121,6 +121,7 @@ BENCHMARKS = (
     Benchmark("spread_of_the_sample", ("spread_of_the_sample.json",), (*CPU, "pipelines/study")),
     Benchmark("queue_measures", ("queue_measures.json",), QUEUE, "other", "PostgreSQL, root"),
     Benchmark("queue_chaos", ("queue_chaos.json",), QUEUE, "other", "PostgreSQL"),
+    Benchmark("simulated_month", ("simulated_month.json",), QUEUE, "other", "PostgreSQL, gcc"),
     Benchmark("queue_dead_host", ("queue_dead_host.json",), QUEUE, "other", "PostgreSQL, root"),
     Benchmark("queue_equal_names", ("queue_equal_names.json",), QUEUE, "other", "PostgreSQL"),
     Benchmark("node_measures", ("node_measures.json",), NODE, "other", "Orthanc"),
