@@ -143,7 +143,9 @@ BENCHMARKS = (
         "environments made by pip",
     ),
     Benchmark("offline_install", ("offline_install.json",), ("docs/locks",), "other", "root"),
-    Benchmark("container_build", ("container_build.json",), ("Containerfile",), "other", "root"),
+    Benchmark(
+        "container_build", ("container_build.json",), ("Containerfile",), "other", "podman, root"
+    ),
     Benchmark("planted_faults", ("planted_faults.json",), ("tests",), "other", "hours"),
     Benchmark(
         "train_known_contrast",
