@@ -220,8 +220,8 @@ _Run: TypeAlias = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class ModeResult:
-    """Result of one mode.
+class PytorchResult:
+    """Result of PyTorch in one mode.
 
     latency: of a batch. allocated, reserved: peak bytes of tensors, and of PyTorch's pool for them;
     None if PyTorch does not count them. output: of the first patches, float32 on the CPU.
@@ -233,7 +233,7 @@ class ModeResult:
     output: Any
 
 
-def measure(mode: Mode, module: Any, inputs: Sequence[Any], budget: Budget) -> ModeResult:
+def measure(mode: Mode, module: Any, inputs: Sequence[Any], budget: Budget) -> PytorchResult:
     """Measure a module in a mode, cycling through the inputs.
 
     module: float32 on the CPU, in eval mode; not modified. inputs: float32 tensors
@@ -250,7 +250,7 @@ def measure(mode: Mode, module: Any, inputs: Sequence[Any], budget: Budget) -> M
             peak, pool = _peak(run, shaped[0])
             allocated, reserved = None if mode.runs_graph else peak - held, pool - held
         latency = Latency.of(timed([lambda p=patches: run(p) for patches in shaped], budget))
-    return ModeResult(latency, allocated, reserved, output)
+    return PytorchResult(latency, allocated, reserved, output)
 
 
 @contextmanager
