@@ -47,11 +47,11 @@ def in_parallel(
     part. The calling thread works too, so all parts get done even if the others are busy.
     """
     numbered = enumerate(list(parts))  # no two threads get the same next item
-    made = dict[int, Made]()
+    results = dict[int, Made]()
 
     def take_parts() -> None:
         for number, part in numbered:
-            made[number] = work(part)
+            results[number] = work(part)
 
     helpers = [_threads().submit(take_parts) for _ in range(min(most, usable_cores()) - 1)]
     try:
@@ -61,7 +61,7 @@ def in_parallel(
         wait(started)
     for helper in started:
         helper.result()
-    return [made[number] for number in sorted(made)]
+    return [results[number] for number in sorted(results)]
 
 
 @cache

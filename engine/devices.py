@@ -63,13 +63,13 @@ class Device:
                 return f"{_PROVIDER}{self.provider}"
 
 
-def choose_device(asked: str, limits: CudaLimits = NO_LIMITS) -> Device:
+def choose_device(requested: str, limits: CudaLimits = NO_LIMITS) -> Device:
     """Return the first of the devices that `choose_devices` finds."""
-    return choose_devices(asked, limits)[0]
+    return choose_devices(requested, limits)[0]
 
 
 def choose_devices(
-    asked: str, limits: CudaLimits = NO_LIMITS, gpus: Collection[CudaDevice] = ()
+    requested: str, limits: CudaLimits = NO_LIMITS, gpus: Collection[CudaDevice] = ()
 ) -> tuple[Device, ...]:
     """Return the devices for "auto", "cpu", "cuda" (all usable GPUs), "cuda:0,1" or
     "onnxruntime:PROVIDER".
@@ -78,17 +78,17 @@ def choose_devices(
     "auto" falls back on the CPU, and it uses one GPU; another device that was requested and cannot
     be used raises DeviceUnavailableError.
     """
-    if asked == "cpu":
+    if requested == "cpu":
         return (_on_cpu(limits),)
-    if asked.startswith(_PROVIDER):
-        return (_on_provider(asked.removeprefix(_PROVIDER)),)
+    if requested.startswith(_PROVIDER):
+        return (_on_provider(requested.removeprefix(_PROVIDER)),)
     obstacle = None if gpus else why_no_cuda()
     if obstacle is None:
-        return _cuda(asked, limits, gpus or cuda_devices())
-    if asked == "auto":
+        return _cuda(requested, limits, gpus or cuda_devices())
+    if requested == "auto":
         return (_on_cpu(limits, f"no CUDA device is used: {obstacle}"),)
     raise DeviceUnavailableError(
-        f"Device {asked} cannot be used: {obstacle}; use setting device=cpu."
+        f"Device {requested} cannot be used: {obstacle}; use setting device=cpu."
     )
 
 
@@ -113,12 +113,12 @@ def _on_provider(provider: str) -> Device:
     return Device("onnxruntime", "fp32", ("fp32",), provider=provider)
 
 
-def _cuda(asked: str, limits: CudaLimits, gpus: Collection[CudaDevice]) -> tuple[Device, ...]:
+def _cuda(requested: str, limits: CudaLimits, gpus: Collection[CudaDevice]) -> tuple[Device, ...]:
     usable = {gpu.index: gpu for gpu in gpus if gpu.capability >= OLDEST_CAPABILITY}
-    if asked == "auto":
+    if requested == "auto":
         first = usable[min(usable)]
         return (_on_gpu(first, limits, f"the first usable GPU, {first.name}"),)
-    _, _, numbers = asked.partition(":")
+    _, _, numbers = requested.partition(":")
     chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else usable
     for index in chosen:
         if index not in usable:

@@ -122,10 +122,10 @@ def open_checked_generator(
 
 def _check(network: Network, generator: SessionGenerator, provider: str, extents: Triple) -> None:
     patch = reference_input(network.graph.in_channels, extents)
-    made = _made(generator, patch, provider)
+    output = _made(generator, patch, provider)
     with open_cpu_generator(network) as cpu:
         right = cpu(patch)
-    error = relative_error(made, right) if made.shape == right.shape else inf
+    error = relative_error(output, right) if output.shape == right.shape else inf
     allowed = tolerance("fp32")
     if not error <= allowed:
         raise DeviceUnavailableError(

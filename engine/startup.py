@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from .probe.gpus import VARIABLE, early_context, usable_gpus, visible_gpu_count, visible_name
 
 
-def several_gpus(asked: str) -> tuple[str, ...]:
+def several_gpus(requested: str) -> tuple[str, ...]:
     """Return the names of the GPUs behind a device name if these are several; starts no driver.
 
     Whether they are usable is not known yet.
     """
-    kind, _, numbers = asked.partition(":")
+    kind, _, numbers = requested.partition(":")
     if kind != "cuda":
         return ()
     chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else range(visible_gpu_count())
@@ -61,11 +61,11 @@ def name_on_machine(device: str) -> str:
     return f"cuda:{uuids[0][:_UUID_DIGITS]}" if uuids else device
 
 
-def early_gpu_context(asked: str) -> AbstractContextManager[None]:
+def early_gpu_context(requested: str) -> AbstractContextManager[None]:
     """Create the context of the GPU behind a device name and load the CUDA packages, in threads,
     during the block. For a single GPU only: each of several is opened by a process of its own.
     """
-    return early_context(lambda: _only_gpu(asked), _gpu_opener)
+    return early_context(lambda: _only_gpu(requested), _gpu_opener)
 
 
 def _gpu_opener() -> object:
@@ -75,14 +75,14 @@ def _gpu_opener() -> object:
     return open_cuda_generator
 
 
-def _only_gpu(asked: str) -> int | None:
-    kind, _, numbers = asked.partition(":")
+def _only_gpu(requested: str) -> int | None:
+    kind, _, numbers = requested.partition(":")
     if kind not in ("auto", "cuda"):
         return None
     if numbers:
         return int(numbers) if numbers.isdigit() else None
     usable = [gpu.index for gpu in usable_gpus()]
-    return usable[0] if len(usable) == 1 or (usable and asked == "auto") else None
+    return usable[0] if len(usable) == 1 or (usable and requested == "auto") else None
 
 
 if TYPE_CHECKING:

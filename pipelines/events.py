@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .study.plan import StudyPlan
 
 
-TileUnit: TypeAlias = Literal["tiles", "percent"]
+TileUnit: TypeAlias = Literal["patches", "percent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class TilesDone:
     study: str
     done: int
     total: int
-    unit: TileUnit = "tiles"
+    unit: TileUnit = "patches"
     volume: int = 1
     volumes: int = 1
 
@@ -103,7 +103,7 @@ class Remark:
 
 def unit_of(plan: "StudyPlan") -> TileUnit:
     """Return the unit in which the progress of a study is shown."""
-    return "tiles" if plan.inference == "patches" else "percent"
+    return "patches" if plan.inference == "patches" else "percent"
 
 
 def opening_event(what: str, share: float | None) -> Remark | Tuning:
@@ -133,7 +133,7 @@ class Pace:
         self.done = self.total = 0
         self.study = ""
         self.tiles = (0, 0)
-        self.unit: TileUnit = "tiles"
+        self.unit: TileUnit = "patches"
         self.volume = (1, 1)
 
     def handle(self, event: Event) -> None:

@@ -1,5 +1,6 @@
 """The list of benchmarks: it names every result, every script of the pages, and existing code."""
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -33,3 +34,11 @@ def test_every_script_and_all_measured_code_exists() -> None:
 def test_the_page_on_ages_lists_every_result() -> None:
     rows = re.findall(r"^\| (\w+\.json) ", AGES.read_text("utf-8"), re.MULTILINE)
     assert sorted(rows) == sorted(path.name for path in RESULTS.glob("*.json"))
+
+
+def test_each_fault_can_be_planted_at_one_place() -> None:
+    counts = {
+        fault["name"]: (ROOT / fault["file"]).read_text("utf-8").count(fault["before"])
+        for fault in json.loads((HERE / "planted_faults.json").read_text("utf-8"))
+    }
+    assert {name: count for name, count in counts.items() if count != 1} == {}

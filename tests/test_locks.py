@@ -9,6 +9,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from cuda_cyclegan.engine.probe.cuda_packages import untested
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -50,6 +52,16 @@ def test_a_lock_pins_what_is_asked_for_with_hashes(lock: str) -> None:
         ]
         assert versions, f"{asked} is missing; run docs/locks/make.sh"
         assert all(version in asked.specifier for version in versions), asked
+
+
+def test_locks_take_the_cuda_libraries_that_were_tested_together() -> None:
+    text = (ROOT / "docs" / "locks" / "tested.txt").read_text()
+    tested = dict(row.split("==") for row in text.splitlines() if not row.startswith("#"))
+    locked = {pin.name: str(pin.specifier) for lock in ASKED for pin, _ in pins(lock)}
+    for name, version in tested.items():
+        assert locked[name] == f"=={version}", "run docs/locks/make.sh"
+    named = ("nvidia-cudnn-cu13", "nvidia-cuda-nvrtc", "nvidia-cudnn-frontend")
+    assert untested(*(tested[name] for name in named)) is None
 
 
 def test_versions_with_known_vulnerabilities_are_excluded() -> None:

@@ -26,13 +26,14 @@ IntensityMap Logarithm MinMax Model ModelCard ModelFileError NetworkChoices Perc
 PipelineError PlannedRow Remark SampleZScore ScanError Standard Steps StudyDone StudyReport
 StudyStarted TilesDone TranslateOptions Translator Tuning UndecidedError Volume Window Worked ZScore
 __version__ discover evaluate from_nibabel from_simpleitk from_torch import_checkpoint load_model
-plan preview to_nibabel to_simpleitk translate_folder
+plan preview show to_nibabel to_simpleitk translate_folder
 """
 PARAMETERS = {
     "discover": "inputs modality series include exclude",
     "evaluate": "results truth mask protocol",
     "plan": ("inputs model output device options modality series channels include exclude limits"),
     "preview": "result scan",
+    "show": "result scan",
     "Translator": (
         "model device precision patch overlap blend resample_channels inference nan_to "
         "fewest_slices allow_uneven any_contrast allow_synthetic limits on_event"

@@ -141,10 +141,10 @@ def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: i
         buffer = opened.enter_context(DeviceBuffer(3 * size + _WORKSPACE))
         source, weight, target, workspace = (buffer.address + i * size for i in range(4))
         noise = np.random.default_rng(0).normal(size=size // NUMBER_BYTES[precision])
-        for place in (source, weight):
-            stream.upload_now(place, encoded(noise.astype(np.float32), precision))
-        places = source, weight, target, workspace
-        seconds = _seconds(stream, lambda: tuner.run(shape, tactic, places))
+        for address in (source, weight):
+            stream.upload_now(address, encoded(noise.astype(np.float32), precision))
+        addresses = source, weight, target, workspace
+        seconds = _seconds(stream, lambda: tuner.run(shape, tactic, addresses))
     return 2 * prod(shape.source_extents) * shape.source_channels**2 / seconds
 
 
@@ -169,8 +169,8 @@ def _bandwidth(context: Context, stream: Stream, room: int) -> float:
     with DeviceBuffer(2 * size) as buffer:
         first, second = buffer.address, buffer.address + size
         noise = np.random.default_rng(0).bytes(min(_NOISE, size))
-        for place in range(first, first + size - len(noise) + 1, len(noise)):
-            stream.upload_now(place, noise)
+        for address in range(first, first + size - len(noise) + 1, len(noise)):
+            stream.upload_now(address, noise)
         seconds = _seconds(stream, lambda: stream.copy(second, first, size))
     return 2 * size / seconds
 

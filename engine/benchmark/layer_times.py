@@ -88,9 +88,9 @@ def work_of(step: Step) -> StepWork:
             return StepWork(_layer_of(target), text, read.bytes + target.bytes)
         case SumTaps(source=source, channels=channels, extents=extents):
             summed = source.extents[0], *extents[1:]
-            made = Tensor(TRANSLATED, source.batch, summed, channels, "fp32")
+            output = Tensor(TRANSLATED, source.batch, summed, channels, "fp32")
             text = f"sum of taps, {source.channels}, {times(extents)}"
-            return StepWork(_OUTPUT, text, source.bytes + made.bytes)
+            return StepWork(_OUTPUT, text, source.bytes + output.bytes)
         case Unpack(source=source, count=count):
             read = replace(_seen(source), channels=count)
             text = f"unpack, {count}, {times(source.extents)}"
@@ -114,18 +114,18 @@ def _convolution(conv: Conv) -> StepWork:
     sources = [_seen(view.source) for view in views]
     if conv.patches:
         sources = [_patches(PATCHES, conv, conv.patches)]
-    made = _patches(TRANSLATED, conv, conv.translated) if conv.translated else _made(conv)
-    numbers = prod(geometry.kernel) * conv.channels // geometry.groups * made.channels
-    precision = made.precision if kernel_of(conv).has_float_weight else conv.precision
-    moved = sum(tensor.bytes for tensor in (*sources, made))
+    output = _patches(TRANSLATED, conv, conv.translated) if conv.translated else _made(conv)
+    numbers = prod(geometry.kernel) * conv.channels // geometry.groups * output.channels
+    precision = output.precision if kernel_of(conv).has_float_weight else conv.precision
+    moved = sum(tensor.bytes for tensor in (*sources, output))
     kind = "normalise, " if any(view.table for view in views) else ""
     kind += "transposed conv" if geometry.transposed else "conv"
-    shape = f"{conv.channels} to {made.channels}, {times(made.extents)}"
+    shape = f"{conv.channels} to {output.channels}, {times(output.extents)}"
     return StepWork(
         conv.layer,
         f"{kind} {times(geometry.kernel)}, {shape}" + (", statistics" if conv.statistics else ""),
         moved + numbers * NUMBER_BYTES[precision],
-        made.batch * prod(made.extents),
+        output.batch * prod(output.extents),
     )
 
 

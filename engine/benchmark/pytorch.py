@@ -70,30 +70,30 @@ def as_module(network: Network) -> Any:
         inputs = tuple(values[name] for name in node.inputs)
         match node.layer:
             case Add():
-                made = graph.call_function(operator.add, inputs)
+                output = graph.call_function(operator.add, inputs)
             case Concat():
-                made = graph.call_function(torch.cat, (inputs, 1))
+                output = graph.call_function(torch.cat, (inputs, 1))
             case Subtract():
-                made = graph.call_function(operator.sub, inputs)
+                output = graph.call_function(operator.sub, inputs)
             case Multiply():
-                made = graph.call_function(operator.mul, inputs)
+                output = graph.call_function(operator.mul, inputs)
             case Erf():
-                made = graph.call_function(torch.erf, inputs)
+                output = graph.call_function(torch.erf, inputs)
             case Crop() | Channels() as piece:
-                made = graph.call_function(operator.getitem, (*inputs, _place(piece)))
+                output = graph.call_function(operator.getitem, (*inputs, _place(piece)))
                 views.add(node.name)
             case Downsample() as layer:
                 name = node.name.replace(".", "_")
                 root.add_module(name, _downsample(layer, channels[node.name]))
-                made = graph.call_module(name, inputs)
+                output = graph.call_module(name, inputs)
             case _:
                 source = node.inputs[0]
                 # As the repositories do, if no other layer reads what an activation overwrites.
                 in_place = source not in views and readers[source] == 1
                 name = node.name.replace(".", "_")
                 root.add_module(name, _module(node, network, in_place=in_place))
-                made = graph.call_module(name, inputs)
-        values[node.name] = made
+                output = graph.call_module(name, inputs)
+        values[node.name] = output
     graph.output(values[network.graph.output])
     return fx.GraphModule(root, graph).eval()
 

@@ -185,7 +185,7 @@ def _states(contents: Mapping[str, CheckpointEntry]) -> Iterator[dict[str, Store
 
 
 def _described(bundle: MonaiBundle, config: Mapping[str, Json]) -> MonaiBundle:
-    """Return the bundle with what its transforms and its inferer say of the data."""
+    """Return the bundle completed with what its transforms and its inferer state about the data."""
     others: list[str] = []
     for name, given in _transforms(config):
         match name.removesuffix("d"), given:

@@ -1,7 +1,7 @@
 """MONAI's networks as ONNX operators: layers named after their weights, and a definition each.
 
 Written from monai.networks.nets of MONAI 1.6.1. Channels and kernels follow from the weights; a
-definition says only what these leave open, and one with an argument that is not read here is
+definition states only what these leave open, and one with an argument that is not read here is
 refused.
 """
 

@@ -67,7 +67,7 @@ def check_size(data: bytes) -> None:
                 )
 
 
-def once(what: str, pairs: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+def _once(what: str, pairs: Iterable[tuple[str, Value]]) -> dict[str, Value]:
     """Return values by name; raises CheckpointError for a duplicate name.
 
     what: such as "tensors", for the error.
@@ -98,9 +98,9 @@ def _fields(view: memoryview, at: int, stop: int) -> Iterator[tuple[int, int, in
             case 5:
                 length = 4
             case _:
-                raise damaged()
+                raise _damaged()
         if length > stop - at:
-            raise damaged()
+            raise _damaged()
         yield key >> 3, at, at + length
         at += length
 
@@ -114,10 +114,10 @@ def _varint(view: memoryview, at: int, stop: int) -> tuple[int, int]:
         if byte < 128:
             return value, at
         shift += 7
-    raise damaged()
+    raise _damaged()
 
 
-def damaged() -> CheckpointError:
+def _damaged() -> CheckpointError:
     """Return the error for a file that cannot be parsed."""
     return CheckpointError("The ONNX file is damaged, or the file is not ONNX; export it again.")
 
@@ -164,7 +164,7 @@ class TensorReader:
     def _external(self, tensor: TensorProto, size: int) -> bytes:
         name = quoted(tensor.name)
         entries = ((one.key, one.value) for one in tensor.external_data)
-        place = once(f"entries for the numbers of {name}", entries)
+        place = _once(f"entries for the numbers of {name}", entries)
         path = self._beside(place.get("location", ""), name)
         try:
             offset, length = int(place.get("offset", "0")), int(place.get("length", str(size)))
@@ -277,13 +277,13 @@ def _read(path: Path, data: bytes) -> OperatorGraph:
     try:
         model.ParseFromString(data)
     except DecodeError as error:
-        raise damaged() from error
+        raise _damaged() from error
     opset = _opset(model)
     reader = TensorReader(path.parent)
-    tensors = once("tensors", ((one.name, reader.read(one)) for one in model.graph.initializer))
+    tensors = _once("tensors", ((one.name, reader.read(one)) for one in model.graph.initializer))
     if model.graph.sparse_initializer:
         raise CheckpointError("The ONNX file contains sparse tensors, which are not supported.")
-    entering, leaving = _ends(model.graph, tensors)
+    input_info, output_info = _ends(model.graph, tensors)
     return OperatorGraph(
         path=path,
         sha256=hashlib.sha256(data).hexdigest(),
@@ -291,10 +291,10 @@ def _read(path: Path, data: bytes) -> OperatorGraph:
         layout=f"layers of an ONNX graph, opset {opset}",
         opset=opset,
         producer=f"{model.producer_name} {model.producer_version}".strip(),
-        input=entering.name,
-        output=leaving.name,
-        dims=_dims(entering),
-        operators=_operators(model.graph, reader, {entering.name, *tensors}),
+        input=input_info.name,
+        output=output_info.name,
+        dims=_dims(input_info),
+        operators=_operators(model.graph, reader, {input_info.name, *tensors}),
         tensors=tensors,
         kinds=tuple(node.op_type[:80] for node in model.graph.node),
     )
@@ -306,7 +306,7 @@ def _opset(model: ModelProto) -> int:
             f"The ONNX file defines a custom operator, {quoted(model.functions[0].name)}; export "
             "it with plain operators."
         )
-    versions = once("opsets", {(one.domain, one.version) for one in model.opset_import})
+    versions = _once("opsets", {(one.domain, one.version) for one in model.opset_import})
     opset = versions.get("", versions.get("ai.onnx", 0))
     if not _OLDEST_OPSET <= opset <= _NEWEST_OPSET:
         raise CheckpointError(
@@ -317,13 +317,13 @@ def _opset(model: ModelProto) -> int:
 
 
 def _ends(graph: GraphProto, tensors: Mapping[str, Array]) -> tuple[ValueInfoProto, ValueInfoProto]:
-    entering = [value for value in graph.input if value.name not in tensors]
-    for what, values in (("input", entering), ("output", list(graph.output))):
+    input_info = [value for value in graph.input if value.name not in tensors]
+    for what, values in (("input", input_info), ("output", list(graph.output))):
         if len(values) != 1:
             raise CheckpointError(
                 f"The network has {len(values)} {what}s instead of one; export the generator alone."
             )
-    return entering[0], graph.output[0]
+    return input_info[0], graph.output[0]
 
 
 def _dims(value: ValueInfoProto) -> tuple[int | None, ...]:
@@ -394,7 +394,7 @@ def _operator(node: NodeProto, reader: TensorReader) -> Operator:
     if node.domain not in _DOMAINS:
         raise plain.refusal(f"is of the domain {quoted(node.domain)}, which is not supported")
     read = ((one.name, _attribute(plain, one, reader)) for one in node.attribute)
-    attributes = once(f"attributes of node {quoted(name)}", read)
+    attributes = _once(f"attributes of node {quoted(name)}", read)
     return Operator(plain.kind, name, plain.inputs, plain.outputs, attributes)
 
 

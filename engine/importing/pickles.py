@@ -4,7 +4,7 @@ Python's own unpickler resolves names and calls what it finds. This reader can d
 stays a `Global`, and a call becomes the value that the caller's `construct` returns for the name
 and its arguments, or an `Inert` record. pickletools of the standard library decodes the opcodes.
 
-`refuse_dangerous` rejects names that only a malicious file mentions. No name is ever resolved, so
+`check_harmless` rejects names that only a malicious file mentions. No name is ever resolved, so
 these lists are not what protects; they keep a hostile file from passing as a model with an oddity
 in it. Honest training states name classes, types and plain functions of all kinds, which are kept
 as names and ignored. Rejected are names that run code or commands, reach other machines, or lead to
@@ -379,7 +379,7 @@ _LOOKUPS = _words(
 )
 
 
-def refuse_dangerous(name: Global) -> None:
+def check_harmless(name: Global) -> None:
     """Raise CheckpointError for names that only a malicious file mentions."""
     if len(name.module) + len(name.name) > LONGEST_NAME:
         raise CheckpointError(
@@ -390,7 +390,7 @@ def refuse_dangerous(name: Global) -> None:
         raise CheckpointError(_refusal(quoted(str(name))))
 
 
-def refuse_call_of_found(maker: str) -> None:
+def check_call(maker: str) -> None:
     """Raise CheckpointError for a call of an attribute or item that a lookup returned.
 
     maker: name of the function that returned the called object.

@@ -26,8 +26,8 @@ from .pickles import (
     Global,
     Inert,
     PickleReader,
-    refuse_call_of_found,
-    refuse_dangerous,
+    check_call,
+    check_harmless,
 )
 
 ELEMENT_BYTES = {
@@ -225,7 +225,7 @@ def construct(maker: Global | Inert, arguments: tuple[object, ...]) -> object:
     Raises CheckpointError for a call of a looked-up object.
     """
     if isinstance(maker, Inert):
-        refuse_call_of_found(maker.name)
+        check_call(maker.name)
         return None
     known = _CONSTRUCTORS.get(str(maker))
     return known(arguments) if known else None
@@ -280,7 +280,7 @@ def _attribute(arguments: tuple[object, ...]) -> object:
     match arguments:
         case [Global() as owner, str(name), *_]:
             found = Global(owner.module, f"{owner.name}.{name[: LONGEST_NAME + 1]}")
-            refuse_dangerous(found)
+            check_harmless(found)
             return found
         case _:
             return None
@@ -440,7 +440,7 @@ def read_archive(data: bytes) -> tuple[object, list[Inert]]:
             case _:
                 raise _damaged("it refers to something that is not a storage")
 
-    reader = PickleReader(construct, fetch, refuse_dangerous)
+    reader = PickleReader(construct, fetch, check_harmless)
     return reader.read(BytesIO(archive.read("data.pkl"))), reader.inert
 
 
@@ -554,7 +554,7 @@ def read_legacy(data: bytes) -> tuple[object, list[Inert]]:
     """
     stream = BytesIO(data)
     storages = _Storages(data)
-    reader = PickleReader(construct, storages.fetch, refuse_dangerous)
+    reader = PickleReader(construct, storages.fetch, check_harmless)
     if reader.read(stream) != _LEGACY_MAGIC or reader.read(stream) != _PROTOCOL:
         raise CheckpointError(
             "This is a pickle, but not a PyTorch checkpoint; in the training code run "

@@ -250,13 +250,14 @@ def decode_model(data: bytes) -> Model:
         tensors = read.result()
         graph = build(card.architecture)
         check_tensors(graph, tensors)
-        given, made = tensors.pop(REFERENCE_INPUT), tensors.pop(REFERENCE_OUTPUT)
+        reference_input = tensors.pop(REFERENCE_INPUT)
+        reference_output = tensors.pop(REFERENCE_OUTPUT)
         network = Network(graph, tensors)
         return Model(
             card=card,
             network=network,
-            reference_input=given,
-            reference_output=made,
+            reference_input=reference_input,
+            reference_output=reference_output,
             identity=_identity(card, network),
             sha256=sha256.result().hexdigest(),
         )

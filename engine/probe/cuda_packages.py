@@ -174,6 +174,25 @@ def known_fault(number: int) -> str | None:
     return f"version {dotted(number)} {reasons}"
 
 
+TESTED_TOGETHER = (("9.19", "13.0", "1.20"), ("9.19", "13.0", "1.26"))
+"""Versions of cuDNN, NVRTC and cuDNN's frontend with which all tests passed on a GPU. The lock
+files take the last of them.
+"""
+
+
+def untested(*versions: str) -> str | None:
+    """Return a sentence on versions of cuDNN, NVRTC and the frontend that were not tested on a GPU
+    together; None if they were. A part of a version after the second does not matter.
+    """
+    if tuple(".".join(version.split(".")[:2]) for version in versions) in TESTED_TOGETHER:
+        return None
+    cudnn, nvrtc, frontend = TESTED_TOGETHER[-1]
+    return (
+        f"not tested together on a GPU (cuDNN {cudnn}, NVRTC {nvrtc} and cuDNN's frontend "
+        f"{frontend} were); each plan and kernel is checked on this GPU before use"
+    )
+
+
 Numbers: TypeAlias = tuple[int, ...]
 
 _MODULES = {

@@ -47,6 +47,7 @@ _INIT_ERRORS = {
     804: "the installed forward-compatibility package does not fit this GPU; remove it",
 }
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+_INTEGRATED = 18  # CU_DEVICE_ATTRIBUTE_INTEGRATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class CudaDevice:
     index: CUDA's device number. name: of the product. capability: compute capability, major and
     minor. total_bytes: of its memory. free_bytes: None if NVML does not report it. driver: its
     version. bus: PCI address, by which NVML identifies it. uuid: of the GPU or MIG instance, the
-    same in every process; "" if unknown.
+    same in every process; "" if unknown. is_integrated: whether GPU and CPU share their memory, as
+    on a Jetson.
     """
 
     index: int
@@ -67,6 +69,7 @@ class CudaDevice:
     driver: str
     bus: str = ""
     uuid: str = ""
+    is_integrated: bool = False
 
 
 class _ObstacleError(Exception):
@@ -216,6 +219,7 @@ def _devices(library: Any, newest: int, management: Any = None) -> Iterator[Cuda
             driver,
             bus.value.decode(),
             _uuid(library, device),
+            _attribute(library, device, _INTEGRATED) == 1,
         )
 
 

@@ -77,6 +77,8 @@ def judged_card(card: CudaDevice, held_by: Sequence[Holder]) -> Finding:
 
 def _memory(card: CudaDevice, held_by: Sequence[Holder]) -> str:
     total = f"{card.total_bytes / _GIB:.1f} GiB"
+    if card.is_integrated:
+        return f"{total} shared with the CPU"
     if card.free_bytes is None:
         return total
     words = f"{card.free_bytes / _GIB:.1f} of {total} free"

@@ -1,6 +1,7 @@
 """Checks whether cuDNN and NVRTC, which the engine uses, are the intended and compatible ones."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ def examine_cuda_libraries(capabilities: Sequence[tuple[int, int]]) -> Iterator[
     """Examine cuDNN and NVRTC; capabilities: compute capabilities of the GPUs to use."""
     yield from _cudnn()
     yield _nvrtc(capabilities)
+    with suppress(Exception):  # a broken library, as reported above
+        yield _combination()
 
 
 def _cudnn() -> Iterator[Finding]:
@@ -121,6 +124,17 @@ def _nvrtc(capabilities: Sequence[tuple[int, int]]) -> Finding:
             "update it: pip install --upgrade nvidia-cuda-nvrtc-cu12 (or nvidia-cuda-nvrtc)",
         )
     return ok("NVRTC", words)
+
+
+def _combination() -> Finding:
+    """Report whether the versions of the libraries were tested together on a GPU."""
+    from ...engine.cuda.nvrtc import toolkit
+    from ...engine.probe.cuda_packages import dotted, untested
+
+    cudnn: Any = import_module("cudnn")
+    versions = dotted(cudnn.backend_version()), toolkit(), str(cudnn.__version__)
+    words = "cuDNN {}, NVRTC {}, cuDNN's frontend {}".format(*versions)
+    return ok("CUDA versions", f"{words}: {untested(*versions) or 'tested together on a GPU'}")
 
 
 def _dotted(capability: tuple[int, int]) -> str:

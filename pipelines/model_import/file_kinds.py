@@ -66,7 +66,7 @@ class FoundNetwork:
     layers. network: graph and weights. architecture: as in a model card. established: evidence that
     verifies the network's computation; None if there is none. facts, assumptions: about the
     network. undecided: questions about it. recognised: the recognised checkpoint; None for a graph.
-    card: what a model folder says about scans; None for a file.
+    card: what a model folder states about scans; None for a file.
     """
 
     path: Path
@@ -178,7 +178,7 @@ def _of_graph(file: OperatorGraph, choices: NetworkChoices, patch: Triple | None
 
 
 def _of_bundle(request: ImportRequest) -> FoundNetwork:
-    """Return the network of a MONAI bundle, and what the bundle says of its data."""
+    """Return the network of a MONAI bundle, and what the bundle states about its data."""
     bundle, stated = read_bundle(request.checkpoint), request.draft
     found = _of_graph(bundle.graph, request.choices, stated.patch or bundle.patch)
     card = CardDraft(

@@ -74,6 +74,8 @@ def parse_web_peer(text: str, token: Path | None) -> WebPeer:
         raise ConfigError(
             f"{found.hostname or text!r} is not a URL such as https://host/dicom-web."
         )
+    if found.query or found.fragment:
+        raise ConfigError(f"the URL of {found.hostname} has a query; source-query is for that.")
     if token and found.scheme == "http" and found.hostname not in _LOOPBACK:
         raise ConfigError("a token needs https://, as others could read it in transit.")
     return WebPeer(text.rstrip("/"), token)

@@ -121,6 +121,7 @@ BENCHMARKS = (
     Benchmark("spread_of_the_sample", ("spread_of_the_sample.json",), (*CPU, "pipelines/study")),
     Benchmark("queue_measures", ("queue_measures.json",), QUEUE, "other", "PostgreSQL, root"),
     Benchmark("queue_chaos", ("queue_chaos.json",), QUEUE, "other", "PostgreSQL"),
+    Benchmark("simulated_month", ("simulated_month.json",), QUEUE, "other", "PostgreSQL, gcc"),
     Benchmark("queue_dead_host", ("queue_dead_host.json",), QUEUE, "other", "PostgreSQL, root"),
     Benchmark("queue_equal_names", ("queue_equal_names.json",), QUEUE, "other", "PostgreSQL"),
     Benchmark("node_measures", ("node_measures.json",), NODE, "other", "Orthanc"),
@@ -142,7 +143,9 @@ BENCHMARKS = (
         "environments made by pip",
     ),
     Benchmark("offline_install", ("offline_install.json",), ("docs/locks",), "other", "root"),
-    Benchmark("container_build", ("container_build.json",), ("Containerfile",), "other", "root"),
+    Benchmark(
+        "container_build", ("container_build.json",), ("Containerfile",), "other", "podman, root"
+    ),
     Benchmark("planted_faults", ("planted_faults.json",), ("tests",), "other", "hours"),
     Benchmark(
         "train_known_contrast",

@@ -6,11 +6,15 @@ The layer is part of a small network, of which each step that launches the kerne
 of a step is the median of runs by itself. Its bound is the longer of its arithmetic and its bytes,
 at the rates of a large matrix product and copy on the same GPU. The error is that of the network's
 result against fp32 on the CPU. Exits with status 1 if no step launches the kernel on this GPU.
+
+Kernels that no usual layer takes (convolve, pack, unpack, check, sliding_window) are launched by
+themselves, on one shape; no error is shown.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from support.gpu_networks import random_network
@@ -19,12 +23,22 @@ from cuda_cyclegan.engine.benchmark.gpu import measure_ceilings
 from cuda_cyclegan.engine.benchmark.layer_times import layer_times
 from cuda_cyclegan.engine.benchmark.measurement import Ceilings, LayerTime
 from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
-from cuda_cyclegan.engine.compiler.kernels.launch import anywhere
+from cuda_cyclegan.engine.compiler.kernels import checks
+from cuda_cyclegan.engine.compiler.kernels.launch import OVERFLOW, Addresses, Launch, anywhere
+from cuda_cyclegan.engine.compiler.kernels.sliding_window import (
+    blend,
+    cut,
+    ring_layout,
+    store_voxels,
+)
 from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
-from cuda_cyclegan.engine.compiler.steps import Step
+from cuda_cyclegan.engine.compiler.steps import IDENTITY, Conv, Convolution, Pack, Step, Unpack
+from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED, Region, Tensor
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
-from cuda_cyclegan.engine.cuda.driver import Context
+from cuda_cyclegan.engine.cuda.driver import Context, Stream
+from cuda_cyclegan.engine.cuda.kernel_images import Kernels
 from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.tuning.bench import open_bench
 from cuda_cyclegan.engine.cuda.tuning.cache import OWN
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.graph_analysis import layer_flops
@@ -38,6 +52,8 @@ from cuda_cyclegan.engine.network.layers import (
     triple,
 )
 from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.engine.patch_grid import PatchWindow
+from cuda_cyclegan.engine.scaling import Scaling, Stored
 
 ROUNDS = 20
 ONE, TWO, THREE, FOUR = (1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 4, 4)
@@ -82,16 +98,140 @@ SHAPES = {
 }
 """Usual layers that take each kernel, by its .cu file; most are those of its measured line."""
 
+LARGE: Triple = (128, 128, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Launches that are timed by themselves.
+
+    operation: in words. sizes: bytes of memory by name. launches: for addresses of that memory.
+    moved: bytes read and written. flops: of the arithmetic. precision: of the kernels.
+    """
+
+    operation: str
+    sizes: Mapping[str, int]
+    launches: Callable[[Addresses, GpuProperties], list[Launch]]
+    moved: int
+    flops: int = 0
+    precision: Precision = "fp16"
+
+
+def _checks() -> Iterator[Alone]:
+    tensor, numbers = Tensor("tensor", 1, LARGE, 32, "fp16"), checks.NOISE.source
+    sizes = {"tensor": tensor.bytes, "sum": 8}
+    yield Alone(
+        "fill 32 channels, 128x128x128",
+        sizes,
+        lambda at, gpu: [checks.fill_tensor(tensor, numbers, at("tensor"), gpu)],
+        tensor.bytes,
+    )
+    yield Alone(
+        "fingerprint of 32 channels, 128x128x128",
+        sizes,
+        lambda at, gpu: [checks.fingerprint(at("tensor"), tensor.bytes, 2, at("sum"), gpu)],
+        tensor.bytes,
+    )
+
+
+def _convolution() -> Iterator[Alone]:
+    extents, channels = (32, 32, 32), 128
+    ends = extents, channels
+    shape = Convolution(1, *ends, *ends, THREE, ONE, ONE, ONE, "fp32")
+    source, target = (Tensor(name, 1, *ends, "fp32") for name in ("source", "target"))
+    step = Conv.of_shape("layer", shape, source, target, "weight")
+    sizes = {"source": source.bytes, "target": target.bytes, "weight": 4 * shape.weights}
+    yield _of_step("conv 3x3x3, 128 to 128, 32x32x32", step, sizes, 2 * shape.products, "fp32")
+
+
+def _packing() -> Iterator[Alone]:
+    target = Tensor("target", 1, (132, 128, 128), 32, "fp16")
+    step = Pack(target, Region(0, 1), 1, LARGE, (-2, -2, -2), "zero", (5, 5))
+    sizes = {PATCHES: 4 * prod(LARGE), "target": target.bytes}
+    yield _of_step("pack 1 channel for 5x5x5, 128x128x128", step, sizes)
+
+
+def _unpacking() -> Iterator[Alone]:
+    source = Tensor("source", 1, LARGE, 8, "fp16")
+    step = Unpack(source.whole, 0, 0, 1, 1, None, IDENTITY)
+    sizes = {"source": source.bytes, TRANSLATED: 4 * prod(LARGE), OVERFLOW: 4}
+    yield _of_step("unpack 8 channels to 1, 128x128x128", step, sizes)
+
+
+def _of_step(
+    operation: str,
+    step: Step,
+    sizes: Mapping[str, int],
+    flops: int = 0,
+    precision: Precision = "fp16",
+) -> Alone:
+    moved = sum(sizes.values())
+    return Alone(operation, sizes, lambda at, gpu: launches(step, at, gpu), moved, flops, precision)
+
+
+def _window() -> Iterator[Alone]:
+    """A patch out of an int16 volume, back into its rings, and the voxels that are stored."""
+    extents, patch_voxels = (180, 256, 256), prod(LARGE)
+    weights = np.ones(LARGE, np.float32)
+    window = PatchWindow(
+        extents,
+        LARGE,
+        ((0,), (0,), (0,)),
+        (0, 1, 2),
+        voxel_bytes=2,
+        weights=weights,
+        padding="edge",
+    )
+    rings, size = ring_layout(window, extents[0], (1, 1))
+    voxels = Stored(np.zeros((1, *extents), np.int16), Scaling(50, 50))
+    sizes = {"rings": size, "patch": 4 * patch_voxels, "voxels": 2 * prod(extents), OVERFLOW: 4}
+    yield Alone(
+        "cut a patch of 128x128x128 out of int16",
+        sizes,
+        lambda at, _: [cut(window, rings.at(at("rings")), voxels, (0, 0, 0), at("patch"))],
+        (2 + 4) * patch_voxels,
+    )
+    yield Alone(
+        "blend a patch of 128x128x128",
+        sizes,
+        lambda at, _: [
+            blend(window, rings.at(at("rings")), 1, (0, 0, 0), at("patch"), at(OVERFLOW))
+        ],
+        (4 + 4 + 2 * (4 + 4)) * patch_voxels,
+    )
+    count = prod(extents)
+    yield Alone(
+        "store 256x256x180 voxels as int16",
+        sizes,
+        lambda at, _: [
+            store_voxels(rings.at(at("rings")).mean, count, voxels, at("voxels"), at(OVERFLOW))
+        ],
+        (4 + 2) * count,
+    )
+
+
+ALONE = {
+    "check": _checks,
+    "convolve": _convolution,
+    "pack": _packing,
+    "sliding_window": _window,
+    "unpack": _unpacking,
+}
+"""Launches of the kernels that no usual layer takes, by the .cu file."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("kernel", choices=SHAPES)
+    parser.add_argument("kernel", choices=[*SHAPES, *ALONE])
     parser.add_argument("--extents", type=int, nargs=3, metavar=("D", "H", "W"))
     parser.add_argument("--inputs", type=int, help="channels that the layer reads")
     parser.add_argument("--outputs", type=int, help="channels that it writes")
     parser.add_argument("--precision", choices=("fp16", "bf16", "tf32", "fp32"))
     parser.add_argument("--device", type=int, default=0)
     given = parser.parse_args()
+    if given.kernel in ALONE:
+        show_alone(given.kernel, given.device)
+        return
     usual = SHAPES[given.kernel]
     shape = Shape(
         usual.kernel,
@@ -169,6 +309,23 @@ def show(kernel: str, network: Network, shape: Shape, device: int) -> bool:
     for row in found:
         print(line_of(row, ceilings))
     return True
+
+
+def show_alone(kernel: str, device: int) -> None:
+    """Print the time of each launch of a kernel, and its share of the bound."""
+    for one in ALONE[kernel]():
+        with Context(device) as context, Stream() as stream:
+            room = context.memory[0] * 9 // 10
+            with (
+                Kernels(one.precision, context.properties, None) as kernels,
+                open_bench(kernels, stream, one.sizes, room) as bench,
+            ):
+                found = one.launches(bench.at, context.properties)
+                seconds = bench.time(lambda found=found: bench.launch(found)) / 1e6
+            name = context.name
+        ceilings = measure_ceilings(device, one.precision, room)
+        row = LayerTime(kernel, one.operation, OWN, seconds, one.flops, one.moved)
+        print(f"{name}, {one.precision}; {line_of(row, ceilings)}")
 
 
 def sources_of(step: Step, gpu: GpuProperties) -> set[str]:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,12 +36,14 @@ class Server:
         return {"host": self.address, "port": self.port, "user": "worker"}
 
     def start(self) -> None:
+        self._start("data", self.port)
+
+    def _start(self, data: str, port: int) -> None:
         options = (
-            f"-p {self.port} -c listen_addresses={self.address} -c fsync=off "
-            "-c unix_socket_directories="
+            f"-p {port} -c listen_addresses={self.address} -c fsync=off -c unix_socket_directories="
         )
         log = str(self.folder / "log")
-        _run("pg_ctl", "-D", str(self.folder / "data"), "-l", log, "-w", "-o", options, "start")
+        _run("pg_ctl", "-D", str(self.folder / data), "-l", log, "-w", "-o", options, "start")
 
     def restore(self, dump: str) -> None:
         """Make the database from what pg_dump wrote as INSERT statements."""
@@ -62,6 +65,30 @@ class Server:
 
     def stop(self, mode: str = "fast") -> None:
         _run("pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "-w", "stop")
+
+    def add_standby(self) -> None:
+        """Start a second server, which has each transaction before it counts as committed."""
+        where = ("-h", self.address, "-p", str(self.port), "-U", "worker")
+        standby = str(self.folder / "standby")
+        _run("pg_basebackup", "-D", standby, *where, "-R", "--checkpoint=fast", "--no-sync")
+        with reserved_port(self.address) as port:
+            self._start("standby", port)
+        with psycopg.connect(dbname="postgres", autocommit=True, **self._login) as connection:
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            connection.execute("SELECT pg_reload_conf()")
+
+    def fail_over(self, seconds: float) -> None:
+        """Kill the server, and have the standby take its place: first read-only, so many seconds
+        later promoted.
+        """
+        self.kill()
+        data, standby = self.folder / "data", self.folder / "standby"
+        _run("pg_ctl", "-D", str(standby), "-m", "fast", "-w", "stop")
+        shutil.rmtree(data)
+        standby.rename(data)
+        self.start()
+        time.sleep(seconds)
+        _run("pg_ctl", "-D", str(data), "-w", "promote")
 
     def kill(self) -> None:
         """Kill all of its processes, so that `start` finds what a crash leaves."""

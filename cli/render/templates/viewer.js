@@ -265,7 +265,7 @@ const viewer = (() => {
 
   async function open(study) {
     const opened = ++state.opened;
-    Object.assign(state, { study, info: null, windows: {} });
+    Object.assign(state, { study, info: null, windows: {}, stride: 1 });
     planes.clear();
     root.hidden = false;
     document.body.classList.add("viewing");

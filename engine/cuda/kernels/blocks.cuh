@@ -103,3 +103,18 @@ __device__ __forceinline__ Start start_of(const Arguments& p, int index) {
     return {{0, 0, 0}};
 #endif
 }
+
+// Index in p.translated of a voxel of patch `index` of a launch: in patches [N, K, D, H, W], or in the
+// volume of which they are blocks; start: as of `start_of`.
+template <class Arguments>
+__device__ __forceinline__ Index translated_at(
+    const Arguments& p, const Start& start, int index, int output, int d, int h, int w
+) {
+#ifdef IN_BLOCKS
+    return output * p.blocks.voxels() +
+           p.blocks.place(start.at[0] + d, start.at[1] + h, start.at[2] + w);
+#else
+    return ((((Index)index * p.outputs + output) * p.target_extents[0] + d) * p.target_extents[1] + h) *
+               p.target_extents[2] + w;
+#endif
+}

@@ -15,7 +15,7 @@
 //
 // A block walks through the planes of 16 x 16 cells. Two groups have half of their columns each; a
 // third one loads boxes of the source, which stay for all that see them, and the weights, again for
-// each plane. One group is ahead, so that one has the matrix units while the other writes.
+// each plane. One group is ahead, so that one has the Tensor Cores while the other writes.
 //
 // Products of other columns than before, of the same sums, would leave no zeros; but the assembler lets
 // each of them wait for the one before. 32 / 64 channels on an H200 in fp16, 64^3 cells of 64 / 128:

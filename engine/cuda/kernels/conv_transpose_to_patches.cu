@@ -1,5 +1,5 @@
 // The last layer of a U-Net: a transposed convolution of 4^3, stride 2 and padding 1, to few output
-// channels, on the matrix units.
+// channels, on Tensor Cores.
 //
 // One or two parts, channels one after another, each activation(source * factor + summand) ->
 // transposed convolution -> activation -> translated patches float [N, K, 2 D, 2 H, 2 W]. Reads the

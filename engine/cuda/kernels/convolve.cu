@@ -26,6 +26,7 @@ struct Convolve {
 
 constexpr int THREADS = 128;
 constexpr int DEPTH = 16;  // source channels of one step
+constexpr int PITCH = 4;   // by which rows in shared memory are longer, so that they lie in other banks
 
 struct Quad {
     float values[4];
@@ -69,13 +70,77 @@ __device__ __forceinline__ void read_weights(
     }
 }
 
+// Address of the source voxel that a tap at `offset` reads for a voxel at `place`; null outside.
+template <bool GRADIENT>
+__device__ __forceinline__ const Element* source_at(
+    const Convolve& p, const Element* patch, const int (&place)[3], const int (&offset)[3]
+) {
+    bool inside = true;
+    int at[3];
+    for (int axis = 0; axis < 3; ++axis) {
+        int position = GRADIENT ? place[axis] - offset[axis] : place[axis] + offset[axis];
+        if (GRADIENT) {
+            inside = inside && position >= 0 && position % p.stride[axis] == 0;
+            position /= p.stride[axis];
+        }
+        inside = inside && position >= 0 && position < p.source_extents[axis];
+        at[axis] = position;
+    }
+    return inside ? patch + (((Index)at[0] * p.source_extents[1] + at[1]) * p.source_extents[2] + at[2]) *
+                                p.source_channels
+                  : nullptr;
+}
+
+// Stores the quads of `read_weights` by source channel, then by channel of the target.
+template <bool GRADIENT, int COUNT, int WIDTH>
+__device__ __forceinline__ void share_weights(const Quad (&quads)[COUNT], float (&weights)[DEPTH][WIDTH]) {
+    constexpr int QUADS = DEPTH / 4;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        const int index = threadIdx.x + i * THREADS;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            if (GRADIENT) {
+                weights[index / ((WIDTH - PITCH) / 4)][index % ((WIDTH - PITCH) / 4) * 4 + k] =
+                    quads[i].values[k];
+            } else {
+                weights[index % QUADS * 4 + k][index / QUADS] = quads[i].values[k];
+            }
+        }
+    }
+}
+
+// Writes a thread's sums of 8 voxels and 8 channels of a group, from the first ones on.
+__device__ __forceinline__ void write(
+    const Convolve& p, Index first_voxel, int group, int first_channel, const float (&sums)[8][8]
+) {
+    const Index voxels =
+        (Index)p.target_extents[0] * p.target_extents[1] * p.target_extents[2] * p.patches;
+    const Index patch_voxels = voxels / p.patches;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        const Index voxel = first_voxel + i;
+        if (voxel >= voxels) continue;
+        Element* target = p.target + voxel / patch_voxels * p.target_patch +
+                          voxel % patch_voxels * p.target_channels + group * p.outputs;
+#pragma unroll
+        for (int j = 0; j < 8; j += LANES) {
+            const int channel = first_channel + j;
+            if (channel >= p.outputs) continue;
+            Vector result;
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) result.lanes[lane] = to_element(sums[i][j + lane]);
+            store(target + channel, result);
+        }
+    }
+}
+
 template <int TILE_VOXELS, int TILE_CHANNELS, bool GRADIENT>
 __device__ __forceinline__ void convolve_tile(const Convolve& p) {
     static_assert(TILE_VOXELS / 8 * (TILE_CHANNELS / 8) == THREADS, "8 x 8 sums a thread");
     constexpr int QUADS = DEPTH / 4;
     constexpr int SOURCE_LOADS = TILE_VOXELS * QUADS / THREADS;
     constexpr int WEIGHT_LOADS = TILE_CHANNELS * QUADS / THREADS;
-    constexpr int PITCH = 4;
     __shared__ float sources[DEPTH][TILE_VOXELS + PITCH];
     __shared__ float weights[DEPTH][TILE_CHANNELS + PITCH];
 
@@ -124,20 +189,7 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
         const Element* from[SOURCE_LOADS];
 #pragma unroll
         for (int i = 0; i < SOURCE_LOADS; ++i) {
-            bool inside = true;
-            int at[3];
-            for (int axis = 0; axis < 3; ++axis) {
-                int position = GRADIENT ? place[i][axis] - offset[axis] : place[i][axis] + offset[axis];
-                if (GRADIENT) {
-                    inside = inside && position >= 0 && position % p.stride[axis] == 0;
-                    position /= p.stride[axis];
-                }
-                inside = inside && position >= 0 && position < p.source_extents[axis];
-                at[axis] = position;
-            }
-            from[i] = inside ? patch[i] + (((Index)at[0] * p.source_extents[1] + at[1]) *
-                                               p.source_extents[2] + at[2]) * p.source_channels
-                             : nullptr;
+            from[i] = source_at<GRADIENT>(p, patch[i], place[i], offset);
         }
         for (int depth = 0; depth < p.inputs; depth += DEPTH) {
             Quad source_quads[SOURCE_LOADS], weight_quads[WEIGHT_LOADS];
@@ -160,19 +212,7 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
                 for (int k = 0; k < 4; ++k)
                     sources[index % QUADS * 4 + k][index / QUADS] = source_quads[i].values[k];
             }
-#pragma unroll
-            for (int i = 0; i < WEIGHT_LOADS; ++i) {
-                const int index = thread + i * THREADS;
-#pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    if (GRADIENT) {
-                        weights[index / (TILE_CHANNELS / 4)][index % (TILE_CHANNELS / 4) * 4 + k] =
-                            weight_quads[i].values[k];
-                    } else {
-                        weights[index % QUADS * 4 + k][index / QUADS] = weight_quads[i].values[k];
-                    }
-                }
-            }
+            share_weights<GRADIENT>(weight_quads, weights);
             __syncthreads();
 #pragma unroll
             for (int k = 0; k < DEPTH; ++k) {
@@ -189,23 +229,7 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
         }
     }
 
-    const Index patch_voxels = voxels / p.patches;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        const Index voxel = (Index)blockIdx.x * TILE_VOXELS + line * 8 + i;
-        if (voxel >= voxels) continue;
-        Element* target = p.target + voxel / patch_voxels * p.target_patch +
-                          voxel % patch_voxels * p.target_channels + group * p.outputs;
-#pragma unroll
-        for (int j = 0; j < 8; j += LANES) {
-            const int channel = first_channel + column * 8 + j;
-            if (channel >= p.outputs) continue;
-            Vector result;
-#pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) result.lanes[lane] = to_element(sums[i][j + lane]);
-            store(target + channel, result);
-        }
-    }
+    write(p, (Index)blockIdx.x * TILE_VOXELS + line * 8, group, first_channel + column * 8, sums);
 }
 
 template <int VOXELS, int CHANNELS, bool GRADIENT>

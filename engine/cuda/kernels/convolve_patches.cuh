@@ -1,4 +1,4 @@
-// What both kernels of the first layer are told.
+// Arguments of both kernels of the first layer.
 #pragma once
 
 #include "blocks.cuh"

@@ -8,7 +8,7 @@
 // through the depth. Each input row, of 3^3 each two, lies in shared memory as what its voxels see, 8
 // numbers a voxel, so that it is an operand as it is, for each kernel plane and row.
 //
-// Two groups of four warps take turns: one has the matrix units while the other writes what it has.
+// Two groups of four warps take turns: one has the Tensor Cores while the other writes what it has.
 // A third one loads the planes.
 //
 // Why so: by mma.sync each product of 2048 pairs reads 192 bytes of shared memory, which takes as long

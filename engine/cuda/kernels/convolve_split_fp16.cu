@@ -1,10 +1,10 @@
-// A float convolution as three products of split fp16 on the matrix units.
+// A float convolution as three products of split fp16 on Tensor Cores.
 //
 // source [N, D, H, W, C / 8, 2, 8], weight [K, kD, kH, kW, C / 8, 2, 8] -> target float
 // [N, D', H', W', K]; C in whole 32s. Each number x is stored as high = fp16(x s) and
 // low = fp16(x s - high), s a power of two for the whole tensor; their sum is one last place of float
 // off at most, 2^-23 of x. The result is high high + high low + low high; what is left out, low low,
-// is 2^-22 of a product at most and 2^-27 as a rule. The matrix units cut off what does not fit into
+// is 2^-22 of a product at most and 2^-27 as a rule. Tensor Cores cut off what does not fit into
 // their sum, always towards zero, so that a long sum would drift: here 96 products are summed by
 // them, and such sums are added in float, rounded.
 // After H. Ootomo and R. Yokota, "Recovering single precision accuracy from Tensor Cores while
@@ -72,33 +72,21 @@ struct Piece {
     }
 };
 
-template <bool HAS_BORDER, int VOXELS, int OUTPUTS>
-__device__ __forceinline__ void convolve(const ConvolveSplitFp16& p) {
-    constexpr int WARPS_ACROSS = OUTPUTS / WARP_OUTPUTS;
-    constexpr int THREADS = VOXELS / WARP_VOXELS * WARPS_ACROSS * 32;
-    constexpr int ROW_STEP = THREADS / VECTORS;
-    constexpr int SOURCE_ROWS = VOXELS / ROW_STEP, WEIGHT_ROWS = OUTPUTS / ROW_STEP;
-    constexpr int STAGE = (VOXELS + OUTPUTS) * VECTORS * 16;
-    constexpr int TILES = WARP_VOXELS / 16, PAIRS = WARP_OUTPUTS / 16;
-    static_assert(ROW_STEP % VECTORS == 0, "the rows of a thread are shifted alike");
-    extern __shared__ uint4 ring[];  // [STAGES][VOXELS + OUTPUTS][VECTORS]
+__device__ __forceinline__ Index voxels_of_patch(const ConvolveSplitFp16& p) {
+    return (Index)p.target_extents[0] * p.target_extents[1] * p.target_extents[2];
+}
 
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const Index patch_voxels =
-        (Index)p.target_extents[0] * p.target_extents[1] * p.target_extents[2];
-    const Index voxels = patch_voxels * p.patches, first_voxel = (Index)blockIdx.x * VOXELS;
-    const int first_output = blockIdx.y * OUTPUTS;
-    const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
-    const unsigned ring_start = shared_address(ring);
-
-    // What this thread copies: one vector of every ROW_STEP-th row. Rows past the last voxel or
-    // output repeat it; nobody stores their sums.
-    const int row = threadIdx.x / VECTORS, vector = threadIdx.x % VECTORS;
-    const __half* source[SOURCE_ROWS];
-    unsigned inside[SOURCE_ROWS];  // bit axis * AXIS_BITS + tap
+// Sources of the rows that a thread copies, every ROW_STEP-th from voxel `first` on, and which taps of
+// each are inside the source: bit axis * AXIS_BITS + tap.
+template <bool HAS_BORDER, int ROW_STEP, int ROWS>
+__device__ __forceinline__ void find_sources(
+    const ConvolveSplitFp16& p, Index first, int vector, const __half* (&source)[ROWS],
+    unsigned (&inside)[ROWS]
+) {
+    const Index patch_voxels = voxels_of_patch(p), voxels = patch_voxels * p.patches;
 #pragma unroll
-    for (int i = 0; i < SOURCE_ROWS; ++i) {
-        const Index voxel = min(first_voxel + row + i * ROW_STEP, voxels - 1);
+    for (int i = 0; i < ROWS; ++i) {
+        const Index voxel = min(first + i * ROW_STEP, voxels - 1);
         const int patch = voxel / patch_voxels;
         int left = voxel - patch * patch_voxels;
         int at[3];
@@ -121,6 +109,83 @@ __device__ __forceinline__ void convolve(const ConvolveSplitFp16& p) {
         const Index offset = ((Index)at[0] * p.source_extents[1] + at[1]) * p.source_extents[2] + at[2];
         source[i] = p.source + 2 * (patch * p.source_patch + offset * p.source_channels) + vector * 8;
     }
+}
+
+// Adds the products with the weights of a pair of groups of 8 outputs; small ones first.
+template <int TILES, int GROUPS>
+__device__ __forceinline__ void add_products(
+    float (&sums)[TILES][GROUPS][4], int group, const uint4 (&high)[TILES], const uint4 (&low)[TILES],
+    uint4 weight_high, uint4 weight_low
+) {
+#pragma unroll
+    for (int tile = 0; tile < TILES; ++tile) {
+        multiply_add(sums[tile][group], low[tile], weight_high.x, weight_high.y);
+        multiply_add(sums[tile][group + 1], low[tile], weight_high.z, weight_high.w);
+    }
+#pragma unroll
+    for (int tile = 0; tile < TILES; ++tile) {
+        multiply_add(sums[tile][group], high[tile], weight_low.x, weight_low.y);
+        multiply_add(sums[tile][group + 1], high[tile], weight_low.z, weight_low.w);
+    }
+#pragma unroll
+    for (int tile = 0; tile < TILES; ++tile) {
+        multiply_add(sums[tile][group], high[tile], weight_high.x, weight_high.y);
+        multiply_add(sums[tile][group + 1], high[tile], weight_high.z, weight_high.w);
+    }
+}
+
+// Writes a warp's sums of the voxels and outputs from the first ones on.
+template <int TILES, int GROUPS>
+__device__ __forceinline__ void write(
+    const ConvolveSplitFp16& p, Index first_voxel, int first_output,
+    const float (&sums)[TILES][GROUPS][4]
+) {
+    const Index patch_voxels = voxels_of_patch(p), voxels = patch_voxels * p.patches;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int tile = 0; tile < TILES; ++tile) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const Index voxel = first_voxel + tile * 16 + half * 8 + lane / 4;
+            if (voxel >= voxels) continue;
+            const Index patch = voxel / patch_voxels;
+            float* target = p.target + patch * p.target_patch +
+                            (voxel - patch * patch_voxels) * p.target_channels;
+#pragma unroll
+            for (int group = 0; group < GROUPS; ++group) {
+                const int output = first_output + group * 8 + lane % 4 * 2;
+                if (output >= p.target_channels) continue;
+                const float* own = sums[tile][group] + 2 * half;
+                *reinterpret_cast<float2*>(target + output) =
+                    make_float2(own[0] * p.scale, own[1] * p.scale);
+            }
+        }
+    }
+}
+
+template <bool HAS_BORDER, int VOXELS, int OUTPUTS>
+__device__ __forceinline__ void convolve(const ConvolveSplitFp16& p) {
+    constexpr int WARPS_ACROSS = OUTPUTS / WARP_OUTPUTS;
+    constexpr int THREADS = VOXELS / WARP_VOXELS * WARPS_ACROSS * 32;
+    constexpr int ROW_STEP = THREADS / VECTORS;
+    constexpr int SOURCE_ROWS = VOXELS / ROW_STEP, WEIGHT_ROWS = OUTPUTS / ROW_STEP;
+    constexpr int STAGE = (VOXELS + OUTPUTS) * VECTORS * 16;
+    constexpr int TILES = WARP_VOXELS / 16, PAIRS = WARP_OUTPUTS / 16;
+    static_assert(ROW_STEP % VECTORS == 0, "the rows of a thread are shifted alike");
+    extern __shared__ uint4 ring[];  // [STAGES][VOXELS + OUTPUTS][VECTORS]
+
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const Index first_voxel = (Index)blockIdx.x * VOXELS;
+    const int first_output = blockIdx.y * OUTPUTS;
+    const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
+    const unsigned ring_start = shared_address(ring);
+
+    // What this thread copies: one vector of every ROW_STEP-th row. Rows past the last voxel or
+    // output repeat it; nobody stores their sums.
+    const __half* source[SOURCE_ROWS];
+    unsigned inside[SOURCE_ROWS];
+    const int row = threadIdx.x / VECTORS, vector = threadIdx.x % VECTORS;
+    find_sources<HAS_BORDER, ROW_STEP>(p, first_voxel + row, vector, source, inside);
     const __half* weight[WEIGHT_ROWS];
 #pragma unroll
     for (int i = 0; i < WEIGHT_ROWS; ++i) {
@@ -192,23 +257,10 @@ __device__ __forceinline__ void convolve(const ConvolveSplitFp16& p) {
 #pragma unroll
             for (int pair = 0; pair < PAIRS; ++pair) {
                 const unsigned shift = used + pair * 16 * VECTORS * 16;
-                const uint4 weight_high = load_matrices(weight_at[step][0] + shift);
-                const uint4 weight_low = load_matrices(weight_at[step][1] + shift);
-#pragma unroll
-                for (int tile = 0; tile < TILES; ++tile) {
-                    multiply_add(part[tile][2 * pair], low[tile], weight_high.x, weight_high.y);
-                    multiply_add(part[tile][2 * pair + 1], low[tile], weight_high.z, weight_high.w);
-                }
-#pragma unroll
-                for (int tile = 0; tile < TILES; ++tile) {
-                    multiply_add(part[tile][2 * pair], high[tile], weight_low.x, weight_low.y);
-                    multiply_add(part[tile][2 * pair + 1], high[tile], weight_low.z, weight_low.w);
-                }
-#pragma unroll
-                for (int tile = 0; tile < TILES; ++tile) {
-                    multiply_add(part[tile][2 * pair], high[tile], weight_high.x, weight_high.y);
-                    multiply_add(part[tile][2 * pair + 1], high[tile], weight_high.z, weight_high.w);
-                }
+                add_products(
+                    part, 2 * pair, high, low, load_matrices(weight_at[step][0] + shift),
+                    load_matrices(weight_at[step][1] + shift)
+                );
             }
         }
 #pragma unroll
@@ -221,25 +273,7 @@ __device__ __forceinline__ void convolve(const ConvolveSplitFp16& p) {
         used = used < (STAGES - 1) * STAGE ? used + STAGE : 0;
     }
 
-#pragma unroll
-    for (int tile = 0; tile < TILES; ++tile) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const Index voxel = first_voxel + warp_voxel + tile * 16 + half * 8 + lane / 4;
-            if (voxel >= voxels) continue;
-            const Index patch = voxel / patch_voxels;
-            float* target = p.target + patch * p.target_patch +
-                            (voxel - patch * patch_voxels) * p.target_channels;
-#pragma unroll
-            for (int group = 0; group < 2 * PAIRS; ++group) {
-                const int output = first_output + warp_output + group * 8 + lane % 4 * 2;
-                if (output >= p.target_channels) continue;
-                const float* own = sums[tile][group] + 2 * half;
-                *reinterpret_cast<float2*>(target + output) =
-                    make_float2(own[0] * p.scale, own[1] * p.scale);
-            }
-        }
-    }
+    write(p, first_voxel + warp_voxel, first_output + warp_output, sums);
 }
 
 template <bool HAS_BORDER, int VOXELS, int OUTPUTS>

@@ -6,7 +6,7 @@
 //
 // The matrix product has as M 64 channels of the target, as N 128 of its voxels, and as its depth 16
 // channels of the source. A block walks through planes of 16 x 8 voxels, which two groups of four warps
-// make in turns: while one measures and writes, the other has the matrix units. The plane of the source
+// make in turns: while one measures and writes, the other has the Tensor Cores. The plane of the source
 // between two planes of the target leads to both, and is loaded once. Of its rows the voxels at odd
 // places come first and then those at even ones, so that those that 8 neighbours of the target see
 // through one tap lie one after another.
@@ -43,7 +43,7 @@ struct ConvolveStrided {
     int planes;              // of the target, a block
 #ifdef IN_BLOCKS
     Blocks blocks;           // of the target
-    Blocks source_blocks;    // of the source, where each voxel tells its block
+    Blocks source_blocks;    // of the source, whose blocks follow from the voxel
     Around source_around;
 #endif
 };

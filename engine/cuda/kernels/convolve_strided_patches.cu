@@ -1,5 +1,5 @@
 // The first layer of a U-Net: a convolution of 4^3 and stride 2 of one input channel, straight from
-// the patches, on the matrix units.
+// the patches, on Tensor Cores.
 //
 // patches float [N, D, H, W] -> target [N, D', H', W', K]. Reads 4 bytes a voxel of the patch and
 // writes 2 K bytes one of the target. The matrix product has the target's voxels along a row as M, 16

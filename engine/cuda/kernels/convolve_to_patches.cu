@@ -1,4 +1,4 @@
-// The last layer: a convolution to few output channels, on the matrix units.
+// The last layer: a convolution to few output channels, on Tensor Cores.
 //
 // source, padded -> convolution -> activation -> translated patches float [N, K, D, H, W];
 // stride 1, kernel at most 7 wide, source channels in whole 32s. Reads the source, most of it from
@@ -116,13 +116,9 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     const int blocks_w = (p.target_extents[2] + COLUMNS - 1) / COLUMNS;
     const int first_w = blockIdx.x % blocks_w * COLUMNS;
     const int first_h = blockIdx.x / blocks_w * p.rows;
-#ifdef IN_BLOCKS
-    const Start start = p.blocks.start(patch);
-    const Inside of_block = p.blocks.inside(start);
-    const int (&inside)[3] = of_block.extents;
-#else
-    const int (&inside)[3] = p.target_extents;
-#endif
+    const Start start = start_of(p, patch);
+    const Inside of_patch = inside_of(p, p.target_extents, patch);
+    const int (&inside)[3] = of_patch.extents;
     const int last_h = min(first_h + p.rows, inside[1]);
     const int d = blockIdx.y * PLANES + plane;
 
@@ -207,15 +203,7 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
                 for (int j = 0; j < 8; ++j) value += plane_sums[j * PITCH + column + j];
                 value = p.activation(value);
                 finite = finite && is_finite(value);
-#ifdef IN_BLOCKS
-                p.translated[output * p.blocks.voxels() +
-                             p.blocks.place(start.at[0] + d, start.at[1] + done,
-                                            start.at[2] + first_w + column)] = value;
-#else
-                p.translated[((((Index)patch * p.outputs + output) * p.target_extents[0] + d) *
-                                  p.target_extents[1] + done) * p.target_extents[2] + first_w +
-                             column] = value;
-#endif
+                p.translated[translated_at(p, start, patch, output, d, done, first_w + column)] = value;
             }
         }
         products.advance();

@@ -40,7 +40,7 @@ struct ConvolveActivatedToPatches {
     Activation activation;
 #ifdef IN_BLOCKS
     Blocks blocks;           // of the target
-    Blocks source_blocks;    // of the source, where each voxel tells its block
+    Blocks source_blocks;    // of the source, whose blocks follow from the voxel
     Around source_around;
 #endif
 };
@@ -392,13 +392,7 @@ struct Written {
     ) : p(p), task(task), complete(complete), bias(p.bias ? p.bias[task.output] : 0.0f) {}
 
     __device__ __forceinline__ Index place(int d, int h, int w) const {
-#ifdef IN_BLOCKS
-        return task.output * p.blocks.voxels() +
-               p.blocks.place(task.start.at[0] + d, task.start.at[1] + h, task.start.at[2] + w);
-#else
-        return ((((Index)task.number * p.outputs + task.output) * p.target_extents[0] + d) *
-                    p.target_extents[1] + h) * p.target_extents[2] + w;
-#endif
+        return translated_at(p, task.start, task.number, task.output, d, h, w);
     }
 
     __device__ __forceinline__ void finish(int done, int d, float (&sums)[Held::SUMS]) {

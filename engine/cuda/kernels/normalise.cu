@@ -5,7 +5,7 @@
 // source, too, where there is no border to pad, as far as shared memory holds it between both parts;
 // otherwise it is read again, from the cache: blocks that wrote their voxels to all places of a border
 // took 2 us longer than others. A block has a share of the voxels of some columns, a column being a few
-// channels of one patch. Blocks that share columns are on the card at the same time and wait for each
+// channels of one patch. Blocks that share columns are on the GPU at the same time and wait for each
 // other between both parts. Sums are taken of deviations from a voxel of the channel, so that a mean
 // far from zero costs no digits, and in a fixed order: the result is the same in every run.
 //
@@ -313,7 +313,7 @@ struct Writing {
         end_group();
     }
 
-    // The tensors are small: within a patch an int tells their numbers apart.
+    // The tensors are small: an int holds the numbers within a patch.
     __device__ __forceinline__ const Element* residual() const {
         const Strides& strides = channels.p.residual_strides;
         return channels.residual + (ahead.at.plane * (int)strides.plane +
@@ -352,7 +352,7 @@ __device__ __forceinline__ void pad(
     channels.scale_by(table + local, table + WIDTH + local);
     const int (&extents)[3] = p.target_extents;
     const Turns turns(Shares(extents[0] * extents[1] * extents[2]));
-    // The tensors are small: within a patch an int tells their numbers apart.
+    // The tensors are small: an int holds the numbers within a patch.
     const Strides residual = p.residual_strides;
     const int plane = residual.plane, row = residual.row;
     Element* target = p.target + column.patch * p.target_strides.patch + column.channel;

@@ -1,5 +1,5 @@
 // The order of a program's launches. From compute capability 9.0 on each may begin once all blocks of the
-// one before it have, so that its own are on the card by the time that one has ended.
+// one before it have, so that its own are on the GPU by the time that one has ended.
 #pragma once
 
 // What each kernel of a program begins with: lets the next launch begin, and waits until all before this

@@ -89,7 +89,7 @@ struct Channels {
 
     __device__ __forceinline__ Channels(const Pointwise& p, int patch, int channel)
         : p(p), first(channel) {
-        if (ARE_BLOCKS) patch = 0;  // each voxel tells its block
+        if (ARE_BLOCKS) patch = 0;  // the block follows from the voxel
         source = p.source + patch * p.source_strides.patch + channel;
         residual = nullptr;
         const int beside = is_gated() ? 0 : channel;
@@ -126,7 +126,7 @@ struct Channels {
         return blockIdx.z;
     }
 
-    // From the first voxel of the tensor, by which a launch tells blocks, to that of a block.
+    // From the first voxel of the tensor, from which a launch counts blocks, to that of a block.
     __device__ __forceinline__ static Index place(Index block, const Strides& strides, Index copy) {
         return block * strides.patch + ((unsigned long long)block < gridDim.z ? copy : 0);
     }

@@ -24,7 +24,7 @@ from ...compiler.program.fitting import (
 )
 from ...compiler.program.memory import MemoryPlan
 from ...compiler.steps import Convolution, Step
-from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOverflowError
+from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import FloatArray, Triple
 from ...options import Precision, Progress, SearchSettings
@@ -35,7 +35,7 @@ from ..driver import PinnedBuffer
 from ..open_gpu import OpenGpu, open_gpu
 from ..tuning.cache import TuningCache
 from ..tuning.tactics import Tactic
-from ..tuning.tuner import Tuner, WrongKernelError, refused_kernels
+from ..tuning.tuner import Tuner, refused_kernels
 from .captured_program import Program, open_program
 from .device_plan import DevicePlan, in_faster_forms, plan_program, program_key
 from .streamed_window import Compiled, WindowBuffers, open_window_buffers
@@ -102,7 +102,8 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
         gpu = opening.enter_context(opened)
         budget = MemoryBudget(gpu.context.memory[0], options.vram_limit)
         cache = TuningCache(options.cache, gpu.identity)
-        fitted = _fitted(network, options, gpu, cache, budget)
+        tuner = Tuner(gpu, cache, budget.bytes, options.search)
+        fitted = _fitted(network, options, gpu, tuner, budget)
         program = opening.enter_context(open_program(fitted, gpu.kernels, gpu.stream))
         staging = opening.enter_context(_open_staging(network.graph, fitted.lowered.layout))
         windows = opening.enter_context(ExitStack())
@@ -110,7 +111,7 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
             network=network,
             options=options,
             gpu=gpu,
-            cache=cache,
+            tuner=tuner,
             budget=budget,
             fitted=fitted,
             program=program,
@@ -129,17 +130,16 @@ def _fitted(
     network: Network,
     options: CudaOptions,
     gpu: OpenGpu,
-    cache: TuningCache,
+    tuner: Tuner,
     budget: MemoryBudget,
 ) -> Fitted[Tactic]:
     """Return the program of the fastest tactics that were verified on this GPU."""
-    tuner = Tuner(gpu, cache, budget.bytes, options.search)
 
     def attempt(without: frozenset[str]) -> Fitted[Tactic]:
         wanted = options.wanted(network.graph, gpu.context.properties, without)
         fitted = fit(network, wanted, budget, tuner.convolutions)
         tuner.compare_forms(network, fitted.lowered)
-        fitted = in_faster_forms(network, wanted, fitted, budget, tuner.convolutions, cache)
+        fitted = in_faster_forms(network, wanted, fitted, budget, tuner.convolutions, tuner.cache)
         tuner.check_layers(fitted.lowered)
         return fitted
 
@@ -177,7 +177,7 @@ class CudaGenerator:
         network: Network,
         options: CudaOptions,
         gpu: OpenGpu,
-        cache: TuningCache,
+        tuner: Tuner,
         budget: MemoryBudget,
         fitted: Fitted[Tactic],
         program: Program,
@@ -189,7 +189,7 @@ class CudaGenerator:
         self.options = options
         self._network = network
         self._gpu = gpu
-        self._cache = cache
+        self._tuner = tuner
         self._budget = budget
         self._fitted = fitted
         self._program = program
@@ -223,7 +223,7 @@ class CudaGenerator:
 
         It is measured on noise: zeros run too fast.
         """
-        into, cache = self._staging.into, self._cache
+        into, cache = self._staging.into, self._tuner.cache
         key = program_key(self.graph, self._fitted)
         if cache.time(key) is None:
             kernels, patches = self._gpu.kernels, self._program.patches
@@ -307,15 +307,11 @@ class CudaGenerator:
 
     def tune(self, until: float, progress: Progress) -> None:
         """Search as `Tunable` describes, in the memory that the program leaves."""
-        if self.options.search.effort != "auto":
-            return
         budget = self._budget.bytes - self.held
-        search = SearchSettings("full", progress=progress)
         workspace = min(MOST_WORKSPACE, budget // 2)
-        with self._turn, suppress(CudaError, DeviceMemoryError, WrongKernelError):
-            self._gpu.context.use()
-            tuner = Tuner(self._gpu, self._cache, budget, search)
-            tuner.further(self._network, self._fitted.lowered, workspace, until)
+        with self._turn:
+            lowered = self._fitted.lowered
+            self._tuner.search_later(self._network, lowered, budget, workspace, until, progress)
 
     def times(self, repeats: int) -> list[float]:
         """Return seconds of each of many runs of a batch on the GPU, without copies."""

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -23,7 +24,7 @@ from ...compiler.program.other_tactics import (
 from ...compiler.steps import Conv, Convolution, Step, planned
 from ...errors import CudaError, DeviceMemoryError
 from ...network.graph import Network
-from ...options import Effort, SearchSettings
+from ...options import Effort, Progress, SearchSettings
 from ..cudnn import ConvolutionPlans
 from ..kernel_images import Kernels
 from ..open_gpu import OpenGpu
@@ -179,11 +180,29 @@ class Tuner:
         """Queue a convolution; addresses: of source, weight, target and workspace."""
         run_of(self._gpu, shape, tactic, addresses)()
 
-    def further(self, network: Network, lowered: Lowered, workspace: int, until: float) -> None:
-        """Search all tactics of a program for later starts, up to a time of the monotonic clock.
+    def search_later(
+        self,
+        network: Network,
+        lowered: Lowered,
+        budget: int,
+        workspace: int,
+        until: float,
+        progress: Progress,
+    ) -> None:
+        """Search as `Tunable` describes, if the level leaves that to later; a fault ends it.
 
-        Layers are completed one by one, those that do most of the work first.
+        Layers are completed one by one, those that do most of the work first. budget: bytes that a
+        trial may take now. workspace: most bytes of a tactic. until: time of the monotonic clock
+        from which no layer is begun.
         """
+        if self._settings.effort != "auto":
+            return
+        later = Tuner(self._gpu, self.cache, budget, SearchSettings("full", progress=progress))
+        with suppress(CudaError, DeviceMemoryError, WrongKernelError):
+            self._gpu.context.use()
+            later._complete(network, lowered, workspace, until)
+
+    def _complete(self, network: Network, lowered: Lowered, workspace: int, until: float) -> None:
         shapes = [step.shape for step in planned(lowered.steps)]
         for shape in sorted(set(shapes), key=lambda one: -one.products * shapes.count(one)):
             known = self.cache.get(key_of(shape))

@@ -31,7 +31,7 @@ from ..driver import CudaEvent, Stream
 from ..open_gpu import OpenGpu, open_gpu
 from ..streaming import PhaseTimes
 from ..tuning.cache import TuningCache
-from ..tuning.tuner import Tuner, WrongKernelError, refused_kernels
+from ..tuning.tuner import Tuner, refused_kernels
 from .compiled import (
     CompiledBlocks,
     compiled_blocks,
@@ -250,15 +250,14 @@ class CudaVolumeGenerator:
     def tune(self, until: float, progress: Progress) -> None:
         """Search as `Tunable` describes, in the memory that the last volume leaves."""
         ready = self._ready
-        if ready is None or self.options.search.effort != "auto":
+        if ready is None:
             return
+        lowered = ready.compiled.lowered
         budget = self._budget - ready.placed.memory.device_bytes - ready.lanes.bytes
-        search = SearchSettings("full", progress=progress)
-        expected = CudaError, DeviceMemoryError, WrongKernelError
-        with self._entrance, self._computing, suppress(*expected):
-            self._gpu.context.use()
-            tuner = Tuner(self._gpu, self._cache, budget, search)
-            tuner.further(self._network, ready.compiled.lowered, WORKSPACE_BYTES, until)
+        with self._entrance, self._computing:
+            self._tuner.search_later(
+                self._network, lowered, budget, WORKSPACE_BYTES, until, progress
+            )
 
     def _run(
         self,

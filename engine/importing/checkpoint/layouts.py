@@ -112,7 +112,7 @@ class UNetShape:
     """Properties of a U-Net that names and shapes determine.
 
     in_channels, out_channels: of the network. width: channels of the outermost level. levels: how
-    many. inner_bias: whether convolutions inside the outermost level have a bias. stride: of each
+    many. norm_bias: whether convolutions inside the outermost level have a bias. stride: of each
     level along D, H and W, determined by the kernels.
     """
 
@@ -120,7 +120,7 @@ class UNetShape:
     out_channels: int
     width: int
     levels: int
-    inner_bias: bool
+    norm_bias: bool
     stride: str
 
     @property
@@ -275,7 +275,7 @@ def _unet_spec(shape: UNetShape, reading: Reading, norm: Norm) -> UNetSpec:
         levels=shape.levels,
         norm=norm,
         skip_first=reading.concat == "skip-first",
-        inner_bias=shape.inner_bias,
+        inner_bias=shape.norm_bias,
         end=reading.end,
         padding=pad_mode(reading.padding),
         down_activation=rectifier(reading.activation),
@@ -304,15 +304,14 @@ _UP_TAPS, _FILTER_TOLERANCE = 4, 1e-5
 class _Numbering:
     """Numbering of layers, which layers without weights shift.
 
-    pads: outer pad layers. behind: layers from a convolution up to the one after its norm and
-    activation: 3, or 2 without a norm. down_extra, up_extra: further layers there: a dropout or a
-    filter. up_steps: layers before a convolution of the decoder: none, an up-sampling layer, or
-    that and a pad layer. block: name of a block's sequence. conv0, conv1: numbers of its
-    convolutions.
+    pads: outer pad layers. unit_length: a convolution, its norm and activation: 3 layers, or 2
+    without a norm. down_extra, up_extra: further layers there: a dropout or a filter. up_steps:
+    layers before a convolution of the decoder: none, an up-sampling layer, or that and a pad layer.
+    block: name of a block's sequence. conv0, conv1: numbers of its convolutions.
     """
 
     pads: int
-    behind: int
+    unit_length: int
     down_extra: int
     up_steps: int
     up_extra: int
@@ -322,7 +321,7 @@ class _Numbering:
 
     @property
     def dropout_in_blocks(self) -> int:
-        return self.conv1 - self.conv0 - self.behind - self.conv0
+        return self.conv1 - self.conv0 - self.unit_length - self.conv0
 
     @property
     def is_possible(self) -> bool:
@@ -393,9 +392,9 @@ def _numberings(places: Sequence[re.Match[str]]) -> Iterator[_Numbering]:
     if len(convolutions) != 2 or len({place[2] for place in places}) != 1:
         return
     choices = product((0, 1), (3, 2), (0, 1), (0, 2, 1), (0, 1))
-    for pads, behind, down_extra, up_steps, up_extra in choices:
+    for pads, unit_length, down_extra, up_steps, up_extra in choices:
         found = _Numbering(
-            pads, behind, down_extra, up_steps, up_extra, places[0][2], *convolutions
+            pads, unit_length, down_extra, up_steps, up_extra, places[0][2], *convolutions
         )
         if found.is_possible:
             yield found
@@ -406,27 +405,27 @@ def _numbered_layout(
 ) -> _ResNetLayout:
     """Return the slots of a numbered ResNet: the numbers follow from all layers in between."""
     slots: list[KeyMapping] = []
-    behind, at = numbering.behind, numbering.pads
+    unit_length, at = numbering.unit_length, numbering.pads
     filters: dict[str, list[str]] = {"down": [], "up": []}
 
     def add(name: str) -> None:
-        slots.append(_numbered(name, f"model.{at}", f"model.{at + 1}", behind))
+        slots.append(_numbered(name, f"model.{at}", f"model.{at + 1}", unit_length))
 
     def note(part: str, index: int) -> None:
         if f"model.{index}" in modules.filters:
             filters[part].append(f"model.{index}")
 
     add("first")
-    at += behind
+    at += unit_length
     for step in range(samplings):
         add(f"down{step}")
-        note("down", at + behind)
-        at += behind + numbering.down_extra
+        note("down", at + unit_length)
+        at += unit_length + numbering.down_extra
     for block in range(blocks):
         for which, index in enumerate((numbering.conv0, numbering.conv1)):
             path = f"model.{at}.{numbering.block}"
             slot = _numbered(
-                f"block{block}.conv{which}", f"{path}.{index}", f"{path}.{index + 1}", behind
+                f"block{block}.conv{which}", f"{path}.{index}", f"{path}.{index + 1}", unit_length
             )
             slots.append(replace(slot, norm_name=slot.norm and f"block{block}.norm{which}"))
         at += 1
@@ -434,7 +433,7 @@ def _numbered_layout(
         note("up", at)
         at += numbering.up_steps
         add(f"up{step}")
-        at += behind + numbering.up_extra
+        at += unit_length + numbering.up_extra
     slots.append(KeyMapping("last", f"model.{at + numbering.pads}"))
     name = _NUMBERED[numbering.block]
     return _ResNetLayout(
@@ -442,8 +441,8 @@ def _numbered_layout(
     )
 
 
-def _numbered(name: str, convolution: str, norm: str, behind: int) -> KeyMapping:
-    if behind == 2:
+def _numbered(name: str, convolution: str, norm: str, unit_length: int) -> KeyMapping:
+    if unit_length == 2:
         return KeyMapping(name, convolution)
     return KeyMapping(name, convolution, f"{name}.norm", norm)
 
@@ -486,7 +485,7 @@ def _matched_resnet(layout: _ResNetLayout, modules: NetworkTensors) -> Match:
         block_pads=numbering is not None and numbering.conv0 == 1,
         up_pads=numbering is not None and numbering.up_steps == 2,
         sampled=layout.samples,
-        has_norms=numbering is None or numbering.behind == 3,
+        has_norms=numbering is None or numbering.unit_length == 3,
         drops_in_blocks=numbering is not None and numbering.dropout_in_blocks > 0,
         drops_outside=_drops_outside(layout),
         blur_taps=_blur_taps(layout, modules),
@@ -585,7 +584,7 @@ def _matched_unet(slots: tuple[KeyMapping, ...], modules: NetworkTensors) -> Mat
         out_channels=modules.convolutions[outermost_up.convolution].shape[1],
         width=first_shape[0],
         levels=len(slots) // 2,
-        inner_bias=common_bias(modules, slots[:-1]),
+        norm_bias=common_bias(modules, slots[:-1]),
         stride=",".join(str(edge - 2) for edge in first_shape[2:]),
     )
     kernel = first_shape[2:]

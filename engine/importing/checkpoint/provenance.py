@@ -89,8 +89,7 @@ def _of_the_generator(stated: str | None, match: Match) -> Iterator[tuple[str, s
 
 
 def _norm_can_be(stated: str, match: Match) -> bool:
-    parameters = match.norm_parameters
-    bias = match.shape.inner_bias if isinstance(match.shape, UNetShape) else match.shape.norm_bias
+    parameters, bias = match.norm_parameters, match.shape.norm_bias
     match stated:
         case "batch":
             return parameters == TRACKED | AFFINE

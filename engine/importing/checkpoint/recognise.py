@@ -121,7 +121,7 @@ def generator_tensors(
         )
     _record_direction(group, checkpoint, evidence)
     left = tuple(other for other in groups if other is not group and other.floating)
-    _refuse_unknown(group, left, is_named=evidence.choices.generator is not None)
+    _check_unused(group, left, is_named=evidence.choices.generator is not None)
     unused = (Left(other.name, len(other.floating), other.is_network) for other in left)
     return group.tensors, tuple(unused)
 
@@ -131,7 +131,7 @@ def networks(checkpoint: Checkpoint) -> list[Group]:
     return [group for group in _all_groups(checkpoint) if group.is_network]
 
 
-def _refuse_unknown(chosen: Group, left: Iterable[Group], *, is_named: bool) -> None:
+def _check_unused(chosen: Group, left: Iterable[Group], *, is_named: bool) -> None:
     """Raise CheckpointError for tensors of unknown use next to the generator.
 
     is_named: whether the user chose the generator by name.

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from ...errors import CheckpointError
 from .evidence import U_NET, Reading
 from .generator_layers import AFFINE, TRACKED
-from .layouts import NAMED_RESNET, NESTED_U_NET, NUMBERED_RESNET, Match, ResNetShape, UNetShape
+from .layouts import NAMED_RESNET, NESTED_U_NET, NUMBERED_RESNET, Match, ResNetShape
 
 Bias: TypeAlias = Literal["always", "as norm"]
 """Whether a convolution always has a bias, or as those before a norm."""
@@ -89,12 +89,10 @@ class GeneratorCode:
 
     def form(self, match: Match) -> NormForm | None:
         """Return the norm of such tensors, or None."""
-        shape = match.shape
-        bias = shape.inner_bias if isinstance(shape, UNetShape) else shape.norm_bias
         fitting = (
             form
             for form in self.norms
-            if form.parameters == match.norm_parameters and form.bias == bias
+            if form.parameters == match.norm_parameters and form.bias == match.shape.norm_bias
         )
         return next(fitting, None)
 
@@ -201,9 +199,7 @@ def code_named(name: str) -> TrainingCode:
 
 
 def _norm_words(match: Match) -> str:
-    parameters = match.norm_parameters
-    shape = match.shape
-    bias = shape.inner_bias if isinstance(shape, UNetShape) else shape.norm_bias
+    parameters, bias = match.norm_parameters, match.shape.norm_bias
     held = f"norms with {', '.join(sorted(parameters))}" if parameters else "norms without tensors"
     return f"{held} and convolutions {'with' if bias else 'without'} bias before them"
 

@@ -301,7 +301,7 @@ class _Rewriter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Together:
+class _Replacement:
     """Replacement of layers, the last one first. length: number of layers it replaces."""
 
     length: int
@@ -309,39 +309,39 @@ class _Together:
 
 
 _Weights: TypeAlias = dict[str, FloatArray]
-_Rewriting: TypeAlias = Callable[[list[Layer], _Weights], _Together | None]
+_Rewriting: TypeAlias = Callable[[list[Layer], _Weights], _Replacement | None]
 """Rule from a layer and its predecessors, the nearest first, to the layers that replace them."""
 
 _LONGEST_CHAIN = 3
 _ROLES = ("weight", "bias", "scale", "shift", "slope")
 
 
-def _joined_affines(chain: list[Layer], weights: _Weights) -> _Together | None:
+def _joined_affines(chain: list[Layer], weights: _Weights) -> _Replacement | None:
     match chain:
         case [ChannelAffine(channels, ones, shift), ChannelAffine(_, scale, zeros), *_] if (
             weights[ones] == 1
         ).all() and not weights[zeros].any():
-            return _Together(2, (ChannelAffine(channels, scale, shift),))
+            return _Replacement(2, (ChannelAffine(channels, scale, shift),))
         case _:
             return None
 
 
-def _affine_norm(chain: list[Layer], _: _Weights) -> _Together | None:
+def _affine_norm(chain: list[Layer], _: _Weights) -> _Replacement | None:
     match chain:
         case [
             ChannelAffine(_, scale, shift),
             (InstanceNorm(scale=None, shift=None) | GroupNorm(scale=None, shift=None)) as norm,
             *_,
         ]:
-            return _Together(2, (replace(norm, scale=scale, shift=shift),))
+            return _Replacement(2, (replace(norm, scale=scale, shift=shift),))
         case _:
             return None
 
 
-def _joined_crops(chain: list[Layer], _: _Weights) -> _Together | None:
+def _joined_crops(chain: list[Layer], _: _Weights) -> _Replacement | None:
     match chain:
         case [Crop(before, after), Crop(sooner, later), *_]:
-            return _Together(2, (Crop(_sum_of(before, sooner), _sum_of(after, later)),))
+            return _Replacement(2, (Crop(_sum_of(before, sooner), _sum_of(after, later)),))
         case _:
             return None
 
@@ -350,17 +350,17 @@ def _sum_of(one: Triple, other: Triple) -> Triple:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
-def _padded_conv(chain: list[Layer], _: _Weights) -> _Together | None:
+def _padded_conv(chain: list[Layer], _: _Weights) -> _Replacement | None:
     match chain:
         case [Conv3d(padding=(0, 0, 0)) as conv, Pad("zero", before, after), *_] if (
             before == after and max(before) <= _MOST_PADDING
         ):
-            return _Together(2, (replace(conv, padding=before),))
+            return _Replacement(2, (replace(conv, padding=before),))
         case _:
             return None
 
 
-def _filter_down(chain: list[Layer], weights: _Weights) -> _Together | None:
+def _filter_down(chain: list[Layer], weights: _Weights) -> _Replacement | None:
     conv = chain[0]
     if not isinstance(conv, Conv3d) or conv.groups != conv.in_channels or conv.bias is not None:
         return None
@@ -373,11 +373,11 @@ def _filter_down(chain: list[Layer], weights: _Weights) -> _Together | None:
     sampling = Downsample(taps, conv.stride, mode)
     is_filter = (sampling.before, sampling.after) == (before, after)
     if is_filter and np.array_equal(weights[conv.weight], sampling.weight(conv.in_channels)):
-        return _Together(length, (sampling,))
+        return _Replacement(length, (sampling,))
     return None
 
 
-def _filter_up(chain: list[Layer], weights: _Weights) -> _Together | None:
+def _filter_up(chain: list[Layer], weights: _Weights) -> _Replacement | None:
     """Replace doubling by the filter [1, 3, 3, 1] with replicated border: linear interpolation."""
     match chain:
         case [
@@ -401,11 +401,11 @@ def _filter_up(chain: list[Layer], weights: _Weights) -> _Together | None:
                 return None
             doubled = Upsample("trilinear", _TWO)
             if gain == 1:
-                return _Together(3, (doubled,))
+                return _Replacement(3, (doubled,))
             scale, shift = f"{weight}.gain", f"{weight}.none"
             weights[scale] = np.full(channels, gain, np.float32)
             weights[shift] = np.zeros(channels, np.float32)
-            return _Together(3, (ChannelAffine(channels, scale, shift), doubled))
+            return _Replacement(3, (ChannelAffine(channels, scale, shift), doubled))
         case _:
             return None
 

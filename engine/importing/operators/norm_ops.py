@@ -60,14 +60,14 @@ def _instance_norm(builder: Builder, operator: Operator) -> GraphTensor | Reshap
         scale, shift = (builder.weight(operator, at, (groups,)) for at in (1, 2))
         runs = value.of.channels // groups
         both = np.repeat(scale, runs), np.repeat(shift, runs)
-        output = normalised(builder, operator, Mean(value, groups), epsilon)
+        output = _normalised(builder, operator, Mean(value, groups), epsilon)
         return _viewed_alike(builder.affine(operator, _tensor_of(output), *both), value)
     source = builder.tensor(operator)
     if source.axes[CHANNELS] != CHANNELS:
         raise operator.refusal("normalises an axis other than the channels")
     shape = (source.channels,)
     scale, shift = (builder.weight(operator, at, shape) for at in (1, 2))
-    output = normalised(builder, operator, Mean(source, source.channels), epsilon)
+    output = _normalised(builder, operator, Mean(source, source.channels), epsilon)
     return builder.affine(operator, _tensor_of(output), scale, shift)
 
 
@@ -83,11 +83,11 @@ def _group_norm(builder: Builder, operator: Operator) -> GraphTensor:
     if scale.shape != (source.channels,) or shift.shape != scale.shape:
         raise operator.refusal("has a scale or a bias of another shape")
     epsilon = operator.number("epsilon", _USUAL_EPSILON)
-    output = normalised(builder, operator, Mean(source, groups), epsilon)
+    output = _normalised(builder, operator, Mean(source, groups), epsilon)
     return builder.affine(operator, _tensor_of(output), scale, shift)
 
 
-def normalised(
+def _normalised(
     builder: Builder, operator: Operator, mean: Mean, epsilon: float
 ) -> GraphTensor | ReshapedView:
     """Add a norm layer: (x - mean) / sqrt(variance + epsilon) per group."""
@@ -172,7 +172,7 @@ def added(
     for one, other in ((first, second), (second, first)):
         match one, other:
             case Normal(spread, "tensor"), Normal(same, "shift", shift) if spread == same:
-                output = normalised(builder, operator, spread.mean, spread.epsilon)
+                output = _normalised(builder, operator, spread.mean, spread.epsilon)
                 return _with(builder, operator, output, spread.factor, shift)
             case _:
                 pass
@@ -193,7 +193,7 @@ def subtracted(
             values = builder.per_channel(operator, first, _tensor_of(spread.mean.of))
             return Normal(spread, "shift", PerChannel(values))
         case Normal(spread, "tensor"), Normal(other, "mean") if spread == other:
-            output = normalised(builder, operator, spread.mean, spread.epsilon)
+            output = _normalised(builder, operator, spread.mean, spread.epsilon)
             return _with(builder, operator, output, spread.factor, None)
         case _:
             return None
@@ -262,7 +262,7 @@ def _finished(
         case Centred(mean, False), Spread(of, epsilon=epsilon, factor=factor) if (
             second.form == form and mean == of
         ):
-            output = normalised(builder, operator, mean, epsilon)
+            output = _normalised(builder, operator, mean, epsilon)
             return output if factor is None else _with(builder, operator, output, factor, None)
         case _:
             return None

@@ -34,7 +34,7 @@ class Operator:
 
     kind: operator type, such as Conv. name: of the node. inputs, outputs: names of values; empty if
     an optional one is omitted. attributes: by name. origin: the operator of the file that it
-    stands for; empty if the file has it as it is.
+    replaces; empty if it is the file's own.
     """
 
     kind: str
@@ -86,7 +86,7 @@ class OperatorGraph:
     """Network of a file.
 
     path: of the file. sha256: of its bytes. kind: its format. layout: what the graph consists of,
-    as a model card says it. opset: version of the operators. producer: program that wrote it.
+    for the model card. opset: version of the operators. producer: program that wrote it.
     input, output: names of the network's input and output. dims: of the input; None for a dynamic
     one. operators: in topological order. tensors: by name. kinds: operator types of the file, one
     for each of its nodes.

@@ -33,7 +33,7 @@ _ZERO: Triple = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class KernelWindow:
+class _KernelWindow:
     """Geometry of a kernel.
 
     kernel, stride, dilation: along D, H and W. before, after: padding at the ends.
@@ -51,7 +51,7 @@ class KernelWindow:
         return self.before == self.after
 
 
-def window_of(operator: Operator, kernel: Triple, extents: Triple) -> KernelWindow:
+def _window_of(operator: Operator, kernel: Triple, extents: Triple) -> _KernelWindow:
     """Return the geometry of a convolution or pooling that does not enlarge."""
     one: Triple = (1, 1, 1)
     stride, dilation = (
@@ -67,11 +67,11 @@ def window_of(operator: Operator, kernel: Triple, extents: Triple) -> KernelWind
             max(0, (-(-extent // step) - 1) * step + (taps - 1) * apart + 1 - extent)
             for extent, step, taps, apart in zip(extents, stride, kernel, dilation, strict=True)
         ]
-        before, after = split_evenly(missing, more_after=automatic == "SAME_UPPER")
-    return KernelWindow(kernel, stride, dilation, before, after)
+        before, after = _split_evenly(missing, more_after=automatic == "SAME_UPPER")
+    return _KernelWindow(kernel, stride, dilation, before, after)
 
 
-def split_evenly(missing: list[int], *, more_after: bool) -> tuple[Triple, Triple]:
+def _split_evenly(missing: list[int], *, more_after: bool) -> tuple[Triple, Triple]:
     """Split padding between both ends of each axis; an odd voxel goes to the end or the start."""
     few: Triple = (missing[0] // 2, missing[1] // 2, missing[2] // 2)
     many: Triple = (missing[0] - few[0], missing[1] - few[1], missing[2] - few[2])
@@ -104,7 +104,7 @@ def _convolve(builder: Builder, operator: Operator) -> GraphTensor:
     """Convert Conv; zero padding that differs between the ends becomes a separate layer."""
     source = builder.tensor(operator, in_order=True)
     weight = builder.weight(operator, 1)
-    window = window_of(operator, _kernel(operator, weight), source.extents)
+    window = _window_of(operator, _kernel(operator, weight), source.extents)
     out = weight.shape[0]
     groups = _groups(operator, source.channels, out)
     if weight.shape[1] * groups != source.channels:
@@ -134,7 +134,7 @@ def _convolve_transposed(builder: Builder, operator: Operator) -> GraphTensor:
     groups = _groups(operator, source.channels, 0)
     if weight.shape[0] != source.channels:
         raise operator.refusal(f"takes {weight.shape[0]} channels of {source.channels}")
-    window = window_of(operator, kernel, (1, 1, 1))
+    window = _window_of(operator, kernel, (1, 1, 1))
     extra = operator.triple("output_padding", _ZERO)
     before, after = _cut_ends(operator, window, extra, source.extents)
     # PyTorch's padding is the same at both ends; the difference is added to the output or cropped.
@@ -150,7 +150,7 @@ def _convolve_transposed(builder: Builder, operator: Operator) -> GraphTensor:
 
 
 def _cut_ends(
-    operator: Operator, window: KernelWindow, extra: Triple, extents: Triple
+    operator: Operator, window: _KernelWindow, extra: Triple, extents: Triple
 ) -> tuple[Triple, Triple]:
     """Return the voxels to remove from the full output, at the start and the end of each axis."""
     automatic = operator.text("auto_pad", "NOTSET")
@@ -170,7 +170,7 @@ def _cut_ends(
     cut = [a - b for a, b in zip(spread, whole, strict=True)]
     if len(whole) != 3 or min(cut) < 0:
         raise operator.refusal("requests an output size that its kernel cannot produce")
-    return split_evenly(cut, more_after=automatic == "SAME_UPPER")
+    return _split_evenly(cut, more_after=automatic == "SAME_UPPER")
 
 
 _PAD_MODES: dict[str, PadMode] = {"reflect": "reflect", "edge": "replicate"}
@@ -245,7 +245,7 @@ def _pool(builder: Builder, operator: Operator) -> GraphTensor:
     """Convert MaxPool and AveragePool."""
     source = builder.tensor(operator, in_order=True)
     kernel = operator.triple("kernel_shape", (0, 0, 0))
-    window = window_of(operator, kernel, source.extents)
+    window = _window_of(operator, kernel, source.extents)
     if window.dilation != (1, 1, 1) or not window.is_even:
         raise operator.refusal("has dilation or uneven padding, which is not supported")
     if operator.attributes.get("ceil_mode") and any(
@@ -274,7 +274,7 @@ _Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class AxisSampling:
+class _AxisSampling:
     """Sampling of one axis.
 
     extent, sampled: voxels before and after. scale: their ratio as stored.
@@ -331,7 +331,7 @@ def _nearest(
     builder: Builder,
     operator: Operator,
     source: GraphTensor,
-    axes: Sequence[AxisSampling],
+    axes: Sequence[_AxisSampling],
     positions: tuple[str, str],
 ) -> GraphTensor | None:
     """Sample in the mode nearest; None if its positions are not known.
@@ -356,7 +356,7 @@ def _nearest(
     return output
 
 
-def _taken(axis: AxisSampling, positions: str, rounding: str) -> _Indices | None:
+def _taken(axis: _AxisSampling, positions: str, rounding: str) -> _Indices | None:
     """Return the voxel that each sampled one takes; None for positions that are not known.
 
     Computed in whole numbers; `_period` refuses what single precision rounds to another voxel.
@@ -394,7 +394,7 @@ class _Period:
     taken: tuple[int, ...]
 
 
-def _period(operator: Operator, axis: AxisSampling, taken: _Indices, positions: str) -> _Period:
+def _period(operator: Operator, axis: _AxisSampling, taken: _Indices, positions: str) -> _Period:
     """Return the pattern of an axis; raises CheckpointError if it has none that layers take."""
     common = gcd(axis.extent, axis.sampled)
     voxels, count = axis.extent // common, axis.sampled // common
@@ -413,7 +413,7 @@ def _period(operator: Operator, axis: AxisSampling, taken: _Indices, positions: 
     return _Period(voxels, tuple(int(one) for one in period))
 
 
-def _is_exact(axis: AxisSampling, *, middles: bool) -> bool:
+def _is_exact(axis: _AxisSampling, *, middles: bool) -> bool:
     """Return whether single precision takes the same voxels, multiplying or dividing by the scale.
 
     middles: whether the middles of voxels are scaled, not their starts.
@@ -461,7 +461,7 @@ def _edges(edge: int, axis: int) -> Triple:
     return triple(edge if at == axis else 1 for at in range(3))
 
 
-def _axes(builder: Builder, operator: Operator, source: GraphTensor) -> list[AxisSampling]:
+def _axes(builder: Builder, operator: Operator, source: GraphTensor) -> list[_AxisSampling]:
     """Return the sampling of D, H and W; raises CheckpointError if other axes are sampled."""
     shape = source.shape
     named = operator.attributes.get("axes")
@@ -469,7 +469,7 @@ def _axes(builder: Builder, operator: Operator, source: GraphTensor) -> list[Axi
     if any(not -len(shape) <= place < len(shape) for place in places):
         raise operator.refusal("refers to axes that do not exist")
     found = {
-        axis: AxisSampling(extent, extent, 1.0)
+        axis: _AxisSampling(extent, extent, 1.0)
         for axis, extent in zip(source.axes, shape, strict=True)
     }
     for place, sampled in zip(places, _sampled(builder, operator, shape, places), strict=True):
@@ -483,7 +483,7 @@ def _axes(builder: Builder, operator: Operator, source: GraphTensor) -> list[Axi
 
 def _sampled(
     builder: Builder, operator: Operator, shape: tuple[int, ...], places: tuple[int, ...]
-) -> list[AxisSampling]:
+) -> list[_AxisSampling]:
     scales: Array | None = None
     sizes: Array | None = None
     if operator.kind == "Upsample" or builder.opset < 11:
@@ -495,12 +495,12 @@ def _sampled(
         if operator.text("keep_aspect_ratio_policy", "stretch") != "stretch":
             raise operator.refusal("keeps an aspect ratio, which is not supported")
         wanted = zip(integers(sizes), places, strict=True)
-        return [AxisSampling(shape[at], size, size / shape[at]) for size, at in wanted]
+        return [_AxisSampling(shape[at], size, size / shape[at]) for size, at in wanted]
     if scales is None or scales.size != len(places):
         raise operator.refusal("does not give the factor of each axis")
     factors = zip(scales.reshape(-1), places, strict=True)
     return [
-        AxisSampling(shape[at], floor(shape[at] * float(scale)), float(scale))
+        _AxisSampling(shape[at], floor(shape[at] * float(scale)), float(scale))
         for scale, at in factors
     ]
 

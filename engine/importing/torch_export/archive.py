@@ -57,7 +57,7 @@ class SymbolicNumber(msgspec.Struct, frozen=True):
 
 
 class Argument(msgspec.Struct, frozen=True):
-    """Argument or result of a node: the one field that is not None says of which kind.
+    """Argument or result of a node: the one field that is not None is its kind.
 
     If all are None, its kind is not supported.
     """
@@ -366,10 +366,10 @@ def read_program(data: bytes) -> TorchProgram:
         raise CheckpointError(
             f"The network has {len(module.graph.nodes)} operators; no generator has so many."
         )
-    states, entering = _inputs(module.signature)
+    states, input_name = _inputs(module.signature)
     return TorchProgram(
         producer=f"PyTorch {program.torch_version[:40]}".strip(),
-        input=entering,
+        input=input_name,
         output=_output(module.signature),
         nodes=module.graph.nodes,
         metas=module.graph.tensor_values,

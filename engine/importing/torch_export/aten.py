@@ -1,6 +1,6 @@
 """PyTorch's operators stated in ONNX's, one rule each.
 
-The converter of ONNX files knows layers, norms and reasons for a refusal; nothing of that is
+Layers, norms and reasons for a refusal are those of the operators' converter; nothing of that is
 repeated here. Arguments are those of PyTorch's native_functions.yaml.
 """
 

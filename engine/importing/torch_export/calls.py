@@ -203,7 +203,7 @@ class Call:
         return found[0]
 
     def triple(self, name: str, usual: int = 0) -> tuple[int, ...]:
-        """Return constant numbers along D, H and W; a single one stands for all."""
+        """Return constant numbers along D, H and W; a single one applies to all."""
         found = self.integers(name, usual)
         return found * 3 if len(found) == 1 else found
 

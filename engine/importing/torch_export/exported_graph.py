@@ -70,8 +70,8 @@ def _check_order(operators: Sequence[Operator], known: set[str], output: str) ->
     """Raise CheckpointError unless each value is written once, before it is read."""
     known = known | {""}
     for operator in operators:
-        if unmade := [name for name in operator.inputs if name not in known]:
-            raise operator.refusal(f"reads {quoted(unmade[0])}, which nothing before it makes")
+        if missing := [name for name in operator.inputs if name not in known]:
+            raise operator.refusal(f"reads {quoted(missing[0])}, which nothing before it makes")
         outputs = [name for name in operator.outputs if name]
         if twice := [name for name in outputs if name in known]:
             raise operator.refusal(f"makes {quoted(twice[0])}, which already exists")
@@ -133,7 +133,7 @@ class _Memory:
                     self._replace(call, source, at)
 
     def _replace(self, call: Call, source: str, at: int) -> None:
-        """Have later readers of a value read the result of a call."""
+        """Redirect later readers of a value to the result of a call."""
         result = call.outputs[0] if len(call.outputs) == 1 else ""
         if not result or self.renamed(result) == source:
             raise call.refusal("works in place without a result of its own")

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.described_gpus import DESCRIBED, DescribedGpu
@@ -126,6 +127,35 @@ def test_a_full_or_old_card_is_a_warning() -> None:
     assert "older than 7.5" in judged_card(old, []).words
 
 
+def test_an_integrated_gpu_is_reported_with_the_memory_it_shares() -> None:
+    orin = CudaDevice(0, "Orin", (8, 7), 7 << 30, None, "CUDA 13.0", is_integrated=True)
+    finding = judged_card(orin, [])
+    assert finding.state == "ok"
+    assert finding.words.endswith("7.0 GiB shared with the CPU")
+
+
+@pytest.mark.parametrize(
+    ("number", "frontend", "words"),
+    [
+        (91900, "1.26.0", "cuDNN's frontend 1.26.0: tested together on a GPU"),
+        (92800, "1.26.0", "not tested together on a GPU (cuDNN 9.19, NVRTC 13.0"),
+    ],
+)
+def test_versions_that_were_not_tested_together_are_reported(
+    number: int, frontend: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cudnn = SimpleNamespace(backend_version=lambda: number, __version__=frontend)
+    compiler = SimpleNamespace(
+        toolkit=lambda: "13.0", headers=lambda: Path("/headers"), newest_chip=lambda: (12, 0)
+    )
+    monkeypatch.setitem(sys.modules, "cudnn", cudnn)
+    monkeypatch.setitem(sys.modules, "cuda_cyclegan.engine.cuda.nvrtc", compiler)
+    *_, finding = examine_cuda_libraries([(9, 0)])
+    assert finding.subject == "CUDA versions"
+    assert finding.state == "ok"
+    assert words in finding.words
+
+
 def test_a_card_that_is_there_and_not_used_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     obstacle = "the package cuda-bindings is not installed: install it"
     monkeypatch.setattr(cards, "cuda_devices", lambda: (CARD,))
@@ -136,9 +166,8 @@ def test_a_card_that_is_there_and_not_used_is_a_warning(monkeypatch: pytest.Monk
 
 def test_nvrtc_that_is_older_than_a_card_is_a_warning() -> None:
     pytest.importorskip("cuda.bindings")
-    *_, fitting = examine_cuda_libraries([(8, 0)])
-    *_, too_old = examine_cuda_libraries([(8, 0), (99, 0)])
-    assert fitting.subject == "NVRTC"
+    [fitting] = [f for f in examine_cuda_libraries([(8, 0)]) if f.subject == "NVRTC"]
+    [too_old] = [f for f in examine_cuda_libraries([(8, 0), (99, 0)]) if f.subject == "NVRTC"]
     assert fitting.state == "ok", fitting.words
     assert (too_old.state, "capability 99.0" in too_old.words) == ("warning", True)
 

@@ -177,6 +177,7 @@ def test_only_urls_and_queries_that_can_be_are_taken(tmp_path: Path) -> None:
     for text, secret in [
         ("ftp://pacs", None),
         ("https://me:secret@pacs", None),
+        ("https://pacs/dicom-web?StudyDate=19000101-", None),
         ("http://pacs/dicom-web", token),
     ]:
         with pytest.raises(ConfigError) as refused:

@@ -26,6 +26,7 @@ from cuda_cyclegan.pipelines.node.store import (
     release,
 )
 
+STORED = Path(__file__).parents[2] / "fixtures" / "stored_formats"
 NOW = 1_800_000_000.0
 PLACE = "NODE/20261122-ab/1/series-0001-cd"
 
@@ -223,6 +224,44 @@ def test_one_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="newer version"), opened:
             pass
     assert (tmp_path / NAME).read_bytes() == before
+
+
+def stored_by_version_1(folder: Path) -> Path:
+    """A store as the last program without `fetched` wrote it."""
+    file = folder / NAME
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript((STORED / "node_v1.sql").read_text())
+    return file
+
+
+def test_one_of_version_1_is_read_as_it_is_and_brought_up_to_date(tmp_path: Path) -> None:
+    file = stored_by_version_1(tmp_path)
+    before = file.read_bytes()
+    with read_store(tmp_path) as store:
+        assert store.studies() == [study()]
+        assert store.report_moments() == {report().key: 5.0}
+    assert file.read_bytes() == before
+    with open_store(tmp_path, NOW) as store:
+        assert not store.problems
+        assert store.studies() == [study()]
+        assert store.confirmed(PLACE) == {"1.2.3"}
+        assert store.report_moments() == {report().key: 5.0}
+        assert store.fetched("NODE/20261122-ab") == ""
+        store.put_fetched("NODE/20261122-ab", "digest", NOW)
+    with open_store(tmp_path, NOW) as store:
+        assert store.fetched("NODE/20261122-ab") == "digest"
+
+
+def test_a_damaged_one_of_version_1_is_rescued(tmp_path: Path) -> None:
+    file = stored_by_version_1(tmp_path)
+    with file.open("r+b") as opened:
+        opened.seek(-4096, 2)
+        opened.write(b"x" * 4096)
+    with open_store(tmp_path, NOW) as store:
+        assert store.problems
+        assert store.fetched("NODE/20261122-ab") == ""
+        store.put(study())
+        assert store.studies() == [study()]
 
 
 def test_it_is_read_while_a_node_runs_and_after_a_kill(tmp_path: Path) -> None:

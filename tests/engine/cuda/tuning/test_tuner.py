@@ -11,8 +11,8 @@ from support.cudnn_stand_in import cudnn_where_there_is_none
 
 from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.cuda.tuning.cache import TuningCache
-from cuda_cyclegan.engine.errors import CudaError
-from cuda_cyclegan.engine.options import SearchSettings
+from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError
+from cuda_cyclegan.engine.options import SearchSettings, ignore_progress
 
 with cudnn_where_there_is_none():
     from cuda_cyclegan.engine.cuda.open_gpu import OpenGpu
@@ -108,7 +108,8 @@ def search(monkeypatch):
         tuner, "planned", lambda steps: [types.SimpleNamespace(shape=one) for one in steps]
     )
     cache = TuningCache(None, {"card": "none"})
-    gpu = OpenGpu(None, None, None, types.SimpleNamespace())
+    context = types.SimpleNamespace(use=lambda: None)
+    gpu = OpenGpu(context, None, None, types.SimpleNamespace())
 
     def find(
         workspace: int, effort: str = "full", seconds: float = 60, shapes=(SHAPE, SHAPE)
@@ -117,10 +118,11 @@ def search(monkeypatch):
         found = tuner.Tuner(gpu, cache, 0, asked).convolutions(list(shapes), workspace)
         return found[shapes[-1]].name
 
-    find.further = lambda until: tuner.Tuner(gpu, cache, 0, SearchSettings()).further(
-        None, PROGRAM, 1 << 20, until
-    )
+    def later(until: float, effort: str = "auto") -> None:
+        first = tuner.Tuner(gpu, cache, 0, SearchSettings(effort))
+        first.search_later(None, PROGRAM, 0, 1 << 20, until, ignore_progress)
 
+    find.later = later
     return find, measured, plans
 
 
@@ -187,24 +189,39 @@ def test_an_automatic_search_takes_what_an_earlier_one_has_found(search):
     assert len(measured) == 6
 
 
-def test_a_further_search_completes_the_layers_that_do_most_of_the_work(search):
-    find, measured, plans = search
-    find.further(until=0.0)
+def test_levels_that_search_first_leave_nothing_to_later(search):
+    find, _, plans = search
+    for effort in ("off", "quick", "full"):
+        find.later(inf, effort)
     assert plans == []
-    find.further(until=inf)
+
+
+def test_a_later_search_without_memory_ends(search, monkeypatch):
+    def open_bench(*_) -> None:
+        raise DeviceMemoryError("full")
+
+    find, _, plans = search
+    monkeypatch.setattr(tuner, "open_bench", open_bench)
+    find.later(inf)
+    assert len(plans) == 1
+
+
+def test_a_later_search_completes_the_layers_that_do_most_of_the_work(search):
+    find, measured, plans = search
+    find.later(until=0.0)
+    assert plans == []
+    find.later(until=inf)
     assert [len(measured), len(plans)] == [6, 2]
-    find.further(until=inf)
+    find.later(until=inf)
     assert len(plans) == 2  # nothing is left to find
     assert find(1 << 20, "auto", shapes=[SHAPE, SMALL]) == "hungry"
 
 
-def test_a_further_search_that_is_stopped_keeps_the_layers_that_it_has_completed(
-    search, monkeypatch
-):
+def test_a_later_search_that_is_stopped_keeps_the_layers_that_it_has_completed(search, monkeypatch):
     find, measured, _ = search
     times = iter([1.0])
     monkeypatch.setattr(tuner, "monotonic", lambda: next(times, 9.0))
-    find.further(until=5.0)
+    find.later(until=5.0)
     assert measured == ["slow", "hungry", "middling"]
     assert find(1 << 20, "auto", shapes=[SMALL, SHAPE]) == "hungry"
     assert find(1 << 20, "auto", shapes=[SHAPE, SMALL]) == "slow"
