@@ -218,7 +218,7 @@ class TestRefusals:
     def test_of_several_devices(self, model: cc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
         two = (Device("cuda", "fp16", ("fp16",)), Device("cuda", "fp16", ("fp16",), index=1))
         monkeypatch.setattr(decisions, "choose_devices", lambda *_: two)
-        with pytest.raises(SettingsError, match="cuda:0,1 is several"):
+        with pytest.raises(SettingsError, match="cuda:0,1 names several"):
             cc.Translator(model, device="cuda:0,1")
 
     @pytest.mark.parametrize(
