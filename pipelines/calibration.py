@@ -162,7 +162,7 @@ def _too_few(count: int, failures: dict[str, Failure]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ModeResult:
+class InferenceRun:
     """Translation of a study by one kind of inference. seam: worst score at the borders of patches,
     None if one patch covers the volume. seconds: time of the network and its copies.
     """
@@ -179,8 +179,8 @@ class ComparedStudy:
     the patches. mean_difference: mean absolute difference over all voxels, in the result's unit.
     """
 
-    patches: ModeResult
-    volume: ModeResult
+    patches: InferenceRun
+    volume: InferenceRun
     difference: float
     mean_difference: float
 
@@ -216,7 +216,7 @@ class _Mode:
     translator: StudyTranslator
     generator: SharedGenerator
 
-    def translated(self, study: PreparedStudy) -> tuple[InferredStudy, ModeResult]:
+    def translated(self, study: PreparedStudy) -> tuple[InferredStudy, InferenceRun]:
         options, watch = self.translator.options, Stopwatch()
         settings = options.settings()
         plan = replace(study.prepared.plan, inference=settings.inference)
@@ -225,7 +225,7 @@ class _Mode:
         inferred = replace(self.translator, watch=watch).infer(study, self.generator)
         output = inferred.output.target.values
         seams = seam_score(study.prepared.network_input.values, output, plan.tiling, options.blend)
-        return inferred, ModeResult(seams.worst, watch.total())
+        return inferred, InferenceRun(seams.worst, watch.total())
 
 
 def _compared(study: Study, modes: tuple[_Mode, _Mode], watch: Stopwatch) -> ComparedStudy:

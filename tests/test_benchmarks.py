@@ -19,7 +19,8 @@ def test_every_result_belongs_to_one_benchmark() -> None:
 
 
 def test_every_script_that_a_page_names_is_listed() -> None:
-    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    pages = (ROOT / "docs" / name for name in ("benchmarks.md", "benchmarks-host.md"))
+    page = "\n".join(each.read_text("utf-8") for each in pages)
     named = set(re.findall(r"`(\w+)\.py`", page))
     assert named
     assert named - {each.script for each in BENCHMARKS} == set()

@@ -226,7 +226,7 @@ def test_the_index_links_every_page_and_the_readme_the_index() -> None:
     assert "(docs/index.md)" in README.read_text("utf-8")
 
 
-def test_the_page_on_reports_tells_every_field(workplace: Path) -> None:
+def test_the_page_on_reports_shows_every_field(workplace: Path) -> None:
     (workplace / "scans" / "link.nii").symlink_to("nowhere")
     asked = "translate scans --model t1-to-t2.safetensors --output out --report r.json --device cpu"
     more = ["--seam-score", "--verify", "1", "--spread", "2"]
@@ -239,7 +239,7 @@ def test_the_page_on_reports_tells_every_field(workplace: Path) -> None:
     assert sorted(told) == sorted({*fields(report)})
 
 
-def test_the_page_on_evaluation_tells_every_field(workplace: Path) -> None:
+def test_the_page_on_evaluation_shows_every_field(workplace: Path) -> None:
     (workplace / "truth" / "ward" / "b.nii.gz").touch()
     asked = ["evaluate", "results", "--truth", "truth", "--json", "e.json", "--csv", "e.csv"]
     assert run(asked, workplace).exit_code == 1

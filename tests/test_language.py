@@ -167,7 +167,7 @@ def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     assert len(found) <= MOST_ODD_BEGINNINGS, f"{len(found)} docstrings without subject:\n{shown}"
 
 
-def test_software_reports_and_does_not_tell() -> None:
+def test_software_reports_and_does_not_show() -> None:
     found = {
         str(path.relative_to(ROOT)): len(
             re.findall(r"(?<!\.)(?<!def )\b(?:tell|tells|told)\b", text)

@@ -37,7 +37,7 @@ _DIGITS = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """File that is or should be DICOM but cannot be used, and the reason.
+    """A file that is or should be DICOM but cannot be used, and the reason.
 
     series: its SeriesInstanceUID, if that much could be read. is_dicom: whether its content, or its
     name by itself, says that it is DICOM. reason: in words for the report. may_be_slice: whether it

@@ -71,7 +71,7 @@ def faults(path: tuple[str, ...], page: str) -> list[str]:
     return [fault for fault, is_right in checks.items() if not is_right]
 
 
-def test_the_usage_tells_of_which_argument_there_may_be_several(
+def test_the_usage_shows_of_which_argument_there_may_be_several(
     all_commands: dict[tuple[str, ...], Any], pages: dict[tuple[str, ...], str]
 ) -> None:
     wrong: list[str] = []

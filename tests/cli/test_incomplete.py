@@ -47,7 +47,7 @@ def flat(text: str) -> str:
 
 
 @pytest.mark.parametrize("command", ["translate", "plan --strict", "discover", "submit"])
-def test_each_command_tells_the_files_and_the_series(world: World, command: str) -> None:
+def test_each_command_shows_the_files_and_the_series(world: World, command: str) -> None:
     done = world.command(*command.split())
     assert done.exit_code == 1, done.output
     said = flat(done.output)
@@ -96,7 +96,7 @@ def test_many_files_with_one_reason_share_a_line(world: World) -> None:
     assert flat(done.output).count(flat("it is empty; copy it again")) == 4  # and three in the row
 
 
-def test_nothing_but_damage_is_no_study_and_is_told(world: World) -> None:
+def test_nothing_but_damage_is_no_study_and_is_reported(world: World) -> None:
     shutil.rmtree(world.inputs)
     world.inputs.mkdir()
     (world.inputs / "a.dcm").write_bytes(b"")
@@ -121,7 +121,7 @@ def test_a_watched_folder_waits_for_what_is_not_whole(world: World) -> None:
     assert len(list(world.output.rglob("*.dcm"))) == 28
 
 
-def test_complaints_are_told_once_and_after_a_while() -> None:
+def test_complaints_are_reported_once_and_after_a_while() -> None:
     now = [0.0]
     complaints = Complaints(10.0, lambda: now[0])
     assert complaints.due({"a": "empty", "b": "cut"}) == {}
@@ -133,7 +133,7 @@ def test_complaints_are_told_once_and_after_a_while() -> None:
     assert complaints.due({"a": "empty", "b": "cut"}) == {"b": "cut"}
 
 
-def test_results_that_another_input_moves_are_told(world: World) -> None:
+def test_results_that_another_input_moves_are_reported(world: World) -> None:
     world.mend()
     alone = [str(world.inputs / "mr"), "--model", str(world.model), "--output", str(world.output)]
     assert world.run("translate", *alone).exit_code == 0

@@ -49,7 +49,7 @@ def test_a_link_that_is_not_followed_has_a_row_and_makes_the_status_1(
     assert LEADS_OUT not in followed.output
 
 
-def test_quiet_and_the_report_tell_it_too(world: World) -> None:
+def test_quiet_and_the_report_show_it_too(world: World) -> None:
     done = world.command("translate", "--quiet", "--report", str(world.report))
     assert done.exit_code == 1
     assert done.stdout == ""
@@ -61,13 +61,13 @@ def test_quiet_and_the_report_tell_it_too(world: World) -> None:
     assert world.made() == {"a.nii"}
 
 
-def test_a_link_that_is_told_as_a_failure_is_not_said_to_be_skipped(world: World) -> None:
+def test_a_link_that_is_reported_as_a_failure_is_not_said_to_be_skipped(world: World) -> None:
     done = world.command("translate", "--report", str(world.report))
     assert "1 file or folder unread, which may contain scans" in done.stdout
     assert "skipped" not in done.output
 
 
-def test_discover_tells_it_in_json(world: World) -> None:
+def test_discover_shows_it_in_json(world: World) -> None:
     done = world.command("discover", "--json")
     assert done.exit_code == 1
     [row] = json.loads(done.stdout)["skipped"]
@@ -92,7 +92,7 @@ def test_a_config_may_ask_for_all_links(world: World) -> None:
     assert world.made() == {"a.nii", "link.nii"}
 
 
-def test_jobs_go_by_what_submit_was_told(world: World) -> None:
+def test_jobs_go_by_what_submit_was_reported(world: World) -> None:
     world.submit("--follow-links")
     world.work()
     assert world.made() == {"a.nii", "link.nii"}

@@ -95,7 +95,7 @@ def test_discover_reads_nifti_without_the_libraries_of_other_formats(study: Path
     assert loaded("discover", study) == TO_FIND
 
 
-def test_files_beside_the_scans_are_told_from_dicom_without_its_library(study: Path) -> None:
+def test_files_beside_the_scans_are_reported_from_dicom_without_its_library(study: Path) -> None:
     (study.parent / "a.json").write_text("{}")
     (study.parent / "README").write_bytes(bytes(200))
     assert loaded("discover", study.parent) == TO_FIND

@@ -103,7 +103,7 @@ def test_a_report_that_could_not_be_written_is_refused_before_anything_is_comput
 
 
 @pytest.mark.parametrize("line", ['model = "a\\u0000b"', 'input = ["in", "a\\u0000"]'])
-def test_a_zero_byte_in_a_config_file_is_told_with_its_place(world: Path, line: str) -> None:
+def test_a_zero_byte_in_a_config_file_is_reported_with_its_place(world: Path, line: str) -> None:
     (world / "c.toml").write_text(f"[translate]\n{line}\n")
     told = refused(run("--config", "c.toml", *COMMANDS["plan"]))
     key = line.split()[0]

@@ -69,7 +69,7 @@ def test_a_worker_does_jobs_of_a_queue_among_the_results(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_what_needs_a_place_to_write_says_so_in_a_sentence(world: World) -> None:
+def test_what_needs_a_place_to_write_reports_it_in_a_sentence(world: World) -> None:
     assert "choose another with --queue" in told(world, "submit", *world.arguments(), status=2)
     assert "give another queue with --queue" in told(world, "jobs", status=2)
     examined = told(world, "doctor", status=1)
@@ -77,7 +77,7 @@ def test_what_needs_a_place_to_write_says_so_in_a_sentence(world: World) -> None
 
 
 @pytest.mark.slow
-def test_a_user_without_a_home_translates_and_is_told_of_the_queue(world: World) -> None:
+def test_a_user_without_a_home_translates_and_is_reported_of_the_queue(world: World) -> None:
     nameless = "LANG=C.UTF-8"  # in the place of HOME
     words = ("translate", *world.arguments("--device", "cpu"))
     assert "1 translated" in told(world, *words, home=nameless)

@@ -199,7 +199,7 @@ class TestSending:
         assert sum(stored) == len(list(results.rglob("*.dcm"))) > 0
 
 
-def test_a_record_inside_is_told_where_results_are_dicom(tmp_path: Path) -> None:
+def test_a_record_inside_is_reported_where_results_are_dicom(tmp_path: Path) -> None:
     Phantom("MR", intercept=0.0).write(tmp_path / "in" / "mr")
     record = tmp_path / "results" / ".cuda-cyclegan"
     record.mkdir(parents=True)

@@ -78,7 +78,9 @@ def test_a_stop_that_python_drops_comes_again(
     assert capsys.readouterr().err == "Stopped.\n"
 
 
-def test_other_errors_that_python_drops_are_told_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_that_python_drops_are_reported_as_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     dropped: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda lost: dropped.append(lost.exc_type))
     with stop_signals():
@@ -119,7 +121,7 @@ def test_a_second_signal_does_not_disturb_the_cleaning_up_of_the_first(
 
 
 @pytest.mark.parametrize("second", STOPPING)
-def test_a_second_signal_while_the_first_is_told_of(
+def test_a_second_signal_while_the_first_is_reported_of(
     second: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []

@@ -12,7 +12,7 @@ MARKS = Path(__file__).parents[1] / "support" / "start_marks"
 
 
 @pytest.mark.process
-def test_a_command_tells_what_it_has_come_to(tmp_path: Path) -> None:
+def test_a_command_shows_what_it_has_come_to(tmp_path: Path) -> None:
     model, marks = tiny_model(tmp_path / "model.safetensors"), tmp_path / "marks"
     scan(tmp_path / "scans" / "a.nii")
     command = [sys.executable, "-m", "cuda_cyclegan", "translate", tmp_path / "scans"]

@@ -163,7 +163,7 @@ def test_a_signal_stops_in_order_and_the_next_run_does_the_rest(
 
 
 @pytest.mark.slow
-def test_a_signal_whose_exception_python_drops_stops_the_run_all_the_same(
+def test_a_signal_whose_exception_python_drops_stops_the_run_nevertheless(
     folders: Folders,
 ) -> None:
     process = folders.start_and_drop()
@@ -204,7 +204,7 @@ def test_a_second_signal_does_not_wait_for_the_disk(folders: Folders) -> None:
 
 
 @pytest.mark.slow
-def test_a_signal_before_the_first_study_is_told_without_a_traceback(folders: Folders) -> None:
+def test_a_signal_before_the_first_study_is_reported_without_a_traceback(folders: Folders) -> None:
     process = folders.start_and_stand(OPENING, 1)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate()
@@ -222,7 +222,7 @@ def test_a_signal_before_the_first_study_is_told_without_a_traceback(folders: Fo
         ("submit", signal.SIGHUP, 129),
     ],
 )
-def test_a_search_that_is_stopped_says_so(
+def test_a_search_that_is_stopped_reports_it(
     folders: Folders, command: str, number: signal.Signals, status: int
 ) -> None:
     process = folders.start_and_stand(SEARCHING, 1, command=command)

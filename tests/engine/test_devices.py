@@ -28,7 +28,7 @@ def without_cards(monkeypatch):
 
 
 @pytest.mark.usefixtures("with_cards")
-def test_cards_that_are_too_old_are_passed_over():
+def test_gpus_that_are_too_old_are_skipped():
     assert devices.choose_device("auto").index == 1
     assert "NVIDIA A100" in devices.choose_device("auto").note
     assert devices.choose_device("cuda").note is None
@@ -41,7 +41,7 @@ def test_cards_that_are_too_old_are_passed_over():
     assert [d.index for d in devices.choose_devices("auto")] == [1]
 
 
-def test_a_card_before_ampere_has_neither_bf16_nor_tf32(monkeypatch):
+def test_a_gpu_before_ampere_has_neither_bf16_nor_tf32(monkeypatch):
     turing = CudaDevice(0, "Tesla T4", (7, 5), 16 << 30, None, "CUDA 12.8")
     monkeypatch.setattr(devices, "why_no_cuda", lambda: None)
     monkeypatch.setattr(devices, "cuda_devices", lambda: (turing, CARDS[1]))
@@ -51,7 +51,7 @@ def test_a_card_before_ampere_has_neither_bf16_nor_tf32(monkeypatch):
 
 
 @pytest.mark.usefixtures("without_cards")
-def test_cards_that_others_have_found_are_taken_without_a_driver():
+def test_gpus_that_others_have_found_are_taken_without_a_driver():
     found = [replace(card, bus=f"bus {card.index}") for card in CARDS[1:]]
     chosen = devices.choose_devices("cuda:2,1", gpus=found)
     assert [(card.index, card.bus) for card in chosen] == [(2, "bus 2"), (1, "bus 1")]
@@ -68,6 +68,6 @@ def test_only_auto_falls_back_on_the_cpu():
 
 
 @pytest.mark.usefixtures("with_cards")
-def test_limits_travel_with_a_card():
+def test_limits_travel_with_a_gpu():
     limits = CudaLimits(vram=4 << 30, tune="off")
     assert devices.choose_device("cuda", limits).limits == limits

@@ -67,7 +67,7 @@ def test_an_overflow_is_done_again_in_the_next_wider_precision():
     )
 
 
-def test_a_precision_that_the_device_lacks_is_passed_over():
+def test_a_precision_that_the_device_lacks_is_skipped():
     with shared_generator(Device().open, ("fp16", "fp32")) as generator:
         outcome = generator.do(overflowing(OVERFLOW), "fp16")
         assert outcome.precision == "fp32"
@@ -78,7 +78,7 @@ def test_a_precision_that_the_device_lacks_is_passed_over():
             generator.do(overflowing(OVERFLOW, OVERFLOW), "fp16")
 
 
-def test_the_program_that_overflowed_makes_room_and_is_opened_again_when_it_is_needed():
+def test_the_program_that_overflowed_makes_space_and_is_opened_again_when_it_is_needed():
     device = Device()
     with shared(device) as generator:
         generator.do(overflowing(OVERFLOW), "fp16")
@@ -103,7 +103,7 @@ def test_other_errors_pass_through():
     assert device.log == ["open fp16", "close fp16"]
 
 
-def test_work_after_one_that_found_no_room_is_done():
+def test_work_after_one_that_found_no_space_is_done():
     device = Device("bf16")
     with shared(device) as generator:
         with pytest.raises(DeviceMemoryError):

@@ -26,20 +26,20 @@ from cuda_cyclegan.engine.startup import early_model
         ("cpu", 3, ()),
     ],
 )
-def test_several_cards_are_known_by_their_names(
+def test_several_gpus_are_known_by_their_names(
     asked: str, shown: int, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(startup, "visible_gpu_count", lambda: shown)
     assert startup.several_gpus(asked) == names
 
 
-def test_a_card_that_is_seen_alone_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_seen_alone_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert startup.isolated_device("cuda:3") == ("cuda:0", {VARIABLE: "3"})
     assert startup.isolated_device("cpu") == ("cpu", {})
 
 
-def test_a_process_that_learns_of_its_card_late_sees_it_alone(
+def test_a_process_that_learns_of_its_gpu_late_sees_it_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(VARIABLE, "2,GPU-5")
@@ -49,7 +49,7 @@ def test_a_process_that_learns_of_its_card_late_sees_it_alone(
     assert os.environ[VARIABLE] == "GPU-5"
 
 
-def test_a_card_has_the_same_name_for_all_whatever_its_number(
+def test_a_gpu_has_the_same_name_for_all_whatever_its_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     uuids = "5d3f8a12-7c1e-4f0b-9a66-0d2b1c3e4f55", "e1b2c3d4-0000-4f0b-9a66-0d2b1c3e4f55"
@@ -91,7 +91,7 @@ def test_it_is_read_before_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.M
     assert read_model().card.name
 
 
-def test_a_file_that_is_no_model_is_told_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_file_that_is_no_model_is_reported_where_it_is_asked_for(tmp_path: Path) -> None:
     read_model = early_model(tmp_path / "none")
     with pytest.raises(ModelFileError, match="does not exist"):
         read_model()

@@ -137,7 +137,7 @@ def test_the_command_writes_what_it_measured(tmp_path):
     assert np.isfinite(found["measured"]["ceilings"]["flops"])
 
 
-def test_no_room_is_one_sentence():
+def test_no_space_is_one_sentence():
     done = CliRunner().invoke(app, ["bench", "--vram-limit", "1MiB"])
     assert done.exit_code == 2
     assert "GPU memory" in done.stderr

@@ -11,7 +11,7 @@ from cuda_cyclegan.engine.probe.gpus import EnergyMeter, cuda_devices
 MOST_WATTS = 1500
 
 
-def test_a_benchmark_tells_what_the_gpu_consumed() -> None:
+def test_a_benchmark_shows_what_the_gpu_consumed() -> None:
     from cuda_cyclegan.engine.benchmark.gpu import measure_on_gpu
     from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions
     from cuda_cyclegan.engine.options import SearchSettings

@@ -64,7 +64,7 @@ def test_a_gpu_that_runs_few_blocks_at_once_gives_the_same(open_generator, monke
         assert np.linalg.norm(generator(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
 
 
-def test_a_gpu_tells_what_launches_are_fitted_to():
+def test_a_gpu_shows_what_launches_are_fitted_to():
     from cuda_cyclegan.engine.cuda.driver import Context
 
     with Context(0) as context:
@@ -156,7 +156,7 @@ except CudaError as error:
 """
 
 
-def test_an_error_that_ends_the_context_is_told_and_everything_is_let_go(open_generator):
+def test_an_error_that_ends_the_context_is_reported_and_everything_is_let_go(open_generator):
     places = os.pathsep.join([*sys.path, str(Path(__file__).parents[1])])
     child = [sys.executable, "-c", LOSING]
     shown = subprocess.run(

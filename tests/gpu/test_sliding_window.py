@@ -116,7 +116,7 @@ def test_volumes_smaller_than_a_patch(opened, extents, padding):
     assert np.abs(there - here).max() <= 4e-6 * np.abs(here).max()
 
 
-def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
+def test_a_ring_without_spare_rows_and_no_space_at_all(opened):
     from cuda_cyclegan.engine.compiler.kernels.sliding_window import ring_layout
     from cuda_cyclegan.engine.patch_grid import PatchGrid, PatchWindow, ring_rows
 
@@ -145,7 +145,7 @@ def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
         np.testing.assert_array_equal(target, roomy)
 
 
-def test_without_room_on_the_gpu_the_host_blends_and_says_why(opened, monkeypatch):
+def test_without_space_on_the_gpu_the_host_blends_and_says_why(opened, monkeypatch):
     from cuda_cyclegan.engine.compiler.program.fitting import MemoryBudget
 
     generator, extents = opened[1], (60, 40, 56)

@@ -491,7 +491,7 @@ def test_bad_metaimage_headers(
     assert said in refusal(path, kind)
 
 
-def test_more_axes_than_metaio_has_room_for(tmp_path: Path) -> None:
+def test_more_axes_than_metaio_has_space_for(tmp_path: Path) -> None:
     """MetaIO fills arrays of ten with them and breaks the process."""
     path = tmp_path / "a.mha"
     head = METAIMAGE.replace("NDims = 3", "NDims = 100").replace("3 4 5", "3 4 5" + " 1" * 97)
@@ -557,7 +557,7 @@ TAILS = {
 
 @pytest.mark.parametrize("suffix", [".nii.gz", ".hdr.gz", ".nrrd"])
 @pytest.mark.parametrize("tail", TAILS)
-def test_bytes_behind_a_gzip_stream_are_passed_over_with_a_note(
+def test_bytes_behind_a_gzip_stream_are_skipped_with_a_note(
     tmp_path: Path, suffix: str, tail: str
 ) -> None:
     path = tmp_path / f"a{suffix}"

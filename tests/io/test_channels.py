@@ -72,7 +72,7 @@ class TestSuffixes:
             "q/T1.nii": ["T1.nii", "T2.nii"],
         }
 
-    def test_other_scans_are_skipped_and_told(self, tmp_path: Path) -> None:
+    def test_other_scans_are_skipped_and_reported(self, tmp_path: Path) -> None:
         lay(tmp_path, "a_T1w.nii", "a_T2w.nii", "a_T1ce.nii", "a_ct.nii")
         of = found(tmp_path)
         assert len(of.studies) == 1
@@ -228,14 +228,14 @@ def ward(tmp_path: Path) -> Ward:
 
 
 class TestSeries:
-    def test_a_word_of_the_description_tells(self, ward: Ward) -> None:
+    def test_a_word_of_the_description_shows(self, ward: Ward) -> None:
         ward.series(1, "ax T2 tse")
         ward.series(2, "sag-t1w mprage")
         ward.series(3, "T1ce")
         assert ward.pairs() == [([2, 1], True)]
         assert len(ward.found().skipped) == 1
 
-    def test_the_modality_tells_a_ct(self, ward: Ward) -> None:
+    def test_the_modality_shows_a_ct(self, ward: Ward) -> None:
         ward.series(1, "head", "CT")
         ward.series(2, "T1")
         assert ward.pairs("CT", "T1") == [([1, 2], True)]
@@ -261,7 +261,7 @@ class TestSeries:
         reasons = obstacles(ward.found()).values()
         assert all("no other series of its study and frame of reference is" in r for r in reasons)
 
-    def test_series_that_tell_no_space_are_refused(self, ward: Ward) -> None:
+    def test_series_that_show_no_space_are_refused(self, ward: Ward) -> None:
         def placeless(data: Any) -> None:
             del data.FrameOfReferenceUID
 
@@ -277,7 +277,7 @@ class TestSeries:
         assert ward.pairs() == [([1, 3], False)]
         assert ward.pairs(T1="T1") == [([1, 3], True)]
 
-    def test_what_is_told_names_no_patient(self, ward: Ward) -> None:
+    def test_what_is_reported_names_no_patient(self, ward: Ward) -> None:
         ward.series(1, "T1 of Jane")
         of = ward.found()
         assert "Jane" not in str(obstacles(of)) + str([row.reason for row in of.skipped])

@@ -106,14 +106,14 @@ def test_the_last_known_word_of_a_name_speaks_against_and_all_for_a_scan(
     assert set(told.contrasts.weightings) == named
 
 
-def test_a_description_tells_its_contrast_and_is_not_repeated(tmp_path: Path) -> None:
+def test_a_description_shows_its_contrast_and_is_not_repeated(tmp_path: Path) -> None:
     text = '{"Modality": "MR", "SeriesDescription": "Doe Jane t2_tse FLAIR"}'
     (tmp_path / "a.json").write_text(text)
     _, told, _ = contrast_hints(Study(PurePosixPath("a.nii"), (tmp_path / "a.nii",), "nifti"))
     assert told.by == "the JSON file next to it states FLAIR, T2"
 
 
-def test_a_sidecar_and_the_last_word_of_a_name_tell(tmp_path: Path) -> None:
+def test_a_sidecar_and_the_last_word_of_a_name_show(tmp_path: Path) -> None:
     file = tmp_path / "sub-01_ct_T1w.nii.gz"
     assert modalities(file) == [set(), set(), {"CT", "MR"}]
     (tmp_path / "sub-01_ct_T1w.json").write_text('{"Modality": "CT", "EchoTime": 0.01}')
@@ -132,7 +132,7 @@ def test_a_sidecar_and_the_last_word_of_a_name_tell(tmp_path: Path) -> None:
     ],
     ids=["empty", "list", "number", "several", "deep", "large"],
 )
-def test_a_sidecar_that_cannot_be_understood_tells_nothing(tmp_path: Path, content: str) -> None:
+def test_a_sidecar_that_cannot_be_understood_shows_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.json").write_text(content)
     assert modalities(tmp_path / "a.nii") == [set(), set(), set()]
 
@@ -143,7 +143,7 @@ def test_a_sidecar_that_is_a_link_is_not_read(tmp_path: Path) -> None:
     assert modalities(tmp_path / "a.nii") == [set(), set(), set()]
 
 
-def test_the_page_on_dicom_tells_every_word() -> None:
+def test_the_page_on_dicom_shows_every_word() -> None:
     page = (Path(__file__).parents[2] / "docs" / "dicom.md").read_text()
     rows = re.findall(r"^\| ([A-Za-z, 0-9]+) \| (CT|MR|PT) \|$", page, re.MULTILINE)
     told = {word.lower(): modality for words, modality in rows for word in words.split(", ")}

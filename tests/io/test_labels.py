@@ -38,7 +38,7 @@ nibabel: Any = _nibabel
         ("001.nii", None),
     ],
 )
-def test_the_last_word_of_a_name_says_so(tmp_path: Path, name: str, word: str | None) -> None:
+def test_the_last_word_of_a_name_reports_it(tmp_path: Path, name: str, word: str | None) -> None:
     assert mask_reason(tmp_path / name) == (word and f"its name contains '{word}'")
 
 
@@ -48,7 +48,7 @@ def test_the_last_word_of_a_name_says_so(tmp_path: Path, name: str, word: str | 
 )
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".hdr"])
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_the_intent_of_a_header_says_so(
+def test_the_intent_of_a_header_reports_it(
     tmp_path: Path, intent: int, kind: str | None, suffix: str, order: str
 ) -> None:
     voxels = np.random.default_rng(0).integers(0, 9, (4, 4, 4)).astype(np.int16)
@@ -65,7 +65,7 @@ def test_the_intent_of_a_header_says_so(
         assert mask_reason(file) == (told if kind else None)
 
 
-def test_segments_of_slicer_say_so(tmp_path: Path) -> None:
+def test_segments_of_slicer_report_it(tmp_path: Path) -> None:
     head = b"NRRD0004\ntype: uchar\ndimension: 3\nsizes: 2 2 2\nencoding: raw\n"
     (tmp_path / "a.nrrd").write_bytes(head + b"Segment0_ID:=S1\n\n" + bytes(8))
     assert mask_reason(tmp_path / "a.nrrd") == "its header declares its voxels as segments"

@@ -35,7 +35,7 @@ def missed(found: Discovery) -> dict[str, str]:
     return {skip.path.name: skip.reason for skip in found.skipped if skip.missed}
 
 
-def test_links_that_lead_out_are_told_and_followed_when_asked_for(inputs: Path) -> None:
+def test_links_that_lead_out_are_reported_and_followed_when_asked_for(inputs: Path) -> None:
     (inputs / "folder").symlink_to("../far")
     (inputs / "file.nii").symlink_to(inputs.parent / "far" / "secret.nii")
     (inputs / "a" / "unnamed").symlink_to("../../far/secret.nii")
@@ -68,7 +68,7 @@ def test_a_link_that_was_named_is_followed(inputs: Path, links: Links) -> None:
     assert (names(found), missed(found)) == (["scan.nii"], {})
 
 
-def test_where_none_is_followed_each_is_told(inputs: Path) -> None:
+def test_where_none_is_followed_each_is_reported(inputs: Path) -> None:
     (inputs / "a" / "again").symlink_to("../b")
     (inputs / "out.nii").symlink_to("../far/secret.nii")
     found = search(inputs, links="none")

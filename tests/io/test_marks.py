@@ -154,7 +154,7 @@ def test_a_new_mark_replaces_an_earlier_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".hdr", ".hdr.gz"])
 @pytest.mark.parametrize("kind", [nibabel.AnalyzeImage, nibabel.Spm2AnalyzeImage])
-def test_analyze_has_room_for_the_line(tmp_path: Path, kind: Any, suffix: str) -> None:
+def test_analyze_has_space_for_the_line(tmp_path: Path, kind: Any, suffix: str) -> None:
     source, target = tmp_path / f"a{suffix}", tmp_path / "out" / f"a{suffix}"
     image = kind(ramp(), np.diag([2.0, 2.0, 2.0, 1.0]))
     nibabel.save(image, source)

@@ -132,7 +132,7 @@ def test_the_result_is_the_one_without_a_check(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.int16, np.float64])
-def test_a_study_holds_no_more_host_memory_than_was_told(tmp_path: Path, dtype: type) -> None:
+def test_a_study_holds_no_more_host_memory_than_was_reported(tmp_path: Path, dtype: type) -> None:
     forth = with_large_patches(identity_model(tmp_path / "a.safetensors"))
     back = with_large_patches(identity_model(tmp_path / "b.safetensors", "T1", "T2"))
     scan = tmp_path / "a.nii"

@@ -62,7 +62,7 @@ def test_a_file_in_another_style_is_left_to_its_author(tmp_path: Path, text: str
     assert file.read_text() == text
 
 
-def test_a_damaged_file_is_told(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "cuda-cyclegan.toml"
     file.write_text("[translate\n")
     with pytest.raises(ConfigError, match="not valid TOML"):

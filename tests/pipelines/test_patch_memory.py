@@ -12,7 +12,7 @@ from cuda_cyclegan.pipelines.errors import SettingsError
 GRAPH = build(ResNetSpec(1, 1, 4, 2))
 
 
-def test_the_patch_that_it_names_fits_with_room_for_all_else() -> None:
+def test_the_patch_that_it_names_fits_with_space_for_all_else() -> None:
     free = 8 << 30
     with pytest.raises(SettingsError, match=r"2000x2000x2000 need \d+\.\d GiB") as raised:
         check_patch_memory(GRAPH, (2000, 2000, 2000), free)

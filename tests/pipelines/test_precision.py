@@ -24,7 +24,7 @@ def test_what_one_device_lacks_is_refused() -> None:
         chosen_precision("bf16", [AMPERE, TURING], "cuda")
     with pytest.raises(SettingsError, match=r"The CPU computes only in .*, not in fp16"):
         chosen_precision("fp16", [CPU], "cpu")
-    with pytest.raises(SettingsError, match="Device onnxruntime:CoreML computes in fp32 only"):
+    with pytest.raises(SettingsError, match="Device onnxruntime:CoreML computes only in fp32"):
         chosen_precision("fp16", [PROVIDER], "onnxruntime:CoreML")
     with pytest.raises(DeviceUnavailableError, match="there is no driver"):
         chosen_precision("fp16", [CPU], "auto")

@@ -161,7 +161,7 @@ class TestGrids:
 
 
 class TestOtherCommands:
-    def test_plan_tells_one_study_a_row(self, clinic: Clinic) -> None:
+    def test_plan_shows_one_study_a_row(self, clinic: Clinic) -> None:
         scan(clinic.file(2, "T2w"), 3, (20, 18, 12))
         done = clinic.command("plan", "--strict")
         assert done.exit_code == 1
@@ -195,7 +195,7 @@ class TestOtherCommands:
             assert made[path.relative_to(clinic.folder / "out")].read_bytes() == content
         assert [job["state"] for job in clinic.jobs(batch)] == ["done"] * 2
 
-    def test_a_job_whose_names_tell_nothing_knows_its_channels(self, clinic: Clinic) -> None:
+    def test_a_job_whose_names_show_nothing_knows_its_channels(self, clinic: Clinic) -> None:
         """As the files of a job stand in the model's order."""
         for number in (1, 2):
             clinic.file(number, "T1w").rename(clinic.file(number, "z-mprage"))

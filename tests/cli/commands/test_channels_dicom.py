@@ -59,7 +59,7 @@ class TestDicom:
         kept = clinic.translate(status=1)
         assert kept[names[0]]["status"] == "up to date"
 
-    def test_discover_tells_of_each_series_what_becomes_of_it(self, tmp_path: Path) -> None:
+    def test_discover_shows_of_each_series_what_becomes_of_it(self, tmp_path: Path) -> None:
         clinic = Clinic(tmp_path)
         for number in (1, 2):
             for suffix in ("T1w", "T2w"):

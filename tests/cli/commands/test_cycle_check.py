@@ -155,7 +155,7 @@ def test_nothing_is_computed_again_but_what_is_asked_for(world: PairWorld) -> No
     assert {name: row["cycle"] for name, row in kept.items()} == first
 
 
-def test_a_report_that_goes_on_tells_what_the_record_knows(world: PairWorld) -> None:
+def test_a_report_that_goes_on_shows_what_the_record_knows(world: PairWorld) -> None:
     report = world.folder / "report.json"
     assert world.command("translate", "--report", str(report)).exit_code == 0
     assert world.command("translate", "--cycle-check", str(world.back)).exit_code == 0
@@ -215,7 +215,7 @@ def test_a_job_of_a_way_back_that_changed_fails_alone(world: PairWorld) -> None:
 
 
 @pytest.mark.slow
-def test_several_devices_tell_what_one_does(
+def test_several_devices_show_what_one_does(
     world: PairWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = world.checked()
@@ -228,7 +228,7 @@ def test_several_devices_tell_what_one_does(
     assert report["use"]["devices"] == 2
 
 
-def test_plan_tells_tiles_and_memory_of_the_way_back(world: PairWorld) -> None:
+def test_plan_shows_tiles_and_memory_of_the_way_back(world: PairWorld) -> None:
     plain = world.did(*world.planned())
     checked = world.did(*world.planned("--cycle-check", str(world.back)))
     assert "Cycle check: 16 patches translated back" in checked
@@ -300,7 +300,7 @@ def test_a_job_makes_the_map_too(world: PairWorld) -> None:
 
 
 @pytest.mark.slow
-def test_a_calibration_marks_nothing_unless_told_from_when_on(world: PairWorld) -> None:
+def test_a_calibration_marks_nothing_unless_reported_from_when_on(world: PairWorld) -> None:
     """Of spoilt scans the demonstration pair's cycle error finds too few to mark by itself."""
     world.calibrate()
     rows = world.checked()
@@ -334,7 +334,7 @@ def test_a_limit_without_a_way_back_is_wrong_usage(world: PairWorld) -> None:
     assert "--cycle" in done.stderr
 
 
-def test_the_calibrated_model_says_so(world: PairWorld) -> None:
+def test_the_calibrated_model_reports_it(world: PairWorld) -> None:
     world.calibrate()
     card = load_model(world.model).card
     assert card.cycle is not None

@@ -69,7 +69,7 @@ def test_a_sound_machine_is_well_within_3_seconds(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_telemetry_of_onnx_runtime_is_told_to_be_off(tmp_path: Path) -> None:
+def test_the_telemetry_of_onnx_runtime_is_reported_to_be_off(tmp_path: Path) -> None:
     found = findings(tmp_path)["Telemetry"]
     assert found["state"] == "ok"
     assert "off (ORT_DISABLE_TELEMETRY=1)" in found["words"]
@@ -152,7 +152,9 @@ def test_a_folder_that_cannot_be_written_is_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("size", "state"), [("1m", "failure"), ("30m", "warning")])
-def test_a_small_disk_is_told_by_the_room_it_has(tmp_path: Path, size: str, state: str) -> None:
+def test_a_small_disk_is_reported_by_the_space_it_has(
+    tmp_path: Path, size: str, state: str
+) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(disk)]

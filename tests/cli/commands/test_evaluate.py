@@ -172,7 +172,7 @@ def test_what_is_there_is_replaced_when_asked(world: World, option: str) -> None
         (["--json", "nowhere/e.json"], "folder 'nowhere' does not exist; create it"),
     ],
 )
-def test_wrong_usage_is_told(world: World, options: list[str], told: str) -> None:
+def test_wrong_usage_is_reported(world: World, options: list[str], told: str) -> None:
     result = world.evaluate(*options)
     assert result.exit_code == 2
     assert told in " ".join(result.output.replace("│", " ").split())

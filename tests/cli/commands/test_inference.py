@@ -157,7 +157,7 @@ def test_results_stay_up_to_date_until_the_way_changes(world: World) -> None:
     assert "1 up to date" in world.did("translate", *PATCHES)
 
 
-def test_plan_tells_what_it_takes(world: World) -> None:
+def test_plan_shows_what_it_takes(world: World) -> None:
     told = world.did("plan", *VOLUME)
     assert re.search(r"a\.nii\.gz +volume ", told)
     assert "whole-volume inference on 22x36x26 voxels, in " in told
@@ -168,7 +168,7 @@ def test_plan_tells_what_it_takes(world: World) -> None:
     assert "whole-volume inference" not in world.did("plan", *PATCHES)
 
 
-def test_too_little_memory_is_told_before_anything_is_computed(
+def test_too_little_memory_is_reported_before_anything_is_computed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cuda_cyclegan.pipelines.run.networks.available_memory", lambda: 1 << 20)
@@ -252,7 +252,7 @@ def host_memory(told: str) -> float:
     return float(number) * {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit]
 
 
-def test_plan_tells_what_verifying_a_volume_costs(world: World) -> None:
+def test_plan_shows_what_verifying_a_volume_costs(world: World) -> None:
     told = world.did("plan", *VOLUME, "--verify", "2")
     assert "Verification: 1 volume computed again on the CPU, time unknown" in told
     assert host_memory(told) > host_memory(world.did("plan", *VOLUME)) + (1 << 10)
@@ -431,7 +431,7 @@ def test_calibrate_compares_both_and_writes_what_is_chosen(world: World) -> None
     assert "1 up to date" in world.did("translate")
 
 
-def test_calibrate_leaves_the_default_as_it_is_unless_told(world: World) -> None:
+def test_calibrate_leaves_the_default_as_it_is_unless_reported(world: World) -> None:
     with_card(world.model, inference="volume")
     target = world.root / "calibrated.safetensors"
     words = ["model", "calibrate", world.model, "--scans", reference_set(world.root / "set")]

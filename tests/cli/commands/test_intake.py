@@ -147,7 +147,7 @@ def test_submit_queues_the_same_and_says_what_it_passes_over(ward: QueueWorld) -
     assert done.stderr.count("skipped: ") == len(KINDS)
 
 
-def test_options_take_what_is_passed_over_and_say_so(ward: QueueWorld) -> None:
+def test_options_take_what_is_skipped_and_report_it(ward: QueueWorld) -> None:
     done = ward.command("plan", "--any-contrast", "--allow-synthetic", "--volume", "0")
     assert "15 studies: 15 to translate" in done.stdout, done.stdout
     assert done.stdout.count("skipped: ") == len({"seg"})
@@ -294,7 +294,7 @@ def test_an_option_that_can_apply_to_nothing_found_is_an_error(
     assert world.command("plan", *option, "--any-modality").exit_code == 0
 
 
-def test_results_below_the_inputs_and_beside_the_scan_are_passed_over(tmp_path: Path) -> None:
+def test_results_below_the_inputs_and_beside_the_scan_are_skipped(tmp_path: Path) -> None:
     world = QueueWorld(tmp_path)
     world.scans(1)
     paths = [str(world.inputs), "--model", str(world.model), "--output"]

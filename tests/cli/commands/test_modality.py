@@ -52,7 +52,7 @@ def test_slices_of_a_ct_that_are_named_are_refused(ward: QueueWorld) -> None:
     assert not list(ward.output.rglob("*.dcm"))
 
 
-def test_any_modality_translates_it_and_says_so(ward: QueueWorld) -> None:
+def test_any_modality_translates_it_and_reports_it(ward: QueueWorld) -> None:
     done = ward.command("translate", "--any-modality")
     assert done.exit_code == 0
     assert f"{REASON}; it is included as requested" in done.stdout
@@ -63,7 +63,7 @@ def test_any_modality_translates_it_and_says_so(ward: QueueWorld) -> None:
     assert folders(ward) == {"ct", "mr"}
 
 
-def test_plan_says_so(ward: QueueWorld) -> None:
+def test_plan_reports_it(ward: QueueWorld) -> None:
     done = ward.command("plan", "--strict")
     assert done.exit_code == 0
     [line] = [line for line in done.stdout.splitlines() if line.startswith("skipped: ")]
@@ -124,13 +124,13 @@ def test_a_worker_refuses_what_an_older_program_has_queued(ward: QueueWorld) -> 
     assert not list(ward.output.rglob("*.dcm"))
 
 
-def test_without_a_modality_the_class_of_the_object_tells(tmp_path: Path) -> None:
+def test_without_a_modality_the_class_of_the_object_shows(tmp_path: Path) -> None:
     world = QueueWorld(tmp_path)
     Phantom("CT").write(world.inputs, lambda data, _: data.pop("Modality"))
     assert REASON in world.command("plan").stderr
 
 
-def test_the_sidecar_of_a_file_tells_its_contrast(tmp_path: Path) -> None:
+def test_the_sidecar_of_a_file_shows_its_contrast(tmp_path: Path) -> None:
     world = QueueWorld(tmp_path)
     world.scans(2)
     (world.inputs / "000.json").write_text('{"Modality": "CT"}')

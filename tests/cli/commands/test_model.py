@@ -197,7 +197,7 @@ class TestExportOnnx:
         assert run("export-onnx", model, "--output", exported, "--force").exit_code == 0
         assert exported.read_bytes() != b"precious"
 
-    def test_a_folder_that_cannot_be_made_is_told(self, bench: ModelFolder) -> None:
+    def test_a_folder_that_cannot_be_made_is_reported(self, bench: ModelFolder) -> None:
         model = bench.sound()
         result = run("export-onnx", model, "--output", model / "below" / "x.onnx")
         assert result.exit_code == 2

@@ -89,7 +89,7 @@ def test_a_strict_run_fails_it_alone(world: QueueWorld) -> None:
     assert "omit --strict-input" in done.stderr
 
 
-def test_plan_tells_both(world: QueueWorld) -> None:
+def test_plan_shows_both(world: QueueWorld) -> None:
     done = world.command("plan")
     assert done.exit_code == 0
     assert f"note: inverted.nii: {NOTE}" in done.stdout
@@ -126,7 +126,7 @@ def test_too_few_scans_make_no_calibration(tmp_path: Path) -> None:
     assert world.run(*words, "--scans", str(world.model)).exit_code == 3
 
 
-def test_a_scan_that_cannot_be_taken_is_left_out_and_told(tmp_path: Path) -> None:
+def test_a_scan_that_cannot_be_taken_is_left_out_and_reported(tmp_path: Path) -> None:
     world = QueueWorld(tmp_path)
     folder = reference_set(tmp_path / "reference")
     (folder / "damaged.nii").write_bytes(b"not a scan at all " * 40)

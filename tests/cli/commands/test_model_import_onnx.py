@@ -202,7 +202,7 @@ def test_a_generator_of_the_family_comes_back_with_its_weights(tmp_path: Path) -
         assert np.array_equal(before.weights[name], after.weights[again])
 
 
-def test_inspect_tells_what_the_network_is(bench: Bench) -> None:
+def test_inspect_shows_what_the_network_is(bench: Bench) -> None:
     bench.imported(tiny())
     told = run("model", "inspect", bench.output).stdout
     for words in (
@@ -262,20 +262,20 @@ def test_a_whole_number_scan_goes_by_it_too(bench: Bench) -> None:
     ("end", "ranges"),
     [("Tanh", ("-1..1", "-1..1")), ("", ("open", "open"))],
 )
-def test_the_last_layer_tells_the_range(bench: Bench, end: str, ranges: tuple[str, str]) -> None:
+def test_the_last_layer_shows_the_range(bench: Bench, end: str, ranges: tuple[str, str]) -> None:
     card = bench.imported(half_more(end)).card
     assert (card.input_range, card.output_range) == ranges
 
 
 @pytest.mark.parametrize("end", ["", "Relu"])
-def test_a_network_without_ends_does_not_tell_its_ranges(bench: Bench, end: str) -> None:
+def test_a_network_without_ends_does_not_show_its_ranges(bench: Bench, end: str) -> None:
     result = bench.import_(half_more(end), data=RANGED)
     assert result.exit_code == 2
     assert result.stderr.strip().endswith("listed above: --input-range, --output-range.")
     assert not bench.output.exists()
 
 
-def test_what_brings_a_tanh_onto_another_range_tells_it(bench: Bench) -> None:
+def test_what_brings_a_tanh_onto_another_range_shows_it(bench: Bench) -> None:
     nodes = [node("Conv", "x w b", "a"), node("Tanh", "a", "t"), node("Add", "t one", "p")]
     arrays = {"w": np.ones((1, 1, 1, 1, 1), FLOAT), "b": np.zeros(1, FLOAT), "one": FLOAT(1)}
     proto = model([*nodes, node("Div", "p two", "y")], arrays | {"two": FLOAT(2)})
@@ -303,7 +303,7 @@ def test_a_z_score_is_not_brought_onto_a_range(
 
 
 @pytest.mark.parametrize("takes", ["-1..1", "0..1"])
-def test_a_sigmoid_tells_what_comes_out_and_not_what_goes_in(bench: Bench, takes: str) -> None:
+def test_a_sigmoid_shows_what_comes_out_and_not_what_goes_in(bench: Bench, takes: str) -> None:
     card = bench.imported(half_more("Sigmoid"), f"--input-range {takes}").card
     assert (card.input_range, card.output_range) == (takes, "0..1")
 

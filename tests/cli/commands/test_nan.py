@@ -66,7 +66,7 @@ def test_nan_is_taken_as_the_value_in_every_format(tmp_path: Path, name: str) ->
     assert results[0] == results[1]
 
 
-def test_infinite_values_are_refused_all_the_same(tmp_path: Path) -> None:
+def test_infinite_values_are_refused_nevertheless(tmp_path: Path) -> None:
     world = QueueWorld(tmp_path)
     made = voxels()
     made[0, 0, 0] = np.inf

@@ -69,7 +69,7 @@ def test_a_nifti_result_of_a_series_needs_no_mending(inputs: Path) -> None:
     assert NOTES[1] not in text
 
 
-def test_discover_tells_what_a_header_leaves_to_be_believed(inputs: Path) -> None:
+def test_discover_shows_what_a_header_leaves_to_be_believed(inputs: Path) -> None:
     shown = CliRunner().invoke(app, ["discover", str(inputs)])
     assert f"note: {inputs / 'scan.hdr'}: {NOTES[0]}" in " ".join(shown.output.split())
     told = json.loads(CliRunner().invoke(app, ["discover", str(inputs), "--json"]).stdout)

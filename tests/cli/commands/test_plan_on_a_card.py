@@ -94,7 +94,7 @@ def test_bytes_are_those_of_the_program_and_the_arrays(world: World) -> None:
     assert "plus 500 MiB for CUDA itself" in told
 
 
-def test_a_seam_score_takes_network_intensities_to_the_card(world: World) -> None:
+def test_a_seam_score_takes_network_intensities_to_the_gpu(world: World) -> None:
     told = world.plan(PLAN, CARD, "--seam-score")
     large = (100 * MIB + arrays(LARGE, "float32")) / MIB
     assert re.search(rf"large\.nii +\d+ +\d+ MiB +{large:.0f} MiB", told)
@@ -131,7 +131,7 @@ def test_seconds_with_a_way_back_are_those_of_both_programs(
     assert float(found[1]) == pytest.approx(runs * 0.25, rel=0.01)
 
 
-def test_volumes_there_and_back_are_on_a_card_at_the_same_time(
+def test_volumes_there_and_back_are_on_a_gpu_at_the_same_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cuda_cyclegan.io.volume import Study
@@ -178,13 +178,13 @@ def test_before_the_first_start_no_bytes_are_claimed(world: World) -> None:
     assert "GPU " not in told.splitlines()[0]
 
 
-def test_a_machine_without_a_card_says_so(world: World) -> None:
+def test_a_machine_without_a_gpu_reports_it(world: World) -> None:
     note = "no CUDA device is used: no NVIDIA driver is installed"
     told = world.plan(None, Device("cpu", "fp32", ("fp32",), note))  # type: ignore[arg-type]
     assert f"GPU memory: none; {note}" in told
 
 
-def test_a_card_without_room_is_an_error_and_no_plan(world: World) -> None:
+def test_a_gpu_without_space_is_an_error_and_no_plan(world: World) -> None:
     told = world.plan(DeviceMemoryError("The network needs 90 MiB of device memory."))
     assert "needs 90 MiB" in told
     assert "Traceback" not in told
@@ -228,7 +228,7 @@ class TestOnDescribedCards:
             patched.setenv("XDG_CACHE_HOME", str(folder / "cache"))
             return CliRunner().invoke(app, [*words, "--device", "auto", *options])
 
-    def test_each_precision_of_a_card_is_planned_and_no_other(
+    def test_each_precision_of_a_gpu_is_planned_and_no_other(
         self, card: DescribedGpu, tmp_path: Path
     ) -> None:
         for precision in ("fp16", "bf16", "tf32", "fp32"):
@@ -241,7 +241,7 @@ class TestOnDescribedCards:
                 assert done.exit_code == 0, done.output
                 assert re.search(r"\d+ MiB for a program of \d patch(es)? per run", done.stdout)
 
-    def test_a_card_with_too_little_memory_says_what_would_fit(
+    def test_a_gpu_with_too_little_memory_says_what_would_fit(
         self, card: DescribedGpu, tmp_path: Path
     ) -> None:
         done = self.plan(card, 96 * MIB, tmp_path, "256,256,256")

@@ -134,7 +134,7 @@ def test_results_and_maps_say_what_they_are(world: World) -> None:
     assert len({mark and replace(mark, shows=None) for mark in said.values()}) == 1
 
 
-def test_the_report_and_the_table_tell_the_spread(world: World) -> None:
+def test_the_report_and_the_table_show_the_spread(world: World) -> None:
     first, second = world.rows("--spread", "4")
     told = world.run("translate", "--spread", "4", "--overwrite").stdout
     assert re.search(r"peak RAM +spread +status", told)
@@ -247,7 +247,7 @@ def test_a_plan_counts_every_flip(world: World) -> None:
     assert two_maps - 1 <= mebibytes[2] - mebibytes[1] <= two_maps + 4 * 96**3 / 2**20 + 1
 
 
-def test_a_plan_tells_the_network_s_time_for_every_flip(
+def test_a_plan_shows_the_network_s_time_for_every_flip(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From any batch that was measured; what maps take to be written, only from their like."""
@@ -279,7 +279,7 @@ def test_a_number_of_flips_that_is_none_is_refused(
     assert complaint in " ".join(done.output.split())
 
 
-def test_no_name_of_a_patient_is_in_what_maps_tell(tmp_path: Path) -> None:
+def test_no_name_of_a_patient_is_in_what_maps_show(tmp_path: Path) -> None:
     world = World(tmp_path)
     MR.write(world.inputs)
     told = world.run("translate", "--spread", "2", "--report", str(tmp_path / "r.json")).output

@@ -69,7 +69,7 @@ class TestResume:
             (lambda w: (w.output / "a.nii").unlink(), [], "its result was deleted"),
         ],
     )
-    def test_what_changed_is_made_anew_and_says_so(
+    def test_what_changed_is_made_anew_and_reports_it(
         self, world: World, change: Callable[[World], object], options: list[str], word: str
     ) -> None:
         scan(world.inputs / "a.nii", seed=1)

@@ -146,7 +146,7 @@ def test_a_result_of_other_words_is_made_anew_and_another_series(
 
 
 @pytest.mark.parametrize("words", [("--licence", "MIT"), ("--format", "nifti")])
-def test_words_that_no_result_tells_leave_it_up_to_date(
+def test_words_that_no_result_shows_leave_it_up_to_date(
     ward: Ward, tmp_path: Path, words: tuple[str, str]
 ) -> None:
     """A licence stands in no series, and nothing of the model in a NIfTI."""

@@ -57,7 +57,7 @@ def test_a_file_as_output_holds_one_result_of_its_kind_and_never_the_scan(world:
     assert not (world.inputs / "x.nii.gz").exists()
 
 
-def test_no_place_of_results_is_told_where_none_was_made(world: World) -> None:
+def test_no_place_of_results_is_reported_where_none_was_made(world: World) -> None:
     source = scan(world.inputs / "a.nii")
     taken = scan(world.inputs.parent / "taken.nii")
     refused = to_file(world, source, taken)

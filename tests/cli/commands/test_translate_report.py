@@ -175,7 +175,7 @@ def test_a_report_on_standard_output_stands_there_alone(world: World) -> None:
     assert not Path("-").exists()
 
 
-def test_the_report_tells_what_was_read_and_written(world: World) -> None:
+def test_the_report_shows_what_was_read_and_written(world: World) -> None:
     scan(world.inputs / "a.nii.gz")
     Phantom("MR").write(world.inputs / "mr")
     (world.inputs / "b.nii").write_bytes(bytes(1000))

@@ -23,7 +23,7 @@ class TestWords:
         result = world.translate("--quiet")
         assert (result.exit_code, result.output) == (0, "")
 
-    def test_quiet_still_tells_failures(self, world: World) -> None:
+    def test_quiet_still_shows_failures(self, world: World) -> None:
         (world.inputs / "a.nii").touch()
         scan(world.inputs / "b.nii")
         result = world.translate("--quiet")

@@ -105,7 +105,7 @@ def machine(tmp_path: Path) -> Machine:
         pytest.param("cuda", "0,1", ["0", "1"], marks=pytest.mark.slow),
     ],
 )
-def test_each_process_sees_one_card_and_none_starts_the_driver_of_all(
+def test_each_process_sees_one_gpu_and_none_starts_the_driver_of_all(
     machine: Machine, device: str, visible: str | None, seen: list[str]
 ) -> None:
     done = machine.translate(device, visible=visible)
@@ -115,7 +115,7 @@ def test_each_process_sees_one_card_and_none_starts_the_driver_of_all(
 
 
 @pytest.mark.slow
-def test_a_card_that_is_not_there_is_told_with_those_that_are(machine: Machine) -> None:
+def test_a_gpu_that_is_not_there_is_reported_with_those_that_are(machine: Machine) -> None:
     done = machine.translate("cuda:1,2")
     assert done.returncode == 4
     there = "use cuda:0 (Card in memory), cuda:1 (Card in memory) or cpu."
@@ -144,7 +144,7 @@ def test_ctrl_c_leaves_no_process(machine: Machine) -> None:
 
 
 @pytest.mark.slow
-def test_workers_that_begin_late_see_one_card_too(machine: Machine) -> None:
+def test_workers_that_begin_late_see_one_gpu_too(machine: Machine) -> None:
     machine.results.mkdir()  # where nothing may be left to do
     done = machine.translate("cuda:1,0")
     assert done.returncode == 0, done.stderr
@@ -153,7 +153,7 @@ def test_workers_that_begin_late_see_one_card_too(machine: Machine) -> None:
 
 
 @pytest.mark.slow
-def test_each_worker_of_the_queue_sees_one_card(machine: Machine) -> None:
+def test_each_worker_of_the_queue_sees_one_gpu(machine: Machine) -> None:
     machine.submit()
     assert machine.work("cuda:1,0")[0] == 0
     assert {path.name for path in machine.results.glob("*.nii")} == {*NAMES}
@@ -165,7 +165,7 @@ FIRST = "cuda:00000000"
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_shown_a_card_that_has_one_is_refused(machine: Machine) -> None:
+def test_a_worker_that_is_shown_a_gpu_that_has_one_is_refused(machine: Machine) -> None:
     machine.submit()
     with membership(queue_place(machine.queue), FIRST):
         status, said = machine.work("cuda:0", {"CUDA_VISIBLE_DEVICES": "0"})
@@ -179,7 +179,7 @@ def test_a_worker_that_is_shown_a_card_that_has_one_is_refused(machine: Machine)
     [{"CUDA_VISIBLE_DEVICES": "1"}, {"CUDA_VISIBLE_DEVICES": "0", "FIRST_CARD": "1"}],
     ids=["by its number", "by a control group"],
 )
-def test_workers_that_are_shown_one_card_each_may_run_beside_each_other(
+def test_workers_that_are_shown_one_gpu_each_may_run_beside_each_other(
     machine: Machine, shown: dict[str, str]
 ) -> None:
     """Each calls its own card cuda:0; a batch system hands them out so."""

@@ -36,7 +36,7 @@ def translated(folder: Path, said: str) -> Result:
 
 
 @pytest.mark.parametrize(("said", "counts"), [("--unproven", 1), (ZEROS, 0)])
-def test_a_batch_of_jobs_says_so_in_words_json_and_page(
+def test_a_batch_of_jobs_reports_it_in_words_json_and_page(
     tmp_path: Path, said: str, counts: int
 ) -> None:
     translated(tmp_path, said)
@@ -68,7 +68,7 @@ def told(folder: Path) -> tuple[str, str]:
     return report["model"]["established"], str(slice_.DerivationDescription)
 
 
-def test_an_unproven_model_is_told_once_a_run_and_in_every_dicom_result(tmp_path: Path) -> None:
+def test_an_unproven_model_is_reported_once_a_run_and_in_every_dicom_result(tmp_path: Path) -> None:
     result = translated(tmp_path, "--unproven")
     assert result.exit_code == 0, result.output
     assert result.stdout.count("is unproven") == 1

@@ -237,7 +237,7 @@ def test_the_example_of_the_page_is_taken(tmp_path: Path) -> None:
     assert "Model /share/t1-to-t2.safetensors does not exist" in taken.stderr
 
 
-def test_a_named_file_that_is_missing_is_told() -> None:
+def test_a_named_file_that_is_missing_is_reported() -> None:
     refused = run("--config", "nowhere.toml", "jobs")
     assert refused.exit_code == 2
     assert "nowhere.toml" in refused.stderr

@@ -17,13 +17,13 @@ def test_each_study_has_its_part_and_the_batch_what_was_measured() -> None:
     assert shown == {"a.nii": "1.00k", "b.nii": "1.50k", "wall": "2.50k"}
 
 
-def test_totals_tell_joules_watts_and_that_parts_are_not_measured() -> None:
+def test_totals_show_joules_watts_and_that_parts_are_not_measured() -> None:
     told = list(totals(MEASURED))
     assert "Energy 2.50 kJ, 250 W on average" in told
     assert "~J: share of that energy in proportion to the time in the network." in told
 
 
-def test_nothing_is_told_where_nothing_was_counted() -> None:
+def test_nothing_is_reported_where_nothing_was_counted() -> None:
     told = "\n".join((*table(BATCH, None), *totals(BATCH)))
     assert "~J" not in told
     assert "Energy" not in told

@@ -78,7 +78,7 @@ def test_an_event_is_a_line(event: events.NodeEvent) -> None:
     assert line_of(event) == TOLD[event]
 
 
-def test_each_kind_of_event_is_told() -> None:
+def test_each_kind_of_event_is_reported() -> None:
     assert {type(event) for event in TOLD} == set(events.NodeEvent.__args__)
 
 

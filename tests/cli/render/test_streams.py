@@ -56,7 +56,7 @@ def test_what_stands_above_the_bars_is_as_wide_as_the_terminal(
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no file that is always full")
-def test_a_log_goes_on_once_its_disk_has_room(tmp_path: Path) -> None:
+def test_a_log_goes_on_once_its_disk_has_space(tmp_path: Path) -> None:
     with LastingStream(FULL.open("wb")) as log, (tmp_path / "log").open("wb") as with_room:
         for line in ("lost", "lost too"):
             print_line(line, log)

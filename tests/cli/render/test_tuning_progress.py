@@ -20,7 +20,7 @@ EVENTS = [
 ]
 
 
-def test_lines_tell_its_beginning_and_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_show_its_beginning_and_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     show = PlainLines(quiet=False, verbose=False)
     for event in EVENTS:
         show(event)
@@ -39,7 +39,7 @@ def test_quiet_lines_do_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
-def test_a_worker_tells_when_it_begins_and_what_it_came_to(
+def test_a_worker_shows_when_it_begins_and_what_it_came_to(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     log = JobLog(_failure_hook(""))
@@ -51,7 +51,7 @@ def test_a_worker_tells_when_it_begins_and_what_it_came_to(
     assert re.search(r" cuda:1: tuning done: 2 tactics stored, 0\.0\d s$", last)
 
 
-def test_a_worker_tells_of_a_plan_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_worker_shows_of_a_plan_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     JobLog(_failure_hook("")).handle("cuda:1", Remark("cuDNN plan eng7 is not used on this GPU."))
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith("cuda:1: cuDNN plan eng7 is not used on this GPU.")
@@ -64,7 +64,7 @@ class Screen(io.StringIO):
         return True
 
 
-def test_a_terminal_shows_a_bar_with_the_convolution_at_hand(
+def test_a_terminal_shows_a_bar_with_the_convolution_current(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")

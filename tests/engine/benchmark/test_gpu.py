@@ -107,7 +107,7 @@ def gpu(cuda_bench: Any, monkeypatch: pytest.MonkeyPatch) -> Gpu:
     return gpu
 
 
-def test_it_tells_of_the_batch_that_runs_and_of_the_memory_that_is_gone(
+def test_it_shows_of_the_batch_that_runs_and_of_the_memory_that_is_gone(
     cuda_bench: Any, gpu: Gpu, network: Network
 ) -> None:
     patches = np.random.default_rng(0).random((4, 1, *PATCH), np.float32)

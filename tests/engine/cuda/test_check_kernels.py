@@ -87,7 +87,7 @@ def test_numbers_in_pairs_of_fp16():
 
 
 @pytest.mark.parametrize("number_bytes", [2, 4])
-def test_fingerprints_tell_one_changed_number_and_not_the_sign_of_zero(number_bytes):
+def test_fingerprints_show_one_changed_number_and_not_the_sign_of_zero(number_bytes):
     kind = {2: np.float16, 4: np.float32}[number_bytes]
     values = np.random.default_rng(0).integers(-3, 4, 3000).astype(kind)
 

@@ -363,7 +363,7 @@ def test_a_chip_that_the_compiler_does_not_know_gets_a_program_for_its_driver_to
     assert f".target sm_{major}{minor}".encode() in image
 
 
-def test_a_kernel_that_does_not_compile_is_told_with_the_compilers_words(tmp_path, monkeypatch):
+def test_a_kernel_that_does_not_compile_is_reported_with_the_compilers_words(tmp_path, monkeypatch):
     monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
     (tmp_path / "broken.cu").write_text("int main() { return missing; }")
     with pytest.raises(CudaError, match=r'broken\.cu\(1\): error: identifier "missing"'):

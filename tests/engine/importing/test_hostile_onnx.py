@@ -199,7 +199,7 @@ def harm(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
     return written(make(), tmp_path / "g.onnx"), message
 
 
-def test_harm_is_told_in_a_sentence_and_takes_no_memory(harm: tuple[Path, str]) -> None:
+def test_harm_is_reported_in_a_sentence_and_takes_no_memory(harm: tuple[Path, str]) -> None:
     path, message = harm
     tracemalloc.start()
     with pytest.raises(CheckpointError) as refusal:

@@ -193,7 +193,7 @@ def state() -> Any:
 
 
 @pytest.mark.parametrize("name", HARM)
-def test_harm_is_told_in_a_sentence(name: str, state: Any, tmp_path: Path) -> None:
+def test_harm_is_reported_in_a_sentence(name: str, state: Any, tmp_path: Path) -> None:
     change, message = HARM[name]
     definition = {"_target_": "UNet", **DEFINITIONS["UNet"], **change}
     with pytest.raises(CheckpointError, match=message):

@@ -340,7 +340,7 @@ def encoded(model: Model, card: ModelCard) -> bytes:
     return encode_model(card, model.network, model.reference_input, model.reference_output)
 
 
-def test_a_card_keeps_what_it_was_told(model: Model) -> None:
+def test_a_card_keeps_what_it_was_reported(model: Model) -> None:
     card = replace(model.card, expected=EXPECTED, cycle=CYCLE)
     assert card_from_json(card_to_json(card)) == card
 

@@ -36,7 +36,7 @@ from cuda_cyclegan.engine.probe.gpus import (
         ("2,2", 1, "-1"),
     ],
 )
-def test_a_card_is_named_as_this_process_counts(
+def test_a_gpu_is_named_as_this_process_counts(
     variable: str | None, index: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -118,7 +118,7 @@ def test_a_missing_library_is_named_with_what_needs_it(machine, package, name, n
         ("nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"),
     ],
 )
-def test_a_library_for_the_other_cuda_is_no_substitute_and_is_told(machine, package, other):
+def test_a_library_for_the_other_cuda_is_no_substitute_and_is_reported(machine, package, other):
     del machine["packages"][package]
     machine["packages"][other] = "13.0.48"
     obstacle = gpus.why_no_cuda()
@@ -140,7 +140,9 @@ def test_a_library_for_the_other_cuda_is_no_substitute_and_is_told(machine, pack
         ("nvidia-cudnn-frontend", "1.32.1", "at least 1.20 and less than 1.27"),
     ],
 )
-def test_a_version_that_does_not_fit_is_told_with_those_that_do(machine, package, found, needed):
+def test_a_version_that_does_not_fit_is_reported_with_those_that_do(
+    machine, package, found, needed
+):
     machine["packages"][package] = found
     obstacle = gpus.why_no_cuda()
     assert f"{package} {found} is installed, but {needed} is needed" in obstacle
@@ -176,7 +178,7 @@ def test_a_missing_package_is_named_with_the_extra_for_the_driver(machine):
     assert "cuda-cyclegan[cuda13]" in gpus.why_no_cuda()
 
 
-def test_a_driver_older_than_the_packages_is_told_with_both_versions(machine):
+def test_a_driver_older_than_the_packages_is_reported_with_both_versions(machine):
     machine["packages"]["cuda-bindings"] = "13.0.1"
     obstacle = gpus.why_no_cuda()
     assert "supports CUDA 12.8" in obstacle
@@ -192,7 +194,7 @@ def test_a_driver_too_old_for_all_packages_can_only_be_updated(machine):
     assert obstacle.endswith("update the driver")
 
 
-def test_bindings_of_an_unknown_cuda_are_told(machine):
+def test_bindings_of_an_unknown_cuda_are_reported(machine):
     machine["packages"]["cuda-bindings"] = "14.0.0"
     assert "cuda-bindings 14.0.0 is installed, but 12 or 13" in gpus.why_no_cuda()
 
@@ -238,7 +240,7 @@ class TestTheDriver:
         )
 
     @pytest.mark.skipif(sys.platform != "linux", reason="its loader's words are looked at")
-    def test_a_damaged_one_is_not_told_to_be_missing(self, tmp_path):
+    def test_a_damaged_one_is_not_reported_to_be_missing(self, tmp_path):
         (tmp_path / "libcuda.so.1").write_text("no library")
         ask = "from cuda_cyclegan.engine.probe.gpus import why_no_cuda; print(why_no_cuda())"
         variables = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
@@ -250,14 +252,14 @@ class TestTheDriver:
         ("visible", "words"),
         [(None, "shows no GPU"), ("", "shows no GPU; CUDA_VISIBLE_DEVICES is ''")],
     )
-    def test_cards_that_are_hidden_are_told(self, monkeypatch, visible, words):
+    def test_gpus_that_are_hidden_are_reported(self, monkeypatch, visible, words):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert self.told(monkeypatch, self.Library(100)).endswith(words)
 
 
-def test_a_card_that_is_too_old_is_told(machine):
+def test_a_gpu_that_is_too_old_is_reported(machine):
     machine["cards"] = [gpus.CudaDevice(0, "Tesla V100", (7, 0), 1 << 34, None, "CUDA 12")]
     assert "7.5" in gpus.why_no_cuda()
 
@@ -285,13 +287,13 @@ class Management:
     ("visible", "management", "count"),
     [(None, Management(), 3), (None, None, 0), ("1", Management(), 1), ("GPU-a,GPU-b", None, 2)],
 )
-def test_cards_are_counted_without_a_driver(monkeypatch, visible, management, count):
+def test_gpus_are_counted_without_a_driver(monkeypatch, visible, management, count):
     monkeypatch.setattr(gpus, "management_library", lambda: management)
     monkeypatch.setattr(gpus, "visible_names", lambda: visible and tuple(visible.split(",")))
     assert gpus.visible_gpu_count() == count
 
 
-def test_a_lone_card_is_one_that_can_be_used(machine):
+def test_a_lone_gpu_is_one_that_can_be_used(machine):
     assert gpus.only_usable_gpu() == CARD
     machine["cards"].append(CARD)
     assert gpus.only_usable_gpu() is None
@@ -368,7 +370,7 @@ def test_nothing_happens_without_a_driver_or_a_choice(
     assert driver.calls == []
 
 
-def test_what_opens_the_card_is_loaded_beside_its_context(
+def test_what_opens_the_gpu_is_loaded_beside_its_context(
     use_driver: Callable[[Driver | None], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver, is_loaded = Driver(), threading.Event()
@@ -389,7 +391,7 @@ def test_what_opens_the_card_is_loaded_beside_its_context(
     assert driver.calls == [("retain", 100), ("release", 100)]
 
 
-def test_nothing_is_loaded_where_there_is_no_card(
+def test_nothing_is_loaded_where_there_is_no_gpu(
     use_driver: Callable[[Driver | None], None],
 ) -> None:
     use_driver(Driver())
@@ -412,7 +414,7 @@ def test_nothing_is_loaded_where_there_is_no_card(
         ("onnxruntime:TensorRT", [(0, (9, 0))], None),
     ],
 )
-def test_it_is_the_context_of_the_one_card_that_a_name_stands_for(
+def test_it_is_the_context_of_the_one_gpu_that_a_name_stands_for(
     asked: str,
     cards: list[tuple[int, tuple[int, int]]],
     expected: int | None,
@@ -454,7 +456,7 @@ def use_management(monkeypatch: pytest.MonkeyPatch) -> Callable[[EnergyCounters 
     return lambda library: monkeypatch.setattr(gpus, "management_library", lambda: library)
 
 
-def test_joules_are_of_the_cards_that_were_named(
+def test_joules_are_of_the_gpus_that_were_named(
     use_management: Callable[[EnergyCounters], None],
 ) -> None:
     library = EnergyCounters({"bus 0": 5_000_000_000_000, "bus 1": 70_000})
@@ -468,7 +470,7 @@ def test_joules_are_of_the_cards_that_were_named(
     assert of_both.seconds > 0
 
 
-def test_nothing_is_told_where_a_card_has_no_counter(
+def test_nothing_is_reported_where_a_gpu_has_no_counter(
     use_management: Callable[[EnergyCounters], None],
 ) -> None:
     use_management(EnergyCounters({"bus 0": 1000, "bus 1": None}))
@@ -476,7 +478,7 @@ def test_nothing_is_told_where_a_card_has_no_counter(
     assert EnergyMeter(["bus 0", "bus 1"]).read() is None
 
 
-def test_nothing_is_told_without_a_card_or_nvml(
+def test_nothing_is_reported_without_a_gpu_or_nvml(
     use_management: Callable[[EnergyCounters | None], None],
 ) -> None:
     use_management(EnergyCounters({"bus 0": 1000}))

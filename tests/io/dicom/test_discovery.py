@@ -167,7 +167,7 @@ def test_volumes_are_told_apart_by_what_their_headers_say(
     assert sorted(found, key=str) == [{"v0"}, {"v1"}, {"v2"}]
 
 
-def test_volumes_that_no_header_tells_apart_are_refused(tmp_path: Path) -> None:
+def test_volumes_that_no_header_shows_apart_are_refused(tmp_path: Path) -> None:
     write_volumes(tmp_path / "in", lambda *_: None)
     series = only(tmp_path / "in")
     assert series.verdict == "refused"
@@ -186,7 +186,7 @@ def test_copies_are_left_out_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["a", "b"])
-def test_copies_with_other_pixels_are_told(tmp_path: Path, folder: str) -> None:
+def test_copies_with_other_pixels_are_reported(tmp_path: Path, folder: str) -> None:
     paths = CT.write(tmp_path / "in" / "a")
     (tmp_path / "in" / folder).mkdir(exist_ok=True)
     shutil.copy(paths[3], tmp_path / "in" / folder / "same")
@@ -240,7 +240,7 @@ def test_images_of_one_place_and_identifier_that_differ_are_no_copies(
     assert [{frame.file.name[0] for frame in each} for each in volumes] == list(map(set, in_order))
 
 
-def test_images_that_nothing_but_their_pixels_tells_apart_are_refused(tmp_path: Path) -> None:
+def test_images_that_nothing_but_their_pixels_shows_apart_are_refused(tmp_path: Path) -> None:
     def edit(data: Any, at: int) -> None:
         data.SOPInstanceUID, data.InstanceNumber = "1.2.3.4", at + 1
 
@@ -359,7 +359,7 @@ def test_a_folder_that_contains_itself_ends(tmp_path: Path) -> None:
         (Choice(fewest_slices=13), ["skipped", "skipped"]),
     ],
 )
-def test_filters_leave_series_out_and_say_so(
+def test_filters_leave_series_out_and_report_it(
     tmp_path: Path, choice: Choice, verdicts: list[str]
 ) -> None:
     CT.write(tmp_path / "in", prefix="a")

@@ -186,7 +186,7 @@ def test_what_cannot_be_done_is_answered_and_the_association_goes_on(
     ("number", "status"), [(errno.ENOSPC, 0xA700), (errno.EIO, 0x0110)], ids=["full", "broken"]
 )
 @pytest.mark.parametrize("method", ["write", "finish"])
-def test_a_disk_that_fails_is_told_to_the_peer_and_nothing_stays(
+def test_a_disk_that_fails_is_reported_to_the_peer_and_nothing_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, number: int, status: int
 ) -> None:
     def failing(*_: object) -> None:
@@ -283,7 +283,7 @@ def test_half_open_connections_do_not_keep_an_honest_peer_out(tmp_path: Path) ->
         store.wait_for_ends(1)
 
 
-def test_a_dcmtk_client_that_is_turned_away_says_so(tmp_path: Path) -> None:
+def test_a_dcmtk_client_that_is_turned_away_reports_it(tmp_path: Path) -> None:
     from support.dicom_judges import judge
 
     with listening(tmp_path) as (_, port):

@@ -141,7 +141,7 @@ def test_a_message_under_the_context_of_another_class_is_refused(tmp_path: Path)
         association.release()
 
 
-def test_an_object_for_which_there_is_no_room_is_refused_and_the_next_is_taken(
+def test_an_object_for_which_there_is_no_space_is_refused_and_the_next_is_taken(
     tmp_path: Path,
 ) -> None:
     with listening(tmp_path) as (store, port):
@@ -198,7 +198,7 @@ def test_identifiers_that_break_the_rules_are_taken_as_they_are(tmp_path: Path, 
     assert pydicom.dcmread(file).SOPInstanceUID == uid
 
 
-def test_an_object_in_which_the_association_breaks_off_is_told(tmp_path: Path) -> None:
+def test_an_object_in_which_the_association_breaks_off_is_reported(tmp_path: Path) -> None:
     [sent] = slices(1)
     with listening(tmp_path) as (store, port):
         with raw(port) as link:
@@ -246,7 +246,7 @@ def test_who_is_not_known_is_rejected_with_the_standards_reasons(tmp_path: Path)
     assert len(store.turned_away) == 2
 
 
-def test_more_associations_than_are_allowed_are_told_to_come_later(tmp_path: Path) -> None:
+def test_more_associations_than_are_allowed_are_reported_to_come_later(tmp_path: Path) -> None:
     with listening(tmp_path, replace(LIMITS, associations=1)) as (store, port):
         first = associate(port)
         with raw(port) as link:

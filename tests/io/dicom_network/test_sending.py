@@ -94,7 +94,7 @@ def test_a_peer_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize("host", ["pacs..local", "a" * 70])
-def test_a_name_that_no_host_can_have_is_told(host: str) -> None:
+def test_a_name_that_no_host_can_have_is_reported(host: str) -> None:
     with (
         pytest.raises(ConnectionLostError, match=f"the host {host} cannot be resolved"),
         sending_to(Peer("PACS", host, 104), "NODE"),
@@ -102,7 +102,7 @@ def test_a_name_that_no_host_can_have_is_told(host: str) -> None:
         pass
 
 
-def test_a_peer_without_tls_is_told() -> None:
+def test_a_peer_without_tls_is_reported() -> None:
     with (
         peer_that_answers(b"no TLS at all") as peer,
         pytest.raises(ConnectionLostError, match="the TLS handshake failed"),
@@ -199,7 +199,7 @@ def fragment(data: bytes, control: int) -> bytes:
         ([ACCEPTED, answered(1, 0x0122)], "answered C-ECHO with status 0122"),
     ],
 )
-def test_a_peer_that_answers_otherwise_is_told(answers: list[bytes], told: str) -> None:
+def test_a_peer_that_answers_otherwise_is_reported(answers: list[bytes], told: str) -> None:
     with (
         peer_that_answers(*answers) as peer,
         pytest.raises(NetworkError, match=told),

@@ -12,7 +12,7 @@ LONGEST = 255
 
 @pytest.mark.parametrize("folder", [".", "not/there/yet"])
 @pytest.mark.parametrize(("letter", "most"), [("a", LONGEST), ("ü", LONGEST // 2)])
-def test_a_name_that_is_too_long_is_told_before_its_folder_is_there(
+def test_a_name_that_is_too_long_is_reported_before_its_folder_is_there(
     tmp_path: Path, folder: str, letter: str, most: int
 ) -> None:
     assert takes_name(tmp_path / folder / (letter * most))

@@ -73,7 +73,7 @@ def test_a_pipe_gets_the_bytes_and_stays(pipe: Path, tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_a_pipe_without_a_reader_is_given_up(pipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_without_a_reader_is_abandoned(pipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "PATIENCE_SECONDS", 0.0)
     assert refusal(pipe) == (
         f"{pipe} was not written: no program reads from the pipe; start its reader first."

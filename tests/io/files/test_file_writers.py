@@ -73,7 +73,7 @@ def test_a_failure_in_the_block_leaves_the_file_without_an_end() -> None:
     assert not unpacker.eof
 
 
-def test_a_full_disk_is_told() -> None:
+def test_a_full_disk_is_reported() -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("there is no device that is always full")

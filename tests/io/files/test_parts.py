@@ -159,7 +159,7 @@ def test_threads_of_one_process_leave_each_others_parts_alone(tmp_path: Path) ->
     assert len(names(tmp_path)) == 8
 
 
-def test_parts_of_this_process_are_told_from_those_of_others(tmp_path: Path) -> None:
+def test_parts_of_this_process_are_reported_from_those_of_others(tmp_path: Path) -> None:
     with writer(tmp_path / "theirs") as process:
         with pytest.raises(WriteError, match="moved or removed"), whole_file(tmp_path / "ours"):
             assert remove_parts_of_this_process(tmp_path) == 1

@@ -102,7 +102,7 @@ def test_lengths_of_nrrd_are_in_their_unit_and_results_in_millimetres(
     assert b"units" not in (tmp_path / "b.nrrd").read_bytes().partition(b"\n\n")[0]
 
 
-def test_an_unknown_unit_is_told(tmp_path: Path) -> None:
+def test_an_unknown_unit_is_reported(tmp_path: Path) -> None:
     source = save_nrrd(tmp_path / "a.nrrd", f'space: LPS\n{PLACES}space units: "px" "px" "px"\n')
     volume = read_file(source)
     assert volume.spacing == (1, 1, 2)

@@ -274,7 +274,7 @@ def test_digits_as_short_as_they_can_be(tmp_path: Path, type_name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["a\nb.nhdr", " a.mhd", "a\rb.mhd", "a%d.mhd", "a%d.nhdr", "LISTE.nhdr"]
 )
-def test_names_that_a_header_cannot_tell_are_not_written(tmp_path: Path, name: str) -> None:
+def test_names_that_a_header_cannot_show_are_not_written(tmp_path: Path, name: str) -> None:
     source = tmp_path / f"x{Path(name).suffix}"
     local = b"\n" if name.endswith("nhdr") else b"ElementDataFile = LOCAL\n"
     source.write_bytes((NRRD if name.endswith("nhdr") else METAIMAGE) + local + INNER)

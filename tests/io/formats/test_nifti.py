@@ -422,7 +422,7 @@ def test_a_quaternion_that_is_no_rotation_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edge", "told"), [(1e-200, "(axes LPS and LP?)"), (1e200, "its qform is damaged")]
 )
-def test_a_qform_whose_voxels_have_no_sound_edge_is_passed_over(
+def test_a_qform_whose_voxels_have_no_sound_edge_is_skipped(
     tmp_path: Path, edge: float, told: str
 ) -> None:
     path = tmp_path / "a.nii"

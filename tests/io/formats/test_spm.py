@@ -92,7 +92,7 @@ def test_a_result_lies_where_its_source_does(tmp_path: Path) -> None:
     [b"1 0 0 0\n0 1 0 0\n0 0 1 0\n0 0 0 1\n", b"\0" * 200, b"MATLAB 5.0 MAT-file\0\0\0"],
     ids=["FSL's", "zeros", "cut"],
 )
-def test_another_file_of_that_name_changes_nothing_but_is_told(
+def test_another_file_of_that_name_changes_nothing_but_is_reported(
     tmp_path: Path, contents: bytes
 ) -> None:
     path = save_spm(tmp_path / "in")

@@ -125,7 +125,7 @@ class TestSeveralOut:
         np.testing.assert_allclose(second.values(), noise(0) / 2, atol=0.5)
 
     def test_what_gives_one_volume_refuses(self, of_one_to_two: cc.Translator) -> None:
-        with pytest.raises(SettingsError, match=r"makes 2 volumes; call translate_channels"):
+        with pytest.raises(SettingsError, match=r"has 2 volumes; call translate_channels"):
             of_one_to_two.translate(noise(0), AFFINE)
 
 

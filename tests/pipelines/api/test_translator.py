@@ -151,7 +151,7 @@ class TestThreads:
             assert pool.submit(work).result() == (20, 18, 16)
 
 
-def test_nothing_is_printed_or_heard(
+def test_nothing_is_printed_or_handled(
     model: cc.Model, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -163,7 +163,7 @@ def test_nothing_is_printed_or_heard(
     assert [file.name for file in tmp_path.iterdir()] == ["a.nii.gz"]
 
 
-def test_the_events_tell_of_the_device_and_of_each_tile(model: cc.Model) -> None:
+def test_the_events_show_of_the_device_and_of_each_tile(model: cc.Model) -> None:
     events: list[cc.Event] = []
     with cc.Translator(model, device="cpu", on_event=events.append) as translator:
         translator.translate_volume(
@@ -190,7 +190,7 @@ def test_an_interrupted_translation_leaves_the_translator_as_it_was(model: cc.Mo
 
 
 class TestRefusals:
-    def test_a_closed_one_says_so(self, model: cc.Model) -> None:
+    def test_a_closed_one_reports_it(self, model: cc.Model) -> None:
         translator = cc.Translator(model, device="cpu")
         translator.close()
         translator.close()
@@ -218,7 +218,7 @@ class TestRefusals:
     def test_of_several_devices(self, model: cc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
         two = (Device("cuda", "fp16", ("fp16",)), Device("cuda", "fp16", ("fp16",), index=1))
         monkeypatch.setattr(decisions, "choose_devices", lambda *_: two)
-        with pytest.raises(SettingsError, match="cuda:0,1 is several"):
+        with pytest.raises(SettingsError, match="cuda:0,1 names several"):
             cc.Translator(model, device="cuda:0,1")
 
     @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_waste_is_counted() -> None:
     assert best([one, four], scan) is one
 
 
-def test_other_troubles_are_rows_too_but_a_lost_card_is_the_end(
+def test_other_troubles_are_rows_too_but_a_lost_gpu_is_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def failing(bench: Bench, network: object) -> BenchOutcome:

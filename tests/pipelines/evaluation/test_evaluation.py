@@ -188,7 +188,7 @@ def test_a_mask_counts_by_its_values(tmp_path: Path, kind: str) -> None:
     assert row_of(sources).voxels == 700
 
 
-def test_an_empty_mask_and_one_too_small_for_boxes_are_told(tmp_path: Path) -> None:
+def test_an_empty_mask_and_one_too_small_for_boxes_are_reported(tmp_path: Path) -> None:
     mask = np.zeros((10, 10, 10), np.uint8)
     assert row_of(one(tmp_path, CUBE, CUBE, mask)).reason == (
         "The mask is empty, so there is nothing to compare."

@@ -168,12 +168,12 @@ def test_two_files_belong_together_whatever_they_are_called(folders: Sources) ->
     assert found(masked) == {("made.nii.gz", "ct.nii", "mask.nii"): None}
 
 
-def test_a_folder_that_is_missing_is_told(folders: Sources) -> None:
+def test_a_folder_that_is_missing_is_reported(folders: Sources) -> None:
     with pytest.raises(ScanError, match="does not exist"):
         find_pairs(replace(folders, truth=Path("/nowhere")))
 
 
-def test_what_cannot_be_looked_into_is_told(folders: Sources) -> None:
+def test_what_cannot_be_looked_into_is_reported(folders: Sources) -> None:
     fill(folders.results, "a.nii")
     fill(folders.truth, "a.nii")
     (folders.truth / "link.nii").symlink_to(folders.results.parent)

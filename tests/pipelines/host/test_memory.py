@@ -27,14 +27,14 @@ def test_the_peak_of_one_study_is_not_the_next_ones() -> None:
     assert first.bytes - second.bytes > 150 * MIB
 
 
-def test_without_a_mark_to_reset_the_peak_of_the_run_is_told_as_such(tmp_path: Path) -> None:
+def test_without_a_mark_to_reset_the_peak_of_the_run_is_reported_as_such(tmp_path: Path) -> None:
     peak = PeakMeter(tmp_path / "no-such-process").read()
     assert peak.of_run
     assert peak.bytes > 10 * MIB
 
 
 @pytest.mark.process
-def test_a_network_that_takes_what_the_heap_kept_needs_memory_all_the_same() -> None:
+def test_a_network_that_takes_what_the_heap_kept_needs_memory_nevertheless() -> None:
     setting = Setting(choose_device("cpu"), (48, 48, 48), 1, "fp32")
     bench = Bench(Subject(ResNetSpec(1, 1, 4, 1)), setting, Budget(0.01, layers=False))
     measure(bench)  # loads libraries

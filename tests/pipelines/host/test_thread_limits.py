@@ -22,7 +22,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("error", REFUSALS, ids=str)
-def test_a_thread_that_is_refused_is_told_by_the_limit(error: Exception) -> None:
+def test_a_thread_that_is_refused_is_reported_by_the_limit(error: Exception) -> None:
     assert is_out_of_threads(error)
     assert sentence(error) == NO_MORE_THREADS
     assert status(error) == Exit.SOME_FAILED

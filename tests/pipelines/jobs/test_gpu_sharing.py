@@ -27,7 +27,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     return card
 
 
-def test_an_idle_card_and_our_own_use_hinder_nothing(card: Card) -> None:
+def test_an_idle_gpu_and_our_own_use_hinder_nothing(card: Card) -> None:
     watched = OtherPrograms("cuda:0", LIMITS)
     assert watched.hindrance() is None
     card.computing.append(Holder(OWN, 40_000 * MIB))
@@ -53,7 +53,7 @@ def test_a_process_that_computes_and_draws_counts_once(card: Card) -> None:
     assert OtherPrograms("cuda:0", LIMITS).hindrance() is None
 
 
-def test_memory_that_the_driver_does_not_tell_counts_as_none(card: Card) -> None:
+def test_memory_that_the_driver_does_not_show_counts_as_none(card: Card) -> None:
     card.computing.append(Holder(OTHER, None))
     assert OtherPrograms("cuda:0", LIMITS).hindrance() is None
 
@@ -67,13 +67,13 @@ def test_only_the_newest_load_of_each_process_counts(card: Card) -> None:
     assert watched.hindrance() is None  # nothing new since
 
 
-def test_a_card_that_does_not_answer_gets_no_job(card: Card) -> None:
+def test_a_gpu_that_does_not_answer_gets_no_job(card: Card) -> None:
     watched = OtherPrograms("cuda:0", LIMITS)
     card.is_lost = True
     assert "does not respond" in (watched.hindrance() or "")
 
 
-def test_of_a_part_of_a_card_only_memory_is_known(card: Card) -> None:
+def test_of_a_part_of_a_gpu_only_memory_is_known(card: Card) -> None:
     card.is_part = True
     watched = OtherPrograms("cuda:0", LIMITS)
     assert watched.hindrance() is None
@@ -82,7 +82,7 @@ def test_of_a_part_of_a_card_only_memory_is_known(card: Card) -> None:
 
 
 @pytest.mark.parametrize("visible", ["1,0", "GPU-b,GPU-a"])
-def test_cards_are_counted_as_cuda_counts_them(
+def test_gpus_are_counted_as_cuda_counts_them(
     card: Card, visible: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)

@@ -127,7 +127,7 @@ def test_results_are_known_by_the_identity_of_their_model(tmp_path: Path) -> Non
         assert arrivals.complete([job(file)], model) == due
 
 
-def test_a_result_that_tells_other_words_of_its_model_is_made_again(tmp_path: Path) -> None:
+def test_a_result_that_shows_other_words_of_its_model_is_made_again(tmp_path: Path) -> None:
     file = tmp_path / "a.nii"
     file.write_bytes(b"scan")
     made, words = Recipe("m", "s"), ("name", "T1", "T2")
@@ -141,7 +141,7 @@ def test_a_result_that_tells_other_words_of_its_model_is_made_again(tmp_path: Pa
         assert arrivals.complete([job(file)], "m", now) == due
 
 
-def test_a_study_that_vanishes_is_passed_over(tmp_path: Path) -> None:
+def test_a_study_that_vanishes_is_skipped(tmp_path: Path) -> None:
     assert Arrivals(0.0, Clock()).complete([job(tmp_path / "gone.nii")], "m") == []
 
 

@@ -329,7 +329,7 @@ def test_an_answer_from_before_an_outage_does_not_end_it(monkeypatch: pytest.Mon
 
 
 @pytest.mark.process
-def test_a_worker_waits_for_a_server_that_was_killed_and_says_so_once(
+def test_a_worker_waits_for_a_server_that_was_killed_and_reports_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once before the worker has begun, and once while a job is at its end."""

@@ -81,7 +81,7 @@ class Card:
         self.log.append(f"close {precision}")
 
 
-def test_a_job_that_overflows_has_the_card_alone_and_the_next_one_as_before(
+def test_a_job_that_overflows_has_the_gpu_alone_and_the_next_one_as_before(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card = Card(monkeypatch, overflows_at=0)
@@ -200,7 +200,7 @@ def test_a_failure_in_the_network_has_the_process_replaced(
     assert world.states(batch) == ["failed", "done"]
 
 
-def test_a_scan_that_the_workers_user_may_not_reach_is_not_told_to_be_missing() -> None:
+def test_a_scan_that_the_workers_user_may_not_reach_is_not_reported_to_be_missing() -> None:
     with open_folder() as folder:
         closed = folder / "closed"
         closed.mkdir()
@@ -247,7 +247,7 @@ def test_channels_of_one_file_keep_their_order(tmp_path: Path) -> None:
         assert [each.name for each in find_study(asked, None).scans] == [s.name for s in order]
 
 
-def test_a_job_of_before_is_told_by_the_name_of_its_result(tmp_path: Path) -> None:
+def test_a_job_of_before_is_reported_by_the_name_of_its_result(tmp_path: Path) -> None:
     """When no job said yet which images of its file it was about."""
     file = echoes(tmp_path)
     for scan_ in discover([file], None).studies:

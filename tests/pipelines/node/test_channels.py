@@ -120,7 +120,7 @@ def test_results_of_which_a_channel_is_gone_are_not_called_sent(
     assert world.states() == ["sending"]
 
 
-def test_patterns_of_a_route_tell_the_channels(world: NodeInProcess) -> None:
+def test_patterns_of_a_route_show_the_channels(world: NodeInProcess) -> None:
     patterns = (("T1", "*mprage*"), ("T2", "*tse*"))
     request = world.route.request
     filters = replace(request.filters, channels=patterns)

@@ -247,7 +247,7 @@ def test_a_report_that_its_asker_refuses_is_not_tried_again(world: NodeInProcess
     assert (len(told), stored_reports(world)) == (1, [])
 
 
-def test_a_report_is_given_up_after_as_long_as_the_route_says(world: NodeInProcess) -> None:
+def test_a_report_is_abandoned_after_as_long_as_the_route_says(world: NodeInProcess) -> None:
     ask(world, slices())
     eventually(lambda: world.node.step() or world.events(NotSent))
     world.pass_time(world.route.retry + 1)
@@ -256,7 +256,7 @@ def test_a_report_is_given_up_after_as_long_as_the_route_says(world: NodeInProce
     assert stored_reports(world) == []
 
 
-def test_what_is_removed_before_its_report_is_not_told_to_be_here(world: NodeInProcess) -> None:
+def test_what_is_removed_before_its_report_is_not_reported_to_be_here(world: NodeInProcess) -> None:
     world.send(slices()[:3])  # of which nothing can be made
     ask(world, slices()[:3])
     world.queue_up()

@@ -199,7 +199,7 @@ def test_one_study_that_cannot_be_examined_does_not_hold_others_up(
     ]
 
 
-def test_the_status_tells_why_a_job_waits(
+def test_the_status_shows_why_a_job_waits(
     world: NodeInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "DEFER_SECONDS", 0.0)
@@ -323,7 +323,7 @@ def test_a_pacs_that_is_down_for_a_day_gets_all_of_it_once(world: NodeInProcess)
     assert len(held) == 8
 
 
-def test_why_a_result_was_not_sent_is_on_record_before_it_is_told(tmp_path: Path) -> None:
+def test_why_a_result_was_not_sent_is_on_record_before_it_is_reported(tmp_path: Path) -> None:
     reasons: list[str] = []
 
     class Told(list[NodeEvent]):
@@ -353,13 +353,13 @@ def give_up(world: NodeInProcess) -> None:
     eventually(lambda: world.node.step() or world.events(SendingAbandoned))
 
 
-def test_what_was_tried_for_as_long_as_the_route_says_is_given_up(world: NodeInProcess) -> None:
+def test_what_was_tried_for_as_long_as_the_route_says_is_abandoned(world: NodeInProcess) -> None:
     give_up(world)
     assert world.states() == ["undelivered"]
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_was_given_up_is_sent_untranslated_once_its_route_says_longer(
+def test_what_was_abandoned_is_sent_untranslated_once_its_route_says_longer(
     world: NodeInProcess, is_restarted: bool
 ) -> None:
     give_up(world)
@@ -377,7 +377,7 @@ def test_what_was_given_up_is_sent_untranslated_once_its_route_says_longer(
 
 
 @pytest.mark.slow
-def test_what_was_given_up_and_removed_is_not_tried_again(world: NodeInProcess) -> None:
+def test_what_was_abandoned_and_removed_is_not_tried_again(world: NodeInProcess) -> None:
     give_up(world)
     world.pass_time(31 * DAY)
     assert world.events(Emptied)
@@ -552,7 +552,7 @@ def test_what_is_not_sent_stays(world: NodeInProcess) -> None:
     assert len(world.objects()) == 8
 
 
-def test_a_study_without_a_volume_is_told_and_removed(world: NodeInProcess) -> None:
+def test_a_study_without_a_volume_is_reported_and_removed(world: NodeInProcess) -> None:
     world.send(slices(3))
     world.queue_up()
     [told] = world.events(LeftOut)
@@ -571,7 +571,7 @@ def test_a_route_takes_what_its_filters_say(tmp_path: Path) -> None:
         assert "excluded by setting modality" in world.events(LeftOut)[0].reason
 
 
-def test_a_failed_job_is_told_and_goes_on_when_it_is_queued_again(world: NodeInProcess) -> None:
+def test_a_failed_job_is_reported_and_goes_on_when_it_is_queued_again(world: NodeInProcess) -> None:
     world.send(slices())
     world.queue_up()
     with open_queue(world.place) as queue:
@@ -602,7 +602,7 @@ def test_a_queue_that_does_not_answer_holds_nothing_up_but_jobs(world: NodeInPro
     eventually(lambda: world.node.step() or world.events(Queued))
 
 
-def test_a_full_inbox_refuses_until_there_is_room(world: NodeInProcess) -> None:
+def test_a_full_inbox_refuses_until_there_is_space(world: NodeInProcess) -> None:
     world.with_settings(most=3000)
     statuses = world.send(slices())
     assert statuses[0] == 0
@@ -670,7 +670,7 @@ def test_damaged_records_are_reported(world: NodeInProcess) -> None:
     assert "node.db is damaged" in trouble.reason
 
 
-def test_other_files_in_the_inbox_are_passed_over(world: NodeInProcess) -> None:
+def test_other_files_in_the_inbox_are_skipped(world: NodeInProcess) -> None:
     world.send(slices())
     [study] = {path.parent for path in world.objects()}
     for folder in (study.parent.parent, study.parent, study):
@@ -705,7 +705,7 @@ def test_what_a_route_left_out_is_taken_once_it_says_otherwise(
     assert world.events(LeftOut) == left_out
 
 
-def test_what_is_left_out_is_told_once_however_often_it_is_sent(world: NodeInProcess) -> None:
+def test_what_is_left_out_is_reported_once_however_often_it_is_sent(world: NodeInProcess) -> None:
     strict = replace(world.route.request, filters=Choice(modalities=frozenset({"CT"})))
     world.with_route(request=strict)
     world.send(slices())
@@ -734,7 +734,7 @@ def test_a_series_that_comes_in_another_encoding_is_known(world: NodeInProcess) 
     assert len(held) == 8
 
 
-def test_titles_that_are_not_known_are_told_as_they_came(world: NodeInProcess) -> None:
+def test_titles_that_are_not_known_are_reported_as_they_came(world: NodeInProcess) -> None:
     for _ in range(3):
         assert not associate(world.node.port, MRImageStorage, calling="sender").is_established
     associate(world.node.port, MRImageStorage, called="node")

@@ -111,7 +111,7 @@ def test_other_studies_of_the_association_wait_no_longer_than_for_the_image(
     assert [event.images for event in world.events(Queued)] == [12, 12]
 
 
-def test_images_for_which_there_is_no_room_are_awaited(world: NodeInProcess) -> None:
+def test_images_for_which_there_is_no_space_are_awaited(world: NodeInProcess) -> None:
     sent = slices()
     world.send(sent[:10])
     world.with_settings(most=1)

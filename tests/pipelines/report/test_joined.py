@@ -58,7 +58,7 @@ def test_results_of_studies_that_are_not_asked_for_stay_and_their_failures_go() 
     assert [found.name for found in whole.studies] == ["b.nii", "a.nii"]
 
 
-def test_a_run_that_does_all_anew_tells_of_itself_alone() -> None:
+def test_a_run_that_does_all_anew_shows_of_itself_alone() -> None:
     anew = replace(BATCH, seconds=7.0)
     assert joined(BATCH, anew, ["a.nii", "b.nii"]) is anew
 

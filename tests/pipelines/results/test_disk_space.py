@@ -63,7 +63,7 @@ def test_scans_as_large_as_one_that_did_not_fit_are_refused(
     assert not is_refused(space, scan(49))
 
 
-def test_all_are_tried_again_once_there_is_more_room(
+def test_all_are_tried_again_once_there_is_more_space(
     disk: Disk, scan: Callable[..., list[Path]], tmp_path: Path
 ) -> None:
     space = DiskSpace(tmp_path)

@@ -51,7 +51,7 @@ def test_entries_come_back_and_the_newest_counts(output: Path) -> None:
 @pytest.mark.parametrize(
     ("lost", "left"), [(1, {"a.nii", "b.nii"}), (2, {"a.nii"}), (200, {"a.nii"})]
 )
-def test_a_torn_last_line_is_passed_over_and_the_rest_counts(
+def test_a_torn_last_line_is_skipped_and_the_rest_counts(
     output: Path, lost: int, left: set[str]
 ) -> None:
     with Manifest(output) as manifest:
@@ -70,7 +70,7 @@ def test_a_torn_last_line_is_passed_over_and_the_rest_counts(
 @pytest.mark.parametrize(
     "line", [b"garbage", b"[]", b'"x"', b'{"version": 0}', b'{"version": 1}', b"\xff\xfe", b""]
 )
-def test_lines_that_cannot_be_understood_are_passed_over(output: Path, line: bytes) -> None:
+def test_lines_that_cannot_be_understood_are_skipped(output: Path, line: bytes) -> None:
     with Manifest(output) as manifest:
         manifest.append(entry("a.nii"))
     with manifest_file(output).open("ab") as file:
@@ -112,7 +112,7 @@ def test_a_sharer_meets_what_a_newer_version_writes_beside_it(output: Path) -> N
 ASIDE = "manifest.unreadable"
 
 
-def test_lines_that_cannot_be_understood_are_kept_aside_and_told_once(output: Path) -> None:
+def test_lines_that_cannot_be_understood_are_kept_aside_and_reported_once(output: Path) -> None:
     with Manifest(output) as manifest:
         manifest.append(entry("a.nii"))
         assert manifest.remark is None

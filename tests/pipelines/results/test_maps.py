@@ -275,7 +275,7 @@ def test_what_a_killed_run_left_is_known_to_be_ours(
     assert not series.place(MEAN).exists()
 
 
-def test_a_map_of_a_series_is_a_series_of_its_own_and_says_so(series: Folders) -> None:
+def test_a_map_of_a_series_is_a_series_of_its_own_and_reports_it(series: Folders) -> None:
     series.put(*BOTH)
     target = series.output / series.study().name
     folders = [target, series.place(MEAN), series.place(DEVIATION)]

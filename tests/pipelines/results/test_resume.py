@@ -91,7 +91,7 @@ OLD, NEW = ("name", "T1", "T2"), ("name", "T1", "CT")
     ],
     ids=["others", "the same", "it tells none", "nobody knows today's"],
 )
-def test_a_result_that_tells_other_words_of_its_model_is_due(
+def test_a_result_that_shows_other_words_of_its_model_is_due(
     folder: Folder, told: tuple[str, ...], now: tuple[str, ...], reason: str | None
 ) -> None:
     assert replace(folder.entry, words=told).change_of(RECIPE.model, now) == reason
@@ -138,7 +138,7 @@ def test_a_new_study_is_due_without_a_word(folder: Folder) -> None:
         ("other/a.nii", "other/a.nii", False),
     ],
 )
-def test_a_result_of_another_name_is_told_but_not_that_of_another_name_of_the_scan(
+def test_a_result_of_another_name_is_reported_but_not_that_of_another_name_of_the_scan(
     folder: Folder, file: str, name: str, is_told: bool
 ) -> None:
     """A worker plans each study of a batch alone, so it sees results of all the others."""
@@ -183,7 +183,7 @@ def test_a_result_or_map_whose_name_would_be_too_long_is_refused_before_it_is_ma
     ("suffix", "beside", "packed"),
     [(".mhd", ".raw", False), (".mhd", ".zraw", True), (".nhdr", ".raw.gz", True)],
 )
-def test_voxels_beside_a_header_have_room_for_their_name(
+def test_voxels_beside_a_header_have_space_for_their_name(
     tmp_path: Path, suffix: str, beside: str, packed: bool
 ) -> None:
     """Packed voxels have a longer name than their header; others never have."""
@@ -256,7 +256,7 @@ def test_an_input_is_never_a_target(folder: Folder, overwrite: bool, link: str) 
     assert "is itself an input" in (planned.reason or "")
 
 
-def test_an_unreadable_input_is_due_so_that_reading_tells(folder: Folder) -> None:
+def test_an_unreadable_input_is_due_so_that_reading_shows(folder: Folder) -> None:
     folder.source.unlink()
     assert folder.plan(folder.entry).action == "translate"
 

@@ -122,7 +122,7 @@ def test_results_of_channels_are_compared_as_they_are_named_in_the_end() -> None
     assert obstacles(found)["a.nii"] == overwriting("a_T2.nii")
 
 
-def test_a_study_that_fails_anyway_keeps_its_reason_and_is_a_rival_all_the_same() -> None:
+def test_a_study_that_fails_anyway_keeps_its_reason_and_is_a_rival_nevertheless() -> None:
     own = Obstacle("unsupported", "it has another modality")
     found = refused(in_format([study("a.mha", obstacle=own), study("a.nii.gz")], "nifti"))
     assert obstacles(found) == {"a.mha": own.reason, "a.nii.gz": overwriting("a.mha")}

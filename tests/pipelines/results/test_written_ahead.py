@@ -107,7 +107,7 @@ def test_both_gates_are_passed_each_in_its_turn(volume: Volume, tmp_path: Path) 
     assert passed == [("of parts", 0), ("of results", 1)]
 
 
-def test_a_full_disk_is_told_when_the_result_is_put(
+def test_a_full_disk_is_reported_when_the_result_is_put(
     volume: Volume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:

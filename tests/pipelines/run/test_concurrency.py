@@ -38,7 +38,7 @@ def test_who_does_not_fit_waits_until_something_is_given_back(waits: threading.E
         assert taking.result(timeout=ENOUGH)
 
 
-def test_what_is_larger_than_the_room_gets_in_alone(waits: threading.Event) -> None:
+def test_what_is_larger_than_the_space_gets_in_alone(waits: threading.Event) -> None:
     places = WeightedSemaphore(10)
     assert places.acquire(25)
     with ThreadPoolExecutor() as others:
@@ -50,7 +50,7 @@ def test_what_is_larger_than_the_room_gets_in_alone(waits: threading.Event) -> N
 
 
 @pytest.mark.parametrize("amount", [1, 100])
-def test_a_closed_room_lets_nobody_wait(amount: int, waits: threading.Event) -> None:
+def test_a_closed_space_lets_nobody_wait(amount: int, waits: threading.Event) -> None:
     places = WeightedSemaphore(1)
     places.acquire()
     with ThreadPoolExecutor() as others:
@@ -84,7 +84,7 @@ def test_an_interrupt_while_it_is_ended_keeps_no_thread_from_it(
 
 
 @given(st.lists(st.integers(1, 12), max_size=30))
-def test_never_more_inside_than_there_is_room_for(amounts: list[int]) -> None:
+def test_never_more_inside_than_there_is_space_for(amounts: list[int]) -> None:
     places, inside, most = WeightedSemaphore(12), list[int](), 0
     for amount in amounts:
         while sum(inside) + amount > 12:

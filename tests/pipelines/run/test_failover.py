@@ -34,14 +34,14 @@ def world(tmp_path: Path) -> SharedBatchWorld:
 
 
 @pytest.mark.process
-def test_a_card_that_falls_off_leaves_its_studies_to_the_other(world: SharedBatchWorld) -> None:
+def test_a_gpu_that_falls_off_leaves_its_studies_to_the_other(world: SharedBatchWorld) -> None:
     rows = world.run(Opener(world.calls, losses=2), Opener(world.calls))
     assert [row.status for row in rows] == ["translated"] * 6
     assert processes_left() == []
 
 
 @pytest.mark.process
-def test_a_lost_card_is_opened_again_in_another_process(world: SharedBatchWorld) -> None:
+def test_a_lost_gpu_is_opened_again_in_another_process(world: SharedBatchWorld) -> None:
     opener = Opener(world.calls, losses=1)
     rows = world.run_here(opener)
     assert [row.status for row in rows] == ["translated"] * 6
@@ -57,7 +57,7 @@ def test_a_lost_card_is_opened_again_in_another_process(world: SharedBatchWorld)
     assert processes_left() == []
 
 
-def test_a_card_that_is_lost_after_an_interrupt_is_not_opened_again(
+def test_a_gpu_that_is_lost_after_an_interrupt_is_not_opened_again(
     world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does the loss, heard while a result is stored, end the batch in another way."""
@@ -100,7 +100,7 @@ def test_a_card_that_is_lost_after_an_interrupt_is_not_opened_again(
 
 
 @pytest.mark.slow
-def test_a_study_that_loses_every_card_alone_is_tried_three_times_and_fails_alone(
+def test_a_study_that_loses_every_gpu_alone_is_tried_three_times_and_fails_alone(
     world: SharedBatchWorld,
 ) -> None:
     stored(world.inputs / "a.nii", np.full((8, 8, 8), 5000, np.int16) + np.eye(8, dtype=np.int16))
@@ -116,14 +116,14 @@ def test_a_study_that_loses_every_card_alone_is_tried_three_times_and_fails_alon
 
 
 @pytest.mark.slow
-def test_a_card_that_stays_away_fails_what_is_left(world: SharedBatchWorld) -> None:
+def test_a_gpu_that_stays_away_fails_what_is_left(world: SharedBatchWorld) -> None:
     rows = world.run_here(Opener(world.calls, losses=100))
     assert {row.status for row in rows} == {"failed"}
     assert len(list(world.calls.glob("loss *"))) < 12
     assert processes_left() == []
 
 
-def test_a_card_that_does_not_open_again_fails_what_is_left_and_keeps_the_rest(
+def test_a_gpu_that_does_not_open_again_fails_what_is_left_and_keeps_the_rest(
     world: SharedBatchWorld,
 ) -> None:
     stored(world.inputs / "d.nii", np.full((8, 8, 8), 5000, np.int16) + np.eye(8, dtype=np.int16))
@@ -137,7 +137,7 @@ def test_a_card_that_does_not_open_again_fails_what_is_left_and_keeps_the_rest(
 
 
 @pytest.mark.parametrize("suspects", [1, 6])
-def test_studies_over_which_a_card_was_lost_are_each_worked_on_alone(
+def test_studies_over_which_a_gpu_was_lost_are_each_worked_on_alone(
     world: SharedBatchWorld, suspects: int
 ) -> None:
     rows = world.run_suspects(NAMES[:suspects], Opener(world.calls, seconds=0.05))

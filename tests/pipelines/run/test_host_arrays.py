@@ -70,7 +70,7 @@ def test_an_array_that_is_a_little_smaller_takes_the_smallest_block_that_holds_i
     assert arrays.held == 44 * MIB
 
 
-def test_blocks_that_do_not_fit_make_room_for_one_that_does() -> None:
+def test_blocks_that_do_not_fit_make_space_for_one_that_does() -> None:
     arrays = HostArrays()
     arrays.empty((10 * MIB,), np.uint8)
     kept = arrays.empty((30 * MIB,), np.uint8)

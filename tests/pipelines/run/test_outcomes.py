@@ -40,7 +40,7 @@ def test_a_study_that_the_network_did_not_begin_with_has_no_row() -> None:
     assert heard(StudyStarted(PLANNED), READ).of(PLANNED) is None
 
 
-def test_an_interrupted_study_tells_the_seconds_of_all_its_stages() -> None:
+def test_an_interrupted_study_shows_the_seconds_of_all_its_stages() -> None:
     row = heard(
         StudyStarted(PLANNED), READ, TilesDone("a.nii", 0, 2), INFERRED, TilesDone("a.nii", 1, 2)
     ).of(PLANNED)
@@ -67,7 +67,7 @@ def test_the_row_of_a_study_that_ended_is_the_one_it_ended_with() -> None:
     assert outcomes.any_ended
 
 
-def test_an_outcome_is_kept_before_its_event_is_heard() -> None:
+def test_an_outcome_is_kept_before_its_event_is_handled() -> None:
     events = BatchEvents(Outcomes())
     thread = threading.Thread(target=events.report, args=(DONE,))
     thread.start()
@@ -104,7 +104,7 @@ def test_a_signal_that_another_thread_receives_ends_the_wait_for_events() -> Non
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_fault_is_raised_and_what_follows_can_still_be_heard() -> None:
+def test_a_fault_is_raised_and_what_follows_can_still_be_handled() -> None:
     events = BatchEvents(Outcomes(), (KeyError,))
     events.fail(KeyError())
     events.fail(ValueError("a fault"))

@@ -34,7 +34,7 @@ def test_a_device_that_does_not_open_ends_the_batch_with_its_own_error(
     assert world.made() == []
 
 
-def test_the_search_for_plans_is_told_before_the_device_is_there(world: PipelineWorld) -> None:
+def test_the_search_for_plans_is_reported_before_the_device_is_there(world: PipelineWorld) -> None:
     @contextmanager
     def opened(_: Precision, progress: Progress) -> Iterator[FunctionGenerator]:
         progress("convolution 3x3x3", 0.0)

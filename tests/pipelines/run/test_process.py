@@ -27,7 +27,7 @@ def ended(process: WorkerProcess[Any, Any]) -> str:
     ("status", "told"),
     [(0, "exit status 0"), (3, "exit status 3"), (-signal.SIGKILL, "killed by SIGKILL")],
 )
-def test_what_it_said_is_heard_before_its_end(status: int, told: str) -> None:
+def test_what_it_said_is_handled_before_its_end(status: int, told: str) -> None:
     process: Any = launch(partial(worker_targets.end, status))
     assert process.channel.receive(ENOUGH) == process.process.pid
     assert ended(process) == told
@@ -41,7 +41,7 @@ def test_a_fault_of_the_program_is_a_status(tmp_path: Path) -> None:
         assert b"TypeError" in output.read()
 
 
-def test_the_signals_of_a_service_manager_are_passed_over() -> None:
+def test_the_signals_of_a_service_manager_are_skipped() -> None:
     process: Any = launch(worker_targets.be_signalled)
     assert process.channel.receive(ENOUGH) == "alive"
     assert ended(process) == "exit status 0"
@@ -57,7 +57,7 @@ def test_it_has_a_session_and_an_environment_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("visible", "seen"), [(None, "1"), ("3, 2", "2"), ("MIG-a,MIG-b", "MIG-b"), ("3", "-1")]
 )
-def test_one_for_a_card_sees_no_other(
+def test_one_for_a_gpu_sees_no_other(
     visible: str | None, seen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if visible is None:

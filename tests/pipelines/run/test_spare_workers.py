@@ -123,7 +123,7 @@ def test_a_model_that_changed_meanwhile_is_sent_to_a_successor(
     assert first not in map(int, opener.processes())
 
 
-def test_no_card_is_known_where_a_worker_sees_none(
+def test_no_gpu_is_known_where_a_worker_sees_none(
     world: SharedBatchWorld, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with spare_workers(["cuda:0", "cuda:1"], world.model) as spares:

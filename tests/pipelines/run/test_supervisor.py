@@ -64,7 +64,7 @@ def supervisor(
     return Supervisor(launches, diary.handle, diary.on_end, **policy)
 
 
-def test_each_device_has_a_worker_and_all_that_it_says_is_heard() -> None:
+def test_each_device_has_a_worker_and_all_that_it_says_is_handled() -> None:
     diary = Diary()
     targets = {f"cpu:{number}": partial(worker_targets.end, number) for number in range(2)}
     supervisor(diary, targets).run()
@@ -90,7 +90,7 @@ def test_nobody_waits_for_the_end_of_one_that_has_said_its_last() -> None:
 
 
 @pytest.mark.process
-def test_a_device_is_given_up_after_workers_that_came_to_nothing() -> None:
+def test_a_device_is_abandoned_after_workers_that_came_to_nothing() -> None:
     diary = Diary(*["in vain"] * 9)
     supervisor(diary, {"cpu": partial(worker_targets.end, 3)}).run()
     assert diary.deaths == [("cpu", 3)] * 2
@@ -155,7 +155,7 @@ def test_a_signal_while_a_worker_is_replaced_stops_them_all() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "another"])
-def test_only_the_worker_that_is_meant_is_told(device: str) -> None:
+def test_only_the_worker_that_is_meant_is_reported(device: str) -> None:
     diary = Diary()
     made = supervisor(diary, dict.fromkeys(("cpu", "another"), worker_targets.wait_for_end))
 

@@ -189,7 +189,7 @@ def test_a_scan_in_the_models_unit_is_mapped_without_a_word(
         (Window(0, 1), ct(slope=-2), "of its voxels lie within"),
     ],
 )
-def test_a_scan_in_another_unit_than_the_window_is_told(
+def test_a_scan_in_another_unit_than_the_window_is_reported(
     intensity: IntensityMap, study: Volume, words: str
 ) -> None:
     [note] = notes_of_window(intensity, study, study_range(study))

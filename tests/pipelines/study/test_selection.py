@@ -46,7 +46,7 @@ def test_a_scan_of_another_modality_is_refused_with_the_way_out(
     assert "setting any-contrast" in obstacle.reason
 
 
-def test_what_is_taken_all_the_same_is_noted() -> None:
+def test_what_is_taken_nevertheless_is_noted() -> None:
     study = held("CT", "T1", any_modality=True)
     assert study.obstacle is None
     [old, note] = study.notes
@@ -57,7 +57,7 @@ def test_what_is_taken_all_the_same_is_noted() -> None:
 
 
 @pytest.mark.parametrize(("modality", "source"), [("CT", "domain A"), ("OT", "T1"), ("", "T1")])
-def test_what_cannot_be_told_is_noted_and_not_refused(modality: str, source: str) -> None:
+def test_what_cannot_be_reported_is_noted_and_not_refused(modality: str, source: str) -> None:
     study = held(modality, source)
     assert study.obstacle is None
     assert study.notes[-1] == (

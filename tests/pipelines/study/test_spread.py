@@ -174,7 +174,7 @@ def _in_foreground(study: Study) -> float:
     return mean_in_foreground(deviation.astype(np.float32), prepared.network_input)
 
 
-def test_a_result_that_is_turned_upside_down_has_a_deviation_all_the_same() -> None:
+def test_a_result_that_is_turned_upside_down_has_a_deviation_nevertheless() -> None:
     """The network's own range may run against that of the scan."""
     voxels = np.random.default_rng(2).uniform(0, 200, EXTENTS).astype(np.float32)
     of = card(intensity_in=MinMax(), intensity_out=MinMax())

@@ -79,7 +79,7 @@ def test_a_result_that_is_no_number_is_infinitely_far() -> None:
     assert deviation(result(made, AROUND_ZERO), filled(0.5), WHOLE) == (inf, 0.0)
 
 
-def test_where_no_tile_shows_much_some_are_taken_all_the_same() -> None:
+def test_where_no_tile_shows_much_some_are_taken_nevertheless() -> None:
     slope = np.linspace(0, 1, 160, dtype=np.float32)[None, :, None, None]
     given = Stored(np.broadcast_to(slope, (1, 160, 8, 8)).copy())
     tiling = tile((160, 8, 8), (8, 8, 8), 0.25)

@@ -71,7 +71,7 @@ def misuse(*arguments: object) -> str:
 
 
 @pytest.mark.slow
-def test_the_tables_and_the_json_tell_the_same() -> None:
+def test_the_tables_and_the_json_show_the_same() -> None:
     done = run(*TINY, "--json", "bench.json", "--plot", "plot.png")
     assert done.exit_code == 0, done.output
     with Image.open("plot.png") as picture:
@@ -172,7 +172,7 @@ def test_a_sweep_goes_through_patches_and_batches() -> None:
     assert found["scan"] == {"extents": [192, 256, 256], "overlap": 0.25}
 
 
-def test_what_does_not_go_together_is_told(tmp_path: Path) -> None:
+def test_what_does_not_go_together_is_reported(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model.safetensors")
     assert "'--arch'" in misuse("--model", model, "--arch", "unet")
     assert "'--ngf'" in misuse("--model", model, "--ngf", "8")

@@ -25,7 +25,7 @@ def remount(disk: Path, option: str) -> None:
 
 
 @pytest.mark.process
-def test_a_full_disk_fails_no_job_and_all_are_done_once_it_has_room(
+def test_a_full_disk_fails_no_job_and_all_are_done_once_it_has_space(
     world: QueueWorld, small_disk: Path
 ) -> None:
     world.output = small_disk / "out"
@@ -74,7 +74,7 @@ def test_a_study_that_never_fits_keeps_no_other_waiting(
     assert not [path for path in world.output.rglob("*") if path.name.endswith(".part")]
 
 
-def test_a_disk_with_no_room_at_all_is_awaited_too(world: QueueWorld, small_disk: Path) -> None:
+def test_a_disk_with_no_space_at_all_is_awaited_too(world: QueueWorld, small_disk: Path) -> None:
     world.output = small_disk / "out"
     world.scans(2)
     batch = world.submit()
@@ -101,7 +101,7 @@ def test_jobs_wait_for_a_run_that_has_their_folder(world: QueueWorld) -> None:
     assert world.states(batch) == ["done"] * 2
 
 
-def test_jobs_that_were_put_off_go_on_at_once_after_a_retry(world: QueueWorld) -> None:
+def test_jobs_that_were_deferred_go_on_at_once_after_a_retry(world: QueueWorld) -> None:
     world.scans(2)
     batch = world.submit()
     with Manifest(world.output):

@@ -45,7 +45,7 @@ def test_a_summary_is_stored_as_a_report_and_as_a_page(world: QueueWorld) -> Non
     assert json.loads(printed.stdout)["totals"]["failed"] == 1
 
 
-def test_jobs_tells_who_holds_what_and_what_waits_until_when(world: QueueWorld) -> None:
+def test_jobs_shows_who_holds_what_and_what_waits_until_when(world: QueueWorld) -> None:
     world.scans(1)
     batch = world.submit("--overlap", "0.5")
     world.submit("--at", "2100-01-01T00:00")
@@ -194,7 +194,7 @@ def test_jobs_show_their_model_and_folders(world: QueueWorld) -> None:
     assert (listed["output"], "work" in listed) == (str(world.output), False)
 
 
-def test_a_job_that_kills_its_workers_is_given_up(world: QueueWorld) -> None:
+def test_a_job_that_kills_its_workers_is_abandoned(world: QueueWorld) -> None:
     world.scans(2)
     batch = world.submit()
     with open_tables(queue_place(world.queue), create=False) as tables:

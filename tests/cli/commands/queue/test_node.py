@@ -147,7 +147,7 @@ def test_no_other_command_loads_its_library() -> None:
 
 
 @pytest.mark.process
-def test_a_node_stops_in_order_reads_its_routes_again_and_tells_its_state(
+def test_a_node_stops_in_order_reads_its_routes_again_and_shows_its_state(
     world: NodeWorld,
 ) -> None:
     process = world.start()
@@ -235,7 +235,7 @@ def test_a_study_whose_sender_broke_off_is_held_until_it_is_released(world: Node
     assert (series["images"], series["state"]) == (8, "queued")
 
 
-def test_signals_are_heard_in_their_order_and_none_is_lost() -> None:
+def test_signals_are_handled_in_their_order_and_none_is_lost() -> None:
     control = _Control()
     with handling_stop_signals(control.handle):
         for number in (signal.SIGHUP, signal.SIGTERM):
@@ -250,13 +250,13 @@ def test_a_signal_ends_the_wait_for_one() -> None:
         assert control.asked(ENOUGH) == "stop"
 
 
-def test_status_of_a_folder_without_a_node_says_so(world: NodeWorld) -> None:
+def test_status_of_a_folder_without_a_node_reports_it(world: NodeWorld) -> None:
     done = run(world, "node", "--status")
     assert done.exit_code == 2
     assert "No node has used" in done.stderr
 
 
-def test_a_port_that_is_taken_is_told(world: NodeWorld) -> None:
+def test_a_port_that_is_taken_is_reported(world: NodeWorld) -> None:
     with archive(port=world.port):
         done = run(world, "node")
     assert done.exit_code == 2
@@ -271,7 +271,7 @@ def test_a_port_that_is_taken_is_told(world: NodeWorld) -> None:
         ("nobody.invalid", "choose another with --address or --port."),
     ],
 )
-def test_an_address_that_cannot_be_is_told(world: NodeWorld, address: str, told: str) -> None:
+def test_an_address_that_cannot_be_is_reported(world: NodeWorld, address: str, told: str) -> None:
     done = run(world, "node", "--address", address)
     assert done.exit_code == 2
     assert f"cannot listen at {address}:{world.port}: " in done.stderr

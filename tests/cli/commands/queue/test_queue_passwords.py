@@ -223,7 +223,7 @@ def test_a_password_in_the_address_or_in_libpqs_own_file_opens_the_queue(
     assert MARK not in shown.output
 
 
-def test_a_wrong_password_is_told_without_it(locked_server: queue_postgres.Server) -> None:
+def test_a_wrong_password_is_reported_without_it(locked_server: queue_postgres.Server) -> None:
     told = run("jobs", f"--queue={address_of(locked_server, f':{MARK}')}")
     assert told.exit_code == 2
     assert "password authentication failed" in told.stderr

@@ -201,7 +201,7 @@ def test_what_is_open_already_is_not_queued_again(world: QueueWorld) -> None:
     ) in world.did("jobs", "retry", old)
 
 
-def test_a_full_disk_of_the_queue_is_told(world: QueueWorld, small_disk: Path) -> None:
+def test_a_full_disk_of_the_queue_is_reported(world: QueueWorld, small_disk: Path) -> None:
     small_disk.chmod(0o700)
     world.queue = str(small_disk / "queue.db")
     world.scans(1)

@@ -109,7 +109,7 @@ def test_a_worker_that_is_stopped_while_it_starts_ends(
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_a_worker_starts_is_told_without_a_traceback(world: QueueWorld) -> None:
+def test_ctrl_c_while_a_worker_starts_is_reported_without_a_traceback(world: QueueWorld) -> None:
     """A terminal sends it to every process."""
     worker = world.start("worker", "--device", "cpu", start_new_session=True)
     eventually(lambda: handles(worker.pid, signal.SIGHUP))
@@ -160,7 +160,7 @@ def test_a_worker_does_the_jobs_of_one_batch_only(world: QueueWorld) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_names_studies_and_its_status_tells_failures_if_asked(world: QueueWorld) -> None:
+def test_a_worker_names_studies_and_its_status_shows_failures_if_asked(world: QueueWorld) -> None:
     world.scans(1)
     (world.inputs / "empty.nii").touch()
     batch = world.submit()

@@ -59,7 +59,7 @@ def test_a_worker_that_dies_leaves_a_line_with_the_jobs_in_its_hand(
     assert not log.has_failures
 
 
-def test_a_batch_that_waits_for_a_disk_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_that_waits_for_a_disk_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     log = JobLog(_failure_hook(""))
     for why in ("write: the disk is full.", ""):
         log.handle("cpu", JobStarted("b/1", "a.nii"))

@@ -172,6 +172,6 @@ def test_voxels_that_are_looked_at_have_all_corners_of_the_first_and_last_patch(
 @pytest.mark.parametrize("channels", [1, 8, 300, 2048])
 @pytest.mark.parametrize("extents", [(1, 1, 1), (2, 9, 4), (5, 5, 5), (70, 71, 72)])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_there_is_room_for_all_voxels_that_are_looked_at(channels, extents, batch):
+def test_there_is_space_for_all_voxels_that_are_looked_at(channels, extents, batch):
     shape = replace(SHALLOW, batch=batch, target_extents=extents, target_channels=channels)
     assert len(sampled_voxels(shape)) <= most_samples(shape)

@@ -115,7 +115,7 @@ def check_limit(width: int, edge: int, choose: Choose, allowed: int) -> None:
         assert held <= allowed
 
 
-def test_less_room_means_smaller_slabs_and_fewer_patches_and_at_last_none_for_the_arrays() -> None:
+def test_less_space_means_smaller_slabs_and_fewer_patches_and_at_last_none_for_the_arrays() -> None:
     wanted = replace(WANTED, patch=(96, 96, 96))
     rooms = [size * MIB for size in (512, 400, 300, 150, 100)]
     outcomes = [bytes_of(room, modest, wanted) for room in rooms]
@@ -128,7 +128,7 @@ def test_less_room_means_smaller_slabs_and_fewer_patches_and_at_last_none_for_th
     assert 25 * MIB < smallest <= 50 * MIB
 
 
-def test_a_gpu_taken_by_others_is_told_from_a_low_limit() -> None:
+def test_a_gpu_taken_by_others_is_reported_from_a_low_limit() -> None:
     with pytest.raises(DeviceMemoryError, match=r"only 1 MiB are free; end other programs"):
         fit(network(), WANTED, MemoryBudget(RESERVE + MIB), modest)
     with pytest.raises(DeviceMemoryError, match=r"only 0 MiB are free"):

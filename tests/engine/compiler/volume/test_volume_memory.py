@@ -209,7 +209,7 @@ def test_a_layer_by_planes_reads_more_than_its_own_blocks() -> None:
     assert not read & set(copied_in(one, maps))
 
 
-def test_all_is_on_the_gpu_where_that_has_room() -> None:
+def test_all_is_on_the_gpu_where_that_has_space() -> None:
     memory = volume_memory(request("resnet", (256, 256, 192)), 40 << 30)
     assert (memory.host_bytes, memory.host_offsets) == (0, {})
 
@@ -264,7 +264,7 @@ def test_an_own_kernel_makes_blocks_anew_with_what_the_last_layer_sees_around_th
     } == {1}
 
 
-def test_what_there_is_room_for_of_the_first_map_stays() -> None:
+def test_what_there_is_space_for_of_the_first_map_stays() -> None:
     wanted = request("resnet", (512, 512, 192), matrix_kernels=True, wgmma=True)
     everything = volume_memory(wanted, 40 << 30).device_bytes
     recomputing = _Choice(replace(wanted, passes=recomputed(wanted.passes)))
@@ -308,7 +308,7 @@ def test_other_networks_keep_their_maps(name: str) -> None:
 
 
 @pytest.mark.parametrize("share", [0.6, 0.75, 0.9])
-def test_nothing_leaves_for_which_there_is_room(share: float) -> None:
+def test_nothing_leaves_for_which_there_is_space(share: float) -> None:
     wanted = request("resnet", (512, 512, 192))
     everything = volume_memory(wanted, 40 << 30)
     room = int(everything.device_bytes * share)
@@ -366,7 +366,7 @@ def test_a_volume_that_fits_nowhere_is_refused_with_what_would_do() -> None:
         volume_memory(wanted, size - 1)
 
 
-def test_a_volume_has_room_to_try_its_layers_in() -> None:
+def test_a_volume_has_space_to_try_its_layers_in() -> None:
     """A last layer is compared with a plain one, which reads a copy with a border of its own."""
     network = zero_network(build(ResNetSpec(1, 1, 32, 0, downsamplings=0)))
     grid = grid_of((64, 64, 64), network.graph.stride)

@@ -150,7 +150,7 @@ class TestArrays:
         rows = ring_rows(grid, spare=True)
         assert self.size(grid) == self.size(self.large) - saved * rows * 64 * 64
 
-    def test_rings_shrink_with_the_room_and_then_there_are_none(self) -> None:
+    def test_rings_shrink_with_the_space_and_then_there_are_none(self) -> None:
         roomy, tight = self.size(self.large), self.size(self.large, spare=False)
         for room, rest in ((roomy, roomy), (roomy - 1, tight), (tight - 1, 0)):
             plan = DevicePlan("card", ProgramPlan(1000, 1, None), 1000 + room, (1, 1))

@@ -100,7 +100,7 @@ def test_an_array_is_gone_over_as_it_lies_in_memory(
 
 
 @pytest.mark.parametrize("way", [1, -1])
-def test_rows_are_told_when_they_are_final(way: int) -> None:
+def test_rows_are_reported_when_they_are_final(way: int) -> None:
     """Counted as they lie in memory, so that a file of them can be written meanwhile."""
     lying = np.random.default_rng(0).uniform(-1, 1, (11, 6, 7)).astype(np.float32)
     made = np.full_like(lying, np.nan)

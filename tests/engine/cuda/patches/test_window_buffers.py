@@ -83,14 +83,14 @@ def test_weights_stay_on_the_gpu_for_studies_that_are_alike() -> None:
     assert sent.count(8 * 8 * 8 * 4) == 3
 
 
-def test_without_room_for_the_least_the_tiles_are_handed_over_one_by_one() -> None:
+def test_without_space_for_the_least_the_tiles_are_handed_over_one_by_one() -> None:
     array = np.ones((1, 20, 6, 6), np.float32)
     window = SlidingWindow(tile((20, 6, 6), (8, 6, 6), 0.5), "gaussian", "edge")
     here = translated(array, FunctionGenerator(bent), window.tiling)
     np.testing.assert_array_equal(streamed(array, window, bent, most=-1), here)
 
 
-def test_why_the_host_had_to_blend_is_told() -> None:
+def test_why_the_host_had_to_blend_is_reported() -> None:
     extents, patch = (20, 6, 6), (8, 6, 6)
     window = SlidingWindow(tile(extents, patch, 0.5), "gaussian", "edge")
     array = np.ones((1, *extents), np.float32)

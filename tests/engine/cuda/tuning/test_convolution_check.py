@@ -127,7 +127,7 @@ class Searches:
 
 @pytest.mark.parametrize("effort", ["full", "quick", "off"])
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_wrong_plan_is_struck_out_and_told_once(world, tmp_path, name, effort):
+def test_a_wrong_plan_is_struck_out_and_reported_once(world, tmp_path, name, effort):
     searches = Searches(world, {name: FAULTS[name], "right": None}, tmp_path)
     assert searches.start(effort) == "right"
     [sentence] = searches.told
@@ -247,7 +247,7 @@ def test_right_plans_are_never_refused(world):
     assert searches.told == []
 
 
-def test_a_search_that_has_no_room_says_so_and_is_over(world):
+def test_a_search_that_has_no_space_reports_it_and_is_over(world):
     tactics, patched = world
     patched.setattr(tactics, "ConvolutionPlans", lambda *_: Plans(SHAPE, {"right": None}))
     told: list[tuple[str, float | None]] = []

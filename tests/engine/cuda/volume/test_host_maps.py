@@ -123,7 +123,7 @@ def test_what_is_pinned_in_parts_is_let_go_in_parts(
     assert unpinned == pinned[::-1]
 
 
-def test_what_the_host_has_no_room_for_is_refused_in_a_sentence() -> None:
+def test_what_the_host_has_no_space_for_is_refused_in_a_sentence() -> None:
     check_host_room(SIZE, SIZE)
     with pytest.raises(
         DeviceMemoryError, match=r"need 6 MiB .* only 5 MiB may be pinned"

@@ -131,7 +131,7 @@ def made_by(placed: PlacedVolume, result: Any, target: Stored) -> Iterator[Any]:
 
 
 @many_rounds
-def test_rows_are_told_when_they_are_in_their_place(rounds: int) -> None:
+def test_rows_are_reported_when_they_are_in_their_place(rounds: int) -> None:
     result = noise()
     for _ in range(rounds):
         target, told = np.zeros_like(result), list[int]()
@@ -148,7 +148,7 @@ def test_rows_are_told_when_they_are_in_their_place(rounds: int) -> None:
         assert np.array_equal(target, result)
 
 
-def test_nothing_is_put_in_place_any_more_once_a_fault_is_told() -> None:
+def test_nothing_is_put_in_place_any_more_once_a_fault_is_reported() -> None:
     """A next try may fill the same array."""
     target, is_told, late = np.zeros_like(noise()), threading.Event(), list[int]()
 

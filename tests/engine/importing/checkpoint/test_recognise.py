@@ -102,7 +102,7 @@ def test_single_generators_are_unwrapped(wrap: Callable[..., object], tmp_path: 
     ("file", "direction"),
     [("latest_net_G_A.pth", "AtoB"), ("200_net_G_B.pth", "BtoA"), ("netG_A2B_7.pth.tar", "AtoB")],
 )
-def test_file_names_tell_the_direction(file: str, direction: str, tmp_path: Path) -> None:
+def test_file_names_show_the_direction(file: str, direction: str, tmp_path: Path) -> None:
     told = recognise(read_checkpoint(save(made.unpadded_resnet(), tmp_path / file)), UNPROVEN).facts
     assert ("direction", direction) in {(finding.subject, finding.value) for finding in told}
 
@@ -121,7 +121,7 @@ def test_several_networks_without_a_direction_need_a_name(tmp_path: Path) -> Non
     assert np.array_equal(chosen, module.model[0].weight.detach())
 
 
-def test_the_best_generator_is_not_passed_over_for_the_last(tmp_path: Path) -> None:
+def test_the_best_generator_is_not_skipped_for_the_last(tmp_path: Path) -> None:
     states = {f"{name}_generator": made.unpadded_resnet().state_dict() for name in ("best", "last")}
     torch.save(states, tmp_path / "G.pth")
     with pytest.raises(CheckpointError, match="one of 'best_generator', 'last_generator'"):

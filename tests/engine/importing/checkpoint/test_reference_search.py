@@ -284,7 +284,7 @@ def passing(seconds: float) -> Callable[[], float]:
         ),
     ],
 )
-def test_half_precision_of_the_weights_alone_is_told_before_all_else_is_tried(
+def test_half_precision_of_the_weights_alone_is_reported_before_all_else_is_tried(
     make: Make, field: str, half: str, tmp_path: Path
 ) -> None:
     module: Any = made.trained(make())
@@ -396,7 +396,7 @@ def test_a_search_reports_each_network_before_it_tries_it(tmp_path: Path) -> Non
     assert float(found[1]) <= float(f"{distances[-1]:.2g}")
 
 
-def test_a_reading_that_is_found_in_time_is_compared_with_others_all_the_same(
+def test_a_reading_that_is_found_in_time_is_compared_with_others_nevertheless(
     tmp_path: Path,
 ) -> None:
     module = made.trained(variants.ResNet().made())
@@ -466,7 +466,7 @@ def test_a_reference_agrees_with_the_code_that_made_it(tmp_path: Path) -> None:
     assert resolved.established.by == "reference"
 
 
-def test_reference_that_does_not_tell_readings_apart_is_refused(tmp_path: Path) -> None:
+def test_reference_that_does_not_show_readings_apart_is_refused(tmp_path: Path) -> None:
     module = made.trained(made.padded_resnet())
     with torch.no_grad():
         module.model[-2].weight.mul_(1e-5)

@@ -326,7 +326,7 @@ def test_options_that_the_tensors_contradict_are_an_error(
 
 
 @pytest.mark.parametrize(("used", "norm"), [("True", "stored"), ("False", "instance_affine")])
-def test_options_of_the_test_run_tell_the_statistics(used: str, norm: str, tmp_path: Path) -> None:
+def test_options_of_the_test_run_show_the_statistics(used: str, norm: str, tmp_path: Path) -> None:
     path = save(batch_resnet(), tmp_path / "G.pth")
     (tmp_path / "test_opt.txt").write_text(f"   eval: {used} \t[default: False]\n")
     assert recognise(read_checkpoint(path), NetworkChoices(code="junyanz")).spec.norm == norm

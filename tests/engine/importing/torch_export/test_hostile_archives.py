@@ -210,7 +210,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_harm_is_told_in_a_sentence_and_takes_no_memory(name: str, tmp_path: Path) -> None:
+def test_harm_is_reported_in_a_sentence_and_takes_no_memory(name: str, tmp_path: Path) -> None:
     make, message = CASES[name]
     path = tmp_path / "net.pt2"
     path.write_bytes(make())

@@ -270,7 +270,7 @@ def test_every_step_of_lossy_compression_is_carried_over(tmp_path: Path, enhance
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_what_a_file_is_packed_with_tells_of_losses_too(tmp_path: Path, told: bool) -> None:
+def test_what_a_file_is_packed_with_shows_of_losses_too(tmp_path: Path, told: bool) -> None:
     """Many a writer packs with losses and says nothing of it."""
     (tmp_path / "in").mkdir()
     expected = 0.0

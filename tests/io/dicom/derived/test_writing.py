@@ -276,7 +276,7 @@ def test_the_judges_find_no_fault(tmp_path: Path, phantom: Phantom, derivation: 
     assert_converts_to(volume, tmp_path / "out", tmp_path / "nifti")
 
 
-def test_a_resampled_series_says_so_and_lies_where_its_voxels_do(tmp_path: Path) -> None:
+def test_a_resampled_series_reports_it_and_lies_where_its_voxels_do(tmp_path: Path) -> None:
     replace(CT, step=(0.0, 0.5, 2.0)).write(tmp_path / "in")
     volume = source(tmp_path / "in", Choice(allow_uneven=True))
     made = written(volume, tmp_path / "out", TO_CT)
@@ -350,7 +350,7 @@ def test_a_study_of_ours_is_known_again(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "in" / "result")
 
 
-def test_a_full_disk_is_told_as_such(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_as_such(tmp_path: Path) -> None:
     """pydicom puts its own words, a traceback among them, around what the system says."""
     full = r"was not written: the disk is full; free space or choose another output folder\.$"
     pixels = tag_in_exception(pydicom.tag.Tag("PixelData"))

@@ -43,14 +43,14 @@ def test_padding_behind_a_frame_is_none_of_it(coding: Coding, behind: bytes) -> 
 
 @pytest.mark.parametrize("coding", ["jpeg", "jpeg-ls"])
 @pytest.mark.parametrize("between", [b"\xff\xff\xff", b"\xff\xfe\0\x03A", b"\xff\x01"])
-def test_what_may_stand_before_a_frame_is_passed_over(coding: Coding, between: bytes) -> None:
+def test_what_may_stand_before_a_frame_is_skipped(coding: Coding, between: bytes) -> None:
     packed = PACKED[coding]
     frame = codestream_in(packed[:2] + between + packed[2:], coding)
     assert (frame.rows, frame.columns) == (20, 24)
 
 
 @pytest.mark.parametrize("bits", [8, 12, 16])
-def test_jpeg_2000_tells_its_bits_and_its_sign(bits: int) -> None:
+def test_jpeg_2000_shows_its_bits_and_its_sign(bits: int) -> None:
     kind = np.int8 if bits == 8 else np.int16
     packed = imagecodecs.jpeg2k_encode(
         (PIXELS % 100).astype(kind) - 50, level=0, reversible=True, bitspersample=bits

@@ -171,7 +171,7 @@ def edited(folder: Path, phantom: Phantom = PHANTOM, **values: Any) -> Volume:
 @pytest.mark.parametrize(
     "syntax", [ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian]
 )
-def test_data_sets_that_tell_nothing_of_themselves_are_read(tmp_path: Path, syntax: str) -> None:
+def test_data_sets_that_show_nothing_of_themselves_are_read(tmp_path: Path, syntax: str) -> None:
     """Without suffix, preamble and file meta information, as `dcmconv -F` writes them."""
     for path in PHANTOM.write(tmp_path / "in"):
         data = pydicom.dcmread(path)
@@ -739,7 +739,7 @@ def test_zeros_without_end_behind_the_pixels_are_not_parsed(tmp_path: Path) -> N
     np.testing.assert_array_equal(volume_of(tmp_path).voxels.T, PHANTOM.voxels())
 
 
-def test_a_series_whose_file_went_away_says_so(tmp_path: Path) -> None:
+def test_a_series_whose_file_went_away_reports_it(tmp_path: Path) -> None:
     paths = PHANTOM.write(tmp_path / "in")
     [study] = discover([tmp_path / "in"], None).studies
     paths[3].unlink()

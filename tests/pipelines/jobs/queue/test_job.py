@@ -112,7 +112,7 @@ def test_which_images_are_meant_asks_for_a_worker_that_heeds_it(tmp_path: Path) 
     assert one.is_like(other)
 
 
-def test_an_incomplete_source_asks_for_a_worker_that_says_so(tmp_path: Path) -> None:
+def test_an_incomplete_source_asks_for_a_worker_that_reports_it(tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.touch()
     whole = replace(JOB, files=(str(file),))

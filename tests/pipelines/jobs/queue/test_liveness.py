@@ -35,7 +35,7 @@ def test_a_worker_lives_until_it_lets_go_of_its_name(place: QueuePlace) -> None:
         assert first.is_dead(card.name)
 
 
-def test_a_disk_without_locks_is_told_with_the_way_out(
+def test_a_disk_without_locks_is_reported_with_the_way_out(
     place: QueuePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a home folder that other hosts share, mounted without locks."""
@@ -180,7 +180,7 @@ def test_a_worker_is_not_dead_by_its_file_alone(shared: QueuePlace, homes: Homes
         assert this.is_dead(name), "now nobody holds it, and its file is here"
 
 
-def test_a_card_whose_last_worker_the_server_has_not_forgotten_is_waited_for(
+def test_a_gpu_whose_last_worker_the_server_has_not_forgotten_is_waited_for(
     shared: QueuePlace, homes: Homes
 ) -> None:
     homes.go_to("one")

@@ -210,7 +210,7 @@ def test_a_job_is_due_if_its_time_is_further_off_than_when_it_began_to_wait(
         assert states(queue, batch) == ["queued"]
 
 
-def test_what_was_put_off_is_tried_at_once_by_a_retry(
+def test_what_was_deferred_is_tried_at_once_by_a_retry(
     queue: Queue, tables: QueueTables, tmp_path: Path
 ) -> None:
     later = datetime.now().astimezone() + timedelta(hours=1)
@@ -490,7 +490,9 @@ def test_jobs_move_to_another_window_time_and_priority(
     assert claims.take(SchedulingClass("urgent", "19:00-07:00"))
 
 
-def test_what_was_put_off_is_started_now(queue: Queue, tables: QueueTables, tmp_path: Path) -> None:
+def test_what_was_deferred_is_started_now(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
     batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
     claims = Claims(tables, "one")
     claim = claims.take(NORMAL)
@@ -539,7 +541,7 @@ def test_batches_show_their_model_and_folders(queue: Queue, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_restart_of_the_server_is_told_and_survived(tmp_path: Path) -> None:
+def test_a_restart_of_the_server_is_reported_and_survived(tmp_path: Path) -> None:
     if not queue_postgres.is_installed():
         pytest.skip("PostgreSQL is not installed")
     with queue_postgres.server() as server:
@@ -622,7 +624,7 @@ def test_an_older_or_empty_queue_is_named(tmp_path: Path) -> None:
         pass
 
 
-def test_a_queue_that_cannot_grow_says_so_and_goes_on_later(tmp_path: Path) -> None:
+def test_a_queue_that_cannot_grow_reports_it_and_goes_on_later(tmp_path: Path) -> None:
     place = queue_place(str(tmp_path / "private" / "queue.db"))
     with open_tables(place, create=True) as tables:
         queue, claims = Queue(tables), Claims(tables, "one")
