@@ -108,7 +108,7 @@ def test_the_status_lists_what_is_held_and_incomplete() -> None:
 
 
 def test_the_status_lists_what_is_not_sent_and_why() -> None:
-    failed = SeriesRecord("a", 1, "", 20, "b/1", "k", "failed", "setting patch is too large")
+    failed = SeriesRecord("a", 1, "", 20, "b/1", "k", "failed", "use a smaller setting patch")
     sending = SeriesRecord("b", 1, "", 9, "b/2", "k", "sending")
     sent = SeriesRecord("c", 1, "", 9, "b/3", "k", "sent")
     studies = (study("R/1", failed, sending, sent), study("R/2", sent, emptied=3.0))
@@ -118,7 +118,7 @@ def test_the_status_lists_what_is_not_sent_and_why() -> None:
         "series images state",
         "R/1/1/a 20 failed",
         "R/1/1/b 9 sending, 4 confirmed",
-        "failed: R/1/1/a: patch is too large",
+        "failed: R/1/1/a: use a smaller patch",
         "skipped: R/1: lower min-slices to accept it",
         "4 series: 1 failed, 1 sending, 2 sent",
         "Kept: 1 study, 4.10 kB; all examined",
