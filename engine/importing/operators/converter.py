@@ -61,6 +61,11 @@ RULES: Mapping[str, Rule] = {
 
 _SQUEEZE = f"reduces the whole patch to one number, as squeeze and excitation does; {WHOLE_PATCH}"
 _ATTENTION = f"multiplies matrices computed from the patch, as attention does; {WHOLE_PATCH}"
+_RESPONSE = f"takes the norm of a whole map, as global response norm does; {WHOLE_PATCH}"
+_RANDOM = (
+    "draws random numbers, so no two results would be alike; export the generator with the mean in "
+    "their place"
+)
 _SINGLE_VOXELS = (
     "picks voxels by their indices, as exporters of ONNX write the sampling nearest-exact; save "
     "the network with torch.export and import the .pt2 file, or write it as nearest, which is the "
@@ -69,6 +74,8 @@ _SINGLE_VOXELS = (
 _REASONS: Mapping[str, str] = {
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), _SQUEEZE),
     **dict.fromkeys(("MatMul", "Gemm", "Einsum", "Attention"), _ATTENTION),
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceSumSquare"), _RESPONSE),
+    **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniformLike"), _RANDOM),
     "GatherND": _SINGLE_VOXELS,
 }
 """Reasons, with a way forward, for operators that no rule converts."""

@@ -485,6 +485,8 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
     ),
     "a norm of lines": (node("LayerNormalization", "a p", "b"), "more than the channels"),
     "a quotient of what may be zero": (node("Div", "a a", "b"), "tensor that may be zero"),
+    "a norm of maps": (node("ReduceL2", "a", "b", axes=[2, 3, 4]), "as global response norm does"),
+    "random numbers": (node("RandomNormalLike", "a", "b"), "draws random numbers"),
     "picked voxels": (node("GatherND", "a ends", "b"), "write it as nearest"),
     "picked planes": (node("Gather", "a one", "b", axis=2), "picks voxels by their indices"),
     "channels that do not exist": (node("Gather", "a four", "b", axis=1), "do not exist"),
