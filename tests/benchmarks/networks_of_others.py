@@ -180,7 +180,8 @@ def measured(each: Row, network: Row, arguments: argparse.Namespace) -> Row:
                 continue
             row["routes"][route] = tried(source, write, place, patch, exact)
         if arguments.keep:
-            keep(folder, arguments.keep / f"{each['repository']} {network['name']}", patch, exact)
+            label = re.sub(r"\W+", "_", f"{each['repository']} {network['name']}")
+            keep(folder, arguments.keep / label, patch, exact)
     return row
 
 
@@ -351,7 +352,6 @@ def keep(folder: Path, kept: Path, patch: np.ndarray, exact: np.ndarray) -> None
     """Keep one model, and what it is to compute."""
     models = sorted(folder.glob("*/model.safetensors"))
     if models:
-        kept = kept.with_name(re.sub(r"\W+", "_", kept.name))
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.with_suffix(".safetensors").write_bytes(models[0].read_bytes())
         np.savez(kept.with_suffix(".npz"), input=patch, output=exact.astype(np.float32))
