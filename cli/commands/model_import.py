@@ -131,9 +131,9 @@ def import_(
         ),
     ] = None,
     upsampling: Annotated[
-        Literal["nearest", "trilinear", "trilinear-corners"] | None,
+        Literal["nearest", "trilinear", "trilinear-corners", "trilinear-zeros"] | None,
         typer.Option(
-            metavar="nearest|trilinear|trilinear-corners",
+            metavar="nearest|trilinear|trilinear-corners|trilinear-zeros",
             help="Upsampling mode of a resize-convolution decoder.",
         ),
     ] = None,

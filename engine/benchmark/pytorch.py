@@ -32,9 +32,11 @@ from ..network.layers import (
     Downsample,
     Elu,
     Erf,
+    Exp,
     FloatArray,
     GroupNorm,
     InstanceNorm,
+    Inverse,
     LeakyRelu,
     Multiply,
     Pad,
@@ -79,6 +81,12 @@ def as_module(network: Network) -> Any:
                 output = graph.call_function(operator.mul, inputs)
             case Erf():
                 output = graph.call_function(torch.erf, inputs)
+            case Exp():
+                output = graph.call_function(torch.exp, inputs)
+            case Inverse(low, is_of_root):
+                kept = graph.call_function(torch.clamp_min, (*inputs, low))
+                inverse = torch.rsqrt if is_of_root else torch.reciprocal
+                output = graph.call_function(inverse, (kept,))
             case Crop() | Channels() as piece:
                 output = graph.call_function(operator.getitem, (*inputs, _place(piece)))
                 views.add(node.name)
@@ -149,7 +157,16 @@ def _module(node: Node, network: Network, *, in_place: bool) -> Any:
         case Sigmoid():
             return nn.Sigmoid()
         case (
-            Add() | Subtract() | Multiply() | Concat() | Erf() | Crop() | Channels() | Downsample()
+            Add()
+            | Subtract()
+            | Multiply()
+            | Concat()
+            | Erf()
+            | Exp()
+            | Inverse()
+            | Crop()
+            | Channels()
+            | Downsample()
         ):
             raise TypeError(f"{node.name} is not a module of torch")
 

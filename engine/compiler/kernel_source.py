@@ -122,7 +122,9 @@ def constants(file: str) -> Mapping[str, int]:
     One that depends on more than whole numbers and other constants of the file raises
     KernelSourceError when it is looked up.
     """
-    declared = (each for line in _CONSTANTS.findall(_text(file)) for each in line.split(", "))
+    declared = (
+        each for line in _CONSTANTS.findall(_text(file)) for each in re.split(r",\s+", line)
+    )
     pairs = (each.partition(" = ") for each in declared)
     return _Constants(file, {name: expression for name, _, expression in pairs})
 

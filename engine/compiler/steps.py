@@ -62,14 +62,17 @@ class Convolution:
 _ZERO: Triple = (0, 0, 0)
 _ONE: Triple = (1, 1, 1)
 
-Curve: TypeAlias = Literal["linear", "tanh", "sigmoid", "elu", "softplus", "clip", "erf"]
+Curve: TypeAlias = Literal[
+    "linear", "tanh", "sigmoid", "elu", "softplus", "clip", "erf", "exp", "inverse", "inverse_root"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
     """Activation; below 0, linear is slope * x and elu slope * (exp(x) - 1); x itself above.
 
-    curve: tanh, sigmoid, softplus and erf are those of x, clip keeps it from low to high. slopes:
+    curve: tanh, sigmoid, softplus, erf and exp are those of x, clip keeps it from low to high,
+    inverse is 1 / x and inverse_root 1 / sqrt(x) of an x of at least low. slopes:
     name of a float32 constant [stored channels] with linear's slope of each channel, in place of
     the one slope. A value that is not finite stays not finite in every activation.
     """

@@ -21,9 +21,11 @@ from ..network.layers import (
     Downsample,
     Elu,
     Erf,
+    Exp,
     FloatArray,
     GroupNorm,
     InstanceNorm,
+    Inverse,
     LeakyRelu,
     Multiply,
     Pad,
@@ -184,7 +186,9 @@ class _Converter:
                 yield _made(node, "Elu", node.inputs, alpha=alpha)
             case Concat():
                 yield _made(node, "Concat", node.inputs, axis=1)
-            case Relu() | Softplus() | Tanh() | Sigmoid() | Erf() | Add() as layer:
+            case Inverse(low, root):
+                yield from self._inverse(node, low, root=root)
+            case Relu() | Softplus() | Tanh() | Sigmoid() | Erf() | Exp() | Add() as layer:
                 yield _made(node, type(layer).__name__, node.inputs)
             case Subtract():
                 yield _made(node, "Sub", node.inputs)
@@ -366,6 +370,15 @@ class _Converter:
             for key, end in (("low", low), ("high", high))
         ]
         return _made(node, "Clip", [*node.inputs, *ends])
+
+    def _inverse(self, node: Node, low: float, *, root: bool) -> Iterable[NodeProto]:
+        least = self._constant(node, "low", np.array(low, np.float32))
+        kept = f"{node.name}.kept"
+        yield helper.make_node("Max", [*node.inputs, least], [kept], kept)
+        if root:
+            yield helper.make_node("Sqrt", [kept], [f"{node.name}.root"], f"{node.name}.root")
+            kept = f"{node.name}.root"
+        yield _made(node, "Reciprocal", [kept])
 
     def _exact_norm(self, node: Node, norm: InstanceNorm | GroupNorm) -> Iterable[NodeProto]:
         """(c - E[c]) / sqrt(E[c^2] - E[c]^2 + epsilon) * scale + shift, with c = x - rough mean."""

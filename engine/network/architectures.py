@@ -6,6 +6,7 @@ The layouts follow the published networks of Zhu et al. 2017 (ResNet) and Isola 
 """
 
 from collections.abc import Iterator
+from operator import mul
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -18,6 +19,7 @@ from .layers import (
     Concat,
     Conv3d,
     ConvTranspose3d,
+    Crop,
     Downsample,
     Elu,
     GroupNorm,
@@ -48,11 +50,13 @@ Norm: TypeAlias = Literal["instance", "instance_affine", "stored", "none"] | Gro
 Rectifier: TypeAlias = Relu | LeakyRelu | Elu
 """Activation after a norm."""
 
-Upsampling: TypeAlias = Literal["transposed", "nearest", "trilinear", "trilinear_corners"]
+Upsampling: TypeAlias = Literal[
+    "transposed", "nearest", "trilinear", "trilinear_corners", "trilinear_zeros"
+]
 """Up-sampling of a decoder: a transposed convolution, or sampling and then a convolution.
 
 Doubling by the anti-aliasing filter [1, 3, 3, 1] with replicated border, as in contrastive unpaired
-translation, has the same result as "trilinear".
+translation, has the same result as "trilinear"; with zeros there, as "trilinear_zeros".
 """
 
 Residual: TypeAlias = Literal["sum", "activated_sum", "none"]
@@ -269,7 +273,13 @@ class _Builder:
         upsampling = self._spec.upsampling
         mode = "nearest" if upsampling == "nearest" else "trilinear"
         corners = upsampling == "trilinear_corners"
+        around = triple(int(factor > 1) for factor in self._spec.stride)
+        if upsampling == "trilinear_zeros":
+            self.add(f"{name}.around", Pad("zero", around, around))
         self.add(f"{name}.sample", Upsample(mode, self._spec.stride, corners))
+        if upsampling == "trilinear_zeros":
+            cut = triple(map(mul, around, self._spec.stride))
+            self.add(f"{name}.inside", Crop(cut, cut))
 
     def transposed(
         self,

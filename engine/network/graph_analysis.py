@@ -1,10 +1,10 @@
 """Properties of graphs: FLOPs, memory, receptive field, value range, sub-pixels, patches."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from itertools import product
-from math import gcd, inf, prod
+from math import exp, gcd, inf, prod
 from typing import TypeAlias
 
 from ..errors import PatchShapeError
@@ -19,14 +19,18 @@ from .layers import (
     ConvTranspose3d,
     Crop,
     Downsample,
+    Exp,
     FloatArray,
     GroupNorm,
     InstanceNorm,
+    Inverse,
     Layer,
+    Multiply,
     Pad,
     Pool,
     Relu,
     Sigmoid,
+    Softplus,
     Tanh,
     Triple,
     Upsample,
@@ -141,10 +145,17 @@ _UNBOUNDED: ValueRange = (-inf, inf)
 
 def output_range(network: Network) -> ValueRange:
     """Return the bounds of the output values; infinite if no last layer bounds them."""
+    return node_ranges(network.graph.nodes, network.weights)[network.graph.output]
+
+
+def node_ranges(
+    nodes: Iterable[Node], weights: Mapping[str, FloatArray]
+) -> Mapping[str, ValueRange]:
+    """Return the bounds of the values of each node, in the order of computation."""
     made: dict[str, ValueRange] = {}
-    for node in network.graph.nodes:
-        made[node.name] = _node_range(node, made, network.weights)
-    return made[network.graph.output]
+    for node in nodes:
+        made[node.name] = _node_range(node, made, weights)
+    return made
 
 
 def _node_range(
@@ -157,6 +168,16 @@ def _node_range(
             return -1.0, 1.0
         case Sigmoid():
             return 0.0, 1.0
+        case Exp():
+            return _exp(low), _exp(high)
+        case Softplus():
+            return 0.0, inf
+        case Inverse(least, root):
+            return 0.0, least**-0.5 if root else 1 / least
+        case Multiply() if node.inputs[0] == node.inputs[1]:
+            return 0.0, inf
+        case Conv3d(weight=weight, bias=bias) if low >= 0 and (weights[weight] >= 0).all():
+            return float(weights[bias].min()) if bias else 0.0, inf
         case Relu():
             return max(low, 0.0), max(high, 0.0)
         case Clip() as clip:
@@ -175,6 +196,13 @@ def _node_range(
             return min(one for one, _ in before), max(one for _, one in before)
         case _:
             return _UNBOUNDED
+
+
+def _exp(end: float) -> float:
+    return exp(end) if end < _LARGEST_POWER else inf
+
+
+_LARGEST_POWER = 700.0
 
 
 def _clipped(end: float, clip: Clip) -> float:

@@ -169,6 +169,20 @@ class Erf(Tagged, frozen=True, tag="erf"):
     """Error function, as used in GELU."""
 
 
+class Exp(Tagged, frozen=True, tag="exp"):
+    """e to the power of x."""
+
+
+class Inverse(Tagged, frozen=True, tag="inverse"):
+    """1 / x, or 1 / sqrt(x), of an x that is never below `low`.
+
+    low: more than 0. It keeps the unused channels finite that a GPU stores beside the others.
+    """
+
+    low: float
+    root: bool = False
+
+
 class Pad(Tagged, frozen=True, tag="pad"):
     """Grow D, H and W.
 
@@ -293,6 +307,8 @@ VoxelwiseLayer: TypeAlias = (
     | Tanh
     | Sigmoid
     | Erf
+    | Exp
+    | Inverse
     | Channels
     | Add
     | Subtract

@@ -70,6 +70,13 @@ BENCHMARKS = (
         (*PATCHES, "engine/importing"),
         "GPU",
     ),
+    Benchmark(
+        "networks_of_others",
+        ("networks_of_others.json",),
+        ("engine/importing", "engine/cpu", "pipelines/model_import"),
+        "other",
+        what="clones of the repositories that networks_of_others.json lists",
+    ),
     Benchmark("batch_sizes", ("batch_sizes.json",), PATCHES, "GPU"),
     Benchmark("checked_plans", ("checked_plans.json",), PATCHES, "GPU"),
     Benchmark(

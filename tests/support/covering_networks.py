@@ -58,7 +58,12 @@ _SHARED: Mapping[str, Sequence[Level]] = {
         (Groups(4), Groups(2, affine=False), Groups(1), Groups(2), Groups(8, affine=False)),
     ),
     "padding": (("reflect",), ("replicate",), ("zero",), (Constant(-1.0), Constant(0.5))),
-    "upsampling": (("transposed",), ("nearest",), ("trilinear",), ("trilinear_corners",)),
+    "upsampling": (
+        ("transposed",),
+        ("nearest",),
+        ("trilinear",),
+        ("trilinear_corners", "trilinear_zeros"),
+    ),
     "activation": ((Relu(),), _LEAKY, _ELU),
     "up_activation": ((None,), _LEAKY, _ELU),
     "end": (("tanh",), ("sigmoid",), ("none",)),

@@ -94,6 +94,16 @@ def _sampled(x: Tensor, spec: Spec) -> Tensor:
     match spec.upsampling:
         case "nearest":
             return functional.interpolate(x, scale_factor=spec.stride, mode="nearest")
+        case "trilinear_zeros":
+            around = [int(factor > 1) for factor in reversed(spec.stride) for _ in range(2)]
+            made = functional.interpolate(
+                functional.pad(x, around), scale_factor=spec.stride, mode="trilinear"
+            )
+            places = [
+                slice(n, -n) if (n := factor * (factor > 1)) else slice(None)
+                for factor in spec.stride
+            ]
+            return made[:, :, places[0], places[1], places[2]]
         case _:
             corners = spec.upsampling == "trilinear_corners"
             return functional.interpolate(

@@ -95,7 +95,9 @@ _RECTIFIERS = st.one_of(
 _WIDTHS = st.integers(1, 4).map(lambda half: 2 * half)
 _STRIDES = st.sampled_from([(2, 2, 2), (1, 2, 2)])
 _ENDS = st.sampled_from(["tanh", "sigmoid", "none"])
-_UPSAMPLINGS = st.sampled_from(["transposed", "nearest", "trilinear", "trilinear_corners"])
+_UPSAMPLINGS = st.sampled_from(
+    ["transposed", "nearest", "trilinear", "trilinear_corners", "trilinear_zeros"]
+)
 _HASHES = st.text("0123456789abcdef", min_size=64, max_size=64)
 
 SPECS: st.SearchStrategy[Spec] = st.one_of(

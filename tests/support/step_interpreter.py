@@ -383,6 +383,12 @@ def activated(values: FloatArray, activation: Activation) -> FloatArray:
             return np.clip(values, activation.low, activation.high)
         case "erf":
             return np.vectorize(erf, [np.float32])(values)
+        case "exp":
+            return np.exp(values)
+        case "inverse":
+            return 1 / np.maximum(values, np.float32(activation.low))
+        case "inverse_root":
+            return 1 / np.sqrt(np.maximum(values, np.float32(activation.low)))
 
 
 def taken(values: FloatArray, places: list[np.ndarray], mode: PadMode) -> FloatArray:

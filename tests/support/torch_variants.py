@@ -168,13 +168,17 @@ class BlurDown(Filter):
 
 
 class BlurUp(Filter):
-    """Doubles the extents by [1, 3, 3, 1], which the 3-D code sums to 4 and not to 8."""
+    """Doubles the extents by [1, 3, 3, 1], which the 3-D code sums to 4 and not to 8.
 
-    def __init__(self, channels: int) -> None:
+    mode: of padding; the published one asks for "repl", which its filter takes for zeros.
+    """
+
+    def __init__(self, channels: int, mode: str) -> None:
         super().__init__(channels, (1.0, 3.0, 3.0, 1.0), 4.0)
+        self.mode = mode
 
     def forward(self, x: Tensor) -> Tensor:
-        grown = nn.functional.pad(x, [1] * 6, mode="replicate")
+        grown = nn.functional.pad(x, [1] * 6, mode=self.mode)
         made = nn.functional.conv_transpose3d(
             grown, self.filt, stride=2, padding=2, groups=self.channels
         )
@@ -182,7 +186,12 @@ class BlurUp(Filter):
 
 
 def anti_aliased(
-    width: int = 2, blocks: int = 1, *, samplings: int = 2, mode: str = "replicate"
+    width: int = 2,
+    blocks: int = 1,
+    *,
+    samplings: int = 2,
+    mode: str = "replicate",
+    up_mode: str = "replicate",
 ) -> Sequence:
     """lucianoAvinas: filters around convolutions that keep the extents."""
 
@@ -199,7 +208,7 @@ def anti_aliased(
         parts += [padded(width, width, 3), instance(width)]
         layers.append(Block(nn.Sequential(*parts), "sum", "conv_block"))
     for _ in range(samplings):
-        layers += [BlurUp(width), nn.Conv3d(width, width // 2, 3, padding=1)]
+        layers += [BlurUp(width, up_mode), nn.Conv3d(width, width // 2, 3, padding=1)]
         layers += [instance(width // 2), nn.ReLU()]
         width //= 2
     return Sequence([*layers, padded(width, 1, 7), nn.Tanh()])

@@ -13,7 +13,9 @@ from ...network.layers import (
     Downsample,
     Elu,
     Erf,
+    Exp,
     FloatArray,
+    Inverse,
     Layer,
     LeakyRelu,
     Pad,
@@ -62,6 +64,10 @@ def activation_of(layer: Layer) -> Activation | None:
             return Activation(curve="sigmoid")
         case Erf():
             return Activation(curve="erf")
+        case Exp():
+            return Activation(curve="exp")
+        case Inverse(low, root):
+            return Activation(curve="inverse_root" if root else "inverse", low=low)
         case _:
             return None
 

@@ -22,8 +22,10 @@ from ...network.layers import (
     Downsample,
     Elu,
     Erf,
+    Exp,
     GroupNorm,
     InstanceNorm,
+    Inverse,
     Layer,
     LeakyRelu,
     Multiply,
@@ -117,6 +119,8 @@ def _value(builder: ProgramBuilder, node: Node) -> Value:
             | Tanh()
             | Sigmoid()
             | Erf()
+            | Exp()
+            | Inverse()
             | PRelu()
         ) as layer:
             return _activate(builder, node, layer)

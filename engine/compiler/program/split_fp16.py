@@ -30,6 +30,7 @@ from ...network.layers import (
     Erf,
     GroupNorm,
     InstanceNorm,
+    Inverse,
     LeakyRelu,
     Multiply,
     Pad,
@@ -147,6 +148,8 @@ def value_bounds(network: Network, patch: Triple) -> Mapping[str, float]:
                 bound = _clipped(before[0], low, high)
             case Tanh() | Sigmoid() | Erf():
                 bound = 1.0
+            case Inverse(low, root):
+                bound = low**-0.5 if root else 1 / low
             case Add() | Subtract():
                 bound = sum(before)
             case Multiply():

@@ -23,6 +23,7 @@ UPSAMPLINGS: Mapping[str, Upsampling] = {
     "nearest": "nearest",
     "trilinear": "trilinear",
     "trilinear-corners": "trilinear_corners",
+    "trilinear-zeros": "trilinear_zeros",
 }
 """Terms of the architecture for the users' terms."""
 

@@ -452,7 +452,8 @@ _NETWORKS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (r"enc_content\.", r"enc_style\.", r"dec\."),
     ),
     (
-        f"This is an nnU-Net, {_UNDETERMINED}.",
+        "This is a checkpoint of nnU-Net, which its plans define; name the model folder, with "
+        f"plans.json and dataset.json. Without them, and of version 1, {BY_ONNX}.",
         (r"encoder\.stages\.\d+\.", r"decoder\.seg_layers\.\d+\."),
     ),
     (_MEDNEXT, (r"stem\.weight", r"enc_block_0\.", r"bottleneck\.", r"dec_block_0\.")),

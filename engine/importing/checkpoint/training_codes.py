@@ -370,7 +370,7 @@ CODES = (
         (
             GeneratorCode(
                 "models/networks3D.py (ResnetGenerator)",
-                replace(_REPLICATE, blur_padding="replicate", upsampling="trilinear"),
+                replace(_REPLICATE, blur_padding="replicate", upsampling="trilinear-zeros"),
                 pads=False,
                 block_pads=False,
                 sampled=True,
@@ -386,6 +386,6 @@ CODES = (
             ),
         ),
         note="contrastive unpaired translation in 3-D; outer and block convolutions replicate, "
-        "those that sample pad with zeros",
+        "those that sample pad with zeros, and so does the filter that doubles",
     ),
 )

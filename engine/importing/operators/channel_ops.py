@@ -1,17 +1,103 @@
-"""Operators on channels: Softmax, and single channels as tensors without an axis for them."""
+"""Operators on channels: sums, LayerNorm, Softmax, and single channels without an axis for them."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from ...network.layers import Add, Concat, Sigmoid, Softplus, Subtract
+from ...network.layers import (
+    Add,
+    Concat,
+    Conv3d,
+    Inverse,
+    Multiply,
+    Relu,
+    Sigmoid,
+    Softplus,
+    Subtract,
+)
 from .folding import axes_of
-from .graph_builder import CHANNELS, Builder, GraphTensor, Rule
+from .graph_builder import CHANNELS, WHOLE_PATCH, Builder, GraphTensor, Rule
 from .operator_graph import Operator
 
 _MOST_CHANNELS = 64
 _FREE_AXIS = 13
 """Opset since which Softmax takes one axis alone, and not all from it on."""
+
+
+def _weighed_sum(
+    builder: Builder, operator: Operator, source: GraphTensor, weight: float, amount: float = 0.0
+) -> GraphTensor:
+    """Add the sum of all channels times a number, plus an amount, as one channel."""
+    count = source.channels
+    one = builder.keep("weight", np.full((1, count, 1, 1, 1), weight, np.float32))
+    bias = builder.keep("bias", np.array([amount], np.float32)) if amount else None
+    return builder.add(operator, Conv3d(count, 1, _VOXEL, one, bias), source)
+
+
+def _largest(builder: Builder, operator: Operator, source: GraphTensor) -> GraphTensor:
+    """Add the largest of all channels: of two halves a and b, a + relu(b - a)."""
+    while source.channels > 1:
+        half = source.channels // 2
+        rest = source.channels - half
+        first = builder.channels(operator, source, 0, rest)
+        second = builder.channels(operator, source, half, rest)
+        above = builder.add(operator, Relu(), builder.add(operator, Subtract(), second, first))
+        source = builder.add(operator, Add(), first, above)
+    return source
+
+
+_VOXEL = (1, 1, 1)
+
+
+def reduced_channels(
+    builder: Builder, operator: Operator, source: GraphTensor, how: str
+) -> GraphTensor | None:
+    """Convert a sum, mean or maximum over the channels of each voxel; None for other axes."""
+    axes = _axes(builder, operator)
+    if axes is None or [source.axes[at] for at in axes] != [CHANNELS]:
+        return None
+    if how == "ReduceMax":
+        output = _largest(builder, operator, source)
+    else:
+        weight = 1 / source.channels if how == "ReduceMean" else 1.0
+        output = _weighed_sum(builder, operator, source, weight)
+    return output if operator.integer("keepdims", 1) else _without_channels(output)
+
+
+def _reduce(builder: Builder, operator: Operator) -> GraphTensor:
+    """Convert ReduceSum and ReduceMax, which are supported over channels only."""
+    output = reduced_channels(builder, operator, builder.tensor(operator), operator.kind)
+    if output is None:
+        raise operator.refusal(f"reduces the whole patch, as attention does; {WHOLE_PATCH}")
+    return output
+
+
+def _layer_norm(builder: Builder, operator: Operator) -> GraphTensor:
+    """Convert LayerNormalization of the channels of each voxel."""
+    source = builder.tensor(operator)
+    axis = operator.integer("axis", -1)
+    if [source.axes[at] for at in range(len(source.axes))][axis:] != [CHANNELS]:
+        raise operator.refusal(f"normalises more than the channels of a voxel; {WHOLE_PATCH}")
+    count = source.channels
+    epsilon = operator.number("epsilon", 1e-5)
+    if not _LEAST_EPSILON <= epsilon <= 1:
+        raise operator.refusal(f"has an epsilon of {epsilon:g}")
+    taken = (np.eye(count) - 1 / count).astype(np.float32).reshape(count, count, 1, 1, 1)
+    weight = builder.keep("weight", taken)
+    centred = builder.add(operator, Conv3d(count, count, _VOXEL, weight), source)
+    square = builder.add(operator, Multiply(), centred, centred)
+    variance = _weighed_sum(builder, operator, square, 1 / count, epsilon)
+    inverse = builder.add(operator, Inverse(0.99 * epsilon, root=True), variance)
+    output = builder.add(operator, Multiply(), centred, inverse)
+    scale, shift = (
+        np.full(count, usual, np.float32) if given is None else given.reshape(count)
+        for usual, given in ((1, builder.array(operator, 1)), (0, builder.array(operator, 2)))
+    )
+    return builder.affine(operator, output, scale, shift)
+
+
+_LEAST_EPSILON = 1e-9
+"""Epsilon below which the inverse of its root is no number in fp16."""
 
 
 def _softmax(builder: Builder, operator: Operator) -> GraphTensor:
@@ -127,6 +213,8 @@ def _with_axes(source: GraphTensor, axes: tuple[int, ...]) -> GraphTensor:
 CHANNEL_RULES: Mapping[str, Rule] = {
     "Softmax": _softmax,
     "LogSoftmax": _log_softmax,
+    "LayerNormalization": _layer_norm,
+    **dict.fromkeys(("ReduceSum", "ReduceMax"), _reduce),
     "Gather": _gather,
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,

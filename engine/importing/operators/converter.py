@@ -61,18 +61,22 @@ RULES: Mapping[str, Rule] = {
 
 _SQUEEZE = f"reduces the whole patch to one number, as squeeze and excitation does; {WHOLE_PATCH}"
 _ATTENTION = f"multiplies matrices computed from the patch, as attention does; {WHOLE_PATCH}"
+_RESPONSE = f"takes the norm of a whole map, as global response norm does; {WHOLE_PATCH}"
+_RANDOM = (
+    "draws random numbers, so no two results would be alike; export the generator with the mean in "
+    "their place"
+)
 _SINGLE_VOXELS = (
-    "picks voxels by their indices, as exporters write the sampling nearest-exact; write it as "
-    "nearest, which is the same for whole factors"
+    "picks voxels by their indices, as exporters of ONNX write the sampling nearest-exact; save "
+    "the network with torch.export and import the .pt2 file, or write it as nearest, which is the "
+    "same for whole factors"
 )
 _REASONS: Mapping[str, str] = {
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), _SQUEEZE),
     **dict.fromkeys(("MatMul", "Gemm", "Einsum", "Attention"), _ATTENTION),
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceSumSquare"), _RESPONSE),
+    **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniformLike"), _RANDOM),
     "GatherND": _SINGLE_VOXELS,
-    "LayerNormalization": "is not supported because no layer normalises the channels of each "
-    "voxel; train the generator with instance or group norm",
-    "Exp": "is not supported because no layer computes it to single precision; export the "
-    "generator without it",
 }
 """Reasons, with a way forward, for operators that no rule converts."""
 

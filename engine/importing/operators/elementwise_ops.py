@@ -14,6 +14,8 @@ from ...network.layers import (
     Clip,
     Elu,
     Erf,
+    Exp,
+    Inverse,
     Layer,
     LeakyRelu,
     Multiply,
@@ -29,6 +31,7 @@ from .graph_builder import (
     Builder,
     GraphTensor,
     GraphValue,
+    Root,
     Rule,
     check_alike,
     misplaced,
@@ -38,6 +41,7 @@ from .operator_graph import Operator, single
 
 _SIMPLE_ACTIVATIONS: Mapping[str, Layer] = {
     "Erf": Erf(),
+    "Exp": Exp(),
     "Relu": Relu(),
     "Sigmoid": Sigmoid(),
     "Softplus": Softplus(),
@@ -224,9 +228,40 @@ def _joined(
             return _both(builder, operator, Multiply(), first, second)
         case "Div", _, np.ndarray() if second.all():
             return _affine(builder, operator, first, 1 / second, 0.0)
+        case "Div", _, GraphTensor() | Root():
+            inverted = _inverted(builder, operator, second)
+            if isinstance(first, np.ndarray):
+                return _affine(builder, operator, inverted, first, 0.0)
+            return _both(builder, operator, Multiply(), first, inverted)
         case _:
-            raise operator.refusal("divides by a tensor, which is not supported")
+            raise misplaced(operator, first, second)
 
+
+def _inverted(builder: Builder, operator: Operator, value: GraphTensor | Root) -> GraphTensor:
+    """Add the inverse of a tensor, or of its root, that is above zero in every patch."""
+    of = value.of if isinstance(value, Root) else value
+    low = builder.lowest(of)
+    if low < (_LEAST_ROOT if isinstance(value, Root) else _LEAST_DIVISOR):
+        raise operator.refusal(f"divides by a tensor that may be zero, {_PROVE}")
+    least = _rounded(0.99 * low)  # which no rounding reaches
+    return builder.add(operator, Inverse(least, root=isinstance(value, Root)), of)
+
+
+def _rooted(builder: Builder, operator: Operator, value: GraphTensor) -> Root:
+    """Return the root of a tensor that is above zero in every patch."""
+    if builder.lowest(value) < _LEAST_ROOT:
+        raise operator.refusal(
+            f"is not part of a norm, and takes the root of a tensor that may be zero, {_PROVE}"
+        )
+    return Root(value)
+
+
+_PROVE = (
+    "which is not supported; write the generator so that a constant is added to what is never "
+    "negative"
+)
+_LEAST_DIVISOR, _LEAST_ROOT = 2e-5, 1e-9
+"""Bounds of a divisor, and of what a root is taken of, whose inverses are numbers in fp16."""
 
 _IN_NORMS = {
     **dict.fromkeys(("Add", "Sum"), added),
@@ -279,7 +314,7 @@ def _gated(
 
 
 def _power(builder: Builder, operator: Operator) -> GraphValue:
-    """Convert Pow by a small whole number, and by 0.5 and -0.5 as a part of a norm."""
+    """Convert Pow by a small whole number, and by 0.5, -0.5 and -1 of what is above zero."""
     value, exponent = builder.value(operator, 0), builder.array(operator, 1)
     by = None if exponent is None else single(exponent)
     if value is not None and not isinstance(value, np.ndarray):
@@ -290,15 +325,24 @@ def _power(builder: Builder, operator: Operator) -> GraphValue:
             for _ in range(int(by) - 1):
                 output = builder.add(operator, Multiply(), output, value)
             return output
+        if by in (0.5, -0.5) and isinstance(value, GraphTensor):
+            rooted = _rooted(builder, operator, value)
+            return rooted if by == 0.5 else _inverted(builder, operator, rooted)
+        if by == -1 and isinstance(value, GraphTensor):
+            return _inverted(builder, operator, value)
     raise operator.refusal("takes a power that is not part of a norm, which is not supported")
 
 
 _POWERS = (2, 3, 4)
 
 
-def _part_of_norm(builder: Builder, operator: Operator) -> GraphValue:
-    """Convert Sqrt and Reciprocal, which are supported as parts of a norm only."""
+def _root_or_inverse(builder: Builder, operator: Operator) -> GraphValue:
+    """Convert Sqrt and Reciprocal, as parts of a norm or of tensors above zero."""
     value = builder.value(operator, 0)
+    if isinstance(value, GraphTensor) and operator.kind == "Sqrt":
+        return _rooted(builder, operator, value)
+    if isinstance(value, GraphTensor | Root) and operator.kind == "Reciprocal":
+        return _inverted(builder, operator, value)
     found = None
     if value is not None:
         found = root(value) if operator.kind == "Sqrt" else inverse(value)
@@ -361,7 +405,7 @@ ELEMENTWISE_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("Max", "Min"), _bound),
     **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), _join),
     "Pow": _power,
-    **dict.fromkeys(("Sqrt", "Reciprocal"), _part_of_norm),
+    **dict.fromkeys(("Sqrt", "Reciprocal"), _root_or_inverse),
     "Neg": _negate,
     "Abs": _absolute,
     "Greater": _above,

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from ...errors import CheckpointError, PatchShapeError
 from ...network.graph import MOST_NODES, Node, TensorShape, shape_made
+from ...network.graph_analysis import node_ranges
 from ...network.layers import ChannelAffine, Channels, Conv3d, Crop, FloatArray, Layer, Triple
 from .operator_graph import Array, Operator, OperatorGraph
 
@@ -119,6 +121,13 @@ class Above:
     limit: float
 
 
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Square root of a tensor, of which a division takes the inverse."""
+
+    of: GraphTensor
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PerChannel:
     """A number per channel. values: [C]."""
@@ -127,7 +136,7 @@ class PerChannel:
 
 
 GraphValue: TypeAlias = (
-    Array | GraphTensor | ReshapedView | MovedView | Mean | Centred | Spread | Normal | Above
+    Array | GraphTensor | ReshapedView | MovedView | Mean | Centred | Spread | Normal | Root | Above
 )
 """Value of a name in the file; arrays do not depend on the patch."""
 
@@ -258,6 +267,11 @@ class Builder:
         """
         layer = Crop((cut[0], cut[1], cut[2]), (cut[3], cut[4], cut[5]))
         return self.add(operator, layer, source) if any(cut) else source
+
+    def lowest(self, tensor: GraphTensor) -> float:
+        """Return a number below which no value of a tensor is, whatever the patch."""
+        low, _ = node_ranges(self.nodes, self.weights).get(tensor.node, (-inf, inf))
+        return low
 
     def per_channel(self, operator: Operator, array: Array, tensor: GraphTensor) -> FloatArray:
         """Return a constant operand of a tensor as [C].

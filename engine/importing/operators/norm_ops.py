@@ -15,6 +15,7 @@ from ...network.layers import (
     GroupNorm,
     InstanceNorm,
 )
+from .channel_ops import reduced_channels
 from .folding import axes_of
 from .graph_builder import (
     CHANNELS,
@@ -113,6 +114,10 @@ def _reduce_mean(builder: Builder, operator: Operator) -> GraphValue:
         if _mean_of(operator, value.mean.of, axes).groups == value.mean.groups:
             return Spread(value.mean)
     elif isinstance(value, GraphTensor | ReshapedView):
+        if isinstance(value, GraphTensor) and (
+            found := reduced_channels(builder, operator, value, "ReduceMean")
+        ):
+            return found
         return _mean_of(operator, value, axes)
     raise operator.refusal("takes a mean that is not part of a norm, which is not supported")
 
@@ -126,11 +131,6 @@ def _mean_of(
         raise operator.refusal(
             "takes statistics of the batch, as batch norms do in training; export the network in "
             "eval mode, with norms that keep their statistics"
-        )
-    if isinstance(value, GraphTensor) and {value.axes[at] for at in taken} == {CHANNELS}:
-        raise operator.refusal(
-            "takes a mean over the channels of each voxel, as LayerNorm does, which is not "
-            "supported; train the generator with instance or group norm"
         )
     if not operator.attributes.get("keepdims", 1):
         raise operator.refusal(

@@ -609,6 +609,7 @@ RULES: Mapping[str, AtenRule] = {
     **dict.fromkeys(("aten.log_softmax", "aten._log_softmax"), _softmax("LogSoftmax")),
     "aten.mean": _reduction("ReduceMean"),
     "aten.sum": _reduction("ReduceSum"),
+    "aten.amax": _reduction("ReduceMax"),
     **dict.fromkeys(("aten.var", "aten.std"), _variance),
     **dict.fromkeys(("aten.linalg_vector_norm", "aten.norm"), _length),
     "aten._weight_norm": _weight_norm,

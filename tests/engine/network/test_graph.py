@@ -123,7 +123,9 @@ specs = st.one_of(
         downsamplings=st.integers(0, 3),
         padding=st.sampled_from(["reflect", "replicate", "zero"]),
         norm=st.sampled_from(["instance", "instance_affine", "stored", "none"]),
-        upsampling=st.sampled_from(["transposed", "nearest", "trilinear", "trilinear_corners"]),
+        upsampling=st.sampled_from(
+            ["transposed", "nearest", "trilinear", "trilinear_corners", "trilinear_zeros"]
+        ),
         first_kernel=st.sampled_from([3, 5, 7]),
     ),
     st.builds(
@@ -133,7 +135,9 @@ specs = st.one_of(
         width=st.integers(1, 4),
         levels=st.integers(2, 5),
         norm=st.sampled_from(["instance", "instance_affine", "stored", "none"]),
-        upsampling=st.sampled_from(["transposed", "nearest", "trilinear", "trilinear_corners"]),
+        upsampling=st.sampled_from(
+            ["transposed", "nearest", "trilinear", "trilinear_corners", "trilinear_zeros"]
+        ),
         skip_first=st.booleans(),
     ),
 )

@@ -29,6 +29,7 @@ from cuda_cyclegan.engine.network.layers import (
     Erf,
     GroupNorm,
     InstanceNorm,
+    Inverse,
     LeakyRelu,
     Multiply,
     Pad,
@@ -118,6 +119,9 @@ PLAIN_BEHIND_A_NORM = (
     ("mean", Pool("mean", (2, 2, 2), (2, 2, 2)), ("product",)),
     ("cut", Crop((1, 1, 1), (0, 0, 0)), ("product",)),
     ("some", Channels(1, 2)),
+    ("positive", Clip(0.5, None), ("product",)),
+    ("inverse", Inverse(0.5)),
+    ("root", Inverse(0.5, root=True), ("positive",)),
 )
 
 

@@ -299,7 +299,7 @@ NAMED: dict[str, tuple[str, str]] = {
     "own model": ("already a model", "first.weight block0.conv0.weight down0.weight last.weight"),
     "MUNIT": ("MUNIT", "enc_style.model.0.conv enc_content.model.0.conv dec.model.0 mlp.model.0"),
     "nnU-Net": (
-        "an nnU-Net",
+        "a checkpoint of nnU-Net.*name the model folder",
         "encoder.stages.0.0.convs.0.conv decoder.stages.0.convs.0.conv decoder.seg_layers.0",
     ),
     "MedNeXt": (

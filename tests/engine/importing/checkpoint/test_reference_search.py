@@ -145,6 +145,7 @@ GOOD: dict[str, Good] = {
         activation=leaky(0.2), block_pad="replicate", end=None
     ),
     "anti-aliasing": Good(lambda: variants.anti_aliased()),
+    "anti-aliasing, doubling with zeros": Good(lambda: variants.anti_aliased(up_mode="constant")),
     "anti-aliasing, reflecting": Good(lambda: variants.anti_aliased(mode="reflect")),
     "dhaberl": Good(lambda: made.NamedResNet(2, 1)),
     "two channels to three": resnet(inputs=2, outputs=3),

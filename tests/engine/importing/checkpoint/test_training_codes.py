@@ -133,7 +133,9 @@ WRITTEN = {
     "dan-hanson": Written(
         "dan-hanson", lambda: made.unpadded_resnet(norm=made.affine_instance, bias=False)
     ),
-    "lucianoAvinas": Written("lucianoAvinas", lambda: variants.anti_aliased(4, 2)),
+    "lucianoAvinas": Written(
+        "lucianoAvinas", lambda: variants.anti_aliased(4, 2, up_mode="constant")
+    ),
     "lucianoAvinas, without anti-aliasing": Written(
         "lucianoAvinas",
         lambda: variants.ResNet(4, 2, 2, pad="", block_pad="", mode="replicate").made(),

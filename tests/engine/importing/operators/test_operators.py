@@ -125,6 +125,7 @@ ACTIVATIONS: dict[str, tuple[NodeProto, int]] = {
     "Selu of another alpha": (node("Selu", "a", "b", alpha=1.2, gamma=0.8), 17),
     "Celu": (node("Celu", "a", "b", alpha=0.7), 17),
     "Abs": (node("Abs", "a", "b"), 17),
+    "Exp": (node("Exp", "a", "b"), 17),
     "Softmax over channels": (node("Softmax", "a", "b", axis=1), 17),
     "LogSoftmax over channels": (node("LogSoftmax", "a", "b", axis=1), 17),
 }
@@ -142,7 +143,11 @@ def test_a_prelu_of_one_slope_has_the_slope_that_an_export_has(tmp_path: Path) -
     assert layers[1] == LeakyRelu(0.1)
 
 
-CHANNELWISE = {"c": np.array([0.5, -1, 2, 3], np.float32).reshape(1, 4, 1, 1, 1)}
+CHANNELWISE = {
+    "half": vector(0.5),
+    "minus": vector(-0.5),
+    "c": np.array([0.5, -1, 2, 3], np.float32).reshape(1, 4, 1, 1, 1),
+}
 CHANGED = ["conv", "channel_affine", "conv"]
 FILLED, PICKED = ["channel_affine", "concat"], ["channels", "channels", "concat"]
 LAYERS: dict[str, tuple[list[NodeProto], list[str]]] = {
@@ -184,6 +189,38 @@ LAYERS: dict[str, tuple[list[NodeProto], list[str]]] = {
     "a gate that was repeated, first": (
         [node("Conv", "a one1", "o"), node("Expand", "o four", "g"), node("Mul", "g a", "b")],
         ["conv", "conv", "multiply", "conv"],
+    ),
+    "a sum of channels": (
+        [node("ReduceSum", "a one", "o"), node("Mul", "a o", "b")],
+        ["conv", "conv", "multiply", "conv"],
+    ),
+    "a mean of channels": (
+        [node("ReduceMean", "a", "o", axes=[1]), node("Mul", "o a", "b")],
+        ["conv", "conv", "multiply", "conv"],
+    ),
+    "a mean of channels without their axis": (
+        [
+            node("ReduceMean", "a", "m", axes=[1], keepdims=0),
+            node("Unsqueeze", "m one", "o"),
+            node("Mul", "a o", "b"),
+        ],
+        ["conv", "conv", "multiply", "conv"],
+    ),
+    "the largest channel": (
+        [node("ReduceMax", "a", "o", axes=[1]), node("Mul", "a o", "b")],
+        ["conv", *2 * ["channels", "channels", "subtract", "relu", "add"], "multiply", "conv"],
+    ),
+    "a quotient": (
+        [node("Mul", "a a", "s"), node("Add", "s half", "more"), node("Div", "a more", "b")],
+        ["conv", "multiply", "channel_affine", "inverse", "multiply", "conv"],
+    ),
+    "a number by a tensor": (
+        [node("Exp", "a", "e"), node("Add", "e half", "more"), node("Reciprocal", "more", "b")],
+        ["conv", "exp", "channel_affine", "inverse", "conv"],
+    ),
+    "a number by a root": (
+        [node("Softplus", "a", "e"), node("Add", "e half", "more"), node("Pow", "more minus", "b")],
+        ["conv", "softplus", "channel_affine", "inverse", "conv"],
     ),
     "a product of gates": (
         [
@@ -433,20 +470,23 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
     "whole numbers": (node("Cast", "a", "b", to=7), "converts a tensor to integers"),
     "dropout in training": (node("Dropout", "a half yes", "b"), "is in training"),
     "a sum of one": (node("Sum", "a", "b"), "joins fewer than two tensors"),
-    "a power": (node("Pow", "a half", "b"), "takes a power that is not part of a norm"),
+    "a power": (node("Pow", "a p", "b"), "takes a power that is not part of a norm"),
+    "a power of a half": (node("Pow", "a half", "b"), "the root of a tensor that may be zero"),
     "weights of voxels": (node("Softmax", "a", "b", axis=2), "as attention does"),
     "a mean of voxels": (
         node("GlobalMaxPool", "a", "b"),
         "squeeze and excitation does; its receptive window",
     ),
-    "a mean of channels": (node("ReduceMean", "a one", "b"), "as LayerNorm does"),
+    "a sum of voxels": (node("ReduceSum", "a two", "b"), "reduces the whole patch"),
     "a mean of the batch": (node("ReduceMean", "a zero", "b"), "export the network in eval mode"),
     "matrices": (
         node("MatMul", "a a", "b"),
         "as attention does; its receptive window is the whole patch",
     ),
-    "a norm of channels": (node("LayerNormalization", "a p", "b"), "instance or group norm"),
-    "an exponential": (node("Exp", "a", "b"), "export the generator without it"),
+    "a norm of lines": (node("LayerNormalization", "a p", "b"), "more than the channels"),
+    "a quotient of what may be zero": (node("Div", "a a", "b"), "tensor that may be zero"),
+    "a norm of maps": (node("ReduceL2", "a", "b", axes=[2, 3, 4]), "as global response norm does"),
+    "random numbers": (node("RandomNormalLike", "a", "b"), "draws random numbers"),
     "picked voxels": (node("GatherND", "a ends", "b"), "write it as nearest"),
     "picked planes": (node("Gather", "a one", "b", axis=2), "picks voxels by their indices"),
     "channels that do not exist": (node("Gather", "a four", "b", axis=1), "do not exist"),
