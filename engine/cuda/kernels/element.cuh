@@ -58,7 +58,8 @@ enum Curve { LINEAR = 0, TANH = 1, SIGMOID = 2, ELU = 3, SOFTPLUS = 4, CLIP = 5,
              EXP = 7, INVERSE = 8, INVERSE_ROOT = 9 };
 
 // LINEAR and ELU bend at 0: below it x times slope, or e^x - 1 times slope. CLIP keeps x from low to
-// high. INVERSE and INVERSE_ROOT are of an x of at least low. What is not finite stays so, as -inf * 0 is NaN: an overflow is never hidden.
+// high. INVERSE and INVERSE_ROOT are of an x of at least low. What is not finite stays so, as -inf * 0
+// is NaN: an overflow is never hidden.
 struct Activation {
     const float* slopes;  // [channels] of LINEAR, in place of the one slope; or null
     float slope;
@@ -85,8 +86,8 @@ struct Activation {
         if (curve == CLIP) return fminf(fmaxf(value, low), high);
         if (curve == ERF) return erff(value);
         if (curve == EXP) return expf(value);
-        if (curve == INVERSE) return 1.0f / fmaxf(value, low);
-        if (curve == INVERSE_ROOT) return 1.0f / sqrtf(fmaxf(value, low));
+        if (curve == INVERSE) return __fdividef(1.0f, fmaxf(value, low));
+        if (curve == INVERSE_ROOT) return rsqrtf(fmaxf(value, low));
         if (curve == SOFTPLUS) return fmaxf(value, 0.0f) + log1pf(expf(-fabsf(value)));
         const float t = tanhf(curve == TANH ? value : 0.5f * value);
         if (curve == TANH) return t;
