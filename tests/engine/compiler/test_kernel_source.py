@@ -158,5 +158,7 @@ void convolve() {
     expected = {"SIDE": 16, "SEEN": 17, "BOX": 146, "REFLECT": 0, "REPLICATE": 2}
     assert {name: found[name] for name in expected} == expected
     for name in ("LANES", "WIDTH", "SHARE", "ROWS", "OTHER", "PLAIN"):
-        with pytest.raises(KernelSourceError, match=rf"^kernel\.cu: there is no integer constant {name}"):
+        with pytest.raises(
+            KernelSourceError, match=rf"^kernel\.cu: there is no integer constant {name}"
+        ):
             found[name]
