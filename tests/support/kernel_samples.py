@@ -1,6 +1,9 @@
-"""Convolutions for each of the custom kernels: what their tests run, and one list to add to.
+"""Convolutions for each of the custom kernels, and functions that build more of them for tests.
 
-The samples are small, but some block goes to the end of its shared memory.
+SAMPLES is the list to add to. Tests look each sample up in the table, run those with dynamic shared
+memory, and compare those of Tensor Cores with plain kernels; the numbers of the others are compared
+nowhere but in `test_kernels_on_cpu.py`, case by case. The samples are small, but some block goes to
+the end of its shared memory.
 """
 
 from collections.abc import Iterable, Mapping
