@@ -141,4 +141,4 @@ KERNELS = (
         replaces_plan=lambda _: True,
     ),
 )
-"""Candidates in order: the first that replaces a tactic computes its convolution."""
+"""Candidates in order: the first whose `replaces_plan` accepts a shape computes it."""

@@ -26,7 +26,8 @@ class KernelSpec:
     """A .cu file.
 
     source: its name. instances: C++ name of each kernel with its template arguments, by the name
-    that launches use; empty if the file's kernels are not templates. precisions: those that it has
+    that launches use; empty if the file's kernels are not templates, which are then declared
+    `extern "C" __global__`. precisions: those that it has
     kernels for. needs_wgmma: whether it has them for compute capability 9.0 only. in_blocks:
     whether patches may be blocks of a volume, for which it is compiled with -DIN_BLOCKS, and finds
     neighbours and the volume's borders through blocks.cuh.
@@ -76,17 +77,22 @@ class ConvKernel(KernelSpec):
 
     launch: returns its grid, shared memory and arguments, whose `struct` and tile are read from the
     .cu file; the last parameter: address of the moments of its blocks, None without statistics.
-    fits: whether the kernel alone computes a convolution; its inputs are what it would read, and
-    its weight is not there yet. replaces_plan: whether it does what a plan of cuDNN does, for the
-    shape of a convolution between tensors. pack: the layout of its weight, from a weight [K, C, kD,
-    kH, kW] (of a transposed one [C, K, ...]), the stored position of each channel C, and how many
-    are stored. has_float_weight: whether that stays float32. measures: whether it may compute
-    statistics of its output. finds_blocks: whether it reads neighbours of a block of a volume where
-    these are stored. rows: rows of the output in one product; a row's place among them decides how
-    its sums round. forms: how cuDNN may compute the layer instead, by which it is replaced where it
-    is slower. cache_key: key of the times of all forms; the older kernels have their own. pays:
-    whether it pays in blocks of a volume, where no times are taken; the last of the forms replaces
-    it there.
+
+    A kernel has either `fits` and `pack`, or `replaces_plan`. fits: whether the kernel computes a
+    whole layer, with prologue and epilogue; its inputs are what it would read, and its weight is
+    not there yet. It is used wherever it fits, unless one of its `forms` was faster. replaces_plan:
+    whether it computes a bare convolution between tensors as a plan of cuDNN does, of this shape;
+    it is used if no plan works, and if it is faster where the tuner times it. Its weight is packed
+    as for cuDNN.
+
+    pack: the layout of its weight, from a weight [K, C, kD, kH, kW] (of a transposed one [C, K,
+    ...]), the stored position of each channel C, and how many are stored. has_float_weight: whether
+    that stays float32. measures: whether it may compute statistics of its output. finds_blocks:
+    whether it reads neighbours of a block of a volume where these are stored. rows: rows of the
+    output in one product; a row's place among them decides how its sums round. forms: how cuDNN may
+    compute the layer instead, by which it is replaced where it is slower. cache_key: key of the
+    times of all forms; the older kernels have their own. pays: whether it pays in blocks of a
+    volume, where no times are taken; the last of the forms replaces it there.
     """
 
     launch: Callable[[Conv, Addresses, GpuProperties, int | None], Launch]
