@@ -1,25 +1,26 @@
-// A convolution, 3^3 of stride 1 and padding 1, by wgmma, which activates what it reads and measures
-// what it makes.
+// Convolution of kernel 3^3, stride 1 and padding 1, by wgmma. It normalises and activates its input as it
+// reads it, and computes statistics of its output.
 //
-// source [N, D, H, W, C], C 32, 64 or 128 -> target [N, D, H, W, K], K a multiple of 32. What is convolved is
-// activation(source * factor + summand), with zeros around it; of two sources, the channels of one
-// after those of the other. No slope is above 1.
+// source [N, D, H, W, C], C 32, 64 or 128 -> target [N, D, H, W, K], K a multiple of 32. The input of the
+// convolution is activation(source * factor + summand), with zeros around it. If there are two sources,
+// their channels follow each other. No slope is above 1.
 //
-// Each plane of the source has a share in three planes of the target. The matrix product has as M 64
-// voxels, of each of four warps two rows of 8; as N 32 channels of the three planes, one after the
-// other; and as its depth 16 channels of the voxels that they see through one of 9 taps. Nothing is
-// multiplied with zeros. The rows are read into registers, where each serves the three taps below each
-// other: from shared memory, which gives the weights besides, a product takes half as long again.
+// Each plane of the source contributes to three planes of the target. In the matrix product, M is 64
+// voxels, of which each of four warps has two rows of 8; N is 32 channels of each of the three planes; the
+// depth is 16 channels of the voxels that these 64 see through one of the 9 taps along H and W. Nothing is
+// multiplied with zeros. The rows are operands from registers, each used for the three taps along H: with
+// rows from shared memory, which also supplies the weights, a product takes 1.5 times as long.
 //
-// A block walks through the planes of 8 x 32 voxels. Two groups of four warps load boxes of the source
-// and activate them on the way to shared memory. Two more have half of the columns each, with the sums
-// of three planes, of which one is written and its place taken by the next. Of the planes that a block
-// sees and does not write, only one third is computed. The weights of up to 64 channels stay in shared
-// memory, where the groups take turns; those of 128 come anew for each plane.
+// A block loops over planes of 8 x 32 voxels. Two producer warpgroups load boxes of the source and activate
+// them on the way to shared memory. Two consumer warpgroups have half of the columns each, with the sums of
+// three planes; the plane that is complete is written, and the next one takes its place. For the planes
+// that a block reads but does not write, only a third is computed. The weights of up to 64 channels stay in
+// shared memory, and the consumers take turns; those of 128 channels are loaded again for each plane.
 //
-// On an H200 in fp16, activated and measured, beside what the same took in boxes of 16 x 32 whose
-// groups do not take turns: at 128^3 32 to 32 channels 0.20 ms (0.28) and 64 to 32, half of them from
-// cells, 0.37 (0.48); at 64^3 128 to 64 0.19 (0.25) and 64 to 64 0.106 (0.141).
+// An earlier version had boxes of 16 x 32 voxels and consumers that did not take turns. Times of this one
+// and (of that one) on an H200 in fp16, with activation and statistics: at 128^3 32 to 32 channels 0.20 ms
+// (0.28), 64 to 32, half of them space-to-depth, 0.37 (0.48); at 64^3 128 to 64 0.19 (0.25), 64 to 64
+// 0.106 (0.141). The next line is explained in docs/gpu-engine.md, "Speed of one kernel".
 //
 // Measured (H200, fp16): 32 to 32 channels, 128^3, with statistics 0.20 ms, bound by 116 GFLOP, 76 % of it.
 
