@@ -56,6 +56,10 @@ def run(launch: Launch, precision: Precision, grid: Triple | None = None) -> int
     function = library[f"launch_{type(arguments).__name__}"]
     function.restype = _Outcome
     symbol = symbol_of(launch.source, launch.kernel)
+    assert hasattr(library, symbol), (
+        f"{launch.source}.cu has no kernel {launch.kernel}: list its template in `instances` of "
+        'the spec, or declare it as extern "C" __global__.'
+    )
     kernel, block = ctypes.cast(library[symbol], ctypes.c_void_p), _Place(*launch.block)
     place = _Place(*(grid or launch.grid))
     outcome = function(

@@ -19,7 +19,10 @@ from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import Step, is_planned
 
 RECORDED = json.loads(Path(__file__).with_name("h200_launches.json").read_text())
-"""What was measured to be fast on an H200."""
+"""`summary` of each program, by name, precision, patch and batch, as it was measured on an H200.
+
+After an intended change, measure again (`tests/benchmarks/network_times.py`) and replace the entry.
+"""
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -28,7 +31,10 @@ def test_launches_on_an_h200_are_those_that_were_measured(name, precision):
     for patch, batch in SIZES[name.split()[0]]:
         wanted = ProgramRequest(patch, batch, precision, H200)
         recorded = RECORDED[f"{name} {precision} {'x'.join(map(str, patch))} x {batch}"]
-        assert summary(lowered(name, wanted)) == recorded
+        assert summary(lowered(name, wanted)) == recorded, (
+            "launches differ from the measured ones; measure them on a GPU, then replace the entry "
+            "in h200_launches.json"
+        )
 
 
 def launches_on(gpu: GpuProperties) -> Iterator[tuple[Step, Launch]]:
