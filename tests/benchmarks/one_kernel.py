@@ -2,13 +2,16 @@
 
     PYTHONPATH=tests python tests/benchmarks/one_kernel.py KERNEL [--extents D H W] [--inputs C]
 
+Needs a GPU and the packages of extra cuda12 or cuda13; run it from the root of the repository.
+
 The layer is part of a small network, of which each step that launches the kernel is shown. The time
 of a step is the median of runs by itself. Its bound is the longer of its arithmetic and its bytes,
 at the rates of a large matrix product and copy on the same GPU. The error is that of the network's
 result against fp32 on the CPU. Exits with status 1 if no step launches the kernel on this GPU.
 
 Kernels that no usual layer takes (convolve, pack, unpack, check, sliding_window) are launched by
-themselves, on one shape; no error is shown.
+themselves, on one shape; no error is shown. A new kernel gets a shape in SHAPES, or launches in
+ALONE if cuDNN computes its layers on usual GPUs.
 """
 
 import argparse
