@@ -107,6 +107,14 @@ def test_files_for_scripts_hold_all_figures(world: World) -> None:
     assert rows[2]["reason"] == "no ground truth matches it"
 
 
+def test_each_written_file_is_named(world: World) -> None:
+    files = [world.root / name for name in ("e.json", "e.csv", "e.html")]
+    options = (part for file in files for part in (f"--{file.suffix[1:]}", str(file)))
+    lines = world.evaluate(*options).stdout.splitlines()
+    shown = [line.removeprefix("Written: ") for line in lines if line.startswith("Written: ")]
+    assert [line.rpartition(",")[0] for line in shown] == list(map(str, files))
+
+
 @pytest.mark.slow
 def test_json_on_standard_output_is_alone_there(world: World) -> None:
     result = world.evaluate("--json", "-")
