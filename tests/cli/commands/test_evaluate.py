@@ -131,6 +131,7 @@ def test_the_page_shows_spread_and_worst_first_and_needs_no_other_file(world: Wo
     assert "<script" not in source
     assert "<b>0" not in source
     assert "&lt;b&gt;0.nii" in source
+    assert "<th>study</th><th>status</th><th>reason</th>" in source
     assert source.count("<circle") == 5 * 2, "a dot a study and metric"
     pictures = source.split('src="data:image/webp;base64,')[1:]
     assert len(pictures) == 2
