@@ -13,7 +13,7 @@ from ...pipelines.option import Effect
 from ..errors import Exit, complain, errors_reported, sentence
 from ..options.printing import Traceback
 from ..options.values import checked_file, wrong_value
-from ..render.documents import STDOUT, save_page, screen, standard_named, write_json
+from ..render.documents import STDOUT, save_page, screen, standard_named, write_json, written
 from ..render.skipped import unread_places
 from ..render.terminal import SEARCHING, columns_of, counting, print_line, print_sentences, spinner
 from ..render.text import printable_lines
@@ -161,6 +161,11 @@ class _Wanted:
         if self.html:
             save_page(page(evaluation), self.html)
 
+    def written(self) -> list[str]:
+        """Return a message for each file that `write` has written."""
+        files = (self.json if self.json != STDOUT else None, self.csv, self.html)
+        return [written(file, file.stat().st_size) for file in files if file and file.is_file()]
+
 
 def _protocol(name: str, data_range: str | None, mask: Path | None) -> "Protocol":
     """Return the requested protocol. Raises BadParameter."""
@@ -205,6 +210,8 @@ def _run(sources: "Sources", protocol: "Protocol", wanted: _Wanted, stop: Stop) 
         return _nothing_evaluated(evaluation, sources, wanted)
     stored = _stored(wanted, evaluation)
     _shown(evaluation, wanted)
+    if stored is Exit.DONE:
+        print_sentences(wanted.written(), screen(wanted.json))
     if evaluation.interrupted:
         print_line("Stopped.", sys.stderr)
         return stop.status

@@ -79,8 +79,8 @@ def view(
     \b
     Exit status:
       0  ended, compared or exported
-      2  a path contains no results, a file is not a report or review, or the folder
-         already exists
+      2  a path contains no results, a file is not a report or review, or the
+         folder already exists
       129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
     """
     with stop_signals(), errors_reported(verbose=verbose):

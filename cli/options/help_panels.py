@@ -1,5 +1,6 @@
 """Help of a command with many options, in panels, with rarely used options last."""
 
+import re
 from typing import Any, get_args
 
 from typer.core import TyperCommand
@@ -26,6 +27,7 @@ class PanelledCommand(TyperCommand):
             shown = parameter.get_help_record(ctx)
             if shown is None:
                 continue
+            shown = _without_repeated_range(*shown)
             if parameter.param_type_name == "argument":
                 arguments.append(shown)
                 continue
@@ -36,6 +38,14 @@ class PanelledCommand(TyperCommand):
         for name, options in panels.items():
             ordered = sorted(options, key=lambda option: option[:2])
             _section(formatter, name, [shown for *_, shown in ordered])
+
+
+def _without_repeated_range(names: str, text: str) -> tuple[str, str]:
+    """Omit the range that typer appends to the help, if the value's name states it: `0..0.9`."""
+    return names, _RANGE.sub("", text) if ".." in names else text
+
+
+_RANGE = re.compile(r"; [\d.]+<=x<=[\d.]+(?=\])")
 
 
 def _section(formatter: Any, name: str, rows: list[Any]) -> None:

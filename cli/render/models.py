@@ -80,7 +80,10 @@ def imported_lines(imported: "Imported", output: Path) -> Iterator[str]:
     elif established.by == "unproven":
         yield f"Unproven: the model and all its results are marked as such. {_PROVE}"
     elif established.by == "graph":
-        yield "It computes the graph in the file."
+        yield (
+            "Network: as the file describes it; --reference proves that the training code computes "
+            "the same"
+        )
     else:
         yield f"It computes what the unmodified {established.in_words} computes. {_PROVE}"
     parameters = scaled(parameter_count(imported.model.network))

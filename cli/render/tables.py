@@ -1,5 +1,6 @@
 """Tables whose names are shortened to the width of a terminal."""
 
+import re
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -112,7 +113,14 @@ def listing(rows: Sequence[Sequence[str]], columns: int | None) -> Iterator[str]
 
 
 def _wrapped(cell: str, width: int) -> list[str]:
-    return textwrap.wrap(cell, max(width, 1), break_on_hyphens=False) or [""]
+    """Lines of a cell; a count, as in `conv x 10`, stays on the line of what it counts."""
+    joined = _COUNT.sub(f"{_JOINT}x{_JOINT}", cell)
+    lines = textwrap.wrap(joined, max(width, 1), break_on_hyphens=False)
+    return [line.replace(_JOINT, " ") for line in lines] or [""]
+
+
+_COUNT = re.compile(r" x (?=\d+(?:,|$))")
+_JOINT = "\N{NO-BREAK SPACE}"
 
 
 GONE = "…"

@@ -293,7 +293,10 @@ def _split(data: bytes) -> tuple[memoryview, memoryview]:
     if data[8:9] != _OPENING:
         if data.startswith(_CHECKPOINT_MAGIC):
             raise ModelFileError(f"This is a training checkpoint; {_IMPORT}.")
-        raise ModelFileError(f"This is not a model file; if it is a checkpoint, {_IMPORT}.")
+        raise ModelFileError(
+            "This is not a model file; if it is a checkpoint or a network, such as .onnx, "
+            f"{_IMPORT}."
+        )
     length = int.from_bytes(data[:8], "little")
     if length > _LARGEST_HEADER:
         raise ModelFileError(

@@ -101,6 +101,13 @@ def test_options_stand_in_panels_and_none_is_lost(
             assert option.opts[0] in shown
 
 
+def test_a_range_is_stated_once(pages: dict[tuple[str, ...], str]) -> None:
+    shown = " ".join(pages[("translate",)].split())
+    assert "--spread 2..8" in shown
+    assert "deviation as maps. [default: 0]" in shown
+    assert "[default: 0; x>=0]" in shown, "where the value's name states none"
+
+
 SHORT = {"--input": "-i", "--output": "-o", "--model": "-m", "--device": "-d"}
 
 

@@ -107,6 +107,14 @@ def test_files_for_scripts_hold_all_figures(world: World) -> None:
     assert rows[2]["reason"] == "no ground truth matches it"
 
 
+def test_each_written_file_is_named(world: World) -> None:
+    files = [world.root / name for name in ("e.json", "e.csv", "e.html")]
+    options = (part for file in files for part in (f"--{file.suffix[1:]}", str(file)))
+    lines = world.evaluate(*options).stdout.splitlines()
+    shown = [line.removeprefix("Written: ") for line in lines if line.startswith("Written: ")]
+    assert [line.rpartition(",")[0] for line in shown] == list(map(str, files))
+
+
 @pytest.mark.slow
 def test_json_on_standard_output_is_alone_there(world: World) -> None:
     result = world.evaluate("--json", "-")
@@ -123,6 +131,7 @@ def test_the_page_shows_spread_and_worst_first_and_needs_no_other_file(world: Wo
     assert "<script" not in source
     assert "<b>0" not in source
     assert "&lt;b&gt;0.nii" in source
+    assert "<th>study</th><th>status</th><th>reason</th>" in source
     assert source.count("<circle") == 5 * 2, "a dot a study and metric"
     pictures = source.split('src="data:image/webp;base64,')[1:]
     assert len(pictures) == 2

@@ -226,7 +226,7 @@ class TestImport:
         assert "percentile:0.5,99.5; zscore:1" in shown
         result = bench.import_(checkpoint, f"{own} --intensity-in minmax --force", data)
         assert result.exit_code == 2
-        assert "once for each of the network's channels, which are 2, not 3 times" in (
+        assert "once for each of the network's 2 channels, not 3 times" in (
             " ".join(result.stderr.split())
         )
 

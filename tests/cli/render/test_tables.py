@@ -135,3 +135,11 @@ def test_a_listing_breaks_its_cells_to_fit_and_loses_nothing(columns: int | None
     assert starts == [9, 41]
     assert "".join(lines).count("a") - sum(cell.count("a") for cell in FACTS[0]) == 70
     assert "".join(lines).count("b") - sum(cell.count("b") for cell in FACTS[0]) == 70
+
+
+def test_a_count_stays_with_what_it_counts() -> None:
+    lines = listing([("layers", "Conv x 10, ConvTranspose x 2468", "")], 100)
+    assert [line.split() for line in lines] == [
+        ["layers", "Conv", "x", "10,"],
+        ["ConvTranspose", "x", "2468"],
+    ]

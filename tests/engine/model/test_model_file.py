@@ -133,6 +133,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "is empty"),
     "one byte": (lambda: b"{", "not a model file"),
     "text": (lambda: b"this is some text, and no model at all", "not a model file"),
+    "ONNX": (lambda: b"\x08\x0a\x12\x07pytorch", "a network, such as .onnx, convert it"),
     "zip checkpoint": (lambda: b"PK\x03\x04" + bytes(100), "training checkpoint; .*model import"),
     "pickle": (
         lambda: b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." + bytes(50),
