@@ -193,8 +193,8 @@ class _CostEstimator:
                 noted += [
                     (volumes.number, note) for note in volumes.notes_of(scans.volumes[0], plan)
                 ]
-                network_input, notes = translator.foresee(scans, plan)
-                noted += [(volumes.number, note) for note in notes]
+                network_input, foreseen = translator.foresee(scans, plan)
+                noted += [(volumes.number, note) for note in foreseen]
                 again += tiles_again(plan, network_input, verify, name)
                 if not volumes.left:
                     break

@@ -158,7 +158,7 @@ def test_an_output_folder_that_cannot_be_is_refused_as_by_a_run(world: World, pl
     done = world.translate()
     assert (planned.exit_code, done.exit_code) == (2, 2), planned.output
     assert planned.stdout == ""
-    assert "cannot be used" in planned.stderr
+    assert "choose another output folder" in planned.stderr
     assert planned.stderr.split("(")[0] == done.stderr.split("(")[0]
 
 

@@ -189,7 +189,7 @@ def test_only_urls_and_queries_that_can_be_are_taken(tmp_path: Path) -> None:
         "ModalitiesInStudy": "MR",
         "PatientID": "",
     }
-    with pytest.raises(ConfigError, match="no query"):
+    with pytest.raises(ConfigError, match="not a query"):
         parse_filters("MR")
     source = Source(WebPeer("http://pacs"), {"ModalitiesInStudy": "MR"})
     assert source.filters_at(datetime(2026, 11, 27, 7)) == {
