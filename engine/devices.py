@@ -82,13 +82,13 @@ def choose_devices(
         return (_on_cpu(limits),)
     if requested.startswith(_PROVIDER):
         return (_on_provider(requested.removeprefix(_PROVIDER)),)
-    obstacle = None if gpus else why_no_cuda()
-    if obstacle is None:
+    reason = None if gpus else why_no_cuda()
+    if reason is None:
         return _cuda(requested, limits, gpus or cuda_devices())
     if requested == "auto":
-        return (_on_cpu(limits, f"no CUDA device is used: {obstacle}"),)
+        return (_on_cpu(limits, f"no CUDA device is used: {reason}"),)
     raise DeviceUnavailableError(
-        f"Device {requested} cannot be used: {obstacle}; use setting device=cpu."
+        f"Device {requested} cannot be used: {reason}; use setting device=cpu."
     )
 
 
@@ -197,7 +197,7 @@ def _check_precision(device: Device, precision: Precision) -> None:
         raise ValueError(f"the {device.kind} device does not compute in {precision}")
 
 
-def volume_obstacle(graph: "Graph", device: Device, precision: Precision) -> str | None:
+def why_not_whole_volume(graph: "Graph", device: Device, precision: Precision) -> str | None:
     """Return why a device cannot run whole-volume inference, as a sentence; None if it can.
 
     Whether the memory suffices depends on the volume, see `plan_volume`.
@@ -237,10 +237,11 @@ def open_volume_generator(
     """Open the network for whole-volume inference on the device within a `with` block.
 
     host_room: bytes for maps on the CPU, or for those that a GPU stores in pinned memory. progress:
-    as in `open_generator`. Raises DeviceUnavailableError if `volume_obstacle` returns an obstacle.
+    as in `open_generator`. Raises DeviceUnavailableError if `why_not_whole_volume` returns a
+    reason.
     """
-    if obstacle := volume_obstacle(network.graph, device, precision):
-        raise DeviceUnavailableError(obstacle)
+    if reason := why_not_whole_volume(network.graph, device, precision):
+        raise DeviceUnavailableError(reason)
     _check_precision(device, precision)
     if device.kind == "cuda":
         from .cuda.volume.volume_generator import open_cuda_volume_generator
@@ -263,8 +264,8 @@ def plan_volume(
 
     Raises DeviceUnavailableError, PatchShapeError, and DeviceMemoryError if it does not fit.
     """
-    if obstacle := volume_obstacle(network.graph, device, precision):
-        raise DeviceUnavailableError(obstacle)
+    if reason := why_not_whole_volume(network.graph, device, precision):
+        raise DeviceUnavailableError(reason)
     _check_precision(device, precision)
     if device.kind == "cuda":
         from .cuda.volume.volume_generator import planned_volume

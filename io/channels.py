@@ -10,7 +10,7 @@ from typing import TypeAlias
 from .discovery import Discovery
 from .formats.registry import scan_stem
 from .search import Skipped
-from .volume import Obstacle, Study
+from .volume import Blocker, Study
 
 SessionKey: TypeAlias = tuple[Path | str, ...]
 """Key that the scans of a study have in common. For files: the folder and the text at each * of a
@@ -92,12 +92,12 @@ def joined(scans: Sequence[Study], channels: Sequence[str]) -> Study:
     parts = tuple(replace(scan, channel=name) for scan, name in zip(scans, channels, strict=True))
     names = ", ".join(f"{part.channel} {part.name}" for part in parts)
     notes = [f"{part.channel}: {note}" for part in parts for note in part.notes]
-    obstacles = [(part.channel, part.obstacle) for part in parts if part.obstacle]
+    blockers = [(part.channel, part.blocker) for part in parts if part.blocker]
     return replace(
         parts[0],
         files=tuple(file for part in parts for file in part.files),
         notes=(f"its channels are {names}", *notes),
-        obstacle=_named(*obstacles[0]) if obstacles else None,
+        blocker=_named(*blockers[0]) if blockers else None,
         scans=parts,
         channel="",
         incomplete="; ".join(filter(None, (part.incomplete for part in parts))),
@@ -219,11 +219,11 @@ def _of_several(names: Sequence[str]) -> str:
 
 
 def _refused(study: Study, reason: str) -> Study:
-    return replace(study, obstacle=study.obstacle or Obstacle("unsupported", reason))
+    return replace(study, blocker=study.blocker or Blocker("unsupported", reason))
 
 
-def _named(channel: str, obstacle: Obstacle) -> Obstacle:
-    return replace(obstacle, reason=f"{channel}: {obstacle.reason}")
+def _named(channel: str, blocker: Blocker) -> Blocker:
+    return replace(blocker, reason=f"{channel}: {blocker.reason}")
 
 
 def words_of(channels: Sequence[str]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from .formats.format import Format
 from .formats.registry import FORMATS, SUFFIXES, VOXEL_SUFFIXES, format_at, format_named, suffix_of
 from .links import LinkRule
 from .search import FileSearch, Skipped
-from .volume import Obstacle, Study
+from .volume import Blocker, Study
 from .writing import places_for
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _studies(
 def _refuse_overwriting(studies: Sequence[Study], output: Path) -> None:
     sources = {os.path.realpath(file) for study in studies for file in study.files}
     for study in studies:
-        if study.obstacle:
+        if study.blocker:
             continue
         if any(
             os.path.realpath(place) in sources for place in places_for(output / study.name, study)
@@ -157,7 +157,7 @@ def _refuse_overwriting(studies: Sequence[Study], output: Path) -> None:
             )
 
 
-_NO_SERIES = Obstacle(
+_NO_SERIES = Blocker(
     "unsupported",
     "it is not a DICOM series, which setting format=dicom needs; use setting format=same or nifti "
     "for it",
@@ -179,7 +179,7 @@ def _in_format(study: Study, wanted: Format) -> Study:
     if study.format == wanted.name:
         return study
     if not wanted.result_suffixes:
-        return replace(study, obstacle=_NO_SERIES)
+        return replace(study, blocker=_NO_SERIES)
     own = "" if format_named(study.format).is_series else suffix_of(study.name)
     name = study.name.name[: len(study.name.name) - len(own)]
     return replace(study, name=study.name.with_name(f"{name}{wanted.result_suffixes[-1]}"))
@@ -305,7 +305,7 @@ def dicom_studies(
             "dicom",
             each,
             each.notes,
-            Obstacle("unreadable", each.explanation) if each.is_incomplete else None,
+            Blocker("unreadable", each.explanation) if each.is_incomplete else None,
             each.text,
             each.modality,
             listed=_listed(each, listed),
@@ -346,7 +346,7 @@ def only_study(path: Path, found: Discovery) -> Study:
 
 def sound(study: Study, path: Path) -> Study:
     """Return a study without a blocking error; path: name in errors. Raises ScanError."""
-    if study.obstacle is None:
+    if study.blocker is None:
         return study
-    kind = UnsupportedScanError if study.obstacle.kind == "unsupported" else UnreadableScanError
-    raise kind(f"{path} cannot be translated: {study.obstacle.reason}.")
+    kind = UnsupportedScanError if study.blocker.kind == "unsupported" else UnreadableScanError
+    raise kind(f"{path} cannot be translated: {study.blocker.reason}.")

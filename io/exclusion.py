@@ -7,7 +7,7 @@ from typing import TypeAlias
 from .choice import SkipKind
 from .discovery import Discovery
 from .search import Skipped
-from .volume import Obstacle, Study
+from .volume import Blocker, Study
 
 _ACCEPTED_BY: dict[SkipKind, str] = {
     "synthetic": "allow-synthetic",
@@ -66,7 +66,7 @@ def _against(doubts: Sequence[Doubt], takes: Collection[SkipKind]) -> list[Doubt
 
 def _with_doubts(study: Study, doubts: Sequence[Doubt], takes: Collection[SkipKind]) -> Study:
     if against := _against(doubts, takes):
-        return replace(study, obstacle=Obstacle("unsupported", against[0].refusal))
+        return replace(study, blocker=Blocker("unsupported", against[0].refusal))
     notes = [doubt.words + (_AS_REQUESTED if doubt.kind else "") for doubt in doubts]
     return replace(study, notes=(*study.notes, *notes)) if notes else study
 

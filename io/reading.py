@@ -159,14 +159,14 @@ def read_study_header(
 ) -> FileHeader:
     """Return `read_file_header` of a study of one scan or several.
 
-    Extents and spacing are those of the first, errors those of any; an obstacle counts as one.
+    Extents and spacing are those of the first, errors those of any; a blocker counts as one.
     """
     headers = [
         read_file_header(scan, volume_index, every_volume=every_volume) for scan in study.channels
     ]
-    if len(headers) == 1 and study.obstacle is None:
+    if len(headers) == 1 and study.blocker is None:
         return headers[0]
-    reason = study.obstacle.reason if study.obstacle else None
+    reason = study.blocker.reason if study.blocker else None
     if every_volume and reason is None:
         reason = differing_counts([header.volumes for header in headers])
     return replace(

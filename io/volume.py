@@ -31,7 +31,7 @@ def spacing_of(affine: Affine) -> tuple[float, float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class Blocker:
     """Blocking error: why a study cannot be translated as requested.
 
     kind: another study has its place, its result cannot have the format or the model does not take
@@ -49,7 +49,7 @@ class Study:
     name: where its result goes below the output folder, mirroring the input tree; unique within a
     request, so that it identifies the study in rows, events and records. files: every file it is
     stored in, the one to open first. series: search result of a DICOM series; opaque to all but its
-    reader. notes: remarks for the user on how it is interpreted. obstacle: None if it can be
+    reader. notes: remarks for the user on how it is interpreted. blocker: None if it can be
     translated along with the others. text: its own description, if that may be shown. format: of
     its files. modality: as DICOM has it, such as MR; "" if unknown. scans: of several, each as it
     was found by itself, in the order of a model's channels; `files` are those of all, and all else
@@ -66,7 +66,7 @@ class Study:
     format: str
     series: object = None
     notes: tuple[str, ...] = ()
-    obstacle: Obstacle | None = None
+    blocker: Blocker | None = None
     text: str = ""
     modality: str = ""
     scans: "tuple[Study, ...]" = ()

@@ -41,8 +41,8 @@ def one_by_one(
     for done, study in enumerate(studies):
         on_progress(done, len(studies))
         name, watch = str(study.name), Stopwatch(str(study.name))
-        if study.obstacle:
-            yield name, Failure(study.obstacle.kind, study.obstacle.reason, None)
+        if study.blocker:
+            yield name, Failure(study.blocker.kind, study.blocker.reason, None)
             continue
         try:
             output: Output | Failure = work(study, watch)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ..engine.devices import Device, choose_devices, volume_obstacle
+from ..engine.devices import Device, choose_devices, why_not_whole_volume
 from ..engine.errors import DeviceUnavailableError
 from ..engine.model.model_file import Model
 from ..engine.network.graph import Graph
@@ -108,10 +108,10 @@ def check_model(model: Model, options: TranslateOptions, device: Device) -> None
     graph, patch = model.network.graph, options.patch or model.card.patch
     graph.check_patch(patch)
     if options.inference == "volume":
-        if obstacle := volume_obstacle(
+        if reason := why_not_whole_volume(
             graph, device, options.precision or device.default_precision
         ):
-            raise DeviceUnavailableError(obstacle)
+            raise DeviceUnavailableError(reason)
     elif device.kind != "cuda":
         check_patch_memory(graph, patch, available_memory())
 

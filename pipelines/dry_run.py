@@ -57,7 +57,7 @@ class DryRow:
     models and networks included, in addition to the program itself. device_bytes: GPU memory while
     it is translated alone, the program included; None on the CPU and while unknown. work: estimated
     work; None if nothing of the kind was measured on this machine yet. planned: its plan. grid:
-    grid of its tiles, None if it is not pending. failure: None if there is no obstacle. again:
+    grid of its tiles, None if it is not pending. failure: None if there is no blocker. again:
     tiles to compute a second time, on the CPU. back: grid of the back-translation's tiles, if any.
     passes: number of times each tile is translated. voxels: voxels of the scan. volume: plan of
     whole-volume inference, if used, and volume_back that of the back-translation; then the tiles of

@@ -187,7 +187,7 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
         planned = job.planner(manifest.entries).plan(job.discovery.studies)
         if job.options.layout == "bids":
             dataset = BidsDataset.of(request.output, job.model.card, job.options)
-            named = [each.study for each in planned if not each.study.obstacle]
+            named = [each.study for each in planned if not each.study.blocker]
             dataset.describe(named, job.model.sha256)
         for study in planned:
             if study.refreshed:
@@ -272,7 +272,7 @@ def _remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[st
 
 def _is_occupied(planned: PlannedStudy) -> bool:
     """Return whether a study is refused because of the output folder, not because of its inputs."""
-    return planned.action == "refuse" and planned.study.obstacle is None
+    return planned.action == "refuse" and planned.study.blocker is None
 
 
 def _without_lost(rows: tuple[StudyReport, ...], place: OutputPlace) -> tuple[StudyReport, ...]:

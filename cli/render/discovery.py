@@ -72,8 +72,8 @@ class Found:
         series = replace(series, notes=study.notes)
         if series.verdict != "taken":
             return series
-        if study.obstacle:
-            return replace(series, verdict="refused", reason=study.obstacle.reason)
+        if study.blocker:
+            return replace(series, verdict="refused", reason=study.blocker.reason)
         try:
             series.volume(Path(series.label), self.volume_index)
         except UnsupportedScanError as error:

@@ -238,7 +238,7 @@ def checkpoint_lines(found: InspectedCheckpoint, columns: int | None) -> Iterato
         yield from _section("Not used", left, columns)
         yield from _generator(found.generator, columns)
     else:
-        yield f"Cannot be imported: {printable(flagged(found.obstacle or ''))}"
+        yield f"Cannot be imported: {printable(flagged(found.blocker or ''))}"
 
 
 def _generator(generator: Recognised, columns: int | None) -> Iterator[str]:
@@ -420,7 +420,7 @@ def _checkpoint(found: InspectedCheckpoint) -> dict[str, Any]:
         "networks": found.networks,
         "set_aside": checkpoint.set_aside,
         "options": dict(checkpoint.options.values),
-        "obstacle": found.obstacle and flagged(found.obstacle),
+        "obstacle": found.blocker and flagged(found.blocker),
     }
     if generator:
         described["generator"] = {

@@ -72,11 +72,11 @@ class CudaDevice:
     is_integrated: bool = False
 
 
-class _ObstacleError(Exception):
+class _NoCudaError(Exception):
     """Reason why CUDA cannot be used, in words."""
 
 
-class _DriverFaultError(_ObstacleError):
+class _DriverFaultError(_NoCudaError):
     """An installed driver does not work; the text is cause, colon, remedy."""
 
 
@@ -87,11 +87,11 @@ def why_no_cuda() -> str | None:
         if sentence := why_not_these_packages(newest):
             return sentence
         if not any(gpu.capability >= OLDEST_CAPABILITY for gpu in _devices(library, newest)):
-            raise _ObstacleError(
+            raise _NoCudaError(
                 "no GPU here has compute capability 7.5 or higher, which the CUDA engine needs"
             )
-    except _ObstacleError as obstacle:
-        return str(obstacle)
+    except _NoCudaError as error:
+        return str(error)
     return None
 
 
@@ -105,7 +105,7 @@ def driver_fault() -> tuple[str, str] | None:
     except _DriverFaultError as fault:
         what, _, remedy = str(fault).rpartition(": ")
         return what, remedy
-    except _ObstacleError:
+    except _NoCudaError:
         pass
     return None
 
@@ -114,7 +114,7 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
     """Return the GPUs that the driver shows; none without a driver."""
     try:
         library, newest = _driver()
-    except _ObstacleError:
+    except _NoCudaError:
         return ()
     return tuple(_devices(library, newest, management_library()))
 
@@ -123,7 +123,7 @@ def usable_gpus() -> list[CudaDevice]:
     """Return the GPUs that the CUDA engine can use, without their free memory."""
     try:
         library, newest = _driver()
-    except _ObstacleError:
+    except _NoCudaError:
         return []
     return [c for c in _devices(library, newest) if c.capability >= OLDEST_CAPABILITY]
 
@@ -152,7 +152,7 @@ def driver_library() -> Any | None:
     """Return the driver's library, initialised; None if it is missing or does not start."""
     try:
         return _driver()[0]
-    except _ObstacleError:
+    except _NoCudaError:
         return None
 
 
@@ -164,14 +164,14 @@ def _driver() -> tuple[Any, int]:
         start = library.cuInit
     except (OSError, AttributeError) as error:
         if _is_missing(name, error):
-            raise _ObstacleError(f"no NVIDIA driver is installed ({name} was not found)") from None
+            raise _NoCudaError(f"no NVIDIA driver is installed ({name} was not found)") from None
         raise _DriverFaultError(
             f"the library of the NVIDIA driver cannot be loaded ({error}): reinstall the driver, "
             "or remove what precedes it from LD_LIBRARY_PATH"
         ) from None
     status = start(0)
     if status == _NO_DEVICE:
-        raise _ObstacleError(f"the NVIDIA driver shows no GPU{_shown_to_this_process()}")
+        raise _NoCudaError(f"the NVIDIA driver shows no GPU{_shown_to_this_process()}")
     if status:
         why = _INIT_ERRORS.get(status, "see the system's log")
         raise _DriverFaultError(

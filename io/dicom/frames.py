@@ -108,7 +108,7 @@ class Instance:
     """One DICOM file.
 
     patient: its identifier, never shown. description: free text that may name a patient; shown only
-    to those who ask for it. obstacle: why it cannot be part of a volume, in words for the report,
+    to those who ask for it. blocker: why it cannot be part of a volume, in words for the report,
     or None. cut: how much of its pixels is missing, in words. sop_class, uid: its SOPClassUID and
     SOPInstanceUID. study, series: their instance UIDs. number: SeriesNumber. modality: such as MR.
     frames: one, unless it is enhanced. declared: number of images that it declares for its series,
@@ -126,7 +126,7 @@ class Instance:
     modality: str
     description: str
     frames: tuple[Frame, ...] = ()
-    obstacle: str | None = None
+    blocker: str | None = None
     cut: str | None = None
     concatenation: Concatenation | None = None
     is_result: bool = False

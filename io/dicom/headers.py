@@ -30,13 +30,13 @@ from .frames import Concatenation, Contrast, Frame, Instance, Moment, Technique
 from .header_scan import Unreadable, not_dicom
 from .object_types import (
     NO_PLACE,
+    blocker,
     is_directory,
     is_enhanced,
     is_map,
     is_result,
     modality_in,
     no_image,
-    obstacle,
 )
 from .series_files import Directory, read_directory
 from .stored_text import keep_stored_text
@@ -193,7 +193,7 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
     study, series = word(dataset, "StudyInstanceUID"), word(dataset, "SeriesInstanceUID")
     if not (sop_class and uid and study and series):
         return None
-    why_not = obstacle(dataset)
+    why_not = blocker(dataset)
     frames: tuple[Frame, ...] = ()
     if why_not is None:
         frames = tuple(_frames(path, uid, dataset))
@@ -210,7 +210,7 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         modality=modality_in(dataset),
         description=word(dataset, "SeriesDescription"),
         frames=frames,
-        obstacle=why_not,
+        blocker=why_not,
         concatenation=_concatenation(dataset),
         is_result=is_result(dataset),
         is_map=is_map(dataset),

@@ -92,7 +92,7 @@ def no_image(dataset: DataSet) -> str | None:
     return _NOT_IMAGES.get(modality) or by_class
 
 
-def obstacle(dataset: DataSet) -> str | None:
+def blocker(dataset: DataSet) -> str | None:
     """Return why this object cannot be part of a volume; None if it may."""
     if why_not := no_image(dataset):
         return why_not
@@ -103,10 +103,10 @@ def obstacle(dataset: DataSet) -> str | None:
         return NO_IMAGE
     if modality in _PLANAR:
         return f"{modality} images are not slices of a volume"
-    return _obstacle_of_pixels(dataset)
+    return _blocker_of_pixels(dataset)
 
 
-def _obstacle_of_pixels(dataset: DataSet) -> str | None:
+def _blocker_of_pixels(dataset: DataSet) -> str | None:
     image_type = words(dataset, "ImageType")
     if "LOCALIZER" in image_type:
         return "it is a localizer"

@@ -239,8 +239,8 @@ def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
 def _reason_unused(members: Members) -> dict[str, list[Instance]]:
     found: dict[str, list[Instance]] = defaultdict(list)
     for instance in members.instances:
-        if instance.obstacle:
-            found[instance.obstacle].append(instance)
+        if instance.blocker:
+            found[instance.blocker].append(instance)
     return found
 
 
@@ -261,11 +261,11 @@ def _lost(members: Members, choice: Choice) -> str | None:
             "reliably; export it again with unique identifiers"
         )
     classes = {each.sop_class for each in members.instances if each.frames}
-    for obstacles, reason in _AMONG_SLICES.items():
+    for blockers, reason in _AMONG_SLICES.items():
         blind = [
             each.file.name
             for each in members.instances
-            if each.obstacle in obstacles and each.sop_class in classes
+            if each.blocker in blockers and each.sop_class in classes
         ]
         if blind:
             return f"{len(blind)} of its {len(members.instances)} images {reason}: {_first(blind)}"
@@ -312,7 +312,7 @@ _AMONG_SLICES = {
     (NO_PLACE, NO_IMAGE): "have no pixels or no position; export it again",
     (THROUGH_A_TABLE,): "have values mapped by a lookup table; export it without",
 }
-"""Obstacles of images that are of one class with slices of the series, and so slices themselves."""
+"""Blockers of images that are of one class with slices of the series, and so slices themselves."""
 
 
 def _cut_short(files: Iterable[Path], cut: Mapping[Path, str]) -> str | None:

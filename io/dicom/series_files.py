@@ -130,8 +130,8 @@ class Members:
 def asked_for(instances: Iterable[Instance], choice: Choice) -> list[Instance]:
     """Return the images without those of maps stored with results, unless requested."""
     return [
-        replace(instance, obstacle=IS_MAP, frames=())
-        if instance.is_map and not instance.obstacle and not choice.take_maps
+        replace(instance, blocker=IS_MAP, frames=())
+        if instance.is_map and not instance.blocker and not choice.take_maps
         else instance
         for instance in instances
     ]

@@ -44,16 +44,16 @@ class Holder:
 def examine_cards() -> Iterator[Finding]:
     """Yield one line per GPU, and one on why none is used."""
     cards = cuda_devices()
-    obstacle = why_no_cuda()
+    reason = why_no_cuda()
     if fault := driver_fault():
         what, remedy = fault
         yield warning("CUDA", f"not used: {what}", remedy)
-    elif obstacle is not None:
-        what, _, remedy = obstacle.partition(": ")
+    elif reason is not None:
+        what, _, remedy = reason.partition(": ")
         if cards:
             yield warning("CUDA", f"not used: {what}", remedy or "use a newer GPU, or the CPU")
         else:
-            yield ok("CUDA", f"not used: {obstacle}")
+            yield ok("CUDA", f"not used: {reason}")
     for card in cards:
         yield judged_card(card, holders(card.bus))
 

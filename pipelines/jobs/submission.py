@@ -103,12 +103,12 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
             others=tuple(map(str, study.other_results)) if study.mirrored else (),
         )
         for study in found.studies
-        if study.obstacle is None
+        if study.blocker is None
     )
     # A link that was named is followed, wherever it leads.
     any_link = replace(options, links="all")
     jobs = tuple(replace(job, options=any_link) if refused_link(job) else job for job in found_jobs)
-    refused = {str(study.name): study.obstacle.reason for study in found.studies if study.obstacle}
+    refused = {str(study.name): study.blocker.reason for study in found.studies if study.blocker}
     card = model.card
     established, made = card.established.in_words, card.output_channels
     return Submission(

@@ -34,13 +34,13 @@ class StoredNetwork:
 class InspectedCheckpoint:
     """Checkpoint, and its generator or the reason why none can be imported.
 
-    checkpoint: the file as read. networks: all of its networks. obstacle: that reason.
+    checkpoint: the file as read. networks: all of its networks. blocker: that reason.
     """
 
     checkpoint: Checkpoint
     networks: tuple[StoredNetwork, ...]
     generator: Recognised | None
-    obstacle: str | None
+    blocker: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ def inspect(path: Path) -> Model | InspectedCheckpoint | FoundNetwork:
             checkpoint, stored, recognise(checkpoint, NetworkChoices()), None
         )
     except CheckpointError as error:
-        obstacle = str(error).removeprefix(f"{path}: ")
-        return InspectedCheckpoint(checkpoint, stored, None, obstacle)
+        blocker = str(error).removeprefix(f"{path}: ")
+        return InspectedCheckpoint(checkpoint, stored, None, blocker)
 
 
 def parameter_count(network: Network) -> int:

@@ -17,7 +17,7 @@ from ...io.errors import WriteError
 from ...io.files.atomic import whole_file
 from ...io.files.regular import read_regular
 from ...io.sidecars import DATASET_DESCRIPTION, BidsName, dataset_root, read_sidecar
-from ...io.volume import NOTICE, PROGRAM, Obstacle, Study
+from ...io.volume import NOTICE, PROGRAM, Blocker, Study
 from ..errors import OutputFolderError, SettingsError
 from ..name_pattern import in_a_name
 from ..program import program_version
@@ -103,15 +103,15 @@ def bids_names(study: Study, card: ModelCard, suffixes: Iterable[str], label: st
 
     label: label of the model if its results must be distinguished from another model's, else empty.
     """
-    if study.obstacle:
+    if study.blocker:
         return study
     base = without_channel(study.name, card.output_channels)
     stem, extension = name_parts(base)
     name = BidsName.parse(stem)
     if name is None or "sub" not in name.entities:
-        return replace(study, obstacle=_NO_NAME)
+        return replace(study, blocker=_NO_NAME)
     if extension not in (".nii", ".nii.gz"):
-        return replace(study, obstacle=_NO_FORMAT)
+        return replace(study, blocker=_NO_FORMAT)
     first, *others = (_placed(name, suffix, label, extension) for suffix in suffixes)
     return replace(study, name=first, other_results=tuple(others), mirrored=study.results)
 
@@ -125,12 +125,12 @@ def _placed(name: BidsName, suffix: str, label: str, extension: str) -> PurePosi
     return PurePosixPath(*folders, datatype, "_".join((*kept, desc, suffix)) + extension)
 
 
-_NO_NAME = Obstacle(
+_NO_NAME = Blocker(
     "unsupported",
     "its name is not a BIDS name such as sub-01_T1w, which setting layout=bids needs for the "
     "subject; rename or convert it, or use setting layout=mirror",
 )
-_NO_FORMAT = Obstacle(
+_NO_FORMAT = Blocker(
     "unsupported",
     "BIDS does not allow pairs of .hdr and .img; convert it to .nii.gz, or use setting "
     "layout=mirror",

@@ -18,7 +18,7 @@ from ...io.files.regular import is_folder
 from ...io.formats.registry import RESULT_SUFFIXES, SUFFIXES, suffix_of
 from ...io.maps import MapMark, is_map_name
 from ...io.sidecars import sidecar_of
-from ...io.volume import Obstacle, Study
+from ...io.volume import Blocker, Study
 from ...io.writing import map_beside, places, places_for
 from ..errors import SettingsError
 from ..name_pattern import NamePattern, in_a_name, pattern_of
@@ -82,7 +82,7 @@ def _by_pattern(study: Study, card: ModelCard, pattern: NamePattern) -> Study:
             name = f"{name}_{word}"
         if trouble := _trouble(name, extension):
             reason = f"Setting result-name would call its result {name}{extension}, {trouble}"
-            return replace(study, obstacle=study.obstacle or Obstacle("unsupported", reason))
+            return replace(study, blocker=study.blocker or Blocker("unsupported", reason))
         names.append(base.with_name(name + extension))
     if names[0] == study.name:
         return study
@@ -131,7 +131,7 @@ class _Existing:
     def kept(self, study: Study, named: Study) -> Study:
         """Return the study under the name of its existing result, or as it is named now."""
         entry = self._by_scan.get(str(study.name))
-        if study.obstacle or entry is None or entry.output == str(named.name):
+        if study.blocker or entry is None or entry.output == str(named.name):
             return named
         name = PurePosixPath(entry.output)
         others = tuple(map(PurePosixPath, entry.others))
@@ -273,8 +273,8 @@ def _refused(found: Discovery, rivals: dict[int, set[int]], remedy: str) -> Disc
             name = _free_name(sources[at], known)
             known.add(name)
             reason = _reason(sources[at], sorted(sources[each] for each in rivals[at]))
-            obstacle = study.obstacle or Obstacle("occupied", f"{reason}; {remedy}")
-            study = replace(study, name=name, other_results=(), obstacle=obstacle, mirrored=())
+            blocker = study.blocker or Blocker("occupied", f"{reason}; {remedy}")
+            study = replace(study, name=name, other_results=(), blocker=blocker, mirrored=())
         studies.append(study)
     return replace(found, studies=tuple(sorted(studies, key=lambda study: study.name)))
 

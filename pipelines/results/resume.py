@@ -14,7 +14,7 @@ from ...io.files.atomic import irreplaceable
 from ...io.files.disk import takes_name
 from ...io.maps import MapKind, MapMark
 from ...io.sidecars import sidecar_of
-from ...io.volume import Obstacle, Study
+from ...io.volume import Blocker, Study
 from ...io.writing import files_at, is_series, map_beside, places, places_made
 from ..report.report import Failure, StudyReport
 from ..settings import TranslateOptions
@@ -87,7 +87,7 @@ class PlannedStudy:
         """Failure with which a refused study is reported."""
         if self.action != "refuse":
             return None
-        kind = self.study.obstacle.kind if self.study.obstacle else "occupied"
+        kind = self.study.blocker.kind if self.study.blocker else "occupied"
         return Failure(kind, self.reason or "", None)
 
     @property
@@ -233,9 +233,9 @@ class Planner:
     def _plan(self, study: Study, sources: set[tuple[int, int]]) -> PlannedStudy:
         target = self.output / study.name
         entry = self.entries.get(str(study.name))
-        study = study if study.obstacle else self._named(study)
-        if study.obstacle:
-            return PlannedStudy(study, target, "refuse", study.obstacle.reason)
+        study = study if study.blocker else self._named(study)
+        if study.blocker:
+            return PlannedStudy(study, target, "refuse", study.blocker.reason)
         earlier = entry.files if entry else ()
         picture = preview_of(target) if self.preview else None
         if picture and not takes_name(picture):
@@ -277,7 +277,7 @@ class Planner:
         for place in (*made, *(map(sidecar_of, results) if self.sidecars else ())):
             if not takes_name(place):
                 reason = f"{place} has a name that is too long for its disk; choose a shorter one"
-                return replace(study, obstacle=Obstacle("write", reason))
+                return replace(study, blocker=Blocker("write", reason))
         return study
 
     def _judge(self, ours: PlannedStudy, entry: ManifestEntry) -> PlannedStudy:

@@ -89,7 +89,7 @@ def contrast_doubts(study: Study, card: ModelCard) -> Sequence[Doubt]:
     What they leave open becomes a note, unless names and patterns chose the file's channel. A study
     with a blocking error has none.
     """
-    if study.obstacle:
+    if study.blocker:
         return ()
     if not study.scans:
         return tuple(_doubts(study, card.source))

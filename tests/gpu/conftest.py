@@ -9,9 +9,9 @@ from cuda_cyclegan.engine.probe.gpus import why_no_cuda
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    obstacle = why_no_cuda()
+    reason = why_no_cuda()
     for item in items:
         if "gpu" in item.path.parts:
             item.add_marker("gpu")
-            if obstacle:
-                item.add_marker(pytest.mark.skip(reason=obstacle))
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=reason))

@@ -34,13 +34,13 @@ def found(
 def pairs(of: Discovery) -> dict[str, list[str]]:
     """Names of files by that of the study; those that cannot be translated have none."""
     return {
-        str(study.name): [] if study.obstacle else [file.name for file in study.files]
+        str(study.name): [] if study.blocker else [file.name for file in study.files]
         for study in of.studies
     }
 
 
-def obstacles(of: Discovery) -> dict[str, str]:
-    return {str(study.name): study.obstacle.reason for study in of.studies if study.obstacle}
+def blockers(of: Discovery) -> dict[str, str]:
+    return {str(study.name): study.blocker.reason for study in of.studies if study.blocker}
 
 
 class TestSuffixes:
@@ -86,17 +86,17 @@ class TestSuffixes:
         lay(tmp_path, "a_T1w.nii", "b_T2w.nii", "c/a_T2w.nii")
         of = found(tmp_path)
         assert pairs(of) == {"a_T1w.nii": [], "b_T2w.nii": [], "c/a_T2w.nii": []}
-        assert obstacles(of)["a_T1w.nii"] == (
+        assert blockers(of)["a_T1w.nii"] == (
             "channel T2 is missing: no scan next to it is named ..._T2; use setting channel to "
             "assign scans"
         )
-        assert obstacles(of)["b_T2w.nii"].startswith("channel T1 is missing: ")
+        assert blockers(of)["b_T2w.nii"].startswith("channel T1 is missing: ")
 
     def test_two_of_one_kind_are_refused_alone(self, tmp_path: Path) -> None:
         lay(tmp_path, "a_T1w.nii", "a_T1w.nrrd", "a_T2w.nii", "b_T1w.nii", "b_T2w.nii")
         of = found(tmp_path)
         assert pairs(of)["b_T1w.nii"] == ["b_T1w.nii", "b_T2w.nii"]
-        assert obstacles(of) == {
+        assert blockers(of) == {
             "a_T1w.nii": "2 scans are its T1: a_T1w.nii, a_T1w.nrrd; use setting channel to "
             "distinguish them"
         }
@@ -118,7 +118,7 @@ class TestPatterns:
         }
         lay(tmp_path, "q/5_t2.nii")
         assert "2 scans are its T2: q/3_t2.nii, q/5_t2.nii" in str(
-            obstacles(found(tmp_path, **patterns))
+            blockers(found(tmp_path, **patterns))
         )
 
     def test_one_star_does_not_bring_two_patients_together(self, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ class TestPatterns:
         of = found(tmp_path, T1="*-T1", T2="*-T2")
         assert (
             "no scan next to it is named *-T2, with the same text for each *"
-            in (obstacles(of)["a-T1.nii"])
+            in (blockers(of)["a-T1.nii"])
         )
 
     def test_folders_of_contrasts(self, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ class TestPatterns:
     def test_a_scan_of_two_channels_is_refused(self, tmp_path: Path) -> None:
         lay(tmp_path, "a_T1_T2.nii", "b_T1.nii", "b_T2.nii")
         of = found(tmp_path, T1="*_T1**", T2="*_**T2")
-        assert obstacles(of)["a_T1_T2.nii"] == (
+        assert blockers(of)["a_T1_T2.nii"] == (
             "recognised as both T1 and T2; use setting channel to distinguish them"
         )
         assert pairs(of)["b_T1.nii"] == ["b_T1.nii", "b_T2.nii"]
@@ -217,7 +217,7 @@ class Ward:
     def pairs(self, *channels: str, **patterns: str) -> list[tuple[list[int], bool]]:
         """Numbers of the series of each study, and whether it can be translated."""
         return [
-            ([scan.series.number for scan in study.channels], study.obstacle is None)  # type: ignore[attr-defined]
+            ([scan.series.number for scan in study.channels], study.blocker is None)  # type: ignore[attr-defined]
             for study in self.found(*channels, **patterns).studies
         ]
 
@@ -258,7 +258,7 @@ class TestSeries:
         ward.series(1, "T1")
         ward.series(2, "T2", edit=moved)
         assert ward.pairs() == [([1], False), ([2], False)]
-        reasons = obstacles(ward.found()).values()
+        reasons = blockers(ward.found()).values()
         assert all("no other series of its study and frame of reference is" in r for r in reasons)
 
     def test_series_that_show_no_space_are_refused(self, ward: Ward) -> None:
@@ -268,7 +268,7 @@ class TestSeries:
         ward.series(1, "T1", edit=placeless)
         ward.series(2, "T2", edit=placeless)
         assert ward.pairs() == [([1, 2], False)]
-        assert "it is unclear whether they share one space" in str(obstacles(ward.found()))
+        assert "it is unclear whether they share one space" in str(blockers(ward.found()))
 
     def test_two_of_one_kind_are_refused_until_told_apart(self, ward: Ward) -> None:
         ward.series(1, "T1")
@@ -280,7 +280,7 @@ class TestSeries:
     def test_what_is_reported_names_no_patient(self, ward: Ward) -> None:
         ward.series(1, "T1 of Jane")
         of = ward.found()
-        assert "Jane" not in str(obstacles(of)) + str([row.reason for row in of.skipped])
+        assert "Jane" not in str(blockers(of)) + str([row.reason for row in of.skipped])
 
     def test_a_damaged_scan_refuses_its_study(self, ward: Ward) -> None:
         ward.series(1, "T1")
@@ -291,4 +291,4 @@ class TestSeries:
         for file in files[-3:]:
             file.write_bytes(file.read_bytes()[:-100])
         assert ward.pairs() == [([1, 2], False), ([3, 4], True)]
-        assert "T2: " in str(obstacles(ward.found()))
+        assert "T2: " in str(blockers(ward.found()))

@@ -3,21 +3,21 @@
 from pathlib import Path, PurePosixPath
 
 from cuda_cyclegan.io.errors import UnreadableScanError
-from cuda_cyclegan.io.volume import Obstacle, Study
+from cuda_cyclegan.io.volume import Blocker, Study
 from cuda_cyclegan.pipelines.calibration import one_by_one
 from cuda_cyclegan.pipelines.report.report import Failure
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 
-REFUSED = Obstacle("unsupported", "its modality is CT")
+REFUSED = Blocker("unsupported", "its modality is CT")
 STUDIES = [
     Study(PurePosixPath("a.nii"), (Path("a.nii"),), "nifti"),
     Study(PurePosixPath("b.nii"), (Path("b.nii"),), "nifti"),
-    Study(PurePosixPath("c"), (Path("c"),), "dicom", obstacle=REFUSED),
+    Study(PurePosixPath("c"), (Path("c"),), "dicom", blocker=REFUSED),
     Study(PurePosixPath("d.nii"), (Path("d.nii"),), "nifti"),
 ]
 
 
-def test_each_study_has_its_outcome_and_one_with_an_obstacle_is_not_worked_on() -> None:
+def test_each_study_has_its_outcome_and_one_with_a_blocker_is_not_worked_on() -> None:
     worked_on, told = list[str](), list[tuple[int, int]]()
 
     def work(study: Study, watch: Stopwatch) -> int:

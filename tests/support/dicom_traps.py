@@ -31,9 +31,9 @@ class Trap:
 
 def verdicts(found: Discovery) -> str:
     rows = ["failed" if row.is_incomplete else row.verdict for row in found.series]
-    obstacles = [study.obstacle for study in found.studies if study.obstacle]
-    assert len(obstacles) == rows.count("failed")
-    assert all(obstacle.kind == "unreadable" for obstacle in obstacles)
+    blockers = [study.blocker for study in found.studies if study.blocker]
+    assert len(blockers) == rows.count("failed")
+    assert all(blocker.kind == "unreadable" for blocker in blockers)
     return " ".join(sorted(rows))
 
 

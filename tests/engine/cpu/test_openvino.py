@@ -184,8 +184,8 @@ def test_bf16_is_for_patches_alone() -> None:
     network = small_network()
     assert device.default_precision == "fp32"
     assert device.precisions == ("fp32", "bf16")
-    assert devices.volume_obstacle(network.graph, device, "fp32") is None
-    assert "only in fp32" in str(devices.volume_obstacle(network.graph, device, "bf16"))
+    assert devices.why_not_whole_volume(network.graph, device, "fp32") is None
+    assert "only in fp32" in str(devices.why_not_whole_volume(network.graph, device, "bf16"))
     with devices.open_generator(network, device, "bf16", (16, 16, 16)) as generator:
         assert "OpenVINO" in generator.device
 

@@ -103,11 +103,11 @@ ALL = [
 @pytest.mark.parametrize(("package", "name", "needed"), ALL)
 def test_a_missing_library_is_named_with_what_needs_it(machine, package, name, needed):
     del machine["packages"][package]
-    obstacle = gpus.why_no_cuda()
-    assert name in obstacle
-    assert f"{package} {needed} or newer" in obstacle
-    assert "cuda-bindings 12.9.1 needs" in obstacle
-    assert 'install "cuda-cyclegan[cuda12]"' in obstacle
+    reason = gpus.why_no_cuda()
+    assert name in reason
+    assert f"{package} {needed} or newer" in reason
+    assert "cuda-bindings 12.9.1 needs" in reason
+    assert 'install "cuda-cyclegan[cuda12]"' in reason
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_a_missing_library_is_named_with_what_needs_it(machine, package, name, n
 def test_a_library_for_the_other_cuda_is_no_substitute_and_is_reported(machine, package, other):
     del machine["packages"][package]
     machine["packages"][other] = "13.0.48"
-    obstacle = gpus.why_no_cuda()
-    assert f"{package} " in obstacle
-    assert f"only {other} 13.0.48" in obstacle
+    reason = gpus.why_no_cuda()
+    assert f"{package} " in reason
+    assert f"only {other} 13.0.48" in reason
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_a_version_that_does_not_fit_is_reported_with_those_that_do(
     machine, package, found, needed
 ):
     machine["packages"][package] = found
-    obstacle = gpus.why_no_cuda()
-    assert f"{package} {found} is installed, but {needed} is needed" in obstacle
+    reason = gpus.why_no_cuda()
+    assert f"{package} {found} is installed, but {needed} is needed" in reason
 
 
 @pytest.mark.parametrize("major", [12, 13])
@@ -180,18 +180,18 @@ def test_a_missing_package_is_named_with_the_extra_for_the_driver(machine):
 
 def test_a_driver_older_than_the_packages_is_reported_with_both_versions(machine):
     machine["packages"]["cuda-bindings"] = "13.0.1"
-    obstacle = gpus.why_no_cuda()
-    assert "supports CUDA 12.8" in obstacle
-    assert "cuda-bindings 13.0.1 needs CUDA 13" in obstacle
-    assert 'update the driver or install "cuda-cyclegan[cuda12]"' in obstacle
+    reason = gpus.why_no_cuda()
+    assert "supports CUDA 12.8" in reason
+    assert "cuda-bindings 13.0.1 needs CUDA 13" in reason
+    assert 'update the driver or install "cuda-cyclegan[cuda12]"' in reason
 
 
 def test_a_driver_too_old_for_all_packages_can_only_be_updated(machine):
     machine["newest"] = 11040
-    obstacle = gpus.why_no_cuda()
-    assert "supports CUDA 11.4" in obstacle
-    assert "cuda-bindings 12.9.1 needs CUDA 12" in obstacle
-    assert obstacle.endswith("update the driver")
+    reason = gpus.why_no_cuda()
+    assert "supports CUDA 11.4" in reason
+    assert "cuda-bindings 12.9.1 needs CUDA 12" in reason
+    assert reason.endswith("update the driver")
 
 
 def test_bindings_of_an_unknown_cuda_are_reported(machine):

@@ -150,8 +150,8 @@ def test_a_slice_that_is_said_to_lie_beyond_any_patient_fails_its_series_alone(
     PHANTOM.write(tmp_path / "in" / "damaged", edit)
     replace(PHANTOM, series="1.2.3.9").write(tmp_path / "in" / "sound")
     damaged, sound = discover([tmp_path / "in"], None, TWO).studies
-    assert damaged.obstacle is not None
-    assert "have no pixels or no position" in damaged.obstacle.reason
+    assert damaged.blocker is not None
+    assert "have no pixels or no position" in damaged.blocker.reason
     assert read(sound).shape == (40, 48, 3)
 
 

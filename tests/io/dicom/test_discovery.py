@@ -464,7 +464,7 @@ def test_parts_of_two_patients_series_in_one_folder_have_names_of_their_own(
 
         MR.write(tmp_path / "in" / folder, edit, prefix=f"{patient}-{echo}-")
     studies = found(tmp_path / "in").studies
-    assert [study.obstacle for study in studies] == [None] * 4
+    assert [study.blocker for study in studies] == [None] * 4
     assert len({study.name for study in studies}) == 4
     plain = f"series-0004-{sha256(MR.series.encode()).hexdigest()[:8]}"
     assert [str(study.name) for study in studies][2:] == [f"a/{plain}-2", f"b/{plain}-2"]

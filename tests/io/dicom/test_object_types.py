@@ -5,7 +5,7 @@ from typing import Any
 import pydicom as _pydicom
 import pytest
 
-from cuda_cyclegan.io.dicom.object_types import obstacle
+from cuda_cyclegan.io.dicom.object_types import blocker
 
 pydicom: Any = _pydicom
 
@@ -18,7 +18,7 @@ def image(**elements: Any) -> Any:
     return dataset
 
 
-OBSTACLES: dict[str, dict[str, Any]] = {
+BLOCKERS: dict[str, dict[str, Any]] = {
     "it is a segmentation": {"Modality": "SEG"},
     "it is a parametric map": {"SOPClassUID": pydicom.uid.ParametricMapStorage},
     "it contains no image": {"Rows": 0},
@@ -36,10 +36,10 @@ OBSTACLES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("reason", OBSTACLES)
-def test_an_obstacle_is_named(reason: str) -> None:
-    assert obstacle(image(**OBSTACLES[reason])) == reason
+@pytest.mark.parametrize("reason", BLOCKERS)
+def test_a_blocker_is_named(reason: str) -> None:
+    assert blocker(image(**BLOCKERS[reason])) == reason
 
 
 def test_a_plain_image_may_be_a_slice() -> None:
-    assert obstacle(image()) is None
+    assert blocker(image()) is None

@@ -157,9 +157,9 @@ def test_versions_that_were_not_tested_together_are_reported(
 
 
 def test_a_card_that_is_there_and_not_used_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    obstacle = "the package cuda-bindings is not installed: install it"
+    reason = "the package cuda-bindings is not installed: install it"
     monkeypatch.setattr(cards, "cuda_devices", lambda: (CARD,))
-    monkeypatch.setattr(cards, "why_no_cuda", lambda: obstacle)
+    monkeypatch.setattr(cards, "why_no_cuda", lambda: reason)
     first, second = examine_cards()
     assert (first.state, first.remedy, second.state) == ("warning", "install it", "ok")
 

@@ -15,7 +15,7 @@ import cuda_cyclegan as cc
 from cuda_cyclegan.io.channels import with_results
 from cuda_cyclegan.io.discovery import Discovery, in_format
 from cuda_cyclegan.io.formats.registry import SUFFIXES, suffix_of
-from cuda_cyclegan.io.volume import Obstacle, Study
+from cuda_cyclegan.io.volume import Blocker, Study
 from cuda_cyclegan.pipelines.results import names
 from cuda_cyclegan.pipelines.results.names import rivals_refused
 from cuda_cyclegan.pipelines.study.maps import spread_marks
@@ -23,12 +23,12 @@ from cuda_cyclegan.pipelines.study.maps import spread_marks
 ROOT = Path("/in")
 
 
-def study(source: str, name: str = "", obstacle: Obstacle | None = None) -> Study:
+def study(source: str, name: str = "", blocker: Blocker | None = None) -> Study:
     """A scan at a place below the inputs; one with a name besides is a DICOM series."""
     if name:
-        return Study(PurePosixPath(name), (ROOT / source,), "dicom", obstacle=obstacle)
+        return Study(PurePosixPath(name), (ROOT / source,), "dicom", blocker=blocker)
     kind = SUFFIXES[suffix_of(Path(source))]
-    return Study(PurePosixPath(source), (ROOT / source,), kind, obstacle=obstacle)
+    return Study(PurePosixPath(source), (ROOT / source,), kind, blocker=blocker)
 
 
 def refused(studies: Sequence[Study], *, preview: bool = False, maps: bool = False) -> Discovery:
@@ -37,8 +37,8 @@ def refused(studies: Sequence[Study], *, preview: bool = False, maps: bool = Fal
     return rivals_refused(found, Path("/nowhere"), marks, preview=preview)
 
 
-def obstacles(found: Discovery) -> dict[str, str]:
-    return {str(study.name): study.obstacle.reason for study in found.studies if study.obstacle}
+def blockers(found: Discovery) -> dict[str, str]:
+    return {str(study.name): study.blocker.reason for study in found.studies if study.blocker}
 
 
 def overwriting(others: str) -> str:
@@ -59,7 +59,7 @@ def overwriting(others: str) -> str:
 def test_no_result_takes_the_place_of_another(sources: Sequence[str], kept: int) -> None:
     for order in itertools.permutations(sources):
         found = refused([study(source) for source in order])
-        assert len(found.studies) - len(obstacles(found)) == kept
+        assert len(found.studies) - len(blockers(found)) == kept
         assert [str(each.name) for each in found.studies] == sorted(sources)
 
 
@@ -67,7 +67,7 @@ def test_all_rivals_are_named_to_each() -> None:
     sources = ["a.mha", "a.nii.gz", "a.nrrd", "b.mha", "sub/a.mha"]
     for order in itertools.permutations(sources):
         found = refused(in_format(map(study, order), "nifti"))
-        assert obstacles(found) == {
+        assert blockers(found) == {
             "a.mha": overwriting("a.nii.gz, a.nrrd"),
             "a.nii.gz": overwriting("a.mha, a.nrrd"),
             "a.nrrd": overwriting("a.mha, a.nii.gz"),
@@ -75,15 +75,15 @@ def test_all_rivals_are_named_to_each() -> None:
         names = [str(each.name) for each in found.studies]
         assert names == ["a.mha", "a.nii.gz", "a.nrrd", "b.nii.gz", "sub/a.nii.gz"]
     many = refused(in_format([study(f"a{end}") for end in (*SUFFIXES, ".NRRD")], "nifti"))
-    assert obstacles(many)["a.mha"] == overwriting("a.NRRD, a.mhd, a.nhdr and 2 more")
+    assert blockers(many)["a.mha"] == overwriting("a.NRRD, a.mhd, a.nhdr and 2 more")
 
 
 def test_a_disk_that_ignores_case_holds_one_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     studies = [study("A.nii"), study("a.nii"), study("b.nii")]
-    assert not obstacles(refused(studies))
+    assert not blockers(refused(studies))
     monkeypatch.setattr(names, "_ignores_case", lambda output: output == Path("/nowhere"))
     told = " (their names differ only in case or in Unicode normalisation)"
-    assert obstacles(refused(studies)) == {
+    assert blockers(refused(studies)) == {
         "A.nii": overwriting(f"a.nii{told}"),
         "a.nii": overwriting(f"A.nii{told}"),
     }
@@ -92,13 +92,13 @@ def test_a_disk_that_ignores_case_holds_one_of_each(monkeypatch: pytest.MonkeyPa
 def test_a_result_and_a_folder_in_its_place_are_rivals() -> None:
     inside = study("a.nii.gz/b.nii")
     found = refused(in_format([study("a.mha"), inside], "nifti"))
-    assert obstacles(found) == {
+    assert blockers(found) == {
         "a.mha": overwriting("a.nii.gz/b.nii"),
         "a.nii.gz/b.nii": overwriting("a.mha"),
     }
     series = study("ward/im000", "ward/series-0001-0123abcd")
     within = study("ward/series-0001-0123abcd/a.nii")
-    assert len(obstacles(refused([series, within]))) == 2
+    assert len(blockers(refused([series, within]))) == 2
 
 
 @pytest.mark.parametrize(
@@ -109,30 +109,30 @@ def test_what_stands_beside_a_result_has_a_place_of_its_own(
     folder: str, how: dict[str, bool]
 ) -> None:
     studies = [study("a.nii"), study(f"{folder}/b.nii"), study("a_spread.nii"), study("a.nii.gz")]
-    assert not obstacles(refused(studies))
-    assert set(obstacles(refused(studies, **how))) == {"a.nii", f"{folder}/b.nii"}
+    assert not blockers(refused(studies))
+    assert set(blockers(refused(studies, **how))) == {"a.nii", f"{folder}/b.nii"}
 
 
 def test_results_of_channels_are_compared_as_they_are_named_in_the_end() -> None:
     channels = ("T1", "T2")
     apart = [with_results(study(name), channels) for name in ("a.nii", "a_T1.nii", "a_T2.nii")]
-    assert not obstacles(refused(apart))
+    assert not blockers(refused(apart))
     found = refused([*apart, study("a_T2.nii")])
-    assert obstacles(found)["a_T2.nii"] == overwriting("a.nii")
-    assert obstacles(found)["a.nii"] == overwriting("a_T2.nii")
+    assert blockers(found)["a_T2.nii"] == overwriting("a.nii")
+    assert blockers(found)["a.nii"] == overwriting("a_T2.nii")
 
 
 def test_a_study_that_fails_anyway_keeps_its_reason_and_is_a_rival_nevertheless() -> None:
-    own = Obstacle("unsupported", "it has another modality")
-    found = refused(in_format([study("a.mha", obstacle=own), study("a.nii.gz")], "nifti"))
-    assert obstacles(found) == {"a.mha": own.reason, "a.nii.gz": overwriting("a.mha")}
+    own = Blocker("unsupported", "it has another modality")
+    found = refused(in_format([study("a.mha", blocker=own), study("a.nii.gz")], "nifti"))
+    assert blockers(found) == {"a.mha": own.reason, "a.nii.gz": overwriting("a.mha")}
 
 
 def test_two_series_of_one_file_with_one_name_are_still_told_apart() -> None:
     twins = [study("one", "series-1"), study("one", "series-1"), study("two", "one (2)")]
     found = refused(twins)
     assert len({each.name for each in found.studies}) == 3
-    assert len(obstacles(found)) == 2
+    assert len(blockers(found)) == 2
 
 
 STEMS = st.sampled_from(
@@ -159,7 +159,7 @@ def test_names_are_unique_and_nothing_depends_on_the_order(
     found = refused(studies, preview=True)
     names = [each.name for each in found.studies]
     assert len({*names}) == len(names) == len(studies)
-    results = [name for each in found.studies if not each.obstacle for name in each.results]
+    results = [name for each in found.studies if not each.blocker for name in each.results]
     assert len({*results}) == len(results)
     turned = [*studies]
     shuffle.shuffle(turned)

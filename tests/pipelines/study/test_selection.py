@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 from support.model_cards import CARD
 
-from cuda_cyclegan.io.volume import Obstacle, Study
+from cuda_cyclegan.io.volume import Blocker, Study
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.study.selection import contrast_checked
 
@@ -39,16 +39,16 @@ def test_a_scan_of_the_source_is_taken_without_a_word(modality: str, source: str
 def test_a_scan_of_another_modality_is_refused_with_the_way_out(
     modality: str, source: str, told: str
 ) -> None:
-    obstacle = held(modality, source).obstacle
-    assert obstacle
-    assert obstacle.kind == "unsupported"
-    assert obstacle.reason.startswith(told)
-    assert "setting any-contrast" in obstacle.reason
+    blocker = held(modality, source).blocker
+    assert blocker
+    assert blocker.kind == "unsupported"
+    assert blocker.reason.startswith(told)
+    assert "setting any-contrast" in blocker.reason
 
 
 def test_what_is_taken_nevertheless_is_noted() -> None:
     study = held("CT", "T1", any_modality=True)
-    assert study.obstacle is None
+    assert study.blocker is None
     [old, note] = study.notes
     assert old == "old"
     assert note == (
@@ -59,16 +59,16 @@ def test_what_is_taken_nevertheless_is_noted() -> None:
 @pytest.mark.parametrize(("modality", "source"), [("CT", "domain A"), ("OT", "T1"), ("", "T1")])
 def test_what_cannot_be_reported_is_noted_and_not_refused(modality: str, source: str) -> None:
     study = held(modality, source)
-    assert study.obstacle is None
+    assert study.blocker is None
     assert study.notes[-1] == (
         f"its modality ({modality or 'not given'}) could not be checked against the model's "
         f"source ({source})"
     )
 
 
-def test_another_obstacle_stays() -> None:
-    obstacle = Obstacle("unreadable", "cut")
-    study = replace(series("CT"), obstacle=obstacle)
+def test_another_blocker_stays() -> None:
+    blocker = Blocker("unreadable", "cut")
+    study = replace(series("CT"), blocker=blocker)
     assert contrast_checked(study, CARD) == study
 
 
@@ -88,7 +88,7 @@ FITS, OPEN = "", "nothing shows that it is T1 (MR); check that it fits"
 )
 def test_what_names_leave_open_is_noted(name: str, told: str) -> None:
     study = contrast_checked(Study(PurePosixPath(name), (Path(name),), "nifti"), CARD)
-    assert study.obstacle is None
+    assert study.blocker is None
     assert len(study.notes) == bool(told)
     assert "".join(study.notes).startswith(told)
 
@@ -99,8 +99,8 @@ def test_what_names_leave_open_is_noted(name: str, told: str) -> None:
 def test_a_file_of_another_contrast_is_refused_with_the_way_out(name: str) -> None:
     file = Study(PurePosixPath(name), (Path(name),), "nifti")
     refused = contrast_checked(file, CARD)
-    assert refused.obstacle
-    assert refused.obstacle.reason.endswith(
+    assert refused.blocker
+    assert refused.blocker.reason.endswith(
         "and the model translates T1 (MR); use setting any-contrast to include it"
     )
     [note] = contrast_checked(file, CARD, TranslateOptions(any_contrast=True).takes).notes
@@ -125,6 +125,6 @@ def test_channels_are_held_against_their_own_names() -> None:
         for name, channel in (("a_0000.nii", "T1"), ("a_T2w.nii", "T2"), ("a_ct.nii", "FLAIR"))
     ]
     assert contrast_checked(replace(scans[0], scans=tuple(scans[:2])), CARD).notes == ()
-    obstacle = contrast_checked(replace(scans[0], scans=tuple(scans)), CARD).obstacle
-    assert obstacle
-    assert obstacle.reason.startswith("FLAIR: its name states ct, and the model translates FLAIR")
+    blocker = contrast_checked(replace(scans[0], scans=tuple(scans)), CARD).blocker
+    assert blocker
+    assert blocker.reason.startswith("FLAIR: its name states ct, and the model translates FLAIR")
