@@ -207,7 +207,7 @@ class _CostEstimator:
             volume, volume_back = self._at_once(plan, back)
             again_bytes = self._again_bytes(plan)
         except Exception as error:  # as in a batch, a failure affects only its study
-            failure = failure_of(error, watch.stage, volumes.at_hand if volumes else "")
+            failure = failure_of(error, watch.stage, volumes.current if volumes else "")
             return DryRow(planned, (*notes, *_on_volumes(noted, volumes)), failure=failure)
         notes = *notes, *_on_volumes(noted, volumes)
         if volume is None:

@@ -70,13 +70,13 @@ class PeakMeters:
         self._meter = PeakMeter()
         self._peaks: dict[str, PeakMemory] = {}
 
-    def enter(self, study: str) -> None:
+    def start(self, study: str) -> None:
         """Start measuring a study."""
         with self._lock:
             self._take_note()
             self._peaks[study] = self._meter.read()
 
-    def leave(self, study: str) -> PeakMemory | None:
+    def finish(self, study: str) -> PeakMemory | None:
         """End a study and return its largest resident set; None if the system has no figure."""
         with self._lock:
             self._take_note()

@@ -194,7 +194,7 @@ class QueueSource(JobSource):
         if row.failure and row.failure.stage == "infer" and not row.failure.passes:
             self.restart()
 
-    def put_back(self, why: str) -> None:
+    def reclaim(self, why: str) -> None:
         """Fail the job over which the device was lost; of several jobs, retry each alone."""
         self.restart()
         claims = list(self._in_flight.values())
@@ -209,7 +209,7 @@ class QueueSource(JobSource):
             row = replace(_row_of(blamed.work), status="failed", failure=failure)
             self._acknowledge(blamed, row)
 
-    def hand_back(self) -> None:
+    def release_all(self) -> None:
         """Acknowledge all jobs as interrupted, as none of them is the cause."""
         for claim in self.claimed():
             self._acknowledge(claim, _interrupted(claim))
@@ -241,7 +241,7 @@ class QueueSource(JobSource):
             return None
 
         def first() -> Claim | None:
-            claims = (self._claims.take(scheduling) for scheduling in self._open_classes())
+            claims = (self._claims.claim(scheduling) for scheduling in self._open_classes())
             return next(filter(None, claims), None)
 
         return self._outage.ask(first)
@@ -339,7 +339,7 @@ class QueueSource(JobSource):
             return
         self._deferred_batches.discard(claim.batch)
         if row.status == "interrupted":
-            self._outage.retry(lambda: self._claims.put_back([claim.token]))
+            self._outage.retry(lambda: self._claims.release([claim.token]))
         else:
             result = {"row": job_row(row), "program": program_version()}
             well = row.status != "failed"

@@ -1,4 +1,4 @@
-"""Resources of a worker process, opened and closed in order, and its watch thread."""
+"""Resources of a worker process, opened and closed in order, and its monitor thread."""
 
 import threading
 import time
@@ -24,7 +24,7 @@ from .queue.location import QueuePlace
 from .queue.store import open_tables
 from .source import Outage, QueueSource
 
-WATCH_SECONDS = 1.0
+MONITOR_SECONDS = 1.0
 STRAY_SECONDS = 5.0
 """Seconds for which a claimed job may be missing in the source, as while a claim is in progress."""
 
@@ -52,7 +52,7 @@ def work(
         source = QueueSource(claims, planner, settings, on_event, hindrance, outage)
         worker = Worker(networks, source, partial(concurrency_of, chosen, settings.sharing))
         ready(worker)
-        with Watch(claims, member, source, worker):
+        with Monitor(claims, member, source, worker):
             return _ended(worker, source, on_event)
 
 
@@ -69,15 +69,15 @@ def _ended(worker: Worker, source: QueueSource, on_event: OnEvent) -> WorkerEnd:
                 on_event(event)
     except DeviceLostError as error:
         abort()
-        source.put_back(str(error))
+        source.reclaim(str(error))
     except RuntimeError as error:
         abort()
         if is_out_of_threads(error):  # another process may be able to start them
-            source.hand_back()
+            source.release_all()
         raise
     if source.is_empty:
         return "empty"
-    source.hand_back()
+    source.release_all()
     return "restart" if source.needs_restart else "stopped"
 
 
@@ -100,11 +100,11 @@ def _hindrance(device: str, settings: WorkerSettings) -> Callable[[], str | None
     return OtherPrograms(device, settings.yield_limits).hindrance
 
 
-class Watch:
-    """Watch thread of a worker; a context manager that owns the thread.
+class Monitor:
+    """Monitor thread of a worker; a context manager that owns the thread.
 
     It renews the worker's membership, reclaims jobs of dead workers, wakes jobs that are due, makes
-    the worker cancel jobs that were cancelled or reclaimed, puts back jobs whose claim was recorded
+    the worker cancel jobs that were cancelled or reclaimed, releases jobs whose claim was recorded
     but never received, and stops the worker when another worker has its name.
     """
 
@@ -117,7 +117,7 @@ class Watch:
         self._worker = worker
         self._strays: dict[str, float] = {}
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -125,10 +125,10 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join(timeout=WATCH_SECONDS)
+        self._thread.join(timeout=MONITOR_SECONDS)
 
     def _run(self) -> None:
-        while not self._ended.wait(WATCH_SECONDS):
+        while not self._ended.wait(MONITOR_SECONDS):
             with suppress(QueueError):
                 is_named = self._membership.renew()
                 self._claims.wake()
@@ -144,17 +144,17 @@ class Watch:
         ours = self._claims.owned(claimed) if claimed else set[str]()
         for claim in claimed:
             if claim.token not in ours and self._source.has_in_flight(claim):
-                self._worker.leave(claim.work.study)
+                self._worker.cancel(claim.work.study)
 
     def _reclaim(self) -> None:
         held = self._claims.in_flight()
-        self._put_back_strays(held.pop(self._membership.name, ()))
+        self._release_strays(held.pop(self._membership.name, ()))
         for worker, tokens in held.items():
             if self._membership.is_dead(worker):
                 self._claims.reclaim(tokens)
 
-    def _put_back_strays(self, held: Collection[str]) -> None:
-        """Put back claimed jobs that the source has not received for STRAY_SECONDS.
+    def _release_strays(self, held: Collection[str]) -> None:
+        """Release claimed jobs that the source has not received for STRAY_SECONDS.
 
         held: tokens of all jobs that this worker has claimed according to the queue.
         """
@@ -163,4 +163,4 @@ class Watch:
         self._strays = {token: self._strays.get(token, now) for token in set(held) - claimed}
         lost = [token for token, since in self._strays.items() if now - since >= STRAY_SECONDS]
         if lost:
-            self._claims.put_back(lost)
+            self._claims.release(lost)

@@ -123,7 +123,7 @@ class ReportSender:
         route = self.routes.get(key.route)
         destination = self._destination(route, key.title) if route else None
         if route is None or destination is None:
-            self._give_up(
+            self._abandon(
                 key, "it closed the association before that, and no route has it as destination"
             )
             return
@@ -134,7 +134,7 @@ class ReportSender:
             self._report(key, destination)
         except (NetworkError, OSError) as error:
             if self._clock() - moment > route.retry:
-                self._give_up(key, str(error))
+                self._abandon(key, str(error))
                 return
             backoff.lengthen()
             what = f"report of storage commitment to {destination.peer}"
@@ -163,11 +163,11 @@ class ReportSender:
             try:
                 link.report(asked, list(safe))
             except RefusedError as error:
-                self._give_up(key, str(error))
+                self._abandon(key, str(error))
                 return
         self._pending.remove(key)
         self._emit(Reported(key.route, str(peer), len(safe), len(asked.referenced)))
 
-    def _give_up(self, key: ReportKey, reason: str) -> None:
+    def _abandon(self, key: ReportKey, reason: str) -> None:
         self._pending.remove(key)
         self._emit(NotReported(key.route, key.title, reason))

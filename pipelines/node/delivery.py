@@ -275,7 +275,7 @@ class Deliverer:
         ready: list[Result] = []
         for result in self._pending():
             if self._clock() - result.series.done > result.route.retry:
-                self._give_up(result)
+                self._abandon(result)
             elif self._backoffs.get(result.name, sending_backoff()).is_over:
                 ready.append(result)
         return sorted(ready, key=lambda result: result.name in self._backoffs)
@@ -338,7 +338,7 @@ class Deliverer:
         self._on_sent(result.series.job, (began, began + seconds))
         self._emit(Sent(result.name, str(self._destination.peer), len(files), seconds))
 
-    def _give_up(self, result: Result) -> None:
+    def _abandon(self, result: Result) -> None:
         reason = result.series.reason or "it was never reached"
         self._change(result, state="undelivered", reason=reason)
         self._emit(SendingAbandoned(result.name, reason))

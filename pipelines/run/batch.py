@@ -26,8 +26,8 @@ from .messages import (
     ResultRecorded,
     StopStoring,
     StopWork,
-    StudyGiven,
-    StudyWanted,
+    StudyAssigned,
+    StudyRequested,
 )
 from .networks import Networks
 from .outcomes import BatchEvents
@@ -108,11 +108,11 @@ def batch_on(
 class _AtWork:
     """State of a device's process.
 
-    in_hand: its claimed studies by name. finished: number of studies. has_device: whether its
+    claimed: its claimed studies by name. finished: number of studies. has_device: whether its
     device has opened. trouble: the error it reported as its last message.
     """
 
-    in_hand: dict[str, PlannedStudy] = field(default_factory=dict[str, PlannedStudy])
+    claimed: dict[str, PlannedStudy] = field(default_factory=dict[str, PlannedStudy])
     finished: int = 0
     has_device: bool = False
     trouble: str | None = None
@@ -167,7 +167,7 @@ class BatchRun:
                 worker.stop()
                 why = str(error)
             yield from worker.rest()
-            source.put_back(why)
+            source.reclaim(why)
             self._supervisor = self._supervised()
             self._here = None
         self._thread.start()
@@ -201,7 +201,7 @@ class BatchRun:
     def _supervise(self) -> None:
         try:
             self._supervisor.run()
-            self._give_up()
+            self._fail_waiting()
             self._events.end()
         except BaseException as error:
             self._events.fail(error)
@@ -212,15 +212,15 @@ class BatchRun:
         self._supervisor.kill_in(LAST_MOMENT)
 
     def _end(self, order: StopWork | StopStoring) -> None:
-        """Stop all workers, including those that wait for studies that others may put back."""
+        """Stop all workers, including those that wait for studies that others may release."""
         self._supervisor.stop(order)
-        self._hand_out()
+        self._dispatch()
 
     def _handle(self, device: str, news: BatchNews) -> None:
         match news:
-            case StudyWanted():
+            case StudyRequested():
                 self._asking.append(device)
-                self._hand_out()
+                self._dispatch()
             case ResultMade(entry):
                 self._supervisor.send(device, ResultRecorded(self._record(entry)))
             case Ended(trouble):
@@ -231,22 +231,22 @@ class BatchRun:
                 self._note(device, news)
 
     def _on_end(self, device: str, status: int, _seconds: float) -> Restart:
-        """Put the studies that a process had claimed back for others, unless the batch stops."""
+        """Requeue the studies that a process had claimed, unless the batch stops."""
         dead, self._at_work[device] = self._at_work[device], _AtWork()
         self._asking = deque(other for other in self._asking if other != device)
         self._trouble = dead.trouble or _death(device, status)
         if not self._is_stopped:
-            in_hand = dead.in_hand
+            claimed = dead.claimed
             counts = dead.has_device
-            for planned in self._studies.put_back(
-                in_hand.values(), self._trouble, in_hand, counts=counts
+            for planned in self._studies.requeue(
+                claimed.values(), self._trouble, claimed, counts=counts
             ):
                 self._fail(planned)
-        if dead.in_hand:
+        if dead.claimed:
             remove_leftovers(self._manifest.output)
         may_open = dead.has_device or dead.trouble is None
         is_needed = self._studies.any_waiting and not self._is_stopped
-        self._hand_out()
+        self._dispatch()
         if not (may_open and is_needed):
             return "none"
         return "at once" if dead.finished else "in vain"
@@ -270,31 +270,29 @@ class BatchRun:
             case Worked(span):
                 event = Worked(replace(span, track=f"{device}: {span.track}"))
             case StudyDone(row):
-                worker.in_hand.pop(row.name, None)
+                worker.claimed.pop(row.name, None)
                 worker.finished += 1
             case _:
                 pass
         self._events.report(event)
         if isinstance(event, StudyDone):
-            self._hand_out()
+            self._dispatch()
 
-    def _hand_out(self) -> None:
+    def _dispatch(self) -> None:
         """Send waiting studies to workers that request one.
 
-        Send the end of the batch once no claimed study is left that might be put back.
+        Send the end of the batch once no claimed study is left that might be requeued.
         """
         if not self._is_stopped:
-            self._asking = deque(
-                device for device in self._asking if not self._was_given_one(device)
-            )
-        if self._is_stopped or not any(one.in_hand for one in self._at_work.values()):
+            self._asking = deque(device for device in self._asking if not self._assign_one(device))
+        if self._is_stopped or not any(one.claimed for one in self._at_work.values()):
             while self._asking:
-                self._supervisor.send(self._asking.popleft(), StudyGiven(None))
+                self._supervisor.send(self._asking.popleft(), StudyAssigned(None))
 
-    def _was_given_one(self, device: str) -> bool:
-        planned = self._studies.take(self._at_work[device].in_hand)
+    def _assign_one(self, device: str) -> bool:
+        planned = self._studies.take(self._at_work[device].claimed)
         if planned:
-            self._supervisor.send(device, StudyGiven(planned))
+            self._supervisor.send(device, StudyAssigned(planned))
         return planned is not None
 
     def _fail(self, planned: PlannedStudy) -> None:
@@ -303,13 +301,13 @@ class BatchRun:
             row = replace(each.opening_row, status="failed", failure=failure)
             self._events.report(StudyDone(row))
 
-    def _give_up(self) -> None:
+    def _fail_waiting(self) -> None:
         """Fail all waiting studies, as no worker is left."""
         if self._is_stopped or not self._studies.any_waiting:
             return
         if not self.outcomes.any_ended:
             raise EngineError(self._trouble)
-        for planned in self._studies.give_up():
+        for planned in self._studies.drain():
             self._fail(planned)
 
 

@@ -100,13 +100,13 @@ class CommitBarrier:
             self._changed.wait_for(lambda: not self._inside)
 
 
-Made = TypeVar("Made")
+Output = TypeVar("Output")
 
 
 @contextmanager
 def running_in_background(
-    work: Callable[[Callable[[], None]], Made],
-) -> Generator[Callable[[], Made]]:
+    work: Callable[[Callable[[], None]], Output],
+) -> Generator[Callable[[], Output]]:
     """Run `work` in a thread of its own, which may continue after the block.
 
     Yields a function that waits for the work and returns its result or raises its error. A block
@@ -114,7 +114,7 @@ def running_in_background(
     now and then, which raises StoppedError once the block has failed. The thread is a daemon, so
     that a process need not wait for a disk that does not answer.
     """
-    made: Future[Made] = Future()
+    output: Future[Output] = Future()
     failed = threading.Event()
 
     def go_on() -> None:
@@ -123,14 +123,14 @@ def running_in_background(
 
     def run() -> None:
         try:
-            made.set_result(work(go_on))
+            output.set_result(work(go_on))
         except BaseException as error:
-            made.set_exception(error)
+            output.set_exception(error)
 
     thread = threading.Thread(target=run, name="background", daemon=True)
     thread.start()
     try:
-        yield made.result
+        yield output.result
     except BaseException:
         failed.set()
         thread.join()

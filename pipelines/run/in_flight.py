@@ -23,7 +23,7 @@ from ..study.translator import Translated
 from ..study.volumes import StudyVolumes, notes_of_volumes
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
 
-Made = TypeVar("Made")
+Output = TypeVar("Output")
 
 
 @dataclass(slots=True)
@@ -60,10 +60,10 @@ class StudyProgress:
         try:
             yield
         except BaseException:
-            self.leave_ahead()
+            self.discard_ahead()
             raise
 
-    def leave_ahead(self) -> None:
+    def discard_ahead(self) -> None:
         """Remove what was written ahead for a result that will not be stored."""
         for ahead in self.ahead:
             ahead.cancel()
@@ -160,7 +160,7 @@ def _require_unchanged(is_same: bool, file: Path, cause: ScanError | None = None
         ) from cause
 
 
-class LeftError(Exception):
+class StudyCancelledError(Exception):
     """Raised in a study that was cancelled, to end it where it is."""
 
 
@@ -168,7 +168,7 @@ class DeviceLostError(BaseException):
     """Raised when this process can no longer use its device; another takes over its studies."""
 
 
-class StudiesUnderWay:
+class StudiesInFlight:
     """Studies in flight of a pipeline, whose threads work on each study one at a time.
 
     memory: host bytes, which a study holds until it ends. on_event: callback for events. commits:
@@ -186,24 +186,24 @@ class StudiesUnderWay:
         self._commits = commits
         self._peaks = PeakMeters()
         self._is_stopped = False
-        self._left: set[str] = set()
+        self._cancelled: set[str] = set()
 
     def stop(self) -> None:
         """End all unstored studies at their next tile, or while they wait for memory."""
         self._is_stopped = True
         self._memory.close()
 
-    def leave(self, study: str) -> None:
+    def cancel(self, study: str) -> None:
         """Cancel a study, which ends as interrupted at its next tile or stage."""
-        self._left.add(study)
+        self._cancelled.add(study)
 
-    def want(self, study: str) -> None:
+    def uncancel(self, study: str) -> None:
         """Accept a study again that was cancelled earlier."""
-        self._left.discard(study)
+        self._cancelled.discard(study)
 
     def begin(self, planned: PlannedStudy, row: StudyReport) -> StudyProgress:
         """Start a study with its report row so far."""
-        self._peaks.enter(row.name)
+        self._peaks.start(row.name)
         self._on_event(StudyStarted(planned))
         return StudyProgress(planned, row, Stopwatch(row.name, self._record))
 
@@ -213,10 +213,11 @@ class StudiesUnderWay:
         if not self._memory.acquire(foreseen):
             raise StoppedError
 
-    def settle_memory(self, progress: StudyProgress, needed: int) -> None:
+    def adjust_memory(self, progress: StudyProgress, needed: int) -> None:
         """Change a study's acquired memory to what it needs, in bytes, once it is read.
 
-        Raises LeftError, StoppedError, and PreparationError if there can never be so many bytes.
+        Raises StudyCancelledError, StoppedError, and PreparationError if there can never be so many
+        bytes.
         """
         require_memory(needed)
         self._memory.exchange(progress.held, needed)
@@ -224,14 +225,14 @@ class StudiesUnderWay:
         self.check(progress)
 
     def check(self, progress: StudyProgress) -> None:
-        """Raise LeftError or StoppedError if a study should not continue."""
-        self._check_wanted(progress)
+        """Raise StudyCancelledError or StoppedError if a study should not continue."""
+        self._check_cancelled(progress)
         if self._is_stopped:
             raise StoppedError
 
     def stage(
-        self, progress: StudyProgress, work: Callable[[], Made]
-    ) -> tuple[StudyProgress, Made] | StudyDone:
+        self, progress: StudyProgress, work: Callable[[], Output]
+    ) -> tuple[StudyProgress, Output] | StudyDone:
         """Run a stage of a study and turn its failure, of any kind, into a report row.
 
         The only place that isolates the rest of the batch from a study's failure. Only the text of
@@ -239,9 +240,9 @@ class StudiesUnderWay:
         """
         try:
             with progress.kept():
-                self._check_wanted(progress)
+                self._check_cancelled(progress)
                 return progress, work()
-        except LeftError:
+        except StudyCancelledError:
             return self._done(progress, replace(progress.row, status="interrupted"))
         except Exception as error:
             if self._commits.is_shut:
@@ -249,7 +250,7 @@ class StudiesUnderWay:
             if isinstance(error, CudaError) and error.is_sticky:
                 raise DeviceLostError(str(error)) from error
             trace = "".join(traceback.format_exception(error))
-            volume = progress.volumes.at_hand if progress.volumes else ""
+            volume = progress.volumes.current if progress.volumes else ""
             failure = failure_of(error, progress.watch.stage, volume)
         return self._done(progress, replace(progress.row, status="failed", failure=failure), trace)
 
@@ -257,9 +258,9 @@ class StudiesUnderWay:
         """Return the end of a study after its last stage, which returned its row."""
         return last if isinstance(last, StudyDone) else self._done(*last)
 
-    def _check_wanted(self, progress: StudyProgress) -> None:
-        if progress.row.name in self._left:
-            raise LeftError
+    def _check_cancelled(self, progress: StudyProgress) -> None:
+        if progress.row.name in self._cancelled:
+            raise StudyCancelledError
 
     def _done(
         self, progress: StudyProgress, row: StudyReport, trace: str | None = None
@@ -267,7 +268,7 @@ class StudiesUnderWay:
         if progress.volumes:
             progress.volumes.close()
         self._memory.release(progress.held)
-        row = replace(progress.timed(row), peak_memory=self._peaks.leave(row.name))
+        row = replace(progress.timed(row), peak_memory=self._peaks.finish(row.name))
         return StudyDone(row, trace)
 
     def _record(self, span: Span) -> None:

@@ -32,12 +32,12 @@ class StopStoring:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyWanted:
+class StudyRequested:
     """Message to the supervisor: the worker has room to read a study."""
 
 
 @dataclass(frozen=True, slots=True)
-class StudyGiven:
+class StudyAssigned:
     """Message to a worker: its next study.
 
     planned: the study, or None if there are no more.
@@ -67,6 +67,6 @@ class Ended:
     trouble: str | None = None
 
 
-BatchOrder: TypeAlias = StudyGiven | ResultRecorded | StopWork | StopStoring
+BatchOrder: TypeAlias = StudyAssigned | ResultRecorded | StopWork | StopStoring
 QueueOrder: TypeAlias = Begin | FinishJobs | StopWork
-BatchNews: TypeAlias = "Event | StudyWanted | ResultMade | Ended"
+BatchNews: TypeAlias = "Event | StudyRequested | ResultMade | Ended"

@@ -32,8 +32,8 @@ from .messages import (
     ResultRecorded,
     StopStoring,
     StopWork,
-    StudyGiven,
-    StudyWanted,
+    StudyAssigned,
+    StudyRequested,
 )
 from .networks import Networks, OpenNetwork, open_network
 from .pipeline import Concurrency
@@ -55,7 +55,7 @@ class PipeSource(JobSource):
         self._kinds = iter([kind])
         self._channel = channel
         self._recording = threading.Lock()
-        self._given: SimpleQueue[PlannedStudy | None] = SimpleQueue()
+        self._assigned: SimpleQueue[PlannedStudy | None] = SimpleQueue()
         self._answers: SimpleQueue[OSError | None] = SimpleQueue()
 
     @property
@@ -69,14 +69,14 @@ class PipeSource(JobSource):
 
     def take(self) -> PlannedStudy | None:
         """Request a study and wait for the answer."""
-        self._channel.send(StudyWanted())
-        return self._given.get()
+        self._channel.send(StudyRequested())
+        return self._assigned.get()
 
     def finish(self, _row: StudyReport) -> None:
         """Do nothing: the StudyDone event goes through the pipe."""
 
-    def put_back(self, why: str) -> None:
-        """End with an error, after which the batch process puts the claimed studies back."""
+    def reclaim(self, why: str) -> None:
+        """End with an error, after which the batch process requeues the claimed studies."""
         self._channel.send(Ended(why))
 
     def append(self, entry: ManifestEntry) -> None:
@@ -95,8 +95,8 @@ class PipeSource(JobSource):
             except EOFError:
                 os._exit(1)
             match order:
-                case StudyGiven(planned):
-                    self._given.put(planned)
+                case StudyAssigned(planned):
+                    self._assigned.put(planned)
                 case ResultRecorded(error):
                     self._answers.put(error)
                 case StopWork():
@@ -145,7 +145,7 @@ class PipeWorker:
             for event in worker.run():
                 channel.send(event)
         except (EngineError, DeviceLostError) as error:
-            source.put_back(str(error))
+            source.reclaim(str(error))
             return
         release_output()
         channel.send(Ended())

@@ -137,9 +137,9 @@ class StudyPipeline:
         self._loaded.put(None)
         self._end_writers()
 
-    def leave(self, study: str) -> None:
+    def cancel(self, study: str) -> None:
         """Cancel a study, which ends as interrupted at its next tile or stage; others continue."""
-        self._stages.leave(study)
+        self._stages.cancel(study)
 
     def rest(self, seconds: float = threading.TIMEOUT_MAX) -> Iterator[Event]:
         """Yield the remaining events for at most `seconds`; raise the error that ended a thread."""

@@ -92,8 +92,8 @@ class JobSource(Protocol):
     def close(self) -> None:
         """Return no further job; nothing to do for a source whose other end ends its jobs."""
 
-    def put_back(self, why: str) -> None:
-        """Take back the claimed jobs, as the worker lost its device; why: a sentence."""
+    def reclaim(self, why: str) -> None:
+        """Reclaim the claimed jobs after the device was lost; why: a sentence."""
         ...
 
 
@@ -115,36 +115,36 @@ class BatchStudies:
         """Whether any study waits."""
         return bool(self._waiting)
 
-    def take(self, in_hand: dict[str, PlannedStudy]) -> PlannedStudy | None:
+    def take(self, claimed: dict[str, PlannedStudy]) -> PlannedStudy | None:
         """Claim a study for a worker and return it; None if there is none for it.
 
-        in_hand: the worker's claimed studies by name, to which the study is added.
+        claimed: the worker's claimed studies by name, to which the study is added.
         """
-        if any(name in self._crashes for name in in_hand):
+        if any(name in self._crashes for name in claimed):
             return None
         for planned in self._waiting:
             name = str(planned.study.name)
-            if not in_hand or name not in self._crashes:
+            if not claimed or name not in self._crashes:
                 self._waiting.remove(planned)
-                in_hand[name] = planned
+                claimed[name] = planned
                 return planned
         return None
 
-    def put_back(
+    def requeue(
         self,
-        in_hand: Collection[PlannedStudy],
+        claimed: Collection[PlannedStudy],
         why: str,
         suspects: Collection[str],
         *,
         counts: bool = True,
     ) -> list[PlannedStudy]:
-        """Put studies back at the head of the queue; return those that have failed instead.
+        """Requeue studies at the head of the queue; return those that have failed instead.
 
         why: the reason their worker ended, a sentence. suspects: names of studies that may have
         crashed it. counts: whether a crash may count.
         """
         failed = list[PlannedStudy]()
-        for planned in reversed([*in_hand]):
+        for planned in reversed([*claimed]):
             name = str(planned.study.name)
             if name in suspects:
                 self._crashes[name] += counts and is_blamed(len(suspects))
@@ -156,7 +156,7 @@ class BatchStudies:
             self._waiting.appendleft(self._replacing(replace(again, aliases=aliases)))
         return failed
 
-    def give_up(self) -> list[PlannedStudy]:
+    def drain(self) -> list[PlannedStudy]:
         """Remove and return all waiting studies, which no worker will translate."""
         left = [*self._waiting]
         self._waiting.clear()
@@ -178,7 +178,7 @@ class ListSource(JobSource):
         self._record = record
         self._kinds = iter([kind])
         self._studies = studies
-        self._in_hand: dict[str, PlannedStudy] = {}
+        self._claimed: dict[str, PlannedStudy] = {}
         self._is_open = True
         self._lock = threading.Lock()
 
@@ -194,18 +194,18 @@ class ListSource(JobSource):
     def take(self) -> PlannedStudy | None:
         """Claim and return the next waiting study."""
         with self._lock:
-            return self._studies.take(self._in_hand) if self._is_open else None
+            return self._studies.take(self._claimed) if self._is_open else None
 
     def finish(self, row: StudyReport) -> None:
         """Remove a study that ended from the claimed ones."""
         with self._lock:
-            self._in_hand.pop(row.name, None)
+            self._claimed.pop(row.name, None)
 
-    def put_back(self, why: str) -> None:
-        """Put all claimed studies back; those that the network began with are suspects."""
+    def reclaim(self, why: str) -> None:
+        """Requeue all claimed studies; those that the network began with are suspects."""
         with self._lock:
             self._is_open = False
             outcomes = self._studies.outcomes
-            begun = {name for name, planned in self._in_hand.items() if outcomes.of(planned)}
-            self._studies.put_back(self._in_hand.values(), why, begun)
-            self._in_hand.clear()
+            begun = {name for name, planned in self._claimed.items() if outcomes.of(planned)}
+            self._studies.requeue(self._claimed.values(), why, begun)
+            self._claimed.clear()

@@ -35,7 +35,7 @@ from ..study.verify import StudyVerifier, check_verified, verified_together, vol
 from ..study.volumes import StudyVolumes, look_at_study
 from .concurrency import CommitBarrier, WeightedSemaphore, running_in_background
 from .host_arrays import HostArrays
-from .in_flight import InputFiles, StudiesUnderWay, StudyProgress, states_again
+from .in_flight import InputFiles, StudiesInFlight, StudyProgress, states_again
 from .source import JobKind, JobSource
 
 Loaded: TypeAlias = tuple[StudyProgress, list[PreparedStudy]] | StudyDone
@@ -63,7 +63,7 @@ class StudyStages:
         self._kind, self._source = kind, source
         self._results = kind.store(source.record)
         self._commits = commits
-        self._under_way = StudiesUnderWay(memory, on_event, commits)
+        self._in_flight = StudiesInFlight(memory, on_event, commits)
         self._arrays = HostArrays()
         self._disk_space = disk_space
         # Each study's preparation takes several cores, and the network waits for the first only.
@@ -73,16 +73,16 @@ class StudyStages:
 
     def stop(self) -> None:
         """End all unstored studies at their next tile, or while they wait for memory."""
-        self._under_way.stop()
+        self._in_flight.stop()
 
-    def leave(self, study: str) -> None:
+    def cancel(self, study: str) -> None:
         """Cancel a study, which ends as interrupted at its next tile or stage."""
-        self._under_way.leave(study)
+        self._in_flight.cancel(study)
 
     def load(self, planned: PlannedStudy) -> Loaded:
         """Read and prepare a study, once there is memory; it is over if nothing is pending."""
         row = planned.opening_row
-        self._under_way.want(row.name)
+        self._in_flight.uncancel(row.name)
         if planned.action == "keep":
             return StudyDone(replace(row, preview=planned.picture, sidecars=planned.sidecars))
         if planned.action == "refuse":
@@ -90,14 +90,14 @@ class StudyStages:
         if planned.action in ADDS:
             return self._with_more_beside(planned, row)
         self._aliases[row.name] = planned.aliases
-        progress = self._under_way.begin(planned, row)
-        return self._under_way.stage(progress, lambda: [self._prepare(progress)])
+        progress = self._in_flight.begin(planned, row)
+        return self._in_flight.stage(progress, lambda: [self._prepare(progress)])
 
     def _with_more_beside(self, planned: PlannedStudy, row: StudyReport) -> StudyDone:
         """Write the files that an up-to-date result lacks, without the network."""
-        progress = self._under_way.begin(planned, row)
-        done = self._under_way.stage(progress, lambda: self._put_beside(progress))
-        return self._under_way.over(done)
+        progress = self._in_flight.begin(planned, row)
+        done = self._in_flight.stage(progress, lambda: self._put_beside(progress))
+        return self._in_flight.over(done)
 
     def _put_beside(self, progress: StudyProgress) -> StudyReport:
         planned, watch = progress.planned, progress.watch
@@ -152,14 +152,14 @@ class StudyStages:
             raise RuntimeError("A study is to be translated, and no network was to be opened.")
         progress, ready = loaded
         if not self._source.may_begin(progress.row.name):
-            self.leave(progress.row.name)
+            self.cancel(progress.row.name)
 
         unit, volumes = unit_of(ready[0].prepared.plan), progress.volumes
 
         def on_tiles(done: int, total: int) -> None:
             at, count = (volumes.number + 1, volumes.count) if volumes else (1, 1)
             self._on_event(TilesDone(progress.row.name, done, total, unit, at, count))
-            self._under_way.check(progress)
+            self._in_flight.check(progress)
 
         def work() -> InferredStudy | BackTranslated:
             if volumes and volumes.is_series:
@@ -169,14 +169,14 @@ class StudyStages:
                 return self._infer(progress, study, generator, on_tiles)
             return self._forward_and_back(progress, study, generator, back_translator, on_tiles)
 
-        return self._under_way.stage(progress, work)
+        return self._in_flight.stage(progress, work)
 
     def finish(self, inferred: Inferred, verifier: StudyVerifier) -> Finished:
         """Resample a study to its scan's grid."""
         if isinstance(inferred, StudyDone):
             return inferred
         progress, study = inferred
-        return self._under_way.stage(progress, lambda: self._finish(progress, study, verifier))
+        return self._in_flight.stage(progress, lambda: self._finish(progress, study, verifier))
 
     def store(self, finished: Finished) -> None:
         """Write the results of a study and its aliases; report aliases first, then the study."""
@@ -184,10 +184,10 @@ class StudyStages:
             last, aliases = finished, self._sharing_the_fate_of(finished.row)
         else:
             progress, made = finished
-            stored = self._under_way.stage(progress, lambda: self._store(progress, made))
+            stored = self._in_flight.stage(progress, lambda: self._store(progress, made))
             others = self._aliases.pop(progress.row.name, ())
             aliases = [self._store_again(progress, made, each) for each in others]
-            last = self._under_way.over(stored)  # after them, as they still need its memory
+            last = self._in_flight.over(stored)  # after them, as they still need its memory
         for done in (*aliases, last):
             self._on_event(done)
 
@@ -204,14 +204,14 @@ class StudyStages:
         """Store the result of a study for another name of it."""
         notes = *progress.row.notes, alias_note(progress.planned.study)
         row = replace(alias.opening_row, notes=notes, cycle=progress.row.cycle)
-        again = self._under_way.begin(alias, row)
+        again = self._in_flight.begin(alias, row)
         again.ahead = progress.ahead
 
         def store() -> StudyReport:
             again.inputs = states_again(alias.study, progress.inputs)
             return replace(self._store(again, made), tiles=0)
 
-        return self._under_way.over(self._under_way.stage(again, store))
+        return self._in_flight.over(self._in_flight.stage(again, store))
 
     def _prepare(self, progress: StudyProgress) -> PreparedStudy:
         kind, study = self._kind, progress.planned.study
@@ -238,7 +238,7 @@ class StudyStages:
         progress.note(*volumes.notes_of(scans.volumes[0], plan))
         if not volumes.number:
             needed = self._needed(scans.volumes[0], plan, is_series=volumes.is_series)
-            self._under_way.settle_memory(progress, needed)
+            self._in_flight.adjust_memory(progress, needed)
         with self._preparing:
             prepared = translator.prepare(scans, plan)
         progress.note(*prepared.notes)
@@ -263,7 +263,7 @@ class StudyStages:
             plan = self._translator(progress).plan_volumes(unread.volumes)
             needed = self._needed(unread.volumes[0], plan, is_series=unread.count > 1)
             foreseen = max(foreseen, needed)
-        self._under_way.take_memory(progress, foreseen)
+        self._in_flight.take_memory(progress, foreseen)
 
     def _needed(self, volume: Volume, plan: StudyPlan, *, is_series: bool) -> int:
         back, options = self._kind.back, self._kind.options
@@ -336,7 +336,7 @@ class StudyStages:
     def _begin_to_store(self, progress: StudyProgress, made: Volume) -> Callable[[int], None]:
         if progress.is_series:
             return _ignore
-        progress.leave_ahead()  # left by a try in another precision
+        progress.discard_ahead()  # left by a try in another precision
         begun = self._results.begin(progress.planned, made, self._commits)
         progress.ahead = (begun,) if begun else ()
         return begun.on_rows if begun else _ignore
@@ -422,7 +422,7 @@ class StudyStages:
     def drop(self, inferred: Inferred | Finished) -> None:
         """Drop a study that will not be stored, and remove what was written ahead for it."""
         if not isinstance(inferred, StudyDone):
-            inferred[0].leave_ahead()
+            inferred[0].discard_ahead()
 
 
 def _ignore(_slices: int) -> None:

@@ -89,10 +89,10 @@ class Worker:
         self._is_stopped = self._stops_at_once = True
         self._source.close()
 
-    def leave(self, study: str) -> None:
+    def cancel(self, study: str) -> None:
         """Cancel a study, which ends as interrupted at its next tile or stage; others continue."""
         if pipeline := self._pipeline:
-            pipeline.leave(study)
+            pipeline.cancel(study)
 
     def rest(self, seconds: float = TIMEOUT_MAX) -> Iterator[Event]:
         """Yield the remaining events for at most `seconds`; raise the error that ended a thread."""

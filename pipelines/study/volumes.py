@@ -108,7 +108,7 @@ class StudyVolumes:
         return self.count > 1
 
     @property
-    def at_hand(self) -> str:
+    def current(self) -> str:
         """The volume that was read last, in words; empty if there is only one."""
         return f"volume {self.number} of its {self.count}" if self.is_series else ""
 

@@ -69,7 +69,7 @@ class SharedBatchWorld:
                 if str(study.study.name) in suspects:
                     studies.outcomes.handle(StudyStarted(study))
                     studies.outcomes.handle(TilesDone(str(study.study.name), 0, 1))
-            source.put_back("The card was lost.")
+            source.reclaim("The card was lost.")
             return BatchRun(studies, processes, manifest)
 
         return self._run(begun)

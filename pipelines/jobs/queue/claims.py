@@ -1,4 +1,4 @@
-"""The job queue as workers see it: claim, acknowledge, defer, put back and reclaim jobs.
+"""The job queue as workers see it: claim, acknowledge, defer, release and reclaim jobs.
 
 All times are by the database's clock. `store.PRIVATE` has the reason for each table and column of
 DBOS that is used here."""
@@ -55,7 +55,7 @@ class Claims:
         """Return whether no job may start."""
         return self._tables.is_paused()
 
-    def take(self, scheduling: SchedulingClass) -> Claim | None:
+    def claim(self, scheduling: SchedulingClass) -> Claim | None:
         """Claim the next job of a scheduling class, or return None.
 
         No other worker gets it: SQLite lets one writer in at a time, and PostgreSQL skips rows that
@@ -143,8 +143,8 @@ class Claims:
         with self._tables.translating_errors():
             self._tables.change(self._running([claim.token]), values)
 
-    def put_back(self, tokens: Collection[str]) -> None:
-        """Put claimed jobs back to their places in the queue, without counting the try."""
+    def release(self, tokens: Collection[str]) -> None:
+        """Return claimed jobs to their places in the queue, without counting the try."""
         self._queue_again(tokens, {"recovery_attempts": self._one_try_less()})
 
     def defer(self, claim: Claim, why: str) -> None:

@@ -49,7 +49,7 @@ PRIVATE: Mapping[str, Mapping[str, str]] = {
         "status": "a claim, completion or retry sets it in one statement with the rest",
         "owner_xid": "the claim's token: a worker that was replaced must not end a job",
         "executor_id": "the worker, whose jobs go back to the queue if it dies",
-        "recovery_attempts": "counts crashes only, so a claim that is put back is subtracted",
+        "recovery_attempts": "counts crashes only, so a released claim is subtracted",
         "priority": "jobs that are tried alone go first, deferred ones last",
         "queue_name": "the scheduling class, which run-now and retry change",
         "deduplication_id": "the work's key, which a workflow resumed by the client loses",

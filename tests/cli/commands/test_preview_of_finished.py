@@ -14,7 +14,7 @@ from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 
 from cuda_cyclegan.pipelines.results.manifest import load
-from cuda_cyclegan.pipelines.run.in_flight import StudiesUnderWay, StudyProgress
+from cuda_cyclegan.pipelines.run.in_flight import StudiesInFlight, StudyProgress
 from cuda_cyclegan.pipelines.study.translator import StudyTranslator
 
 sitk: Any = _SimpleITK
@@ -100,9 +100,9 @@ def test_memory_is_awaited_before_files_are_read(
 ) -> None:
     world.command("translate")
     taken: list[int] = []
-    take, draw = StudiesUnderWay.take_memory, StudyTranslator.preview_stored
+    take, draw = StudiesInFlight.take_memory, StudyTranslator.preview_stored
 
-    def takes(self: StudiesUnderWay, progress: StudyProgress, foreseen: int) -> None:
+    def takes(self: StudiesInFlight, progress: StudyProgress, foreseen: int) -> None:
         take(self, progress, foreseen)
         taken.append(foreseen)
 
@@ -110,7 +110,7 @@ def test_memory_is_awaited_before_files_are_read(
         assert taken.pop() > 0
         return draw(*arguments)
 
-    monkeypatch.setattr(StudiesUnderWay, "take_memory", takes)
+    monkeypatch.setattr(StudiesInFlight, "take_memory", takes)
     monkeypatch.setattr(StudyTranslator, "preview_stored", draws)
     assert "2 previews drawn" in world.command("translate", "--preview").stdout
 

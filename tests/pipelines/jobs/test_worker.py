@@ -40,7 +40,7 @@ class Rounds:
 
     def __init__(self, patch: pytest.MonkeyPatch, place: Any, name: str, times: int = 1) -> None:
         self._left, self._are_over = times, threading.Event()
-        patch.setattr(worker, "WATCH_SECONDS", 0.05)
+        patch.setattr(worker, "MONITOR_SECONDS", 0.05)
         real = getattr(place, name)
 
         def watched(*arguments: Any) -> Any:

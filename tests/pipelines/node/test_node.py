@@ -342,7 +342,7 @@ def test_why_a_result_was_not_sent_is_on_record_before_it_is_reported(tmp_path: 
     assert "nothing answers" in reasons[0]
 
 
-def give_up(world: NodeInProcess) -> None:
+def with_undelivered(world: NodeInProcess) -> None:
     """A result that no destination took within the hour of its route."""
     world.with_route(retry=3600.0)
     world.send(slices())
@@ -354,7 +354,7 @@ def give_up(world: NodeInProcess) -> None:
 
 
 def test_what_was_tried_for_as_long_as_the_route_says_is_abandoned(world: NodeInProcess) -> None:
-    give_up(world)
+    with_undelivered(world)
     assert world.states() == ["undelivered"]
 
 
@@ -362,7 +362,7 @@ def test_what_was_tried_for_as_long_as_the_route_says_is_abandoned(world: NodeIn
 def test_what_was_abandoned_is_sent_untranslated_once_its_route_says_longer(
     world: NodeInProcess, is_restarted: bool
 ) -> None:
-    give_up(world)
+    with_undelivered(world)
     if is_restarted:
         world.stop()
         world.start()
@@ -378,7 +378,7 @@ def test_what_was_abandoned_is_sent_untranslated_once_its_route_says_longer(
 
 @pytest.mark.slow
 def test_what_was_abandoned_and_removed_is_not_tried_again(world: NodeInProcess) -> None:
-    give_up(world)
+    with_undelivered(world)
     world.pass_time(31 * DAY)
     assert world.events(Emptied)
     world.with_route(retry=365 * DAY)

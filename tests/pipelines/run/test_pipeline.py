@@ -31,7 +31,7 @@ from cuda_cyclegan.pipelines.results.file_states import FileState
 from cuda_cyclegan.pipelines.results.manifest import load
 from cuda_cyclegan.pipelines.run import in_flight, pipeline, stages
 from cuda_cyclegan.pipelines.run.concurrency import WeightedSemaphore
-from cuda_cyclegan.pipelines.run.in_flight import InputFiles, StudiesUnderWay, StudyProgress
+from cuda_cyclegan.pipelines.run.in_flight import InputFiles, StudiesInFlight, StudyProgress
 from cuda_cyclegan.pipelines.run.pipeline import Concurrency
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.translator import Scans, StudyTranslator
@@ -249,8 +249,8 @@ def test_readers_hold_no_more_than_the_limit(
         (world.root / "scans" / f"{name}.nii").unlink()
     held, most, lock = 0, 0, threading.Lock()
     asked, third_asked, needs = iter(range(9)), threading.Event(), list[int]()
-    read, real = StudyTranslator.read, StudiesUnderWay
-    take, settle, done = real.take_memory, real.settle_memory, real._done
+    read, real = StudyTranslator.read, StudiesInFlight
+    take, settle, done = real.take_memory, real.adjust_memory, real._done
 
     def counted(amount: int) -> None:
         nonlocal held, most
@@ -258,7 +258,7 @@ def test_readers_hold_no_more_than_the_limit(
             held += amount
             most = max(most, held)
 
-    def takes(self: StudiesUnderWay, progress: StudyProgress, foreseen: int) -> None:
+    def takes(self: StudiesInFlight, progress: StudyProgress, foreseen: int) -> None:
         needs.append(foreseen)
         if next(asked) == 2:
             third_asked.set()
@@ -269,11 +269,11 @@ def test_readers_hold_no_more_than_the_limit(
         counted(scans.volumes[0].voxels.nbytes)
         return scans
 
-    def settles(self: StudiesUnderWay, progress: StudyProgress, needed: int) -> None:
+    def settles(self: StudiesInFlight, progress: StudyProgress, needed: int) -> None:
         settle(self, progress, needed)
         counted(needed - SCAN_BYTES)
 
-    def ends(self: StudiesUnderWay, progress: StudyProgress, *arguments: Any) -> StudyDone:
+    def ends(self: StudiesInFlight, progress: StudyProgress, *arguments: Any) -> StudyDone:
         counted(-progress.held)
         return done(self, progress, *arguments)
 
@@ -283,7 +283,7 @@ def test_readers_hold_no_more_than_the_limit(
 
     monkeypatch.setattr(StudyTranslator, "read", reads)
     monkeypatch.setattr(real, "take_memory", takes)
-    monkeypatch.setattr(real, "settle_memory", settles)
+    monkeypatch.setattr(real, "adjust_memory", settles)
     monkeypatch.setattr(real, "_done", ends)
     need = 5 * SCAN_BYTES  # the scan, and in float32 what the network makes, and the result
     rows = world.run(network, Concurrency(2 * need + SCAN_BYTES // 2, readers=3))

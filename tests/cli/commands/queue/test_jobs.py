@@ -51,7 +51,7 @@ def test_jobs_shows_who_holds_what_and_what_waits_until_when(world: QueueWorld) 
     world.submit("--at", "2100-01-01T00:00")
     world.submit("--window", "03:00-03:01", "--overlap", "0.3")
     with open_tables(queue_place(world.queue), create=False) as tables:
-        assert Claims(tables, "ward:anna:1a2b:cuda:0", batch).take(SchedulingClass("normal"))
+        assert Claims(tables, "ward:anna:1a2b:cuda:0", batch).claim(SchedulingClass("normal"))
     with membership(queue_place(world.queue), "cpu"):
         told = world.did("jobs")
         assert json.loads(world.did("jobs", "--json"))["workers"] == 1
@@ -70,7 +70,7 @@ def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> Non
         with open_tables(queue_place(world.queue), create=False) as tables:
             claims = Claims(tables, "one")
             for _ in range(20):
-                claim = claims.take(SchedulingClass("normal"))
+                claim = claims.claim(SchedulingClass("normal"))
                 assert claim
                 if not claim.job.endswith("20"):
                     claims.acknowledge(claim, {}, well=True)
@@ -200,7 +200,7 @@ def test_a_job_that_kills_its_workers_is_abandoned(world: QueueWorld) -> None:
     with open_tables(queue_place(world.queue), create=False) as tables:
         for name in ("first", "second", "third"):
             claims = Claims(tables, name)
-            taken = claims.take(SchedulingClass("normal"))
+            taken = claims.claim(SchedulingClass("normal"))
             assert taken is not None
             assert taken.job == f"{batch}/00001"
             claims.reclaim(claims.in_flight()[name])

@@ -32,11 +32,11 @@ def test_jobs_go_through_the_queue(queue: Queue, tables: QueueTables, tmp_path: 
     batch = queue.submit(asked, NORMAL, name="afternoon").batch
     assert states(queue, batch) == ["queued"] * 3
     claims = Claims(tables, "one")
-    first, second, third = (claims.take(NORMAL) for _ in range(3))
+    first, second, third = (claims.claim(NORMAL) for _ in range(3))
     assert first
     assert second
     assert third
-    assert claims.take(NORMAL) is None
+    assert claims.claim(NORMAL) is None
     assert {StudyJob.from_json(c.payload) for c in (first, second, third)} == set(asked)
     assert claims.acknowledge(first, {"row": {"status": "translated", "seconds": 2.5}}, well=True)
     failure = {"kind": "unreadable", "reason": "It is empty.", "stage": "read"}
@@ -61,7 +61,7 @@ def test_the_same_work_is_queued_once(queue: Queue, tables: QueueTables, tmp_pat
     (tmp_path / "000.nii").write_bytes(b"another scan")
     assert queue.submit(asked, NORMAL).added == 1
     claims = Claims(tables, "one")
-    while claim := claims.take(NORMAL):
+    while claim := claims.claim(NORMAL):
         claims.acknowledge(claim, {}, well=True)
     assert queue.submit(asked, NORMAL).added == 3
 
@@ -90,7 +90,7 @@ def test_four_workers_claim_every_job_once(place: QueuePlace, tmp_path: Path) ->
         def work(name: str) -> None:
             with open_tables(place, create=False) as tables:
                 claims = Claims(tables, name)
-                while claim := claims.take(NORMAL):
+                while claim := claims.claim(NORMAL):
                     taken.append(claim.job)
                     claims.acknowledge(claim, {}, well=True)
 
@@ -133,16 +133,16 @@ def test_a_job_waits_for_its_time(queue: Queue, tables: QueueTables, tmp_path: P
     batch = queue.submit(jobs(tmp_path, 1), NORMAL, not_before=later).batch
     claims = Claims(tables, "one")
     claims.wake()
-    assert claims.take(NORMAL) is None
+    assert claims.claim(NORMAL) is None
     [row] = queue.jobs(batch)
     assert row.state == "waiting"
     assert row.not_before == pytest.approx(later.timestamp(), abs=2)
     pass_time(tables, 3590)
     claims.wake()
-    assert claims.take(NORMAL) is None
+    assert claims.claim(NORMAL) is None
     pass_time(tables, 15)
     claims.wake()
-    assert claims.take(NORMAL)
+    assert claims.claim(NORMAL)
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_worker_with_a_wrong_clock_puts_jobs_off_and_wakes_them_by_the_databas
     now = datetime.now().astimezone()
     batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
     claims = Claims(tables, "one")
-    claim = claims.take(NORMAL)
+    claim = claims.claim(NORMAL)
     assert claim
     claims.defer(claim, "The disk is full.")
     rows = queue.jobs(batch)
@@ -167,10 +167,10 @@ def test_a_worker_with_a_wrong_clock_puts_jobs_off_and_wakes_them_by_the_databas
     for row in rows:
         assert row.not_before == pytest.approx(now.timestamp() + DEFER_SECONDS, abs=20)
     claims.wake()
-    assert claims.take(NORMAL) is None
+    assert claims.claim(NORMAL) is None
     pass_time(tables, DEFER_SECONDS + 1)
     claims.wake()
-    assert claims.take(NORMAL)
+    assert claims.claim(NORMAL)
 
 
 @pytest.mark.usefixtures("wrong_clock")
@@ -200,7 +200,7 @@ def test_a_job_is_due_if_its_time_is_further_off_than_when_it_began_to_wait(
     pass_time(tables, -ahead)
     claims.wake()
     assert states(queue, batch) == ["queued" if is_due else "waiting"]
-    claim = claims.take(NORMAL)
+    claim = claims.claim(NORMAL)
     if claim:
         claims.defer(claim, "The disk is full.")
         claims.wake()
@@ -218,7 +218,7 @@ def test_what_was_deferred_is_tried_at_once_by_a_retry(
     queue.cancel(f"{other}/00001")
     batch = queue.submit(jobs(tmp_path, 3), NORMAL).batch
     claims = Claims(tables, "one")
-    failed, put_off = claims.take(NORMAL), claims.take(NORMAL)
+    failed, put_off = claims.claim(NORMAL), claims.claim(NORMAL)
     assert failed
     assert put_off
     claims.acknowledge(failed, {"row": {}}, well=False)
@@ -239,7 +239,7 @@ def test_work_is_known_while_it_is_open_and_after_it_ended_badly(
     batch = queue.submit(asked, NORMAL).batch
     claims = Claims(tables, "one")
     for well in (True, False):
-        claim = claims.take(NORMAL)
+        claim = claims.claim(NORMAL)
         assert claim
         claims.acknowledge(claim, {"row": {}}, well=well)
     queue.cancel(f"{batch}/00003")
@@ -259,7 +259,7 @@ def test_jobs_that_wait_for_whatever_may_be_started_now(
         queue.submit(jobs(tmp_path, 2, output="/c"), NORMAL, not_before=later).batch,
         queue.submit(jobs(tmp_path, 2, output="/d"), NORMAL).batch,
     ]
-    claim = claims.take(NORMAL)
+    claim = claims.claim(NORMAL)
     assert claim
     claims.defer(claim, "The disk is full.")
     assert [queue.run_now(f"{batch}/00001") for batch in batches] == [1] * 4
@@ -267,8 +267,8 @@ def test_jobs_that_wait_for_whatever_may_be_started_now(
     assert [queue.run_now(batch) for batch in batches] == [0] * 4
     assert not any(row.scheduling.window for batch in batches for row in queue.jobs(batch))
     assert set(claims.scheduling_classes()) == {night, SchedulingClass("low"), NORMAL}
-    low = [claims.take(SchedulingClass("low")) for _ in range(4)]
-    normal = [claims.take(NORMAL) for _ in range(4)]
+    low = [claims.claim(SchedulingClass("low")) for _ in range(4)]
+    normal = [claims.claim(NORMAL) for _ in range(4)]
     assert all((*low, *normal))
 
 
@@ -280,13 +280,13 @@ def test_a_job_whose_payload_cannot_be_read_now_is_not_claimed(
     with tables.begin() as connection:
         connection.execute(sa.text(f"ALTER TABLE {table} RENAME TO elsewhere"))
     with pytest.raises(QueueError):
-        claims.take(NORMAL)
+        claims.claim(NORMAL)
     with tables.begin() as connection:
         away = "elsewhere" if tables.place.file else "dbos.elsewhere"
         connection.execute(sa.text(f"ALTER TABLE {away} RENAME TO workflow_input"))
     assert claims.in_flight() == {}
     assert states(queue, batch) == ["queued"]
-    claim = claims.take(NORMAL)
+    claim = claims.claim(NORMAL)
     assert claim
     assert claim.tries == 1
 
@@ -296,14 +296,14 @@ def test_cancelled_jobs_never_run_and_a_running_one_is_lost(
 ) -> None:
     batch = queue.submit(jobs(tmp_path, 3), NORMAL).batch
     claims = Claims(tables, "one")
-    claim = claims.take(NORMAL)
+    claim = claims.claim(NORMAL)
     assert claim
     assert claims.owned([claim]) == {claim.token}
     assert queue.cancel(batch) == 3
     assert claims.owned([claim]) == set()
     assert not claims.acknowledge(claim, {"row": {}}, well=True)
-    claims.put_back([claim.token])
-    assert claims.take(NORMAL) is None
+    claims.release([claim.token])
+    assert claims.claim(NORMAL) is None
     assert states(queue, batch) == ["cancelled"] * 3
 
 
@@ -313,7 +313,7 @@ def test_what_ended_badly_is_done_again_in_its_class(
     night = SchedulingClass("low", "19:00-07:00")
     batch = queue.submit(jobs(tmp_path, 4), night).batch
     claims = Claims(tables, "one")
-    done, failed, lost = (claims.take(night) for _ in range(3))
+    done, failed, lost = (claims.claim(night) for _ in range(3))
     assert done
     assert failed
     assert lost
@@ -324,7 +324,7 @@ def test_what_ended_badly_is_done_again_in_its_class(
     rows = queue.jobs(batch)
     assert sorted(row.state for row in rows) == ["cancelled", "done", "failed", "given up"]
     assert queue.retry(batch) == Retried(again=3, known=0)
-    again = [claims.take(night) for _ in range(3)]
+    again = [claims.claim(night) for _ in range(3)]
     assert all(claim and claim.tries == 1 for claim in again)
     assert queue.retry(batch) == Retried(again=0, known=0)
 
@@ -388,13 +388,13 @@ def test_the_job_of_a_dead_worker_is_done_by_another_and_counted(
 ) -> None:
     queue.submit(jobs(tmp_path, 1), NORMAL)
     dead, other = Claims(tables, "dead"), Claims(tables, "other")
-    lost = dead.take(NORMAL)
+    lost = dead.claim(NORMAL)
     assert lost
     assert other.in_flight() == {"dead": [lost.token]}
     assert other.reclaim([]) == 0
     assert other.reclaim([lost.token]) == 1
     assert other.reclaim([lost.token]) == 0
-    taken = other.take(NORMAL)
+    taken = other.claim(NORMAL)
     assert taken
     assert (taken.job, taken.tries) == (lost.job, 2)
     assert dead.owned([lost]) == set()
@@ -407,11 +407,11 @@ def test_of_several_jobs_of_a_dead_worker_none_is_blamed_and_each_goes_alone_fir
 ) -> None:
     queue.submit(jobs(tmp_path, 4), NORMAL)
     dead, other = Claims(tables, "dead"), Claims(tables, "other")
-    lost = [dead.take(NORMAL) for _ in range(2)]
+    lost = [dead.claim(NORMAL) for _ in range(2)]
     assert [claim and (claim.tries, claim.alone) for claim in lost] == [(1, False)] * 2
-    assert other.take(NORMAL)  # 00003
+    assert other.claim(NORMAL)  # 00003
     assert other.reclaim(other.in_flight()["dead"]) == 2
-    taken = [other.take(NORMAL) for _ in range(3)]
+    taken = [other.claim(NORMAL) for _ in range(3)]
     found = [claim and (claim.job[-1], claim.tries, claim.alone) for claim in taken]
     assert found == [("1", 1, True), ("2", 1, True), ("4", 1, False)]
 
@@ -422,11 +422,11 @@ def test_a_job_that_is_handed_back_was_never_taken(
     batch = queue.submit(jobs(tmp_path, 1), NORMAL).batch
     claims = Claims(tables, "one")
     for _ in range(5):
-        claim = claims.take(NORMAL)
+        claim = claims.claim(NORMAL)
         assert claim
         assert (claim.tries, claim.alone) == (1, False)
-        claims.put_back([claim.token])
-        claims.put_back([claim.token])
+        claims.release([claim.token])
+        claims.release([claim.token])
     [row] = queue.jobs(batch)
     assert (row.state, row.tries) == ("queued", 0)
 
@@ -438,7 +438,7 @@ def test_pruning_forgets_what_ended_and_nothing_else(
     other = queue.submit(jobs(tmp_path, 1, output="/b"), SchedulingClass("urgent")).batch
     claims = Claims(tables, "one")
     for scheduling in (NORMAL, SchedulingClass("urgent")):
-        claim = claims.take(scheduling)
+        claim = claims.claim(scheduling)
         assert claim
         claims.acknowledge(claim, {}, well=True)
     now = datetime.now().astimezone()
@@ -472,7 +472,7 @@ def test_jobs_move_to_another_window_time_and_priority(
 ) -> None:
     batch = queue.submit(jobs(tmp_path, 3), NORMAL).batch
     claims = Claims(tables, "one")
-    assert claims.take(NORMAL)
+    assert claims.claim(NORMAL)
     assert queue.move(batch, window="19:00-07:00") == 2
     assert queue.move(f"{batch}/00003", priority="urgent") == 1
     assert [str(row.scheduling) for row in queue.jobs(batch)] == [
@@ -487,7 +487,7 @@ def test_jobs_move_to_another_window_time_and_priority(
     pass_time(tables, 3700)
     claims.wake()
     assert states(queue, batch) == ["running", "queued", "queued"]
-    assert claims.take(SchedulingClass("urgent", "19:00-07:00"))
+    assert claims.claim(SchedulingClass("urgent", "19:00-07:00"))
 
 
 def test_what_was_deferred_is_started_now(
@@ -495,7 +495,7 @@ def test_what_was_deferred_is_started_now(
 ) -> None:
     batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
     claims = Claims(tables, "one")
-    claim = claims.take(NORMAL)
+    claim = claims.claim(NORMAL)
     assert claim
     claims.defer(claim, "write: The disk is full.")
     assert states(queue, batch) == ["waiting"] * 2
@@ -549,7 +549,7 @@ def test_a_restart_of_the_server_is_reported_and_survived(tmp_path: Path) -> Non
         with open_tables(place, create=True) as tables, membership(place, "cpu") as alive:
             queue, claims = Queue(tables), Claims(tables, alive.name)
             batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
-            claim = claims.take(NORMAL)
+            claim = claims.claim(NORMAL)
             assert claim
             server.stop("immediate")
             with pytest.raises(QueueLostError, match="does not answer"):
@@ -574,7 +574,7 @@ def test_a_server_that_only_reads_for_a_while_is_awaited(
     with open_tables(place, create=True) as tables:
         queue, claims = Queue(tables), Claims(tables, "one")
         batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
-        claim = claims.take(NORMAL)
+        claim = claims.claim(NORMAL)
         assert claim
         server.let_write("standby", may=False)
         acts = (
@@ -629,7 +629,7 @@ def test_a_queue_that_cannot_grow_reports_it_and_goes_on_later(tmp_path: Path) -
     with open_tables(place, create=True) as tables:
         queue, claims = Queue(tables), Claims(tables, "one")
         batch = queue.submit(jobs(tmp_path, 1), NORMAL).batch
-        claim = claims.take(NORMAL)
+        claim = claims.claim(NORMAL)
         assert claim
         result = {"row": {"status": "translated", "notes": ["x" * 100_000]}}
         _limit(tables, 1)

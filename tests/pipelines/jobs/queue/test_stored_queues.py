@@ -116,12 +116,12 @@ def test_work_goes_on(queue: Queue, tables: QueueTables) -> None:
     assert dead.startswith("@HOST@:")
     assert claims.reclaim(tokens) == 1
     claims.wake()
-    urgent = [claims.take(URGENT), claims.take(URGENT)]
+    urgent = [claims.claim(URGENT), claims.claim(URGENT)]
     assert [claim and claim.job for claim in urgent] == [
         f"{batches['put off']}/00002",  # the other one was put off and goes last
         f"{batches['put off']}/00001",
     ]
-    alone = claims.take(NORMAL)
+    alone = claims.claim(NORMAL)
     assert alone
     assert alone.alone
     assert alone.batch == batches["running"]
@@ -131,7 +131,7 @@ def test_work_goes_on(queue: Queue, tables: QueueTables) -> None:
         assert StudyJob.from_json(claim.payload).study == claim.study
         assert claims.acknowledge(claim, {"row": {"status": "translated"}}, well=True)
     assert {row.state for row in queue.jobs("") if row.job == alone.job} == {"done"}
-    assert claims.take(LOW) is None  # it waits for the year 2999
+    assert claims.claim(LOW) is None  # it waits for the year 2999
 
 
 def test_jobs_are_queued_again_started_cancelled_and_forgotten(
@@ -143,8 +143,8 @@ def test_jobs_are_queued_again_started_cancelled_and_forgotten(
         assert [row.state for row in queue.jobs(batches[name])] == ["queued"]
     assert queue.run_now(batches["waiting"]) == 1
     assert queue.run_now(batches["in a window"]) == 1
-    assert claims.take(LOW)
-    assert claims.take(URGENT)
+    assert claims.claim(LOW)
+    assert claims.claim(URGENT)
     assert queue.cancel(batches["queued"]) == 2
     queue.record_sent(f"{batches['done']}/00001", (5.0, 6.0))
     assert queue.jobs(batches["done"])[0].passages == {"send": (5.0, 6.0)}

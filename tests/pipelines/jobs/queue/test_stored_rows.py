@@ -46,7 +46,7 @@ def test_a_damaged_job_is_taken_shown_and_cancelled_like_others(
     assert states(queue, batch) == ["queued"] * 3
     claims = Claims(tables, "one")
     for _ in range(2):
-        claim = claims.take(NORMAL)
+        claim = claims.claim(NORMAL)
         assert claim
         assert claim.payload == ""
         with pytest.raises(QueueError, match="cannot be read"):
@@ -76,7 +76,7 @@ def test_a_job_of_which_something_else_is_damaged_is_done(
     tables.change([tables.jobs.c.workflow_uuid == f"{batch}/00001"], DAMAGED_FIELDS[damage])
     assert [count.jobs for count in queue.batches()] == [{"queued": 1}]
     claims = Claims(tables, "one")
-    claim = claims.take(NORMAL)
+    claim = claims.claim(NORMAL)
     assert claim
     assert claim.tries in (0, 1)
     assert claims.acknowledge(claim, {}, well=True)
@@ -96,7 +96,7 @@ def test_a_row_of_an_unknown_state_or_worker_stops_nobody(
     with membership(place, "cpu") as alive:
         for worker in (*claims.in_flight(), "a/b", "\0", "x" * 1000):
             assert alive.is_dead(worker) == (place.file is not None)
-    assert claims.take(NORMAL)
+    assert claims.claim(NORMAL)
     assert queue.cancel(batch) == 2
 
 
@@ -111,7 +111,7 @@ def test_text_that_is_no_utf_8_stops_nobody(tmp_path: Path) -> None:
             file.execute(f"UPDATE workflow_status SET attributes = {value} {where}")
     with open_tables(place, create=False) as tables:
         claims = Claims(tables, "one")
-        taken = [claims.take(NORMAL) for _ in range(3)]
+        taken = [claims.claim(NORMAL) for _ in range(3)]
         assert [claim and bool(claim.payload) for claim in taken] == [False, False, True]
         assert states(Queue(tables), batch) == ["running"] * 3
         assert len(Queue(tables).batches()) == 1
@@ -188,7 +188,7 @@ def test_a_row_marked_as_a_pickle_is_not_unpickled(
 ) -> None:
     batch, trap = queue.submit(jobs(tmp_path, 2), NORMAL).batch, tmp_path / "unpickled"
     claims = Claims(tables, "one")
-    claim = claims.take(NORMAL)
+    claim = claims.claim(NORMAL)
     assert claim
     assert claims.acknowledge(claim, {}, well=False)
     stored = base64.b64encode(pickle.dumps(_Touch(trap))).decode()
@@ -199,12 +199,12 @@ def test_a_row_marked_as_a_pickle_is_not_unpickled(
         connection.execute(sa.update(tables.outputs).values(output=stored))
     assert states(queue, batch) == ["failed", "queued"]
     assert [row.payload for row in queue.jobs(batch)] == ["", ""]
-    claim = claims.take(NORMAL)
+    claim = claims.claim(NORMAL)
     assert claim
     claims.defer(claim, "The disk is full.")
     assert [row.job for row in queue.deferred()] == [claim.job]
     assert queue.retry(batch) == Retried(again=2, known=0)
-    claim = claims.take(NORMAL)
+    claim = claims.claim(NORMAL)
     assert claim
     assert claims.acknowledge(claim, {}, well=True)
     queue.record_sent(claim.job, (1.0, 2.0))
