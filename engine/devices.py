@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .generator import PatchGenerator, VolumeGenerator
     from .network.graph import Graph, Network
     from .network.layers import Triple
-    from .whole_volume import HostRoom, VolumePlan
+    from .whole_volume import HostBudget, VolumePlan
 
 _PROVIDER = "onnxruntime:"
 _CUDA_ITSELF = 640 << 20
@@ -231,14 +231,14 @@ def open_volume_generator(
     network: "Network",
     device: Device,
     precision: Precision,
-    host_room: "HostRoom",
+    host_budget: "HostBudget",
     progress: Progress = ignore_progress,
 ) -> "AbstractContextManager[VolumeGenerator]":
     """Open the network for whole-volume inference on the device within a `with` block.
 
-    host_room: bytes for maps on the CPU, or for those that a GPU stores in pinned memory. progress:
-    as in `open_generator`. Raises DeviceUnavailableError if `why_not_whole_volume` returns a
-    reason.
+    host_budget: bytes for maps on the CPU, or for those that a GPU stores in pinned memory.
+    progress: as in `open_generator`. Raises DeviceUnavailableError if `why_not_whole_volume`
+    returns a reason.
     """
     if reason := why_not_whole_volume(network.graph, device, precision):
         raise DeviceUnavailableError(reason)
@@ -246,11 +246,11 @@ def open_volume_generator(
     if device.kind == "cuda":
         from .cuda.volume.volume_generator import open_cuda_volume_generator
 
-        options = _volume_options(device, precision, host_room, progress)
+        options = _volume_options(device, precision, host_budget, progress)
         return open_cuda_volume_generator(network, options)
     from .cpu.slab_generator import open_cpu_volume_generator
 
-    return open_cpu_volume_generator(network, host_room(), device.limits.threads)
+    return open_cpu_volume_generator(network, host_budget(), device.limits.threads)
 
 
 def plan_volume(
@@ -258,7 +258,7 @@ def plan_volume(
     device: Device,
     precision: Precision,
     extents: "Triple",
-    host_room: "HostRoom",
+    host_budget: "HostBudget",
 ) -> "VolumePlan | SlabPlan":
     """Return what a generator of `open_volume_generator` would need for a volume (D, H, W).
 
@@ -270,11 +270,11 @@ def plan_volume(
     if device.kind == "cuda":
         from .cuda.volume.volume_generator import planned_volume
 
-        options = _volume_options(device, precision, host_room, ignore_progress)
+        options = _volume_options(device, precision, host_budget, ignore_progress)
         return planned_volume(network, options, extents)
     from .cpu.slabs import plan_slabs
 
-    return plan_slabs(network.graph, extents, host_room())
+    return plan_slabs(network.graph, extents, host_budget())
 
 
 def plan_device(
@@ -310,14 +310,14 @@ def cuda_options(
 
 
 def _volume_options(
-    device: Device, precision: Precision, host_room: "HostRoom", progress: Progress
+    device: Device, precision: Precision, host_budget: "HostBudget", progress: Progress
 ) -> "CudaVolumeOptions":
     from .cuda.volume.volume_generator import CudaVolumeOptions
 
     limits = device.limits
     search = _search(limits, progress)
     return CudaVolumeOptions(
-        precision, device.index, limits.vram, cache_folder(), search, host_room
+        precision, device.index, limits.vram, cache_folder(), search, host_budget
     )
 
 

@@ -19,11 +19,11 @@ or in slabs in pinned memory of the host.
 """
 
 
-HostRoom: TypeAlias = Callable[[], int]
+HostBudget: TypeAlias = Callable[[], int]
 """Return how many bytes of host memory the maps of a volume may use now."""
 
 
-def all_of_the_host() -> int:
+def no_host_limit() -> int:
     """Return a memory budget without a limit."""
     return sys.maxsize
 

@@ -40,14 +40,14 @@ def one_by_one(
     """
     for done, study in enumerate(studies):
         on_progress(done, len(studies))
-        name, watch = str(study.name), Stopwatch(str(study.name))
+        name, timer = str(study.name), Stopwatch(str(study.name))
         if study.blocker:
             yield name, Failure(study.blocker.kind, study.blocker.reason, None)
             continue
         try:
-            output: Output | Failure = work(study, watch)
+            output: Output | Failure = work(study, timer)
         except Exception as error:  # as in a batch, a study's trouble is its own
-            output = failure_of(error, watch.stage)
+            output = failure_of(error, timer.stage)
         yield name, output
 
 
@@ -71,14 +71,14 @@ class Translation:
     generator: SharedGenerator
     back_translator: BackTranslator
 
-    def cycle_error(self, study: PreparedStudy, watch: Stopwatch) -> float:
+    def cycle_error(self, study: PreparedStudy, timer: Stopwatch) -> float:
         """Return the cycle error of a study in network intensity.
 
         Raises EngineError and PreparationError.
         """
         there, back = self.back_translator.model, self.back_translator
-        inferred = StudyTranslator(there, back.options, watch).infer(study, self.generator)
-        error = back.translate_back(inferred, watch).compared(watch).error
+        inferred = StudyTranslator(there, back.options, timer).infer(study, self.generator)
+        error = back.translate_back(inferred, timer).compared(timer).error
         return error.error / error.unit
 
 
@@ -126,11 +126,11 @@ def calibrate(
             "models of one can be calibrated."
         )
 
-    def measured(study: Study, watch: Stopwatch) -> _ReferenceStudy:
-        translator = StudyTranslator(model, options, watch)
+    def measured(study: Study, timer: Stopwatch) -> _ReferenceStudy:
+        translator = StudyTranslator(model, options, timer)
         scans = translator.read(study)
         prepared = translator.prepare(scans, translator.plan(scans), is_compared=False)
-        cycle = translation and translation.cycle_error(prepared, watch)
+        cycle = translation and translation.cycle_error(prepared, timer)
         return _ReferenceStudy(prepared.prepared.figures(), cycle)
 
     outcomes = list(one_by_one(studies, measured, on_progress))
@@ -207,7 +207,7 @@ def compare_inference(
             _Mode(StudyTranslator(model, volume), volume_network),
         )
         yield from one_by_one(
-            studies, lambda study, watch: _compared(study, both, watch), on_progress
+            studies, lambda study, timer: _compared(study, both, timer), on_progress
         )
 
 
@@ -217,23 +217,23 @@ class _Mode:
     generator: SharedGenerator
 
     def translated(self, study: PreparedStudy) -> tuple[InferredStudy, InferenceRun]:
-        options, watch = self.translator.options, Stopwatch()
+        options, timer = self.translator.options, Stopwatch()
         settings = options.settings()
         plan = replace(study.prepared.plan, inference=settings.inference)
         study = replace(study, prepared=replace(study.prepared, plan=plan))
         self.generator.open(settings.precision)
-        inferred = replace(self.translator, watch=watch).infer(study, self.generator)
+        inferred = replace(self.translator, timer=timer).infer(study, self.generator)
         output = inferred.output.target.values
         seams = seam_score(study.prepared.network_input.values, output, plan.tiling, options.blend)
-        return inferred, InferenceRun(seams.worst, watch.total())
+        return inferred, InferenceRun(seams.worst, timer.total())
 
 
-def _compared(study: Study, modes: tuple[_Mode, _Mode], watch: Stopwatch) -> ComparedStudy:
-    patchwise, whole = (replace(mode.translator, watch=watch) for mode in modes)
+def _compared(study: Study, modes: tuple[_Mode, _Mode], timer: Stopwatch) -> ComparedStudy:
+    patchwise, whole = (replace(mode.translator, timer=timer) for mode in modes)
     scans = patchwise.read(study)
     whole.plan(scans)  # which may refuse it
     prepared = patchwise.prepare(scans, patchwise.plan(scans))
-    watch.stage = "infer"
+    timer.stage = "infer"
     (one, patches), (other, volume) = (mode.translated(prepared) for mode in modes)
     here, there = (each.output.target.values for each in (one, other))
     apart = there - here

@@ -175,11 +175,11 @@ class BackTranslated:
     returned: InferredStudy
     notes: tuple[str, ...]
 
-    def compared(self, watch: Stopwatch, empty: Empty = np.empty) -> CycleChecked:
+    def compared(self, timer: Stopwatch, empty: Empty = np.empty) -> CycleChecked:
         """Compute the error of the back-translation, and its map if requested."""
         inferred, translator = self.inferred, self.translator
         scan = _scan_of(inferred)
-        with watch.time("finish"):
+        with timer.time("finish"):
             shown = translator.blank_map(scan, empty)
             error = translator.error(scan, inferred.study.prepared, self.returned, shown)
         maps = (StudyMap(cycle_mark(translator.asked.sha256), shown),) if shown else ()
@@ -206,15 +206,15 @@ class BackTranslator:
     def translate_back(
         self,
         inferred: InferredStudy,
-        watch: Stopwatch,
+        timer: Stopwatch,
         on_tiles: OnTiles = ignore_tiles,
         empty: Empty = np.empty,
     ) -> BackTranslated:
         """Finish a study's result and translate it back. Raises EngineError, PreparationError."""
         _scan_of(inferred)
-        with watch.time("finish"):
+        with timer.time("finish"):
             [result] = finish(inferred.study.prepared, inferred.output, empty)
-        returned = self._translated_back(result, watch, on_tiles, empty)
+        returned = self._translated_back(result, timer, on_tiles, empty)
         notes = tuple(f"Back-translation: {note}" for note in returned.notes)
         return BackTranslated(self, replace(inferred, finished=(result,)), returned, notes)
 
@@ -230,11 +230,11 @@ class BackTranslator:
         return scan.with_voxels(empty(scan.shape[::-1], np.float32).transpose())
 
     def _translated_back(
-        self, result: Volume, watch: Stopwatch, on_tiles: OnTiles, empty: Empty
+        self, result: Volume, timer: Stopwatch, on_tiles: OnTiles, empty: Empty
     ) -> InferredStudy:
         options = reverse_options(self.options, self.back)
-        translator = StudyTranslator(self.back, options, watch, empty)
-        with watch.time("prepare"):
+        translator = StudyTranslator(self.back, options, timer, empty)
+        with timer.time("prepare"):
             plan = translator.plan_volumes([result], in_network=True)
         try:
             study = translator.prepare(Scans((result,), ()), plan, is_compared=False)

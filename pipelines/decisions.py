@@ -33,15 +33,15 @@ def decided(
     limits: CudaLimits,
     options: TranslateOptions,
     back: Model | None = None,
-    cards: Collection[CudaDevice] = (),
+    gpus: Collection[CudaDevice] = (),
 ) -> tuple[tuple[Device, ...], TranslateOptions]:
     """Return the devices with a name, and the options, all of them resolved.
 
-    device, limits, cards: as for `choose_devices`. back: the reverse model, on the same devices.
+    device, limits, gpus: as for `choose_devices`. back: the reverse model, on the same devices.
     Raises PatchShapeError, DeviceUnavailableError or SettingsError if models, devices and options
     do not fit each other.
     """
-    devices = choose_devices(_known_device(device), limits, cards)
+    devices = choose_devices(_known_device(device), limits, gpus)
     options = with_inference(model, with_precision(options, devices, device))
     check_spread(model, options)
     check_every_volume(options)

@@ -29,7 +29,7 @@ from .rates import (
 from .report.report import Failure, failure_of
 from .results.manifest import check_usable
 from .results.resume import PlannedStudy, with_aliases
-from .run.networks import maps_memory, room_for_maps
+from .run.networks import maps_budget, maps_memory
 from .run.pipeline import concurrency_of
 from .stopwatch import Stopwatch
 from .study.inference import window_grid
@@ -124,9 +124,9 @@ def dry_run(job: Job, on_progress: Callable[[int, int], None] = lambda _done, _a
     Raises DeviceMemoryError if a GPU has no memory for the program, OutputFolderError as a run.
     """
     check_usable(job.request.output)
-    cards = _planned(job, job.model, job.settings.opened_for)
+    plans = _planned(job, job.model, job.settings.opened_for)
     back = _planned(job, job.back, _patch_back(job, job.back)) if job.back else ()
-    estimator = _CostEstimator(job, cards, back)
+    estimator = _CostEstimator(job, plans, back)
     studies, rows = job.plan(), list[DryRow]()
     for planned in with_aliases(studies):
         on_progress(len(rows), len(studies))
@@ -136,10 +136,10 @@ def dry_run(job: Job, on_progress: Callable[[int, int], None] = lambda _done, _a
     grids = [row.grid for row in rows if row.grid]
     at_once = concurrency_of(job.devices[0], len(job.devices)).networks
     grids_back = [row.back for row in rows if row.back]
-    held = [card.held(grids, at_once) for card in cards]
-    held += [card.held(grids_back, at_once) for card in back]
+    held = [plan.held(grids, at_once) for plan in plans]
+    held += [plan.held(grids_back, at_once) for plan in back]
     verifying = estimator.verifying(*rows)
-    return DryRun(tuple(rows), (*cards, *back), tuple(held), estimator.wall(rows), verifying)
+    return DryRun(tuple(rows), (*plans, *back), tuple(held), estimator.wall(rows), verifying)
 
 
 def _patch_back(job: Job, back: Model) -> Triple | None:
@@ -160,10 +160,10 @@ class _CostEstimator:
     """Estimator of the cost of studies, from earlier batches and tactic searches."""
 
     def __init__(
-        self, job: Job, cards: "Sequence[DevicePlan]", back: "Sequence[DevicePlan]"
+        self, job: Job, plans: "Sequence[DevicePlan]", back: "Sequence[DevicePlan]"
     ) -> None:
         self._job = job
-        self._cards = cards
+        self._plans = plans
         self._back = back
         self._cache = RateCache(cache_folder())
         self._network = self._cache.get(NetworkRates, job.network_key)
@@ -179,10 +179,10 @@ class _CostEstimator:
     def _row(self, planned: PlannedStudy) -> DryRow:
         if planned.action != "translate":
             return DryRow(planned, planned.study.notes, failure=planned.refusal)
-        job, watch, notes = self._job, Stopwatch(), planned.study.notes
+        job, timer, notes = self._job, Stopwatch(), planned.study.notes
         study, noted = planned.study, list[tuple[int, str]]()
         verify, name, again = job.options.verify, str(study.name), 0
-        volumes, translator = None, StudyTranslator(job.model, job.options, watch)
+        volumes, translator = None, StudyTranslator(job.model, job.options, timer)
         try:
             reading_bytes = look_at_study(study, job.options).reading_bytes
             volumes = StudyVolumes(study, job.options)
@@ -207,7 +207,7 @@ class _CostEstimator:
             volume, volume_back = self._at_once(plan, back)
             again_bytes = self._again_bytes(plan)
         except Exception as error:  # as in a batch, a failure affects only its study
-            failure = failure_of(error, watch.stage, volumes.current if volumes else "")
+            failure = failure_of(error, timer.stage, volumes.current if volumes else "")
             return DryRow(planned, (*notes, *_on_volumes(noted, volumes)), failure=failure)
         notes = *notes, *_on_volumes(noted, volumes)
         if volume is None:
@@ -220,7 +220,7 @@ class _CostEstimator:
             grid,
             self._network_bytes
             + max(reading_bytes, peak + _in_memory(volume, volume_back) + again_bytes),
-            _on_a_card(volume, volume_back) if volume else self._on_card(grid, back),
+            _gpu_bytes_of_volumes(volume, volume_back) if volume else self._gpu_bytes(grid, back),
             again=again,
             back=back,
             passes=job.options.passes,
@@ -250,7 +250,7 @@ class _CostEstimator:
             job = self._job
             device = with_half_the_memory(job.devices[0]) if job.back else job.devices[0]
             self._volumes[key] = plan_volume(
-                model.network, device, job.settings.precision, extents, room_for_maps(device)
+                model.network, device, job.settings.precision, extents, maps_budget(device)
             )
         return self._volumes[key]
 
@@ -273,13 +273,13 @@ class _CostEstimator:
         array = network_array(view, 1, back, np.empty)
         return window_grid(array, back.tiling), host_bytes(volume, plan, back, self._job.options)
 
-    def _on_card(self, grid: "PatchGrid", back: "PatchGrid | None") -> int | None:
+    def _gpu_bytes(self, grid: "PatchGrid", back: "PatchGrid | None") -> int | None:
         """Return the GPU bytes for a study alone, for all its networks; None if not known."""
-        known = [card.held([grid]) for card in self._cards]
+        known = [plan.held([grid]) for plan in self._plans]
         largest = max((size for size in known if size is not None), default=None)
         if largest is None or back is None:
             return largest
-        returning = [card.held([back]) for card in self._back]
+        returning = [plan.held([back]) for plan in self._back]
         most = max((size for size in returning if size is not None), default=None)
         return None if most is None else largest + most
 
@@ -326,7 +326,7 @@ class _CostEstimator:
         """Return the seconds by the programs' timings, or else by the last batch of the kind."""
         if row.volume:
             return self._of_volume(row, row.volume)
-        forward = _program_seconds(self._cards, row.tiles)
+        forward = _program_seconds(self._plans, row.tiles)
         back = _program_seconds(self._back, row.tiles_back) if row.back else 0.0
         if forward is not None and back is not None:
             return forward + back
@@ -350,7 +350,7 @@ def _network_bytes(job: Job) -> int:
     return sum(weights) + sum(sessions)
 
 
-def _on_a_card(*volumes: WholeVolume | None) -> int | None:
+def _gpu_bytes_of_volumes(*volumes: WholeVolume | None) -> int | None:
     """Return the GPU bytes for a study whose networks are all open at the same time."""
     sizes = [volume.device_bytes for volume in volumes if isinstance(volume, VolumePlan)]
     return sum(sizes) if sizes else None
@@ -367,9 +367,9 @@ def _seconds(volume: WholeVolume) -> float | None:
     return volume.seconds if isinstance(volume, VolumePlan) else None
 
 
-def _program_seconds(cards: "Sequence[DevicePlan]", tiles: int) -> float | None:
-    for card in cards:
-        if card.program and (seconds := card.program.seconds(tiles)) is not None:
+def _program_seconds(plans: "Sequence[DevicePlan]", tiles: int) -> float | None:
+    for plan in plans:
+        if plan.program and (seconds := plan.program.seconds(tiles)) is not None:
             return seconds
     return None
 

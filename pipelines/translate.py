@@ -148,7 +148,7 @@ def begun_job(
     being read. spares: workers of its GPUs, which report them; without, the driver is started here.
     """
     model = read_model()
-    job = _checked(request, model, spares.cards() if spares else ())
+    job = _checked(request, model, spares.gpus() if spares else ())
     with _networks_of(job) as networks:
         if _opens_early(job):
             networks.open_early(model, job.options)
@@ -156,11 +156,11 @@ def begun_job(
         yield replace(job, discovery=request.search(model))
 
 
-def _checked(request: Request, model: Model, cards: Collection[CudaDevice] = ()) -> Job:
+def _checked(request: Request, model: Model, gpus: Collection[CudaDevice] = ()) -> Job:
     """Return the job of a request before its studies are known."""
     back = load_reverse_model(model, request.options)
     asked = check_read(request.options, back)
-    devices, options = decided(model, request.device, request.limits, asked, back, cards)
+    devices, options = decided(model, request.device, request.limits, asked, back, gpus)
     return Job(request, model, devices, options, Discovery((), ()), back)
 
 

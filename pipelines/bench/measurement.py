@@ -169,13 +169,13 @@ def measure(
         kept.append(output[:1].copy())
 
     if setting.device.kind == "cuda":
-        measured = _on_card(network, bench, patches, keep, progress)
+        measured = _on_gpu(network, bench, patches, keep, progress)
     else:
         measured = _on_cpu(network, bench, patches, keep)
     return BenchOutcome(measured, kept[0])
 
 
-def _on_card(
+def _on_gpu(
     network: Network, bench: Bench, patches: FloatArray, keep: _Keep, progress: Progress
 ) -> Measured:
     from ...engine.benchmark.gpu import measure_on_gpu

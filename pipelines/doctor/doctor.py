@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...engine.probe.gpus import OLDEST_CAPABILITY, cuda_devices, why_no_cuda
-from .cards import examine_cards
 from .cuda_libraries import examine_cuda_libraries, examine_parts
 from .findings import Finding
+from .gpus import examine_gpus
 from .installation import examine_installation
 from .machine import examine_machine
 from .queue import examine_queue
@@ -27,11 +27,11 @@ def examine(folder: Path, queue: str | None) -> Iterator[Finding]:
     if broken:
         return
     yield from examine_queue(queue)
-    yield from examine_cards()
+    yield from examine_gpus()
     usable = why_no_cuda() is None
     if usable:
-        cards = [card.capability for card in cuda_devices()]
-        yield from examine_cuda_libraries([one for one in cards if one >= OLDEST_CAPABILITY])
+        gpus = [gpu.capability for gpu in cuda_devices()]
+        yield from examine_cuda_libraries([one for one in gpus if one >= OLDEST_CAPABILITY])
     yield from examine_devices()
     if usable:
         yield from examine_parts()

@@ -44,8 +44,8 @@ def examine_devices() -> Iterator[Finding]:
     """Yield one line per device that this machine offers."""
     yield _test(devices.choose_device("cpu"))
     if devices.choose_device("auto").kind != "cpu":
-        for card in devices.choose_devices("cuda", CudaLimits(tune="off")):
-            yield _test(card)
+        for gpu in devices.choose_devices("cuda", CudaLimits(tune="off")):
+            yield _test(gpu)
     with suppress(ImportError):  # of ONNX Runtime, which the CPU's test reports
         for device in devices.other_providers():
             yield _test(device)

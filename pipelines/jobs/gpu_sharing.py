@@ -24,7 +24,7 @@ class OtherPrograms:
         self._limits = yield_limits
         try:
             pynvml.nvmlInit()
-            self._card = _card(device)
+            self._gpu = _gpu(device)
         except pynvml.NVMLError as error:
             raise QueueError(
                 f"The load of other programs on {device} is unknown ({error}); omit setting "
@@ -50,12 +50,12 @@ class OtherPrograms:
             pynvml.nvmlDeviceGetComputeRunningProcesses,
             pynvml.nvmlDeviceGetGraphicsRunningProcesses,
         ):
-            held |= {process.pid: process.usedGpuMemory or 0 for process in ask(self._card)}
+            held |= {process.pid: process.usedGpuMemory or 0 for process in ask(self._gpu)}
         return sum(memory for process, memory in held.items() if process != os.getpid())
 
     def _load(self) -> int:
         try:
-            samples = pynvml.nvmlDeviceGetProcessUtilization(self._card, self._seen_until)
+            samples = pynvml.nvmlDeviceGetProcessUtilization(self._gpu, self._seen_until)
         except (pynvml.NVMLError_NotFound, pynvml.NVMLError_NotSupported):
             return 0  # no new sample, or a part of a GPU, for which only memory counts
         self._seen_until = max((sample.timeStamp for sample in samples), default=self._seen_until)
@@ -67,7 +67,7 @@ def _sum_of_newest(samples: Iterable[Any]) -> int:
     return sum(sample.smUtil for sample in newest.values())
 
 
-def _card(device: str) -> Any:
+def _gpu(device: str) -> Any:
     """Return the driver's handle; CUDA_VISIBLE_DEVICES renumbers GPUs for CUDA only."""
     name = visible_name(int(device.partition(":")[2] or 0))
     if name.isdecimal():

@@ -98,11 +98,11 @@ def _gpu_memory() -> "Iterator[Metric]":
 
     used = Gauge(f"{PREFIX}_gpu_memory_used_bytes", "GPU memory in use", labels=["device"])
     total = Gauge(f"{PREFIX}_gpu_memory_bytes", "GPU memory", labels=["device"])
-    for card in cuda_devices():
-        name = f"cuda:{card.index}"
-        total.add_metric([name], card.total_bytes)
-        if card.free_bytes is not None:
-            used.add_metric([name], card.total_bytes - card.free_bytes)
+    for gpu in cuda_devices():
+        name = f"cuda:{gpu.index}"
+        total.add_metric([name], gpu.total_bytes)
+        if gpu.free_bytes is not None:
+            used.add_metric([name], gpu.total_bytes - gpu.free_bytes)
     yield from (used, total)
 
 

@@ -30,7 +30,7 @@ Output = TypeVar("Output")
 class StudyProgress:
     """Study in flight. inputs: states of its files before they were read. held: acquired bytes.
 
-    planned: the planned work. row: report row so far. watch: timer of its stages, in seconds.
+    planned: the planned work. row: report row so far. timer: timer of its stages, in seconds.
     hashed: waits until the files are hashed, and returns their states. ahead: results that are
     written while they are computed; series: the same for a series. volumes: reader of its scans,
     once reading has begun. made: for a series with volumes passed on for writing, the first of
@@ -39,7 +39,7 @@ class StudyProgress:
 
     planned: PlannedStudy
     row: StudyReport
-    watch: Stopwatch
+    timer: Stopwatch
     inputs: tuple[FileState, ...] = ()
     held: int = 0
     hashed: Callable[[], tuple[FileState, ...]] = tuple
@@ -71,7 +71,7 @@ class StudyProgress:
 
     def take_inputs(self) -> None:
         """Wait for the files' states. Raises ScanError, also if a file changed before hashing."""
-        self.watch.stage = "read"
+        self.timer.stage = "read"
         self.inputs = self.hashed()
         self.row = replace(self.row, source_content=content_of(self.inputs))
 
@@ -86,7 +86,7 @@ class StudyProgress:
 
     def timed(self, row: StudyReport) -> StudyReport:
         """Return a copy of a row with the timings so far, in seconds."""
-        return replace(row, seconds=self.watch.total(), stages=dict(self.watch.seconds))
+        return replace(row, seconds=self.timer.total(), stages=dict(self.timer.seconds))
 
 
 class InputFiles:
@@ -251,7 +251,7 @@ class StudiesInFlight:
                 raise DeviceLostError(str(error)) from error
             trace = "".join(traceback.format_exception(error))
             volume = progress.volumes.current if progress.volumes else ""
-            failure = failure_of(error, progress.watch.stage, volume)
+            failure = failure_of(error, progress.timer.stage, volume)
         return self._done(progress, replace(progress.row, status="failed", failure=failure), trace)
 
     def over(self, last: tuple[StudyProgress, StudyReport] | StudyDone) -> StudyDone:

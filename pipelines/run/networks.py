@@ -19,7 +19,7 @@ from ...engine.model.model_file import Model
 from ...engine.network.graph import Network
 from ...engine.network.layers import Triple
 from ...engine.options import Precision, Progress, ignore_progress
-from ...engine.whole_volume import HostRoom
+from ...engine.whole_volume import HostBudget
 from ..host.memory import available_memory
 from ..settings import TranslateOptions
 from ..study.verify import StudyVerifier, study_verifier
@@ -46,7 +46,7 @@ def pinned_memory() -> int:
     return available_memory() // _PINNED_SHARE
 
 
-def room_for_maps(device: Device) -> HostRoom:
+def maps_budget(device: Device) -> HostBudget:
     """Return the host memory budget for feature maps of whole-volume inference on a device."""
     return pinned_memory if device.kind == "cuda" else maps_memory
 
@@ -67,8 +67,8 @@ def open_network(
 ) -> AbstractContextManager[AnyGenerator]:
     """Open a network as `OpenNetwork` describes."""
     if patch is None:
-        room = room_for_maps(device)
-        return open_volume_generator(network, device, precision, room, progress)
+        budget = maps_budget(device)
+        return open_volume_generator(network, device, precision, budget, progress)
     return open_generator(network, device, precision, patch, progress)
 
 

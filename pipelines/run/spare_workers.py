@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class CardFound:
-    """Message to the supervisor. card: the one GPU that a spare worker sees, None if unusable."""
+class GpuFound:
+    """Message to the supervisor. gpu: the one GPU that a spare worker sees, None if unusable."""
 
-    card: CudaDevice | None
+    gpu: CudaDevice | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class SpareWorkers:
         self._workers = dict(workers)
         self._found: dict[str, CudaDevice | None] = {}
 
-    def cards(self) -> tuple[CudaDevice, ...]:
+    def gpus(self) -> tuple[CudaDevice, ...]:
         """Return the GPU of each worker, numbered as in this process; none if any worker has none.
 
         Waits until their drivers have started.
         """
-        found = [self._card(device) for device in self._workers]
-        known = tuple(card for card in found if card)
+        found = [self._gpu(device) for device in self._workers]
+        known = tuple(gpu for gpu in found if gpu)
         return known if len(known) == len(found) else ()
 
     def take(self, job: "PipeWorker") -> WorkerProcess[Any, Any] | None:
@@ -61,7 +61,7 @@ class SpareWorkers:
         """
         if job.name not in self._workers:
             return None
-        self._card(job.name)  # receives CardFound, which the job's supervisor does not expect
+        self._gpu(job.name)  # receives GpuFound, which the job's supervisor does not expect
         worker = self._workers.pop(job.name)
         worker.channel.send(JobAssigned(_without_weights(job), job.kind.model.sha256))
         return worker
@@ -73,17 +73,17 @@ class SpareWorkers:
         for worker in self._workers.values():
             worker.reap()
 
-    def _card(self, device: str) -> CudaDevice | None:
+    def _gpu(self, device: str) -> CudaDevice | None:
         if device not in self._found:
-            self._found[device] = self._heard(device)
+            self._found[device] = self._received(device)
         return self._found[device]
 
-    def _heard(self, device: str) -> CudaDevice | None:
+    def _received(self, device: str) -> CudaDevice | None:
         try:
-            card = self._workers[device].channel.receive().card
+            gpu = self._workers[device].channel.receive().gpu
         except EOFError:
             return None
-        return card and replace(card, index=int(device.rpartition(":")[2]))
+        return gpu and replace(gpu, index=int(device.rpartition(":")[2]))
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def _work(model: Path, channel: Channel[Any, Any]) -> int | None:
     from ...engine.startup import early_model
 
     read_model = early_model(model)
-    threading.Thread(target=lambda: channel.send(CardFound(only_usable_gpu())), daemon=True).start()
+    threading.Thread(target=lambda: channel.send(GpuFound(only_usable_gpu())), daemon=True).start()
     from .pipe_worker import PipeWorker
 
     try:

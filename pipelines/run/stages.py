@@ -100,10 +100,10 @@ class StudyStages:
         return self._in_flight.over(done)
 
     def _put_beside(self, progress: StudyProgress) -> StudyReport:
-        planned, watch = progress.planned, progress.watch
+        planned, timer = progress.planned, progress.timer
         self._results.record.place.check()
         picture = self._picture(progress) if planned.action == "preview" else None
-        with watch.time("write"):
+        with timer.time("write"):
             self._results.put_beside(planned, picture, self._commits)
         return replace(
             progress.row,
@@ -249,7 +249,7 @@ class StudyStages:
         kind, volumes = self._kind, progress.volumes
         is_later = volumes is not None and volumes.number > 0
         options = replace(kind.options, preview=False) if is_later else kind.options
-        return StudyTranslator(kind.model, options, progress.watch, self._arrays.empty)
+        return StudyTranslator(kind.model, options, progress.timer, self._arrays.empty)
 
     def _take_memory(self, progress: StudyProgress) -> None:
         """Wait for the memory that a study needs according to its headers.
@@ -257,7 +257,7 @@ class StudyStages:
         Faulty headers are reported when the study is read.
         """
         foreseen = 0
-        with progress.watch.time("read"), suppress(ScanError, PreparationError, EngineError):
+        with progress.timer.time("read"), suppress(ScanError, PreparationError, EngineError):
             unread = look_at_study(progress.planned.study, self._kind.options)
             foreseen = unread.reading_bytes
             plan = self._translator(progress).plan_volumes(unread.volumes)
@@ -318,7 +318,7 @@ class StudyStages:
     def _hand_on(self, progress: StudyProgress, made: Translated) -> Translated:
         """Write a volume of a series; return the series so far, with the voxels of this volume."""
         store, planned = self._results, progress.planned
-        with progress.watch.time("write"), self._disk_space.taken(planned.study.files):
+        with progress.timer.time("write"), self._disk_space.taken(planned.study.files):
             if not progress.series:
                 aliases = self._aliases.get(progress.row.name, ())
                 begun = (
@@ -360,13 +360,13 @@ class StudyStages:
             on_tiles(passed + done, passed + total)
 
         inferred = self._infer(progress, study, generator, on_forward)
-        made = back_translator.translate_back(inferred, progress.watch, on_back, self._arrays.empty)
+        made = back_translator.translate_back(inferred, progress.timer, on_back, self._arrays.empty)
         progress.note(*made.notes)
         return made
 
     def _compared(self, progress: StudyProgress, made: BackTranslated) -> InferredStudy:
         """Add the cycle error to the study's row and return the study."""
-        checked = made.compared(progress.watch, self._arrays.empty)
+        checked = made.compared(progress.timer, self._arrays.empty)
         progress.note(*filter(None, [checked.error.note]))
         progress.row = replace(progress.row, cycle=checked.error)
         return checked.inferred
@@ -384,7 +384,7 @@ class StudyStages:
     ) -> Translated:
         translator = self._translator(progress)
         if (options := translator.options).verify:
-            verified = verifier.verify(study, options, progress.row.name, progress.watch)
+            verified = verifier.verify(study, options, progress.row.name, progress.timer)
             together = verified_together(progress.row.verified, verified)
             progress.row = replace(progress.row, verified=together)
             check_verified(verified)
@@ -393,7 +393,7 @@ class StudyStages:
         return finished
 
     def _store(self, progress: StudyProgress, made: Translated) -> StudyReport:
-        with progress.watch.time("write"), self._disk_space.taken(progress.planned.study.files):
+        with progress.timer.time("write"), self._disk_space.taken(progress.planned.study.files):
             outputs = self._results.put(
                 progress.planned,
                 made,

@@ -68,7 +68,7 @@ def translate_array(
     target: Stored,
     generator: PatchGenerator,
     window: SlidingWindow,
-    watch: Stopwatch,
+    timer: Stopwatch,
     on_tiles: Callable[[int], None],
 ) -> tuple[str, ...]:
     """Fill `target` with the generator's output for `source`, both [C, D, H, W].
@@ -84,7 +84,7 @@ def translate_array(
         if array.shape[1:] != tiling.extents:
             raise ValueError(f"a tiling of {tiling.extents} does not fit an array of {array.shape}")
     if not isinstance(generator, WindowStreaming):
-        _tile_by_tile(source, target, generator, window, watch, on_tiles)
+        _tile_by_tile(source, target, generator, window, timer, on_tiles)
         return ()
     has_begun = False
 
@@ -94,13 +94,13 @@ def translate_array(
         on_tiles(tiles)
 
     try:
-        _stream(source, target, generator, window, watch, on_streamed)
+        _stream(source, target, generator, window, timer, on_streamed)
         return ()
     except DeviceMemoryError as error:
         if has_begun:
             raise
         why = str(error)
-    _tile_by_tile(source, target, generator, window, watch, on_tiles)
+    _tile_by_tile(source, target, generator, window, timer, on_tiles)
     return (f"It was cut and blended on the host, which is slower. {why}",)
 
 
@@ -109,18 +109,18 @@ def _tile_by_tile(
     target: Stored,
     generator: PatchGenerator,
     window: SlidingWindow,
-    watch: Stopwatch,
+    timer: Stopwatch,
     on_tiles: Callable[[int], None],
 ) -> None:
     tiling = window.tiling
     blender = Blender(tiling, generator.graph.out_channels, window.blend)
     cutter = Cutter(source, tiling, window.padding)
     for tile in tiling:
-        with watch.time("blend"):
+        with timer.time("blend"):
             patch = flipped_in_memory(cutter.cut(tile), window.flip)
-        with watch.time("infer"):
+        with timer.time("infer"):
             [result] = flipped(generator(patch), window.flip)
-        with watch.time("blend"):
+        with timer.time("blend"):
             slab = blender.add(tile, result)
             if slab is not None:
                 _store(slab, target)
@@ -132,7 +132,7 @@ def _stream(
     target: Stored,
     generator: WindowStreaming,
     window: SlidingWindow,
-    watch: Stopwatch,
+    timer: Stopwatch,
     on_tiles: Callable[[int], None],
 ) -> None:
     grid = window_grid(source.values, window.tiling)
@@ -151,13 +151,13 @@ def _stream(
         replace(array, values=_as_it_lies(array.values, plan)) for array in (source, target)
     )
     for timing in generator.run_window(source_view, plan, target_view, on_tiles):
-        count_timing(watch, timing)
+        count_timing(timer, timing)
 
 
-def count_timing(watch: Stopwatch, timing: Timing) -> None:
+def count_timing(timer: Stopwatch, timing: Timing) -> None:
     """Record the time of a device in the stopwatch."""
     track = timing.part if "copy" in timing.part else "card"
-    watch.add(_STAGES[timing.part], track, timing.start, timing.stop)
+    timer.add(_STAGES[timing.part], track, timing.start, timing.stop)
 
 
 def window_grid(array: VoxelArray, tiling: Tiling) -> PatchGrid:
@@ -240,7 +240,7 @@ def translate_at_once(
     target: Stored,
     generator: VolumeGenerator,
     flip: Flip,
-    watch: Stopwatch,
+    timer: Stopwatch,
     on_percent: Callable[[int], None],
 ) -> None:
     """Fill `target` with the output of whole-volume inference for `source`, both [C, D, H, W].
@@ -261,7 +261,7 @@ def translate_at_once(
         replace(array, values=_mirrored(array.values, flip)) for array in (source, target)
     )
     for timing in generator.translate_volume(source_view, target_view, on_share):
-        count_timing(watch, timing)
+        count_timing(timer, timing)
     on_percent(PERCENT - reported)
 
 

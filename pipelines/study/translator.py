@@ -162,13 +162,13 @@ class _Pass:
 class StudyTranslator:
     """The five steps of a study: read, plan, prepare, infer and finish.
 
-    model: with its card. options: all resolved. watch: times the steps. empty: allocates the large
+    model: with its card. options: all resolved. timer: times the steps. empty: allocates the large
     arrays.
     """
 
     model: Model
     options: TranslateOptions
-    watch: Stopwatch = field(default_factory=Stopwatch)
+    timer: Stopwatch = field(default_factory=Stopwatch)
     empty: Empty = np.empty
 
     def read(self, study: Study, volumes: StudyVolumes | None = None) -> Scans:
@@ -179,7 +179,7 @@ class StudyTranslator:
         on different grids.
         """
         options, target = self.options, Path(study.name)
-        with self.watch.time("read"):
+        with self.timer.time("read"):
             found = (volumes or StudyVolumes(study, options, self.empty)).next()
             scans = [without_nan(volume, options.nan_to) for volume in found]
             foreseen = notes_of_result(scans[0], target)
@@ -195,7 +195,7 @@ class StudyTranslator:
 
         Raises PreparationError for different grids.
         """
-        with self.watch.time("prepare"):
+        with self.timer.time("prepare"):
             resample = self.options.resample_channels
             aligned, resampled = on_one_grid(as_one_study(volumes), names, resample=resample)
         if len(aligned) == 1:
@@ -212,7 +212,7 @@ class StudyTranslator:
         Raises PreparationError, and PatchShapeError for a volume on which whole-volume inference
         is impossible.
         """
-        with self.watch.time("prepare"):
+        with self.timer.time("prepare"):
             plan = self.plan_volumes(scans.volumes, crop=crop_box(scans.volumes, self.model.card))
             if self.options.output_type and not scans.has_scale:
                 check_scale(plan)
@@ -245,7 +245,7 @@ class StudyTranslator:
         is_compared: whether the scan is compared with those of the model's calibration.
         """
         options, model = self.options, self.model
-        with self.watch.time("prepare"):
+        with self.timer.time("prepare"):
             prepared = prepare(scans.volumes, plan, model.card, self.empty)
             prepared = replace(prepared, marks=_marks(model))
             expected = model.card.expected if is_compared else None
@@ -266,7 +266,7 @@ class StudyTranslator:
         if self.options.verify or self.model.card.expected:
             study = self.prepare(scans, plan)
             return study.prepared.network_input, study.notes
-        with self.watch.time("prepare"):
+        with self.timer.time("prepare"):
             fitted = fit_scans([plan.part(volume) for volume in scans.volumes], self.model.card)
             return unfilled(scans.volumes, plan), fitted.notes
 
@@ -312,7 +312,7 @@ class StudyTranslator:
         _, *mirrored = flips(self.options.spread, self.model.card.axes)
         for done, flip in enumerate(mirrored):
             notes += self._run(prepared, network, scratch, _Pass(flip, done), on_tiles)
-            with self.watch.time("finish"):
+            with self.timer.time("finish"):
                 spread.add(scratch.target.values[0])
         return InferredSpread(spread, mean, deviation, scratch, tuple(dict.fromkeys(notes)))
 
@@ -333,7 +333,7 @@ class StudyTranslator:
         last = _Pass(UNFLIPPED, self.options.passes - 1)
         notes = self._run(study.prepared, network, output, last, on_tiles)
         if mirrored:
-            with self.watch.time("finish"):
+            with self.timer.time("finish"):
                 mirrored.spread.add(output.target.values[0])
         return output, notes
 
@@ -346,9 +346,9 @@ class StudyTranslator:
         on_tiles: OnTiles,
     ) -> tuple[str, ...]:
         """Fill a canvas; return notes on how."""
-        plan, watch = prepared.plan, self.watch
+        plan, timer = prepared.plan, self.timer
         done, total = one.done * plan.steps, self.options.passes * plan.steps
-        watch.stage = "infer"
+        timer.stage = "infer"
         on_tiles(done, total)
 
         def on_more(tiles: int) -> None:
@@ -359,12 +359,12 @@ class StudyTranslator:
         source, target = prepared.network_input, output.target
         if plan.inference == "volume":
             whole = cast("VolumeGenerator", network)
-            translate_at_once(source, target, whole, one.flip, watch, on_more)
+            translate_at_once(source, target, whole, one.flip, timer, on_more)
             return ()
         padding = self.model.card.small_volume_padding
         window = SlidingWindow(plan.tiling, self.options.blend, padding, one.flip)
         return translate_array(
-            source, target, cast("PatchGenerator", network), window, watch, on_more
+            source, target, cast("PatchGenerator", network), window, timer, on_more
         )
 
     def finish(self, inferred: InferredStudy, warning: str = "") -> Translated:
@@ -375,7 +375,7 @@ class StudyTranslator:
         """
         study, options, model = inferred.study, self.options, self.model
         prepared = study.prepared
-        with self.watch.time("finish"):
+        with self.timer.time("finish"):
             volumes = inferred.finished or finish(prepared, inferred.output, self.empty)
             preview = seams = figures = None
             maps = ()
@@ -409,7 +409,7 @@ class StudyTranslator:
         """
         options, empty = self.options, self.empty
         source = [*map(mid_slices, self.read(study).volumes)]
-        with self.watch.time("read"):
+        with self.timer.time("read"):
             results = [_result_at(target) for target in targets]
             output = [
                 mid_slices(read(result, first_index(result, options), empty)) for result in results
@@ -419,7 +419,7 @@ class StudyTranslator:
                 for mark in requested_maps(options)
                 if is_shown(mark)
             ]
-        with self.watch.time("finish"):
+        with self.timer.time("finish"):
             from .preview import draw_preview  # late, as it takes a picture library
 
             return draw_preview(source, output, self.model.card, maps, warning)

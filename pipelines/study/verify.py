@@ -114,13 +114,13 @@ class StudyVerifier:
         self._turn = threading.Lock()
 
     def verify(
-        self, inferred: InferredStudy, options: TranslateOptions, name: str, watch: Stopwatch
+        self, inferred: InferredStudy, options: TranslateOptions, name: str, timer: Stopwatch
     ) -> Verified:
         """Compute places again, as the options request; the study must not be finished yet.
 
         Raises EngineError.
         """
-        with self._turn, watch.time("finish"):
+        with self._turn, timer.time("finish"):
             begin = perf_counter()
             if inferred.study.prepared.plan.inference == "volume":
                 judged, tiles = self._volume(inferred), 1

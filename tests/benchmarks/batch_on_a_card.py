@@ -176,11 +176,11 @@ def quiet_stages(case: Case, generator: PatchGenerator) -> dict[str, float]:
     prepared = translator.prepare(scans, translator.plan(scans))
     network = shared(generator)
     translator.infer(prepared, network)
-    translator = replace(translator, watch=Stopwatch())
+    translator = replace(translator, timer=Stopwatch())
     begin = time.perf_counter()
     for _ in range(QUIET_PASSES):
         translator.infer(prepared, network)
-    seconds = {**translator.watch.seconds, "wall": time.perf_counter() - begin}
+    seconds = {**translator.timer.seconds, "wall": time.perf_counter() - begin}
     return {name: spent / QUIET_PASSES for name, spent in seconds.items()}
 
 

@@ -50,9 +50,9 @@ def opened(tmp_path_factory):
 
 
 def translated(generator, array, window):
-    watch, tiles = Stopwatch(), []
-    result = through(array, generator, window, tiles.append, watch)
-    return result, sum(tiles), watch
+    timer, tiles = Stopwatch(), []
+    result = through(array, generator, window, tiles.append, timer)
+    return result, sum(tiles), timer
 
 
 def array_of(extents, seed=0):
@@ -65,11 +65,11 @@ def array_of(extents, seed=0):
 def test_volumes(opened, extents, blend, batch):
     array = array_of(extents)
     window = SlidingWindow(tile(extents, PATCH, 0.3), blend, "edge")
-    there, tiles, watch = translated(opened[batch], array, window)
+    there, tiles, timer = translated(opened[batch], array, window)
     here, _, _ = translated(OneByOne(opened[batch]), array, window)
     assert tiles == len(window.tiling)
     assert np.abs(there - here).max() <= 4e-6 * np.abs(here).max()
-    assert set(watch.seconds) == {"copy", "blend", "infer"}
+    assert set(timer.seconds) == {"copy", "blend", "infer"}
 
 
 @pytest.mark.parametrize("axes", list(permutations(range(3))))
@@ -92,11 +92,11 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(opened, lowest, kind, flip
     there, here = (np.full_like(lying, 77).transpose()[None, ::d, ::h, ::w] for _ in range(2))
     inward = Scaling(60, 55, clips=True, lowest=lowest)
     source = Stored(lying.transpose()[None, ::d, ::h, ::w], inward)
-    outward, watch = Scaling(50, 60), Stopwatch()
+    outward, timer = Scaling(50, 60), Stopwatch()
     window = SlidingWindow(tile((100, 41, 60), PATCH, 0.3), "gaussian", "edge")
     for target, generator in ((there, opened[2]), (here, OneByOne(opened[2]))):
         into = Stored(target, outward)
-        translate_array(source, into, generator, window, watch, lambda _: None)
+        translate_array(source, into, generator, window, timer, lambda _: None)
     difference = np.abs(there.astype(np.float64) - here)
     if kind == "float32":
         assert difference.max() <= 4e-6 * np.abs(here).max()

@@ -138,14 +138,14 @@ def test_a_study_holds_no_more_host_memory_than_was_reported(tmp_path: Path, dty
     scan = tmp_path / "a.nii"
     nibabel.Nifti1Image(head(1, (256, 128, 128)).astype(dtype), np.eye(4)).to_filename(scan)
     options = TranslateOptions(patch=LARGE, precision="fp32", cycle_check=CHECK)
-    arrays, held, watch = HostArrays(), list[int](), Stopwatch()
+    arrays, held, timer = HostArrays(), list[int](), Stopwatch()
 
     def empty(shape: tuple[int, ...], kind: npt.DTypeLike) -> AnyArray:
         made = arrays.empty(shape, kind)
         held.append(arrays.held)
         return made
 
-    translator = StudyTranslator(forth, options, watch, empty)
+    translator = StudyTranslator(forth, options, timer, empty)
     scans = translator.read(discover([scan], None).studies[0])
     [volume] = scans.volumes
     plan = translator.plan(scans)
@@ -153,7 +153,7 @@ def test_a_study_holds_no_more_host_memory_than_was_reported(tmp_path: Path, dty
     study = translator.prepare(scans, plan)
     with opened_translation(forth, back, choose_device("cpu"), options) as both:
         inferred = translator.infer(study, both.generator)
-        made = both.back_translator.translate_back(inferred, watch, empty=empty)
-        checked = made.compared(watch, empty)
+        made = both.back_translator.translate_back(inferred, timer, empty=empty)
+        checked = made.compared(timer, empty)
     assert checked.error.error == pytest.approx(0, abs=1e-3)
     assert max(held) <= told <= 2 * max(held)

@@ -20,9 +20,9 @@ STUDIES = [
 def test_each_study_has_its_outcome_and_one_with_a_blocker_is_not_worked_on() -> None:
     worked_on, told = list[str](), list[tuple[int, int]]()
 
-    def work(study: Study, watch: Stopwatch) -> int:
+    def work(study: Study, timer: Stopwatch) -> int:
         worked_on.append(study.name.name)
-        with watch.time("read"):
+        with timer.time("read"):
             if study.name.name == "b.nii":
                 raise UnreadableScanError("b.nii is damaged.")
         return len(worked_on)

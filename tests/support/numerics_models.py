@@ -97,12 +97,12 @@ def through(
     generator: PatchGenerator,
     window: SlidingWindow,
     on_tiles: Callable[[int], object] = lambda _: None,
-    watch: Stopwatch | None = None,
+    timer: Stopwatch | None = None,
 ) -> FloatArray:
     """An array [C, D, H, W] of network intensity through a generator; it lies as the array does."""
     made = np.empty_like(array, shape=(generator.graph.out_channels, *array.shape[1:]))
-    watch = watch or Stopwatch()
-    translate_array(Stored(array), Stored(made), generator, window, watch, on_tiles)
+    timer = timer or Stopwatch()
+    translate_array(Stored(array), Stored(made), generator, window, timer, on_tiles)
     return made
 
 

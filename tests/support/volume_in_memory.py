@@ -112,7 +112,7 @@ def main() -> None:
             assert sizes == (most, found[name]["host"])
             assert (plan.residence, plan.padded) == (name, (132, 260, 304))
         crowded = CudaVolumeOptions(
-            cache=cache, vram_limit=limit, host_room=lambda: found["host"]["host"] - 1
+            cache=cache, vram_limit=limit, host_budget=lambda: found["host"]["host"] - 1
         )
         refusal = r"need \d+ MiB of pinned host memory, but only \d+ MiB may be pinned"
         with pytest.raises(DeviceMemoryError, match=refusal):

@@ -5,17 +5,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
 from ...errors import CudaError, DeviceMemoryError
-from ...whole_volume import HostRoom
+from ...whole_volume import HostBudget
 from ..driver import Context, DeviceBuffer
-from .host_maps import check_host_room, pinned_maps
+from .host_maps import check_host_budget, pinned_maps
 
 
 class HeldMemory:
     """Memory of the GPU and the host, kept from one volume to the next, and grown when needed."""
 
-    def __init__(self, host_room: HostRoom) -> None:
-        """host_room: bytes available for maps in pinned memory."""
-        self._host_room = host_room
+    def __init__(self, host_budget: HostBudget) -> None:
+        """host_budget: bytes available for maps in pinned memory."""
+        self._host_budget = host_budget
         self._parts = {name: ExitStack() for name in ("device", "constants")}
         self._device: DeviceBuffer | None = None
         self._host: Future[tuple[int, ExitStack]] | None = None
@@ -53,7 +53,7 @@ class HeldMemory:
         if size <= self._host_size:
             return
         self._close_host()
-        check_host_room(size, self._host_room())
+        check_host_budget(size, self._host_budget())
         self._host_size = size
 
         def pinned() -> tuple[int, ExitStack]:

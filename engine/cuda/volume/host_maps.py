@@ -25,7 +25,7 @@ _THREADS = 8
 _FLAGS = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
 
 
-def check_host_room(size: int, budget: int) -> None:
+def check_host_budget(size: int, budget: int) -> None:
     """Raise DeviceMemoryError if maps of so many bytes may not be pinned."""
     if size > budget:
         raise DeviceMemoryError(

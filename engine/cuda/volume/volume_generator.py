@@ -21,9 +21,9 @@ from ...options import Precision, Progress, SearchSettings
 from ...patch_grid import Timing
 from ...scaling import Stored
 from ...whole_volume import (
-    HostRoom,
+    HostBudget,
     VolumePlan,
-    all_of_the_host,
+    no_host_limit,
     padded_extents,
     volume_refusal,
 )
@@ -40,7 +40,7 @@ from .compiled import (
     time_key,
 )
 from .held_memory import HeldMemory
-from .host_maps import check_host_room
+from .host_maps import check_host_budget
 from .lanes import Lane, LanePlan, Lanes, plan_lanes
 from .overlap import AxisRows, RunsByRows
 from .program import BlockProgram, HostCopies, PlacedVolume, StagedCopies
@@ -54,7 +54,7 @@ class CudaVolumeOptions:
     precision: of its arithmetic. device: index of the GPU, as CUDA counts. vram_limit: bytes that
     weights and maps may take, without the CUDA context of about half a GiB; None for all that is
     free. cache: folder of compiled kernels and measured plans, None to keep nothing. search: tuning
-    level. host_room: bytes available for maps in pinned memory.
+    level. host_budget: bytes available for maps in pinned memory.
     """
 
     precision: Precision = "fp16"
@@ -62,7 +62,7 @@ class CudaVolumeOptions:
     vram_limit: int | None = None
     cache: Path | None = None
     search: SearchSettings = field(default_factory=SearchSettings)
-    host_room: HostRoom = all_of_the_host
+    host_budget: HostBudget = no_host_limit
 
 
 def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple) -> VolumePlan:
@@ -80,7 +80,7 @@ def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple
         budget = MemoryBudget(gpu.context.memory[0], options.vram_limit).bytes
         memory = memory_of(lowered, grid, network.graph, budget)
         lanes = plan_lanes(memory, grid, network.graph, budget)
-        check_host_room(memory.host_bytes, options.host_room())
+        check_host_budget(memory.host_bytes, options.host_budget())
         milliseconds = cache.time(time_key(lowered, memory))
     seconds = None if milliseconds is None else milliseconds * grid.blocks / 1000
     device_bytes = memory.device_bytes + lanes.bytes
@@ -171,7 +171,7 @@ class CudaVolumeGenerator:
         self._cache = tuner.cache
         self._budget = budget
         self._copies = _host_copies(opened)
-        self._held = opened.enter_context(HeldMemory(options.host_room))
+        self._held = opened.enter_context(HeldMemory(options.host_budget))
         self._lanes = Lanes(gpu.context, opened)
         self._computing, self._entrance = threading.Lock(), threading.Lock()
         self._changed = threading.Condition()

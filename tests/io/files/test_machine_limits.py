@@ -12,7 +12,7 @@ from cuda_cyclegan.io.files import machine_limits
 from cuda_cyclegan.io.files.header_limits import check_size
 from cuda_cyclegan.io.files.machine_limits import memory_left, most_memory
 from cuda_cyclegan.pipelines.host.memory import available_memory
-from cuda_cyclegan.pipelines.run.networks import room_for_maps
+from cuda_cyclegan.pipelines.run.networks import maps_budget
 from cuda_cyclegan.pipelines.run.pipeline import concurrency_of
 
 MIB = 1 << 20
@@ -45,8 +45,8 @@ def test_a_container_of_version_2_with_its_cache_as_free(kernel: Path) -> None:
     assert memory_left() == 362 * MIB
     assert available_memory() == 362 * MIB
     assert concurrency_of(CPU).host_bytes == 181 * MIB
-    assert room_for_maps(CARD)() == 181 * MIB
-    assert room_for_maps(CPU)() == 362 * MIB // 4
+    assert maps_budget(CARD)() == 181 * MIB
+    assert maps_budget(CPU)() == 362 * MIB // 4
     assert concurrency_of(CPU, sharing=2).host_bytes == 181 * MIB // 2
 
 

@@ -1,4 +1,4 @@
-"""What the doctor says of cards, cuDNN and NVRTC, with machines that tests make up."""
+"""What the doctor reports on GPUs, cuDNN and NVRTC, with machines that tests make up."""
 
 import os
 import sys
@@ -12,13 +12,13 @@ from support.described_gpus import DESCRIBED, DescribedGpu
 from cuda_cyclegan.engine.probe import cuda_packages
 from cuda_cyclegan.engine.probe.cuda_packages import LIBRARY, CudnnCopy
 from cuda_cyclegan.engine.probe.gpus import CudaDevice
-from cuda_cyclegan.pipelines.doctor import cards
-from cuda_cyclegan.pipelines.doctor.cards import Holder, examine_cards, judged_card
+from cuda_cyclegan.pipelines.doctor import gpus
 from cuda_cyclegan.pipelines.doctor.cuda_libraries import (
     examine_cuda_libraries,
     judged_copies,
     judged_packages,
 )
+from cuda_cyclegan.pipelines.doctor.gpus import Holder, examine_gpus, judged_gpu
 
 CARD = CudaDevice(0, "NVIDIA A100", (8, 0), 80 << 30, 70 << 30, "570, CUDA 12.8", "0:1:0.0")
 PACKAGE = CudnnCopy(Path("/site/nvidia/cudnn/lib"), "nvidia-cudnn-cu12")
@@ -113,7 +113,7 @@ def test_folders_of_what_is_loaded_come_from_the_systems_own_list(
 
 def test_a_card_says_who_holds_its_memory() -> None:
     mine = Holder(os.getpid(), "python", 6 << 30)
-    finding = judged_card(CARD, [mine, Holder(10**8, "other", None)])
+    finding = judged_gpu(CARD, [mine, Holder(10**8, "other", None)])
     assert finding.state == "ok"
     assert "70.0 of 80.0 GiB free, held by python (process" in finding.words
     assert "6.0 GiB, other (process 100000000)" in finding.words
@@ -121,15 +121,15 @@ def test_a_card_says_who_holds_its_memory() -> None:
 
 def test_a_full_or_old_card_is_a_warning() -> None:
     full = CudaDevice(0, "A100", (8, 0), 80 << 30, 1 << 30, "570")
-    assert judged_card(full, []).state == "warning"
-    assert "not shown here" in judged_card(full, []).words
+    assert judged_gpu(full, []).state == "warning"
+    assert "not shown here" in judged_gpu(full, []).words
     old = CudaDevice(0, "V100", (7, 0), 16 << 30, None, "570")
-    assert "older than 7.5" in judged_card(old, []).words
+    assert "older than 7.5" in judged_gpu(old, []).words
 
 
 def test_an_integrated_gpu_is_reported_with_the_memory_it_shares() -> None:
     orin = CudaDevice(0, "Orin", (8, 7), 7 << 30, None, "CUDA 13.0", is_integrated=True)
-    finding = judged_card(orin, [])
+    finding = judged_gpu(orin, [])
     assert finding.state == "ok"
     assert finding.words.endswith("7.0 GiB shared with the CPU")
 
@@ -158,9 +158,9 @@ def test_versions_that_were_not_tested_together_are_reported(
 
 def test_a_card_that_is_there_and_not_used_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = "the package cuda-bindings is not installed: install it"
-    monkeypatch.setattr(cards, "cuda_devices", lambda: (CARD,))
-    monkeypatch.setattr(cards, "why_no_cuda", lambda: reason)
-    first, second = examine_cards()
+    monkeypatch.setattr(gpus, "cuda_devices", lambda: (CARD,))
+    monkeypatch.setattr(gpus, "why_no_cuda", lambda: reason)
+    first, second = examine_gpus()
     assert (first.state, first.remedy, second.state) == ("warning", "install it", "ok")
 
 
@@ -176,7 +176,7 @@ def test_nvrtc_that_is_older_than_a_card_is_a_warning() -> None:
 def test_every_described_card_is_named_and_well(card: DescribedGpu) -> None:
     total = card.memory << 30
     found = CudaDevice(0, card.name, card.capability, total, total, "CUDA 12.8")
-    finding = judged_card(found, [])
+    finding = judged_gpu(found, [])
     assert finding.state == "ok"
     capability = ".".join(map(str, card.capability))
     assert f"{card.name}, compute capability {capability}, " in finding.words

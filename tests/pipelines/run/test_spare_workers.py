@@ -127,5 +127,5 @@ def test_no_gpu_is_known_where_a_worker_sees_none(
     world: SharedBatchWorld, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with spare_workers(["cuda:0", "cuda:1"], world.model) as spares:
-        assert spares.cards() == ()
+        assert spares.gpus() == ()
     assert capfd.readouterr() == ("", "")

@@ -16,7 +16,7 @@ from cuda_cyclegan.engine.cuda.volume import host_maps
 from cuda_cyclegan.engine.cuda.volume.host_maps import (
     PINNED_BYTES,
     _large_pages,
-    check_host_room,
+    check_host_budget,
     parts_of,
 )
 from cuda_cyclegan.engine.errors import DeviceMemoryError
@@ -124,9 +124,9 @@ def test_what_is_pinned_in_parts_is_let_go_in_parts(
 
 
 def test_what_the_host_has_no_space_for_is_refused_in_a_sentence() -> None:
-    check_host_room(SIZE, SIZE)
+    check_host_budget(SIZE, SIZE)
     with pytest.raises(
         DeviceMemoryError, match=r"need 6 MiB .* only 5 MiB may be pinned"
     ) as refused:
-        check_host_room(SIZE, SIZE - 1)
+        check_host_budget(SIZE, SIZE - 1)
     assert (refused.value.wanted, refused.value.free) == (SIZE, SIZE - 1)

@@ -41,33 +41,33 @@ class Holder:
         return f"{self.name} (process {self.process}{of_user}){size}"
 
 
-def examine_cards() -> Iterator[Finding]:
+def examine_gpus() -> Iterator[Finding]:
     """Yield one line per GPU, and one on why none is used."""
-    cards = cuda_devices()
+    gpus = cuda_devices()
     reason = why_no_cuda()
     if fault := driver_fault():
         what, remedy = fault
         yield warning("CUDA", f"not used: {what}", remedy)
     elif reason is not None:
         what, _, remedy = reason.partition(": ")
-        if cards:
+        if gpus:
             yield warning("CUDA", f"not used: {what}", remedy or "use a newer GPU, or the CPU")
         else:
             yield ok("CUDA", f"not used: {reason}")
-    for card in cards:
-        yield judged_card(card, holders(card.bus))
+    for gpu in gpus:
+        yield judged_gpu(gpu, holders(gpu.bus))
 
 
-def judged_card(card: CudaDevice, held_by: Sequence[Holder]) -> Finding:
+def judged_gpu(gpu: CudaDevice, held_by: Sequence[Holder]) -> Finding:
     """Return the line of one GPU."""
-    subject = f"CUDA {card.index}"
+    subject = f"CUDA {gpu.index}"
     words = (
-        f"{card.name}, compute capability {'.'.join(map(str, card.capability))}, driver "
-        f"{card.driver}, {_memory(card, held_by)}"
+        f"{gpu.name}, compute capability {'.'.join(map(str, gpu.capability))}, driver "
+        f"{gpu.driver}, {_memory(gpu, held_by)}"
     )
-    if card.capability < OLDEST_CAPABILITY:
+    if gpu.capability < OLDEST_CAPABILITY:
         return warning(subject, f"{words}: older than 7.5, so not used", "use another card")
-    if card.free_bytes is not None and card.free_bytes < _ENOUGH_BYTES:
+    if gpu.free_bytes is not None and gpu.free_bytes < _ENOUGH_BYTES:
         remedy = (
             "stop the programs that use it, choose another GPU with setting device=cuda:N, or wait"
         )
@@ -75,18 +75,18 @@ def judged_card(card: CudaDevice, held_by: Sequence[Holder]) -> Finding:
     return ok(subject, words)
 
 
-def _memory(card: CudaDevice, held_by: Sequence[Holder]) -> str:
-    total = f"{card.total_bytes / _GIB:.1f} GiB"
-    if card.is_integrated:
+def _memory(gpu: CudaDevice, held_by: Sequence[Holder]) -> str:
+    total = f"{gpu.total_bytes / _GIB:.1f} GiB"
+    if gpu.is_integrated:
         return f"{total} shared with the CPU"
-    if card.free_bytes is None:
+    if gpu.free_bytes is None:
         return total
-    words = f"{card.free_bytes / _GIB:.1f} of {total} free"
+    words = f"{gpu.free_bytes / _GIB:.1f} of {total} free"
     if held_by:
         holders = [str(holder) for holder in held_by[:_MOST_HOLDERS]]
         holders += [f"{len(held_by) - _MOST_HOLDERS} more"] if len(held_by) > _MOST_HOLDERS else []
         return f"{words}, held by {', '.join(holders)}"
-    if card.total_bytes - card.free_bytes > _GIB:
+    if gpu.total_bytes - gpu.free_bytes > _GIB:
         return f"{words}, held by processes that are not shown here, as in a container"
     return words
 
@@ -101,12 +101,12 @@ def holders(bus: str) -> list[Holder]:
     found: dict[int, Holder] = {}
     with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-        card = pynvml.nvmlDeviceGetHandleByPciBusId(bus.encode())
+        gpu = pynvml.nvmlDeviceGetHandleByPciBusId(bus.encode())
         for ask in (
             pynvml.nvmlDeviceGetComputeRunningProcesses,
             pynvml.nvmlDeviceGetGraphicsRunningProcesses,
         ):
-            for process in ask(card):
+            for process in ask(gpu):
                 name = program_of(process.pid)
                 found[process.pid] = Holder(process.pid, name, process.usedGpuMemory)
     return sorted(found.values(), key=lambda holder: -(holder.bytes or 0))
