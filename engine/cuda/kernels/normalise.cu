@@ -387,8 +387,8 @@ __device__ __forceinline__ void pad(
     }
 }
 
-// Tells the other blocks of the same columns that this one has measured; whether it is the last, for
-// the thread that waits.
+// Signals to the other blocks of the same columns that this one has measured; returns whether it is
+// the last one, for the thread that waits.
 __device__ __forceinline__ bool arrive(unsigned* counter) {
     if (thread_number()) return false;
     const unsigned last = gridDim.x - 1;

@@ -119,7 +119,7 @@ public:
     int turn() const { return opened % 2; }
 };
 
-// What each lane tells the others that wait at a barrier with it.
+// Word of each lane for the others that wait at a barrier with it.
 struct Told {
     unsigned words[2][32];
 };
@@ -396,7 +396,7 @@ void multiply_add_of_group(float (&sums)[COUNT], unsigned long long a, unsigned 
     products.add_to(sums, thread % 128);
 }
 
-// Tells the lanes at a barrier one's own word; the place of what they tell, by their lane.
+// Publishes the word of a lane to the lanes at a barrier; returns the words of all, by lane.
 inline const unsigned* tell(Told& told, Barrier& barrier, const void* word) {
     unsigned(&words)[32] = told.words[barrier.turn()];
     memcpy(&words[thread % 32], word, 4);
