@@ -122,7 +122,7 @@ def open_checked_generator(
 
 def _check(network: Network, generator: SessionGenerator, provider: str, extents: Triple) -> None:
     patch = reference_input(network.graph.in_channels, extents)
-    output = _made(generator, patch, provider)
+    output = _output(generator, patch, provider)
     with open_cpu_generator(network) as cpu:
         right = cpu(patch)
     error = relative_error(output, right) if output.shape == right.shape else inf
@@ -135,7 +135,7 @@ def _check(network: Network, generator: SessionGenerator, provider: str, extents
         )
 
 
-def _made(generator: SessionGenerator, patch: FloatArray, provider: str) -> FloatArray:
+def _output(generator: SessionGenerator, patch: FloatArray, provider: str) -> FloatArray:
     try:
         return generator(patch)
     except Exception as error:  # each provider's library raises what it likes

@@ -92,11 +92,11 @@ def with_precision(
 def check_spread(model: Model, options: TranslateOptions) -> None:
     """Raise SettingsError if a TTA spread is requested that no map could show."""
     card = model.card
-    made = len(card.output_channels)
-    if options.spread and made > 1:
+    outputs = len(card.output_channels)
+    if options.spread and outputs > 1:
         raise SettingsError(
-            f"Model {card.name} has {made} output channels, but setting spread supports only one; "
-            "omit it.",
+            f"Model {card.name} has {outputs} output channels, but setting spread supports only "
+            "one; omit it.",
             "spread",
         )
 

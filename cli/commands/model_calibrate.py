@@ -100,15 +100,15 @@ def calibrate(
         model = load_model(file)
         asked = TranslateOptions(any_contrast=any_contrast, allow_synthetic=allow_synthetic)
         found = _found(scans, model, asked.choice())
-        made = _calibrated(model, found, cycle, mark_beyond, device, inference)
+        measured = _calibrated(model, found, cycle, mark_beyond, device, inference)
         if compare:
             _compare(model, found, device)
-        write_document(output, made.content)
-        _show(made)
-        print_line(written(output, len(made.content)), sys.stdout)
+        write_document(output, measured.content)
+        _show(measured)
+        print_line(written(output, len(measured.content)), sys.stdout)
         print_sentences(skipped_scans(found.skipped), sys.stderr)
         print_sentences(unread_places(found.skipped), sys.stderr)
-        if made.failures or any(skip.missed for skip in found.skipped):
+        if measured.failures or any(skip.missed for skip in found.skipped):
             raise typer.Exit(Exit.SOME_FAILED)
 
 
@@ -189,19 +189,19 @@ def _compare(model: "Model", found: "Discovery", device: str) -> None:
     print_sentences(comparison_reasons(rows), sys.stderr)
 
 
-def _show(made: "Calibration") -> None:
+def _show(measured: "Calibration") -> None:
     from ..render.models import calibration_lines
     from ..render.progress_lines import failure_text
 
-    for line in calibration_lines(made.card, columns_of(sys.stdout)):
+    for line in calibration_lines(measured.card, columns_of(sys.stdout)):
         print_line(line, sys.stdout)
     print_sentences(
         (
             f"skipped: {printable(name)}: {failure_text(failure)}"
-            for name, failure in made.failures.items()
+            for name, failure in measured.failures.items()
         ),
         sys.stderr,
     )
-    expected = made.card.expected
+    expected = measured.card.expected
     if expected:
         print_line(f"Calibrated with {counted(expected.studies, 'scan')}", sys.stdout)

@@ -114,7 +114,7 @@ def _convolution(conv: Conv) -> StepWork:
     sources = [_seen(view.source) for view in views]
     if conv.patches:
         sources = [_patches(PATCHES, conv, conv.patches)]
-    output = _patches(TRANSLATED, conv, conv.translated) if conv.translated else _made(conv)
+    output = _patches(TRANSLATED, conv, conv.translated) if conv.translated else _output(conv)
     numbers = prod(geometry.kernel) * conv.channels // geometry.groups * output.channels
     precision = output.precision if kernel_of(conv).has_float_weight else conv.precision
     moved = sum(tensor.bytes for tensor in (*sources, output))
@@ -133,7 +133,7 @@ def _patches(name: str, conv: Conv, patches: PatchArray) -> Tensor:
     return Tensor(name, conv.batch, patches.extents, patches.channels, "fp32")
 
 
-def _made(conv: Conv) -> Tensor:
+def _output(conv: Conv) -> Tensor:
     """Return the part of its target that a convolution writes, as a separate tensor."""
     if conv.kernel is not None:
         assert isinstance(conv.output, TensorView)

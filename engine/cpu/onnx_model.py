@@ -160,7 +160,7 @@ class _Converter:
                     self._weight(scale) if scale else self._filled(node, channels, 1.0),
                     self._weight(shift) if shift else self._filled(node, channels, 0.0),
                 ]
-                yield _made(node, "InstanceNormalization", inputs, epsilon=epsilon)
+                yield _node(node, "InstanceNormalization", inputs, epsilon=epsilon)
             case GroupNorm() as norm:
                 yield from self._group_norm(node, norm)
             case ChannelAffine(_, scale, shift):
@@ -176,24 +176,24 @@ class _Converter:
             case Pool() as pool:
                 yield _pool(node, pool)
             case LeakyRelu(slope):
-                yield _made(node, "LeakyRelu", node.inputs, alpha=slope)
+                yield _node(node, "LeakyRelu", node.inputs, alpha=slope)
             case PRelu(channels, slope):
                 slopes = self._weights[slope].reshape(channels, 1, 1, 1)
-                yield _made(node, "PRelu", [*node.inputs, self._constant(node, "slope", slopes)])
+                yield _node(node, "PRelu", [*node.inputs, self._constant(node, "slope", slopes)])
             case Clip(low, high):
                 yield self._clip(node, low, high)
             case Elu(alpha):
-                yield _made(node, "Elu", node.inputs, alpha=alpha)
+                yield _node(node, "Elu", node.inputs, alpha=alpha)
             case Concat():
-                yield _made(node, "Concat", node.inputs, axis=1)
+                yield _node(node, "Concat", node.inputs, axis=1)
             case Inverse(low, root):
                 yield from self._inverse(node, low, root=root)
             case Relu() | Softplus() | Tanh() | Sigmoid() | Erf() | Exp() | Add() as layer:
-                yield _made(node, type(layer).__name__, node.inputs)
+                yield _node(node, type(layer).__name__, node.inputs)
             case Subtract():
-                yield _made(node, "Sub", node.inputs)
+                yield _node(node, "Sub", node.inputs)
             case Multiply():
-                yield _made(node, "Mul", node.inputs)
+                yield _node(node, "Mul", node.inputs)
 
     def _weight(self, key: str) -> str:
         self.constants[key] = np.ascontiguousarray(self._weights[key], dtype=np.float32)
@@ -221,8 +221,8 @@ class _Converter:
         }
         if isinstance(conv, ConvTranspose3d):
             attributes["output_padding"] = conv.output_padding
-            return _made(node, "ConvTranspose", inputs, **attributes)
-        return _made(node, "Conv", inputs, **attributes)
+            return _node(node, "ConvTranspose", inputs, **attributes)
+        return _node(node, "Conv", inputs, **attributes)
 
     def _in_columns(self, node: Node, conv: Conv3d) -> Iterable[NodeProto]:
         """Return two convolutions in place of one: with taps along W as channels, and along W only.
@@ -264,7 +264,7 @@ class _Converter:
         )
         operands = [*node.inputs, first_key]
         yield helper.make_node("Conv", operands, [columns], columns, **how_first)
-        yield _made(node, "Conv", [columns, second_key, *bias], **how_second)
+        yield _node(node, "Conv", [columns, second_key, *bias], **how_second)
 
     def _in_phases(
         self, node: Node, conv: ConvTranspose3d, phases: Sequence[Sequence["_Phase"]]
@@ -336,7 +336,7 @@ class _Converter:
         split, mixed = f"{name}.parted", f"{name}.mixed"
         yield helper.make_node("Reshape", [joined, shapes[0]], [split], split)
         yield helper.make_node("Transpose", [split], [mixed], mixed, perm=[0, 4, 5, 1, 6, 2, 7, 3])
-        yield _made(node, "Reshape", [mixed, shapes[1]])
+        yield _node(node, "Reshape", [mixed, shapes[1]])
 
     def _slice(self, node: Node, piece: Crop | Channels) -> NodeProto:
         if isinstance(piece, Channels):
@@ -369,7 +369,7 @@ class _Converter:
             "" if end is None else self._constant(node, key, np.array(end, np.float32))
             for key, end in (("low", low), ("high", high))
         ]
-        return _made(node, "Clip", [*node.inputs, *ends])
+        return _node(node, "Clip", [*node.inputs, *ends])
 
     def _inverse(self, node: Node, low: float, *, root: bool) -> Iterable[NodeProto]:
         least = self._constant(node, "low", np.array(low, np.float32))
@@ -378,7 +378,7 @@ class _Converter:
         if root:
             yield helper.make_node("Sqrt", [kept], [f"{node.name}.root"], f"{node.name}.root")
             kept = f"{node.name}.root"
-        yield _made(node, "Reciprocal", [kept])
+        yield _node(node, "Reciprocal", [kept])
 
     def _exact_norm(self, node: Node, norm: InstanceNorm | GroupNorm) -> Iterable[NodeProto]:
         """(c - E[c]) / sqrt(E[c^2] - E[c]^2 + epsilon) * scale + shift, with c = x - rough mean."""
@@ -427,7 +427,7 @@ class _Converter:
             summand = add("Add", summand, self._by_channel(node, "shift", norm.shift))
         scaled = add("Mul", centred, factor)
         yield from made
-        yield _made(node, "Add", [scaled, summand])
+        yield _node(node, "Add", [scaled, summand])
 
     def _by_channel(self, node: Node, suffix: str, key: str) -> str:
         return self._constant(node, suffix, self._weights[key].reshape(1, -1, 1, 1, 1))
@@ -447,7 +447,7 @@ class _Converter:
         yield helper.make_node(operator, inputs, [normal], normal, epsilon=norm.epsilon)
         yield helper.make_node("Shape", [source], [shape], shape)
         if norm.scale is None and norm.shift is None:
-            yield _made(node, "Reshape", [normal, shape])
+            yield _node(node, "Reshape", [normal, shape])
             return
         parted = f"{name}.parted"
         yield helper.make_node("Reshape", [normal, shape], [parted], parted)
@@ -465,7 +465,7 @@ class _Converter:
         )
         scaled = f"{node.name}.scaled"
         yield helper.make_node("Mul", [source, factor], [scaled], scaled)
-        yield _made(node, "Add", [scaled, summand])
+        yield _node(node, "Add", [scaled, summand])
 
     def _pad(
         self, node: Node, name: str, mode: PadMode, before: Triple, after: Triple
@@ -483,7 +483,7 @@ class _Converter:
         yield self._pad(node, padded, layer.mode, layer.before, layer.after)
         inputs = [padded, self._constant(node, "filter", np.ascontiguousarray(weight))]
         sizes = {"kernel_shape": weight.shape[2:], "strides": layer.factor, "group": len(weight)}
-        yield _made(node, "Conv", inputs, **sizes)
+        yield _node(node, "Conv", inputs, **sizes)
 
 
 class _Phase(NamedTuple):
@@ -532,7 +532,7 @@ def _is_narrow(conv: Conv3d) -> bool:
     return conv.groups == 1 and step == 1 < taps and fewest * taps <= _LANES
 
 
-def _made(node: Node, operator: str, inputs: Iterable[str], **attributes: Any) -> NodeProto:
+def _node(node: Node, operator: str, inputs: Iterable[str], **attributes: Any) -> NodeProto:
     return helper.make_node(operator, [*inputs], [node.name], node.name, **attributes)
 
 
@@ -543,9 +543,9 @@ def _pool(node: Node, pool: Pool) -> NodeProto:
         "pads": (*pool.padding, *pool.padding),
     }
     if pool.mode == "largest":
-        return _made(node, "MaxPool", node.inputs, **sizes)
+        return _node(node, "MaxPool", node.inputs, **sizes)
     counts = int(pool.counts_padding)
-    return _made(node, "AveragePool", node.inputs, count_include_pad=counts, **sizes)
+    return _node(node, "AveragePool", node.inputs, count_include_pad=counts, **sizes)
 
 
 def _resize(node: Node, layer: Upsample, scales: str) -> NodeProto:

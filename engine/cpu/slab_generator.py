@@ -50,8 +50,8 @@ class MapMoments:
     @classmethod
     def of(cls, slab: FloatArray) -> "MapMoments":
         """Return the moments of [C, D, H, W]."""
-        made = in_parallel(_moments, slab)
-        mean, squares = np.array(made).T
+        moments = in_parallel(_moments, slab)
+        mean, squares = np.array(moments).T
         return cls(prod(slab.shape[1:]), mean, squares)
 
     def merged(self, other: "MapMoments") -> "MapMoments":
@@ -81,14 +81,14 @@ class ChannelMap:
 
     def __call__(self, slab: FloatArray) -> FloatArray:
         """Return [C, D, H, W] mapped, in new memory."""
-        made = np.empty(slab.shape, np.float32)
+        output = np.empty(slab.shape, np.float32)
 
         def fill(channel: int) -> None:
-            np.multiply(slab[channel], self.scale[channel], out=made[channel])
-            made[channel] += self.shift[channel]
+            np.multiply(slab[channel], self.scale[channel], out=output[channel])
+            output[channel] += self.shift[channel]
 
         in_parallel(fill, range(len(slab)))
-        return made
+        return output
 
 
 def normalisation(node: Node, moments: MapMoments, weights: Mapping[str, FloatArray]) -> ChannelMap:
@@ -176,39 +176,39 @@ class _Passage:
 
     def run(self, on_share: Callable[[float], None]) -> None:
         """Compute all maps; the last one is the target. on_share: called with the share done."""
-        whole = sum(self._work.get(piece.made, 0) + 1 for piece in self._pieces.pieces)
+        whole = sum(self._work.get(piece.output, 0) + 1 for piece in self._pieces.pieces)
         last = self._pieces.last_readers()
         if INPUT in self._pieces.measured:
             self._measure_input()
         done = 0.0
         for number, piece in enumerate(self._pieces.pieces):
-            own = (self._work.get(piece.made, 0) + 1) / whole
+            own = (self._work.get(piece.output, 0) + 1) / whole
             self._make(piece, lambda part, begun=done, own=own: on_share(begun + part * own))
             done += own
             for name in [one for one in self._maps if last[one] <= number]:
                 del self._maps[name]
 
     def _make(self, piece: Piece, on_part: Callable[[float], None]) -> None:
-        shape = self._shapes[piece.made]
+        shape = self._shapes[piece.output]
         is_last = piece is self._pieces.pieces[-1]
-        made = None if is_last else self._room(piece.made, shape)
+        output = None if is_last else self._allocate(piece.output, shape)
         moments: MapMoments | None = None
-        for rows in self._plan.slabs(piece.made, shape.extents[0]):
+        for rows in self._plan.slabs(piece.output, shape.extents[0]):
             slab = self._slab(piece, rows)
-            if made is None:
+            if output is None:
                 self._put(slab, rows)
             else:
-                made[:, rows.start : rows.stop] = slab
-            if piece.made in self._pieces.measured:
+                output[:, rows.start : rows.stop] = slab
+            if piece.output in self._pieces.measured:
                 found = MapMoments.of(slab)
                 moments = moments.merged(found) if moments else found
             on_part(rows.stop / shape.extents[0])
-        if made is not None:
-            self._maps[piece.made] = made
-        self._know(piece.made, moments)
+        if output is not None:
+            self._maps[piece.output] = output
+        self._record_moments(piece.output, moments)
         self._runs.forget()
 
-    def _know(self, name: str, moments: MapMoments | None) -> None:
+    def _record_moments(self, name: str, moments: MapMoments | None) -> None:
         for norm, node in self._pieces.norms.items():
             if moments and node.inputs[0] == name:
                 self._norms[norm] = normalisation(node, moments, self._network.weights)
@@ -216,25 +216,25 @@ class _Passage:
     def _measure_input(self) -> None:
         moments: MapMoments | None = None
         for row in range(self._plan.padded[0]):
-            found = MapMoments.of(self._given(Rows(row, row + 1)))
+            found = MapMoments.of(self._input(Rows(row, row + 1)))
             moments = moments.merged(found) if moments else found
-        self._know(INPUT, moments)
+        self._record_moments(INPUT, moments)
 
     def _slab(self, piece: Piece, rows: Rows) -> FloatArray:
         slab = slab_piece(piece, self._shapes, rows)
-        given = {name: self._rows(name, taken) for name, taken in slab.reads.items()}
+        inputs = {name: self._rows(name, taken) for name, taken in slab.reads.items()}
         if not slab.nodes:
-            return given[slab.made]
-        return self._runs(slab, given, is_long=self._work.get(piece.made, 0) >= _LONG)
+            return inputs[slab.output]
+        return self._runs(slab, inputs, is_long=self._work.get(piece.output, 0) >= _LONG)
 
     def _rows(self, source: str, rows: Rows) -> FloatArray:
         """Return rows of a map or the input, normalised if the source is a norm."""
         name = self._pieces.map_of(source)
-        taken = self._given(rows) if name == INPUT else self._maps[name][:, rows.start : rows.stop]
+        taken = self._input(rows) if name == INPUT else self._maps[name][:, rows.start : rows.stop]
         norm = self._norms.get(source)
         return norm(taken) if norm else taken
 
-    def _given(self, rows: Rows) -> FloatArray:
+    def _input(self, rows: Rows) -> FloatArray:
         """Return rows of the network's input volume, padded after its last voxels."""
         values = self._source.values
         depth = values.shape[1]
@@ -258,7 +258,7 @@ class _Passage:
         for row in range(seen.shape[1]):
             self._target.scaling.store(seen[:, row], values[:, rows.start + row])
 
-    def _room(self, name: str, shape: TensorShape) -> FloatArray:
+    def _allocate(self, name: str, shape: TensorShape) -> FloatArray:
         extents = shape.channels, *shape.extents
         if name not in self._plan.in_files:
             return np.empty(extents, np.float32)
@@ -281,17 +281,17 @@ class _Runs:
         self._open = dict[tuple[Any, ...], Callable[[dict[str, FloatArray]], FloatArray]]()
 
     def __call__(
-        self, slab: SlabPiece, given: dict[str, FloatArray], *, is_long: bool
+        self, slab: SlabPiece, inputs: dict[str, FloatArray], *, is_long: bool
     ) -> FloatArray:
         """Return the rows [C, D, H, W] of a slab. is_long: whether OpenVINO is worth compiling."""
-        feeds = {name: np.ascontiguousarray(rows)[None] for name, rows in given.items()}
+        feeds = {name: np.ascontiguousarray(rows)[None] for name, rows in inputs.items()}
         shapes = {name: array.shape for name, array in feeds.items()}
-        key = slab.nodes, slab.made, *shapes.items()
+        key = slab.nodes, slab.output, *shapes.items()
         if key not in self._open:
             opened = self._in_openvino if is_long and is_installed() else self._in_onnxruntime
             self._open[key] = opened(slab, shapes)
-        [made] = self._open[key](feeds)
-        return made
+        [output] = self._open[key](feeds)
+        return output
 
     def forget(self) -> None:
         """Free the compiled slabs of a piece."""
@@ -324,7 +324,7 @@ class _Runs:
             slab.nodes,
             channels,
             slab.reads,
-            slab.made,
+            slab.output,
             self._weights,
             by_columns=True,
             by_phases=by_phases,

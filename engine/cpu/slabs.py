@@ -55,7 +55,7 @@ class Piece:
     sources: tuple[str, ...]
 
     @property
-    def made(self) -> str:
+    def output(self) -> str:
         """Name of the map."""
         return self.nodes[-1].name
 
@@ -138,12 +138,12 @@ def _piece(last: Node, by_name: dict[str, Node], leaves: set[str]) -> Piece:
 class SlabPiece:
     """A piece for some rows of its map.
 
-    nodes: layers fitted to the slab; equal for all slabs in the same relative position. made: the
+    nodes: layers fitted to the slab; equal for all slabs in the same relative position. output: the
     tensor of exactly those rows. reads: of each source the rows that go in.
     """
 
     nodes: tuple[Node, ...]
-    made: str
+    output: str
     reads: dict[str, Rows]
 
 
@@ -170,8 +170,8 @@ def filter_name(node: Node) -> str:
 def slab_piece(piece: Piece, shapes: dict[str, TensorShape], rows: Rows) -> SlabPiece:
     """Return the piece for these rows; shapes: of all tensors of the volume, by name."""
     fitting = _Fitting(piece, shapes)
-    made = fitting.tensor(piece.made, rows)
-    return fitting.finished(made)
+    output = fitting.tensor(piece.output, rows)
+    return fitting.finished(output)
 
 
 class _Fitting:
@@ -183,7 +183,7 @@ class _Fitting:
         self._nodes = list[Node]()
         self._reads = list[tuple[str, str, Rows]]()
 
-    def finished(self, made: str) -> SlabPiece:
+    def finished(self, output: str) -> SlabPiece:
         """Return the piece, reading the rows of all readers of a source; each crops its own."""
         reads = dict[str, Rows]()
         for _, source, rows in self._reads:
@@ -201,7 +201,7 @@ class _Fitting:
             Node(node.name, node.layer, tuple(names.get(one, one) for one in node.inputs))
             for node in self._nodes
         )
-        return SlabPiece((*cuts, *nodes), names.get(made, made), reads)
+        return SlabPiece((*cuts, *nodes), names.get(output, output), reads)
 
     def tensor(self, name: str, rows: Rows) -> str:
         """Return the name of a tensor with these rows of another."""
@@ -210,9 +210,9 @@ class _Fitting:
             alias = f"{name}#{len(self._reads)}"
             self._reads.append((alias, name, rows))
             return alias
-        return self._made(node, rows)
+        return self._fitted(node, rows)
 
-    def _made(self, node: Node, rows: Rows) -> str:
+    def _fitted(self, node: Node, rows: Rows) -> str:
         layer = node.layer
         if _needs_all(layer):
             return self._add(node.name, layer, [self._all(name) for name in node.inputs])
@@ -293,8 +293,8 @@ class _Fitting:
             padding=(0, *conv.padding[1:]),
             output_padding=(more, *conv.output_padding[1:]),
         )
-        made = self._add(node.name, fitted, [inner])
-        return self._cropped(made, Rows(spread.start, spread.stop + more), Rows(start, stop))
+        output = self._add(node.name, fitted, [inner])
+        return self._cropped(output, Rows(spread.start, spread.stop + more), Rows(start, stop))
 
     def _sampled(self, node: Node, layer: Upsample, rows: Rows) -> str:
         factor = layer.factor[0]
@@ -302,8 +302,8 @@ class _Fitting:
         if layer.mode == "trilinear" and factor > 1:
             first, last = max(0, first - 1), min(self._extent(node.inputs[0]), last + 1)
         inner = self.tensor(node.inputs[0], Rows(first, last))
-        made = self._add(node.name, layer, [inner])
-        return self._cropped(made, Rows(first * factor, last * factor), rows)
+        output = self._add(node.name, layer, [inner])
+        return self._cropped(output, Rows(first * factor, last * factor), rows)
 
     def _padded(self, node: Node, name: str, pad: Pad, rows: Rows) -> str:
         """Return rows of a tensor padded past its ends, counted from the first of these."""
@@ -323,8 +323,8 @@ class _Fitting:
         )
         if not any((*fitted.before, *fitted.after)):
             return self._cropped(inner, wide, inside)
-        made = self._add(f"{node.name}.padded", fitted, [inner])
-        return self._cropped(made, wide, inside)
+        output = self._add(f"{node.name}.padded", fitted, [inner])
+        return self._cropped(output, wide, inside)
 
     def _cropped(self, name: str, there: Rows, wanted: Rows) -> str:
         if there == wanted:
@@ -366,9 +366,9 @@ class SlabPlan:
     in_files: frozenset[str]
     slab_rows: dict[str, int]
 
-    def slabs(self, made: str, extent: int) -> Iterator[Rows]:
+    def slabs(self, output: str, extent: int) -> Iterator[Rows]:
         """Yield the rows of a map, slab after slab."""
-        step = self.slab_rows[made]
+        step = self.slab_rows[output]
         for start in range(0, extent, step):
             yield Rows(start, min(start + step, extent))
 
@@ -382,8 +382,8 @@ def plan_slabs(graph: Graph, extents: Triple, limit: int) -> SlabPlan:
     padded = padded_extents(graph, extents)
     pieces = cut(graph)
     shapes = all_shapes(graph, pieces, padded)
-    rows = {piece.made: _slab_rows(piece, pieces, shapes) for piece in pieces.pieces}
-    working = max(_working_bytes(piece, shapes, rows[piece.made]) for piece in pieces.pieces)
+    rows = {piece.output: _slab_rows(piece, pieces, shapes) for piece in pieces.pieces}
+    working = max(_working_bytes(piece, shapes, rows[piece.output]) for piece in pieces.pieces)
     if working > limit:
         raise DeviceMemoryError(
             f"Whole-volume inference on {times(extents)} needs {_gib(working)} GiB of memory, but "
@@ -407,7 +407,7 @@ def plan_slabs(graph: Graph, extents: Triple, limit: int) -> SlabPlan:
 def all_shapes(graph: Graph, pieces: CutGraph, padded: Triple) -> dict[str, TensorShape]:
     """Return shapes of all tensors of a volume, including that of the last map."""
     shapes = graph.shapes(padded)
-    return {**shapes, pieces.pieces[-1].made: shapes[graph.output]}
+    return {**shapes, pieces.pieces[-1].output: shapes[graph.output]}
 
 
 def map_bytes(shape: TensorShape) -> int:
@@ -416,19 +416,19 @@ def map_bytes(shape: TensorShape) -> int:
 
 
 def _slab_rows(piece: Piece, pieces: CutGraph, shapes: dict[str, TensorShape]) -> int:
-    made = shapes[piece.made]
+    output = shapes[piece.output]
     if not takes_slabs(piece):
-        return made.extents[0]
+        return output.extents[0]
     sources = sum(map_bytes(shapes[pieces.map_of(name)]) for name in piece.sources)
-    row = (map_bytes(made) + sources) / made.extents[0]
+    row = (map_bytes(output) + sources) / output.extents[0]
     rows = max(1, int(_SLAB_BYTES / row))
-    return min(rows // 4 * 4 or rows, made.extents[0])  # equal slabs, after layers that enlarge
+    return min(rows // 4 * 4 or rows, output.extents[0])  # equal slabs, after layers that enlarge
 
 
 def _working_bytes(piece: Piece, shapes: dict[str, TensorShape], rows: int) -> int:
     """Return the working bytes while a slab from the middle of the map is computed."""
-    made = shapes[piece.made].extents[0]
-    start = max(0, min((made - rows) // 2, made - rows))
+    output = shapes[piece.output].extents[0]
+    start = max(0, min((output - rows) // 2, output - rows))
     slab = slab_piece(piece, shapes, Rows(start, start + rows))
     read = sum(len(taken) * _row_bytes(shapes[name]) for name, taken in slab.reads.items())
     inside = sum(rows * _row_bytes(shapes[node.name]) for node in piece.nodes)
@@ -447,11 +447,11 @@ def _placed(
     held, in_files = dict[str, int](), set[str]()
     most = most_in_files = 0
     for number, piece in enumerate(pieces.pieces[:-1]):
-        size = map_bytes(shapes[piece.made])
+        size = map_bytes(shapes[piece.output])
         in_memory = sum(bytes_ for name, bytes_ in held.items() if name not in in_files)
         if in_memory + size > room:
-            in_files.add(piece.made)
-        held[piece.made] = size
+            in_files.add(piece.output)
+        held[piece.output] = size
         kept = sum(bytes_ for name, bytes_ in held.items() if name not in in_files)
         most, most_in_files = max(most, kept), max(most_in_files, sum(held.values()) - kept)
         for name in [one for one in held if last[one] <= number]:

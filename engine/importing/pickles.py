@@ -271,15 +271,15 @@ class PickleReader:
     def _call(self, maker: object, arguments: object) -> None:
         if not isinstance(arguments, tuple):
             raise _damaged("a call has no arguments")
-        made: object = None
+        built: object = None
         if isinstance(maker, Global | Inert):
-            made = self.construct(maker, cast("tuple[object, ...]", arguments))
-        if made is None:
+            built = self.construct(maker, cast("tuple[object, ...]", arguments))
+        if built is None:
             # Otherwise a million calls of one name would keep a million copies of it.
             name = intern(str(maker)) if isinstance(maker, Global) else "a computed object"
-            made = Inert(name)
-            self.inert.append(made)
-        self._push(made)
+            built = Inert(name)
+            self.inert.append(built)
+        self._push(built)
 
     def _build(self) -> None:
         state, target = self._pop(), self._top()

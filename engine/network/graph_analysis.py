@@ -77,17 +77,17 @@ def held_bytes(graph: Graph, patch: Triple) -> int:
     return most
 
 
-def _flops(node: Node, read: TensorShape, made: TensorShape) -> int:
+def _flops(node: Node, source: TensorShape, target: TensorShape) -> int:
     match node.layer:
         case Conv3d(kernel=kernel, groups=groups):
-            positions = prod(made.extents)
+            positions = prod(target.extents)
         case ConvTranspose3d(kernel=kernel, groups=groups):
-            positions = prod(read.extents)
+            positions = prod(source.extents)
         case Downsample(taps=taps):
-            return 2 * made.channels * taps**3 * prod(made.extents)
+            return 2 * target.channels * taps**3 * prod(target.extents)
         case _:
             return 0
-    return 2 * read.channels * made.channels * prod(kernel) * positions // groups
+    return 2 * source.channels * target.channels * prod(kernel) * positions // groups
 
 
 def receptive_field(graph: Graph) -> Triple:
@@ -152,16 +152,16 @@ def node_ranges(
     nodes: Iterable[Node], weights: Mapping[str, FloatArray]
 ) -> Mapping[str, ValueRange]:
     """Return the bounds of the values of each node, in the order of computation."""
-    made: dict[str, ValueRange] = {}
+    ranges: dict[str, ValueRange] = {}
     for node in nodes:
-        made[node.name] = _node_range(node, made, weights)
-    return made
+        ranges[node.name] = _node_range(node, ranges, weights)
+    return ranges
 
 
 def _node_range(
-    node: Node, made: Mapping[str, ValueRange], weights: Mapping[str, FloatArray]
+    node: Node, ranges: Mapping[str, ValueRange], weights: Mapping[str, FloatArray]
 ) -> ValueRange:
-    before = [made.get(name, _UNBOUNDED) for name in node.inputs]
+    before = [ranges.get(name, _UNBOUNDED) for name in node.inputs]
     low, high = before[0]
     match node.layer:
         case Tanh():

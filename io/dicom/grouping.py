@@ -295,8 +295,8 @@ def parts_of(frames: Iterable[Frame], fewest_slices: int) -> list[Part]:
     in_order = sorted(frames, key=acquisition_key)
     parts = [part for alike in _alike(in_order) for part in _separated(alike)]
     parts = [part for near in _by_plane(parts) for part in _torn(near, fewest_slices)]
-    made = {id(frame): at for at, frame in enumerate(in_order)}
-    parts.sort(key=lambda part: min(made[id(frame)] for frame in part.frames))
+    positions = {id(frame): at for at, frame in enumerate(in_order)}
+    parts.sort(key=lambda part: min(positions[id(frame)] for frame in part.frames))
     return _named(parts)
 
 

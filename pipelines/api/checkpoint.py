@@ -71,7 +71,7 @@ def import_checkpoint(
     )
     sources = (request.checkpoint, *([proof] if proof else []))
     check_free(file, replace=replace, sources=sources)
-    return _made(request, file, str(request.checkpoint))
+    return _imported(request, file, str(request.checkpoint))
 
 
 def from_torch(
@@ -120,19 +120,19 @@ def from_torch(
         draft = dataclasses.replace(draft, patch=draft.patch or written.patch)
         request = ImportRequest(written.program, NetworkChoices(), draft, written.reference)
         try:
-            return _made(request, file, "The module")
+            return _imported(request, file, "The module")
         except CheckpointError as error:
             raise CheckpointError(str(error).removeprefix(f"{written.program}: ")) from error
 
 
-def _made(request: ImportRequest, output: Path, shown: str) -> Model:
+def _imported(request: ImportRequest, output: Path, shown: str) -> Model:
     """Make the model of a request and write it. shown: what is imported, for messages."""
     found = survey(request)
     if found.undecided:
         raise _undecided(shown, found.undecided)
-    made = make_model(found)
-    write_document(output, made.content)
-    return dataclasses.replace(made.model, path=output)
+    imported = make_model(found)
+    write_document(output, imported.content)
+    return dataclasses.replace(imported.model, path=output)
 
 
 def _undecided(shown: str, questions: tuple[Question, ...]) -> UndecidedError:

@@ -45,15 +45,15 @@ def preview(result: AnyScan, scan: AnyScan | None = None) -> Picture:
     >>> preview(made, "scans/a.nii.gz").png[1:4]
     b'PNG'
     """
-    made = as_volume(result)
-    slices = mid_slices(made)
+    translated = as_volume(result)
+    slices = mid_slices(translated)
     planes = [plane.values for plane in slices]
     columns = [_grey("synthetic", planes)]
     if scan is not None:
-        given = as_volume(scan)
-        if difference := grid_difference(given, made):
+        source = as_volume(scan)
+        if difference := grid_difference(source, translated):
             raise SettingsError(f"Scan and result are on different grids: {difference}.", "result")
-        before = [plane.values for plane in mid_slices(given)]
+        before = [plane.values for plane in mid_slices(source)]
         changes = [after - one for one, after in zip(before, planes, strict=True)]
         columns = [
             _grey("input", before),

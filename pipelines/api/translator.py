@@ -234,9 +234,9 @@ class Translator:
         return result
 
     def _check_makes_one(self) -> None:
-        made = len(self.model.card.output_channels)
-        if made > 1:
-            raise SettingsError(f"The model has {made} volumes; call translate_channels for it.")
+        count = len(self.model.card.output_channels)
+        if count > 1:
+            raise SettingsError(f"The model has {count} volumes; call translate_channels for it.")
 
     def translate_channels(
         self, volumes: AnyScan | Sequence[AnyScan], name: str = ""
@@ -257,7 +257,7 @@ class Translator:
         """
         return self._translated(self._scans(volumes), name)
 
-    def _scans(self, given: AnyScan | Sequence[AnyScan]) -> Scans:
+    def _scans(self, given_scans: AnyScan | Sequence[AnyScan]) -> Scans:
         """Return the scans of one study, with NaN replaced if requested.
 
         The caller's arrays are not changed, even if they are writable. Raises ScanError or
@@ -265,8 +265,8 @@ class Translator:
         """
         card, options = self.model.card, self._options
         translator = StudyTranslator(self.model, options)
-        several = isinstance(given, Sequence) and not isinstance(given, str)
-        each = cast("Sequence[AnyScan]", given if several else [given])
+        several = isinstance(given_scans, Sequence) and not isinstance(given_scans, str)
+        each = cast("Sequence[AnyScan]", given_scans if several else [given_scans])
         if all(isinstance(scan, str | PathLike) for scan in each):
             study = self._study_at(paths_of("path", each), {})
             return translator.read(study)

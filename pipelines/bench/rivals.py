@@ -80,15 +80,15 @@ class PytorchTask:
         first = torch.from_numpy(noise(network.graph.in_channels, setting.patch, setting.batch))
         others = [torch.rand_like(first) * 2 - 1 for _ in range(_OTHER_INPUTS)]
         inputs = [patches.to(place) for patches in (first, *others)]
-        made = torch_bench.measure(mode, as_module(network), inputs, self.bench.budget)
+        measurement = torch_bench.measure(mode, as_module(network), inputs, self.bench.budget)
         return Rival(
             name=self.name,
             runs_on=f"torch {torch.__version__}",
             is_pytorch=True,
-            latency=made.latency,
-            allocated=made.allocated,
-            reserved=made.reserved,
-            difference=relative_error(made.output[:1].numpy(), self.output),
+            latency=measurement.latency,
+            allocated=measurement.allocated,
+            reserved=measurement.reserved,
+            difference=relative_error(measurement.output[:1].numpy(), self.output),
         )
 
 

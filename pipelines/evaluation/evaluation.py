@@ -245,8 +245,10 @@ def _draw(
     """
     voxel = at[2], at[1], at[0]
     window = _grey_window(StoredImage.of(truth), inside)
-    true, made = slices_through(truth, voxel), slices_through(result, voxel)
-    before, after = ([_finite(plane.values, window) for plane in each] for each in (true, made))
+    true, synthetic = slices_through(truth, voxel), slices_through(result, voxel)
+    before, after = (
+        [_finite(plane.values, window) for plane in each] for each in (true, synthetic)
+    )
     changes = [b - a for a, b in zip(before, after, strict=True)]
     if inside is not None:
         counted = slices_through(truth.with_voxels(inside.T), voxel)

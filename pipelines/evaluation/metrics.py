@@ -309,9 +309,9 @@ def _halved(scale: _Scale, *, from_zero: bool) -> _Coarser:
         first, end = 2 * start - from_zero, 2 * stop - from_zero
         lacking = [(max(-first, 0), 0), (int(from_zero), 0), (int(from_zero), 0)]
         both = scale.values(max(first, 0), end)
-        for values, made in zip(both, (half.truth, half.result), strict=True):
+        for values, target in zip(both, (half.truth, half.result), strict=True):
             whole = np.pad(values, lacking) if from_zero else values
-            made[start:stop] = _means_of_eight(whole[:, : 2 * j, : 2 * i])
+            target[start:stop] = _means_of_eight(whole[:, : 2 * j, : 2 * i])
         every_other = scale.flags(2 * start, min(2 * stop, scale.extents[0]))[::2, ::2, ::2]
         half.inside[start:stop] = every_other[:, :j, :i]
     return half

@@ -160,9 +160,9 @@ _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
 def _line(cells: Iterable[str]) -> str:
     """Return cells as a line; the writer's line end is CRLF so that it quotes both characters."""
-    made = io.StringIO()
-    csv.writer(made, lineterminator="\r\n").writerow(cells)
-    return made.getvalue().removesuffix("\r\n") + "\n"
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\r\n").writerow(cells)
+    return buffer.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _cell(value: object) -> str:

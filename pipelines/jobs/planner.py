@@ -309,5 +309,5 @@ def _files_of(scans: Sequence[Study]) -> list[str]:
 
 
 def _is_named(job: StudyJob, scan: Study, card: ModelCard | None) -> bool:
-    made = card.output_channels if card else ("",)
-    return with_results(scan, made).name.name == PurePosixPath(job.mirrored_name).name
+    outputs = card.output_channels if card else ("",)
+    return with_results(scan, outputs).name.name == PurePosixPath(job.mirrored_name).name

@@ -55,8 +55,8 @@ class Submission:
 
     jobs: one per study. skipped: paths that are not studies, with reasons. refused: studies with a
     blocking error, by name. identity: identity of the model. words: metadata of the model for the
-    results. established: how the model's reading was verified, in words. made: output channels of
-    each study. holds_files_only: as in a search.
+    results. established: how the model's reading was verified, in words. outputs: output channels
+    of each study. holds_files_only: as in a search.
     """
 
     jobs: tuple[StudyJob, ...]
@@ -65,7 +65,7 @@ class Submission:
     identity: str = ""
     words: tuple[str, ...] = ()
     established: str = NOT_RECORDED
-    made: tuple[str, ...] = ("",)
+    outputs: tuple[str, ...] = ("",)
     holds_files_only: bool = False
 
 
@@ -110,7 +110,7 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
     jobs = tuple(replace(job, options=any_link) if refused_link(job) else job for job in found_jobs)
     refused = {str(study.name): study.blocker.reason for study in found.studies if study.blocker}
     card = model.card
-    established, made = card.established.in_words, card.output_channels
+    established, outputs = card.established.in_words, card.output_channels
     return Submission(
         jobs,
         found.skipped,
@@ -118,7 +118,7 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
         model.identity,
         card.words,
         established,
-        made,
+        outputs,
         found.holds_files_only,
     )
 

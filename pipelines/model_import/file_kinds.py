@@ -234,12 +234,12 @@ def _facts(file: OperatorGraph, network: Network, reason: str) -> Iterator[Fact]
 def _proof(network: Network, reference: ReferencePair) -> Fact:
     patch, expected = reference
     with open_cpu_generator(network) as generator:
-        made = generator(patch)
-    if made.shape != expected.shape:
+        output = generator(patch)
+    if output.shape != expected.shape:
         raise CheckpointError(
             "The shape of the reference output differs from that of the network's output."
         )
-    error = relative_error(made, expected)
+    error = relative_error(output, expected)
     if error > TOLERANCE:
         raise CheckpointError(
             f"The graph does not compute the reference: it is {error:.2g} away (relative L2), "

@@ -291,7 +291,7 @@ def _new_series(looked: _Examined, found: Submission) -> Iterator[tuple[StudyJob
                 "",
                 job.key(),
                 received=_received(job),
-                others=tuple(other.name for other in other_results(name, found.made)),
+                others=tuple(other.name for other in other_results(name, found.outputs)),
                 remark=looked.remark,
             ),
         )

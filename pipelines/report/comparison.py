@@ -146,11 +146,11 @@ def conditions(stored: StoredReport) -> dict[str, str]:
 
 def _extras(batch: BatchReport) -> str:
     """Return the further outputs of the batch, which took time too."""
-    made = batch.translated()
-    previews = ["previews"] if any(row.preview for row in made) else []
-    seams = ["seam scores"] if any(row.seams for row in made) else []
-    cycles = ["cycle errors"] if any(row.cycle for row in made) else []
-    flips = sorted({row.spread.flips for row in made if row.spread})
+    translated = batch.translated()
+    previews = ["previews"] if any(row.preview for row in translated) else []
+    seams = ["seam scores"] if any(row.seams for row in translated) else []
+    cycles = ["cycle errors"] if any(row.cycle for row in translated) else []
+    flips = sorted({row.spread.flips for row in translated if row.spread})
     spreads = [f"spread of {count} flips" for count in flips]
     return ", ".join([*previews, *seams, *cycles, *spreads])
 
@@ -180,10 +180,10 @@ def report_so_far(
             f"{file} cannot be continued as a report of this batch ({error}); name "
             "another file with setting report, or move it away."
         ) from error
-    made = found.options
+    options = found.options
     others = {
         "another model": found.model.sha256 != model,
-        "other settings": made.precision is None or made.settings() != settings,
+        "other settings": options.precision is None or options.settings() != settings,
         "another output folder": _absolute(found.output) != _absolute(output),
     }
     if what := [each for each, differs in others.items() if differs]:

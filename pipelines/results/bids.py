@@ -266,12 +266,12 @@ def generated_by(
     version than this one.
     """
     name, source, target = words
-    made = {
+    fields = {
         "Name": PROGRAM,
         "Version": program or program_version(),
         "Description": f"Model {name} ({source} to {target}), SHA-256 {model[:12]}",
     }
-    return {**made, "CodeURL": url} if (url := _code_url()) else made
+    return {**fields, "CodeURL": url} if (url := _code_url()) else fields
 
 
 @cache
@@ -296,10 +296,10 @@ def bids_uri(scan: Path) -> str:
 
 
 def _is_ours(description: Mapping[str, Any]) -> bool:
-    made: list[object] = _list(description.get("GeneratedBy"))
+    generators: list[object] = _list(description.get("GeneratedBy"))
     return any(
         isinstance(each, dict) and cast("dict[str, Any]", each).get("Name") == PROGRAM
-        for each in made
+        for each in generators
     )
 
 

@@ -74,9 +74,9 @@ def _by_pattern(study: Study, card: ModelCard, pattern: NamePattern) -> Study:
         **{name: in_a_name(getattr(card, name)) for name in ("source", "target")},
         "model": in_a_name(card.name),
     }
-    made = words_of(card.output_channels) if len(card.output_channels) > 1 else ("",)
+    channels = words_of(card.output_channels) if len(card.output_channels) > 1 else ("",)
     names: list[PurePosixPath] = []
-    for word in made:
+    for word in channels:
         name = pattern.name({**words, "channel": word})
         if word and not pattern.has_channel:
             name = f"{name}_{word}"

@@ -273,8 +273,8 @@ class Planner:
         """Return the study, with a blocking error if a result's name is too long for the disk."""
         results = [self.output / name for name in study.results]
         maps = (map_beside(results[0], mark.kind) for mark in self.maps)
-        made = [file for place in (*results, *maps) for file in places_made(place, study)]
-        for place in (*made, *(map(sidecar_of, results) if self.sidecars else ())):
+        outputs = [file for place in (*results, *maps) for file in places_made(place, study)]
+        for place in (*outputs, *(map(sidecar_of, results) if self.sidecars else ())):
             if not takes_name(place):
                 reason = f"{place} has a name that is too long for its disk; choose a shorter one"
                 return replace(study, blocker=Blocker("write", reason))
@@ -340,12 +340,12 @@ class Planner:
         """Return whether a result has the requested sidecars, as they would be written now."""
         if self.sidecars is None:
             return True
-        made = self.sidecars.made(ours.study, entry.program)
+        contents = self.sidecars.contents(ours.study, entry.program)
         return all(
             place.name in sidecars
             and os.path.lexists(place)
             and sidecars[place.name].sha256 == hashlib.sha256(content).hexdigest()
-            for place, content in zip(ours.sidecars, made, strict=True)
+            for place, content in zip(ours.sidecars, contents, strict=True)
         )
 
     def _judge_maps(
@@ -380,8 +380,8 @@ class Planner:
         """
         if entry is None:
             return ()
-        made = {mark.kind for mark in self.maps}
-        kinds = [record.kind for record in entry.maps if record.kind not in made]
+        current = {mark.kind for mark in self.maps}
+        kinds = [record.kind for record in entry.maps if record.kind not in current]
         names = {state.name for state in entry.outputs}
         results = [target, *(target.with_name(PurePath(each).name) for each in entry.others)]
         sidecars = () if self.sidecars else tuple(map(sidecar_of, results))

@@ -68,16 +68,16 @@ class SidecarMaker:
             return None
         return cls(card, model_sha256, options.layout == "bids")
 
-    def made(self, study: Study, program: str) -> tuple[bytes, ...]:
+    def contents(self, study: Study, program: str) -> tuple[bytes, ...]:
         """Return the sidecar of each result of a study; program: version that made the results."""
         sources = [_source(scan) for scan in study.channels]
         inherited = self._inherited(study.channels[0].files[0], sources[0])
-        made = generated_by(self.card.words, self.model_sha256, program)
+        generated = generated_by(self.card.words, self.model_sha256, program)
         texts = (f"{NOTICE} {target} made from {self.card.source}." for target in self.card.targets)
         fields = (
             {
                 "Description": f"{text} {study.incomplete}".rstrip(),
-                "GeneratedBy": [made],
+                "GeneratedBy": [generated],
                 "Sources": sources,
                 **inherited,
             }

@@ -61,7 +61,7 @@ class Store:
     def put(
         self,
         planned: PlannedStudy,
-        made: Translated,
+        translated: Translated,
         inputs: tuple[FileState, ...],
         barrier: Barrier = nullcontext,
         cycle: CycleError | None = None,
@@ -87,10 +87,10 @@ class Store:
             others=tuple(map(str, planned.study.other_results)) if planned.study.mirrored else (),
         )
         place, target = self.record.place, planned.target
-        maps = tuple(MapRecord(each.mark.kind, each.mark.recipe) for each in made.maps)
+        maps = tuple(MapRecord(each.mark.kind, each.mark.recipe) for each in translated.maps)
         gate = self._gate(replace(entry, outputs=planned.earlier, maps=maps), place, barrier)
-        beside = [*map_places(target, [each.mark.kind for each in made.maps])]
-        beside += [*_pictures(planned, made), *planned.sidecars]
+        beside = [*map_places(target, [each.mark.kind for each in translated.maps])]
+        beside += [*_pictures(planned, translated), *planned.sidecars]
         appeared = [file for file in (*files_of(planned), *beside) if os.path.lexists(file)]
         if appeared and not planned.replaces:
             raise OccupiedError(
@@ -99,7 +99,7 @@ class Store:
             )
         try:
             place.check()
-            written = self._write(planned, made, replace(entry, inputs=inputs), gate, ahead)
+            written = self._write(planned, translated, replace(entry, inputs=inputs), gate, ahead)
             place.check()
             written = replace(written, cycle=cycle)
             self.record.append(written)
@@ -152,7 +152,7 @@ class Store:
     def _write(
         self,
         planned: PlannedStudy,
-        made: Translated,
+        translated: Translated,
         entry: ManifestEntry,
         gate: Gate,
         ahead: Sequence[WrittenAhead],
@@ -164,13 +164,17 @@ class Store:
         target, derivation = planned.target, self._derivation(planned.study, entry.inputs, 0)
         for old in (*([planned.stale] if planned.stale else []), *planned.stale_beside):
             remove(old)
-        beside = {**_pictures(planned, made), **self._sidecars(planned, entry.program)}
+        beside = {**_pictures(planned, translated), **self._sidecars(planned, entry.program)}
         for place, content in beside.items():
             _save(place, content, gate)
-        said = made.volumes[0].mark
-        maps = tuple(self._put_map(each, said, target, derivation, gate) for each in made.maps)
+        source_mark = translated.volumes[0].mark
+        maps = tuple(
+            self._put_map(each, source_mark, target, derivation, gate) for each in translated.maps
+        )
         hashes: dict[str, str] = {}
-        for channel, (volume, each) in enumerate(zip(made.volumes, planned.targets, strict=True)):
+        for channel, (volume, each) in enumerate(
+            zip(translated.volumes, planned.targets, strict=True)
+        ):
             if begun := next((one for one in ahead if one.target == each), None):
                 hashes |= begun.put(gate)
             elif volume.further:
@@ -184,24 +188,24 @@ class Store:
         written = [*(file for each in planned.targets for file in files_at(each)), *beside]
         outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)
         written_entry = replace(entry, status="written", outputs=outputs, maps=maps)
-        return replace(written_entry, spread=made.spread, resampled=made.resampled)
+        return replace(written_entry, spread=translated.spread, resampled=translated.resampled)
 
     def _put_map(
         self,
-        made: StudyMap,
-        said: SyntheticMark | None,
+        mapped: StudyMap,
+        source_mark: SyntheticMark | None,
         result: Path,
         derivation: Derivation,
         gate: Gate,
     ) -> MapRecord:
         """Write a map next to its result; raises WriteError and OSError.
 
-        said: the result's mark.
+        source_mark: the result's mark.
         """
-        mark, target = made.mark, map_beside(result, made.mark.kind)
+        mark, target = mapped.mark, map_beside(result, mapped.mark.kind)
         parts = derivation.fingerprint, mark.kind, mark.recipe
         own = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-        volume = replace(made.volume, mark=said and replace(said, shows=mark.kind))
+        volume = replace(mapped.volume, mark=source_mark and replace(source_mark, shows=mark.kind))
         hashes = write(volume, target, replace(derivation, fingerprint=own, shows=mark), gate)
         states = tuple(FileState.of(file, hashes.get(file.name)) for file in files_at(target))
         return MapRecord(mark.kind, mark.recipe, states)
@@ -268,8 +272,8 @@ class Store:
         """Return the pending JSON files next to a study's results, by their paths."""
         if self.sidecars is None or not planned.sidecars:
             return {}
-        made = self.sidecars.made(planned.study, program)
-        return dict(zip(planned.sidecars, made, strict=True))
+        contents = self.sidecars.contents(planned.study, program)
+        return dict(zip(planned.sidecars, contents, strict=True))
 
     def _derivation(self, study: Study, inputs: tuple[FileState, ...], channel: int) -> Derivation:
         program = program_version()
@@ -297,9 +301,9 @@ def _save(place: Path, picture: bytes, gate: Gate) -> None:
         part.write_bytes(picture)
 
 
-def _pictures(planned: PlannedStudy, made: Translated) -> dict[Path, bytes]:
+def _pictures(planned: PlannedStudy, translated: Translated) -> dict[Path, bytes]:
     """Return the preview by its path; empty if there is no preview, or no path for one."""
-    return {planned.picture: made.preview} if planned.picture and made.preview else {}
+    return {planned.picture: translated.preview} if planned.picture and translated.preview else {}
 
 
 PLENTY = 32

@@ -33,8 +33,8 @@ class StudyProgress:
     planned: the planned work. row: report row so far. timer: timer of its stages, in seconds.
     hashed: waits until the files are hashed, and returns their states. ahead: results that are
     written while they are computed; series: the same for a series. volumes: reader of its scans,
-    once reading has begun. made: for a series with volumes passed on for writing, the first of
-    them without its voxels, with the tile count of all.
+    once reading has begun. translated: for a series with volumes passed on for writing, the first
+    of them without its voxels, with the tile count of all.
     """
 
     planned: PlannedStudy
@@ -46,7 +46,7 @@ class StudyProgress:
     ahead: tuple[WrittenAhead, ...] = ()
     series: tuple[WrittenSeries, ...] = ()
     volumes: StudyVolumes | None = None
-    made: Translated | None = None
+    translated: Translated | None = None
     _noted: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
 
     @property

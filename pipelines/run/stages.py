@@ -183,10 +183,10 @@ class StudyStages:
         if isinstance(finished, StudyDone):
             last, aliases = finished, self._sharing_the_fate_of(finished.row)
         else:
-            progress, made = finished
-            stored = self._in_flight.stage(progress, lambda: self._store(progress, made))
+            progress, translated = finished
+            stored = self._in_flight.stage(progress, lambda: self._store(progress, translated))
             others = self._aliases.pop(progress.row.name, ())
-            aliases = [self._store_again(progress, made, each) for each in others]
+            aliases = [self._store_again(progress, translated, each) for each in others]
             last = self._in_flight.over(stored)  # after them, as they still need its memory
         for done in (*aliases, last):
             self._on_event(done)
@@ -199,7 +199,7 @@ class StudyStages:
         ]
 
     def _store_again(
-        self, progress: StudyProgress, made: Translated, alias: PlannedStudy
+        self, progress: StudyProgress, translated: Translated, alias: PlannedStudy
     ) -> StudyDone:
         """Store the result of a study for another name of it."""
         notes = *progress.row.notes, alias_note(progress.planned.study)
@@ -209,7 +209,7 @@ class StudyStages:
 
         def store() -> StudyReport:
             again.inputs = states_again(alias.study, progress.inputs)
-            return replace(self._store(again, made), tiles=0)
+            return replace(self._store(again, translated), tiles=0)
 
         return self._in_flight.over(self._in_flight.stage(again, store))
 
@@ -310,34 +310,34 @@ class StudyStages:
             del study
             if not volumes.left:
                 return inferred
-            self._hand_on(progress, self._finished(progress, inferred, verifier))
+            self._pass_on(progress, self._finished(progress, inferred, verifier))
             del inferred
             before += steps
             ready.append(self._prepare_next(progress, volumes))
 
-    def _hand_on(self, progress: StudyProgress, made: Translated) -> Translated:
+    def _pass_on(self, progress: StudyProgress, translated: Translated) -> Translated:
         """Write a volume of a series; return the series so far, with the voxels of this volume."""
         store, planned = self._results, progress.planned
         with progress.timer.time("write"), self._disk_space.taken(planned.study.files):
             if not progress.series:
                 aliases = self._aliases.get(progress.row.name, ())
                 begun = (
-                    store.begin_series(each, made.volumes, self._commits)
+                    store.begin_series(each, translated.volumes, self._commits)
                     for each in (planned, *aliases)
                 )
                 progress.ahead = progress.series = tuple(chain.from_iterable(begun))
             for at, series in enumerate(progress.series):
-                series.add(made.volumes[at % len(made.volumes)])
-        first = progress.made or made
-        tiles = made.tiles + (progress.made.tiles if progress.made else 0)
-        progress.made = replace(first, volumes=(), tiles=tiles)
-        return replace(progress.made, volumes=made.volumes)
+                series.add(translated.volumes[at % len(translated.volumes)])
+        first = progress.translated or translated
+        tiles = translated.tiles + (progress.translated.tiles if progress.translated else 0)
+        progress.translated = replace(first, volumes=(), tiles=tiles)
+        return replace(progress.translated, volumes=translated.volumes)
 
-    def _begin_to_store(self, progress: StudyProgress, made: Volume) -> Callable[[int], None]:
+    def _begin_to_store(self, progress: StudyProgress, volume: Volume) -> Callable[[int], None]:
         if progress.is_series:
             return _ignore
         progress.discard_ahead()  # left by a try in another precision
-        begun = self._results.begin(progress.planned, made, self._commits)
+        begun = self._results.begin(progress.planned, volume, self._commits)
         progress.ahead = (begun,) if begun else ()
         return begun.on_rows if begun else _ignore
 
@@ -360,24 +360,31 @@ class StudyStages:
             on_tiles(passed + done, passed + total)
 
         inferred = self._infer(progress, study, generator, on_forward)
-        made = back_translator.translate_back(inferred, progress.timer, on_back, self._arrays.empty)
-        progress.note(*made.notes)
-        return made
+        returned = back_translator.translate_back(
+            inferred, progress.timer, on_back, self._arrays.empty
+        )
+        progress.note(*returned.notes)
+        return returned
 
-    def _compared(self, progress: StudyProgress, made: BackTranslated) -> InferredStudy:
+    def _compared(self, progress: StudyProgress, returned: BackTranslated) -> InferredStudy:
         """Add the cycle error to the study's row and return the study."""
-        checked = made.compared(progress.timer, self._arrays.empty)
+        checked = returned.compared(progress.timer, self._arrays.empty)
         progress.note(*filter(None, [checked.error.note]))
         progress.row = replace(progress.row, cycle=checked.error)
         return checked.inferred
 
     def _finish(
-        self, progress: StudyProgress, made: InferredStudy | BackTranslated, verifier: StudyVerifier
+        self,
+        progress: StudyProgress,
+        inferred: InferredStudy | BackTranslated,
+        verifier: StudyVerifier,
     ) -> Translated:
         progress.take_inputs()
-        study = self._compared(progress, made) if isinstance(made, BackTranslated) else made
+        study = (
+            self._compared(progress, inferred) if isinstance(inferred, BackTranslated) else inferred
+        )
         finished = self._finished(progress, study, verifier)
-        return self._hand_on(progress, finished) if progress.is_series else finished
+        return self._pass_on(progress, finished) if progress.is_series else finished
 
     def _finished(
         self, progress: StudyProgress, study: InferredStudy, verifier: StudyVerifier
@@ -392,29 +399,31 @@ class StudyStages:
         progress.note(*finished.notes)
         return finished
 
-    def _store(self, progress: StudyProgress, made: Translated) -> StudyReport:
+    def _store(self, progress: StudyProgress, translated: Translated) -> StudyReport:
         with progress.timer.time("write"), self._disk_space.taken(progress.planned.study.files):
             outputs = self._results.put(
                 progress.planned,
-                made,
+                translated,
                 progress.inputs,
                 self._commits,
                 progress.row.cycle,
                 progress.ahead,
             )
-        count = prod(made.volumes[0].further)
+        count = prod(translated.volumes[0].further)
         return replace(
             progress.row,
             status="translated",
-            voxels=count * made.volumes[0].voxels.size,
+            voxels=count * translated.volumes[0].voxels.size,
             volumes=count,
-            tiles=made.tiles,
+            tiles=translated.tiles,
             preview=progress.planned.picture,
             sidecars=progress.planned.sidecars,
-            seams=made.seams,
-            measures=made.measures,
-            maps=tuple(map_beside(progress.planned.target, each.mark.kind) for each in made.maps),
-            spread=made.spread,
+            seams=translated.seams,
+            measures=translated.measures,
+            maps=tuple(
+                map_beside(progress.planned.target, each.mark.kind) for each in translated.maps
+            ),
+            spread=translated.spread,
             source_content=content_of(progress.inputs),
             output_content=content_of(result_files(outputs, progress.planned.targets)),
         )

@@ -22,22 +22,22 @@ _AT_END = 1e-3
 """Part of the result's range within which a value counts as one of its ends."""
 
 
-def measure(given: AnyArray, made: AnyArray, distance: float | None = None) -> Measures | None:
+def measure(scan: AnyArray, result: AnyArray, distance: float | None = None) -> Measures | None:
     """Return the measures of a result, or None if they are not defined, as of an image of one value
     or without numbers.
 
-    given, made: scan and result [D, H, W] on one grid, in any unit. distance: of the scan from the
+    scan, result: scan and result [D, H, W] on one grid, in any unit. distance: of the scan from the
     model's calibration, as the measures have it.
     """
     with np.errstate(all="ignore"):
-        found = _measured(given, made)
+        found = _measured(scan, result)
     if not found or not np.isfinite((found.cut_off, found.edges, found.detail)).all():
         return None
     return replace(found, distance=distance)
 
 
-def _measured(given: AnyArray, made: AnyArray) -> Measures | None:
-    before, after = _planes(given, made)
+def _measured(scan: AnyArray, result: AnyArray) -> Measures | None:
+    before, after = _planes(scan, result)
     images = before, after
     if not all(np.isfinite(image).all() and np.ptp(image) > 0 for image in images):
         return None
@@ -56,15 +56,15 @@ def _measured(given: AnyArray, made: AnyArray) -> Measures | None:
     )
 
 
-def _planes(given: AnyArray, made: AnyArray) -> tuple[FloatArray, FloatArray]:
+def _planes(scan: AnyArray, result: AnyArray) -> tuple[FloatArray, FloatArray]:
     """Return evenly spaced planes of both images, [plane, row, column]."""
-    axis = memory_order(given)[0]
-    extent = given.shape[axis]
-    most = min(_MOST_PLANES, max(_FEWEST_PLANES, _VOXELS * extent // given.size))
+    axis = memory_order(scan)[0]
+    extent = scan.shape[axis]
+    most = min(_MOST_PLANES, max(_FEWEST_PLANES, _VOXELS * extent // scan.size))
     count = min(most, extent)
     places = sorted({(2 * at + 1) * extent // (2 * count) for at in range(count)})
     before, after = (
-        np.moveaxis(image, axis, 0)[places].astype(np.float32) for image in (given, made)
+        np.moveaxis(image, axis, 0)[places].astype(np.float32) for image in (scan, result)
     )
     return before, after
 

@@ -24,16 +24,16 @@ def resized(values: FloatArray, target: Triple, orders: Triple) -> FloatArray:
     """
     planes = tuple(axis for axis in range(3) if orders[axis])
     low, high = (end(axis=planes, keepdims=True) for end in (values.min, values.max))
-    made = values
+    resampled = values
     for axis in planes:
         weights = _weights(values.shape[axis], target[axis], orders[axis])
-        made = np.moveaxis(np.tensordot(weights, made, (1, axis)), 0, axis)
+        resampled = np.moveaxis(np.tensordot(weights, resampled, (1, axis)), 0, axis)
     if 3 in orders:
-        made = np.clip(made, low, high)
+        resampled = np.clip(resampled, low, high)
     for axis in range(3):
         if axis not in planes:
-            made = made.take(_nearest(values.shape[axis], target[axis]), axis)
-    return np.ascontiguousarray(made)
+            resampled = resampled.take(_nearest(values.shape[axis], target[axis]), axis)
+    return np.ascontiguousarray(resampled)
 
 
 def _places(extent: int, target: int) -> npt.NDArray[np.float64]:

@@ -59,7 +59,7 @@ class Demand:
 def foreseen_voxel_type(
     source: VoxelType,
     intensity_out: IntensityMap,
-    made: NetworkRange = USUAL_RANGE,
+    network_range: NetworkRange = USUAL_RANGE,
     asked: OutputType | None = None,
 ) -> VoxelType | None:
     """Return the voxel type of a result if it is known in advance, else None.
@@ -74,13 +74,13 @@ def foreseen_voxel_type(
        of a network whose range is open, nothing is known: None.
     """
     if asked:
-        return _asked_for(asked, source, _foreseen_demand(intensity_out, made))
+        return _asked_for(asked, source, _foreseen_demand(intensity_out, network_range))
     match intensity_out:
         case Identity() | Standard():
             return None
         case Steps() if not is_measured(intensity_out):
             return None
-        case Window() if made == "open":
+        case Window() if network_range == "open":
             return None
         case Window():
             demand = Demand(Range(intensity_out.low, intensity_out.high))
@@ -89,13 +89,13 @@ def foreseen_voxel_type(
             return source
 
 
-def _foreseen_demand(intensity_out: IntensityMap, made: NetworkRange) -> Demand | None:
+def _foreseen_demand(intensity_out: IntensityMap, network_range: NetworkRange) -> Demand | None:
     """Return the demand of a result if it does not depend on the study."""
     match intensity_out:
-        case Window(low, high) if made != "open":
+        case Window(low, high) if network_range != "open":
             return Demand(Range(low, high))
-        case Identity() if made != "open":
-            return Demand(Range(0.0 if made == "0..1" else -1.0, 1.0))
+        case Identity() if network_range != "open":
+            return Demand(Range(0.0 if network_range == "0..1" else -1.0, 1.0))
         case _:
             return None
 

@@ -43,11 +43,11 @@ def export_viewing(
     """
     store = ImageStore(viewing.studies)
     total = 0
-    with whole_folder(folder) as made:
-        total += (made / "index.html").write_bytes(page.encode())
+    with whole_folder(folder) as partial:
+        total += (partial / "index.html").write_bytes(page.encode())
         for number in range(len(viewing.studies)):
             script = _script(number, store.study(number)).encode()
-            total += (made / f"{number}.js").write_bytes(script)
+            total += (partial / f"{number}.js").write_bytes(script)
             done(number + 1)
     return total
 

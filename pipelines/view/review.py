@@ -71,9 +71,9 @@ class Review:
 
     def put(self, study: str, mark: Grade | None, comment: str) -> Mark | None:
         """Store the verdict on a study; neither mark nor comment removes it. Raises WriteError."""
-        made = Mark(study, mark, comment[:LONGEST_COMMENT], _login(), iso_time(time()))
+        new = Mark(study, mark, comment[:LONGEST_COMMENT], _login(), iso_time(time()))
         with self._guard:
-            marks = {**self.marks, study: made}
+            marks = {**self.marks, study: new}
             if mark is None and not comment:
                 del marks[study]
             self._store(marks)

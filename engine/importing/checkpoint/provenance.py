@@ -311,10 +311,10 @@ def _with_block_padding(
     """Return the reading with the run's padding_type, if the code has that parameter."""
     if match.shape.usual.block_padding == "zero":
         return reading
-    made = tuple(dict.fromkeys(to for _, to in generator.padding_types if to != "zero"))
-    if len(made) < 2:
+    paddings = tuple(dict.fromkeys(to for _, to in generator.padding_types if to != "zero"))
+    if len(paddings) < 2:
         return reading
-    block = evidence.ask("block_padding", made, _BLOCK_PADDING_WHY)
+    block = evidence.ask("block_padding", paddings, _BLOCK_PADDING_WHY)
     return reading_with(match, reading, {"block_padding": block})
 
 

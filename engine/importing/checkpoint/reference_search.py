@@ -293,10 +293,10 @@ class ReferenceSearch:
             )
         adding = (False, True) if raw.shape == self._patch.shape else (False,)
         for end, adds_input in product(ENDS, adding):
-            made = _finished(raw, end) + (self._patch if adds_input else np.float32(0))
-            error = relative_error(made, self._output)
+            computed = _finished(raw, end) + (self._patch if adds_input else np.float32(0))
+            error = relative_error(computed, self._output)
             reading = replace(core, end=end, adds_input=adds_input)
-            yield ReadingTrial(reading, error, made if error <= TOLERANCE else None)
+            yield ReadingTrial(reading, error, computed if error <= TOLERANCE else None)
 
     def _has_budget(self) -> bool:
         within = len(self._tried) < _MOST_TRIALS and self._flops < _FLOPS

@@ -140,14 +140,14 @@ class GeneratorCode:
         kinds = dict(self.padding_types)
         if not match.shape.block_pads:
             padding_type = padding_type or "zero"
-        made = kinds.get(padding_type or "reflect")
-        if made is None or (made == "zero") == match.shape.block_pads:
+        block_padding = kinds.get(padding_type or "reflect")
+        if block_padding is None or (block_padding == "zero") == match.shape.block_pads:
             raise CheckpointError(
                 f"The training options state padding_type: {padding_type}, but the blocks have "
                 f"{'' if match.shape.block_pads else 'no '}pad layers; the options file is of "
                 "another run."
             )
-        return replace(reading, block_padding=made)
+        return replace(reading, block_padding=block_padding)
 
 
 @dataclass(frozen=True, slots=True)

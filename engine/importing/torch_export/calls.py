@@ -233,7 +233,7 @@ class OperatorWriter:
         self.tensors = tensors
         self.operators: list[Operator] = []
         self._metas = metas
-        self._made = 0
+        self._count = 0
 
     def result(self, call: Call, kind: str, *inputs: str, **attributes: Attribute) -> None:
         """Write the operator whose outputs are the call's."""
@@ -290,8 +290,8 @@ class OperatorWriter:
         return self._metas[name]
 
     def _new_name(self, call: Call) -> str:
-        self._made += 1
-        return f"{call.name}:{self._made}"
+        self._count += 1
+        return f"{call.name}:{self._count}"
 
     def _write(
         self,

@@ -144,22 +144,22 @@ def derivation_elements(
 
     sources: a slice of each source scan. uneven: why it was resampled, if so.
     """
-    made = pydicom.Dataset()
-    made.SyntheticData = "YES"
-    made.DerivationDescription = (
+    elements = pydicom.Dataset()
+    elements.SyntheticData = "YES"
+    elements.DerivationDescription = (
         f"{NOTICE} {derivation.source} to {derivation.target} with the model {derivation.model} "
         f"by {PROGRAM} {derivation.program}."
     )
     if derivation.shows:
-        made.DerivationDescription += f" A map, not an image: {derivation.shows.words}."
+        elements.DerivationDescription += f" A map, not an image: {derivation.shows.words}."
     if uneven:
-        made.DerivationDescription += f" Resampled onto an even grid because {uneven}."
-    made.ImageComments = NOTICE
+        elements.DerivationDescription += f" Resampled onto an even grid because {uneven}."
+    elements.ImageComments = NOTICE
     if derivation.incomplete:
         warning = f" {derivation.incomplete[0].upper()}{derivation.incomplete[1:]}."
-        made.DerivationDescription += warning
-        made.ImageComments += warning
-    made.DerivationCodeSequence = derivation_codes(uneven)
+        elements.DerivationDescription += warning
+        elements.ImageComments += warning
+    elements.DerivationCodeSequence = derivation_codes(uneven)
     scanners = list[DataSet]()
     for source in sources:
         scanner = _scanner(source)
@@ -167,8 +167,8 @@ def derivation_elements(
             scanner.update(_character_set(source))
         if scanner not in scanners:
             scanners.append(scanner)
-    made.ContributingEquipmentSequence = [*scanners, _synthesizer(derivation)]
-    return made
+    elements.ContributingEquipmentSequence = [*scanners, _synthesizer(derivation)]
+    return elements
 
 
 def derivation_codes(uneven: str | None) -> list[DataSet]:
@@ -181,11 +181,11 @@ def derivation_codes(uneven: str | None) -> list[DataSet]:
 
 def equipment_elements(source: DataSet, derivation: Derivation) -> DataSet:
     """Equipment elements that name this program as the manufacturer."""
-    made = kept(source, ["InstitutionName"])
-    made.Manufacturer = PROGRAM
-    made.ManufacturerModelName = PROGRAM
-    made.SoftwareVersions = derivation.program
-    return made
+    elements = kept(source, ["InstitutionName"])
+    elements.Manufacturer = PROGRAM
+    elements.ManufacturerModelName = PROGRAM
+    elements.SoftwareVersions = derivation.program
+    return elements
 
 
 def source_purpose() -> DataSet:

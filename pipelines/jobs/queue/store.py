@@ -325,13 +325,13 @@ class QueueTables:
         with self.translating_errors():
             if create and not self._is_made():
                 self._make()
-            made, known = self._versions()
-        if made > known:
+            stored, current = self._versions()
+        if stored > current:
             raise QueueError(
                 f"The queue {self.place} was created by a newer version of cuda-cyclegan; update "
                 "this one, or give another queue with setting queue."
             )
-        if made < known:
+        if stored < current:
             raise QueueError(
                 f"The queue {self.place} is empty or of an older version; submit a study to bring "
                 "it up to date."
@@ -345,10 +345,10 @@ class QueueTables:
 
     def _is_made(self) -> bool:
         try:
-            made, known = self._versions()
+            stored, current = self._versions()
         except SQLAlchemyError:
             return False  # the server may lack the database itself
-        return made >= known
+        return stored >= current
 
 
 @contextmanager
