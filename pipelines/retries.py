@@ -11,7 +11,7 @@ TRIES = 3
 """Worker crashes after which a study fails; users of the queue can set another number."""
 
 
-def is_blamed(claimed: int) -> bool:
+def crash_counts(claimed: int) -> bool:
     """Return whether a crash counts against a study: only if it was the only one claimed.
 
     claimed: number of studies that the worker had claimed.

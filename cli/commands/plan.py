@@ -23,7 +23,7 @@ def plan(
     context: typer.Context,
     study: StudyOptions,
     on: DeviceOptions,
-    given: InputOptions,
+    input_options: InputOptions,
     show_phi: ShowPhi = False,
     strict: Annotated[
         bool,
@@ -52,5 +52,7 @@ def plan(
       4  the device or a library is missing
     """
     with stop_signals(), errors_reported(verbose=verbose):
-        request = study.request(given.paths(), on, show_phi=show_phi, links=given.links)
+        request = study.request(
+            input_options.paths(), on, show_phi=show_phi, links=input_options.links
+        )
         raise typer.Exit(dry_run_shown(opened(request, context), strict=strict))

@@ -50,7 +50,7 @@ def translate(
     context: typer.Context,
     study: StudyOptions,
     on: DeviceOptions,
-    given: InputOptions,
+    input_options: InputOptions,
     show_phi: ShowPhi = False,
     dry_run: Annotated[
         bool,
@@ -120,7 +120,9 @@ def translate(
         errors_reported(verbose=verbose),
         _begun(study, on, begins=begins) as begun,
     ):
-        request = study.request(given.paths(), on, show_phi=show_phi, links=given.links)
+        request = study.request(
+            input_options.paths(), on, show_phi=show_phi, links=input_options.links
+        )
         if dry_run:
             raise typer.Exit(dry_run_shown(opened(request, context, quiet=quiet)))
         with _begun_job(request, context, begun, quiet=quiet) as job:

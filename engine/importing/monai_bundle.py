@@ -136,9 +136,9 @@ def _graph(checkpoint: Checkpoint, name: str, arguments: dict[str, Json]) -> Ope
     if isinstance(channels, bool) or not isinstance(channels, int) or channels < 1:
         raise CheckpointError("The definition's 'in_channels' is not a number of channels.")
     writer = NetworkWriter(_tensors(checkpoint))
-    given = Arguments(arguments)
-    output = DEFINITIONS[name](writer, given)
-    given.check_read()
+    reader = Arguments(arguments)
+    output = DEFINITIONS[name](writer, reader)
+    reader.check_read()
     if left := [one for one in writer.unused if not one.startswith(_TRAINING_ONLY)]:
         raise CheckpointError(
             f"The weights hold {quoted(left[0])}, which the network definition does not have; they "
@@ -187,8 +187,8 @@ def _states(contents: Mapping[str, CheckpointEntry]) -> Iterator[dict[str, Store
 def _described(bundle: MonaiBundle, config: Mapping[str, Json]) -> MonaiBundle:
     """Return the bundle completed with what its transforms and its inferer state about the data."""
     others: list[str] = []
-    for name, given in _transforms(config):
-        match name.removesuffix("d"), given:
+    for name, settings in _transforms(config):
+        match name.removesuffix("d"), settings:
             case "Orientation", {"axcodes": str(axes)} if bundle.axes is None and len(axes) == 3:
                 bundle = replace(bundle, axes=axes)
             case "Spacing", {"pixdim": [_, _, _] as edges} if bundle.spacing is None:

@@ -77,27 +77,27 @@ class NetworkWriter:
     """
 
     def __init__(self, tensors: Mapping[str, FloatArray]) -> None:
-        self._given = tensors
+        self._stored = tensors
         self.tensors: dict[str, Array] = {}
         self.operators: list[Operator] = []
 
     @property
     def unused(self) -> list[str]:
         """Names of the tensors that no operator uses."""
-        return [name for name in self._given if name not in self.tensors]
+        return [name for name in self._stored if name not in self.tensors]
 
     def has(self, name: str) -> bool:
         """Whether there is a tensor of this name."""
-        return name in self._given
+        return name in self._stored
 
     def weight(self, name: str) -> str:
         """Use a tensor, which must be there; return its name."""
-        if name not in self._given:
+        if name not in self._stored:
             raise CheckpointError(
                 f"The network definition needs the tensor {quoted(name)}, which the weights lack; "
                 "the definition and the weights are not of the same network."
             )
-        self.tensors[name] = self._given[name]
+        self.tensors[name] = self._stored[name]
         return name
 
     def shape(self, name: str) -> tuple[int, ...]:

@@ -398,19 +398,19 @@ def _operator(node: NodeProto, reader: TensorReader) -> Operator:
     return Operator(plain.kind, name, plain.inputs, plain.outputs, attributes)
 
 
-def _attribute(operator: Operator, given: AttributeProto, reader: TensorReader) -> Attribute:
-    match given.type:
+def _attribute(operator: Operator, proto: AttributeProto, reader: TensorReader) -> Attribute:
+    match proto.type:
         case AttributeProto.INT:
-            return given.i
+            return proto.i
         case AttributeProto.FLOAT:
-            return given.f
+            return proto.f
         case AttributeProto.STRING:
-            return given.s.decode("utf-8", "replace")
+            return proto.s.decode("utf-8", "replace")
         case AttributeProto.INTS:
-            return tuple(given.ints)
+            return tuple(proto.ints)
         case AttributeProto.FLOATS:
-            return tuple(given.floats)
+            return tuple(proto.floats)
         case AttributeProto.TENSOR:
-            return reader.read(given.t)
+            return reader.read(proto.t)
         case _:
-            raise operator.refusal(f"has an attribute {quoted(given.name)} of an unsupported kind")
+            raise operator.refusal(f"has an attribute {quoted(proto.name)} of an unsupported kind")

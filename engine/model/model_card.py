@@ -532,18 +532,18 @@ def _in_todays_words(value: Json) -> Json:
     return {**value, "architecture": architecture_from_json(value["architecture"])}
 
 
-def _check_written_out(given: Json, kept: Json, path: str) -> None:
+def _check_written_out(stated: Json, parsed: Json, path: str) -> None:
     """Raise FieldError unless every field is stated, numbers are finite and texts fit on a line."""
-    if isinstance(given, dict) and isinstance(kept, dict):
-        for name, value in kept.items():
+    if isinstance(stated, dict) and isinstance(parsed, dict):
+        for name, value in parsed.items():
             inner = f"{path}.{name}" if path else name
-            if name not in given:
+            if name not in stated:
                 raise FieldError(inner, "is missing")
-            _check_written_out(given[name], value, inner)
-    elif isinstance(given, list) and isinstance(kept, tuple):
-        for index, pair in enumerate(zip(given, kept, strict=True)):
+            _check_written_out(stated[name], value, inner)
+    elif isinstance(stated, list) and isinstance(parsed, tuple):
+        for index, pair in enumerate(zip(stated, parsed, strict=True)):
             _check_written_out(*pair, f"{path}[{index}]")
-    elif isinstance(kept, float) and not math.isfinite(kept):
+    elif isinstance(parsed, float) and not math.isfinite(parsed):
         raise FieldError(path, "must be a finite number")
-    elif isinstance(kept, str) and not kept.isprintable():
+    elif isinstance(parsed, str) and not parsed.isprintable():
         raise FieldError(path, "must not contain control characters or line breaks")

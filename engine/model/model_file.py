@@ -218,12 +218,12 @@ def load_model(path: str | PathLike[str]) -> Model:
         raise ModelFileError(f"{path}: {error}") from error
 
 
-def _as_path(given: object) -> Path:
-    if not isinstance(given, str | PathLike):
+def _as_path(value: object) -> Path:
+    if not isinstance(value, str | PathLike):
         raise ModelFileError(
-            f"A model is read from the path of its file, not from a {type(given).__name__}."
+            f"A model is read from the path of its file, not from a {type(value).__name__}."
         )
-    return Path(cast("str | PathLike[str]", given))
+    return Path(cast("str | PathLike[str]", value))
 
 
 def is_model_file(path: Path) -> bool:

@@ -135,10 +135,10 @@ def answer(request: Elements, refusal: Refusal | None = None) -> bytes:
     if refusal:
         comment = refusal.reason[:LONGEST_COMMENT]
         elements[ERROR_COMMENT] = comment + " " * (len(comment) % 2)
-    for given, asked in ((SOP_CLASS, REQUESTED_CLASS), (INSTANCE, REQUESTED_INSTANCE)):
-        names = _text(request, asked), _text(request, given)
+    for affected, requested in ((SOP_CLASS, REQUESTED_CLASS), (INSTANCE, REQUESTED_INSTANCE)):
+        names = _text(request, requested), _text(request, affected)
         if name := names[0] or names[1]:
-            elements[given] = name
+            elements[affected] = name
     if ACTION in request:
         elements[ACTION] = number(request, ACTION)
     return encoded(elements)

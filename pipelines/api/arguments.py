@@ -16,31 +16,31 @@ from ..settings import TranslateOptions
 Record = TypeVar("Record")
 
 
-def path_of(name: str, given: object) -> Path:
+def path_of(name: str, value: object) -> Path:
     """Return a path from text or a path. Raises SettingsError."""
-    if not isinstance(given, str | PathLike):
-        raise _wrong(name, "a path", given)
-    return Path(cast("AnyPath", given))
+    if not isinstance(value, str | PathLike):
+        raise _wrong(name, "a path", value)
+    return Path(cast("AnyPath", value))
 
 
-def paths_of(name: str, given: object) -> tuple[Path, ...]:
+def paths_of(name: str, value: object) -> tuple[Path, ...]:
     """Return the paths from one path or several. Raises SettingsError."""
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes | PathLike):
-        return tuple(path_of(name, each) for each in cast("Iterable[object]", given))
-    return (path_of(name, given),)
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | PathLike):
+        return tuple(path_of(name, each) for each in cast("Iterable[object]", value))
+    return (path_of(name, value),)
 
 
-def model_of(given: object) -> Model:
+def model_of(value: object) -> Model:
     """Return a model, loaded if a path is passed. Raises SettingsError or ModelFileError."""
-    return given if isinstance(given, Model) else load_model(path_of("model", given))
+    return value if isinstance(value, Model) else load_model(path_of("model", value))
 
 
-def typed(name: str, kind: type[Record], given: object) -> Record:
+def typed(name: str, kind: type[Record], value: object) -> Record:
     """Return a value converted to its type: lists to tuples, NumPy's numbers to Python's.
 
     Raises SettingsError.
     """
-    plain = _plain(name, given)
+    plain = _plain(name, value)
     try:
         return decode(kind, plain)
     except FieldError as error:
@@ -48,56 +48,56 @@ def typed(name: str, kind: type[Record], given: object) -> Record:
         raise SettingsError(f"Argument {where} {error.reason}.", where) from None
 
 
-def _plain(name: str, given: object) -> object:
+def _plain(name: str, value: object) -> object:
     try:
-        return encode(given)
+        return encode(value)
     except NotImplementedError:
-        raise _wrong(name, "plain values", given) from None
+        raise _wrong(name, "plain values", value) from None
 
 
-def record(name: str, kind: type[Record], given: object) -> Record:
+def record(name: str, kind: type[Record], value: object) -> Record:
     """Return a record of settings with checked field types. Raises SettingsError."""
-    if not isinstance(given, kind):
-        raise _wrong(name, f"a {kind.__name__}", given)
-    of_record: Any = given
+    if not isinstance(value, kind):
+        raise _wrong(name, f"a {kind.__name__}", value)
+    of_record: Any = value
     for item in fields(of_record):  # by itself, as no error of `encode` names its field
-        _plain(f"{name}.{item.name}".lstrip("."), getattr(given, item.name))
-    return typed(name, kind, given)
+        _plain(f"{name}.{item.name}".lstrip("."), getattr(value, item.name))
+    return typed(name, kind, value)
 
 
-def options_of(given: TranslateOptions) -> TranslateOptions:
+def options_of(value: TranslateOptions) -> TranslateOptions:
     """Return options with checked field types, and the reverse model replaced by its file.
 
     Raises SettingsError.
     """
-    check: Any = given.cycle_check if isinstance(cast("object", given), TranslateOptions) else None
+    check: Any = value.cycle_check if isinstance(cast("object", value), TranslateOptions) else None
     model = getattr(check, "model", None)
     if isinstance(model, Model):
         named = replace(check, model=path_of("options.cycle_check.model", model.path))
-        given = replace(given, cycle_check=replace(named, sha256=model.sha256))
-    return record("options", TranslateOptions, given)
+        value = replace(value, cycle_check=replace(named, sha256=model.sha256))
+    return record("options", TranslateOptions, value)
 
 
-def texts_of(name: str, given: object) -> frozenset[str]:
+def texts_of(name: str, value: object) -> frozenset[str]:
     """Return the texts from one text or several. Raises SettingsError."""
-    if isinstance(given, str):
-        return frozenset({given})
-    several = [*cast("Iterable[object]", given)] if isinstance(given, Iterable) else given
+    if isinstance(value, str):
+        return frozenset({value})
+    several = [*cast("Iterable[object]", value)] if isinstance(value, Iterable) else value
     return typed(name, frozenset[str], several)
 
 
-def mapping_of(name: str, given: object) -> dict[str, str]:
+def mapping_of(name: str, value: object) -> dict[str, str]:
     """Return a mapping of texts to texts. Raises SettingsError."""
-    plain = {**cast("Mapping[str, object]", given)} if isinstance(given, Mapping) else given
+    plain = {**cast("Mapping[str, object]", value)} if isinstance(value, Mapping) else value
     return typed(name, dict[str, str], plain)
 
 
-def listener(given: object) -> Listen:
+def listener(value: object) -> Listen:
     """Return the callback for events. Raises SettingsError."""
-    if not callable(given):
-        raise _wrong("on_event", "a function of one event", given)
-    return cast("Listen", given)
+    if not callable(value):
+        raise _wrong("on_event", "a function of one event", value)
+    return cast("Listen", value)
 
 
-def _wrong(name: str, wanted: str, given: object) -> SettingsError:
-    return SettingsError(f"Argument {name} must be {wanted}, not {type(given).__name__}.", name)
+def _wrong(name: str, wanted: str, value: object) -> SettingsError:
+    return SettingsError(f"Argument {name} must be {wanted}, not {type(value).__name__}.", name)

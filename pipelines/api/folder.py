@@ -283,8 +283,8 @@ def _filters(
     )
 
 
-def _texts(name: str, given: str | Collection[str]) -> tuple[str, ...]:
-    return tuple(sorted(texts_of(name, given)))
+def _texts(name: str, value: str | Collection[str]) -> tuple[str, ...]:
+    return tuple(sorted(texts_of(name, value)))
 
 
 def _pattern(series: "str | re.Pattern[str]") -> "re.Pattern[str] | None":

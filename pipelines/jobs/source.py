@@ -19,7 +19,7 @@ from ..report.codec import job_row
 from ..report.report import Failure, StudyReport, failure_of
 from ..results.manifest import Manifest
 from ..results.resume import ADDS, PlannedStudy
-from ..retries import Backoff, is_blamed
+from ..retries import Backoff, crash_counts
 from ..run.source import JobKind, JobSource
 from .events import (
     JobDeferred,
@@ -198,16 +198,16 @@ class QueueSource(JobSource):
         """Fail the job over which the device was lost; of several jobs, retry each alone."""
         self.restart()
         claims = list(self._in_flight.values())
-        if not is_blamed(len(claims)):
+        if not crash_counts(len(claims)):
             tokens = [claim.token for claim in claims]
             self._outage.retry(lambda: self._claims.reclaim(tokens))
             for claim in claims:
                 self._release(claim)
             return
         failure = Failure("engine", why, "infer")
-        for blamed in claims:
-            row = replace(_row_of(blamed.work), status="failed", failure=failure)
-            self._acknowledge(blamed, row)
+        for claim in claims:
+            row = replace(_row_of(claim.work), status="failed", failure=failure)
+            self._acknowledge(claim, row)
 
     def release_all(self) -> None:
         """Acknowledge all jobs as interrupted, as none of them is the cause."""

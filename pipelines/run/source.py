@@ -14,7 +14,7 @@ from ..results.manifest import Recipe
 from ..results.resume import PlannedStudy
 from ..results.sidecar import SidecarMaker
 from ..results.storing import Record, Store
-from ..retries import TRIES, is_blamed
+from ..retries import TRIES, crash_counts
 from ..settings import TranslateOptions, TranslateSettings
 from .networks import NetworkUse
 from .outcomes import Outcomes
@@ -147,7 +147,7 @@ class BatchStudies:
         for planned in reversed([*claimed]):
             name = str(planned.study.name)
             if name in suspects:
-                self._crashes[name] += counts and is_blamed(len(suspects))
+                self._crashes[name] += counts and crash_counts(len(suspects))
                 if self._crashes[name] >= TRIES:
                     failed.append(planned)
                     continue

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from cuda_cyclegan.pipelines.retries import Backoff, is_blamed
+from cuda_cyclegan.pipelines.retries import Backoff, crash_counts
 
 
 def test_the_pause_doubles_up_to_a_limit_and_starts_anew_after_a_success(
@@ -27,5 +27,5 @@ def test_the_pause_doubles_up_to_a_limit_and_starts_anew_after_a_success(
 
 
 def test_a_study_is_blamed_for_deaths_that_it_had_alone() -> None:
-    assert is_blamed(1)
-    assert not is_blamed(2)
+    assert crash_counts(1)
+    assert not crash_counts(2)

@@ -212,12 +212,12 @@ def _untrained(
 
 
 def _check_generator(model: Path | None, arch: str | None, sizes: dict[str, int | None]) -> None:
-    given = [option for option, value in sizes.items() if value is not None]
-    if model and (arch or given):
-        option = "--arch" if arch else given[0]
+    size_options = [option for option, value in sizes.items() if value is not None]
+    if model and (arch or size_options):
+        option = "--arch" if arch else size_options[0]
         raise wrong_value(option, "--model already defines the network; omit the option.")
     other = "--blocks" if arch == "unet" else "--levels"
-    if other in given:
+    if other in size_options:
         raise wrong_value(other, f"--arch {arch or 'resnet'} has no such option.")
 
 

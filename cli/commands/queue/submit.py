@@ -37,7 +37,7 @@ Examples:
 def submit(
     context: typer.Context,
     study: StudyOptions,
-    given: InputOptions,
+    input_options: InputOptions,
     queue: QueueOption = None,
     priority: PriorityOption = "normal",
     window: WindowOption = None,
@@ -67,7 +67,7 @@ def submit(
       3  no study was found
     """
     with stop_signals(), errors_reported(verbose=False):
-        request = study.request(given.paths(), links=given.links)
+        request = study.request(input_options.paths(), links=input_options.links)
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.queue.queue import open_queue
         from ....pipelines.jobs.queue.schedule import parse_time

@@ -198,8 +198,8 @@ def _unsqueeze(builder: Builder, operator: Operator) -> GraphTensor:
 
 
 def _axes(builder: Builder, operator: Operator) -> tuple[int, ...] | None:
-    given = builder.array(operator, 1)
-    return axes_of(operator, [] if given is None else [np.asarray(given)], 0)
+    stated_axes = builder.array(operator, 1)
+    return axes_of(operator, [] if stated_axes is None else [np.asarray(stated_axes)], 0)
 
 
 def _without_channels(source: GraphTensor) -> GraphTensor:

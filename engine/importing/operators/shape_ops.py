@@ -56,12 +56,12 @@ def _split(builder: Builder, operator: Operator) -> list[GraphTensor]:
     axis = operator.integer("axis", 0)
     if not -5 <= axis < 5 or source.axes[axis] != CHANNELS:
         raise operator.refusal("splits an axis other than the channels, which is not supported")
-    given = operator.attributes.get("split", builder.array(operator, 1))
+    stated_sizes = operator.attributes.get("split", builder.array(operator, 1))
     parts = len(operator.outputs)
     even = -(-source.channels // parts)
     sizes = (
-        integers(given)
-        if given is not None
+        integers(stated_sizes)
+        if stated_sizes is not None
         else [min(even, source.channels - even * at) for at in range(parts)]
     )
     if sum(sizes) != source.channels or len(sizes) != parts:

@@ -221,10 +221,10 @@ _MOST_CHANNELS = 4096
 
 def _pad_ends(builder: Builder, operator: Operator, rank: int) -> dict[int, tuple[int, int]]:
     """Return the padding before and after, by axis index of the file."""
-    given = operator.attributes.get("pads", builder.array(operator, 1))
+    stated = operator.attributes.get("pads", builder.array(operator, 1))
     named = builder.array(operator, 3)
     axes = tuple(range(rank)) if named is None else integers(named)
-    pads = () if given is None else integers(given)
+    pads = () if stated is None else integers(stated)
     if len(pads) != 2 * len(axes) or any(not -rank <= axis < rank for axis in axes):
         raise operator.refusal("does not give the factor of each axis")
     return {axis % rank: (pads[at], pads[len(axes) + at]) for at, axis in enumerate(axes)}
@@ -236,8 +236,8 @@ def _pad_mode(builder: Builder, operator: Operator) -> PadMode:
         return _PAD_MODES[mode]
     if mode != "constant":
         raise operator.refusal(f"has the mode {mode}, which is not supported")
-    given = builder.array(operator, 2)
-    value = operator.number("value", 0.0) if given is None or given.size != 1 else given.item()
+    stated = builder.array(operator, 2)
+    value = operator.number("value", 0.0) if stated is None or stated.size != 1 else stated.item()
     return Constant(float(value)) if value else "zero"
 
 
@@ -487,8 +487,8 @@ def _sampled(
     scales: Array | None = None
     sizes: Array | None = None
     if operator.kind == "Upsample" or builder.opset < 11:
-        given: Any = operator.attributes.get("scales")
-        scales = builder.array(operator, 1) if given is None else np.asarray(given)
+        stated: Any = operator.attributes.get("scales")
+        scales = builder.array(operator, 1) if stated is None else np.asarray(stated)
     else:
         scales, sizes = builder.array(operator, 2), builder.array(operator, 3)
     if sizes is not None and sizes.size == len(places):

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from ...retries import is_blamed
+from ...retries import crash_counts
 from .job import Claim, OpenJobs
 from .queue import ALONE, BEHIND, Queue
 from .schedule import PRIORITIES, SchedulingClass
@@ -189,7 +189,7 @@ class Claims:
         runs alone the next time.
         """
         values: dict[str, Any] = {"priority": ALONE}
-        if not is_blamed(len(tokens)):
+        if not crash_counts(len(tokens)):
             values["recovery_attempts"] = self._one_try_less()
         return self._queue_again(tokens, values)
 

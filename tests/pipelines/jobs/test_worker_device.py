@@ -1,4 +1,4 @@
-"""The device of a worker: its open program, its loss, and who is blamed for a death."""
+"""The device of a worker: its open program, its loss, and which job a death counts against."""
 
 import re
 import signal
