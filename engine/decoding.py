@@ -148,7 +148,7 @@ def _refusal(kind: object, message: str) -> FieldError:
         return FieldError(path, "is missing" if is_missing else "is not known to this version")
     if reason.startswith("Invalid"):
         steps = re.findall(r"\w+|\[\d+\]|\[\.{3}\]", path)
-        known = ", ".join(sorted(_words_at(inspect.type_info(kind), steps)))
+        known = ", ".join(sorted(_literals_at(inspect.type_info(kind), steps)))
         return FieldError(path, f"must be one of {known}")
     if reason == "Number out of range":
         return FieldError(path, "must be a finite number")
@@ -161,21 +161,21 @@ def _in_words(types: re.Match[str]) -> str:
     return " or ".join(_WORDS.get(name, name) for name in types[1].split(" | "))
 
 
-def _words_at(kind: inspect.Type, steps: Sequence[str]) -> Iterator[str]:
+def _literals_at(kind: inspect.Type, steps: Sequence[str]) -> Iterator[str]:
     """Yield the values allowed at a position of a type."""
     match kind:
         case inspect.LiteralType(values=values) if not steps:
             yield from map(str, values)
         case inspect.UnionType(types=members):
             for member in members:
-                yield from _words_at(member, steps)
+                yield from _literals_at(member, steps)
         case inspect.StructType(tag=str() as tag, tag_field=field) if steps == [field]:
             yield tag
         case inspect.StructType() | inspect.DataclassType() | inspect.TypedDictType() if steps:
             for field in kind.fields:
                 if field.encode_name == steps[0]:
-                    yield from _words_at(field.type, steps[1:])
+                    yield from _literals_at(field.type, steps[1:])
         case inspect.VarTupleType(item_type=inner) | inspect.DictType(value_type=inner) if steps:
-            yield from _words_at(inner, steps[1:])
+            yield from _literals_at(inner, steps[1:])
         case _:
             pass

@@ -105,7 +105,7 @@ def write_defaults(path: Path, table: str, values: Mapping[str, str | int]) -> N
     wanted = read_config(path) if text else {}
     wanted[table] = {**wanted.get(table, {}), **values}
     written = _with_keys(text, table, [f"{k} = {json.dumps(v)}" for k, v in values.items()])
-    if not _says(written, wanted):
+    if not _states(written, wanted):
         keys = ", ".join(f"{k} = {json.dumps(v)}" for k, v in values.items())
         raise ConfigError(f"{path} is written in a way that only you can add to: [{table}] {keys}.")
     write_document(path, written.encode())
@@ -131,7 +131,7 @@ def _with_keys(text: str, table: str, settings: list[str]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _says(text: str, wanted: Mapping[str, object]) -> bool:
+def _states(text: str, wanted: Mapping[str, object]) -> bool:
     try:
         return tomllib.loads(text) == wanted
     except tomllib.TOMLDecodeError:

@@ -309,7 +309,7 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
     for line in survey_lines(found, columns_of(sys.stdout)):
         print_line(line, sys.stdout)
     if found.undecided:
-        complain(_what_to_say(found.undecided))
+        complain(_open_questions(found.undecided))
         return Exit.USAGE
     with spinner("Building the model"):
         imported = make_model(found)
@@ -318,7 +318,7 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
     return Exit.DONE
 
 
-def _what_to_say(questions: "tuple[Question, ...]") -> str:
+def _open_questions(questions: "tuple[Question, ...]") -> str:
     flags = ", ".join(option(question.field) for question in questions)
     missing = counted(len(questions), "answer is", "answers are")
     return f"Nothing was written; {missing} missing, listed above: {flags}."

@@ -83,7 +83,7 @@ def state_text(row: "JobRow") -> str:
             return f"queued, window {window}"
         case "running" if row.worker:
             return f"running on {worker_name(row.worker)}"
-        case "done" if "send" in row.passages:
+        case "done" if "send" in row.transfers:
             return "sent"
         case "done" if row.was_up_to_date:
             return "kept"

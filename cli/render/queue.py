@@ -141,7 +141,7 @@ def _job(row: JobRow) -> dict[str, Any]:
         "priority": row.scheduling.priority,
         "window": row.scheduling.window or None,
         **{key: row.asked.get(key) for key in ("study", "files", "output", "model")},
-        "passages": {name: [*map(iso_time, interval)] for name, interval in row.passages.items()},
+        "passages": {name: [*map(iso_time, interval)] for name, interval in row.transfers.items()},
         "reason": row.reason and flagged(row.reason),
         "result": row.result.get("row", {}),
     }

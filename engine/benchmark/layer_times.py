@@ -21,7 +21,7 @@ from ..compiler.steps import (
     is_planned,
 )
 from ..compiler.tensors import NUMBER_BYTES, PATCHES, TRANSLATED, Tensor, TensorView
-from ..cuda.tuning.cache import OWN
+from ..cuda.tuning.cache import CUSTOM
 from ..network.graph import times
 from .measurement import LayerTime
 
@@ -43,7 +43,7 @@ def layer_times(
     for step, seconds in timed:
         work = work_of(step)
         share = work.voxels / voxels[work.layer] if voxels[work.layer] else 0.0
-        how = plan(step.shape) if is_planned(step) else OWN
+        how = plan(step.shape) if is_planned(step) else CUSTOM
         arithmetic = round(flops.get(work.layer, 0) * share)
         rows.append(LayerTime(work.layer, work.text, how, seconds, arithmetic, work.bytes))
     return tuple(rows)

@@ -518,7 +518,7 @@ def strict_json(text: str | bytes, what: str) -> Json:
 
 def _card(value: Json) -> ModelCard:
     try:
-        card = decode_known(ModelCard, _in_todays_words(value))
+        card = decode_known(ModelCard, _migrated(value))
         _check_written_out(value, card_as_json(card), "")
     except FieldError as error:
         raise refusal(error.path, error.reason) from None
@@ -526,7 +526,7 @@ def _card(value: Json) -> ModelCard:
     return card
 
 
-def _in_todays_words(value: Json) -> Json:
+def _migrated(value: Json) -> Json:
     if not isinstance(value, dict) or "architecture" not in value:
         return value
     return {**value, "architecture": architecture_from_json(value["architecture"])}

@@ -30,7 +30,7 @@ class OtherPrograms:
                 f"The load of other programs on {device} is unknown ({error}); omit setting "
                 "yield-to-others."
             ) from error
-        self._seen_until = 0
+        self._last_sample = 0
 
     def hindrance(self) -> str | None:
         """Return why no job should start now, or None."""
@@ -55,10 +55,10 @@ class OtherPrograms:
 
     def _load(self) -> int:
         try:
-            samples = pynvml.nvmlDeviceGetProcessUtilization(self._gpu, self._seen_until)
+            samples = pynvml.nvmlDeviceGetProcessUtilization(self._gpu, self._last_sample)
         except (pynvml.NVMLError_NotFound, pynvml.NVMLError_NotSupported):
             return 0  # no new sample, or a part of a GPU, for which only memory counts
-        self._seen_until = max((sample.timeStamp for sample in samples), default=self._seen_until)
+        self._last_sample = max((sample.timeStamp for sample in samples), default=self._last_sample)
         return _sum_of_newest(sample for sample in samples if sample.pid not in (0, os.getpid()))
 
 

@@ -151,7 +151,7 @@ class QueueSource(JobSource):
         while self._is_open:
             try:
                 claim, self._next = self._next or self._claim(), None
-                if claim is None and self._settings.until_empty and self._has_nothing_left():
+                if claim is None and self._settings.until_empty and self._is_drained():
                     self.is_empty = True
                     return None
             except QueueLostError as error:
@@ -251,7 +251,7 @@ class QueueSource(JobSource):
             scheduling for scheduling in self._claims.scheduling_classes() if _is_open(scheduling)
         ]
 
-    def _has_nothing_left(self) -> bool:
+    def _is_drained(self) -> bool:
         """Return whether nothing more is to come, and report it. Raises QueueLostError."""
         left = self._claims.open_jobs()
         waits = self._settings.waits

@@ -39,15 +39,17 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
         started=iso_time(rows[0].submitted),
         seconds=wall,
         use=_use(ended, wall, workers),
-        studies=tuple(_with_passages(study, row) for study, row in zip(ended, closed, strict=True)),
+        studies=tuple(
+            _with_transfers(study, row) for study, row in zip(ended, closed, strict=True)
+        ),
         skipped=(),
         not_reached=len(rows) - len(ended),
     )
 
 
-def _with_passages(study: StudyReport, row: JobRow) -> StudyReport:
+def _with_transfers(study: StudyReport, row: JobRow) -> StudyReport:
     """Return the study with the steps of a node before and after the worker."""
-    spent = {stage: max(stop - start, 0.0) for stage, (start, stop) in row.passages.items()}
+    spent = {stage: max(stop - start, 0.0) for stage, (start, stop) in row.transfers.items()}
     known = {**spent, **study.stages}
     return replace(study, stages={stage: known[stage] for stage in STAGES if stage in known})
 

@@ -192,7 +192,7 @@ class RouteSession:
 
     def take(self, received: ReceivedObject) -> None:
         """Store a received object. Raises OSError."""
-        self._turn_to(self._inbox.study(self._route, received.study))
+        self._begin_transfer(self._inbox.study(self._route, received.study))
         placed = self._inbox.take(self._route, received)
         self._refused.discard(received.offer.instance)
         if placed.study not in self._studies:
@@ -206,18 +206,18 @@ class RouteSession:
             self._known += 1
         self._bytes += received.size
 
-    def _turn_to(self, study: StudyName) -> None:
+    def _begin_transfer(self, study: StudyName) -> None:
         """Note which study arrives; a sender that returns to a study alternates between several."""
         if study in self._begun:
             return
         if study not in self._studies:
-            self._leave(broke_off=False)
+            self._end_transfers(broke_off=False)
         self._begun[study] = self._inbox.begin(study)
         for instance in self._refused:
             self._inbox.refuse(study, instance)
         self._refused.clear()
 
-    def _leave(self, *, broke_off: bool) -> None:
+    def _end_transfers(self, *, broke_off: bool) -> None:
         """End the transfer of the current studies. broke_off: whether it may be incomplete."""
         for study, begun in self._begun.items():
             self._inbox.end(study, begun, broke_off=broke_off)
@@ -229,7 +229,7 @@ class RouteSession:
             self._refusals[reason] += 1
         if study:
             name = self._inbox.study(self._route, study)
-            self._turn_to(name)
+            self._begin_transfer(name)
             self._inbox.refuse(name, instance)
             self._incoming.changed(name)
             return
@@ -266,7 +266,7 @@ class RouteSession:
         """End the session. reason: "" after an orderly release."""
         for key, *_ in self._reports.values():
             self._pending.association_ended(key)
-        self._leave(broke_off=bool(reason))
+        self._end_transfers(broke_off=bool(reason))
         self._incoming.left(self._studies)
         is_empty = not (self._new or self._known or self._refusals)
         if is_empty and (self._reports or not reason):

@@ -296,11 +296,11 @@ class StudyPipeline:
             self._storing -= 1
             is_last = not self._storing
         if is_last:
-            self._drop_what_is_left()
+            self._drop_remaining()
             self._networks.end_verifying()
             self._events.end()
 
-    def _drop_what_is_left(self) -> None:
+    def _drop_remaining(self) -> None:
         """Drop studies that were queued after the None with which a stop ends the writers."""
         while not self._inferred.empty():
             if (inferred := self._inferred.get()) is not None:

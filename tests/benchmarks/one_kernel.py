@@ -42,7 +42,7 @@ from cuda_cyclegan.engine.cuda.driver import Context, Stream
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels
 from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.cuda.tuning.bench import open_bench
-from cuda_cyclegan.engine.cuda.tuning.cache import OWN
+from cuda_cyclegan.engine.cuda.tuning.cache import CUSTOM
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.graph_analysis import layer_flops
 from cuda_cyclegan.engine.network.layers import (
@@ -300,7 +300,7 @@ def show(kernel: str, network: Network, shape: Shape, device: int) -> bool:
     with Context(device) as context:
         gpu, room = context.properties, context.memory[0] * 9 // 10
     pairs = zip((step for step, _ in timed), rows, strict=True)
-    found = [row for step, row in pairs if row.plan == OWN and kernel in sources_of(step, gpu)]
+    found = [row for step, row in pairs if row.plan == CUSTOM and kernel in sources_of(step, gpu)]
     if not found:
         return False
     with open_cpu_generator(network) as reference:
@@ -327,7 +327,7 @@ def show_alone(kernel: str, device: int) -> None:
                 seconds = bench.time(lambda found=found: bench.launch(found)) / 1e6
             name = context.name
         ceilings = measure_ceilings(device, one.precision, room)
-        row = LayerTime(kernel, one.operation, OWN, seconds, one.flops, one.moved)
+        row = LayerTime(kernel, one.operation, CUSTOM, seconds, one.flops, one.moved)
         print(f"{name}, {one.precision}; {line_of(row, ceilings)}")
 
 

@@ -25,7 +25,7 @@ from cuda_cyclegan.engine.cuda.driver import Context, Stream
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels
 from cuda_cyclegan.engine.cuda.patches.captured_program import open_program
 from cuda_cyclegan.engine.cuda.patches.streamed_window import Compiled, open_window_buffers
-from cuda_cyclegan.engine.cuda.tuning.tactics import OWN_TACTIC
+from cuda_cyclegan.engine.cuda.tuning.tactics import CUSTOM_TACTIC
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.patch_grid import PatchGrid, PatchWindow
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
@@ -66,7 +66,7 @@ def check(
     )
     lowered = lower(network, layout, kernels.gpu)
     plan = plan_memory(lowered, (graph.in_channels, graph.out_channels), {})
-    own = {s.shape: OWN_TACTIC for s in planned(lowered.steps)}
+    own = {s.shape: CUSTOM_TACTIC for s in planned(lowered.steps)}
     shape = (batch, graph.in_channels, *patch)
     patches = np.random.default_rng(1).uniform(-1, 1, shape).astype(np.float32)
     with open_cpu_generator(network) as reference:

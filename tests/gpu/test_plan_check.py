@@ -103,11 +103,11 @@ def test_plans_are_right(gpu, name, precision):
 def test_the_own_kernel_is_right(gpu, name, precision, monkeypatch):
     """Where cuDNN offers nothing."""
     from cuda_cyclegan.engine.cuda.tuning import tuner
-    from cuda_cyclegan.engine.cuda.tuning.cache import OWN
+    from cuda_cyclegan.engine.cuda.tuning.cache import CUSTOM
 
     monkeypatch.setattr(tuner, "plans_of", lambda *_: None)
     told: list[str] = []
-    assert found(gpu, replace(SHAPES[name], precision=precision), told) == OWN
+    assert found(gpu, replace(SHAPES[name], precision=precision), told) == CUSTOM
     assert told == []
 
 

@@ -139,10 +139,10 @@ def identity_model(path: Path, target: str = "T2", source: str = "T1") -> Path:
     return path
 
 
-def with_card(path: Path, **told: Any) -> Path:
+def with_card(path: Path, **changes: Any) -> Path:
     """A model's file with some fields of its card changed."""
     model = load_model(path)
-    card = replace(model.card, **told)
+    card = replace(model.card, **changes)
     path.write_bytes(
         encode_model(card, model.network, model.reference_input, model.reference_output)
     )
@@ -201,12 +201,14 @@ def mixing_model(
     weights["first.weight"] = signs.reshape(shapes["first.weight"])
     weights["last.weight"] = (np.float32(mix) @ signs.T).reshape(shapes["last.weight"])
     network = Network(build(spec), weights)
-    given, made = make_reference(network)
-    reference = Reference(array_sha256(given), array_sha256(made), "cuda-cyclegan")
-    told = {"source": ", ".join(sources), "target": ", ".join(targets)}
-    told |= {"input_channels": sources, "output_channels": targets}
-    of = replace(_card(spec, Identity(), reference), **told, **card)
-    path.write_bytes(encode_model(of, network, given, made))
+    reference_input, reference_output = make_reference(network)
+    reference = Reference(
+        array_sha256(reference_input), array_sha256(reference_output), "cuda-cyclegan"
+    )
+    changes = {"source": ", ".join(sources), "target": ", ".join(targets)}
+    changes |= {"input_channels": sources, "output_channels": targets}
+    of = replace(_card(spec, Identity(), reference), **changes, **card)
+    path.write_bytes(encode_model(of, network, reference_input, reference_output))
     return path
 
 
@@ -219,10 +221,12 @@ def model_bytes(
 ) -> bytes:
     """A model file with a true reference patch."""
     network = Network(build(spec), weights)
-    given, made = make_reference(network)
-    reference = Reference(array_sha256(given), array_sha256(made), "cuda-cyclegan")
+    reference_input, reference_output = make_reference(network)
+    reference = Reference(
+        array_sha256(reference_input), array_sha256(reference_output), "cuda-cyclegan"
+    )
     card = _card(spec, intensity, reference, target, source)
-    return encode_model(card, network, given, made)
+    return encode_model(card, network, reference_input, reference_output)
 
 
 def _card(

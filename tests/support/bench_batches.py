@@ -60,7 +60,7 @@ def write_generator(
         for name, shape in graph.weight_shapes()
     }
     network = Network(graph, weights)
-    given, made = make_reference(network)
+    reference_input, reference_output = make_reference(network)
     intensity = intensity or Percentiles(1, 99)
     card = ModelCard(
         name="random",
@@ -76,7 +76,9 @@ def write_generator(
         intensity_out=intensity,
         small_volume_padding="edge",
         provenance=Provenance("none", "0" * 64, "none", "benchmark"),
-        reference=Reference(array_sha256(given), array_sha256(made), "cuda-cyclegan"),
+        reference=Reference(
+            array_sha256(reference_input), array_sha256(reference_output), "cuda-cyclegan"
+        ),
     )
-    path.write_bytes(encode_model(card, network, given, made))
+    path.write_bytes(encode_model(card, network, reference_input, reference_output))
     return path

@@ -94,13 +94,13 @@ def translate(
     seconds = time.monotonic() - begin
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}: {log.read_text()}")
-    told = json.loads(report.read_text())
-    if told["totals"]["translated"] != told["totals"]["studies"]:
-        raise SystemExit(f"not all studies were translated: {told['totals']}")
+    content = json.loads(report.read_text())
+    if content["totals"]["translated"] != content["totals"]["studies"]:
+        raise SystemExit(f"not all studies were translated: {content['totals']}")
     events = json.loads(trace.read_text())["traceEvents"]
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
     spans = [{**event, "track": tracks[event["tid"]]} for event in events if event["ph"] == "X"]
-    return Observed(seconds, told, spans, samples, before, read_marks(marks, begin))
+    return Observed(seconds, content, spans, samples, before, read_marks(marks, begin))
 
 
 def _samples(

@@ -102,15 +102,15 @@ def _levels(family: int) -> Mapping[str, Sequence[Level]]:
 
 
 def _possible_pairs() -> set[Pair]:
-    made: set[Pair] = set()
+    covered: set[Pair] = set()
     for family in range(len(_FAMILIES)):
         levels = [("family", family)]
         for field, choices in _levels(family).items():
             levels += [(field, level) for level in range(len(choices))]
-        made.update(
+        covered.update(
             (one, other) for one, other in combinations(sorted(levels), 2) if one[0] != other[0]
         )
-    return made - {_IMPOSSIBLE}
+    return covered - {_IMPOSSIBLE}
 
 
 def _covering_rows() -> Iterator[Row]:

@@ -33,7 +33,7 @@ PATCH = (64, 64, 64)
 PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")
 
 
-def told(gpu: DescribedGpu) -> dict[str, Any]:
+def properties_of(gpu: DescribedGpu) -> dict[str, Any]:
     """All that cuDNN wants to know of a GPU, under its own names."""
     properties, (threads, blocks) = gpu.properties, gpu.limits
     reserved = properties.shared_per_multiprocessor - properties.shared_per_block
@@ -70,7 +70,7 @@ class Described:
 
     def __init__(self, frontend: Any, gpu: DescribedGpu) -> None:
         self._frontend = frontend
-        self._chip = frontend.create_device_properties(json.dumps(told(gpu)))
+        self._chip = frontend.create_device_properties(json.dumps(properties_of(gpu)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._frontend, name)
@@ -104,13 +104,13 @@ def plans(shape: Convolution) -> tuple[int, int, list[str]]:
         offered = ConvolutionPlans(LIBRARY, shape)
     except CudaError:
         return 0, 0, []
-    made, failed = 0, list[str]()
+    built, failed = 0, list[str]()
     for index in range(offered.count):
         try:
-            made += ConvolutionPlans(LIBRARY, shape, offered.name(index)).count
+            built += ConvolutionPlans(LIBRARY, shape, offered.name(index)).count
         except CudaError as error:
             failed += [str(error)] if "no name for knobs" not in str(error) else []
-    return offered.count, made, failed
+    return offered.count, built, failed
 
 
 def main() -> None:

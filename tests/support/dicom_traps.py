@@ -41,14 +41,14 @@ def missed(found: Discovery) -> str:
     return " ".join(sorted(row.path.name for row in found.skipped if row.missed))
 
 
-def told(found: Discovery) -> str:
+def findings(found: Discovery) -> str:
     rows = [*(f"{row.reason} {row.kind} {' '.join(row.notes)}" for row in found.series)]
     return "\n".join([*rows, *(row.reason for row in found.skipped)])
 
 
 def check(found: Discovery, trap: Trap) -> None:
-    assert (verdicts(found), missed(found)) == (trap.verdicts, trap.missed), told(found)
-    assert re.search(trap.words, told(found)), told(found)
+    assert (verdicts(found), missed(found)) == (trap.verdicts, trap.missed), findings(found)
+    assert re.search(trap.words, findings(found)), findings(found)
 
 
 def edited(edit: Callable[[Any, int], object], phantom: Phantom = MR) -> Build:

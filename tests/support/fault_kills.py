@@ -125,14 +125,14 @@ class Kills:
             else:
                 _, errors = process.communicate()
                 assert process.returncode == 0, errors
-        made, recorded = self._made(self._output), self._recorded()
+        stored, recorded = self._made(self._output), self._recorded()
         assert before <= recorded, "a record was lost"
-        assert recorded <= set(made), "a result was recorded that is not there"
-        assert set(made) <= self._listed(), "a result is there that the manifest does not know"
-        broken = [name for name, content in made.items() if self._expected[name] != content]
+        assert recorded <= set(stored), "a result was recorded that is not there"
+        assert set(stored) <= self._listed(), "a result is there that the manifest does not know"
+        broken = [name for name, content in stored.items() if self._expected[name] != content]
         assert broken == [], "a result is not whole"
         self.tally.recorded[len(recorded)] += 1
-        self.tally.unrecorded += len(set(made) - recorded)
+        self.tally.unrecorded += len(set(stored) - recorded)
         self.tally.parts += len(self._parts())
         return recorded
 

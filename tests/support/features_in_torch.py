@@ -34,11 +34,11 @@ def in_torch(
     return computed(spec, weights, torch.tensor(patches, dtype=kind)).to(torch.float32).numpy()
 
 
-def computed(spec: Spec, weights: Weights, given: Tensor) -> Tensor:
+def computed(spec: Spec, weights: Weights, inputs: Tensor) -> Tensor:
     """The same of tensors."""
-    made = (_resnet_of if isinstance(spec, ResNetSpec) else _unet_of)(spec, weights, given)
-    made = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "none": lambda x: x}[spec.end](made)
-    return given + made if spec.adds_input else made
+    output = (_resnet_of if isinstance(spec, ResNetSpec) else _unet_of)(spec, weights, inputs)
+    output = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "none": lambda x: x}[spec.end](output)
+    return inputs + output if spec.adds_input else output
 
 
 def _padded(x: Tensor, widths: tuple[int, int], mode: PadMode) -> Tensor:
@@ -130,10 +130,10 @@ def blurred(x: Tensor, blur: Blur, stride: tuple[int, int, int]) -> Tensor:
 def unblurred(x: Tensor) -> Tensor:
     """Upsample of contrastive unpaired translation, in three dimensions: 4 taps, replicated."""
     padded = functional.pad(x, (1,) * 6, "replicate")
-    made = functional.conv_transpose3d(
+    output = functional.conv_transpose3d(
         padded, _filter(4, x) * 8, stride=2, padding=2, groups=x.shape[1]
     )
-    return made[:, :, 1:-1, 1:-1, 1:-1]
+    return output[:, :, 1:-1, 1:-1, 1:-1]
 
 
 def _resnet_of(spec: ResNetSpec, weights: Weights, x: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ def _computes(generator: GeneratorCode) -> str:
 def _blocks(generator: GeneratorCode) -> str:
     if not generator.padding_types:
         return f"in blocks {generator.reading.block_padding}"
-    kinds = ", ".join(f"{said} → {made}" for said, made in generator.padding_types)
+    kinds = ", ".join(f"{stated} → {padding}" for stated, padding in generator.padding_types)
     return f"in blocks by padding_type ({kinds}; reflect by default)"
 
 

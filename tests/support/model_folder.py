@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from support.lazy_modules import torch
-from support.lazy_modules import torch_generators as made
+from support.lazy_modules import torch_generators as generators
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
@@ -46,7 +46,7 @@ class ModelFolder:
 
     def sound(self) -> Path:
         """A model file made from a checkpoint of a known code."""
-        module = made.trained(made.unpadded_resnet())
+        module = generators.trained(generators.unpadded_resnet())
         result = self.import_(self.checkpoint(module.state_dict()), ZEROS)
         assert result.exit_code == 0, result.stderr
         return self.output

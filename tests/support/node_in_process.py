@@ -57,7 +57,7 @@ class NodeInProcess:
             **of_route,
         )
         self.settings = NodeSettings(self.folder, self.place, port=0, reserve=0, limits=LIMITS)
-        self.told: list[NodeEvent] = []
+        self.reported: list[NodeEvent] = []
         self.now = time.time()
         self.node: DicomNode
         self._stack = ExitStack()
@@ -72,7 +72,9 @@ class NodeInProcess:
 
     def start(self) -> None:
         """Open the node, after a stop too."""
-        node = open_node(self.settings, {"NODE": self.route}, self.told.append, lambda: self.now)
+        node = open_node(
+            self.settings, {"NODE": self.route}, self.reported.append, lambda: self.now
+        )
         self.node = self._stack.enter_context(node)
 
     def stop(self) -> None:
@@ -109,7 +111,7 @@ class NodeInProcess:
         eventually(lambda: self.node.step() or len(self.events(Sent)) >= count)
 
     def events(self, kind: type[Event]) -> list[Event]:
-        return [event for event in self.told if isinstance(event, kind)]
+        return [event for event in self.reported if isinstance(event, kind)]
 
     def series(self) -> list[SeriesRecord]:
         return [one for record in self.node.store.studies() for one in record.series]

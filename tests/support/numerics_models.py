@@ -100,10 +100,10 @@ def through(
     timer: Stopwatch | None = None,
 ) -> FloatArray:
     """An array [C, D, H, W] of network intensity through a generator; it lies as the array does."""
-    made = np.empty_like(array, shape=(generator.graph.out_channels, *array.shape[1:]))
+    output = np.empty_like(array, shape=(generator.graph.out_channels, *array.shape[1:]))
     timer = timer or Stopwatch()
-    translate_array(Stored(array), Stored(made), generator, window, timer, on_tiles)
-    return made
+    translate_array(Stored(array), Stored(output), generator, window, timer, on_tiles)
+    return output
 
 
 def small_resnet() -> Network:

@@ -29,11 +29,11 @@ def kinds(proto: ModelProto, folder: Path, *, channels_last: bool = False) -> li
     """Layers of a network that is compared with ONNX Runtime's own reading of its file."""
     network = written_down(proto, folder).network
     patch = np.random.default_rng(0).normal(size=(1, 1, 8, 6, 10)).astype(FLOAT)
-    given = patch.transpose(0, 2, 3, 4, 1) if channels_last else patch
+    input_patch = patch.transpose(0, 2, 3, 4, 1) if channels_last else patch
     session = onnxruntime.InferenceSession(
         proto.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    [expected] = session.run(None, {"x": np.ascontiguousarray(given)})
+    [expected] = session.run(None, {"x": np.ascontiguousarray(input_patch)})
     if channels_last:
         expected = expected.transpose(0, 4, 1, 2, 3)
     with open_cpu_generator(network, threads=1) as generator:

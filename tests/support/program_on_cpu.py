@@ -36,8 +36,8 @@ def run_program(lowered: Lowered, patches: FloatArray, out_channels: int) -> Flo
         for launch in launches(step, at, lowered.gpu, scratch):
             run(launch, lowered.layout.precision, _grid(launch))
     first, count = plan.offsets[TRANSLATED], batch * out_channels * int(np.prod(extents))
-    made = block[first : first + 4 * count].view(np.float32)
-    return made.reshape(batch, out_channels, *extents).copy()
+    output = block[first : first + 4 * count].view(np.float32)
+    return output.reshape(batch, out_channels, *extents).copy()
 
 
 def _grid(launch: Launch) -> tuple[int, int, int]:

@@ -49,9 +49,9 @@ class _Session:
     def run(self, names: Any, inputs: Any) -> Any:
         if self._like.stops:
             raise RuntimeError("the device\n  was removed")
-        [made] = self._real.run(names, inputs)
-        is_wrong = made.shape[2] >= self._like.wrong_from
-        return [made * np.float32(self._like.factor) if is_wrong else made]
+        [output] = self._real.run(names, inputs)
+        is_wrong = output.shape[2] >= self._like.wrong_from
+        return [output * np.float32(self._like.factor) if is_wrong else output]
 
 
 class _Part:

@@ -14,13 +14,13 @@ NORMAL = SchedulingClass("normal")
 
 
 def jobs(folder: Path, count: int, **choices: object) -> list[StudyJob]:
-    made: list[StudyJob] = []
+    submitted: list[StudyJob] = []
     for number in range(count):
         file = folder / f"{number:03}.nii"
         if not file.exists():
             file.touch()
-        made.append(study_job(file, **choices))
-    return made
+        submitted.append(study_job(file, **choices))
+    return submitted
 
 
 def study_job(file: Path, **choices: object) -> StudyJob:

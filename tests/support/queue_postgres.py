@@ -108,8 +108,8 @@ def server(address: str = "127.0.0.1") -> Generator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="queue-postgres-"))
     if os.getuid() == 0:
         shutil.chown(folder, _account())
-    made = ("--no-sync", "--no-locale", "--encoding=UTF8")
-    _run("initdb", "-D", str(folder / "data"), "-U", "worker", "-A", "trust", *made)
+    flags = ("--no-sync", "--no-locale", "--encoding=UTF8")
+    _run("initdb", "-D", str(folder / "data"), "-U", "worker", "-A", "trust", *flags)
     with (folder / "data" / "pg_hba.conf").open("a") as rights:
         rights.write(f"host all all {address}/24 trust\n")
     with reserved_port(address) as port:

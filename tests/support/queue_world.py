@@ -55,10 +55,10 @@ class QueueWorld:
 
     def work(self) -> list[WorkerEvent]:
         """Do, in this process, what may be done now; what the worker said."""
-        told: list[WorkerEvent] = []
+        reported: list[WorkerEvent] = []
         settings = WorkerSettings(until_empty=True)
-        assert work(queue_place(self.queue), "cpu", settings, told.append) == "empty"
-        return told
+        assert work(queue_place(self.queue), "cpu", settings, reported.append) == "empty"
+        return reported
 
     def submit(self, *options: str) -> str:
         """The batch's name."""
@@ -94,8 +94,8 @@ class QueueWorld:
     def command(self, name: str, *options: str) -> Result:
         """A command over the inputs, such as translate or discover."""
         paths = [str(self.inputs), "--model", str(self.model), "--output", str(self.output)]
-        given = paths[:1] if name == "discover" else paths
-        return self.run(name, *given, *options)
+        selected = paths[:1] if name == "discover" else paths
+        return self.run(name, *selected, *options)
 
     def watch(self) -> "subprocess.Popen[str]":
         """A process that queues studies as they arrive among the inputs."""

@@ -116,14 +116,14 @@ class _Growing:
         if self.level == _DEEPEST:
             return False
         if kind < 2:
-            made = self._add_convolution((kernel,) * 3, (2, 2, 2), (padding,) * 3, (1, 1, 1))
+            has_added = self._add_convolution((kernel,) * 3, (2, 2, 2), (padding,) * 3, (1, 1, 1))
         elif kind == 2:
             mode = self._random.choice(("largest", "mean"))
-            made = self._add(Pool(mode, (2, 2, 2), (2, 2, 2)))
+            has_added = self._add(Pool(mode, (2, 2, 2), (2, 2, 2)))
         else:
-            made = self._add(Downsample(self._random.choice((3, 4)), (2, 2, 2), "replicate"))
-        self.level += made
-        return made
+            has_added = self._add(Downsample(self._random.choice((3, 4)), (2, 2, 2), "replicate"))
+        self.level += has_added
+        return has_added
 
     def double(self) -> bool:
         """A transposed convolution of stride 2, or sampling."""
@@ -131,12 +131,12 @@ class _Growing:
             return False
         if self._random.random() < 0.3:
             mode = self._random.choice(("nearest", "trilinear"))
-            made = self._add(Upsample(mode, (2, 2, 2)))
+            has_added = self._add(Upsample(mode, (2, 2, 2)))
         else:
             into, out, groups = self._ends()
             kernel, padding, extra = self._random.choice(_DOUBLING)
             name = f"{len(self.nodes)}.weight"
-            made = self._add(
+            has_added = self._add(
                 ConvTranspose3d(
                     into,
                     out,
@@ -149,8 +149,8 @@ class _Growing:
                     groups=groups,
                 )
             )
-        self.level -= made
-        return made
+        self.level -= has_added
+        return has_added
 
     def join(self) -> bool:
         """The last tensor with one before it."""

@@ -229,18 +229,18 @@ class JobLog:
         left = self._in_flight.pop(device, {})
         jobs = ", ".join(f"{job} ({study})" for job, study in left.items())
         over = f" while running {jobs}" if jobs else ""
-        _say(device, f"the worker ended{over} ({why}); starting a new one", "error")
+        _log(device, f"the worker ended{over} ({why}); starting a new one", "error")
 
     def _log_tuning(self, device: str, share: float) -> None:
         """Log the start and the end of a search for tactics; keep the time of each in between."""
         if share < 1:
             starts = self._searches.setdefault(device, [])
             if not starts:
-                _say(device, "tuning: measuring tactics of the convolutions on this GPU")
+                _log(device, "tuning: measuring tactics of the convolutions on this GPU")
             starts.append(time.monotonic())
         elif starts := self._searches.pop(device, None):
             plans, spent = counted(len(starts), "tactic"), seconds(time.monotonic() - starts[0])
-            _say(device, f"tuning done: {plans} stored, {spent} s")
+            _log(device, f"tuning done: {plans} stored, {spent} s")
 
 
 def _failure_hook(command: str) -> FailureHook:
@@ -282,28 +282,28 @@ def log_news(device: str, news: "WorkerEvent") -> None:
 
     match news:
         case JobEnded(job, study, None):
-            _say(device, f"{job} failed permanently: {study}: it crashed too many workers", "error")
+            _log(device, f"{job} failed permanently: {study}: it crashed too many workers", "error")
         case JobEnded(job, study, row) if row is not None:
             spent = f", {seconds(row.seconds)} s" if row.seconds else ""
             why = f": {failure_text(row.failure)}" if row.failure else ""
             level: Level = "warning" if row.failure else "info"
             facts = {"job": job, "study": study, "status": row.status, "seconds": row.seconds}
-            _say(device, f"{job} {row.status}: {study}{spent}{why}", level, **facts)
+            _log(device, f"{job} {row.status}: {study}{spent}{why}", level, **facts)
         case JobDeferred(job, study, why) if why:
-            _say(device, f"{job} waits: {study}: {flagged(why)} {_UNTIL_THEN}")
+            _log(device, f"{job} waits: {study}: {flagged(why)} {_UNTIL_THEN}")
         case Waiting(None, left, is_paused):
             after = remaining(left, is_paused=is_paused)
-            _say(device, "; ".join(["waiting for jobs that may start", *after]))
+            _log(device, "; ".join(["waiting for jobs that may start", *after]))
         case Waiting(reason) if reason is not None:
-            _say(device, flagged(reason))
+            _log(device, flagged(reason))
         case Remark(text):
-            _say(device, text)
+            _log(device, text)
         case NothingLeft(left, is_paused):
             after = [
                 *remaining(left, is_paused=is_paused),
                 *(["add --wait to wait for them"] if left else []),
             ]
-            _say(device, "; ".join(["no job is left that may start now", *after]))
+            _log(device, "; ".join(["no job is left that may start now", *after]))
         case Ended(why) if why is not None:
             complain(f"worker for {device}: {why}")
         case _:
@@ -327,5 +327,5 @@ def devices_of(asked: str) -> list[str]:
     return [device.name for device in chosen]
 
 
-def _say(device: str, text: str, level: Level = "info", **facts: object) -> None:
+def _log(device: str, text: str, level: Level = "info", **facts: object) -> None:
     log(f"{device}: {text}", level, device=device, **facts)

@@ -36,7 +36,7 @@ _KEPT_AS = {"split_fp16": "halves"}
 _USUAL = {"dilation": (1, 1, 1), "groups": 1}
 """Default values of newer fields, which keys omit."""
 
-OWN = "own kernel"
+CUSTOM = "own kernel"
 """Name of the tactic that needs no cuDNN plan."""
 
 _PLACES_VERSION = "2"

@@ -12,7 +12,7 @@ from ...errors import CudaError, DeviceMemoryError
 from ...network.graph import times
 from ..cudnn import ConvolutionPlans
 from ..open_gpu import OpenGpu
-from .cache import OWN
+from .cache import CUSTOM
 
 _Result = TypeVar("_Result")
 
@@ -31,10 +31,10 @@ class Tactic:
     @property
     def name(self) -> str:
         """cuDNN's name of the plan."""
-        return self.plans.name(self.index) if self.plans else OWN
+        return self.plans.name(self.index) if self.plans else CUSTOM
 
 
-OWN_TACTIC = Tactic(None, 0, 0)
+CUSTOM_TACTIC = Tactic(None, 0, 0)
 
 
 def plans_of(gpu: OpenGpu, shape: Convolution, name: str | None = None) -> ConvolutionPlans | None:
@@ -64,8 +64,8 @@ def built(plans: ConvolutionPlans, index: int, workspace: int) -> Tactic | None:
 
 def named(plans: ConvolutionPlans | None, name: str, workspace: int) -> Tactic | None:
     """Return the tactic of that name if it is still offered, builds and fits the workspace."""
-    if name == OWN:
-        return OWN_TACTIC
+    if name == CUSTOM:
+        return CUSTOM_TACTIC
     if plans is None or (index := distinct(plans).get(name)) is None:
         return None
     try:

@@ -31,7 +31,7 @@ from ..open_gpu import OpenGpu
 from . import layer_check
 from .bench import TrialBench, open_bench, time_of_steps
 from .cache import (
-    OWN,
+    CUSTOM,
     OWN_FORM,
     Candidate,
     TuningCache,
@@ -43,7 +43,7 @@ from .cache import (
 from .convolution_check import VERSION, ConvolutionCheck
 from .position_check import gives_the_same_anywhere
 from .tactics import (
-    OWN_TACTIC,
+    CUSTOM_TACTIC,
     Tactic,
     built,
     described,
@@ -161,14 +161,14 @@ class Tuner:
         deadline = monotonic() + self._settings.seconds
         found: dict[Convolution, Tactic] = {}
         is_reported = False
-        efforts = self._efforts(shapes)
+        levels = self._tuning_levels(shapes)
         try:
-            for index, (shape, effort) in enumerate(efforts.items()):
+            for index, (shape, effort) in enumerate(levels.items()):
                 known = self._proven(shape, workspace, effort)
                 if known is None:
                     is_reported = True
-                    progress(described(shape), index / len(efforts))
-                    left = max(0.0, deadline - monotonic()) / (len(efforts) - index)
+                    progress(described(shape), index / len(levels))
+                    left = max(0.0, deadline - monotonic()) / (len(levels) - index)
                     known = self._found(shape, workspace, effort, left)
                 found[shape] = known
         finally:
@@ -269,7 +269,7 @@ class Tuner:
             self.cache.put_same_anywhere(shape, tactic.name, is_same)
         return is_same
 
-    def _efforts(self, shapes: Sequence[Convolution]) -> Mapping[Convolution, Effort]:
+    def _tuning_levels(self, shapes: Sequence[Convolution]) -> Mapping[Convolution, Effort]:
         """Return the tuning level of each of a network's convolutions, once each."""
         effort, total = self._settings.effort, sum(shape.products for shape in shapes)
 
@@ -284,8 +284,8 @@ class Tuner:
         best = self.cache.best(shape, workspace, effort)
         if best is None or best.proof != self._proof(shape, best.plan):
             return None
-        if best.plan == OWN:
-            return OWN_TACTIC
+        if best.plan == CUSTOM:
+            return CUSTOM_TACTIC
         alone = named(plans_of(self._gpu, shape, best.plan), best.plan, workspace)
         return alone or named(plans_of(self._gpu, shape), best.plan, workspace)
 
@@ -331,7 +331,7 @@ class Tuner:
     def _reject(self, trial: _Trial, plan: str, wrong: str) -> None:
         """Reject a plan for this GPU and these versions, and report it."""
         self._change(trial.shape, methodcaller("without", plan, wrong))
-        what = "The custom kernel" if plan == OWN else f"cuDNN plan {plan[:_SHOWN_NAME]}"
+        what = "The custom kernel" if plan == CUSTOM else f"cuDNN plan {plan[:_SHOWN_NAME]}"
         self._settings.progress(
             f"{what} gave {wrong} in a {described(trial.shape)} in {trial.shape.precision} and is "
             "not used on this GPU.",
@@ -343,14 +343,14 @@ class Tuner:
 
     def _proof(self, shape: Convolution, plan: str) -> str:
         """Return the proof that makes another check of a candidate needless."""
-        if plan != OWN:
+        if plan != CUSTOM:
             return VERSION
         return f"{VERSION} {self._gpu.kernels.image_key(custom_kernel(shape).source)}"
 
     def _nothing_right(self, shape: Convolution) -> Exception:
         if shape.split_fp16:
             return WrongKernelError(
-                custom_kernel(shape).source, self._known(shape).refused.get(OWN, "")
+                custom_kernel(shape).source, self._known(shape).refused.get(CUSTOM, "")
             )
         return CudaError(
             "convolution",
@@ -375,7 +375,7 @@ class Tuner:
             lambda: trial.effort == "off" or monotonic() > deadline,
         )
         self._keep(trial, found)
-        if trial.effort != "off" and _own_may_be_fastest(trial.shape):
+        if trial.effort != "off" and _custom_may_be_fastest(trial.shape):
             self._measure_own(trial)
         best = self.cache.best(trial.shape, trial.workspace, trial.effort)
         return bool(found) or best is not None
@@ -414,12 +414,12 @@ class Tuner:
 
     def _measure_own(self, trial: _Trial) -> None:
         known = self._known(trial.shape)
-        if OWN in known.refused:
+        if CUSTOM in known.refused:
             return
-        run = self._run_on_bench(trial, OWN_TACTIC)
+        run = self._run_on_bench(trial, CUSTOM_TACTIC)
 
         def offer(best: float) -> Candidate:
-            return Candidate(OWN, 0, trial.bench.time(run, best))
+            return Candidate(CUSTOM, 0, trial.bench.time(run, best))
 
         self._keep(trial, timed_candidates([offer], lambda: False, known.candidates))
 
@@ -450,7 +450,7 @@ class Tuner:
         return time_of_steps(steps, lowered, self._gpu.kernels, self._gpu.stream, self._budget)
 
 
-def _own_may_be_fastest(shape: Convolution) -> bool:
+def _custom_may_be_fastest(shape: Convolution) -> bool:
     """Return whether Tensor Cores do not help: in fp32, and for sums over one channel."""
     return shape.precision == "fp32" or shape.is_depthwise
 

@@ -22,8 +22,8 @@ OPEN: tuple[JobState, ...] = ("waiting", "queued", "running")
 ENDED: tuple[JobState, ...] = tuple(state for state in STATES if state not in OPEN)
 ENDED_BADLY: tuple[JobState, ...] = ("failed", "given up", "cancelled")
 
-Passage: TypeAlias = Literal["receive", "send"]
-PASSAGES: tuple[Passage, ...] = get_args(Passage)
+Transfer: TypeAlias = Literal["receive", "send"]
+TRANSFERS: tuple[Transfer, ...] = get_args(Transfer)
 """Steps of a node, before and after the worker."""
 Interval: TypeAlias = tuple[float, float]
 """Start and end, in seconds since 1970."""
@@ -88,7 +88,7 @@ class JobRow:
     tries: as in `Claim`. worker: the last one that claimed it. submitted, started, ended: None
     before. not_before: None for any time. payload: the job as JSON. result:
     record of the worker, in the form of `study_row.to_json`; empty until the job ended.
-    established: how the model's reading was verified. passages: intervals in which a node received
+    established: how the model's reading was verified. transfers: intervals in which a node received
     the files and sent the result. deferred: why it was last deferred; "" if it was not. name: of
     its batch, as given by the user. route: AE title at which a node received its study; "" for
     others.
@@ -106,7 +106,7 @@ class JobRow:
     payload: str
     result: Mapping[str, Any] = field(default_factory=dict[str, Any])
     established: str = NOT_RECORDED
-    passages: Mapping[Passage, Interval] = field(default_factory=dict[Passage, Interval])
+    transfers: Mapping[Transfer, Interval] = field(default_factory=dict[Transfer, Interval])
     deferred: str = ""
     name: str = ""
     route: str = ""

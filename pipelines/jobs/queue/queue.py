@@ -19,16 +19,16 @@ from .job import (
     ENDED_BADLY,
     NOT_RECORDED,
     OPEN,
-    PASSAGES,
+    TRANSFERS,
     BatchCount,
     Interval,
     JobRow,
     JobState,
     OpenJobs,
-    Passage,
     Retried,
     StudyJob,
     Submitted,
+    Transfer,
     json_object,
     work_of,
 )
@@ -92,21 +92,21 @@ def _job_row(row: WorkflowStatus, inputs: Any, output: Any) -> JobRow:
         payload=payload_of(inputs),
         result=json_object(output) if ended else {},
         established=str(about.get("established", NOT_RECORDED)),
-        passages=_passages(about.get(PASSED)),
+        transfers=_transfers(about.get(PASSED)),
         deferred=str(about.get(DEFERRED, "")),
         name=str(about.get("name", "")),
         route=str(about.get("route", "")),
     )
 
 
-def _passages(found: Any) -> dict[Passage, Interval]:
+def _transfers(found: Any) -> dict[Transfer, Interval]:
     """Decode the intervals that a node recorded, as far as they can be read."""
     known = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    read: dict[Passage, Interval] = {}
-    for passage in PASSAGES:
-        match known.get(passage):
+    read: dict[Transfer, Interval] = {}
+    for transfer in TRANSFERS:
+        match known.get(transfer):
             case [int() | float() as start, int() | float() as stop]:
-                read[passage] = float(start), float(stop)
+                read[transfer] = float(start), float(stop)
             case _:
                 continue
     return read
@@ -327,7 +327,7 @@ class Queue:
         """Record the interval in which a node sent a job's result."""
         with self._tables.translating_errors():
             for row in self._tables.list_jobs(job):
-                passed = {**_passages((row.attributes or {}).get(PASSED)), "send": interval}
+                passed = {**_transfers((row.attributes or {}).get(PASSED)), "send": interval}
                 self._tables.annotate(row, **{PASSED: passed})
 
     def cancel(self, batch: str) -> int:

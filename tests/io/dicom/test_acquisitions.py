@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_judges import conformance_errors
 from support.dicom_phantoms import STORED, Phantom, renamed, set_position
-from support.dicom_traps import CT, MR, Trap, both, check, edited, named, told
+from support.dicom_traps import CT, MR, Trap, both, check, edited, findings, named
 from support.tiers import examples
 
 from cuda_cyclegan.io.choice import Choice
@@ -60,7 +60,7 @@ def test_two_complete_stacks_are_two_volumes_with_names(tmp_path: Path, keyword:
     assert [row.verdict for row in series] == ["taken", "taken"]
     assert [row.spacing[2] for row in series] == [4.0, 4.0]
     assert series[0].kind == WORDS[keyword]
-    assert "Doe" not in told(discover([tmp_path], None))
+    assert "Doe" not in findings(discover([tmp_path], None))
 
 
 @pytest.mark.parametrize("keyword", PARAMETERS)

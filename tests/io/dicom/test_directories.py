@@ -9,7 +9,7 @@ import pytest
 from pydicom.fileset import FileSet
 from support.dicom_phantoms import Phantom
 from support.dicom_real import real_series
-from support.dicom_traps import CT, MR, Trap, check, named, told
+from support.dicom_traps import CT, MR, Trap, check, findings, named
 
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.dicom.header_scan import KnownHeaders
@@ -115,7 +115,7 @@ def test_a_cut_directory_harms_no_series(tmp_path: Path, length: int) -> None:
     directory = tmp_path / "in" / "DICOMDIR"
     directory.write_bytes(directory.read_bytes()[:length])
     found = discover([tmp_path / "in"], None)
-    assert [row.verdict for row in found.series] == ["taken"], told(found)
+    assert [row.verdict for row in found.series] == ["taken"], findings(found)
 
 
 def test_what_comes_later_is_there_in_the_next_search(tmp_path: Path) -> None:

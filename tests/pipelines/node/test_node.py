@@ -333,7 +333,7 @@ def test_why_a_result_was_not_sent_is_on_record_before_it_is_reported(tmp_path: 
             super().append(event)
 
     world = NodeInProcess(tmp_path)
-    world.told = Told()
+    world.reported = Told()
     with world:
         world.send(slices())
         world.queue_up()
@@ -640,7 +640,7 @@ def test_jobs_know_when_their_files_came_and_their_results_went(world: NodeInPro
         world.node.step()
     with open_queue(world.place) as queue:
         [row] = queue.jobs(world.series()[0].job)
-    assert row.passages.keys() == {"receive", "send"}
+    assert row.transfers.keys() == {"receive", "send"}
     stages = list(report_of([row]).studies[0].stages)
     assert stages[0] == "receive"
     assert stages[-1] == "send"
@@ -657,7 +657,7 @@ def test_nothing_that_the_node_says_or_keeps_beside_the_objects_names_the_patien
     names = [str(path.relative_to(world.folder)) for path in world.folder.rglob("*")]
     world.stop()
     records = [path.read_bytes().decode("latin-1") for path in world.folder.glob("node.db*")]
-    said = f"{world.told} {records} {status_of(world.folder)} {names}"
+    said = f"{world.reported} {records} {status_of(world.folder)} {names}"
     for secret in (PATIENT, "Jane", PATIENT_ID, phantom(0).study, "plain MR", "Roe"):
         assert secret not in said
 

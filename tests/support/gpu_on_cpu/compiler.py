@@ -81,8 +81,8 @@ def library_of(source: str, precision: Precision, *, in_blocks: bool) -> Path:
 @cache
 def _compiler() -> str:
     """Return the compiler's name and version."""
-    told = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True)
-    return told.stdout
+    version = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True)
+    return version.stdout
 
 
 def symbol_of(source: str, kernel: str) -> str:

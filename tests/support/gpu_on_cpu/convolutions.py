@@ -33,10 +33,10 @@ def convolved_by_torch(
         np.moveaxis(array_at(addresses[1], number, *weights), -1, 1).astype(number_of_sums)
     )
     planes = shape.target_extents[0]
-    for given, made in zip(source, target, strict=True):
-        block = torch.from_numpy(np.moveaxis(given, -1, 0).astype(number_of_sums))[None]
+    for source_block, target_block in zip(source, target, strict=True):
+        block = torch.from_numpy(np.moveaxis(source_block, -1, 0).astype(number_of_sums))[None]
         result = torch.nn.functional.conv3d(
             block, weight, None, shape.stride, 0, shape.dilation, shape.groups
         )
-        made[:planes] = np.moveaxis(result[0].numpy(), 0, -1).astype(number)
+        target_block[:planes] = np.moveaxis(result[0].numpy(), 0, -1).astype(number)
     return True

@@ -154,8 +154,8 @@ def expect(p: Any) -> None:
     sums = array_at(p.sums, np.float64, 2, p.samples, p.target_channels)
     for into, part in zip(sums, (lambda x: x, np.abs), strict=True):
         seen = windows(part(source), p)
-        made = summed(seen, part(weight.astype(np.float64)))
-        into[:] = made.reshape(-1, p.target_channels)[chosen]
+        total = summed(seen, part(weight.astype(np.float64)))
+        into[:] = total.reshape(-1, p.target_channels)[chosen]
 
 
 def compare(p: Any) -> None:

@@ -22,7 +22,7 @@ from cuda_cyclegan.engine.compiler.kernels.table import custom_kernel
 from cuda_cyclegan.engine.compiler.steps import Conv, Convolution
 from cuda_cyclegan.engine.compiler.tensors import Tensor
 from cuda_cyclegan.engine.cuda.tuning.cache import (
-    OWN,
+    CUSTOM,
     Candidate,
     TuningCache,
     TuningResult,
@@ -155,7 +155,7 @@ def test_a_wrong_plan_for_groups_is_struck_out(world, name, fault):
     [sentence] = searches.told
     assert f"in {shape.groups} groups" in sentence
     only_wrong = Searches(world, {"wrong": fault}, shape=shape)
-    assert only_wrong.start("off", shape) == OWN
+    assert only_wrong.start("off", shape) == CUSTOM
 
 
 def launches_of(shape):
@@ -179,7 +179,7 @@ def test_the_own_kernel_of_single_channels_is_measured_beside_the_plans(world, t
         kept = [one.plan for one in searches.cache.get(key_of(shape)).candidates]
         [launch] = launches_of(shape)
         assert custom_kernel(shape).source == launch.source
-        assert kept == (["plan", OWN] if name == "each channel by itself" else ["plan"])
+        assert kept == (["plan", CUSTOM] if name == "each channel by itself" else ["plan"])
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -210,7 +210,7 @@ def test_only_what_would_be_used_is_checked(world, tmp_path):
 
 def test_where_no_plan_is_right_the_plain_kernel_does(world):
     searches = Searches(world, FAULTS)
-    assert searches.start() == OWN
+    assert searches.start() == CUSTOM
     assert len(searches.told) == len(FAULTS)
 
 

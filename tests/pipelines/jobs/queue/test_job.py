@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuda_cyclegan.pipelines.errors import QueueError
-from cuda_cyclegan.pipelines.jobs.queue.job import VERSION, JobRow, Passage, StudyJob
+from cuda_cyclegan.pipelines.jobs.queue.job import VERSION, JobRow, StudyJob, Transfer
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
 from cuda_cyclegan.pipelines.jobs.summary import report_of
 from cuda_cyclegan.pipelines.report.codec import as_stored, job_row, row_of_job
@@ -180,8 +180,11 @@ def test_a_batch_takes_no_less_than_its_longest_study() -> None:
 
 def test_a_clock_that_was_set_back_takes_no_time_away() -> None:
     done = {"status": "translated", "stages": {"infer": 1.75}, "seconds": 1.75}
-    passages: dict[Passage, tuple[float, float]] = {"receive": (900.0, 100.0), "send": (300.0, 8.0)}
-    set_back = replace(row(STORED, row=done), started=900.0, ended=200.0, passages=passages)
+    transfers: dict[Transfer, tuple[float, float]] = {
+        "receive": (900.0, 100.0),
+        "send": (300.0, 8.0),
+    }
+    set_back = replace(row(STORED, row=done), started=900.0, ended=200.0, transfers=transfers)
     report = report_of([set_back])
     assert report.seconds == 1.75
     assert report.studies[0].stages == {"receive": 0.0, "infer": 1.75, "send": 0.0}

@@ -87,7 +87,7 @@ def test_what_is_known_of_jobs_is_shown(queue: Queue) -> None:
     assert done.worker.startswith("@HOST@:")
     assert done.submitted <= (done.started or 0) <= (done.ended or 0)
     assert report_of(rows["done"]).studies[0].seconds == done.seconds > 0
-    assert sent.passages == {
+    assert sent.transfers == {
         "receive": (1_790_000_000.25, 1_790_000_001.5),
         "send": (1_790_000_010.0, 1_790_000_012.0),
     }
@@ -147,7 +147,7 @@ def test_jobs_are_queued_again_started_cancelled_and_forgotten(
     assert claims.claim(URGENT)
     assert queue.cancel(batches["queued"]) == 2
     queue.record_sent(f"{batches['done']}/00001", (5.0, 6.0))
-    assert queue.jobs(batches["done"])[0].passages == {"send": (5.0, 6.0)}
+    assert queue.jobs(batches["done"])[0].transfers == {"send": (5.0, 6.0)}
     before = datetime.now().astimezone() + timedelta(days=1)
     assert queue.prune(before) == len(["done", "sent", "queued", "queued"])
     assert {"done", "sent", "queued"}.isdisjoint(named(queue))
