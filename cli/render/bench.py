@@ -151,8 +151,8 @@ def _layer(group: LayerGroup, total: float, longest: float, ceilings: Ceilings |
 
 
 def _engine(plan: str) -> str:
-    """Return a plan without its knobs, which only the JSON holds."""
-    return plan.split("_k")[0]
+    """Return the name of a plan for the table, without its knobs, which only the JSON holds."""
+    return plan.split("_k")[0].replace("own kernel", "custom kernel")
 
 
 def _latency(latency: Latency) -> str:
