@@ -168,7 +168,7 @@ def test_only_the_job_that_was_cancelled_is_left(
 ) -> None:
     world.scans(3)
     batch = world.submit()
-    left = Rounds(monkeypatch, Worker, "leave")
+    left = Rounds(monkeypatch, Worker, "cancel")
 
     def cancel(number: int) -> None:
         if number == 1:
@@ -195,7 +195,7 @@ def test_a_job_that_was_cancelled_and_queued_again_is_done_by_the_same_worker(
     """Which gets it a second time while it still has it in hand."""
     world.scans(1)
     batch = world.submit()
-    left = Rounds(monkeypatch, Worker, "leave")
+    left = Rounds(monkeypatch, Worker, "cancel")
 
     def cancel(number: int) -> None:
         if number == 0:
@@ -233,7 +233,7 @@ def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server recorded who has it and then went away, before it could say so."""
-    take, answers = Claims.take, iter([False])
+    take, answers = Claims.claim, iter([False])
 
     def take_deaf(claims: Claims, scheduling: SchedulingClass) -> Claim | None:
         claim = take(claims, scheduling)
@@ -241,7 +241,7 @@ def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
             raise QueueLostError("the connection is closed")
         return claim
 
-    monkeypatch.setattr(Claims, "take", take_deaf)
+    monkeypatch.setattr(Claims, "claim", take_deaf)
     monkeypatch.setattr(worker, "STRAY_SECONDS", 0.5)
     world.scans(2)
     batch = world.submit()
