@@ -147,7 +147,7 @@ class Lanes:
         self._plan = plan
         self._free = self._all[: plan.count]
         if (lane := self.take()) is not None:
-            self.put_back(lane)
+            self.return_lane(lane)
 
     def take(self) -> Lane | None:
         """Return a free lane; None if all are taken.
@@ -169,7 +169,7 @@ class Lanes:
         self._taken += 1
         return self._free.pop()
 
-    def put_back(self, lane: Lane) -> None:
+    def return_lane(self, lane: Lane) -> None:
         """Make a lane free again, all of whose work is done."""
         self._taken -= 1
         self._free.append(lane)

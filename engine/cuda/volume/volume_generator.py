@@ -244,7 +244,7 @@ class CudaVolumeGenerator:
         finally:
             with self._changed:
                 self._in_flight -= 1
-                self._lanes.put_back(lane)
+                self._lanes.return_lane(lane)
                 self._changed.notify_all()
 
     def tune(self, until: float, progress: Progress) -> None:

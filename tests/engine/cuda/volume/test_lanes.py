@@ -169,9 +169,9 @@ def test_a_lane_without_memory_is_done_without(
     monkeypatch.setattr(lanes, "DeviceBuffer", full)
     assert first is not None
     assert world.lanes.take() is None
-    world.lanes.put_back(first)
+    world.lanes.return_lane(first)
     assert world.lanes.take() is first
-    world.lanes.put_back(first)
+    world.lanes.return_lane(first)
     world.lanes.release()
     with pytest.raises(DeviceMemoryError, match="no more"):
         world.lanes.take()
