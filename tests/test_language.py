@@ -31,7 +31,7 @@ PRIVATE_WORDS = {
     "warp groups": r"\bwarp groups?\b",
     "own kernel": r"\bown kernels?\b",
     "in hand": r"\bin hand\b",
-    "card": r"\b(?i:an?|the|this|each|every|no|on) (?:GPU )?cards?\b",
+    "card": r"\b(?i:an?|the|this|each|every|another|no|on) (?:GPU )?cards?\b",
     "tell": r"\b(?:tells?|told) ",
     "nobody knows": r"\bnobody (?:knows|can)\b",
     "promises": r"\bpromise[sd]\b",

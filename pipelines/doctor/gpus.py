@@ -66,7 +66,7 @@ def judged_gpu(gpu: CudaDevice, held_by: Sequence[Holder]) -> Finding:
         f"{gpu.driver}, {_memory(gpu, held_by)}"
     )
     if gpu.capability < OLDEST_CAPABILITY:
-        return warning(subject, f"{words}: older than 7.5, so not used", "use another card")
+        return warning(subject, f"{words}: older than 7.5, so not used", "use another GPU")
     if gpu.free_bytes is not None and gpu.free_bytes < _ENOUGH_BYTES:
         remedy = (
             "stop the programs that use it, choose another GPU with setting device=cuda:N, or wait"
