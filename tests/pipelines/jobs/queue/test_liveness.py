@@ -30,7 +30,10 @@ def test_a_worker_lives_until_it_lets_go_of_its_name(place: QueuePlace) -> None:
             second.renew()
             assert not first.is_dead(second.name)
             assert not second.is_dead(first.name)
-            with pytest.raises(QueueError, match="cuda:0 runs"), membership(place, "cuda:0"):
+            with (
+                pytest.raises(QueueError, match="for cuda:0 is already running"),
+                membership(place, "cuda:0"),
+            ):
                 pass
         assert first.is_dead(card.name)
 

@@ -633,7 +633,7 @@ def test_a_queue_that_cannot_grow_reports_it_and_goes_on_later(tmp_path: Path) -
         assert claim
         result = {"row": {"status": "translated", "notes": ["x" * 100_000]}}
         _limit(tables, 1)
-        with pytest.raises(QueueLostError, match="has room"):
+        with pytest.raises(QueueLostError, match="has free space"):
             claims.acknowledge(claim, result, well=True)
         with pytest.raises(QueueLostError, match="full"):
             queue.submit(jobs(tmp_path, 900, output="/b"), NORMAL)
