@@ -18,7 +18,7 @@ from ..cycle import load_reverse_model
 from ..decisions import check_every_volume, check_spread, with_inference
 from ..errors import OutputFolderError
 from ..request import Request, Search
-from ..results.manifest import load
+from ..results.manifest import ManifestEntry, entries_of
 from ..settings import CycleCheck
 from .queue.job import NOT_RECORDED, StudyJob
 
@@ -237,15 +237,15 @@ def _done(
     """Return the jobs whose results are up to date by the manifest."""
     if not settled:
         return []
-    entries = load(Path(settled[0][0].output))
+    marks_of = {job.study: marks for job, marks in settled}
 
-    def is_done(job: StudyJob, marks: Marks) -> bool:
-        entry = entries.get(job.study)
-        if entry is None or entry.status != "written":
-            return False
-        if entry.change_of(model, words):
+    def is_done(entry: ManifestEntry) -> bool:
+        if entry.status != "written" or entry.change_of(model, words):
             return False
         known = [(state.name, state.size, state.modified_ns) for state in entry.inputs]
+        marks = marks_of[entry.output]
         return known == [(Path(file).name, size, changed) for file, size, changed in marks]
 
-    return [job for job, marks in settled if is_done(job, marks)]
+    entries = entries_of(Path(settled[0][0].output), marks_of)
+    done = {entry.output: is_done(entry) for entry in entries if entry.output in marks_of}
+    return [job for job, _ in settled if done.get(job.study)]

@@ -22,7 +22,7 @@ from ..errors import OutputFolderError, SettingsError
 from ..name_pattern import in_a_name
 from ..program import program_version
 from ..settings import TranslateOptions
-from .manifest import load
+from .manifest import entries_of
 
 TARGETS = {
     "T1w": ("t1", "t1w"),
@@ -168,8 +168,10 @@ def check_layout(output: Path, options: TranslateOptions) -> None:
             f"{description} describes a dataset that this program did not write; choose another "
             "output folder."
         )
-    occupied = (place for place, entry in load(output).items() if entry.status == "written")
-    if other := next((place for place in occupied if "_desc-" not in place), None):
+    others = {
+        each.output: each.status for each in entries_of(output) if "_desc-" not in each.output
+    }
+    if other := next((place for place, status in others.items() if status == "written"), None):
         raise OutputFolderError(
             f"{output} contains results without BIDS names, such as {other}; choose "
             "another output folder."

@@ -9,11 +9,13 @@ import errno
 import json
 import os
 import threading
-from collections.abc import Generator, Iterable
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
+
+import msgspec
 
 from ...engine.decoding import FieldError, Json, decode_known, encode_stated, parse
 from ...io.files.atomic import is_full
@@ -116,9 +118,25 @@ def load(output: Path) -> dict[str, ManifestEntry]:
     An output whose line is lost counts as foreign, which is the safe choice.
     Raises OutputFolderError if a manifest exists and cannot be read, or NewerRecordError.
     """
-    record, content = _content(output)
-    entries, _ = _parsed(record, content)
-    return entries
+    return {entry.output: entry for entry in entries_of(output)}
+
+
+def entries_of(output: Path, names: Iterable[str] | None = None) -> Iterator[ManifestEntry]:
+    """Yield the entries line by line, oldest first; as `load`, but a long manifest fits in memory.
+
+    names: only entries of outputs that have one of these names, or would have it if they mirrored
+    the inputs.
+    """
+    if (record := found_record(output)) is None:
+        return
+    sought = None if names is None else set(names)
+    for line in _lines(record):
+        if sought is not None and (found := _names_in(line)):
+            if sought.isdisjoint(found):
+                continue
+            sought.add(found[0])  # its later lines count even if they have no other such name
+        with suppress(FieldError):
+            yield _entry(record, parse(line))
 
 
 def has_named_results(output: Path) -> bool:
@@ -126,21 +144,39 @@ def has_named_results(output: Path) -> bool:
 
     Raises OutputFolderError if a manifest exists and cannot be read.
     """
-    return b'"mirrored": ' in _content(output)[1]
-
-
-def _content(output: Path) -> tuple[Path, bytes]:
-    """Return the folder of a record, and all lines of its manifest."""
     record = found_record(output)
-    if record is None:
-        return Path(), b""
+    return record is not None and any(b'"mirrored": ' in line for line in _lines(record))
+
+
+def _lines(record: Path) -> Iterator[bytes]:
+    """Yield the lines of the manifest in a record's folder."""
     try:
         with os.fdopen(open_unlinked(record / NAME, os.O_RDONLY), "rb") as file:
-            return record, file.read()
+            yield from file
     except FileNotFoundError:
-        return record, b""
+        return
     except OSError as error:
         raise _unusable(error) from error
+
+
+class _Head(msgspec.Struct):
+    """Part of a line that shows of which output it is; takes a tenth of the time of `_entry`."""
+
+    version: int
+    output: str
+    mirrored: tuple[str, ...] = ()
+
+
+_head = msgspec.json.Decoder(_Head).decode
+
+
+def _names_in(line: bytes) -> tuple[str, ...]:
+    """Return the output of a line, and its names as in `mirrored`; none if it must be parsed."""
+    try:
+        head = _head(line)
+    except msgspec.DecodeError:
+        return ()
+    return (head.output, *head.mirrored[:1]) if head.version == VERSION else ()
 
 
 def check_usable(output: Path) -> None:

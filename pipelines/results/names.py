@@ -3,7 +3,7 @@
 import os
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
@@ -24,10 +24,11 @@ from ..errors import SettingsError
 from ..name_pattern import NamePattern, in_a_name, pattern_of
 from ..settings import TranslateOptions
 from .bids import bids_names, bids_suffixes, check_layout, model_label
-from .manifest import ManifestEntry, has_named_results, load
+from .manifest import entries_of, has_named_results
 from .resume import preview_of
 
-_Naming: TypeAlias = Callable[[Study], Study]
+_Naming: TypeAlias = Callable[[Study], Sequence[Study]]
+"""Function that returns a study under the names that its result may have, the best first."""
 
 
 def results_named(
@@ -42,27 +43,26 @@ def results_named(
     is_default = not options.result_name and options.layout == "mirror"
     if is_default and not has_named_results(output):
         return found
-    entries = load(output)
-    existing = _Existing(entries, model, output)
-    naming = _naming(options, model.card, existing)
-    studies = (existing.kept(study, naming(study)) for study in found.studies)
+    naming = _naming(options, model)
+    named = [(study, naming(study)) for study in found.studies]
+    names = {str(each.name) for study, candidates in named for each in (study, *candidates)}
+    existing = _Existing(names, model, output)
+    studies = (existing.kept(study, existing.first_free(candidates)) for study, candidates in named)
     return replace(found, studies=tuple(sorted(studies, key=lambda study: study.name)))
 
 
-def _naming(options: TranslateOptions, card: ModelCard, existing: "_Existing") -> _Naming:
+def _naming(options: TranslateOptions, model: Model) -> _Naming:
+    card = model.card
     if options.layout == "bids":
         suffixes = bids_suffixes(card, options.bids_suffix)
-
-        def in_dataset(study: Study) -> Study:
-            named = (bids_names(study, card, suffixes, label) for label in existing.labels)
-            *tried, last = named
-            return next((each for each in tried if existing.is_free(each)), last)
-
-        return in_dataset
+        label = model_label(card)
+        # Labels that distinguish the model's results, if another model's are in the way.
+        labels = ("", label, f"{label}{model.identity[:6]}")
+        return lambda study: [bids_names(study, card, suffixes, each) for each in labels]
     if options.result_name:
         pattern = pattern_of(options.result_name)
-        return lambda study: _by_pattern(study, card, pattern)
-    return lambda study: study
+        return lambda study: [_by_pattern(study, card, pattern)]
+    return lambda study: [study]
 
 
 def _by_pattern(study: Study, card: ModelCard, pattern: NamePattern) -> Study:
@@ -100,10 +100,17 @@ def _trouble(name: str, extension: str) -> str | None:
 
 
 class _Existing:
-    """Existing results of an output folder, by their scans."""
+    """Existing results of an output folder, by their scans.
 
-    def __init__(self, entries: Mapping[str, ManifestEntry], model: Model, output: Path) -> None:
+    names: of the scans and of results; others are not looked for.
+    """
+
+    def __init__(self, names: Iterable[str], model: Model, output: Path) -> None:
         self._model = model
+        entries = {
+            entry.output: replace(entry, inputs=(), outputs=(), maps=())  # for less memory
+            for entry in entries_of(output, names)
+        }
         self._entries = {
             place: entry
             for place, entry in entries.items()
@@ -115,16 +122,11 @@ class _Existing:
             if entry.recipe.model == model.identity
         }
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Labels that distinguish the model's results from others', in order of preference; first
-        none, for when no other model's result is in the way.
-        """
-        label = model_label(self._model.card)
-        return "", label, f"{label}{self._model.identity[:6]}"
+    def first_free(self, candidates: Sequence[Study]) -> Study:
+        """Return the first whose path no result of another model has, or the last."""
+        return next(filter(self._is_free, candidates), candidates[-1])
 
-    def is_free(self, study: Study) -> bool:
-        """Return whether no result of another model has the study's path."""
+    def _is_free(self, study: Study) -> bool:
         entry = self._entries.get(str(study.name))
         return entry is None or entry.recipe.model == self._model.identity
 

@@ -1,15 +1,21 @@
+import json
 import os
 import pickle
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.batch_world import scan, tiny_model
 
+from cuda_cyclegan.engine.decoding import encode_stated
 from cuda_cyclegan.pipelines.errors import OutputFolderError
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
-from cuda_cyclegan.pipelines.jobs.submission import Arrivals
+from cuda_cyclegan.pipelines.jobs.submission import Arrivals, jobs_of
+from cuda_cyclegan.pipelines.request import Request
 from cuda_cyclegan.pipelines.results.file_states import FileState
 from cuda_cyclegan.pipelines.results.manifest import Manifest, ManifestEntry, Recipe
+from cuda_cyclegan.pipelines.results.record_folder import NAME, made_record
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 
@@ -155,3 +161,33 @@ def test_a_folder_may_be_watched_for_months(tmp_path: Path) -> None:
         arrivals.complete([replace(job(tmp_path), study=f"study-{number}", files=slices)], "m")
     remembered = len(pickle.dumps(arrivals)) / 20
     assert remembered < len(slices)
+
+
+@pytest.mark.parametrize("mirrored", [(), ("another.nii",)])
+def test_a_poll_holds_no_rows_of_other_studies_however_long_the_manifest(
+    tmp_path: Path, mirrored: tuple[str, ...]
+) -> None:
+    """mirrored: with names of their own, the results are looked up by their scans as well."""
+    inputs, output = tmp_path / "in", tmp_path / "out"
+    file = scan(inputs / "new.nii")
+    output.mkdir()
+    state = FileState.of(file)
+    row = ManifestEntry("ROW", "written", "1", Recipe("m", "s"), (state,), (state,))
+    line = json.dumps({"version": 1, **encode_stated(replace(row, mirrored=mirrored))})
+    rows = [line.replace("ROW", f"night/{number:06}.nii") + "\n" for number in range(3000)]
+    (made_record(output) / NAME).write_text("".join(rows))
+    request = Request((inputs,), tiny_model(tmp_path / "model.safetensors"), output)
+    search, arrivals = request.cached_search(), Arrivals(0.0, Clock())
+
+    def poll() -> list[StudyJob]:
+        found = jobs_of(request, search)
+        return arrivals.complete(found.jobs, found.identity, found.words)
+
+    poll()
+    tracemalloc.start()
+    try:
+        assert len(poll()) == 1
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 500 * len(rows)

@@ -8,15 +8,22 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.waiting import ENOUGH, eventually
 
 from cuda_cyclegan.io.files import own_files
-from cuda_cyclegan.pipelines.errors import OutputFolderError
+from cuda_cyclegan.pipelines.errors import NewerRecordError, OutputFolderError
 from cuda_cyclegan.pipelines.results.file_states import FileState
-from cuda_cyclegan.pipelines.results.manifest import Manifest, ManifestEntry, Recipe, load
+from cuda_cyclegan.pipelines.results.manifest import (
+    Manifest,
+    ManifestEntry,
+    Recipe,
+    entries_of,
+    load,
+)
 from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record, made_record
 
 
@@ -46,6 +53,21 @@ def test_entries_come_back_and_the_newest_counts(output: Path) -> None:
         manifest.append(entry("b/c.nii"))
         manifest.append(entry("a.nii", model="new"))
     assert load(output) == {"a.nii": entry("a.nii", model="new"), "b/c.nii": entry("b/c.nii")}
+
+
+def test_entries_are_found_by_the_name_of_the_result_or_of_its_scan(output: Path) -> None:
+    renamed = replace(entry("b_T2.nii"), mirrored=("b.nii", "b_2.nii"))
+    again = replace(entry("b_T2.nii", model="new"), mirrored=("elsewhere/b.nii",))
+    with Manifest(output) as manifest:
+        for each in (entry("a.nii"), renamed, entry("c.nii"), entry("a.nii", model="new"), again):
+            manifest.append(each)
+    assert list(entries_of(output, ["a.nii"])) == [entry("a.nii"), entry("a.nii", model="new")]
+    assert list(entries_of(output, ["b.nii"])) == [renamed, again], "the newest line counts"
+    assert list(entries_of(output, ["b_2.nii", "b_T2.nii.gz"])) == []
+    with manifest_file(output).open("ab") as file:
+        file.write(b'{"version": 2, "output": "d.nii"}\n')
+    with pytest.raises(NewerRecordError):
+        list(entries_of(output, ["a.nii"]))
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_watch_queues_what_arrives_while_the_queue_the_model_or_the_folder_is_aw
 def test_watch_ends_where_its_model_or_queue_is_wrong_from_the_start(world: QueueWorld) -> None:
     world.scans(1)
     world.queue = str(world.inputs)
-    assert "is no file" in world.command("watch").stderr
+    assert "is not a file" in world.command("watch").stderr
     world.queue = str(world.folder / "private" / "queue.db")
     world.model.unlink()
     refused = world.command("watch")

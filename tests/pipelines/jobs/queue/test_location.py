@@ -64,7 +64,7 @@ def test_a_link_from_a_folder_that_others_can_write(own: Path, shared: Path) -> 
 
 def test_links_in_a_ring_end(own: Path) -> None:
     (own / "ring").symlink_to("ring")
-    with pytest.raises(QueueError, match="cannot be made"):
+    with pytest.raises(QueueError, match="cannot be created"):
         make_private(own / "ring")
 
 
@@ -78,7 +78,7 @@ def test_a_server_is_shown_without_its_password_and_options() -> None:
 
 def test_a_folder_is_no_queue(own: Path) -> None:
     (own / "jobs").mkdir()
-    with pytest.raises(QueueError, match=f"The queue {own}/jobs is no file"):
+    with pytest.raises(QueueError, match=f"The queue {own}/jobs is not a file"):
         check_private(own / "jobs")
 
 
