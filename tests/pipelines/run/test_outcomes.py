@@ -82,7 +82,7 @@ def test_a_signal_that_another_thread_receives_ends_the_wait_for_events() -> Non
     """As at the end of a stop by SIGSTOP, or while another signal is on its way."""
     waits = threading.Event()
 
-    class Told(SimpleQueue[Any]):
+    class WatchedQueue(SimpleQueue[Any]):
         def get(self, block: bool = True, timeout: float | None = None) -> Any:
             waits.set()
             return super().get(block, timeout)
@@ -92,7 +92,7 @@ def test_a_signal_that_another_thread_receives_ends_the_wait_for_events() -> Non
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
 
     events = BatchEvents(Outcomes())
-    events._heard = Told()
+    events._queue = WatchedQueue()
     before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
     try:
         begin = time.monotonic()
