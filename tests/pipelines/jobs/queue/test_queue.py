@@ -579,7 +579,7 @@ def test_a_server_that_only_reads_for_a_while_is_awaited(
         server.let_write("standby", may=False)
         acts = (
             claims.wake,
-            partial(claims.take, NORMAL),
+            partial(claims.claim, NORMAL),
             partial(claims.acknowledge, claim, {}, well=True),
             partial(claims.defer, claim, "The disk is full."),
             partial(queue.record_sent, claim.job, (1.0, 2.0)),
