@@ -152,10 +152,10 @@ class ServicePlan:
         yield "RestartSec", "10"
         # A restart fixes neither a wrong command line nor a missing library.
         yield "RestartPreventExitStatus", "2 4"
-        if self.kind != "watch":
-            yield "WatchdogSec", "5min"
         if self.kind == "watch":
             yield "SuccessExitStatus", "143"  # of a stop; the others end with 0
+        else:
+            yield "WatchdogSec", "5min"
         yield "TimeoutStartSec", "10min"
         # A worker finishes its running jobs; only then are its processes killed.
         yield "TimeoutStopSec", "30min" if self.kind == "worker" else "1min"

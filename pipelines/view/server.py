@@ -65,7 +65,7 @@ class ViewServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}/{self.token}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Pass over a browser that left in the middle of an answer."""
+        """Ignore a browser that disconnects during a response."""
 
 
 def described(study: StudyImages) -> dict[str, Any]:

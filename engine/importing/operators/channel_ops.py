@@ -76,7 +76,7 @@ def _layer_norm(builder: Builder, operator: Operator) -> GraphTensor:
     """Convert LayerNormalization of the channels of each voxel."""
     source = builder.tensor(operator)
     axis = operator.integer("axis", -1)
-    if [source.axes[at] for at in range(len(source.axes))][axis:] != [CHANNELS]:
+    if source.axes[axis:] != (CHANNELS,):
         raise operator.refusal(f"normalises more than the channels of a voxel; {WHOLE_PATCH}")
     count = source.channels
     epsilon = operator.number("epsilon", 1e-5)
