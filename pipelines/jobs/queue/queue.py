@@ -496,11 +496,13 @@ class Queue:
                 passed = {PASSED: {"receive": received[key]}} if key in received else {}
                 options = _options(added[key], {**attributes, **passed, WORK: key}, key)
                 self._tables.client.enqueue_in_transaction(connection, options, job.to_json())
+            # The client's own moment is a whole second where SQLite is older than 3.42.
+            values: dict[str, Any] = {"created_at": self._tables.now()}
             if due is not None:
-                later = {"status": NAMES["waiting"], "delay_until_epoch_ms": due}
-                names = self._tables.jobs.c.workflow_uuid
-                for some in _portions(list(added.values())):
-                    self._tables.change([names.in_(some)], later, within=connection)
+                values |= {"status": NAMES["waiting"], "delay_until_epoch_ms": due}
+            names = self._tables.jobs.c.workflow_uuid
+            for some in _portions(list(added.values())):
+                self._tables.change([names.in_(some)], values, within=connection)
         return batch, added
 
     def _joined(self, connection: sa.Connection, joins: str | None) -> tuple[str, int]:

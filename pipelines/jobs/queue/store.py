@@ -57,7 +57,7 @@ PRIVATE: Mapping[str, Mapping[str, str]] = {
         "completed_at": "a completion sets it by the database's clock",
         "updated_at": "a waiting job's time is void if that clock was set back since",
         "delay_until_epoch_ms": "the client computes it by this host's clock, or job by job",
-        "created_at": "the oldest job of a class goes first",
+        "created_at": "the oldest job of a class goes first, also within a second",
         "application_name": "other applications may share the database",
         "application_version": "DBOS's own runner takes only jobs of its version",
         "attributes": "batches are counted with their names, without loading each job",

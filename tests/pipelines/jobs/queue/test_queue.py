@@ -503,6 +503,19 @@ def test_what_was_deferred_is_started_now(
     assert states(queue, batch) == ["queued"] * 2
 
 
+def test_batches_of_one_second_stay_in_order(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    for count in range(1, 9):
+        queue.submit(jobs(tmp_path, 1, output=f"/out{count}"), NORMAL, name=f"{count}")
+        time.sleep(0.002)
+    names = [f"{count}" for count in range(1, 9)]
+    assert [batch.name for batch in queue.batches()] == names
+    claims = Claims(tables, "one")
+    claimed = [claim.job.partition("/")[0] for _ in names if (claim := claims.claim(NORMAL))]
+    assert claimed == [batch.batch for batch in queue.batches()]
+
+
 def test_submissions_of_one_night_join_one_batch(queue: Queue, tmp_path: Path) -> None:
     first = queue.submit(jobs(tmp_path, 2), NORMAL, joins="tonight")
     second = queue.submit(jobs(tmp_path, 4), NORMAL, joins="tonight")
