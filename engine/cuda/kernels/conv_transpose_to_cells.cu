@@ -1,29 +1,28 @@
-// A transposed convolution, 3^3 of stride 2, padding 1 and output padding 1, by wgmma, which
-// measures its result.
+// A transposed convolution, 3^3 of stride 2, padding 1 and output padding 1, by wgmma. It computes
+// statistics of its output.
 //
-// source [N, D', H', W', C], C 64 or 128, 0 beyond -> target [N, D, H, W, 2, 2, 2, K], cells of 2^3
-// voxels; K a multiple of 32. Blocks of a volume have a source of one voxel more along each axis. Along
-// each axis, the first voxel of a cell takes the middle tap of the source voxel at its place; the second
-// one the last tap of the same and the first of the next. So a cell takes 27 products for each pair of
-// channels, where a 2^3 convolution to 8 K channels takes 64, with 37 zeros.
+// source [N, D', H', W', C], C 64 or 128, zeros around it -> target [N, D, H, W, 2, 2, 2, K], space-to-depth:
+// 2^3 voxels for each voxel of the source; K a multiple of 32. Blocks of a volume have a source of one voxel
+// more along each axis. Along each axis, the first of two voxels takes the middle tap of the source voxel at
+// its place; the second one takes the last tap of the same and the first of the next. So 2^3 voxels take 27
+// products for each pair of channels, where a 2^3 convolution to 8 K channels takes 64, with 37 zeros.
 //
-// The matrix product has as M 64 channels of one voxel of a cell, or 32 of two along H; as N 128
-// cells; and as its depth 32 channels of a voxel that they see. Each group of four warps sums up the
-// first and the second voxels along W of its cells at once: of the source voxel at their place both
-// take a share, of the next one the second voxels alone. With 32 channels some operands are half
-// zeros: then it is 36 products in place of 27.
+// The matrix product has as M 64 channels of one of the 2^3 voxels, or 32 of two along H; as N 128 places of
+// the source; and as its depth 32 channels of a voxel that they read. Each consumer warpgroup sums the first
+// and the second voxels along W together: the source voxel at their place contributes to both, the next one
+// to the second voxels alone. With 32 channels some operands are half zeros: then it is 36 products, not 27.
 //
-// A block walks through the planes of 16 x 16 cells. Two groups have half of their columns each; a
-// third one loads boxes of the source, which stay for all that see them, and the weights, again for
-// each plane. One group is ahead, so that one has the Tensor Cores while the other writes.
+// A block loops over planes of 16 x 16 source voxels. Two consumer warpgroups have half of their columns each;
+// the producer warpgroup loads boxes of the source, which stay for all that read them, and the weights, again
+// for each plane. One consumer is ahead, so that it has the Tensor Cores while the other writes.
 //
 // Products of other columns than before, of the same sums, would leave no zeros; but the assembler lets
-// each of them wait for the one before. 32 / 64 channels on an H200 in fp16, 64^3 cells of 64 / 128:
+// each of them wait for the one before. 32 / 64 channels on an H200 in fp16, from 64^3 voxels of 64 / 128:
 // 0.107 / 0.257 ms with statistics, of which the products alone take 0.060 / 0.171 (cuDNN's plan and a
 // pass of statistics 0.135 / 0.386).
 //
-// Measured (H200, fp16): 64 to 32 channels, 64^3 cells, with statistics 94.5 us, bound by 168 MB, 42 % of it;
-// 128 to 64 229.9 us, bound by 116 GFLOP, 66 %.
+// Measured 2026-11-26 (H200, fp16; bounds as in docs/gpu-engine.md): 64 to 32 channels, 64^3 to 128^3, with
+// statistics 94.5 us, bound by 168 MB, 42 % of it; 128 to 64 229.9 us, bound by 116 GFLOP, 66 %.
 
 #include "blocks.cuh"
 #include "copies.cuh"

@@ -1,20 +1,21 @@
 // The last layer of a U-Net: a transposed convolution of 4^3, stride 2 and padding 1, to few output
 // channels, on Tensor Cores.
 //
-// One or two parts, channels one after another, each activation(source * factor + summand) ->
+// One or two sources, whose channels follow each other, each activation(source * factor + summand) ->
 // transposed convolution -> activation -> translated patches float [N, K, 2 D, 2 H, 2 W]. Reads the
-// parts, mostly twice, the second time from the cache, and writes 32 K bytes for each voxel of them;
-// nothing lies in memory between. Channels of a part in whole 32s.
+// sources, mostly twice, the second time from the cache, and writes 32 K bytes for each voxel of them;
+// nothing is stored in memory between. The channels of a source are a multiple of 32.
 //
-// Along each axis the target voxels 2 c - 1 and 2 c, a cell, see the source voxels c - 1 and c, and no
+// Along each axis the target voxels 2 c - 1 and 2 c, a pair, read the source voxels c - 1 and c, and no
 // others; c runs from 0 to the source's extent, which it includes. Voxels past an end are 0.
 //
-// The matrix product has as M the 8 voxels of a cell, for each of the two source voxels along W that
-// they see; as N 8 voxels of a source row, and as depth 32 channels of it. The two summands of a
-// target voxel along W lie in the same lane or its neighbour. A row serves two rows of cells, so a
-// warp walks along H with the sums of both in registers. It owns some columns of one plane of cells.
+// The matrix product has as M the 8 voxels of a pair along each axis, for each of the two source voxels
+// along W that they read; as N 8 voxels of a source row, and as depth 32 channels of it. The two summands
+// of a target voxel along W are in the same lane or its neighbour. A source row contributes to two rows of
+// pairs, so a warp loops along H with the sums of both in registers. It owns some columns of one plane.
 //
-// Measured (H200, fp16): 64 to 1 channels, 128^3, 42.6 us, bound by 42 MB, 23 % of it.
+// Measured 2026-11-26 (H200, fp16; bounds as in docs/gpu-engine.md): 64 to 1 channels, 128^3, 42.6 us,
+// bound by 42 MB, 23 % of it.
 
 #include "element.cuh"
 #include "matrix.cuh"

@@ -1,19 +1,20 @@
-// A transposed convolution, 2^3 of stride 2, which activates what it reads.
+// A transposed convolution, 2^3 of stride 2, which activates its input as it reads it.
 //
-// source [N, voxels, C], all of a tensor, C 32, 64 or 128 -> target [N, voxels, 2, 2, 2, K], cells of 2^3
-// voxels; K a multiple of 32. Each voxel makes a cell by itself, so this is one matrix product, of few
-// channels: what it writes, 16 K bytes a voxel, takes longer. No slope is above 1.
+// source [N, voxels, C], all of a tensor, C 32, 64 or 128 -> target [N, voxels, 2, 2, 2, K], space-to-depth;
+// K a multiple of 32. The 2^3 voxels of the target depend on one voxel of the source, so this is one matrix
+// product, of few channels: writing 16 K bytes a voxel takes longer. No slope is above 1.
 //
-// A block makes 256 of the 8 K outputs and walks over the voxels, some at a time, which it activates on
+// A block computes 256 of the 8 K outputs and loops over the voxels, some at a time, which it activates on
 // the way to shared memory. Each warp multiplies all of them with 32 outputs, whose weights stay in its
-// registers; so what a block writes lies close together, which memory takes faster. Which depth of a
-// product is which channel does not matter to a sum: a lane reads 8 channels that follow each other, and
-// writes as many, by the order of the weights.
+// registers; so a block writes to neighbouring addresses, which is faster. Which depth of a product is which
+// channel does not matter to a sum: a lane reads 8 channels that follow each other, and writes as many, by
+// the order of the weights.
 //
-// fp16, H200, 64^3 voxels of 64 channels to cells of 32: 48 us, of which what is moved takes 40. Where each
-// warp had voxels of its own, and all of their outputs, memory was written 64 bytes here and there: 89 us.
+// fp16, H200, 64^3 voxels of 64 channels to 32: 48 us, of which moving the bytes takes 40. With other voxels
+// for each warp, and all of their outputs, memory was written 64 bytes here and there: 89 us.
 //
-// Measured (H200, fp16): 64 to 32 channels, 64^3 voxels, 48 us, bound by 168 MB, 82 % of it.
+// Measured 2026-11-23 (H200, fp16; bounds as in docs/gpu-engine.md): 64 to 32 channels, 64^3 voxels, 48 us,
+// bound by 168 MB, 82 % of it.
 
 #include "matrix.cuh"
 #include "order.cuh"

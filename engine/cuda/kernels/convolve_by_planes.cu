@@ -20,9 +20,10 @@
 // An earlier version had boxes of 16 x 32 voxels and consumers that did not take turns. Times of this one
 // and (of that one) on an H200 in fp16, with activation and statistics: at 128^3 32 to 32 channels 0.20 ms
 // (0.28), 64 to 32, half of them space-to-depth, 0.37 (0.48); at 64^3 128 to 64 0.19 (0.25), 64 to 64
-// 0.106 (0.141). The next line is explained in docs/gpu-engine.md, "Speed of one kernel".
+// 0.106 (0.141).
 //
-// Measured (H200, fp16): 32 to 32 channels, 128^3, with statistics 0.20 ms, bound by 116 GFLOP, 76 % of it.
+// Measured 2026-11-23 (H200, fp16; bounds as in docs/gpu-engine.md): 32 to 32 channels, 128^3, with
+// statistics 0.20 ms, bound by 116 GFLOP, 76 % of it.
 
 #include "epilogue.cuh"
 #include "order.cuh"

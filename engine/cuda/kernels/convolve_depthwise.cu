@@ -1,12 +1,12 @@
 // Convolution and its data gradient of each channel by itself, in plain float arithmetic.
 //
 // source [N, D, H, W, C], weight [C, kD, kH, kW] -> target [N, D', H', W', C]. A thread owns LANES
-// channels of ACROSS neighbouring voxels of a row, whose sums share each weight. Neighbours see
+// channels of ACROSS neighbouring voxels of a row, whose sums share each weight. Neighbours read
 // nearly the same of the source, which comes from the cache for all taps but the first: the source
 // and the target are moved once each, and large kernels are bound by loads from the L1 cache.
 //
-// Measured on an H100 (2026-11-27): fp16, 7^3, 64 channels, 64^3, 1.82 ms, 6.3 TFLOP/s; 9 % of the
-// arithmetic of its fp32 units.
+// Measured 2026-11-27 (H100, fp16; bounds as in docs/gpu-engine.md): 7^3, 64 channels, 64^3, 1.82 ms,
+// 6.3 TFLOP/s, 9 % of the bound by fp32 arithmetic.
 
 #include "element.cuh"
 #include "order.cuh"

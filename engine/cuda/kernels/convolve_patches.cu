@@ -1,18 +1,18 @@
-// The first layer: a convolution of few input channels, straight from the patches, on the matrix
-// units.
+// The first layer: a convolution of few input channels, straight from the patches, on Tensor Cores.
 //
 // patches float [N, C, D, H, W] -> target [N, D', H', W', K], stride 1, kernel at most 8 wide.
 // Reads 4 bytes and writes 2 K bytes a voxel. The matrix product has the target's voxels along a
 // row as M, 16 or 32 of the K outputs as N, and lines x 8 taps as its depth, a line being a
-// (c, i, j) of channel and kernel plane and row. Consecutive voxels see shifted windows of one
-// input row, so an operand is read from the row itself: twice stored, once shifted by one voxel, so
-// that each pair of numbers is one aligned word. A block walks through the depth with a ring of
-// planes, and measures what it makes on the way where a normalisation follows.
+// (c, i, j) of channel and kernel plane and row. Consecutive voxels read shifted windows of one
+// input row, so an operand is read from the row itself: stored twice, once shifted by one voxel, so
+// that each pair of numbers is one aligned word. A block loops along the depth with a ring of
+// planes, and computes statistics of its output if a normalisation follows.
 //
 // 7^3, 1 to 32 channels, 128^3 voxels, fp16, H200: 0.180 ms, with statistics 0.202 ms (in a pass of
 // their own 0.228 ms). With the taps packed as channels and cuDNN's best plan it took 0.44 ms.
 //
-// Measured (H200, fp16): 7^3, 1 to 32 channels, 128^3, with statistics 0.199 ms, bound by 46 GFLOP, 30 % of it.
+// Measured 2026-11-26 (H200, fp16; bounds as in docs/gpu-engine.md): 7^3, 1 to 32 channels, 128^3, with
+// statistics 0.199 ms, bound by 46 GFLOP, 30 % of it.
 
 #include "convolve_patches.cuh"
 #include "epilogue.cuh"

@@ -3,13 +3,13 @@
 // patches float [N, 1, D, H, W] -> target [N, D', H', W', K], stride 1, K a multiple of 32.
 // Reads 4 bytes and writes 2 K bytes a voxel. The matrix product has outputs as M, 64 channels of one
 // row of the target or 32 of two rows; voxels of a row as N; and as its depth the 8 input rows that
-// those see, 8 taps each, of the 7 planes: 448 for 343. Of 3^3, whose outputs are 32 of two rows, it is
-// 4 rows of 4 taps of 3 planes: 48 for 27. The weights stay in registers for all of a block's walk
-// through the depth. Each input row, of 3^3 each two, lies in shared memory as what its voxels see, 8
-// numbers a voxel, so that it is an operand as it is, for each kernel plane and row.
+// those read, 8 taps each, of the 7 planes: 448 for 343. Of 3^3, whose outputs are 32 of two rows, it is
+// 4 rows of 4 taps of 3 planes: 48 for 27. The weights stay in registers while a block loops along the
+// depth. Shared memory has each input row, of 3^3 each two, as the windows of its voxels, 8 numbers a
+// voxel, so that it is an operand as it is, for each kernel plane and row.
 //
-// Two groups of four warps take turns: one has the Tensor Cores while the other writes what it has.
-// A third one loads the planes.
+// Two consumer warpgroups take turns: one has the Tensor Cores while the other writes. The producer
+// warpgroup loads the planes.
 //
 // Why so: by mma.sync each product of 2048 pairs reads 192 bytes of shared memory, which takes as long
 // as the product and leaves 30 % of the units' peak; here a product of 131072 reads 4096, half of its
@@ -18,10 +18,10 @@
 //
 // 7^3, 1 to 32 / 64 channels, with statistics, fp16, H200: 128^3 0.097 / 0.186 ms (by mma.sync 0.195 / 0.364),
 // 96^3 0.053 / 0.101 (0.125 / 0.205), 256x256x180 0.59 / 1.27 (1.38 / 2.77). 3^3, 1 to 32: 128^3 0.057
-// (by mma.sync 0.106); there is little to multiply, and two blocks of 64 columns hide what one waits for.
+// (by mma.sync 0.106); there is little to multiply, and two blocks of 64 columns hide the waits of one.
 //
-// Measured (H200, fp16): 7^3, 1 to 32 channels, 128^3, with statistics 0.097 ms, bound by 46 GFLOP, 62 % of
-// it; to 64 0.186 ms, 65 %.
+// Measured 2026-11-22 (H200, fp16; bounds as in docs/gpu-engine.md): 7^3, 1 to 32 channels, 128^3, with
+// statistics 0.097 ms, bound by 46 GFLOP, 62 % of it; to 64 0.186 ms, 65 %.
 
 #include "convolve_patches.cuh"
 #include "epilogue.cuh"

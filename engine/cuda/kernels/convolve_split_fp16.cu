@@ -11,14 +11,15 @@
 // surpassing the FP32 theoretical peak performance", 2022.
 //
 // An implicit matrix product: VOXELS of the target as M, OUTPUTS of its channels as N, taps x
-// channels as depth. A block goes through the depth in pieces of one tap and 32 channels, which it
-// copies into a ring in shared memory ahead of their use; 128 bytes a voxel or output and piece.
+// channels as depth. A block goes through the depth by one tap and 32 channels at a time, which it
+// copies into a ring in shared memory before their use: 128 bytes a voxel or output.
 // Taps move fastest, so that neighbouring ones find their voxels in the L1 cache.
 //
 // 3^3, 256 to 256 channels, 32^3 voxels, H200: 0.86 ms, 3.0e-7 off a sum in double precision; cuDNN
 // in plain float 2.7 ms, 1.5e-6.
 //
-// Measured (H200): 3^3, 256 to 256 channels, 32^3, 0.86 ms, bound by three products of 116 GFLOP, 53 % of it.
+// Measured 2026-11-21 (H200; bounds as in docs/gpu-engine.md): 3^3, 256 to 256 channels, 32^3, 0.86 ms,
+// bound by three products of 116 GFLOP, 53 % of it.
 
 #include "copies.cuh"
 #include "matrix.cuh"

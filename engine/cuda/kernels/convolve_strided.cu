@@ -1,25 +1,26 @@
-// A convolution, 3^3 of stride 2 and padding 1, by wgmma, which normalises what it reads and measures
-// what it makes.
+// A convolution, 3^3 of stride 2 and padding 1, by wgmma. It normalises its input as it reads it, and
+// computes statistics of its output.
 //
 // activation(source * factor + summand), [N, D, H, W, 32] -> target [N, (D + 1) / 2, ..., K], K a multiple
 // of 64. The padding lies around the activated values: it is 0.
 //
 // The matrix product has as M 64 channels of the target, as N 128 of its voxels, and as its depth 16
-// channels of the source. A block walks through planes of 16 x 8 voxels, which two groups of four warps
-// make in turns: while one measures and writes, the other has the Tensor Cores. The plane of the source
-// between two planes of the target leads to both, and is loaded once. Of its rows the voxels at odd
-// places come first and then those at even ones, so that those that 8 neighbours of the target see
-// through one tap lie one after another.
+// channels of the source. A block loops over planes of 16 x 8 voxels, which two consumer warpgroups
+// compute in turns: while one reduces and writes, the other has the Tensor Cores. The plane of the source
+// between two planes of the target contributes to both, and is loaded once. Of its rows the voxels at odd
+// places come first and then those at even ones, so that those that 8 neighbours of the target read
+// through one tap follow each other.
 //
-// Three other groups read boxes of 16 channels into registers, some boxes ahead, and store them activated
-// in shared memory, where the weights stay. They read without a branch, past a border its last voxels:
-// the compiler lets a read that may not happen wait for the one before.
+// Three producer warpgroups read boxes of 16 channels into registers, some boxes before their use, and
+// store them activated in shared memory, where the weights stay. They read without a branch, past a border
+// its last voxels: the compiler lets a read that may not happen wait for the one before.
 //
 // 32 to 64 channels on an H200 in fp16, 128^3: 0.076 ms, 256x256x180: 0.457 with statistics; cuDNN's plan
 // and the pass before it take 0.073 and 0.076, 0.347 and 0.401. Copying a box and activating it in place,
 // through shared memory twice, took 0.085 and 0.549.
 //
-// Measured (H200, fp16): 32 to 64 channels, 128^3 to 64^3, 75.0 us, bound by 168 MB, 53 % of it.
+// Measured 2026-11-26 (H200, fp16; bounds as in docs/gpu-engine.md): 32 to 64 channels, 128^3 to 64^3,
+// 75.0 us, bound by 168 MB, 53 % of it.
 
 #include "blocks.cuh"
 #include "epilogue.cuh"

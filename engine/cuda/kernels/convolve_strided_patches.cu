@@ -3,11 +3,12 @@
 //
 // patches float [N, D, H, W] -> target [N, D', H', W', K]. Reads 4 bytes a voxel of the patch and
 // writes 2 K bytes one of the target. The matrix product has the target's voxels along a row as M, 16
-// or 32 of the K outputs as N, and the 16 taps of a kernel plane as its depth. Neighbouring voxels see
+// or 32 of the K outputs as N, and the 16 taps of a kernel plane as its depth. Neighbouring voxels read
 // windows two apart, so that each pair of taps along W is one aligned word of a row as it is stored.
-// A block keeps what some rows of some planes see in shared memory, and its weights in registers.
+// A block keeps the input of some rows of some planes in shared memory, and its weights in registers.
 //
-// Measured (H200, fp16): 1 to 32 channels, 128^3 to 64^3, 12.4 us, bound by 25 MB, 48 % of it.
+// Measured 2026-11-26 (H200, fp16; bounds as in docs/gpu-engine.md): 1 to 32 channels, 128^3 to 64^3,
+// 12.4 us, bound by 25 MB, 48 % of it.
 
 #include "epilogue.cuh"
 #include "order.cuh"

@@ -1,20 +1,21 @@
 // The last layer: a convolution to few output channels, on Tensor Cores.
 //
 // source, padded -> convolution -> activation -> translated patches float [N, K, D, H, W];
-// stride 1, kernel at most 7 wide, source channels in whole 32s. Reads the source, most of it from
-// the cache, and writes 4 K bytes a voxel; nothing lies in memory between.
+// stride 1, kernel at most 7 wide, source channels a multiple of 32. Reads the source, most of it from
+// the cache, and writes 4 K bytes a voxel; nothing is stored in memory between.
 //
 // The matrix product has the 8 kernel columns of two kernel rows as M, 8 voxels of an input row as
 // N, and 32 channels of one kernel plane as its depth. An operand loaded for an input row serves
-// the 7 output rows that see it, whose sums stay in registers and move on by one with every row;
+// the 7 output rows that read it, whose sums stay in registers and move on by one with every row;
 // the 8 columns are summed, each shifted by its tap, when a row is complete. A warp owns some
-// columns of one output plane. What a lane loads of a voxel is 8 neighbouring channels, which are
-// its operands as they come; the weights are stored in the order that this gives.
+// columns of one output plane. A lane loads 8 neighbouring channels of a voxel, which are its
+// operands as they are; the weights are stored in that order.
 //
 // 7^3, 32 to 1 channels, 128^3 voxels, fp16, H200: 0.207 ms; 64 channels 0.420 ms. cuDNN's best plan
 // to taps and their sum take 0.36 and 0.51 ms.
 //
-// Measured (H200, fp16): 7^3, 32 to 1 channels, 128^3, 0.207 ms, bound by 46 GFLOP, 29 % of it.
+// Measured 2026-11-21 (H200, fp16; bounds as in docs/gpu-engine.md): 7^3, 32 to 1 channels, 128^3,
+// 0.207 ms, bound by 46 GFLOP, 29 % of it.
 
 #include "blocks.cuh"
 #include "matrix.cuh"

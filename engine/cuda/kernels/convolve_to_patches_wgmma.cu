@@ -2,19 +2,19 @@
 //
 // activation(source * factor + summand), padded -> convolution -> activation -> translated patches float
 // [N, K, D, H, W]; stride 1, kernel at most 7 wide, 32 or 64 source channels. Reads the source, most of it
-// from the cache, and writes 4 K bytes a voxel; nothing lies in memory between.
+// from the cache, and writes 4 K bytes a voxel; nothing is stored in memory between.
 //
 // The matrix product has the 8 kernel columns of 8 kernel rows as M, voxels of an input row as N, and
 // the channels of one kernel plane as its depth. The 64 rows of the sums are 8 rows of the target, of
-// which each input row adds to those that see it: the operand of weights begins at another of its
-// rows for each, so that the sums stay where they are. The target's row that is complete takes no
-// more part; its 8 columns are summed, each shifted by its tap, and it begins anew.
+// which each input row adds to those that read it: the operand of weights begins at another of its
+// rows for each, so that the sums stay where they are. A complete row of the target takes no more
+// part; its 8 columns are summed, each shifted by its tap, and its sums begin again from 0.
 //
-// Each of four groups of four warps owns a plane of the target, or two; a fifth one copies input rows to
-// shared memory, some rows ahead, and activates them there, each once for all of them.
+// Each of four consumer warpgroups owns a plane of the target, or two; the producer warpgroup copies input
+// rows to shared memory, some rows before their use, and activates them there, each once for all of them.
 //
-// Measured (H200, fp16): 7^3, 32 to 1 channels, 128^3, 0.162 ms, bound by 46 GFLOP, 37 % of it; 64 to 1
-// 0.226 ms, 53 %.
+// Measured 2026-11-26 (H200, fp16; bounds as in docs/gpu-engine.md): 7^3, 32 to 1 channels, 128^3,
+// 0.162 ms, bound by 46 GFLOP, 37 % of it; 64 to 1 0.226 ms, 53 %.
 
 #include "blocks.cuh"
 #include "copies.cuh"

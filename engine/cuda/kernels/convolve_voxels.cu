@@ -1,13 +1,14 @@
-// The last layer, of kernel 1^3, which activates what it reads, straight to the translated patches.
+// The last layer, of kernel 1^3, which activates its input, straight to the translated patches.
 //
 // source [N, D, H, W, C], all of a tensor, C up to 32 vectors -> float [N, K, D, H, W], K up to 4:
 // activation(bias + sum over C of weight * activated source). Reads the source once and writes 4 K
-// bytes a voxel; there is little to compute. Raises a flag where a result is not finite.
+// bytes a voxel; there is little to compute. Raises a flag if a result is not finite.
 //
-// Each lane has one vector of a voxel's channels, and with it the weights of those; the lanes of a
-// voxel add up what they make.
+// Each lane has one vector of a voxel's channels, and their weights; the lanes of a voxel add up their
+// sums.
 //
-// Measured (H200, fp16): 32 to 1 channels, 128^3, 46 us, bound by 143 MB, 73 % of it.
+// Measured 2026-11-26 (H200, fp16; bounds as in docs/gpu-engine.md): 32 to 1 channels, 128^3, 46 us, bound
+// by 143 MB, 73 % of it.
 
 #include "order.cuh"
 #include "part.cuh"

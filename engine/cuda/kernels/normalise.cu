@@ -9,8 +9,8 @@
 // other between both parts. Sums are taken of deviations from a voxel of the channel, so that a mean
 // far from zero costs no digits, and in a fixed order: the result is the same in every run.
 //
-// Measured (H200, fp16): 32^3 to 34^3 voxels of 128 channels, 10.3 us, bound by 18 MB, 42 % of it; 64^3 of
-// 64 in place 31 us, bound by 67 MB, 51 %.
+// Measured 2026-11-23 and 26 (H200, fp16; bounds as in docs/gpu-engine.md): 32^3 to 34^3 voxels of 128
+// channels, 10.3 us, bound by 18 MB, 42 % of it; 64^3 of 64 in place 31 us, bound by 67 MB, 51 %.
 
 #include "copies.cuh"
 #include "order.cuh"

@@ -3,10 +3,11 @@
 //
 // source, residual [patches, D, H, W, C] -> channels of target [patches, D', H', W', C'].
 // Moves the source and the residual once and the target once; padding reads border voxels again, pooling
-// the voxels of its window. Trilinear sampling and the binomial filter, which shrinks, see the 4 or taps^2
-// voxels of each column that a voxel lies in, which mostly come from the cache.
+// the voxels of its window. Trilinear sampling and the binomial filter, which shrinks, read the 4 or taps^2
+// voxels of each column that a voxel is in, which mostly come from the cache.
 //
-// Measured (H200, fp16): 128^3 voxels of 64 channels, 144 us, bound by 537 MB, 88 % of it.
+// Measured 2026-11-26 (H200, fp16; bounds as in docs/gpu-engine.md): 128^3 voxels of 64 channels, 144 us,
+// bound by 537 MB, 88 % of it.
 
 #include "order.cuh"
 #include "pass.cuh"

@@ -1,6 +1,6 @@
 // Patches out of a volume and back into it, channels first; floats but for the volume's own voxels.
 //
-// A volume is held in part: row r along its slowest axis lies at r % rows of a ring
+// The GPU has some rows of a volume: row r along its slowest axis is at r % rows of a ring
 // [channels][rows][..][..]. Its axes may come in another order than the network's D, H and W, and
 // run against them: a patch's voxel (a, b, c) in the volume's order lies at a * patch_steps[0] +
 // b * patch_steps[1] + c * patch_steps[2] of the patch, a step against its axis being below 0.
@@ -11,8 +11,9 @@
 // (Scaling in scaling.py, Blender in blending.py), operation by operation and without contraction,
 // so that both give the same bits.
 //
-// Measured (H200): patches of 128^3 of an int16 volume, cut in 15 us, 20 % of the bound by bytes, and
-// blended in 17 us, 71 % of it; 256x256x180 voxels are stored in 235 us, 7 % of it.
+// Measured 2026-11-27 (H200; bounds as in docs/gpu-engine.md): patches of 128^3 of an int16 volume, cut in
+// 15 us, 20 % of the bound by bytes, and blended in 17 us, 71 % of it; 256x256x180 voxels are stored in
+// 235 us, 7 % of it.
 
 #include "element.cuh"
 

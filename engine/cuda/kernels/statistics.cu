@@ -4,14 +4,14 @@
 // channel by itself, as instance norm does, and `conclude_groups` several neighbouring ones as one, as
 // group norm does. Reads the source once: voxels * channels * sizeof(Element) bytes a patch.
 //
-// One launch: the last block of some channels to have measured its voxels joins what all have found.
-// Which one that is changes nothing: it joins them in a fixed order, so the result is the same in
-// every run. Sums are taken of deviations from a voxel of the channel, so that a mean far from zero
-// costs no digits. The kernel of the first layer does the work of `measure` itself, and `conclude`
-// joins its parts.
+// One launch: the last block of some channels to have reduced its voxels joins the moments of all blocks,
+// in a fixed order, so the result is the same in every run, whichever block it is. Sums are taken of
+// deviations from a voxel of the channel, so that a mean far from zero costs no digits. Convolutions that
+// compute statistics do the work of `measure` themselves, and `conclude` joins the moments of their
+// blocks.
 //
-// Measured (H200, fp16): 90 x 128 x 128 voxels of 128 channels, 101 us, bound by 377 MB, 88 % of it; 64^3 of
-// 32 15.4 us, bound by 17 MB, 26 %.
+// Measured 2026-11-26 (H200, fp16; bounds as in docs/gpu-engine.md): 90 x 128 x 128 voxels of 128 channels,
+// 101 us, bound by 377 MB, 88 % of it; 64^3 of 32 15.4 us, bound by 17 MB, 26 %.
 
 #include "blocks.cuh"
 #include "moments.cuh"

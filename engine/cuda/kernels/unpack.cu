@@ -3,10 +3,11 @@
 // unpack: activation(source * factor + summand); reads the source once, writes each voxel once.
 // sum_taps: source [N, planes, H + kH - 1, W + kW - 1, (o, i, j)] holds the summands of a last
 // convolution; reads it once (each 16 bytes are one row of taps), writes 4 bytes a voxel.
-// Both raise a flag where a result is not finite.
-// add_patches: for a network that adds its input to what it makes; moves three floats a voxel.
+// Both raise a flag if a result is not finite.
+// add_patches: for a network that adds its input to its output; moves three floats a voxel.
 //
-// Measured (H200, fp16): 8 channels to 1, 128^3, 55 us, 18 % of the bound by bytes.
+// Measured 2026-11-27 (H200, fp16; bounds as in docs/gpu-engine.md): 8 channels to 1, 128^3, 55 us, 18 % of
+// the bound by bytes.
 
 #include "blocks.cuh"
 #include "order.cuh"
