@@ -1,9 +1,19 @@
-"""The launches of whole generators: kernels, grids, blocks and shared memory."""
+"""The launches of whole generators: kernels, grids, blocks and shared memory.
 
+    cd tests
+    python -m support.launch_geometry
+
+records those on an H200, with which tests compare, in RECORD. Needs no GPU; but measure the change
+on one first (`tests/benchmarks/network_times.py`).
+"""
+
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 
+from support.described_gpus import H200
 from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.kernels.launch import Launch
@@ -16,6 +26,9 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, bui
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.options import Precision
+
+RECORD = Path(__file__).parents[1] / "engine/compiler/kernels/h200_launches.json"
+"""`summary` of each program on an H200, by `title`."""
 
 SPECS: Mapping[str, ResNetSpec | UNetSpec] = {
     "ResNet 32": ResNetSpec(1, 1, 32, 1),
@@ -60,5 +73,31 @@ def summary(program: Lowered) -> dict[str, int]:
     )
 
 
+def title(name: str, wanted: ProgramRequest) -> str:
+    """Name, precision, patch and batch of a program."""
+    return f"{name} {wanted.precision} {_times(wanted.patch)} x {wanted.batch}"
+
+
 def _times(extents: Triple) -> str:
     return "x".join(map(str, extents))
+
+
+def usual_programs(name: str, precision: Precision) -> Iterator[ProgramRequest]:
+    """Programs of a generator on an H200 whose launches are recorded."""
+    for patch, batch in SIZES[name.split()[0]]:
+        yield ProgramRequest(patch, batch, precision, H200)
+
+
+def main() -> None:
+    """Record the launches of all generators."""
+    recorded = {
+        title(name, wanted): summary(lowered(name, wanted))
+        for name in SPECS
+        for precision in PRECISIONS
+        for wanted in usual_programs(name, precision)
+    }
+    RECORD.write_text(json.dumps(recorded, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

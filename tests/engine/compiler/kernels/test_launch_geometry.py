@@ -3,12 +3,21 @@
 import json
 from collections.abc import Iterator
 from math import prod
-from pathlib import Path
 
 import pytest
-from support.described_gpus import GPUS, H200, KIB
+from support.described_gpus import GPUS, KIB
 from support.gpu_networks import ODD_GRAPHS, random_network
-from support.launch_geometry import PRECISIONS, SIZES, SPECS, launched, lowered, summary
+from support.launch_geometry import (
+    PRECISIONS,
+    RECORD,
+    SIZES,
+    SPECS,
+    launched,
+    lowered,
+    summary,
+    title,
+    usual_programs,
+)
 
 from cuda_cyclegan.engine.benchmark.layer_times import work_of
 from cuda_cyclegan.engine.compiler.gpu_properties import WGMMA_CAPABILITY, GpuProperties
@@ -18,22 +27,16 @@ from cuda_cyclegan.engine.compiler.program.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import Step, is_planned
 
-RECORDED = json.loads(Path(__file__).with_name("h200_launches.json").read_text())
-"""`summary` of each program, by name, precision, patch and batch, as it was measured on an H200.
-
-After an intended change, measure again (`tests/benchmarks/network_times.py`) and replace the entry.
-"""
+RECORDED = json.loads(RECORD.read_text())
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", SPECS)
 def test_launches_on_an_h200_are_those_that_were_measured(name, precision):
-    for patch, batch in SIZES[name.split()[0]]:
-        wanted = ProgramRequest(patch, batch, precision, H200)
-        recorded = RECORDED[f"{name} {precision} {'x'.join(map(str, patch))} x {batch}"]
-        assert summary(lowered(name, wanted)) == recorded, (
-            "launches differ from the measured ones; measure them on a GPU, then replace the entry "
-            "in h200_launches.json"
+    for wanted in usual_programs(name, precision):
+        assert summary(lowered(name, wanted)) == RECORDED[title(name, wanted)], (
+            "launches differ from the measured ones; measure them on a GPU, then record them anew: "
+            "cd tests && python -m support.launch_geometry"
         )
 
 
