@@ -42,7 +42,7 @@ def interpret(
 
     plan: where the tensors of 4-byte numbers lie in one block of memory, instead of each alone.
     """
-    return _Memory(lowered, patches, out_channels, plan).run()
+    return Memory(lowered, patches, out_channels, plan).run()
 
 
 def continued(positions: np.ndarray, extent: int, mode: PadMode) -> tuple[np.ndarray, np.ndarray]:
@@ -74,13 +74,18 @@ def unpacked(conv: Conv, laid: FloatArray) -> FloatArray:
     return weight[1:].reshape(shape)
 
 
-class _Memory:
+class Memory:
+    """What the steps of a program read and write; everything unwritten is NaN.
+
+    plan: as for `interpret`.
+    """
+
     def __init__(
         self,
         lowered: Lowered,
         patches: FloatArray,
         out_channels: int,
-        plan: MemoryPlan | None,
+        plan: MemoryPlan | None = None,
     ) -> None:
         self.plan = plan
         self.arena = np.full(plan.bytes // 4 if plan else 0, np.nan, np.float32)

@@ -319,6 +319,25 @@ def test_the_table_says_what_a_file_asks_for(name: str) -> None:
     assert {instance.partition("<")[0] for instance in spec.instances.values()} == templates
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_that_is_no_template_keeps_its_name(name: str) -> None:
+    declaration = r'(template <[^;{]*>\s*|extern "C" )?__global__ [^{;]*?\b(\w+)\(\s*\w+ p\s*\)'
+    kernels = re.findall(declaration, (FOLDER / f"{name}.cu").read_text())
+    assert kernels
+    renamed = [kernel for prefix, kernel in kernels if not prefix]
+    assert not renamed, (
+        f'{name}.cu: launches find {renamed} by their plain names; declare them as extern "C" '
+        "__global__, or make them templates and list these in `instances` of the spec"
+    )
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_head_ends_with_a_dated_time_or_states_that_there_is_none(name: str) -> None:
+    head, _, _ = (FOLDER / f"{name}.cu").read_text().partition("\n\n")
+    *_, last = re.split(r"\n//\n", head)
+    assert re.match(r"// (Measured \d{4}-\d\d-\d\d.* \([AHBL]\d+|Not measured yet\.)", last), last
+
+
 def structures_in(name: str) -> list[str]:
     """Structures that the kernels of a file take."""
     source = (FOLDER / f"{name}.cu").read_text()

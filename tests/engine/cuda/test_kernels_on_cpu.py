@@ -28,6 +28,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Activation,
     Convolution,
     Normalise,
+    Pack,
     Pointwise,
     Statistics,
 )
@@ -111,6 +112,14 @@ def test_normalise(batch, channels, extents, pad, mode, precision, grid):
     got = memory["target"] if scale is None else sum(high_and_low(memory["target"])) / scale
     assert np.abs(got - wanted).max() < (1e-2 if precision == "fp16" else 1e-4)
     assert not memory[COUNTERS].any()
+
+
+def test_a_kernel_that_launches_do_not_find_is_named():
+    source = Tensor("source", 1, (2, 2, 2), 8, "fp16")
+    step = Pack(source, Region(0, 1), 1, (2, 2, 2), (0, 0, 0), "zero")
+    [launch] = launches(step, anywhere, H200)
+    with pytest.raises(AssertionError, match=r'pack.cu has no kernel packed: .* extern "C"'):
+        kernels.run(replace(launch, kernel="packed"), "fp16")
 
 
 def run(step, memory, gpu=H200):

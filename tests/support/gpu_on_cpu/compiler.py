@@ -126,4 +126,6 @@ def _with_headers(file: str, included: set[str]) -> str:
 
 
 def _instead(assembly: str) -> str:
-    return next(words for start, words in INSTEAD.items() if start in assembly)
+    found = [words for start, words in INSTEAD.items() if start in assembly]
+    assert found, f"Add a line to INSTEAD of {__file__} for this statement: {assembly}"
+    return found[0]

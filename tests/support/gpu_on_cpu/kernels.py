@@ -57,8 +57,8 @@ def run(launch: Launch, precision: Precision, grid: Triple | None = None) -> int
     function.restype = _Outcome
     symbol = symbol_of(launch.source, launch.kernel)
     assert hasattr(library, symbol), (
-        f"{launch.source}.cu has no kernel {launch.kernel}: list its template in `instances` of "
-        'the spec, or declare it as extern "C" __global__.'
+        f"{launch.source}.cu has no kernel {launch.kernel}: declare it as "
+        'extern "C" __global__, or list its template in `instances` of the spec.'
     )
     kernel, block = ctypes.cast(library[symbol], ctypes.c_void_p), _Place(*launch.block)
     place = _Place(*(grid or launch.grid))

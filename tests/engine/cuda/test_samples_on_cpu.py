@@ -1,0 +1,118 @@
+"""Each sample of a kernel, run lane by lane on the CPU, gives what NumPy gives.
+
+Sources and weights are small whole numbers, so that no sum rounds: outputs must be equal to the
+last bit, whatever the order of summation, and a wrong factor, tap or border changes them.
+"""
+
+import shutil
+
+import numpy as np
+import pytest
+from support.described_gpus import H200
+from support.gpu_on_cpu.kernels import Array, run
+from support.kernel_samples import SAMPLES
+from support.step_interpreter import Memory
+
+from cuda_cyclegan.engine.compiler.kernels.launch import OVERFLOW
+from cuda_cyclegan.engine.compiler.kernels.step_launches import launches, scratch_bytes
+from cuda_cyclegan.engine.compiler.kernels.table import kernel_of
+from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
+from cuda_cyclegan.engine.compiler.steps import Conv, PatchArray
+from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
+from cuda_cyclegan.engine.compiler.weight_layout import (
+    PackedWeight,
+    encoded,
+    forward,
+    split_fp16_pairs,
+    transposed,
+)
+from cuda_cyclegan.engine.network.layers import FloatArray
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+CONVOLUTIONS = {
+    f"{kernel} {number}": conv
+    for kernel, samples in SAMPLES.items()
+    for number, conv in enumerate(samples)
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_sample_gives_what_numpy_gives(name: str) -> None:
+    conv = CONVOLUTIONS[name]
+    expected = memory_of(conv)
+    outputs = run_kernel(conv, expected)
+    expected.take(conv)
+    if conv.translated:
+        np.testing.assert_array_equal(outputs[TRANSLATED], expected.translated)
+        assert outputs[OVERFLOW] == 0
+    else:
+        np.testing.assert_array_equal(outputs[conv.target.name], expected.of(conv.target))
+    if conv.statistics:
+        table = conv.statistics.target.name
+        np.testing.assert_allclose(outputs[table], expected.tables[table], rtol=1e-5, atol=1e-5)
+
+
+def memory_of(conv: Conv) -> Memory:
+    """Return a program of the convolution alone, and all that it reads."""
+    random = np.random.default_rng(0)
+
+    def whole(*shape: int, least: int = -2, most: int = 2) -> FloatArray:
+        return random.integers(least, most + 1, shape).astype(np.float32)
+
+    constants = {name: whole(conv.outputs, least=1) for name in ("scale", "shift")}
+    weight = packed_weight(conv, whole(*weight_shape(conv), least=-1, most=1))
+    if kernel_of(conv).has_float_weight:
+        constants[conv.weight] = weight.numbers()
+    array = conv.patches or conv.translated or PatchArray(1, (1, 1, 1))
+    layout = Layout(array.extents, conv.batch, conv.precision)
+    program = Lowered(layout, H200, (conv,), constants, {conv.weight: weight})
+    memory = Memory(program, whole(conv.batch, array.channels, *array.extents), conv.outputs)
+    for view in conv.views:
+        tensor, table = view.source.tensor, view.table
+        values = whole(tensor.batch, *tensor.extents, tensor.channels)
+        is_split = tensor.scale is not None
+        memory.tensors[tensor.name] = split_fp16_pairs(values, tensor.scale) if is_split else values
+        if table:
+            memory.tables[table.name] = whole(2, table.patches, table.channels)
+    return memory
+
+
+def weight_shape(conv: Conv) -> tuple[int, ...]:
+    """Return the extents of a weight as a network has it."""
+    inputs = conv.channels // conv.geometry.groups
+    ends = (inputs, conv.outputs) if conv.geometry.transposed else (conv.outputs, inputs)
+    return *ends, *conv.geometry.kernel
+
+
+def packed_weight(conv: Conv, weight: FloatArray) -> PackedWeight:
+    """Return a weight in the layout of its kernel; without one of its own, in that of cuDNN."""
+    if pack := kernel_of(conv).pack:
+        return pack(weight, range(conv.channels), conv.channels)
+    inputs = conv.channels // conv.geometry.groups
+    layout = transposed if conv.geometry.transposed else forward
+    packed = layout(weight, range(inputs), inputs, conv.outputs)
+    return packed if conv.source.scale is None else packed.split_fp16(conv.source.scale)
+
+
+def run_kernel(conv: Conv, inputs: Memory) -> dict[str, Array]:
+    """Return what the launches of a convolution write, of inputs as a GPU stores them."""
+    stored = {PATCHES: encoded(inputs.patches, "fp32"), **dict(inputs.lowered.encoded_constants())}
+    stored |= {name: encoded(table, "fp32") for name, table in inputs.tables.items()}
+    for view in conv.views:
+        tensor = view.source.tensor
+        stored[tensor.name] = encoded(inputs.tensors[tensor.name], tensor.precision)
+    outputs: dict[str, Array] = {}
+    if conv.translated:
+        outputs[TRANSLATED] = np.full_like(inputs.translated, np.nan)
+        outputs[OVERFLOW] = np.zeros(1, np.int32)
+    else:
+        number = np.float16 if conv.target.precision == "fp16" else np.float32
+        outputs[conv.target.name] = np.full_like(inputs.of(conv.target), np.nan, number)
+    if conv.statistics:
+        table = conv.statistics.target
+        outputs[table.name] = np.full((2, table.patches, table.channels), np.nan, np.float32)
+    memory = {name: np.frombuffer(content, np.uint8) for name, content in stored.items()} | outputs
+    scratch = np.full(scratch_bytes(conv, H200) // 4, np.nan, np.float32)
+    for launch in launches(conv, lambda name: memory[name].ctypes.data, H200, scratch.ctypes.data):
+        run(launch, conv.precision)
+    return outputs
