@@ -31,7 +31,7 @@ FOLDERS = ("/proc/", "/sys/")
 PLACES = {
     "engine.cores": "os.sched_getaffinity",
     "engine.cuda.driver": "os.sysconf",
-    "engine.cuda.volume.host_maps": "mmap.MAP_ANONYMOUS mmap.MAP_PRIVATE",
+    "engine.cuda.volume.held_memory": "mmap.MAP_ANONYMOUS mmap.MAP_PRIVATE",
     "engine.cpu.openvino_support": "/proc/cpuinfo",
     "engine.probe.cuda_packages": "/proc/self/maps",
     "io.dicom.pixels.frame_codecs": (

@@ -16,7 +16,7 @@ import pytest
 from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.cuda import driver as cuda_call
 from cuda_cyclegan.engine.cuda import driver as cuda_driver
-from cuda_cyclegan.engine.cuda.volume import host_maps
+from cuda_cyclegan.engine.cuda.volume import held_memory
 from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError
 from cuda_cyclegan.engine.probe.gpus import cuda_devices
 
@@ -40,7 +40,7 @@ class Arguments(ctypes.Structure):
 def main() -> None:
     """Prints the names of all functions that were called."""
     listener = cuda_call.driver = cuda_driver.driver = Listener(cuda_call.driver)
-    host_maps.driver = listener
+    held_memory.driver = listener
     context: Any = cuda_driver.Context(0)
     with context, cuda_driver.Stream() as stream:
         assert context.properties == GpuProperties((9, 0), 132, 60 << 20, 227 << 10, 228 << 10)
@@ -70,7 +70,7 @@ def copies(stream: cuda_driver.Stream) -> None:
         assert host.tolist() == [0, 2, 3, 4]
         stream.upload_now(device.address, b"\0\0\x80\x3f")
         assert at(device.address, ctypes.c_float) == [1]
-    with host_maps.pinned_maps(16) as address:
+    with held_memory.pinned_maps(16) as address:
         assert at(address, ctypes.c_float) == [0]
 
 

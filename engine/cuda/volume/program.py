@@ -33,7 +33,7 @@ from ...compiler.volume.volume_memory import (
     staged_name,
 )
 from ..driver import CudaEvent, Stream
-from .host_maps import parts_of
+from .held_memory import parts_of
 
 PlacedConvolution: TypeAlias = Callable[[Conv, tuple[int, int, int, int]], bool]
 """Queue a convolution with addresses of source, weight, target and workspace; return whether it

@@ -39,8 +39,7 @@ from .compiled import (
     memory_of,
     time_key,
 )
-from .held_memory import HeldMemory
-from .host_maps import check_host_budget
+from .held_memory import HeldMemory, check_host_budget
 from .lanes import Lane, LanePlan, Lanes, plan_lanes
 from .overlap import AxisRows, RunsByRows
 from .program import BlockProgram, HostCopies, PlacedVolume, StagedCopies

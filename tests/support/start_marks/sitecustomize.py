@@ -23,10 +23,6 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "engine.model.model_file": [("decode_model", AFTER, "model read")],
     "engine.cuda.patches.patch_generator": [("CudaGenerator.warm_up", AFTER, "program open")],
-    "engine.cuda.volume.host_maps": [
-        ("_in_large_pages", BEFORE, "maps to be pinned"),
-        ("_in_large_pages", AFTER, "maps pinned"),
-    ],
     "engine.cuda.volume.volume_generator": [
         ("CudaVolumeGenerator._prepared", BEFORE, "memory asked for"),
         ("CudaVolumeGenerator._placed", AFTER, "memory there"),
@@ -37,6 +33,8 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
         ("download_voxels", AFTER, "volume taken out"),
     ],
     "engine.cuda.volume.held_memory": [
+        ("_in_large_pages", BEFORE, "maps to be pinned"),
+        ("_in_large_pages", AFTER, "maps pinned"),
         ("HeldMemory.__exit__", BEFORE, "memory to be given back"),
         ("HeldMemory._close_host", AFTER, "maps given back"),
         ("HeldMemory.__exit__", AFTER, "memory given back"),

@@ -34,7 +34,7 @@ from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.compiler.volume.passes import sees_neighbours
 from cuda_cyclegan.engine.compiler.volume.volume_memory import STAGES
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
-from cuda_cyclegan.engine.cuda.volume import host_maps
+from cuda_cyclegan.engine.cuda.volume import held_memory
 from cuda_cyclegan.engine.cuda.volume.program import HostCopies, StagedCopies
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import (
@@ -338,7 +338,7 @@ def test_own_kernels_that_count_what_lies_past_the_volume_are_found(
 def test_maps_in_host_memory_are_copied_in_the_parts_that_were_pinned(
     padding: Any, extents: Triple, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_maps, "PINNED_BYTES", 1000)
+    monkeypatch.setattr(held_memory, "PINNED_BYTES", 1000)
     network = random_network(build(ResNetSpec(1, 1, 8, 3, padding=padding)), seed=1)
     grid = BlockGrid(extents, (8, 8, 8))
     volume = noise(network.graph, grid.extents)

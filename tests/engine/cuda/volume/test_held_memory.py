@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-from cuda_cyclegan.engine.cuda.volume import host_maps
-from cuda_cyclegan.engine.cuda.volume.host_maps import (
+from cuda_cyclegan.engine.cuda.volume import held_memory
+from cuda_cyclegan.engine.cuda.volume.held_memory import (
     PINNED_BYTES,
     _large_pages,
     check_host_budget,
@@ -63,10 +63,10 @@ def test_pages_that_cannot_be_pinned_are_given_back_before_the_driver_takes_as_m
         assert [pages() for pages in taken] == [None]
         yield SimpleNamespace(address=7)
 
-    monkeypatch.setattr(host_maps, "_large_pages", large_pages)
-    monkeypatch.setattr(host_maps, "_is_pinned", lambda *_: False)
-    monkeypatch.setattr(host_maps, "PinnedBuffer", buffer)
-    with host_maps.pinned_maps(SIZE) as address:
+    monkeypatch.setattr(held_memory, "_large_pages", large_pages)
+    monkeypatch.setattr(held_memory, "_is_pinned", lambda *_: False)
+    monkeypatch.setattr(held_memory, "PinnedBuffer", buffer)
+    with held_memory.pinned_maps(SIZE) as address:
         assert address == 7
 
 
@@ -76,7 +76,7 @@ def test_addresses_that_a_limit_does_not_give_are_left_to_the_driver(
     def full(*_: object) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr(host_maps.mmap, "mmap", full)
+    monkeypatch.setattr(held_memory.mmap, "mmap", full)
     assert _large_pages(SIZE) is None
 
 
@@ -107,16 +107,16 @@ def test_what_is_pinned_in_parts_is_let_go_in_parts(
         pinned.append(address)
         return True
 
-    monkeypatch.setattr(host_maps, "PINNED_BYTES", 2 << 20)
-    monkeypatch.setattr(host_maps, "_SHARE", 1 << 20)
-    monkeypatch.setattr(host_maps, "_is_pinned", is_pinned)
+    monkeypatch.setattr(held_memory, "PINNED_BYTES", 2 << 20)
+    monkeypatch.setattr(held_memory, "_SHARE", 1 << 20)
+    monkeypatch.setattr(held_memory, "_is_pinned", is_pinned)
     monkeypatch.setattr(
-        host_maps, "_unpin", lambda pages, first: unpinned.append(pages.ctypes.data + first)
+        held_memory, "_unpin", lambda pages, first: unpinned.append(pages.ctypes.data + first)
     )
     monkeypatch.setattr(
-        host_maps, "PinnedBuffer", lambda size: nullcontext(SimpleNamespace(address=size))
+        held_memory, "PinnedBuffer", lambda size: nullcontext(SimpleNamespace(address=size))
     )
-    with host_maps.pinned_maps(SIZE) as address:
+    with held_memory.pinned_maps(SIZE) as address:
         assert address == (pinned[0] if refused is None else SIZE)
         assert unpinned == ([] if refused is None else pinned[::-1])
         assert len(pinned) == (3 if refused is None else refused)
