@@ -2,7 +2,8 @@
 
 On whole numbers every voxel and channel must equal the plain kernel's to the last bit; on usual
 numbers the error must be within the rounding bound of sums in double. A tactic that is to be used
-is run many times, because only that exposes one that fails now and then.
+is run many times, because only that exposes one that fails now and then. Where maps are
+recomputed, it must also compute the same bytes of a voxel wherever it is in a block.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,9 @@ from ...compiler.kernels.checks import (
 from ...compiler.program.memory import GUARD, aligned
 from ...compiler.steps import Convolution
 from ...compiler.tensors import NUMBER_BYTES, Tensor
+from ...compiler.weight_layout import encoded
+from ...network.layers import Triple, triple
+from ..driver import Stream
 from .bench import TrialBench
 from .tactics import lone_tensors
 
@@ -153,3 +157,34 @@ class ConvolutionCheck:
                 checks.fill_weight(shape, numbers.weight, bench.at("weight"), gpu),
             ]
         )
+
+
+def gives_the_same_anywhere(
+    shape: Convolution, source: int, target: int, run: Callable[[], object], stream: Stream
+) -> bool:
+    """Compare the results for noise and for the same noise moved by some voxels; wait for both.
+
+    source, target: addresses of the tensors, whose content is lost. run: queues the tactic.
+    """
+    read = (shape.batch, *shape.source_extents, shape.source_channels)
+    extents = (shape.batch, *shape.target_extents, shape.target_channels)
+    noise = np.random.default_rng(0).uniform(-1, 1, read).astype(np.float32)
+    by = _moves(shape)
+    results: list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]] = []
+    for content in (noise, np.roll(noise, by, (1, 2, 3))):
+        stream.upload_now(source, encoded(content, shape.precision))
+        run()
+        result = np.empty((*extents, NUMBER_BYTES[shape.precision]), np.uint8)
+        stream.download(result.ctypes.data, target, result.nbytes)
+        stream.wait()
+        results.append(result)
+    here = tuple(slice(None, -step or None) for step in by)
+    there = tuple(slice(step, None) for step in by)
+    return np.array_equal(results[0][:, *here], results[1][:, *there])
+
+
+def _moves(shape: Convolution) -> Triple:
+    """Return voxels along each axis, of which some are no multiple of any tile."""
+    return triple(
+        min(step, extent - 1) for step, extent in zip((1, 2, 3), shape.target_extents, strict=True)
+    )

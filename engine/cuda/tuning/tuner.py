@@ -40,8 +40,7 @@ from .cache import (
     key_of,
     worth_keeping,
 )
-from .convolution_check import VERSION, ConvolutionCheck
-from .position_check import gives_the_same_anywhere
+from .convolution_check import VERSION, ConvolutionCheck, gives_the_same_anywhere
 from .tactics import (
     CUSTOM_TACTIC,
     Tactic,
