@@ -118,7 +118,9 @@ def _shrinks(node: Node) -> bool:
 def value_bounds(network: Network, patch: Triple) -> Mapping[str, float]:
     """Return upper bounds of the values of each node, for any patch; infinite if unknown.
 
-    Of n numbers with mean 0 and variance 1, none exceeds the square root of n - 1.
+    Of n numbers with mean 0 and variance 1, none exceeds the square root of n - 1. Signs are
+    ignored, unlike in `node_ranges`, which knows no extents and so bounds no norms: tighter bounds
+    would change the scales of programs.
     """
     shapes, weights = network.graph.shapes(patch), network.weights
     bounds = {INPUT: inf}
