@@ -6,6 +6,7 @@ from collections.abc import Generator as Iterated
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from ..engine.cuda.user_cache import cache_folder
 from ..engine.devices import Device
@@ -40,10 +41,12 @@ from .results.resume import PlannedStudy, Planner, with_aliases
 from .run.batch import batch_on, run_batch
 from .run.networks import Networks
 from .run.source import JobKind
-from .run.spare_workers import SpareWorkers
 from .settings import TranslateOptions, TranslateSettings
 from .timeline import Opening, Timeline
 from .timestamps import iso_time
+
+if TYPE_CHECKING:
+    from .run.spare_workers import SpareWorkers
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class Job:
     discovery: Discovery
     back: Model | None = None
     networks: Networks | None = None
-    spares: SpareWorkers | None = None
+    spares: "SpareWorkers | None" = None
 
     @property
     def settings(self) -> TranslateSettings:
@@ -140,7 +143,7 @@ def open_job(request: Request, model: Model | None = None) -> Job:
 
 @contextmanager
 def begun_job(
-    request: Request, read_model: Callable[[], Model], spares: SpareWorkers | None = None
+    request: Request, read_model: Callable[[], Model], spares: "SpareWorkers | None" = None
 ) -> Iterated[Job]:
     """Open a job as `open_job` does; on a single GPU, open the network while studies are searched.
 
