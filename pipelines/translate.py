@@ -24,6 +24,7 @@ from .rates import (
     HostRates,
     NetworkRates,
     RateCache,
+    Rates,
     VerifyRates,
     host_keys,
     network_key,
@@ -301,14 +302,14 @@ def _remember(
     job: Job, planned: Sequence[PlannedStudy], rows: Sequence[StudyReport], opening: Opening
 ) -> None:
     """Store the measured speeds of this batch, for plans of the next."""
-    cache = RateCache(cache_folder())
     at_once = job.settings.inference == "volume"
+    found: dict[str, Rates] = {}
     if verify := VerifyRates.measured(rows, at_once=at_once):
-        cache.put(verify, job.verify_key)
+        found[job.verify_key] = verify
     if opening.seconds is not None and (
         network := NetworkRates.measured(rows, opening.seconds, at_once=at_once)
     ):
-        cache.put(network, job.network_key, job.opening_key)
+        found |= dict.fromkeys((job.network_key, job.opening_key), network)
     keys = {str(plan.study.name): job.host_keys(plan.study) for plan in planned}
     by_keys: dict[tuple[str, str], list[StudyReport]] = {}
     for row in rows:
@@ -316,4 +317,5 @@ def _remember(
     for of_kind, alike in by_keys.items():
         if host := HostRates.measured(alike):
             # The preparation and finishing times of a back-translation fit no other batch.
-            cache.put(host, *(of_kind[:1] if job.back else of_kind))
+            found |= dict.fromkeys(of_kind[:1] if job.back else of_kind, host)
+    RateCache(cache_folder()).put(found)
