@@ -241,12 +241,14 @@ def _console() -> "Console | None":
 
 
 def _run(job: "Job", view: _View, stop: Stop) -> Exit:
+    from ...engine.startup import without_openvino_converter
     from ...pipelines.events import DeviceOpened, Event
     from ...pipelines.timeline import Trace
     from ...pipelines.translate import new_device_note, run_job
 
     if not job.discovery.studies:
         return _nothing_found(job)
+    without_openvino_converter()
     earlier, trace = _report_so_far(job, view.report), Trace()
     with view.progress() as show:
 

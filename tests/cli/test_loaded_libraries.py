@@ -13,14 +13,15 @@ from support.dicom_phantoms import Phantom
 
 WATCHED = {
     *("PIL", "SimpleITK", "cuda.bindings", "cudnn", "dbos", "imagecodecs", "isal", "matplotlib"),
+    *("importlib.metadata", "jinja2", "multiprocessing", "numpy.ma"),
     *("nibabel", "numpy", "onnx", "onnxruntime", "openvino", "psycopg", "pydicom", "rich"),
-    *("rich.console", "safetensors", "sqlalchemy", "torch"),
+    *("openvino.tools.ovc.convert", "rich.console", "safetensors", "sqlalchemy", "torch"),
 }
 TO_FIND = {"isal", "nibabel", "numpy", "rich"}
 """Studies in NIfTI files, and to list them."""
 TO_PLAN = {*TO_FIND, "safetensors"}
-QUEUE = {"dbos", "psycopg", "sqlalchemy"}
-ON_THE_CPU = {*TO_PLAN, "onnx", "onnxruntime"}
+QUEUE = {"dbos", "importlib.metadata", "psycopg", "sqlalchemy"}
+ON_THE_CPU = {*TO_PLAN, "importlib.metadata", "onnx", "onnxruntime"}
 LOADED = """
 import sys
 {before}
@@ -69,7 +70,7 @@ for words in {others}:
     try: app(words)
     except SystemExit as end: assert end.code == 0
 """
-    assert loaded("--help", before=before) == set()
+    assert loaded("--help", before=before) == {"importlib.metadata"}, "of --version"
 
 
 def test_no_other_command_is_loaded() -> None:
@@ -120,12 +121,19 @@ def test_the_cpu_takes_onnx_runtime(study: Path, batch: tuple[object, ...]) -> N
 @pytest.mark.process
 def test_a_card_does_not(study: Path, batch: tuple[object, ...]) -> None:
     found = loaded("translate", study, *batch, before=UNTIL_A_CARD_OPENS, status=4)
-    assert found == ON_THE_CPU - {"onnx", "onnxruntime", "rich"}
+    assert found == TO_PLAN - {"rich"}
+
+
+@pytest.mark.process
+def test_openvino_comes_without_its_converter(study: Path, batch: tuple[object, ...]) -> None:
+    pays = "from cuda_cyclegan.engine.cpu import openvino_support as o; o.pays = lambda *_: True"
+    found = loaded("translate", study, *batch, before=pays)
+    assert found == {*TO_PLAN, "importlib.metadata", "onnx", "openvino"}
 
 
 @pytest.mark.slow
 def test_a_preview_takes_the_library_of_pictures(study: Path, batch: tuple[object, ...]) -> None:
-    assert loaded("translate", study, *batch, "--preview") == {*ON_THE_CPU, "PIL"}
+    assert loaded("translate", study, *batch, "--preview") == {*ON_THE_CPU, "PIL", "numpy.ma"}
 
 
 @pytest.mark.slow
