@@ -23,7 +23,7 @@ from cuda_cyclegan.engine.errors import DeviceUnavailableError, PatchShapeError
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
-from cuda_cyclegan.engine.network.layers import FloatArray, GroupNorm, InstanceNorm
+from cuda_cyclegan.engine.network.layers import FloatArray, GroupNorm, InstanceNorm, Triple
 from cuda_cyclegan.engine.options import CudaLimits
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="no wheel of OpenVINO for this machine")
@@ -109,6 +109,27 @@ def test_threads_share_it_and_results_are_bit_identical(generator: OpenVinoGener
 def test_wrong_extents_are_refused_before_running(generator: OpenVinoGenerator) -> None:
     with pytest.raises(PatchShapeError, match="multiple of 4x4x4"):
         generator(noise(1, 1, 8, 10, 8))
+
+
+@pytest.mark.parametrize("opening", [open_openvino_generator, open_cpu_generator])
+def test_extents_are_checked_once_not_for_each_patch(
+    opening: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which takes a millisecond of Python: as long as a small patch."""
+    checked, check = list[Triple](), Graph.check_patch
+
+    def counted(graph: Graph, patch: Triple) -> None:
+        checked.append(patch)
+        check(graph, patch)
+
+    with opening(small_network()) as generator:
+        monkeypatch.setattr(Graph, "check_patch", counted)
+        for edge in (8, 8, 12, 12, 8):
+            generator(noise(1, 1, 8, 8, edge))
+        with pytest.raises(PatchShapeError):
+            generator(noise(1, 1, 8, 8, 10))
+        generator(noise(1, 1, 8, 8, 8))
+    assert checked == [(8, 8, edge) for edge in (8, 12, 8, 10)]
 
 
 def test_runs_only_while_open() -> None:
