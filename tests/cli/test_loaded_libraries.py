@@ -156,6 +156,21 @@ def test_what_fills_starts_and_shows_a_queue_needs_little_beside_its_database(
     assert loaded("jobs", "--watch", *queue) == {"rich", *QUEUE}  # no terminal
 
 
+def test_checks_of_plans_take_no_library_of_their_own() -> None:
+    """They are computed before a GPU's first result, and np.unique imports numpy.ma."""
+    program = (
+        "import sys\n"
+        "from cuda_cyclegan.engine.compiler.kernels.checks import sampled_voxels\n"
+        "from cuda_cyclegan.engine.compiler.steps import Convolution\n"
+        "cube, three, one = (16,) * 3, (3,) * 3, (1,) * 3\n"
+        "shape = Convolution(1, cube, 8, cube, 8, three, one, one, one, 'fp16')\n"
+        "voxels = sampled_voxels(shape)\n"
+        "print('numpy.ma' in sys.modules, (voxels[1:] > voxels[:-1]).all())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True"], done.stderr
+
+
 def test_nibabel_lacks_nothing_in_programs_that_import_it_themselves() -> None:
     program = (
         "import cuda_cyclegan.io.reading, nibabel, pydicom\n"
