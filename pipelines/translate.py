@@ -35,7 +35,6 @@ from .rates import (
 from .report.report import BatchReport, ModelName, Skip, StudyReport, failure_of
 from .request import Request
 from .results.bids import BidsDataset
-from .results.kept_report import keep_report
 from .results.manifest import Manifest, ManifestEntry, Recipe, load
 from .results.record_folder import OutputPlace, is_inside
 from .results.resume import PlannedStudy, Planner, with_aliases
@@ -243,6 +242,8 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
         not_reached=len(planned) - len(rows),
         energy=energy,
     )
+    from .results.kept_report import keep_report  # late: after the results
+
     keep_report(report, [str(each.study.name) for each in planned])
     return report
 

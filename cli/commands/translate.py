@@ -13,7 +13,6 @@ import typer
 
 from ...io.errors import WriteError
 from ...pipelines.option import Effect, Option, Rules, Shown
-from ..command_line import command_line
 from ..errors import Exit, complain, errors_reported, sentence
 from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
@@ -292,6 +291,8 @@ def _report_so_far(job: "Job", file: Path | None) -> "BatchReport | None":
 
 def _whole(earlier: "BatchReport | None", report: "BatchReport", job: "Job") -> "BatchReport":
     """Return the report of the whole batch, including the studies of earlier runs."""
+    from ..command_line import command_line
+
     report = replace(report, command=command_line())
     if earlier is None:
         return report

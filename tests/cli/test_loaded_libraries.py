@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import nibabel
@@ -30,6 +31,16 @@ try: app(sys.argv[1:])
 except SystemExit as end: status = end.code
 print(status, *sorted({watched!r} & {{*sys.modules}}))
 """
+IN_PROCESSES = {
+    f"cuda_cyclegan.pipelines.run.{name}"
+    for name in ("messages", "pipe_worker", "process", "shared_batch", "spare_workers")
+}
+TO_VERIFY = {"cuda_cyclegan.engine.cpu.slab_generator", "cuda_cyclegan.engine.model.reference"}
+TO_REPORT = {"cuda_cyclegan.pipelines.report.codec", "cuda_cyclegan.pipelines.results.kept_report"}
+WITH_A_MODEL = {
+    *("cuda_cyclegan.engine.model.model_card", "cuda_cyclegan.engine.network.graph"),
+    *("cuda_cyclegan.pipelines.report.report", "cuda_cyclegan.pipelines.study.translator"),
+}
 UNTIL_A_CARD_OPENS = """
 from cuda_cyclegan.engine import devices
 from cuda_cyclegan.engine.errors import DeviceUnavailableError
@@ -39,9 +50,11 @@ devices.open_generator = is_opened
 """
 
 
-def loaded(*arguments: object, before: str = "", status: int = 0) -> set[str]:
-    """Of the watched libraries, after a command in a process of its own."""
-    program = LOADED.format(before=before, watched=WATCHED)
+def loaded(
+    *arguments: object, before: str = "", status: int = 0, watched: Collection[str] = WATCHED
+) -> set[str]:
+    """Of the watched modules, after a command in a process of its own."""
+    program = LOADED.format(before=before, watched={*watched})
     command = [sys.executable, "-c", program, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     ended, *found = done.stdout.splitlines()[-1].split()
@@ -116,6 +129,17 @@ def test_a_plan_opens_no_device(study: Path, batch: tuple[object, ...]) -> None:
 @pytest.mark.process
 def test_the_cpu_takes_onnx_runtime(study: Path, batch: tuple[object, ...]) -> None:
     assert loaded("translate", study, *batch) == ON_THE_CPU
+
+
+@pytest.mark.process
+def test_modules_of_the_program_are_loaded_for_what_they_do(
+    study: Path, batch: tuple[object, ...]
+) -> None:
+    """The records of these modules, 50 dataclasses, take longest to load."""
+    watched = IN_PROCESSES | TO_VERIFY | TO_REPORT | WITH_A_MODEL
+    assert loaded("discover", study, watched=watched) == set()
+    assert loaded("plan", study, *batch, watched=watched) == WITH_A_MODEL
+    assert loaded("translate", study, *batch, watched=watched) == WITH_A_MODEL | TO_REPORT
 
 
 @pytest.mark.process
