@@ -14,7 +14,7 @@ from support.dicom_phantoms import Phantom
 
 WATCHED = {
     *("PIL", "SimpleITK", "cuda.bindings", "cudnn", "dbos", "imagecodecs", "isal", "matplotlib"),
-    *("importlib.metadata", "jinja2", "multiprocessing", "numpy.ma"),
+    *("importlib.metadata", "jinja2", "multiprocessing", "numpy.ma", "tomllib"),
     *("nibabel", "numpy", "onnx", "onnxruntime", "openvino", "psycopg", "pydicom", "rich"),
     *("openvino.tools.ovc.convert", "rich.console", "safetensors", "sqlalchemy", "torch"),
 }
@@ -174,7 +174,7 @@ def test_what_fills_starts_and_shows_a_queue_needs_little_beside_its_database(
     *kept, _, _ = batch  # the device is the worker's
     queue = "--queue", tmp_path / "queue.db"
     assert loaded("submit", study, *kept, *queue) == (TO_PLAN | QUEUE) - {"rich"}
-    assert loaded("worker", "--until-empty", "--device", "cpu", *queue) == set()
+    assert loaded("worker", "--until-empty", "--device", "cpu", *queue) == {"multiprocessing"}
     assert (tmp_path / "results" / study.name).exists()
     assert loaded("jobs", *queue) == {"rich", *QUEUE}
     assert loaded("jobs", "--watch", *queue) == {"rich", *QUEUE}  # no terminal
