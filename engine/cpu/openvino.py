@@ -177,6 +177,7 @@ class OpenVinoGenerator:
                 exact_norms=self._runtime.precision == "fp32",
                 by_columns=True,
                 by_phases=True,
+                patch=(depth, height, width),
             )
             self._compiled = self._runtime.compiled(model, {INPUT: shape})
             self._shape = shape
