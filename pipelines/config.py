@@ -3,7 +3,6 @@
 import json
 import re
 import stat
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +48,8 @@ def config_files(named: Path | None) -> list[ConfigFile]:
 
 def read_config(path: Path) -> Tables:
     """Return the content of a file. Raises ConfigError."""
+    import tomllib  # late: most runs have no config file
+
     try:
         return tomllib.loads(read_regular(path).decode())
     except OSError as error:
@@ -132,6 +133,8 @@ def _with_keys(text: str, table: str, settings: list[str]) -> str:
 
 
 def _states(text: str, wanted: Mapping[str, object]) -> bool:
+    import tomllib
+
     try:
         return tomllib.loads(text) == wanted
     except tomllib.TOMLDecodeError:

@@ -2,7 +2,7 @@
 
 import json
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import fsum
@@ -157,11 +157,11 @@ class RateCache:
                 return decode(kind, known.get(key))
         return None
 
-    def put(self, rates: Rates, *keys: str) -> None:
-        """Store rates; if the folder cannot be written, the next plan lacks its seconds."""
-        if self._path is None:
+    def put(self, rates: Mapping[str, Rates]) -> None:
+        """Store rates by key; if the folder cannot be written, the next plan lacks its seconds."""
+        if self._path is None or not rates:
             return
-        content = {**self._read(), **dict.fromkeys(keys, encode(rates))}
+        content = {**self._read(), **{key: encode(each) for key, each in rates.items()}}
         with suppress(WriteError):
             write_document(self._path, json.dumps(content, indent=1).encode())
 
@@ -178,7 +178,7 @@ def new_note(text: str, cache: RateCache) -> str:
     key = f"{platform.node()}, no GPU"
     if cache.get(DeviceNote, key) == DeviceNote(text):
         return ""
-    cache.put(DeviceNote(text), key)
+    cache.put({key: DeviceNote(text)})
     return text
 
 

@@ -6,6 +6,7 @@ from collections.abc import Generator as Iterated
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from ..engine.cuda.user_cache import cache_folder
 from ..engine.devices import Device
@@ -23,6 +24,7 @@ from .rates import (
     HostRates,
     NetworkRates,
     RateCache,
+    Rates,
     VerifyRates,
     host_keys,
     network_key,
@@ -33,17 +35,18 @@ from .rates import (
 from .report.report import BatchReport, ModelName, Skip, StudyReport, failure_of
 from .request import Request
 from .results.bids import BidsDataset
-from .results.kept_report import keep_report
 from .results.manifest import Manifest, ManifestEntry, Recipe, load
 from .results.record_folder import OutputPlace, is_inside
 from .results.resume import PlannedStudy, Planner, with_aliases
 from .run.batch import batch_on, run_batch
 from .run.networks import Networks
 from .run.source import JobKind
-from .run.spare_workers import SpareWorkers
 from .settings import TranslateOptions, TranslateSettings
 from .timeline import Opening, Timeline
 from .timestamps import iso_time
+
+if TYPE_CHECKING:
+    from .run.spare_workers import SpareWorkers
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class Job:
     discovery: Discovery
     back: Model | None = None
     networks: Networks | None = None
-    spares: SpareWorkers | None = None
+    spares: "SpareWorkers | None" = None
 
     @property
     def settings(self) -> TranslateSettings:
@@ -140,7 +143,7 @@ def open_job(request: Request, model: Model | None = None) -> Job:
 
 @contextmanager
 def begun_job(
-    request: Request, read_model: Callable[[], Model], spares: SpareWorkers | None = None
+    request: Request, read_model: Callable[[], Model], spares: "SpareWorkers | None" = None
 ) -> Iterated[Job]:
     """Open a job as `open_job` does; on a single GPU, open the network while studies are searched.
 
@@ -239,6 +242,8 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
         not_reached=len(planned) - len(rows),
         energy=energy,
     )
+    from .results.kept_report import keep_report  # late: after the results
+
     keep_report(report, [str(each.study.name) for each in planned])
     return report
 
@@ -298,14 +303,14 @@ def _remember(
     job: Job, planned: Sequence[PlannedStudy], rows: Sequence[StudyReport], opening: Opening
 ) -> None:
     """Store the measured speeds of this batch, for plans of the next."""
-    cache = RateCache(cache_folder())
     at_once = job.settings.inference == "volume"
+    found: dict[str, Rates] = {}
     if verify := VerifyRates.measured(rows, at_once=at_once):
-        cache.put(verify, job.verify_key)
+        found[job.verify_key] = verify
     if opening.seconds is not None and (
         network := NetworkRates.measured(rows, opening.seconds, at_once=at_once)
     ):
-        cache.put(network, job.network_key, job.opening_key)
+        found |= dict.fromkeys((job.network_key, job.opening_key), network)
     keys = {str(plan.study.name): job.host_keys(plan.study) for plan in planned}
     by_keys: dict[tuple[str, str], list[StudyReport]] = {}
     for row in rows:
@@ -313,4 +318,5 @@ def _remember(
     for of_kind, alike in by_keys.items():
         if host := HostRates.measured(alike):
             # The preparation and finishing times of a back-translation fit no other batch.
-            cache.put(host, *(of_kind[:1] if job.back else of_kind))
+            found |= dict.fromkeys(of_kind[:1] if job.back else of_kind, host)
+    RateCache(cache_folder()).put(found)

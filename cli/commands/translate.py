@@ -13,7 +13,6 @@ import typer
 
 from ...io.errors import WriteError
 from ...pipelines.option import Effect, Option, Rules, Shown
-from ..command_line import command_line
 from ..errors import Exit, complain, errors_reported, sentence
 from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
@@ -241,12 +240,14 @@ def _console() -> "Console | None":
 
 
 def _run(job: "Job", view: _View, stop: Stop) -> Exit:
+    from ...engine.startup import without_openvino_converter
     from ...pipelines.events import DeviceOpened, Event
     from ...pipelines.timeline import Trace
     from ...pipelines.translate import new_device_note, run_job
 
     if not job.discovery.studies:
         return _nothing_found(job)
+    without_openvino_converter()
     earlier, trace = _report_so_far(job, view.report), Trace()
     with view.progress() as show:
 
@@ -290,6 +291,8 @@ def _report_so_far(job: "Job", file: Path | None) -> "BatchReport | None":
 
 def _whole(earlier: "BatchReport | None", report: "BatchReport", job: "Job") -> "BatchReport":
     """Return the report of the whole batch, including the studies of earlier runs."""
+    from ..command_line import command_line
+
     report = replace(report, command=command_line())
     if earlier is None:
         return report

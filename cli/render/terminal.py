@@ -123,8 +123,8 @@ def has_colours() -> bool:
 
 def print_sentences(sentences: Iterable[str], stream: TextIO) -> None:
     """Print sentences, on a terminal wrapped between words with further lines indented."""
-    columns = columns_of(stream)
     for sentence in sentences:
+        columns = columns_of(stream)
         lines = [sentence] if columns is None else broken(sentence, columns)
         for line in lines:
             print_line(line, stream)

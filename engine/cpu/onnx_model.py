@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -58,15 +59,18 @@ def to_onnx(
     exact_norms: bool = False,
     by_columns: bool = False,
     by_phases: bool = False,
+    patch: Triple | None = None,
 ) -> ModelProto:
     """Return a float32 ONNX model with one input and one output, [N, C, D, H, W], of open extents.
 
     By default a layer is the operator that a reader of the file expects. exact_norms: norms are
     sums of short runs, see `_Converter`. by_columns: convolutions of few inputs or outputs are two,
     which is several times faster on a CPU. by_phases: transposed convolutions are usual ones, which
-    OpenVINO computes up to five times faster.
+    OpenVINO computes up to five times faster. patch: the only extents (D, H, W) of the input, which
+    allow fewer operators.
     """
     graph = network.graph
+    shapes = graph.shapes(patch) if patch else {}
     return nodes_to_onnx(
         graph.nodes,
         graph.channels(),
@@ -78,6 +82,7 @@ def to_onnx(
         exact_norms=exact_norms,
         by_columns=by_columns,
         by_phases=by_phases,
+        known={name: shape.extents for name, shape in shapes.items()},
     )
 
 
@@ -93,12 +98,14 @@ def nodes_to_onnx(
     exact_norms: bool = False,
     by_columns: bool = False,
     by_phases: bool = False,
+    known: Mapping[str, Triple] = MappingProxyType({}),
 ) -> ModelProto:
     """Return a model of some nodes; channels: of all tensors. inputs: that they read from outside.
 
-    extents: names of those of inputs and output alike, None where they differ.
+    extents: names of those of inputs and output alike, None where they differ. known: extents of
+    tensors, if they never change.
     """
-    converter = _Converter(weights, channels, exact_norms, by_columns, by_phases)
+    converter = _Converter(weights, channels, known, exact_norms, by_columns, by_phases)
     operators = [made for node in nodes for made in converter.operators(node)]
     proto = helper.make_graph(
         operators,
@@ -134,6 +141,7 @@ class _Converter:
         self,
         weights: Mapping[str, FloatArray],
         channels: Mapping[str, int],
+        known: Mapping[str, Triple],
         exact_norms: bool,
         by_columns: bool,
         by_phases: bool,
@@ -142,6 +150,7 @@ class _Converter:
         self._exact_norms, self._by_columns, self._by_phases = exact_norms, by_columns, by_phases
         self._weights = weights
         self._channels = channels
+        self._known = known
 
     def operators(self, node: Node) -> Iterable[NodeProto]:
         """Return the operators of one node; the last one has the node's name."""
@@ -396,26 +405,34 @@ class _Converter:
             self.constants[key] = np.array(numbers, np.int64)
             return key
 
-        def mean_of_runs(values: str, length: str) -> str:
-            runs = add("Reshape", values, add("Concat", integers(-1), length, axis=0))
-            return add("ReduceMean", runs, integers(1), keepdims=0)
+        def mean_of_runs(values: str, runs: str) -> str:
+            return add("ReduceMean", add("Reshape", values, runs), integers(1), keepdims=0)
 
         def by_channel(values: str) -> str:
             """[N * C] to [N, C, 1, 1, 1], each group with its mean."""
             if groups < channels:
-                values = mean_of_runs(values, integers(channels // groups))
+                values = mean_of_runs(values, integers(-1, channels // groups))
                 values = add("Reshape", values, integers(-1, groups, 1))
                 values = add("Expand", values, integers(1, 1, channels // groups))
             return add("Reshape", values, integers(-1, channels, 1, 1, 1))
 
-        depth, height, width = (add("Shape", source, start=at, end=at + 1) for at in (2, 3, 4))
+        if source in self._known:
+            depth, height, voxels = self._known[source]
+            columns, rows = integers(-1, depth), integers(-1, height)
+            width = self._constant(node, "width", np.array([voxels], np.float32))
+        else:
+            depth, height, voxels = (add("Shape", source, start=at, end=at + 1) for at in (2, 3, 4))
+            columns, rows = (
+                add("Concat", integers(-1), extent, axis=0) for extent in (depth, height)
+            )
+            width = add("Cast", voxels, to=TensorProto.FLOAT)
         rough = by_channel(add("ReduceMean", source, integers(2, 3, 4)))
         centred = add("Sub", source, rough)
         lengths = add("ReduceL2", centred, integers(4))  # sqrt of the sum of squares of a row
-        squares = add("Div", add("Mul", lengths, lengths), add("Cast", width, to=TensorProto.FLOAT))
+        squares = add("Div", add("Mul", lengths, lengths), width)
         mean, square = (
-            by_channel(mean_of_runs(mean_of_runs(rows, height), depth))
-            for rows in (add("ReduceMean", centred, integers(4)), squares)
+            by_channel(mean_of_runs(mean_of_runs(values, rows), columns))
+            for values in (add("ReduceMean", centred, integers(4)), squares)
         )
         variance = add("Relu", add("Sub", square, add("Mul", mean, mean)))
         epsilon = self._constant(node, "epsilon", np.array(norm.epsilon, np.float32))

@@ -154,8 +154,6 @@ class OpenVinoGenerator:
         self._shape = ()
 
     def __call__(self, patches: FloatArray) -> FloatArray:
-        depth, height, width = patches.shape[2:]
-        self.graph.check_patch((depth, height, width))
         source = np.ascontiguousarray(patches)
         with self._turn:
             return self._for_shape(patches.shape)({INPUT: source})
@@ -170,6 +168,8 @@ class OpenVinoGenerator:
         if self._network is None:
             raise RuntimeError("This generator is closed.")
         if self._compiled is None or shape != self._shape:
+            depth, height, width = shape[2:]
+            self.graph.check_patch((depth, height, width))
             self._compiled = None  # two would not fit where one does
             model = to_onnx(
                 self._network,
@@ -177,6 +177,7 @@ class OpenVinoGenerator:
                 exact_norms=self._runtime.precision == "fp32",
                 by_columns=True,
                 by_phases=True,
+                patch=(depth, height, width),
             )
             self._compiled = self._runtime.compiled(model, {INPUT: shape})
             self._shape = shape

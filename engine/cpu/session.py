@@ -70,6 +70,7 @@ class SessionGenerator:
         self.graph = graph
         self.device = device
         self._session = running
+        self._checked: Triple | None = None
 
     def close(self) -> None:
         """Free the session's memory, even if this generator is still referenced."""
@@ -78,8 +79,10 @@ class SessionGenerator:
     def __call__(self, patches: FloatArray) -> FloatArray:
         if self._session is None:
             raise RuntimeError("This generator is closed.")
-        extents = patches.shape[2:]
-        self.graph.check_patch((extents[0], extents[1], extents[2]))
+        depth, height, width = patches.shape[2:]
+        if self._checked != (depth, height, width):
+            self.graph.check_patch((depth, height, width))
+            self._checked = depth, height, width
         [translated] = self._session.run(None, {INPUT: patches})
         return translated
 

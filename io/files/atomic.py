@@ -4,7 +4,6 @@ import errno
 import os
 import stat
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -54,6 +53,8 @@ def whole_folder(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
     An existing folder at `target` moves aside first and is removed when the new one is in place;
     a kill between the two renames leaves no folder there, never half of one.
     """
+    from concurrent.futures import ThreadPoolExecutor  # late: `--help` does not need it
+
     with _failures_named(target), part_beside(target, gate) as part:
         new, old = part / "new", part / "old"
         new.mkdir()

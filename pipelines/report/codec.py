@@ -8,7 +8,6 @@ import platform
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import UnionType
 from typing import (
@@ -179,6 +178,8 @@ def _libraries() -> dict[str, str | None]:
 
 @cache
 def _version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # late: plans do not need it
+
     try:
         return version(package)
     except PackageNotFoundError:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Self, cast
 from urllib.parse import quote, unquote
@@ -279,6 +278,8 @@ def generated_by(
 @cache
 def _code_url() -> str:
     """Return the URL of the program's source code, or "" if its package names none."""
+    from importlib.metadata import metadata  # late: few batches need it
+
     urls = metadata(PROGRAM).get_all("Project-URL") or []
     named = (url.partition(", ") for url in urls)
     return next((url for label, _, url in named if label in ("Source", "Repository")), "")

@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ...io.files.regular import open_regular
-from ..report.report import Content
+
+if TYPE_CHECKING:
+    from ..report.report import Content
 
 _HASHED_BYTES = 1 << 20
 """Bytes hashed per step; hashlib.file_digest takes a quarter of it, and so waits for the GIL more
@@ -67,13 +69,15 @@ class FileState:
         return self.of(path)
 
 
-def content_of(states: Collection[FileState]) -> Content | None:
+def content_of(states: Collection[FileState]) -> "Content | None":
     """Return the content of files (count, bytes, hash), or None without any.
 
     docs/reports.md shows how to recompute the hash.
     """
     if not states:
         return None
+    from ..report.report import Content  # late: searches read manifests without reports
+
     digests = sorted(state.sha256 for state in states)
     if len(digests) > 1:
         lines = "".join(f"{digest}\n" for digest in digests)

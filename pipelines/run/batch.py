@@ -1,53 +1,30 @@
-"""Run of a batch, either by a worker in this process as long as its device works, or by worker
-processes, one per device. Each study goes to a process that has room for it.
+"""Run of a batch: by a worker in this process as long as its only device works, else by worker
+processes.
 """
 
-import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from typing import TYPE_CHECKING
 
-from ...engine.devices import Device, in_a_process_of_its_own, with_half_the_memory
-from ...engine.errors import EngineError
-from ...io.files.parts import remove_leftovers
-from ..events import DeviceOpened, Event, Listen, StudyDone, Worked
-from ..report.report import Failure, StudyReport
-from ..results.manifest import Manifest, ManifestEntry
+from ...engine.devices import Device
+from ..events import Event, Listen
+from ..report.report import StudyReport
+from ..results.manifest import Manifest
 from ..results.resume import PlannedStudy
-from ..retries import TRIES
 from .in_flight import DeviceLostError
-from .messages import (
-    BatchNews,
-    BatchOrder,
-    Ended,
-    ResultMade,
-    ResultRecorded,
-    StopStoring,
-    StopWork,
-    StudyAssigned,
-    StudyRequested,
-)
 from .networks import Networks
-from .outcomes import BatchEvents
-from .pipe_worker import PipeWorker
+from .outcomes import Outcomes
 from .pipeline import concurrency_of
-from .process import WorkerProcess, ending, launch
 from .source import BatchStudies, JobKind, ListSource
-from .spare_workers import SpareWorkers
-from .supervisor import Restart, Supervisor
 from .worker import LAST_MOMENT, PATIENCE, Worker
 
-_MOST_IN_VAIN = TRIES + 2
-"""Workers of a device that may end in vain one after another.
-
-More than the workers that one study can crash, first together with others and then alone.
-"""
+if TYPE_CHECKING:
+    from .shared_batch import SharedBatch
+    from .spare_workers import SpareWorkers
 
 
 def run_batch(
-    planned: Sequence[PlannedStudy], batch: "BatchRun", listen: Listen
+    planned: Sequence[PlannedStudy], batch: "LocalBatch | SharedBatch", listen: Listen
 ) -> tuple[StudyReport, ...]:
     """Return the rows of all studies in their order, or the available ones after a
     KeyboardInterrupt.
@@ -78,248 +55,72 @@ def batch_on(
     planned: Sequence[PlannedStudy],
     manifest: Manifest,
     networks: Networks,
-    spares: SpareWorkers | None = None,
-) -> "BatchRun":
+    spares: "SpareWorkers | None" = None,
+) -> "LocalBatch | SharedBatch":
     """Return the run on one device in this process as long as it works, or a process per device.
 
     No device is opened if nothing needs translation. networks: networks of the first device.
     spares: workers of the devices that were already started.
     """
     studies = BatchStudies(planned)
-    processes = [
-        PipeWorker(
-            name=device.name,
-            kind=kind,
-            device=in_a_process_of_its_own(with_half_the_memory(device) if kind.back else device),
-            place=manifest.place,
-            concurrency=concurrency_of(device, sharing=len(devices)),
-        )
-        for device in devices
-    ]
+
+    def in_processes(*on: Device, opened: Collection[str] = ()) -> "SharedBatch":
+        from .shared_batch import SharedBatch, pipe_workers  # late: most batches need no processes
+
+        processes = pipe_workers(on, kind, manifest.place)
+        return SharedBatch(studies, processes, manifest, spares, opened)
+
     if kind.opens and len(devices) > 1:
-        return BatchRun(studies, processes, manifest, spares=spares)
+        return in_processes(*devices)
+    first, *_ = devices
     source = ListSource(kind, studies, manifest)
-    concurrency = processes[0].concurrency
+    concurrency = concurrency_of(first, sharing=len(devices))
     worker = Worker(networks, source, lambda: concurrency, studies.outcomes)
-    return BatchRun(studies, processes[:1], manifest, (worker, source))
+    return LocalBatch(
+        worker, source, studies.outcomes, lambda: in_processes(first, opened=[first.name])
+    )
 
 
-@dataclass(slots=True)
-class _AtWork:
-    """State of a device's process.
+class LocalBatch:
+    """A batch whose worker is in this process; if it loses its device, processes take over.
 
-    claimed: its claimed studies by name. finished: number of studies. has_device: whether its
-    device has opened. trouble: the error it reported as its last message.
-    """
-
-    claimed: dict[str, PlannedStudy] = field(default_factory=dict[str, PlannedStudy])
-    finished: int = 0
-    has_device: bool = False
-    trouble: str | None = None
-
-
-class BatchRun:
-    """Owner of the workers of a batch.
-
-    Studies of a process that dies go to another one, alone, to find out which of them was the
-    cause. The process is replaced if its device had opened, unless too many die on that device one
-    after another. studies: studies to translate. processes: one for each device. manifest: manifest
-    of the output folder. here: the worker of the only device in this process, and its source; if
-    it loses the device, the processes take over. spares: the first process of a device, if one was
-    started already; then this process is a command, which may end before its workers have closed
-    their GPUs.
+    source: source of the worker. outcomes: outcomes of its studies. in_processes: returns the batch
+    of the studies that are left then.
     """
 
     def __init__(
         self,
-        studies: BatchStudies,
-        processes: Sequence[PipeWorker],
-        manifest: Manifest,
-        here: tuple[Worker, ListSource] | None = None,
-        spares: SpareWorkers | None = None,
+        worker: Worker,
+        source: ListSource,
+        outcomes: Outcomes,
+        in_processes: "Callable[[], SharedBatch]",
     ) -> None:
-        self.outcomes = studies.outcomes
-        self._studies = studies
-        self._manifest = manifest
-        self._here = here
-        self._at_work = {process.name: _AtWork() for process in processes}
-        self._asking: deque[str] = deque()
-        self._opened = {process.name for process in processes if here}
-        self._awaits_ends = spares is None
-        self._trouble = ""
-        self._is_stopped = False
-        self._events = BatchEvents(self.outcomes)
-        self._launches = {
-            process.name: partial(_launched, process, spares) for process in processes
-        }
-        if here is None:
-            self._supervisor = self._supervised()
-        self._thread = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
+        self.outcomes = outcomes
+        self._worker, self._source = worker, source
+        self._in_processes = in_processes
+        self._at_work: Worker | SharedBatch = worker
 
     def run(self) -> Iterator[Event]:
         """Yield all events until the last study is over."""
-        if self._here:
-            worker, source = self._here
-            try:
-                yield from worker.run()
-                return
-            except DeviceLostError as error:
-                worker.stop()
-                why = str(error)
-            yield from worker.rest()
-            source.reclaim(why)
-            self._supervisor = self._supervised()
-            self._here = None
-        self._thread.start()
-        yield from self._events.listen()
+        try:
+            yield from self._worker.run()
+            return
+        except DeviceLostError as error:
+            self._worker.stop()
+            why = str(error)
+        yield from self._worker.rest()
+        self._source.reclaim(why)
+        self._at_work = self._in_processes()
+        yield from self._at_work.run()
 
     def stop(self) -> None:
-        """Start no more studies; those that the networks have finished are still stored."""
-        self._is_stopped = True
-        if self._here:
-            self._here[0].stop()
-        else:
-            self._supervisor.post(lambda: self._end(StopWork()))
+        """Start no more studies; those that the network has finished are still stored."""
+        self._at_work.stop()
 
     def rest(self, seconds: float) -> Iterator[Event]:
         """Yield the events that follow a stop, for at most `seconds`."""
-        return self._here[0].rest(seconds) if self._here else self._events.listen(seconds)
+        return self._at_work.rest(seconds)
 
     def abort(self) -> None:
-        """Store nothing more, end all processes, and remove partly written results."""
-        if self._here:
-            self._here[0].abort()
-            return
-        self._supervisor.post(self._abort)
-        if self._thread.is_alive():
-            self._thread.join()
-        remove_leftovers(self._manifest.output)
-
-    def _supervised(self) -> Supervisor[BatchOrder, BatchNews]:
-        return Supervisor(self._launches, self._handle, self._on_end, _MOST_IN_VAIN)
-
-    def _supervise(self) -> None:
-        try:
-            self._supervisor.run()
-            self._fail_waiting()
-            self._events.end()
-        except BaseException as error:
-            self._events.fail(error)
-
-    def _abort(self) -> None:
-        self._is_stopped = True
-        self._end(StopStoring())
-        self._supervisor.kill_in(LAST_MOMENT)
-
-    def _end(self, order: StopWork | StopStoring) -> None:
-        """Stop all workers, including those that wait for studies that others may release."""
-        self._supervisor.stop(order)
-        self._dispatch()
-
-    def _handle(self, device: str, news: BatchNews) -> None:
-        match news:
-            case StudyRequested():
-                self._asking.append(device)
-                self._dispatch()
-            case ResultMade(entry):
-                self._supervisor.send(device, ResultRecorded(self._record(entry)))
-            case Ended(trouble):
-                self._at_work[device].trouble = trouble
-                if not (trouble or self._awaits_ends):  # in trouble, a successor needs the GPU
-                    self._supervisor.let_go(device)
-            case _:
-                self._note(device, news)
-
-    def _on_end(self, device: str, status: int, _seconds: float) -> Restart:
-        """Requeue the studies that a process had claimed, unless the batch stops."""
-        dead, self._at_work[device] = self._at_work[device], _AtWork()
-        self._asking = deque(other for other in self._asking if other != device)
-        self._trouble = dead.trouble or _death(device, status)
-        if not self._is_stopped:
-            claimed = dead.claimed
-            counts = dead.has_device
-            for planned in self._studies.requeue(
-                claimed.values(), self._trouble, claimed, counts=counts
-            ):
-                self._fail(planned)
-        if dead.claimed:
-            remove_leftovers(self._manifest.output)
-        may_open = dead.has_device or dead.trouble is None
-        is_needed = self._studies.any_waiting and not self._is_stopped
-        self._dispatch()
-        if not (may_open and is_needed):
-            return "none"
-        return "at once" if dead.finished else "in vain"
-
-    def _record(self, entry: ManifestEntry) -> OSError | None:
-        self._studies.recorded.add(entry.output)
-        try:
-            self._manifest.append(entry)
-        except OSError as error:
-            return error
-        return None
-
-    def _note(self, device: str, event: Event) -> None:
-        worker = self._at_work[device]
-        match event:
-            case DeviceOpened():
-                worker.has_device = True
-                if device in self._opened:
-                    return
-                self._opened.add(device)
-            case Worked(span):
-                event = Worked(replace(span, track=f"{device}: {span.track}"))
-            case StudyDone(row):
-                worker.claimed.pop(row.name, None)
-                worker.finished += 1
-            case _:
-                pass
-        self._events.report(event)
-        if isinstance(event, StudyDone):
-            self._dispatch()
-
-    def _dispatch(self) -> None:
-        """Send waiting studies to workers that request one.
-
-        Send the end of the batch once no claimed study is left that might be requeued.
-        """
-        if not self._is_stopped:
-            self._asking = deque(device for device in self._asking if not self._assign_one(device))
-        if self._is_stopped or not any(one.claimed for one in self._at_work.values()):
-            while self._asking:
-                self._supervisor.send(self._asking.popleft(), StudyAssigned(None))
-
-    def _assign_one(self, device: str) -> bool:
-        planned = self._studies.take(self._at_work[device].claimed)
-        if planned:
-            self._supervisor.send(device, StudyAssigned(planned))
-        return planned is not None
-
-    def _fail(self, planned: PlannedStudy) -> None:
-        failure = Failure("engine", self._trouble, None)
-        for each in (*planned.aliases, planned):
-            row = replace(each.opening_row, status="failed", failure=failure)
-            self._events.report(StudyDone(row))
-
-    def _fail_waiting(self) -> None:
-        """Fail all waiting studies, as no worker is left."""
-        if self._is_stopped or not self._studies.any_waiting:
-            return
-        if not self.outcomes.any_ended:
-            raise EngineError(self._trouble)
-        for planned in self._studies.drain():
-            self._fail(planned)
-
-
-def _launched(
-    process: PipeWorker, spares: SpareWorkers | None
-) -> WorkerProcess[BatchOrder, BatchNews]:
-    spare = spares.take(process) if spares else None
-    return spare or launch(process, device=process.name)
-
-
-def _death(device: str, status: int) -> str:
-    return (
-        f"The process for {device} ended in the middle of its work ({ending(status)}); see "
-        "the system's log for memory or driver errors."
-    )
+        """Store nothing more, and remove partly written results."""
+        self._at_work.abort()

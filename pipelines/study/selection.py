@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from ...engine.model.model_card import ModelCard
 from ...io.channels import ChannelName, in_channels
 from ...io.choice import SkipKind
 from ...io.contrasts import Contrasts
@@ -15,10 +15,13 @@ from ...io.sidecars import contrast_hints
 from ...io.volume import Study
 from ..errors import SettingsError
 
+if TYPE_CHECKING:
+    from ...engine.model.model_card import ModelCard
+
 
 def studies_for(
     found: Discovery,
-    card: ModelCard | None,
+    card: "ModelCard | None",
     takes: Collection[SkipKind] = (),
     patterns: Sequence[tuple[str, str]] = (),
     known: KnownHeaders | None = None,
@@ -39,7 +42,7 @@ def studies_for(
 
 def without_masks(
     found: Discovery,
-    card: ModelCard | None,
+    card: "ModelCard | None",
     takes: Collection[SkipKind] = (),
     known: KnownHeaders | None = None,
 ) -> Discovery:
@@ -47,13 +50,13 @@ def without_masks(
     return without_doubtful(found, partial(_mask_doubts, card=card, known=known), takes)
 
 
-def contrast_checked(study: Study, card: ModelCard, takes: Collection[SkipKind] = ()) -> Study:
+def contrast_checked(study: Study, card: "ModelCard", takes: Collection[SkipKind] = ()) -> Study:
     """Return the study, with a blocking error if its contrast is not the model's source."""
     return judged(study, partial(contrast_doubts, card=card), takes)
 
 
 def joined_for_model(
-    found: Discovery, card: ModelCard, patterns: Sequence[tuple[str, str]] = ()
+    found: Discovery, card: "ModelCard", patterns: Sequence[tuple[str, str]] = ()
 ) -> Discovery:
     """Join the scans of a search to the studies that a model takes, as `in_channels` does.
 
@@ -72,7 +75,7 @@ def joined_for_model(
 
 
 def _mask_doubts(
-    study: Study, card: ModelCard | None, known: KnownHeaders | None
+    study: Study, card: "ModelCard | None", known: KnownHeaders | None
 ) -> Sequence[Doubt]:
     takes = card is not None and takes_masks((card.source, *card.input_channels))
     if takes or study.format == "dicom":
@@ -82,7 +85,7 @@ def _mask_doubts(
     return (Doubt(f"{reason}, so it is not a scan", "mask"),) if reason else ()
 
 
-def contrast_doubts(study: Study, card: ModelCard) -> Sequence[Doubt]:
+def contrast_doubts(study: Study, card: "ModelCard") -> Sequence[Doubt]:
     """Return doubts about the contrast of a study, which block it or become notes.
 
     A DICOM series is checked by its Modality, and a file by its name and the JSON next to it.

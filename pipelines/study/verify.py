@@ -22,10 +22,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ...engine.cpu.session import open_cpu_generator
-from ...engine.cpu.slab_generator import open_cpu_volume_generator
 from ...engine.generator import PatchGenerator
 from ...engine.model.model_file import Model
-from ...engine.model.reference import tolerance
 from ...engine.network.layers import FloatArray, Triple, triple
 from ...engine.scaling import Stored, VoxelArray
 from ..errors import VerificationError
@@ -55,8 +53,8 @@ _PART = 64
 
 _FLOAT = 4
 
-_Judged: TypeAlias = tuple[float, float]
-"""An error, and its tolerance."""
+_Error: TypeAlias = tuple[float, float]
+"""Error of a place, and how much of it rounding to whole numbers explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +118,16 @@ class StudyVerifier:
 
         Raises EngineError.
         """
+        from ...engine.model.reference import tolerance  # late: few batches are verified
+
         with self._turn, timer.time("finish"):
             begin = perf_counter()
             if inferred.study.prepared.plan.inference == "volume":
-                judged, tiles = self._volume(inferred), 1
+                errors, tiles = self._volume(inferred), 1
             else:
-                judged, tiles = self._tiles(inferred, options, name)
+                errors, tiles = self._tiles(inferred, options, name)
+            explained = tolerance(inferred.precision)
+            judged = [(error, explained + steps) for error, steps in errors]
             worst, allowed = max(judged, key=lambda one: one[0] / one[1])
             return Verified(
                 places=len(judged),
@@ -135,20 +137,20 @@ class StudyVerifier:
                 seconds=perf_counter() - begin,
             )
 
-    def _volume(self, inferred: InferredStudy) -> list[_Judged]:
+    def _volume(self, inferred: InferredStudy) -> list[_Error]:
+        from ...engine.cpu.slab_generator import open_cpu_volume_generator  # late: as above
+
         prepared, target = inferred.study.prepared, inferred.output.target
         wanted = np.empty(target.values.shape, np.float32)
         network = self._model.network
         with open_cpu_volume_generator(network, self._maps_memory()) as reference:
             reference.translate_volume(prepared.network_input, Stored(wanted), _ignore_share)
-        explained = tolerance(inferred.precision)
         parts = _busy_parts(prepared.network_input, prepared.plan.tiling.extents)
-        errors = (deviation(target, wanted[:, *part], part) for part in parts)
-        return [(error, explained + steps) for error, steps in errors]
+        return [deviation(target, wanted[:, *part], part) for part in parts]
 
     def _tiles(
         self, inferred: InferredStudy, options: TranslateOptions, name: str
-    ) -> tuple[list[_Judged], int]:
+    ) -> tuple[list[_Error], int]:
         prepared = inferred.study.prepared
         tiling = prepared.plan.tiling
         places = chosen_places(prepared.network_input, tiling, options.verify, name)
@@ -156,9 +158,7 @@ class StudyVerifier:
         cutter = Cutter(prepared.network_input, tiling, self._model.card.small_volume_padding)
         reference = self._opened_reference()
         errors = [_error(inferred, weights, place, cutter, reference) for place in places]
-        explained = tolerance(inferred.precision)
-        judged = [(error, explained + steps) for error, steps in errors]
-        return judged, sum(len(place.tiles) for place in places)
+        return errors, sum(len(place.tiles) for place in places)
 
     def _opened_reference(self) -> PatchGenerator:
         if self._reference is None:
@@ -243,7 +243,7 @@ def _error(
     place: Place,
     cutter: Cutter,
     reference: PatchGenerator,
-) -> tuple[float, float]:
+) -> _Error:
     """Return the error of the result in a place, and the share of it that rounding explains."""
     tiling, target = inferred.study.prepared.plan.tiling, inferred.output.target
     total, expected = 0.0, 0.0
@@ -254,7 +254,7 @@ def _error(
     return deviation(target, np.asarray(expected / total, np.float32), place.box)
 
 
-def deviation(target: Stored, wanted: FloatArray, box: Box) -> tuple[float, float]:
+def deviation(target: Stored, wanted: FloatArray, box: Box) -> _Error:
     """Return the error of a part of a result, and how much of it rounding to whole numbers
     explains.
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import nibabel
@@ -13,14 +14,15 @@ from support.dicom_phantoms import Phantom
 
 WATCHED = {
     *("PIL", "SimpleITK", "cuda.bindings", "cudnn", "dbos", "imagecodecs", "isal", "matplotlib"),
+    *("importlib.metadata", "jinja2", "multiprocessing", "numpy.ma", "tomllib"),
     *("nibabel", "numpy", "onnx", "onnxruntime", "openvino", "psycopg", "pydicom", "rich"),
-    *("rich.console", "safetensors", "sqlalchemy", "torch"),
+    *("openvino.tools.ovc.convert", "rich.console", "safetensors", "sqlalchemy", "torch"),
 }
 TO_FIND = {"isal", "nibabel", "numpy", "rich"}
 """Studies in NIfTI files, and to list them."""
 TO_PLAN = {*TO_FIND, "safetensors"}
-QUEUE = {"dbos", "psycopg", "sqlalchemy"}
-ON_THE_CPU = {*TO_PLAN, "onnx", "onnxruntime"}
+QUEUE = {"dbos", "importlib.metadata", "psycopg", "sqlalchemy"}
+ON_THE_CPU = {*TO_PLAN, "importlib.metadata", "onnx", "onnxruntime"}
 LOADED = """
 import sys
 {before}
@@ -29,6 +31,16 @@ try: app(sys.argv[1:])
 except SystemExit as end: status = end.code
 print(status, *sorted({watched!r} & {{*sys.modules}}))
 """
+IN_PROCESSES = {
+    f"cuda_cyclegan.pipelines.run.{name}"
+    for name in ("messages", "pipe_worker", "process", "shared_batch", "spare_workers")
+}
+TO_VERIFY = {"cuda_cyclegan.engine.cpu.slab_generator", "cuda_cyclegan.engine.model.reference"}
+TO_REPORT = {"cuda_cyclegan.pipelines.report.codec", "cuda_cyclegan.pipelines.results.kept_report"}
+WITH_A_MODEL = {
+    *("cuda_cyclegan.engine.model.model_card", "cuda_cyclegan.engine.network.graph"),
+    *("cuda_cyclegan.pipelines.report.report", "cuda_cyclegan.pipelines.study.translator"),
+}
 UNTIL_A_CARD_OPENS = """
 from cuda_cyclegan.engine import devices
 from cuda_cyclegan.engine.errors import DeviceUnavailableError
@@ -38,9 +50,11 @@ devices.open_generator = is_opened
 """
 
 
-def loaded(*arguments: object, before: str = "", status: int = 0) -> set[str]:
-    """Of the watched libraries, after a command in a process of its own."""
-    program = LOADED.format(before=before, watched=WATCHED)
+def loaded(
+    *arguments: object, before: str = "", status: int = 0, watched: Collection[str] = WATCHED
+) -> set[str]:
+    """Of the watched modules, after a command in a process of its own."""
+    program = LOADED.format(before=before, watched={*watched})
     command = [sys.executable, "-c", program, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     ended, *found = done.stdout.splitlines()[-1].split()
@@ -69,7 +83,7 @@ for words in {others}:
     try: app(words)
     except SystemExit as end: assert end.code == 0
 """
-    assert loaded("--help", before=before) == set()
+    assert loaded("--help", before=before) == {"importlib.metadata"}, "of --version"
 
 
 def test_no_other_command_is_loaded() -> None:
@@ -118,14 +132,32 @@ def test_the_cpu_takes_onnx_runtime(study: Path, batch: tuple[object, ...]) -> N
 
 
 @pytest.mark.process
+def test_modules_of_the_program_are_loaded_for_what_they_do(
+    study: Path, batch: tuple[object, ...]
+) -> None:
+    """The records of these modules, 50 dataclasses, take longest to load."""
+    watched = IN_PROCESSES | TO_VERIFY | TO_REPORT | WITH_A_MODEL
+    assert loaded("discover", study, watched=watched) == set()
+    assert loaded("plan", study, *batch, watched=watched) == WITH_A_MODEL
+    assert loaded("translate", study, *batch, watched=watched) == WITH_A_MODEL | TO_REPORT
+
+
+@pytest.mark.process
 def test_a_card_does_not(study: Path, batch: tuple[object, ...]) -> None:
     found = loaded("translate", study, *batch, before=UNTIL_A_CARD_OPENS, status=4)
-    assert found == ON_THE_CPU - {"onnx", "onnxruntime", "rich"}
+    assert found == TO_PLAN - {"rich"}
+
+
+@pytest.mark.process
+def test_openvino_comes_without_its_converter(study: Path, batch: tuple[object, ...]) -> None:
+    pays = "from cuda_cyclegan.engine.cpu import openvino_support as o; o.pays = lambda *_: True"
+    found = loaded("translate", study, *batch, before=pays)
+    assert found == {*TO_PLAN, "importlib.metadata", "onnx", "openvino"}
 
 
 @pytest.mark.slow
 def test_a_preview_takes_the_library_of_pictures(study: Path, batch: tuple[object, ...]) -> None:
-    assert loaded("translate", study, *batch, "--preview") == {*ON_THE_CPU, "PIL"}
+    assert loaded("translate", study, *batch, "--preview") == {*ON_THE_CPU, "PIL", "numpy.ma"}
 
 
 @pytest.mark.slow
@@ -142,10 +174,25 @@ def test_what_fills_starts_and_shows_a_queue_needs_little_beside_its_database(
     *kept, _, _ = batch  # the device is the worker's
     queue = "--queue", tmp_path / "queue.db"
     assert loaded("submit", study, *kept, *queue) == (TO_PLAN | QUEUE) - {"rich"}
-    assert loaded("worker", "--until-empty", "--device", "cpu", *queue) == set()
+    assert loaded("worker", "--until-empty", "--device", "cpu", *queue) == {"multiprocessing"}
     assert (tmp_path / "results" / study.name).exists()
     assert loaded("jobs", *queue) == {"rich", *QUEUE}
     assert loaded("jobs", "--watch", *queue) == {"rich", *QUEUE}  # no terminal
+
+
+def test_checks_of_plans_take_no_library_of_their_own() -> None:
+    """They are computed before a GPU's first result, and np.unique imports numpy.ma."""
+    program = (
+        "import sys\n"
+        "from cuda_cyclegan.engine.compiler.kernels.checks import sampled_voxels\n"
+        "from cuda_cyclegan.engine.compiler.steps import Convolution\n"
+        "cube, three, one = (16,) * 3, (3,) * 3, (1,) * 3\n"
+        "shape = Convolution(1, cube, 8, cube, 8, three, one, one, one, 'fp16')\n"
+        "voxels = sampled_voxels(shape)\n"
+        "print('numpy.ma' in sys.modules, (voxels[1:] > voxels[:-1]).all())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True"], done.stderr
 
 
 def test_nibabel_lacks_nothing_in_programs_that_import_it_themselves() -> None:

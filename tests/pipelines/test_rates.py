@@ -1,13 +1,16 @@
 """Predicted seconds."""
 
+import json
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.batch_world import scan, tiny_model
 
 from cuda_cyclegan.io.volume import Study
+from cuda_cyclegan.pipelines import rates, translate
 from cuda_cyclegan.pipelines.rates import (
     HostRates,
     NetworkRates,
@@ -18,7 +21,10 @@ from cuda_cyclegan.pipelines.rates import (
     wall_seconds,
 )
 from cuda_cyclegan.pipelines.report.report import StudyReport
+from cuda_cyclegan.pipelines.request import Request
+from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Stage
+from cuda_cyclegan.pipelines.translate import open_job, run_job
 
 STAGES: dict[Stage, float] = {
     "read": 1.0,
@@ -87,8 +93,8 @@ def test_what_is_read_with_less_work_has_rates_of_its_own() -> None:
 
 class TestTheCache:
     def test_what_is_kept_is_found_again_under_its_key_only(self, tmp_path: Path) -> None:
-        RateCache(tmp_path / "new").put(NetworkRates(1, 2), "a", "c")
-        RateCache(tmp_path / "new").put(HostRates(4, 5), "b")
+        RateCache(tmp_path / "new").put({"a": NetworkRates(1, 2), "c": NetworkRates(1, 2)})
+        RateCache(tmp_path / "new").put({"b": HostRates(4, 5)})
         cache = RateCache(tmp_path / "new")
         assert cache.get(NetworkRates, "a") == cache.get(NetworkRates, "d", "c")
         assert cache.get(NetworkRates, "a") == NetworkRates(1, 2)
@@ -103,11 +109,29 @@ class TestTheCache:
         (tmp_path / "rates.json").write_text(content)
         cache = RateCache(tmp_path)
         assert cache.get(HostRates, "a") is None
-        cache.put(HostRates(1, 2), "a")
+        cache.put({"a": HostRates(1, 2)})
         assert cache.get(HostRates, "a") == HostRates(1, 2)
 
     def test_a_folder_that_cannot_be_made_is_no_trouble(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         cache = RateCache(tmp_path / "file" / "folder")
-        cache.put(HostRates(1, 2), "a")
+        cache.put({"a": HostRates(1, 2)})
         assert cache.get(HostRates, "a") is None
+
+    def test_a_batch_writes_it_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With the speeds of the network, of the opening and of files of two kinds."""
+        written = list[Path]()
+
+        def counted(path: Path, content: bytes) -> None:
+            written.append(path)
+            path.write_bytes(content)
+
+        monkeypatch.setattr(rates, "write_document", counted)
+        monkeypatch.setattr(translate, "cache_folder", lambda: tmp_path)
+        inputs = scan(tmp_path / "scans" / "a.nii"), scan(tmp_path / "scans" / "b.nii.gz", 1)
+        model = tiny_model(tmp_path / "model.safetensors")
+        options = TranslateOptions((16, 16, 16), precision="fp32")
+        request = Request(inputs, model, tmp_path / "results", device="cpu", options=options)
+        run_job(open_job(request), lambda _: None)
+        assert written == [tmp_path / "rates.json"]
+        assert len(json.loads(written[0].read_text())) == 2 + 2 * 2

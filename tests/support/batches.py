@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from cuda_cyclegan.pipelines.results.manifest import Manifest
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy
-from cuda_cyclegan.pipelines.run.batch import BatchRun
+from cuda_cyclegan.pipelines.run.batch import LocalBatch
 from cuda_cyclegan.pipelines.run.networks import Networks
 from cuda_cyclegan.pipelines.run.pipe_worker import PipeWorker
 from cuda_cyclegan.pipelines.run.pipeline import Concurrency
+from cuda_cyclegan.pipelines.run.shared_batch import SharedBatch
 from cuda_cyclegan.pipelines.run.source import BatchStudies, JobKind, ListSource
 from cuda_cyclegan.pipelines.run.worker import Worker
 
@@ -19,9 +20,15 @@ def batch_here(
     networks: Networks,
     concurrency: Concurrency,
     processes: Sequence[PipeWorker] = (),
-) -> BatchRun:
+) -> LocalBatch:
     """A batch in this process, and in these if it loses its device."""
     studies = BatchStudies(planned)
     source = ListSource(kind, studies, manifest)
     worker = Worker(networks, source, lambda: concurrency, studies.outcomes)
-    return BatchRun(studies, processes, manifest, (worker, source))
+    opened = [process.name for process in processes]
+    return LocalBatch(
+        worker,
+        source,
+        studies.outcomes,
+        lambda: SharedBatch(studies, processes, manifest, opened=opened),
+    )

@@ -19,10 +19,11 @@ from cuda_cyclegan.pipelines.events import (
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner, with_aliases
-from cuda_cyclegan.pipelines.run.batch import BatchRun, run_batch
+from cuda_cyclegan.pipelines.run.batch import LocalBatch, run_batch
 from cuda_cyclegan.pipelines.run.networks import Networks, OpenNetwork
 from cuda_cyclegan.pipelines.run.pipe_worker import PipeWorker
 from cuda_cyclegan.pipelines.run.pipeline import Concurrency
+from cuda_cyclegan.pipelines.run.shared_batch import SharedBatch
 from cuda_cyclegan.pipelines.run.source import BatchStudies, JobKind, ListSource
 from cuda_cyclegan.pipelines.run.spare_workers import SpareWorkers
 from cuda_cyclegan.pipelines.settings import TranslateOptions
@@ -45,7 +46,7 @@ class SharedBatchWorld:
 
     def run(self, *openers: Opener) -> list[StudyReport]:
         return self._run(
-            lambda planned, manifest: BatchRun(
+            lambda planned, manifest: SharedBatch(
                 BatchStudies(planned), self._processes(openers, manifest), manifest
             )
         )
@@ -53,7 +54,7 @@ class SharedBatchWorld:
     def run_with(self, spares: SpareWorkers, *openers: Opener) -> list[StudyReport]:
         """With workers that were started before."""
         return self._run(
-            lambda planned, manifest: BatchRun(
+            lambda planned, manifest: SharedBatch(
                 BatchStudies(planned), self._processes(openers, manifest), manifest, spares=spares
             )
         )
@@ -61,7 +62,7 @@ class SharedBatchWorld:
     def run_suspects(self, suspects: Sequence[str], *openers: Opener) -> list[StudyReport]:
         """As if a card had been lost over these studies already."""
 
-        def begun(planned: Sequence[PlannedStudy], manifest: Manifest) -> BatchRun:
+        def begun(planned: Sequence[PlannedStudy], manifest: Manifest) -> SharedBatch:
             studies = BatchStudies(planned)
             processes = self._processes(openers, manifest)
             source = ListSource(processes[0].kind, studies, manifest)
@@ -70,14 +71,14 @@ class SharedBatchWorld:
                     studies.outcomes.handle(StudyStarted(study))
                     studies.outcomes.handle(TilesDone(str(study.study.name), 0, 1))
             source.reclaim("The card was lost.")
-            return BatchRun(studies, processes, manifest)
+            return SharedBatch(studies, processes, manifest)
 
         return self._run(begun)
 
     def run_here(self, opener: OpenNetwork) -> list[StudyReport]:
         """In this process, as long as its device works."""
 
-        def here(planned: Sequence[PlannedStudy], manifest: Manifest) -> BatchRun:
+        def here(planned: Sequence[PlannedStudy], manifest: Manifest) -> LocalBatch:
             [process] = self._processes([opener], manifest)
             networks = Networks(process.device, open_network=opener)
             concurrency = Concurrency(1 << 30, readers=2, networks=2)
@@ -86,7 +87,7 @@ class SharedBatchWorld:
         return self._run(here)
 
     def _run(
-        self, line: Callable[[Sequence[PlannedStudy], Manifest], BatchRun]
+        self, line: Callable[[Sequence[PlannedStudy], Manifest], LocalBatch | SharedBatch]
     ) -> list[StudyReport]:
         with Manifest(self.output) as manifest:
             planner = Planner(self.output, manifest.entries, RECIPE, overwrite=False)

@@ -219,7 +219,7 @@ def sampled_voxels(shape: Convolution) -> npt.NDArray[np.int64]:
     chosen = np.concatenate([*outer, tiles[(tiles >= 0) & (tiles < count)], [count - 1]])
     if len(chosen) < most:
         chosen = np.concatenate([chosen, random.integers(0, count, most - len(chosen))])
-    return np.unique(chosen).astype(np.int64)
+    return np.array(sorted({*chosen.tolist()}), np.int64)  # np.unique imports numpy.ma: 20 ms
 
 
 _SEEDS = {"source": 1, "weight": 2}

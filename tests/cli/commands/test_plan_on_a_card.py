@@ -123,7 +123,7 @@ def test_seconds_with_a_way_back_are_those_of_both_programs(
     back = tiny_model(world._root / "back.safetensors", 1, "T2", "T1")
     study = Study(Path("any.nii"), (Path("any.nii"),), "nifti")  # type: ignore[arg-type]
     cache = RateCache(world._root / "cache" / "cuda-cyclegan")
-    cache.put(HostRates(0.0, 0.0), *host_keys(study, "another model", "same"))
+    cache.put(dict.fromkeys(host_keys(study, "another model", "same"), HostRates(0.0, 0.0)))
     told = world.plan(PLAN, CARD, "--cycle-check", str(back))
     runs = 2 * (-(-len(tile(LARGE, (16, 16, 16), 0.25)) // 2) + 2)
     found = re.search(r"Total time: ([\d.]+)", told)
@@ -149,7 +149,7 @@ def test_volumes_there_and_back_are_on_a_gpu_at_the_same_time(
     back = tiny_model(world._root / "back.safetensors", 1, "T2", "T1")
     study = Study(Path("any.nii"), (Path("any.nii"),), "nifti")  # type: ignore[arg-type]
     cache = RateCache(world._root / "cache" / "cuda-cyclegan")
-    cache.put(HostRates(0.0, 0.0), *host_keys(study, "another model", "same"))
+    cache.put(dict.fromkeys(host_keys(study, "another model", "same"), HostRates(0.0, 0.0)))
     told = world.plan(PLAN, CARD, "--inference", "volume", "--cycle-check", str(back))
     assert re.search(r"a\.nii +volume +(7\d) MiB +800 MiB", told)
     assert "Cycle check: 3 volumes translated back" in told
@@ -162,7 +162,7 @@ def test_seconds_are_those_of_the_program_once_such_files_were_read(world: World
 
     study = Study(Path("any.nii"), (Path("any.nii"),), "nifti")  # type: ignore[arg-type]
     cache = RateCache(world._root / "cache" / "cuda-cyclegan")
-    cache.put(HostRates(0.0, 0.0), *host_keys(study, "another model", "same"))
+    cache.put(dict.fromkeys(host_keys(study, "another model", "same"), HostRates(0.0, 0.0)))
     told = world.plan(PLAN)
     tiles = len(tile(LARGE, (16, 16, 16), 0.25))
     runs = -(-tiles // 2) + 2

@@ -166,7 +166,7 @@ def test_several_devices_verify_each_what_it_computed(
     devices = tuple(Device("cpu", "fp32", ("fp32",), None, index) for index in range(2))
     monkeypatch.setattr(decisions, "choose_devices", lambda *_: devices)
     wrong_worker = partial(PipeWorker, open_network=WrongOpener(factor))
-    monkeypatch.setattr("cuda_cyclegan.pipelines.run.batch.PipeWorker", wrong_worker)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.run.shared_batch.PipeWorker", wrong_worker)
     rows = world.rows("--verify", "1")
     assert [row["status"] for row in rows] == [status] * 2
     assert all(row["verified"]["places"] == 1 for row in rows)

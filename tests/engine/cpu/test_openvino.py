@@ -16,14 +16,19 @@ from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine import devices
 from cuda_cyclegan.engine.cpu import openvino as openvino_generator
-from cuda_cyclegan.engine.cpu.openvino import OpenVinoGenerator, open_openvino_generator
+from cuda_cyclegan.engine.cpu.onnx_model import to_onnx
+from cuda_cyclegan.engine.cpu.openvino import (
+    OpenVino,
+    OpenVinoGenerator,
+    open_openvino_generator,
+)
 from cuda_cyclegan.engine.cpu.openvino_support import has_bf16, is_installed, pays
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import DeviceUnavailableError, PatchShapeError
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
-from cuda_cyclegan.engine.network.layers import FloatArray, GroupNorm, InstanceNorm
+from cuda_cyclegan.engine.network.layers import Conv3d, FloatArray, GroupNorm, InstanceNorm, Triple
 from cuda_cyclegan.engine.options import CudaLimits
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="no wheel of OpenVINO for this machine")
@@ -92,6 +97,19 @@ def test_bf16_is_as_near_as_bf16_is() -> None:
         assert 1e-4 < relative_error(generator(patch), cpu(patch)) < 3e-2
 
 
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_known_extents_take_fewer_operators_and_change_no_byte(groups: int) -> None:
+    conv = Node("conv", Conv3d(1, 8, (3, 3, 3), "weight", padding=(1, 1, 1)), (INPUT,))
+    norm = Node("norm", GroupNorm(8, groups) if groups < 8 else InstanceNorm(8), ("conv",))
+    network = random_network(Graph(1, (conv, norm)), seed=0)
+    source, runtime = noise(2, 1, 12, 20, 28), OpenVino("fp32", 2)
+    models = [to_onnx(network, exact_norms=True, patch=patch) for patch in (None, (12, 20, 28))]
+    outputs = [runtime.compiled(model, {INPUT: source.shape})({INPUT: source}) for model in models]
+    assert outputs[0].tobytes() == outputs[1].tobytes()
+    open_, known = ({node.op_type for node in model.graph.node} for model in models)
+    assert open_ - known == {"Shape", "Concat", "Cast"}
+
+
 def test_extents_and_batch_may_change(generator: OpenVinoGenerator) -> None:
     with open_cpu_generator(small_network()) as judge:
         for shape in ((1, 1, 8, 8, 8), (2, 1, 12, 8, 16), (1, 1, 8, 8, 8)):
@@ -109,6 +127,27 @@ def test_threads_share_it_and_results_are_bit_identical(generator: OpenVinoGener
 def test_wrong_extents_are_refused_before_running(generator: OpenVinoGenerator) -> None:
     with pytest.raises(PatchShapeError, match="multiple of 4x4x4"):
         generator(noise(1, 1, 8, 10, 8))
+
+
+@pytest.mark.parametrize("opening", [open_openvino_generator, open_cpu_generator])
+def test_extents_are_checked_once_not_for_each_patch(
+    opening: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which takes a millisecond of Python: as long as a small patch."""
+    checked, check = list[Triple](), Graph.check_patch
+
+    def counted(graph: Graph, patch: Triple) -> None:
+        checked.append(patch)
+        check(graph, patch)
+
+    with opening(small_network()) as generator:
+        monkeypatch.setattr(Graph, "check_patch", counted)
+        for edge in (8, 8, 12, 12, 8):
+            generator(noise(1, 1, 8, 8, edge))
+        with pytest.raises(PatchShapeError):
+            generator(noise(1, 1, 8, 8, 10))
+        generator(noise(1, 1, 8, 8, 8))
+    assert checked == [(8, 8, edge) for edge in (8, 12, 8, 10)]
 
 
 def test_runs_only_while_open() -> None:

@@ -14,8 +14,8 @@ from support.worker_generators import Opener
 
 from cuda_cyclegan.pipelines.events import Event, StudyDone, TilesDone
 from cuda_cyclegan.pipelines.results.manifest import Manifest, load
-from cuda_cyclegan.pipelines.run.batch import BatchRun
 from cuda_cyclegan.pipelines.run.messages import StopStoring
+from cuda_cyclegan.pipelines.run.shared_batch import SharedBatch
 from cuda_cyclegan.pipelines.run.source import BatchStudies
 from cuda_cyclegan.pipelines.run.supervisor import Supervisor
 
@@ -73,7 +73,8 @@ def test_results_that_are_in_place_at_a_stop_are_recorded(
             opener.let_go()
 
     monkeypatch.setattr(Supervisor, "stop", stop_and_let_go)
-    monkeypatch.setattr("cuda_cyclegan.pipelines.run.batch.LAST_MOMENT", ENOUGH)
+    for module in ("batch", "shared_batch"):
+        monkeypatch.setattr(f"cuda_cyclegan.pipelines.run.{module}.LAST_MOMENT", ENOUGH)
     monkeypatch.setattr(world, "handle", interrupt)
     monkeypatch.setattr("cuda_cyclegan.pipelines.run.batch.PATIENCE", 0.0)
     world.run(opener, opener)
@@ -165,7 +166,7 @@ def test_workers_end_when_their_holder_is_gone(world: SharedBatchWorld) -> None:
 def test_a_stop_that_is_interrupted_can_be_asked_for_again(tmp_path: Path) -> None:
     with Manifest(tmp_path) as manifest:
         for _ in range(500):
-            batch = BatchRun(BatchStudies(()), (), manifest)
+            batch = SharedBatch(BatchStudies(()), (), manifest)
             interrupted(batch.stop)
             done_at_last(batch.stop)
             assert list(batch.run()) == []
