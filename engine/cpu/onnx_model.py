@@ -417,19 +417,21 @@ class _Converter:
             return add("Reshape", values, integers(-1, channels, 1, 1, 1))
 
         if source in self._known:
-            depth, height, voxels = self._known[source]
+            depth, height, width = self._known[source]
             columns, rows = integers(-1, depth), integers(-1, height)
-            width = self._constant(node, "width", np.array([voxels], np.float32))
+            row_length = self._constant(node, "row_length", np.array([width], np.float32))
         else:
-            depth, height, voxels = (add("Shape", source, start=at, end=at + 1) for at in (2, 3, 4))
-            columns, rows = (
-                add("Concat", integers(-1), extent, axis=0) for extent in (depth, height)
+            of_depth, of_height, of_width = (
+                add("Shape", source, start=at, end=at + 1) for at in (2, 3, 4)
             )
-            width = add("Cast", voxels, to=TensorProto.FLOAT)
+            columns, rows = (
+                add("Concat", integers(-1), extent, axis=0) for extent in (of_depth, of_height)
+            )
+            row_length = add("Cast", of_width, to=TensorProto.FLOAT)
         rough = by_channel(add("ReduceMean", source, integers(2, 3, 4)))
         centred = add("Sub", source, rough)
         lengths = add("ReduceL2", centred, integers(4))  # sqrt of the sum of squares of a row
-        squares = add("Div", add("Mul", lengths, lengths), width)
+        squares = add("Div", add("Mul", lengths, lengths), row_length)
         mean, square = (
             by_channel(mean_of_runs(mean_of_runs(values, rows), columns))
             for values in (add("ReduceMean", centred, integers(4)), squares)
