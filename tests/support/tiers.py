@@ -158,6 +158,14 @@ def _garbage_uncounted(phase: Literal["start", "stop"], _: dict[str, int]) -> No
 
 gc.callbacks.append(_garbage_uncounted)
 
+
+def pytest_collection_finish() -> None:
+    """Spare the collector the objects of all test modules: each of its passes would read them."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000)
+
+
 _import = builtins.__import__
 
 
