@@ -1,5 +1,6 @@
 """Text of names, numbers, bars and settings in a terminal."""
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
@@ -16,6 +17,17 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Escape as `printable`, but keep lines; for tracebacks, which quote names too."""
     return "\n".join(map(printable, text.splitlines()))
+
+
+def from_here(text: str) -> str:
+    """Return a message in which paths below the current folder are relative to it."""
+    try:
+        folder = os.getcwd()  # noqa: PTH109
+    except OSError:  # it was removed
+        return text
+    if folder == os.sep:
+        return text
+    return re.sub(rf"(?<![^\s(\"'=]){re.escape(folder)}{re.escape(os.sep)}(?=\S)", "", text)
 
 
 def digits(value: float) -> str:
