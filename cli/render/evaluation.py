@@ -128,7 +128,7 @@ def page(evaluation: Evaluation) -> str:
     return rendered(
         "evaluation.html.j2",
         {"figure": _figure, "summary_figures": summary_figures, "data_range": data_range},
-        title=f"Evaluation by protocol {evaluation.protocol.name}",
+        title="Evaluation",
         rules=rules(evaluation.protocol),
         notice=NOTICE,
         figures=_figures(evaluation),

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import datetime
 from functools import cache
 
 
@@ -28,6 +29,14 @@ def from_here(text: str) -> str:
     if folder == os.sep:
         return text
     return re.sub(rf"(?<![^\s(\"'=]){re.escape(folder)}{re.escape(os.sep)}(?=\S)", "", text)
+
+
+def date_and_minute(iso: str) -> str:
+    """Format a stored time: 2026-11-27 08:29 UTC."""
+    try:
+        return f"{datetime.fromisoformat(iso):%Y-%m-%d %H:%M %Z}".strip()
+    except ValueError:
+        return iso
 
 
 def digits(value: float) -> str:
