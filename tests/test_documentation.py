@@ -27,6 +27,7 @@ from support.torch_exports import Handmade
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.importing.operators.converter import RULES
 from cuda_cyclegan.engine.model.intensity_maps import Percentiles
 from cuda_cyclegan.engine.model.model_card import CycleReference, Typical
 
@@ -237,6 +238,12 @@ def test_the_page_on_reports_shows_every_field(workplace: Path) -> None:
     cells = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
     told = re.findall(r"`([^`]+)`", " ".join(cells))
     assert sorted(told) == sorted({*fields(report)})
+
+
+def test_the_page_on_onnx_lists_every_operator() -> None:
+    section = (ROOT / "docs" / "onnx.md").read_text("utf-8").partition("## Operators")[2]
+    [*rows] = re.findall(r"^\| ([A-Z][A-Za-z, ]+) \|", section, re.MULTILINE)
+    assert {name for row in rows for name in row.split(", ")} == set(RULES)
 
 
 def test_the_page_on_evaluation_shows_every_field(workplace: Path) -> None:

@@ -131,7 +131,7 @@ def discover(
             print_sentences(discovery.reasons(found), sys.stdout)
         print_sentences(unread_places(search.skipped), sys.stderr)
         if not search.studies:
-            complain(nothing_found(inputs, search.skipped))
+            complain(nothing_found(inputs, search.skipped, are_listed=not json))
             raise typer.Exit(Exit.NO_STUDY)
         if found.failures or any(skip.missed for skip in search.skipped):
             raise typer.Exit(Exit.SOME_FAILED)

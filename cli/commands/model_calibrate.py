@@ -124,6 +124,7 @@ def _found(scans: list[Path], model: "Model", choice: Choice) -> "Discovery":
         if len(model.card.input_channels) == 1:  # others are refused
             found = studies_for(found, model.card, choice.takes)
     if not found.studies:
+        print_sentences(skipped_scans(found.skipped), sys.stderr)
         print_sentences(unread_places(found.skipped), sys.stderr)
         complain(nothing_found(scans, found.skipped))
         raise typer.Exit(Exit.NO_STUDY)

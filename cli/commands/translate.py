@@ -319,7 +319,7 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
         out = screen(view.report)
         for line in table(report, columns_of(out), all_rows=view.all_rows):
             print_line(line, out)
-        print_sentences(totals(report), out)
+        print_sentences(totals(report, verbose=view.verbose), out)
         print_sentences(failures(report), sys.stderr)
     if report.interrupted:
         for line in _how_to_resume(report):

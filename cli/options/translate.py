@@ -81,7 +81,7 @@ ChannelPatterns: TypeAlias = Annotated[
 Verbose: TypeAlias = Annotated[
     bool,
     Option(
-        "Print the traceback of every failure.",
+        "Print the traceback of every failure, and the time of each stage of the batch.",
         Shown("Reports", is_rare=True),
         Rules(Effect.WIDENS_PRIVACY),
     ),

@@ -58,10 +58,17 @@ def unproven(report: BatchReport) -> str:
     )
 
 
-def totals(report: BatchReport, not_reached: str = "not started") -> Iterator[str]:
+FEW_STUDIES = 10
+"""Largest number of studies after which the use of the machine is shown only with --verbose."""
+
+
+def totals(
+    report: BatchReport, not_reached: str = "not started", *, verbose: bool = False
+) -> Iterator[str]:
     """Return the outcome of the batch in a few sentences.
 
-    not_reached: how studies without a row are described.
+    not_reached: how studies without a row are described. verbose: whether to show the use of the
+    machine also for few studies.
     """
     if report.model.is_unproven:
         yield f"note: {unproven(report)}"
@@ -70,7 +77,9 @@ def totals(report: BatchReport, not_reached: str = "not started") -> Iterator[st
     yield from alike_lines("note", ((printable(r.name), note) for r in taken for note in r.notes))
     yield from skipped_scans(report.skipped)
     if rows:
-        yield from _use(report)
+        if verbose or len(rows) > FEW_STUDIES:
+            yield from _use(report)
+        yield from _energy(report)
     total = len(report.studies) + report.not_reached
     counts = (
         (len(report.translated()), "translated"),
@@ -85,7 +94,7 @@ def totals(report: BatchReport, not_reached: str = "not started") -> Iterator[st
     outcome = ", ".join(parts)
     yield f"{counted(total, 'study', 'studies')} in {seconds(report.seconds)} s: {outcome}"
     if report.translated() or report.count("up to date"):
-        yield _where(report)
+        yield from _where(report)
     yield from skip_counts(report.skipped, "plan")
     if report.peak_memory and report.peak_memory.of_run:
         yield "Peak RAM is that of the whole program: this system records only one peak."
@@ -110,10 +119,15 @@ def totals(report: BatchReport, not_reached: str = "not started") -> Iterator[st
         )
 
 
-def _where(report: BatchReport) -> str:
+def _where(report: BatchReport) -> Iterator[str]:
+    previews = [row.preview for row in report.studies if row.preview]
     if len(report.studies) == 1:
-        return f"Result: {printable(str(report.studies[0].output))}"
-    return f"Results: {printable(str(report.output))}"
+        yield f"Result: {printable(str(report.studies[0].output))}"
+        yield from (f"Preview: {printable(str(preview))}" for preview in previews)
+        return
+    yield f"Results: {printable(str(report.output))}"
+    if previews:
+        yield "Previews: next to the results, *.preview.png"
 
 
 def _use(report: BatchReport) -> Iterator[str]:
@@ -124,6 +138,9 @@ def _use(report: BatchReport) -> Iterator[str]:
     devices = f" on each of {use.devices} devices" if use.devices > 1 else ""
     share, wall = percent(use.computing_share), seconds(use.wall)
     yield f"The network was computing for {share} of the batch's {wall} s{devices}"
+
+
+def _energy(report: BatchReport) -> Iterator[str]:
     if energy := report.energy:
         yield f"Energy {quantity(energy.joules, 'J')}, {energy.watts:.0f} W on average"
         if len(report.translated()) > 1:

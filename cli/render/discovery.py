@@ -14,7 +14,7 @@ from ...io.volume import Study
 from .documents import json_text
 from .skipped import skipped_scans
 from .tables import Row, TextTable
-from .text import alike_lines, counted, flagged, printable
+from .text import alike_lines, counted, flagged, from_here, printable
 
 if TYPE_CHECKING:
     from ...io.dicom.acceptance import Verdict
@@ -104,7 +104,7 @@ def lines(found: Found, columns: int | None) -> Iterator[str]:
     rows += [_file_row(study, header, found.show_phi) for study, header in found.headers.items()]
     texts = ["description"] if found.show_phi else []
     rows += [
-        Row(printable(str(skip.path)), [format_, "", "", "", "skipped", *("" for _ in texts)])
+        Row(_path(skip.path), [format_, "", "", "", "skipped", *("" for _ in texts)])
         for skip in found.search.skipped
         if skip.kind and (format_ := SUFFIXES.get(suffix_of(skip.path)))
     ]
@@ -118,15 +118,15 @@ def reasons(found: Found) -> Iterator[str]:
     for series in sorted(found.series, key=_name):
         if series.verdict == "refused":
             verb = "failed" if series.is_incomplete else "refused"
-            yield f"{verb}: {_name(series)}: {printable(flagged(series.explanation))}"
+            yield f"{verb}: {_about(_name(series), series.explanation)}"
     for study, header in found.headers.items():
         if header.refusal:
             verb = "failed" if header.unreadable else "refused"
-            yield f"{verb}: {printable(str(study.files[0]))}: {printable(flagged(header.refusal))}"
+            yield f"{verb}: {_about(_path(study.files[0]), header.refusal)}"
     for skip in search.skipped:
         if skip.missed or skip.kind:
             continue  # reported as a failure, or in a group
-        yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
+        yield f"skipped: {_about(_path(skip.path), skip.reason)}"
     yield from skipped_scans(search.skipped)
     yield from alike_lines("note", _notes(found), "series or files")
     parts = [f"{len(search.studies) - found.refused} to translate"]
@@ -144,7 +144,7 @@ def _notes(found: Found) -> Iterator[tuple[str, str]]:
             yield _name(series), printable(note)
     for study, header in found.headers.items():
         for note in (*header.notes, *study.notes):
-            yield printable(str(study.files[0])), printable(note)
+            yield _path(study.files[0]), printable(note)
 
 
 def _row(series: "Series", show_phi: bool) -> Row:
@@ -164,7 +164,7 @@ def _file_row(study: Study, header: FileHeader, show_phi: bool) -> Row:
     verdict = _shown("refused" if header.refusal else "taken")
     grid = _grid(header.extents, header.spacing)
     texts = [""] if show_phi else []
-    return Row(printable(str(study.files[0])), [study.format, "", *grid, verdict, *texts])
+    return Row(_path(study.files[0]), [study.format, "", *grid, verdict, *texts])
 
 
 def _shown(verdict: "Verdict") -> str:
@@ -176,7 +176,17 @@ def _grid(extents: Iterable[int], spacing: Iterable[float]) -> tuple[str, str]:
 
 
 def _name(series: "Series") -> str:
-    return printable(str(Path(series.folder) / series.label))
+    return _path(Path(series.folder) / series.label)
+
+
+def _path(path: Path) -> str:
+    return from_here(printable(str(path)))
+
+
+def _about(name: str, reason: str) -> str:
+    """Return a reason after the name of what it is about, unless it begins with that name."""
+    words = from_here(printable(flagged(reason)))
+    return words if words.startswith(name) else f"{name}: {words}"
 
 
 SCHEMA = "cuda-cyclegan/discovery/1"

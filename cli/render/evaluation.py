@@ -5,6 +5,7 @@ from functools import partial
 from statistics import median
 from typing import TypeAlias
 
+from ...io.volume import NOTICE
 from ...pipelines.calibration import ComparedStudy
 from ...pipelines.evaluation.protocols import Protocol
 from ...pipelines.evaluation.report import METRICS, STATUSES, Evaluation, Metric, PairRow, Summary
@@ -39,7 +40,7 @@ def _studies(evaluation: Evaluation) -> TextTable:
                 [
                     *(figure(m, m.of(row.figures) if row.figures else None) for m in METRICS),
                     *([data_range(row.data_range)] if own_ranges else []),
-                    "done" if row.status == "evaluated" else row.status,
+                    row.status,
                 ],
             )
             for row in evaluation.rows
@@ -53,17 +54,17 @@ def _summary(summaries: Sequence[Summary]) -> TextTable:
         rows=[
             Row(
                 each.metric.title,
-                [
-                    *(
-                        figure(each.metric, value)
-                        for value in (each.mean, each.sd, each.median, each.worst)
-                    ),
-                    printable(each.worst_study),
-                ],
+                [*summary_figures(each), printable(each.worst_study)],
             )
             for each in summaries
         ],
     )
+
+
+def summary_figures(each: Summary) -> list[str]:
+    """Return mean, sd, median and worst value; one study has no sd."""
+    sd = each.sd if each.count > 1 else None
+    return [figure(each.metric, value) for value in (each.mean, sd, each.median, each.worst)]
 
 
 def totals(evaluation: Evaluation) -> Iterator[str]:
@@ -72,9 +73,8 @@ def totals(evaluation: Evaluation) -> Iterator[str]:
         for note in row.notes:
             yield f"note: {printable(row.name)}: {printable(note)}"
     yield rules(evaluation.protocol)
-    words = {"missing": "unmatched"}
-    counts = [(evaluation.count(status), words.get(status, status)) for status in STATUSES]
-    outcome = ", ".join(f"{count} {word}" for count, word in counts if count)
+    counts = [(evaluation.count(status), status) for status in STATUSES]
+    outcome = ", ".join(f"{count} {status}" for count, status in counts if count)
     studies = counted(len(evaluation.rows), "study", "studies")
     yield f"{studies} in {seconds(evaluation.seconds)} s: {outcome}"
 
@@ -127,9 +127,10 @@ def page(evaluation: Evaluation) -> str:
     named = [(metric, evaluation.values(metric)) for metric in METRICS]
     return rendered(
         "evaluation.html.j2",
-        {"figure": _figure, "data_range": data_range},
-        title=f"Evaluation by protocol {evaluation.protocol.name}",
+        {"figure": _figure, "summary_figures": summary_figures, "data_range": data_range},
+        title="Evaluation",
         rules=rules(evaluation.protocol),
+        notice=NOTICE,
         figures=_figures(evaluation),
         without_figures=[row for row in evaluation.rows if not row.figures],
         evaluated=[row for row in worst_first if row.figures],
@@ -157,10 +158,7 @@ def _by_error(row: PairRow) -> tuple[float, str]:
 def _figures(evaluation: Evaluation) -> dict[str, str]:
     spent = evaluation.seconds
     return {
-        "evaluated": str(evaluation.count("evaluated")),
-        "unmatched": str(evaluation.count("missing") or ""),
-        "failed": str(evaluation.count("failed") or ""),
-        "stopped": str(evaluation.count("stopped") or ""),
+        **{status: str(evaluation.count(status) or "") for status in STATUSES},
         "time": duration(spent) if spent >= 60 else f"{seconds(spent)} s",
     }
 

@@ -12,7 +12,7 @@ from ...pipelines.view.studies import of_report
 from . import batch_summary, charts
 from .review import failure_groups, review_page, stored_pictures, study_data
 from .tables import Row, TextTable
-from .text import bar, counted, duration, memory, printable, scaled, seconds
+from .text import bar, counted, date_and_minute, duration, memory, printable, scaled, seconds
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -46,7 +46,7 @@ def sections(
         yield Section([], [_heading(one)])
         yield Section(
             ["", *batch_summary.table(one.batch, columns, all_rows=all_rows)],
-            batch_summary.totals(one.batch),
+            batch_summary.totals(one.batch, verbose=True),
         )
         yield Section([*_stage_bars(one), ""])
         yield Section(_timeline(one.batch, columns))
@@ -200,6 +200,7 @@ def _longest_pair(found: Comparison) -> float:
 
 
 _FILTERS: dict[str, Callable[..., Any]] = {
+    "date_and_minute": date_and_minute,
     "seconds": seconds,
     "memory": memory,
     "ratio": ratio,

@@ -19,7 +19,7 @@ from ...pipelines.view.review import SCHEMA, Agreement, Mark, Review
 from ...pipelines.view.studies import ViewedStudy, Viewing
 from .documents import rendered
 from .progress_lines import failure_text
-from .text import counted, flagged, percent, printable
+from .text import counted, date_and_minute, flagged, percent, printable
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -176,6 +176,7 @@ def review_page(
         policy="" if nonce else hashed_policy(scripts, styles),
         opens=data["opens"],
         is_file=data["mode"] == "file",
+        has_pictures=data["hasPictures"],
         count=len(data["studies"]),
         notice=NOTICE,
         **words,
@@ -195,7 +196,7 @@ def _subtitle(viewing: Viewing) -> str:
     parts = [counted(len(viewing.studies), "study", "studies")]
     if viewing.stored:
         batch = viewing.stored.batch
-        parts = [batch.model.name, batch.started.replace("T", " "), *parts]
+        parts = [batch.model.name, date_and_minute(batch.started), *parts]
     return f"{', '.join(parts)}. {NOTICE}"
 
 

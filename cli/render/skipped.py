@@ -19,12 +19,20 @@ def skipped_scans(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
     return alike_lines("skipped", shown, "files or series")
 
 
-def nothing_found(inputs: Iterable[Path], skipped: "Iterable[Skip | Skipped]") -> str:
-    """Return why no study was found, in a sentence."""
-    why, rows = "; give scan files, or folders that contain scans", list(skipped)
-    for row in rows[:1]:
-        others = f" ({len(rows) - 1} more are skipped)" if len(rows) > 1 else ""
-        why = f": {row.path}: {flagged(row.reason)}{others}"
+def nothing_found(
+    inputs: Iterable[Path], skipped: "Iterable[Skip | Skipped]", *, are_listed: bool = False
+) -> str:
+    """Return why no study was found, in a sentence.
+
+    are_listed: whether the reasons for all skipped files are printed, not only those of scans and
+    of unread places.
+    """
+    rows = list(skipped)
+    why = "" if rows else "; give scan files, or folders that contain scans"
+    others = [] if are_listed else [row for row in rows if not (row.kind or row.missed)]
+    for row in others[:1]:
+        more = f" ({len(others) - 1} more are skipped)" if len(others) > 1 else ""
+        why = f": {row.path}: {flagged(row.reason)}{more}"
     return f"No study found in {', '.join(map(str, inputs))}{why}."
 
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from .text import from_here
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -122,8 +124,11 @@ def has_colours() -> bool:
 
 
 def print_sentences(sentences: Iterable[str], stream: TextIO) -> None:
-    """Print sentences, on a terminal wrapped between words with further lines indented."""
-    for sentence in sentences:
+    """Print sentences, on a terminal wrapped between words with further lines indented.
+
+    Paths below the current folder are relative to it.
+    """
+    for sentence in map(from_here, sentences):
         columns = columns_of(stream)
         lines = [sentence] if columns is None else broken(sentence, columns)
         for line in lines:

@@ -1,7 +1,9 @@
 """Text of names, numbers, bars and settings in a terminal."""
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import datetime
 from functools import cache
 
 
@@ -16,6 +18,25 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Escape as `printable`, but keep lines; for tracebacks, which quote names too."""
     return "\n".join(map(printable, text.splitlines()))
+
+
+def from_here(text: str) -> str:
+    """Return a message in which paths below the current folder are relative to it."""
+    try:
+        folder = os.getcwd()  # noqa: PTH109
+    except OSError:  # it was removed
+        return text
+    if folder == os.sep:
+        return text
+    return re.sub(rf"(?<![^\s(\"'=]){re.escape(folder)}{re.escape(os.sep)}(?=\S)", "", text)
+
+
+def date_and_minute(iso: str) -> str:
+    """Format a stored time: 2026-11-27 08:29 UTC."""
+    try:
+        return f"{datetime.fromisoformat(iso):%Y-%m-%d %H:%M %Z}".strip()
+    except ValueError:
+        return iso
 
 
 def digits(value: float) -> str:

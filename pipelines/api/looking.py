@@ -1,19 +1,20 @@
 """Results as pictures and figures: planes for a notebook, and comparison with ground truth."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
 from ...io.conversion import AnyPath, AnyScan, as_volume, to_nibabel
 from ...io.files.documents import write_document
-from ...io.volume import DoubleArray, Volume
+from ...io.volume import NOTICE, Volume
 from ..errors import SettingsError
 from ..evaluation.evaluation import evaluate as evaluated
 from ..evaluation.pairs import Sources, find_pairs
 from ..evaluation.protocols import SYNTHRAD2025, ProtocolName, general
 from ..evaluation.report import PairRow
-from ..study.geometry import grid_difference, mid_slices
-from ..study.preview import Column, difference_shades, drawn, grey_shades, inner_range
+from ..study.geometry import Slice, grid_difference, mid_slices
+from ..study.preview import Column, difference, drawn, grey_shades, inner_range
 from .arguments import path_of, typed
 
 
@@ -37,8 +38,9 @@ class Picture:
 def preview(result: AnyScan, scan: AnyScan | None = None) -> Picture:
     """Return the middle planes of a result, next to those of its scan and their difference.
 
-    result, scan: volumes, images of nibabel or SimpleITK, or paths. Raises ScanError, and
-    SettingsError if they are on different grids.
+    result, scan: volumes, images of nibabel or SimpleITK, or paths. The difference is one of grey
+    values if the ranges of the two are unlike. Raises ScanError, and SettingsError if they are on
+    different grids.
 
     >>> with Translator("t1-to-t2.safetensors", device="cpu") as translator:
     ...     made = translator.translate_file("scans/a.nii.gz")
@@ -47,29 +49,24 @@ def preview(result: AnyScan, scan: AnyScan | None = None) -> Picture:
     """
     translated = as_volume(result)
     slices = mid_slices(translated)
-    planes = [plane.values for plane in slices]
-    columns = [_grey("synthetic", planes)]
+    columns = [_grey("synthetic", slices)]
     if scan is not None:
         source = as_volume(scan)
-        if difference := grid_difference(source, translated):
-            raise SettingsError(f"Scan and result are on different grids: {difference}.", "result")
-        before = [plane.values for plane in mid_slices(source)]
-        changes = [after - one for one, after in zip(before, planes, strict=True)]
-        columns = [
-            _grey("input", before),
-            *columns,
-            Column("output - input", changes, difference_shades(changes)),
-        ]
+        if unlike := grid_difference(source, translated):
+            raise SettingsError(f"Scan and result are on different grids: {unlike}.", "result")
+        before, after = _grey("input", mid_slices(source)), columns[0]
+        is_in_unit = 0.5 < _width(before) / _width(after) < 2
+        columns = [before, after, difference(before, after, is_in_unit=is_in_unit)]
     return Picture(drawn(slices, columns))
 
 
 def show(result: AnyScan, scan: AnyScan | None = None) -> Any:
     """Return what a notebook shows of a result: planes to scroll through, or else a picture.
 
-    result, scan: as for `preview`. If the package ipyniivue is installed, this is its widget, a
-    `NiiVue`, with the result over the scan at an opacity of one half, if there is a scan; the
-    browser then holds the whole volumes. Otherwise this is the `Picture` that `preview` returns.
-    Raises as that does.
+    result, scan: as for `preview`. If the package ipyniivue is installed, this is a box whose first
+    child is its widget, a `NiiVue`; with a scan, a slider fades from it to the result. The browser
+    then holds the whole volumes. Otherwise this is the `Picture` that `preview` returns. Raises as
+    that does.
 
     >>> with Translator("t1-to-t2.safetensors", device="cpu") as translator:
     ...     made = translator.translate_file("scans/a.nii.gz")
@@ -79,13 +76,24 @@ def show(result: AnyScan, scan: AnyScan | None = None) -> Any:
         niivue: Any = import_module("ipyniivue")
     except ImportError:
         return preview(result, scan)
-    layers = [_layer("synthetic", as_volume(result))]
+    widgets: Any = import_module("ipywidgets")
+    planes: Any = niivue.NiiVue(
+        height=420,
+        crosshair_width=0.3,
+        crosshair_color=(0.48, 0.75, 1.0, 0.75),
+        is_radiological_convention=True,
+        sagittal_nose_left=True,
+        is_corner_orientation_text=True,
+        multiplanar_show_render=niivue.ShowRender.NEVER,
+    )
+    layers = [] if scan is None else [_layer("input", as_volume(scan))]
+    planes.load_volumes([*layers, _layer("synthetic", as_volume(result))])
+    fading: list[Any] = []
     if scan is not None:
-        over = {"colormap": "warm", "opacity": 0.5}
-        layers = [_layer("input", as_volume(scan)), {**layers[0], **over}]
-    widget: Any = niivue.NiiVue()
-    widget.load_volumes(layers)
-    return widget
+        share: Any = widgets.FloatSlider(1.0, min=0, max=1, step=0.01, readout=False)
+        widgets.jslink((share, "value"), (planes.volumes[-1], "opacity"))
+        fading = [widgets.HBox([widgets.Label("Input"), share, widgets.Label("Result")])]
+    return widgets.VBox([planes, *fading, widgets.Label(NOTICE)])
 
 
 def _layer(name: str, volume: Volume) -> dict[str, Any]:
@@ -96,8 +104,13 @@ def _layer(name: str, volume: Volume) -> dict[str, Any]:
     return {"name": f"{name}.nii", "data": image.to_bytes(), **ends}
 
 
-def _grey(title: str, planes: list[DoubleArray]) -> Column:
+def _grey(title: str, slices: Sequence[Slice]) -> Column:
+    planes = [plane.values for plane in slices]
     return Column(title, planes, grey_shades(planes))
+
+
+def _width(column: Column) -> float:
+    return column.shades.window.high - column.shades.window.low
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,19 +231,21 @@ def _columns(
     scans: Sequence[DoubleArray], results: Sequence[DoubleArray], card: ModelCard
 ) -> list[Column]:
     before = grey_shades(scans, _fixed(card.maps_in[0]))
-    if card.keeps_unit():
-        after, title = before, "output - input"
-        changes = [b - a for a, b in zip(scans, results, strict=True)]
+    after = before if card.keeps_unit() else grey_shades(results, _fixed(card.maps_out[0]))
+    source = Column(f"input: {_short(card.source)}", scans, before)
+    result = Column(f"synthetic {_short(card.target)}", results, after)
+    return [source, result, difference(source, result, is_in_unit=card.keeps_unit())]
+
+
+def difference(source: Column, result: Column, *, is_in_unit: bool) -> Column:
+    """Return the column of result - input: in their unit, or else of grey values in percent."""
+    pairs = zip(source.planes, result.planes, strict=True)
+    if is_in_unit:
+        title, changes = "result - input", [after - before for before, after in pairs]
     else:
-        after, title = grey_shades(results, _fixed(card.maps_out[0])), "difference in grey, %"
-        changes = [
-            100 * (after.level(b) - before.level(a)) for a, b in zip(scans, results, strict=True)
-        ]
-    return [
-        Column(f"input: {_short(card.source)}", scans, before),
-        Column(f"synthetic {_short(card.target)}", results, after),
-        Column(title, changes, difference_shades(changes)),
-    ]
+        title, below, above = "difference in grey, %", source.shades.level, result.shades.level
+        changes = [100 * (above(after) - below(before)) for before, after in pairs]
+    return Column(title, changes, difference_shades(changes))
 
 
 def _of_map(mark: MapMark, planes: Sequence[DoubleArray]) -> Column:

@@ -135,7 +135,7 @@ def _doubts_of_file(scan: Study, source: str) -> Iterator[Doubt]:
 
 
 def _unknown(source: str) -> str:
-    return f"nothing shows that it is {_in_words(source)}; check that it fits"
+    return f"nothing shows that the scan is {_in_words(source)}; check that it fits"
 
 
 def _in_words(source: str) -> str:

@@ -21,9 +21,13 @@ function announce(text) {
 
 function figure(value, digits = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return "";
-  if (value === 0) return "0";
   const size = Math.abs(value);
-  return size >= 1e5 || size < 1e-3 ? value.toExponential(1) : String(Number(value.toPrecision(digits)));
+  for (const [letter, unit] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
+    if (size >= unit && size >= 10 ** (digits + 1)) return `${(value / unit).toPrecision(digits)}${letter}`;
+  }
+  if (Number.isInteger(value) || size >= 10 ** digits) return String(Math.round(value));
+  if (size >= 1e-3) return value.toPrecision(digits);
+  return size >= 1e-5 ? value.toFixed(5) : value.toExponential(0);
 }
 
 // Marks: on the server beside the results, in a file in the browser's store until they are saved.

@@ -8,7 +8,9 @@ function listOf(root) {
   const TEXTS = { name: "Study", status: "Status", mark: "Mark" };
   const BINS = 30, WIDE = 240, HIGH = 56;
   const FEWEST = 8;  // studies that have a distribution
+  const hasStatus = studies.some((study) => study.status);
   let shownStudies = studies;
+  let current = null;  // the study whose link the Tab key reaches; arrow keys move it
   const rows = new Map();  // by study: its row of the table, or its card
 
   for (const study of studies) {
@@ -57,7 +59,7 @@ function listOf(root) {
 
   const badge = (study) => element("span", { class: `badge ${study.mark || ""}` }, study.mark || "");
   const target = (study) => (page.opens ? `#${study.number}` : study.file);
-  const link = (study) => (target(study) ? element("a", { href: target(study) }, study.name) : element("span", { tabindex: 0 }, study.name));
+  const link = (study) => element(target(study) ? "a" : "span", { class: "link", href: target(study), tabindex: study === current ? 0 : -1 }, study.name);
   const remark = (study) => study.reason || study.notes[0] || "";
 
   function tableRow(study) {
@@ -67,11 +69,11 @@ function listOf(root) {
       element("td", { class: "name" }, link(study), remark(study) ? element("small", { class: "remark", title: remark(study) }, remark(study)) : null),
       element("td", { class: "mark" }, badge(study), study.comment ? element("small", {}, study.comment) : null),
       ...page.measures.map(({ key }) => element("td", { class: `number${study.flagged.includes(key) ? " flagged" : ""}` }, figure(study[key]))),
-      element("td", { class: `status ${study.status}` }, study.status));
+      hasStatus ? element("td", { class: `status ${study.status}` }, study.status) : null);
   }
 
   function card(study) {
-    const image = pictures.of(study) ? pictures.image(study) : element("div", { class: "nothing" }, study.status);
+    const image = pictures.of(study) ? pictures.image(study) : element("div", { class: "nothing" }, study.status === "failed" ? "failed" : "no preview");
     return element("article", {},
       target(study) ? element("a", { href: target(study), tabindex: -1, "aria-hidden": "true" }, image) : image,
       element("p", {}, link(study), badge(study)),
@@ -79,7 +81,7 @@ function listOf(root) {
   }
 
   function head() {
-    const cells = [["name"], ["mark"], ...page.measures.map(({ key, title, help }) => [key, title, help]), ["status"]];
+    const cells = [["name"], ["mark"], ...page.measures.map(({ key, title, help }) => [key, title, help]), ...(hasStatus ? [["status"]] : [])];
     return element("tr", {}, page.hasPictures ? element("th", {}, element("span", { class: "unseen" }, "Picture")) : null, ...cells.map(([key, title, help]) => {
       const order = state.sort !== key ? "none" : state.falls ? "descending" : "ascending";
       return element("th", { "aria-sort": order, class: title ? "number" : "", scope: "col" },
@@ -89,10 +91,12 @@ function listOf(root) {
 
   function render() {
     const isTable = state.shape === "table", made = isTable ? tableRow : card;
+    if (!shownStudies.includes(current)) current = shownStudies[0];
     rows.clear();
     for (const study of shownStudies) rows.set(study, made(study));
-    part("list").replaceChildren(isTable
-      ? element("table", {}, element("thead", {}, head()), element("tbody", {}, ...rows.values()))
+    if (!shownStudies.length) part("list").replaceChildren(element("p", { class: "none" }, "No study matches the filter."));
+    else part("list").replaceChildren(isTable
+      ? element("table", { "aria-label": "Studies" }, element("thead", {}, head()), element("tbody", {}, ...rows.values()))
       : element("div", { class: "cards" }, ...rows.values()));
     const all = studies.length;
     part("count").textContent = shownStudies.length === all ? `${all} ${all === 1 ? "study" : "studies"}` : `${shownStudies.length} of ${all} studies`;
@@ -183,19 +187,28 @@ function listOf(root) {
 
   // -- Keys ---------------------------------------------------------------------------------
 
-  const focusable = (study) => rows.get(study)?.querySelector("a:not([tabindex]), span[tabindex]");
+  const linkOf = (study) => rows.get(study)?.querySelector(".link");
+  const focused = () => shownStudies.find((one) => rows.get(one).contains(document.activeElement));
 
   function focusOn(study) {
-    const found = focusable(study);
+    const found = linkOf(study);
     found?.focus({ preventScroll: true });
     found?.scrollIntoView({ block: "nearest" });
   }
+
+  part("list").addEventListener("focusin", () => {
+    const study = focused();
+    if (!study || study === current) return;
+    linkOf(current)?.setAttribute("tabindex", -1);
+    current = study;
+    linkOf(study).setAttribute("tabindex", 0);
+  });
 
   const MOVES = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1, PageDown: 10, PageUp: -10, Home: -Infinity, End: Infinity };
 
   root.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
-    const study = shownStudies.find((one) => rows.get(one)?.contains(document.activeElement));
+    const study = focused();
     if (!study) return;
     const grade = { 1: "good", 2: "doubtful", 3: "bad" }[event.key];
     if (grade || event.key === "0") marks.put(study, { mark: grade === study.mark ? null : grade || null });
@@ -210,7 +223,7 @@ function listOf(root) {
   const ANYWHERE = {
     "/": () => part("filter").focus(),
     "?": () => part("keys").showModal(),
-    ArrowDown: () => focusOn(shownStudies[0]),
+    ArrowDown: () => focusOn(current),
   };
 
   document.addEventListener("keydown", (event) => {

@@ -336,6 +336,8 @@ const viewer = (() => {
     const { study } = state, at = list.order().indexOf(study);
     part("name").textContent = study.name;
     part("position").textContent = `${at + 1} of ${list.order().length}`;
+    part("previous").disabled = at <= 0;
+    part("next").disabled = at === list.order().length - 1;
     document.title = `${study.name} · ${page.title}`;
     for (const name of ["faults", "images", "windows", "place"]) part(name).replaceChildren();
     part("facts").replaceChildren(...page.measures.filter(({ key }) => study[key] !== null && study[key] !== undefined).flatMap(({ key, title }) => [

@@ -157,6 +157,23 @@ def test_several_volumes_are_refused_as_by_plan_unless_one_is_chosen(tmp_path: P
         assert {row["verdict"] for row in rows} == {"refused" if refused else "taken"}
 
 
+def test_paths_are_relative_to_the_current_folder_and_stand_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan(tmp_path / "scans" / "a.nii")
+    (tmp_path / "scans" / "cut.nii").write_bytes(b"cut")
+    monkeypatch.chdir(tmp_path)
+    _, _, first, second, failed, _ = discover("scans").stdout.splitlines()
+    assert [line.split()[0] for line in (first, second)] == ["scans/a.nii", "scans/cut.nii"]
+    assert failed.startswith("failed: scans/cut.nii is truncated")
+    found = json.loads(discover("scans", "--json").stdout)["files"]
+    assert found[0]["path"] == str(tmp_path / "scans" / "a.nii")
+    (tmp_path / "b.txt").write_text("no scan")
+    alone = discover("b.txt")
+    assert alone.output.count("b.txt: ") == 1
+    assert alone.stderr == "Error: No study found in b.txt.\n"
+
+
 def test_nothing_found_is_its_own_status(tmp_path: Path) -> None:
     (tmp_path / "x.txt").touch()
     result = discover(tmp_path)

@@ -19,7 +19,9 @@ from support.dicom_phantoms import Phantom
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.cli.render.evaluation import summary_figures
 from cuda_cyclegan.pipelines.evaluation import evaluation as module
+from cuda_cyclegan.pipelines.evaluation.report import METRICS, Summary
 
 SHAPE = (20, 24, 16)
 
@@ -55,6 +57,7 @@ def test_a_row_a_study_and_all_of_them_together(world: World) -> None:
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["study", "MAE", "PSNR,", "dB", "MS-SSIM", "SSIM", "r", "status"]
     assert lines[2].split()[:2] == ["0.nii", "10.00"]
+    assert lines[2].split()[-1] == "evaluated"
     [mean] = [line for line in lines if line.startswith("MAE")]
     assert mean.split() == ["MAE", "20.00", "8.165", "20.00", "30.00", "2.nii"]
     assert "Protocol synthrad2025: MAE in HU, data range -1024 to 3071" in lines
@@ -80,7 +83,18 @@ def test_whoever_fails_or_lacks_a_partner_stands_last_and_in_the_status(world: W
         "20 x 24 x 16; nothing is resampled here, so bring both onto one grid.",
         "missing: 2.nii: no ground truth matches it",
     ]
-    assert "1 evaluated, 1 unmatched, 1 failed" in result.stdout
+    assert "1 evaluated, 1 missing, 1 failed" in result.stdout
+
+
+def test_a_single_study_has_no_standard_deviation(tmp_path: Path) -> None:
+    world, page = World(tmp_path).fill(1), tmp_path / "e.html"
+    assert world.evaluate("--html", str(page)).exit_code == 0
+    text = page.read_text()
+    assert "0.nii" in text
+    assert "Not for diagnosis" in text
+    assert ">sd<" not in text
+    mae = Summary(METRICS[0], 1, 2.0, 0.0, 2.0, 2.0, "0.nii")
+    assert summary_figures(mae) == ["2.000", "", "2.000", "2.000"]
 
 
 def test_files_for_scripts_hold_all_figures(world: World) -> None:

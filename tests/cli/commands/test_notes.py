@@ -59,7 +59,7 @@ def test_a_note_stands_in_the_report(inputs: Path, tmp_path: Path) -> None:
     run(inputs, "--report", str(report))
     rows = json.loads(report.read_text())["studies"]
     told = {note for row in rows for note in row["notes"]}
-    assert told == {*NOTES, "nothing shows that it is CT; check that it fits"}
+    assert told == {*NOTES, "nothing shows that the scan is CT; check that it fits"}
     assert "Doe" not in report.read_text()
 
 

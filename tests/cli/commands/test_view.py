@@ -261,6 +261,52 @@ def test_the_list_follows_the_colours_of_the_system(
         picture = coarse(page, ".thumbnail img")
         assert picture.max() > 2 * picture.min() + 10
         assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+        page.click("[data-shape=pictures]")
+        assert page.locator(".cards article").count() == len(STUDIES)
+
+
+NAMED = {"button", "checkbox", "combobox", "image", "link", "searchbox", "slider", "spinbutton"}
+NAMED |= {"dialog", "region", "table", "textbox"}
+
+
+def unnamed(page: "Page") -> list[str]:
+    """Roles of parts that a screen reader meets without a name."""
+    session = page.context.new_cdp_session(page)
+    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
+    met = [node for node in nodes if not node["ignored"] and node["role"]["value"] in NAMED]
+    assert len(met) > 5
+    return [node["role"]["value"] for node in met if not node["name"]["value"]]
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_the_list_is_one_stop_of_tab_and_everything_has_a_name(pairs: tuple[Path, Path]) -> None:
+    with viewed(*pairs) as (url, _), opened_page() as page:
+        page.goto(url)
+        assert unnamed(page) == []
+
+        def stops() -> list[str]:
+            """Studies that Tab reaches from the filter, until it leaves the list."""
+            page.focus("th:last-of-type button")
+            found: list[str] = []
+            while True:
+                page.keyboard.press("Tab")
+                if not page.evaluate("document.activeElement.closest('tbody')"):
+                    return found
+                found.append(page.evaluate("document.activeElement.textContent"))
+
+        first, second, third = (f"{name}.nii.gz" for name in STUDIES)
+        assert stops() == [first]
+        page.focus(f"a:has-text('{first}')")
+        page.keyboard.press("ArrowDown")
+        assert stops() == [second]
+        page.fill("[data-part=filter]", "clara")
+        assert stops() == [third]
+        page.goto(f"{url}#0")
+        ready(page)
+        assert unnamed(page) == []
+        assert page.is_disabled("[data-part=previous]")
+        assert page.is_enabled("[data-part=next]")
 
 
 NAMESPACE = ["unshare", "--net", "--map-root-user"]
@@ -418,8 +464,10 @@ def test_a_thousand_studies_are_sorted_filtered_and_marked(tmp_path: Path) -> No
         page.fill("[aria-label='From, Seconds']", "")
         page.press("[aria-label='From, Seconds']", "Enter")
         assert page.inner_text(count) == "10 of 1000 studies"
-        page.click("[data-shape=pictures]")
-        assert page.locator(".cards article").count() == 10
+        assert page.locator("[data-shape]").count() == 0  # without previews
+        page.fill("[data-part=filter]", "nothing like it")
+        assert page.inner_text("[data-part=list]") == "No study matches the filter."
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 @pytest.mark.slow

@@ -1,12 +1,14 @@
 """The table at the end of a large batch, and what has a colour on a terminal."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support.reports import BATCH, failed, row
 
-from cuda_cyclegan.cli.render.batch_summary import MOST_ROWS, table
+from cuda_cyclegan.cli.render.batch_summary import FEW_STUDIES, MOST_ROWS, table, totals
 from cuda_cyclegan.cli.render.terminal import coloured, has_colours
+from cuda_cyclegan.cli.render.text import from_here
 from cuda_cyclegan.pipelines.report.report import StudyReport
 
 
@@ -38,6 +40,45 @@ def test_of_few_studies_all_are_shown() -> None:
 def test_of_many_odd_studies_the_first_are_shown() -> None:
     rows = tuple(failed(f"{number}.nii", "It is empty.") for number in range(100))
     assert names(*rows) == [*(f"{number}.nii" for number in range(MOST_ROWS)), "60"]
+
+
+def said(*rows: StudyReport, verbose: bool = False) -> str:
+    return "\n".join(totals(replace(BATCH, studies=rows), verbose=verbose))
+
+
+def test_the_use_of_the_machine_is_shown_for_many_studies_or_on_request() -> None:
+    for rows, verbose, shown in (
+        (many(FEW_STUDIES), False, False),
+        (many(FEW_STUDIES), True, True),
+        (many(FEW_STUDIES + 1), False, True),
+    ):
+        text = said(*rows, verbose=verbose)
+        assert ("Work by stage" in text, "network was computing" in text) == (shown, shown)
+
+
+def test_the_place_of_previews_is_shown() -> None:
+    drawn = [replace(one, preview=Path(f"r/{one.name}.preview.png")) for one in many(2)]
+    assert "\nPreview: r/0.nii.preview.png" in said(drawn[0])
+    assert "\nPreviews: next to the results, *.preview.png" in said(*drawn)
+    assert "Preview" not in said(*many(2))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("{}/a.nii is cut", "a.nii is cut"),
+        ("failed: {}/in/a b.nii: odd ({}/c)", "failed: in/a b.nii: odd (c)"),
+        ("{} and {}/", "{} and {}/"),
+        ("/other{}/a.nii and {}2/a.nii", "/other{}/a.nii and {}2/a.nii"),
+    ],
+)
+def test_paths_below_the_current_folder_are_relative_to_it(
+    text: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert from_here(text.replace("{}", str(tmp_path))) == shown.replace("{}", str(tmp_path))
+    monkeypatch.chdir("/")
+    assert from_here(f"{tmp_path}/a.nii") == f"{tmp_path}/a.nii"
 
 
 @pytest.mark.parametrize(

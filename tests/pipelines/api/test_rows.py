@@ -78,6 +78,22 @@ def test_a_preview_is_a_picture_of_three_planes(tmp_path: Path) -> None:
         cc.preview(second, other)
 
 
+def test_a_preview_compares_grey_values_where_ranges_are_unlike(tmp_path: Path) -> None:
+    ramp = np.arange(216, dtype=np.float32).reshape(6, 6, 6)
+    first, alike, larger = (
+        stored(tmp_path / f"{factor}.nii", ramp * factor) for factor in (1, 1.5, 4)
+    )
+
+    def colourful(result: Path) -> bool:
+        """Whether blue or orange is among the planes of the difference, above the legend."""
+        pixels = np.asarray(Image.open(BytesIO(cc.preview(result, first).png)), np.int16)
+        planes = pixels[: -pixels.shape[0] // 8, 2 * pixels.shape[1] // 3 :]
+        return bool((planes.max(-1) - planes.min(-1)).max() > 50)
+
+    assert colourful(alike)
+    assert not colourful(larger)
+
+
 def test_a_notebook_without_ipyniivue_shows_a_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,10 +107,14 @@ def test_a_notebook_with_ipyniivue_shows_the_volumes(tmp_path: Path) -> None:
     pytest.importorskip("ipyniivue")
     first = scan(tmp_path / "a.nii.gz")
     Phantom().write(tmp_path / "series")
-    [alone] = cc.show(tmp_path / "series").volumes
+    planes, notice = cc.show(tmp_path / "series").children
+    [alone] = planes.volumes
     assert alone.name == "synthetic.nii"
-    below, above = cc.show(first, first).volumes
-    assert (below.name, above.name, above.opacity) == ("input.nii", "synthetic.nii", 0.5)
+    assert "Not for diagnosis" in notice.value
+    planes, fading, _ = cc.show(first, first).children
+    below, above = planes.volumes
+    assert (below.name, above.name, above.opacity) == ("input.nii", "synthetic.nii", 1)
+    assert [child.value for child in fading.children] == ["Input", 1, "Result"]
     shown = nibabel.Nifti1Image.from_bytes(bytes(below.data))
     np.testing.assert_array_equal(shown.get_fdata(), nibabel.load(first).get_fdata())
     assert below.cal_min < below.cal_max

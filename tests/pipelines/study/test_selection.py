@@ -72,7 +72,7 @@ def test_another_blocker_stays() -> None:
     assert contrast_checked(study, CARD) == study
 
 
-FITS, OPEN = "", "nothing shows that it is T1 (MR); check that it fits"
+FITS, OPEN = "", "nothing shows that the scan is T1 (MR); check that it fits"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_model_of_mr_takes_every_weighting(name: str) -> None:
 def test_a_source_without_a_known_word_refuses_nothing() -> None:
     study = Study(PurePosixPath("a_ct.nii"), (Path("a_ct.nii"),), "nifti")
     [note] = contrast_checked(study, replace(CARD, source="domain A")).notes
-    assert note == "nothing shows that it is domain A; check that it fits"
+    assert note == "nothing shows that the scan is domain A; check that it fits"
 
 
 def test_channels_are_held_against_their_own_names() -> None:
