@@ -22,10 +22,12 @@ _OUTCOME: Mapping[str, JobOutcome] = {"interrupted": "cancelled"}
 class Selection:
     """Jobs of an overview.
 
-    since: earliest end of those that ended; None for any. name: pattern for the names of their
-    batches, as in a shell; "" for any. route: AE title of the node's route; "" for any.
+    batch: number of their batch, or one job as `<batch>/<number>`; "" for any. since: earliest end
+    of those that ended; None for any. name: pattern for the names of their batches, as in a shell;
+    "" for any. route: AE title of the node's route; "" for any.
     """
 
+    batch: str = ""
     since: datetime | None = None
     name: str = ""
     route: str = ""
@@ -38,10 +40,13 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """Job that ended. job: `<batch>/<number>`. row: row of its study."""
+    """Job that ended. job: `<batch>/<number>`. row: row of its study. output: folder of results;
+    "" if it cannot be read.
+    """
 
     job: str
     row: StudyReport
+    output: str
 
     @property
     def outcome(self) -> JobOutcome:
@@ -143,7 +148,9 @@ class Overview:
 
 def overview_of(queue: Queue, selection: Selection) -> Overview:
     """Return the overview of the selected jobs of a queue. Raises QueueError or QueueLostError."""
-    rows = [row for row in queue.jobs_since(selection.since) if selection.has(row)]
+    batch = selection.batch
+    listed = queue.jobs(batch) if batch else queue.jobs_since(selection.since)
+    rows = [row for row in listed if selection.has(row)]
     by_batch = groupby(rows, key=lambda row: row.job.partition("/")[0])
     groups = sorted(
         ((name, list(found)) for name, found in by_batch),
@@ -167,7 +174,7 @@ def _batch(name: str, rows: Sequence[JobRow]) -> BatchOverview:
         rows[0].name,
         rows[0].route,
         next((row.work for row in rows if row.work.model), JobPaths()),
-        tuple(EndedJob(row.job, study_of(row)) for row in ended),
+        tuple(EndedJob(row.job, study_of(row), row.work.output) for row in ended),
         len(rows) - len(ended),
         _busy(ended),
         max((row.ended for row in ended if row.ended), default=None),

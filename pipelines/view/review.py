@@ -92,6 +92,10 @@ class Review:
         write_document(self.file, table.getvalue().encode())
 
 
+Reviews: TypeAlias = Mapping[Path, Review]
+"""Reviews by folder of results."""
+
+
 def _login() -> str:
     try:
         return getuser()

@@ -13,7 +13,14 @@ from ....pipelines.option import Effect
 from ...errors import Exit, complain, errors_reported
 from ...options.groups import InputOptions
 from ...options.help_panels import QUEUE
-from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
+from ...options.queue import (
+    BatchName,
+    PriorityOption,
+    QueueOption,
+    WindowOption,
+    scheduling_of,
+    typed_queue,
+)
 from ...options.study import StudyOptions
 from ...options.translate import check_applicable
 from ...render.skipped import nothing_found, skip_counts, skipped_scans, unread_places
@@ -102,7 +109,7 @@ def submit(
         complain(f"{refused} is not queued: {flagged(reason)}.")
     print_sentences(unread_places(found.skipped), sys.stderr)
     if submitted.added:
-        for line in _next_steps(submitted.batch, workers, _queue_typed(context, queue)):
+        for line in _next_steps(submitted.batch, workers, typed_queue(context, queue)):
             print_line(line, sys.stderr)  # whole, to be copied
     failed = found.refused or any(skip.missed for skip in found.skipped)
     raise typer.Exit(Exit.SOME_FAILED if failed else Exit.DONE)
@@ -115,16 +122,6 @@ def _next_steps(batch: str, workers: int, queue: list[str]) -> Iterator[str]:
         yield "No worker is running."
         yield f"To begin:     {shlex.join(['cuda-cyclegan', 'worker', *queue])}"
     yield f"To see them:  {shlex.join(['cuda-cyclegan', 'jobs', batch, *queue])}"
-
-
-def _queue_typed(context: typer.Context, queue: str | None) -> list[str]:
-    """Return the option, if it was typed, for use in other commands, without a password."""
-    from ....pipelines.jobs.queue.location import has_password, queue_place
-
-    source = context.get_parameter_source("queue")
-    if not queue or source is None or source.name != "COMMANDLINE":
-        return []
-    return ["--queue", str(queue_place(queue)) if has_password(queue) else queue]
 
 
 def _outcome(submitted: "Submitted", known: "Sequence[JobRow]", window: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ def test_a_pair_of_files_is_one_study_whatever_their_names(tmp_path: Path) -> No
     assert images(viewing) == {
         "y.nii.gz": {"input": "x.nii.gz", "result": "y.nii.gz", "truth": "x.nii.gz"}
     }
-    assert viewing.folder == tmp_path / "out"
+    assert viewing.folders == (tmp_path / "out",)
 
 
 def test_folders_are_paired_by_name_and_maps_lie_beside_results(tmp_path: Path) -> None:
