@@ -1,9 +1,10 @@
 """Studies to look at, from a folder of results, a report, or scans and their results."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
 
 from ...io.choice import Choice
@@ -107,14 +108,30 @@ def _of_pairs(results: Path, scans: Path | None) -> Viewing:
     real = Path(os.path.realpath(results))
     folder = real if real.is_dir() else real.parent
     studies = (
-        _paired(pair, pair.truth if scans else None, folder)
-        for pair in find_pairs(Sources(results, scans or results)).pairs
+        _paired(name, pair, pair.truth if scans else None, folder)
+        for name, pair in _pairs_by_name(results, scans or results).items()
         if pair.result
     )
     return Viewing(real.name, tuple(studies))
 
 
-def _paired(pair: ScanPair, scan: Study | None, folder: Path) -> ViewedStudy:
+def _pairs_by_name(results: Path, others: Path) -> dict[str, ScanPair]:
+    """Return results with their scans or truth, by the names that reports have for the results.
+
+    A DICOM result is a folder, unless this holds several series.
+    """
+    pairs = find_pairs(Sources(results, others)).pairs
+    series = Counter(PurePosixPath(pair.name).parent for pair in pairs if pair.result)
+
+    def named(pair: ScanPair) -> str:
+        folder = PurePosixPath(pair.name).parent
+        is_dicom = pair.result is not None and pair.result.format == "dicom"
+        return str(folder) if is_dicom and folder.name and series[folder] == 1 else pair.name
+
+    return {named(pair): pair for pair in pairs}
+
+
+def _paired(name: str, pair: ScanPair, scan: Study | None, folder: Path) -> ViewedStudy:
     assert pair.result
     images: dict[Role, ImageFile] = {}
     if scan:
@@ -127,7 +144,7 @@ def _paired(pair: ScanPair, scan: Study | None, folder: Path) -> ViewedStudy:
         if (place := _map_beside(result, kind)).exists():
             images[role] = ImageFile(place)
     preview = preview_of(result)
-    return ViewedStudy(pair.name, folder, images, preview=preview if preview.is_file() else None)
+    return ViewedStudy(name, folder, images, preview=preview if preview.is_file() else None)
 
 
 def _map_beside(result: Path, kind: MapKind) -> Path:
@@ -173,7 +190,7 @@ def _with_truth(viewing: Viewing, truth: Path) -> Viewing:
     [results] = viewing.folders
     if len(viewing.studies) == 1 and truth.is_file():
         results = viewing.studies[0].images["result"].path
-    pairs = {pair.name: pair.truth for pair in find_pairs(Sources(results, truth)).pairs}
+    pairs = {name: pair.truth for name, pair in _pairs_by_name(results, truth).items()}
     alone = tuple(pairs.values()) if len(viewing.studies) == 1 else ()
 
     def added(study: ViewedStudy) -> ViewedStudy:
