@@ -18,7 +18,7 @@ from ...options.printing import AllRows, AsJson
 from ...options.queue import QueueOption, typed_queue
 from ...options.values import checked_file, wrong_value
 from ...render.documents import STDOUT
-from ...render.terminal import columns_of, print_line
+from ...render.terminal import columns_of, print_line, print_sentences
 from ...render.text import counted
 from ...signals import stop_signals
 
@@ -324,6 +324,10 @@ def move(
             not_before=parse_time(at, datetime.now().astimezone()) if at else None,
         )
         print_line(_changed(moved, "moved", rows), sys.stdout)
+        if moved:
+            from ...render.queue import outlook
+
+            print_sentences(outlook(jobs, jobs.jobs(batch)), sys.stderr)
 
 
 @app.command(epilog=_example("pause"))

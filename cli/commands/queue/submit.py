@@ -102,7 +102,7 @@ def submit(
             known = _rows_of(jobs, submitted.open_already)
     if submitted.added:
         print_line(submitted.batch, sys.stdout)
-    print_sentences(_outcome(submitted, known, scheduling.window), sys.stderr)
+    print_sentences(_outcome(submitted, known, scheduling.window, not_before), sys.stderr)
     print_sentences(skipped_scans(found.skipped), sys.stderr)
     print_sentences(skip_counts(found.skipped, "discover"), sys.stderr)
     for refused, reason in found.refused.items():
@@ -124,11 +124,15 @@ def _next_steps(batch: str, workers: int, queue: list[str]) -> Iterator[str]:
     yield f"To see them:  {shlex.join(['cuda-cyclegan', 'jobs', batch, *queue])}"
 
 
-def _outcome(submitted: "Submitted", known: "Sequence[JobRow]", window: str) -> Iterator[str]:
+def _outcome(
+    submitted: "Submitted", known: "Sequence[JobRow]", window: str, not_before: datetime | None
+) -> Iterator[str]:
     """Return what was queued, and which open jobs do the rest of the work already."""
-    from ...render.pending_jobs import state_text
+    from ...render.pending_jobs import moment, state_text
 
     start = f", to start at {window}" if window and submitted.added else ""
+    if not_before and submitted.added:
+        start += f", not before {moment(not_before.timestamp())}"
     yield f"{counted(submitted.added, 'study', 'studies')} queued{start}"
     if submitted.known:
         skipped = counted(submitted.known, "study", "studies")
