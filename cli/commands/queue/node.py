@@ -334,7 +334,9 @@ def _tested(routes: "dict[str, Route]", title: str, files: "Certificates | None"
     from ....pipelines.node.destination_test import test_destination
 
     if title not in routes:
-        raise wrong_value("--test", f"there is no route {title}; there are {', '.join(routes)}.")
+        raise wrong_value(
+            "--test", f"there is no route {title}; the config file has {', '.join(routes)}."
+        )
     for step, trouble in test_destination(routes[title], files):
         print_line(printable(f"{step}: {trouble or 'done'}"), sys.stdout)
         if trouble:
