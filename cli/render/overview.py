@@ -12,7 +12,7 @@ from .tables import Row, TextTable
 from .text import alike_lines, counted, duration, printable, scaled, seconds
 
 if TYPE_CHECKING:
-    from ...pipelines.jobs.overview import BatchOverview, EndedJob, JobOutcome, Overview
+    from ...pipelines.jobs.summary import BatchOverview, EndedJob, JobOutcome, Overview
     from ...pipelines.view.studies import ViewedStudy, Viewing
 
 SCHEMA = "cuda-cyclegan/overview/1"
@@ -44,7 +44,7 @@ def lines(overview: "Overview", columns: int | None) -> Iterator[str]:
 def _figures(
     shown: "list[JobOutcome]", found: "BatchOverview | Overview", busy: str, last: str
 ) -> list[str]:
-    from ...pipelines.jobs.overview import Overview
+    from ...pipelines.jobs.summary import Overview
 
     rate = found.voxels_per_second
     counts = (

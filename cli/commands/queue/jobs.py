@@ -23,9 +23,9 @@ from ...render.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
-    from ....pipelines.jobs.overview import Selection
     from ....pipelines.jobs.queue.job import JobRow
     from ....pipelines.jobs.queue.queue import Queue
+    from ....pipelines.jobs.summary import Selection
 
 
 class _ShowsByDefault(TyperGroup):
@@ -197,7 +197,7 @@ def view(
       129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
     """
     with _open(queue) as jobs:
-        from ....pipelines.jobs.overview import overview_of
+        from ....pipelines.jobs.summary import overview_of
         from ...render.overview import viewing
 
         selection = _selection(batch, since, name, route)
@@ -406,8 +406,8 @@ def _open(queue: str | None) -> "Generator[Queue]":
 
 def _selection(batch: str | None, since: str | None, name: str, route: str) -> "Selection":
     """Return the selected jobs. Raises SettingsError."""
-    from ....pipelines.jobs.overview import Selection
     from ....pipelines.jobs.queue.schedule import parse_since
+    from ....pipelines.jobs.summary import Selection
 
     if batch is not None and (since or name or route):
         raise wrong_value("BATCH", "--since, --name and --route are for all batches.")

@@ -21,9 +21,9 @@ from ...render.documents import (
 from ...render.terminal import columns_of, print_line, print_sentences
 
 if TYPE_CHECKING:
-    from ....pipelines.jobs.overview import Selection
     from ....pipelines.jobs.queue.job import JobRow
     from ....pipelines.jobs.queue.queue import Queue
+    from ....pipelines.jobs.summary import Selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def show_batch(
 
 def show_overview(jobs: "Queue", selection: "Selection", files: Files, queue: str) -> Exit:
     """Show and store the overview of selected jobs. queue: option of commands on the page."""
-    from ....pipelines.jobs.overview import overview_of
+    from ....pipelines.jobs.summary import overview_of
     from ...render import overview as shown
 
     found, out = overview_of(jobs, selection), screen(files.data)

@@ -21,9 +21,9 @@ from support.processes import started
 from support.queue_world import QueueWorld
 
 from cuda_cyclegan.cli.render.overview import viewing
-from cuda_cyclegan.pipelines.jobs.overview import Selection, overview_of
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
+from cuda_cyclegan.pipelines.jobs.summary import Selection, overview_of
 from cuda_cyclegan.pipelines.view.images import ImageStore
 from cuda_cyclegan.pipelines.view.studies import Viewing, find_viewing
 
