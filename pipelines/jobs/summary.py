@@ -15,7 +15,7 @@ from ..report.codec import row_of_job
 from ..report.report import BatchReport, Failure, FailureClass, ModelName, StudyReport, Use
 from ..stopwatch import STAGES
 from ..timestamps import iso_time
-from .queue.job import OPEN, JobPaths, JobRow, JobState, OpenJobs, StudyJob
+from .queue.job import OPEN, JobPaths, JobRow, OpenJobs, StudyJob, counted_open
 from .queue.queue import Queue
 
 JobOutcome: TypeAlias = Literal["translated", "up to date", "failed", "cancelled"]
@@ -165,7 +165,7 @@ def overview_of(queue: Queue, selection: Selection) -> Overview:
         selection,
         datetime.now().astimezone(),
         tuple(_batch(name, found) for name, found in groups),
-        tuple(_waiting(rows)),
+        counted_open(rows),
         _busy(rows),
         queue.is_paused(),
         queue.workers(),
@@ -184,15 +184,6 @@ def _batch(name: str, rows: Sequence[JobRow]) -> BatchOverview:
         _busy(ended),
         max((row.ended for row in ended if row.ended), default=None),
     )
-
-
-def _waiting(rows: Iterable[JobRow]) -> Iterable[OpenJobs]:
-    kinds = Counter[tuple[JobState, str, float | None]](
-        (row.state, row.scheduling.window, row.not_before if row.state == "waiting" else None)
-        for row in rows
-        if row.state in OPEN
-    )
-    return (OpenJobs(count, *kind) for kind, count in kinds.items())
 
 
 def _busy(rows: Iterable[JobRow]) -> float:

@@ -118,7 +118,7 @@ class DicomNode:
     def close(self) -> None:
         """Stop sending, and disconnect from the queue."""
         for fetcher in self._fetchers.values():
-            fetcher.close()
+            fetcher.thread.close()
         self._deliveries.close()
         self._reports.close()
         self._link.close()
@@ -134,7 +134,7 @@ class DicomNode:
         self._routes = self._reception.routes = self._deliveries.routes = routes
         self._reports.routes = routes
         for fetcher in self._fetchers.values():
-            fetcher.close()
+            fetcher.thread.close()
         self._fetchers = self._opened_fetchers()
         self._retries.forget()  # some may belong to removed routes
         for record in self.store.present():
