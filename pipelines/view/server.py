@@ -17,6 +17,7 @@ from typing import Any, cast, get_args
 
 from ...engine.decoding import FieldError, decode, parse
 from ...io.errors import WriteError
+from ..errors import ReviewFileError
 from ..report.previews import thumbnail
 from .images import PLANES, ImageStore, PlaneValues, StudyImages
 from .review import GRADES, LONGEST_COMMENT, Grade, Reviews
@@ -120,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
             act(self._asked())
         except _RefusedError as refusal:
             self._send(str(refusal).encode(), "text/plain", refusal.status)
-        except WriteError as error:
+        except (WriteError, ReviewFileError) as error:
             self._send(str(error).encode(), "text/plain", HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _asked(self) -> list[str]:
