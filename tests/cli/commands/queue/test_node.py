@@ -135,7 +135,7 @@ def test_a_folders_file_may_hold_no_route(
 def test_without_its_library_it_says_what_to_install(
     world: NodeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cuda_cyclegan.cli.commands.queue.node.find_spec", lambda _: None)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.errors.find_spec", lambda _: None)
     done = run(world, "node")
     assert done.exit_code == 4
     assert "pip install 'cuda-cyclegan[node]'" in done.stderr
