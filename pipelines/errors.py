@@ -20,6 +20,8 @@ PipelineError
 Settings and output folder stop a batch before its first study.
 """
 
+from importlib.util import find_spec
+
 
 class PipelineError(Exception):
     """Base of all pipeline errors; the message says what, where and what to do.
@@ -96,6 +98,17 @@ class ConfigError(PipelineError):
 
 class MissingLibraryError(PipelineError):
     """An optional library is not installed."""
+
+
+def check_installed(package: str, user: str, extra: str) -> None:
+    """Raise MissingLibraryError if an optional package is absent.
+
+    user: what needs it, with the verb. extra: the extra of this program that installs it.
+    """
+    if find_spec(package.replace("-", "_")) is None:
+        raise MissingLibraryError(
+            f"{user} {package}, which is not installed; run pip install 'cuda-cyclegan[{extra}]'."
+        )
 
 
 class ReportFileError(PipelineError):

@@ -85,10 +85,11 @@ MAY_IMPORT = {
         "pipelines.settings"
     ),
     "cli.commands.queue": (
-        "cli.command_line cli.errors cli.options cli.render cli.signals engine.devices "
-        "engine.options io.dicom_network io.errors io.files pipelines.errors pipelines.events "
-        "pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.node pipelines.option "
-        "pipelines.report pipelines.results pipelines.retries pipelines.run"
+        "cli.command_line cli.commands cli.errors cli.options cli.render cli.signals "
+        "engine.devices engine.options io.dicom_network io.errors io.files pipelines.errors "
+        "pipelines.events pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.node "
+        "pipelines.option pipelines.report pipelines.results pipelines.retries pipelines.run "
+        "pipelines.view"
     ),
     "cli.errors": "cli.render engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (

@@ -15,7 +15,7 @@ from ..render.terminal import SEARCHING, counting, print_line, print_sentences, 
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
-    from ...pipelines.view.review import Review
+    from ...pipelines.view.review import Review, Reviews
     from ...pipelines.view.studies import Viewing
 
 EXAMPLE = """\b
@@ -89,13 +89,14 @@ def view(
 
         with spinner(SEARCHING):
             viewing = find_viewing((first, results) if results else (first,), truth)
-        marks = Review((review or viewing.folder / NAME).with_suffix(".csv"))
+        [folder] = viewing.folders
+        marks = Review((review or folder / NAME).with_suffix(".csv"))
         if compare:
             _compare(marks, compare)
         elif export:
-            _export(viewing, marks, export)
+            _export(viewing, {folder: marks}, export)
         else:
-            _serve(viewing, marks, opens=browser)
+            serve(viewing, {folder: marks}, opens=browser)
 
 
 def _compare(marks: "Review", other: Path) -> None:
@@ -105,7 +106,7 @@ def _compare(marks: "Review", other: Path) -> None:
     print_sentences(agreement_lines(agreement(marks.marks, load_marks(other))), sys.stdout)
 
 
-def _export(viewing: "Viewing", marks: "Review", folder: Path) -> None:
+def _export(viewing: "Viewing", reviews: "Reviews", folder: Path) -> None:
     from ...pipelines.view.export import check_new, export_viewing
     from ..render.review import export_page
 
@@ -113,19 +114,20 @@ def _export(viewing: "Viewing", marks: "Review", folder: Path) -> None:
     with counting("Exporting", "studies") as done:
         count = len(viewing.studies)
         size = export_viewing(
-            viewing, export_page(viewing, marks), folder, lambda number: done(number, count)
+            viewing, export_page(viewing, reviews), folder, lambda number: done(number, count)
         )
     print_line(written(folder / "index.html", size), sys.stdout)
 
 
-def _serve(viewing: "Viewing", marks: "Review", *, opens: bool) -> None:
-    """Serve the page until a signal ends the program."""
+def serve(viewing: "Viewing", reviews: "Reviews", *, opens: bool) -> None:
+    """Serve the page until a signal ends the program. opens: whether the browser shows it."""
     from ...pipelines.view.server import ViewServer
     from ..render.review import view_page
 
-    with ViewServer(viewing, marks, view_page(viewing, marks)) as server:
+    files = ", ".join(str(review.file) for review in reviews.values())
+    with ViewServer(viewing, reviews, view_page(viewing, reviews)) as server:
         print_line(server.url, sys.stdout)
-        print_sentences([f"Marks: {marks.file}. Ctrl-C ends."], sys.stderr)
+        print_sentences([f"Marks: {files}. Ctrl-C ends."], sys.stderr)
         sys.stdout.flush()
         server.images.read_ahead(0)  # while the browser starts
         if opens:

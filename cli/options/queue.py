@@ -32,6 +32,16 @@ def _warn_of_password(
     return queue
 
 
+def typed_queue(context: typer.Context, queue: str | None) -> list[str]:
+    """Return the option, if it was typed, for use in other commands, without a password."""
+    from ...pipelines.jobs.queue.location import has_password, queue_place
+
+    source = context.get_parameter_source("queue")
+    if not queue or source is None or source.name != "COMMANDLINE":
+        return []
+    return ["--queue", str(queue_place(queue)) if has_password(queue) else queue]
+
+
 BATCH = re.compile(r"[A-Za-z0-9-]+")
 
 QueueOption: TypeAlias = Annotated[

@@ -1,5 +1,6 @@
 """Overview of a night's jobs as a table, as a page, and as JSON for scripts."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,8 @@ from .tables import Row, TextTable
 from .text import alike_lines, counted, duration, printable, scaled, seconds
 
 if TYPE_CHECKING:
-    from ...pipelines.jobs.overview import BatchOverview, EndedJob, JobOutcome, Overview
-    from ...pipelines.view.studies import ViewedStudy
+    from ...pipelines.jobs.summary import BatchOverview, EndedJob, JobOutcome, Overview
+    from ...pipelines.view.studies import ViewedStudy, Viewing
 
 SCHEMA = "cuda-cyclegan/overview/1"
 
@@ -43,7 +44,7 @@ def lines(overview: "Overview", columns: int | None) -> Iterator[str]:
 def _figures(
     shown: "list[JobOutcome]", found: "BatchOverview | Overview", busy: str, last: str
 ) -> list[str]:
-    from ...pipelines.jobs.overview import Overview
+    from ...pipelines.jobs.summary import Overview
 
     rate = found.voxels_per_second
     counts = (
@@ -111,13 +112,29 @@ def _reason(ended: "EndedJob") -> str:
     return failure_text(ended.row.failure)
 
 
-def page(overview: "Overview", target: Path) -> str:
-    """Return the page: failures first, and the studies of each batch last. target: the file that it
-    becomes.
+def viewing(overview: "Overview") -> "Viewing":
+    """Return the studies for the viewer: each result once, with the last of its jobs."""
+    from ...pipelines.view.studies import Viewing
+
+    ended = (one for batch in overview.batches for one in batch.ended if one.output)
+    studies = {(one.output, one.row.name): _viewed(one) for one in ended}
+    return Viewing(_title(overview), tuple(studies.values()))
+
+
+def _title(overview: "Overview") -> str:
+    if overview.selection.batch:
+        return " ".join(map(named, overview.batches))
+    return f"Jobs {_period(overview)[0].lower()}{_period(overview)[1:]}"
+
+
+def page(overview: "Overview", target: Path, queue: str) -> str:
+    """Return the page: failures first, and the studies of each batch last.
+
+    target: the file that it becomes. queue: option of the page's commands; "" for none.
     """
     from .review import review_page, stored_pictures, study_data
 
-    title = f"Jobs {_period(overview)[0].lower()}{_period(overview)[1:]}"
+    title = _title(overview)
     studies = [_viewed(one) for batch in overview.batches for one in batch.ended]
     data = {
         **study_data(studies, {}, target.absolute().parent),
@@ -138,13 +155,14 @@ def page(overview: "Overview", target: Path) -> str:
         later=list(waiting_jobs(overview.waiting)),
         paused=PAUSED.capitalize() if overview.paused else "",
         lists=list(_lists(overview)),
+        queue=queue,
     )
 
 
 def _viewed(ended: "EndedJob") -> "ViewedStudy":
-    from ...pipelines.view.studies import ViewedStudy
+    from ...pipelines.view.studies import study_of_row
 
-    return ViewedStudy(ended.row.name, {}, ended.row, ended.row.preview)
+    return study_of_row(ended.row, Path(os.path.realpath(ended.output)))
 
 
 def _lists(overview: "Overview") -> "Iterator[tuple[BatchOverview, int, int]]":

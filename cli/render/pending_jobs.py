@@ -38,7 +38,7 @@ def waiting_jobs(left: Sequence["OpenJobs"]) -> Iterator[str]:
     for until, count in sorted(moments.items()):
         yield f"{counted(count, 'job waits', 'jobs wait')} until {until}"
     if held := sum(kind.count for kind in left if kind.is_held):
-        yield f"{counted(held, 'job')} held until 'jobs run-now' or 'jobs move'"
+        yield f"{counted(held, 'job')} held until 'jobs run-now' or 'jobs move --at'"
 
 
 def is_open(window: str) -> bool:

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine.decoding import encode_record
-from ...pipelines.jobs.queue.job import OPEN, STATES, BatchCount, JobRow, JobState, OpenJobs
+from ...pipelines.jobs.queue.job import (
+    OPEN,
+    STATES,
+    BatchCount,
+    JobRow,
+    JobState,
+    counted_open,
+)
 from ...pipelines.timestamps import iso_time
 from .documents import json_text
 from .pending_jobs import PAUSED, moment, state_text, waiting_jobs, worker_name
@@ -16,7 +23,6 @@ from .terminal import columns_of, print_line
 from .text import counted, flagged, printable, seconds
 
 if TYPE_CHECKING:
-    from ...pipelines.jobs.queue.job import JobRow
     from ...pipelines.jobs.queue.queue import Queue
 
 
@@ -152,7 +158,7 @@ def outlook(jobs: "Queue", rows: Sequence[JobRow] | None) -> Iterator[str]:
     if rows is None:
         yield from map(_at_work, jobs.jobs("", ["running"]))
         yield from map(_deferred, jobs.deferred())
-    left = _open(rows) if rows is not None else jobs.open_jobs()
+    left = counted_open(rows) if rows is not None else jobs.open_jobs()
     if later := list(waiting_jobs(left)):
         yield f"Later: {', '.join(later)}"
     if jobs.is_paused():
@@ -169,16 +175,6 @@ def _at_work(row: JobRow) -> str:
 
 def _deferred(row: JobRow) -> str:
     return f"Waiting: {row.job} {printable(row.study)}: {printable(flagged(row.deferred))}"
-
-
-def _open(rows: Sequence[JobRow]) -> list[OpenJobs]:
-    return [
-        OpenJobs(
-            1, row.state, row.scheduling.window, row.not_before if row.state == "waiting" else None
-        )
-        for row in rows
-        if row.state in OPEN
-    ]
 
 
 REFRESH_SECONDS = 1.0
@@ -240,8 +236,6 @@ def _rows(jobs: "Queue", batch: str | None) -> "list[JobRow] | None":
 
 
 def _is_open(jobs: "Queue", batch: str | None) -> bool:
-    from ...pipelines.jobs.queue.job import OPEN
-
     return any(
         count.jobs.get(state)
         for count in jobs.batches()

@@ -264,7 +264,7 @@ def _batches(stored: Sequence[StoredReport]) -> Iterator[_Batch]:
         end = first + len(batch.studies)
         yield _Batch(
             stored=one,
-            failures=failure_groups(batch),
+            failures=failure_groups(batch.studies),
             figures=_figures(batch),
             plots=_plots(batch) if batch.translated() else [],
             last=max((stop for (_, stop), _ in batch.by_start()), default=0.0),

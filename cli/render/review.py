@@ -14,8 +14,8 @@ from urllib.parse import quote
 from ...engine.model.model_card import DEVIATIONS
 from ...io.volume import NOTICE
 from ...pipelines.report.previews import thumbnail
-from ...pipelines.report.report import BatchReport, StudyReport
-from ...pipelines.view.review import SCHEMA, Agreement, Mark, Review
+from ...pipelines.report.report import StudyReport
+from ...pipelines.view.review import SCHEMA, Agreement, Mark, Reviews
 from ...pipelines.view.studies import ViewedStudy, Viewing
 from .documents import rendered
 from .progress_lines import failure_text
@@ -113,19 +113,19 @@ MEASURES_OF_WORK = (
 )
 
 
-def view_page(viewing: Viewing, review: Review) -> Callable[[str], str]:
+def view_page(viewing: Viewing, reviews: Reviews) -> Callable[[str], str]:
     """Return a function that renders the server's page with a nonce, and the marks as they are."""
 
     def page(nonce: str) -> str:
-        data = {**study_data(viewing.studies, review.marks), **_about(viewing, "server")}
+        data = {**study_data(viewing.studies, reviews), **_about(viewing, "server")}
         return review_page("review.html.j2", data, nonce, **_words(viewing))
 
     return page
 
 
-def export_page(viewing: Viewing, review: Review) -> str:
+def export_page(viewing: Viewing, reviews: Reviews) -> str:
     """Return the page that shows studies from files beside it."""
-    data = {**study_data(viewing.studies, review.marks), **_about(viewing, "file")}
+    data = {**study_data(viewing.studies, reviews), **_about(viewing, "file")}
     return review_page(
         "review.html.j2", data, pictures=stored_pictures(viewing.studies), **_words(viewing)
     )
@@ -144,7 +144,7 @@ def _words(viewing: Viewing) -> dict[str, Any]:
     return {
         "title": viewing.title,
         "subtitle": _subtitle(viewing),
-        "failures": failure_groups(viewing.stored.batch) if viewing.stored else "",
+        "failures": failure_groups(study.row for study in viewing.studies if study.row),
     }
 
 
@@ -201,10 +201,11 @@ def _subtitle(viewing: Viewing) -> str:
 
 
 def study_data(
-    studies: Sequence[ViewedStudy], marks: Mapping[str, Mark], beside: Path | None = None
+    studies: Sequence[ViewedStudy], reviews: Reviews, beside: Path | None = None
 ) -> dict[str, Any]:
     """Return the studies and their measures as the scripts of a page take them.
 
+    reviews: where their marks are; of several folders, the names show from which one a study is.
     beside: folder of a page about a batch, from which it links to previews.
     """
     measures = [
@@ -212,6 +213,7 @@ def study_data(
         for measure in (*MEASURES, *MEASURES_OF_WORK)[: None if beside else len(MEASURES)]
         if any(study.row and measure.of(study.row) is not None for study in studies)
     ]
+    top = os.path.commonpath(reviews) if len(reviews) > 1 else None
     return {
         "measures": [
             {"key": one.key, "title": one.title, "help": one.help, "low": one.low}
@@ -220,12 +222,22 @@ def study_data(
         "hasPictures": any(study.preview for study in studies),
         "studies": [
             {
-                **_study(number, study, measures, marks.get(study.name)),
+                **_study(number, study, measures, _mark(study, reviews)),
+                "name": printable(_name_below(study, top)),
                 "file": _link(study.preview, beside) if study.preview and beside else None,
             }
             for number, study in enumerate(studies)
         ],
     }
+
+
+def _mark(study: ViewedStudy, reviews: Reviews) -> Mark | None:
+    review = reviews.get(study.folder)
+    return review.marks.get(study.name) if review else None
+
+
+def _name_below(study: ViewedStudy, top: str | None) -> str:
+    return os.path.relpath(study.folder / study.name, top) if top else study.name
 
 
 def _link(file: Path, beside: Path) -> str:
@@ -239,7 +251,6 @@ def _study(
     row = study.row
     return {
         "number": number,
-        "name": printable(study.name),
         "roles": list(study.images),
         "picture": study.preview is not None,
         "status": row.status if row else "",
@@ -261,12 +272,13 @@ def _flagged(row: StudyReport) -> Iterator[str]:
         yield "distance"
 
 
-def failure_groups(batch: BatchReport) -> "Markup":
-    """Return the failures of a batch, grouped by cause, the most frequent first."""
+def failure_groups(rows: Iterable[StudyReport]) -> "Markup":
+    """Return the failures among rows, grouped by cause, the most frequent first."""
     from markupsafe import Markup
 
-    groups = grouped_failures(batch.failures)
-    return Markup(rendered("failures.html.j2", {}, groups=groups, count=len(batch.failures)))
+    failures = [row for row in rows if row.status == "failed"]
+    groups = grouped_failures(failures)
+    return Markup(rendered("failures.html.j2", {}, groups=groups, count=len(failures)))
 
 
 def grouped_failures(rows: Iterable[StudyReport]) -> list[tuple[str, list[StudyReport]]]:

@@ -58,7 +58,7 @@ class ServicePlan:
     run_as: user account of a service of the machine. devices: of a worker; each gets an instance.
     writable: folders that a service of the machine may write to, besides its own. on_failure:
     command for the shell that runs when the service has failed; "" is none. at: time of day of the
-    summary.
+    summary. folder: folder from which relative paths of the command start.
     """
 
     kind: ServiceKind
@@ -70,6 +70,7 @@ class ServicePlan:
     writable: Sequence[Path] = ()
     on_failure: str = ""
     at: str = "07:00"
+    folder: Path = Path("/")
 
     @property
     def unit(self) -> str:
@@ -109,7 +110,7 @@ class ServicePlan:
                 yield f"folder {folder} does not exist; create it before the service starts."
         allowed = (*_OWN_FOLDERS, *self.writable)
         for path in self._outputs():
-            if path.is_absolute() and not any(map(path.is_relative_to, allowed)):
+            if not any(map(path.is_relative_to, allowed)):
                 folder = path if path.is_dir() else path.parent
                 yield f"the service may not write {path}; add --writable {folder}."
 
@@ -117,8 +118,9 @@ class ServicePlan:
         """Return the paths that its words name for output."""
         for word, following in pairwise((*self.words, "")):
             name, has_value, value = word.partition("=")
-            if name in _OUTPUTS:
-                yield Path(value if has_value else following)
+            place = value if has_value else following
+            if name in _OUTPUTS and place not in ("", "-"):
+                yield self.folder / place
 
     def _sections(self) -> dict[str, _Lines]:
         unit = [("Description", _ABOUT[self.kind]), ("StartLimitIntervalSec", "0")]
@@ -126,7 +128,7 @@ class ServicePlan:
             unit += [("Wants", "network-online.target"), ("After", "network-online.target")]
         sections: dict[str, _Lines] = {
             "Unit": unit,
-            "Service": [*self._running(), *self._alarm(), *self._confined()],
+            "Service": [*self._running(), *self._place(), *self._alarm(), *self._confined()],
         }
         if self.kind != "summary":
             sections["Install"] = self._install()
@@ -160,6 +162,12 @@ class ServicePlan:
         # A worker finishes its running jobs; only then are its processes killed.
         yield "TimeoutStopSec", "30min" if self.kind == "worker" else "1min"
         yield "KillMode", "mixed"
+
+    def _place(self) -> _Lines:
+        """Return where it runs; elsewhere if its user may not enter that folder."""
+        place = str(self.folder)
+        is_needed = self.folder != Path("/") and place.isprintable()
+        return [("WorkingDirectory", f"-{place.replace('%', '%%')}")] if is_needed else ()
 
     def _alarm(self) -> _Lines:
         """Return what starts the hook, also if the service is restarted, when systemd ignores

@@ -5,12 +5,11 @@ import threading
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...engine.probe.gpus import cuda_devices
-from ..errors import ConfigError, MissingLibraryError, QueueError
+from ..errors import ConfigError, QueueError
 from ..report.report import StudyReport
 from .queue.job import OPEN, STATES
 from .queue.location import QueuePlace
@@ -140,12 +139,3 @@ def serving(metrics: JobMetrics, host: str, port: int) -> Generator[int]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def check_installed() -> None:
-    """Raise MissingLibraryError without the library."""
-    if find_spec("prometheus_client") is None:
-        raise MissingLibraryError(
-            "Metrics need prometheus-client, which is not installed; run pip install "
-            "'cuda-cyclegan[metrics]'."
-        )

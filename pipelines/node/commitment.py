@@ -110,8 +110,7 @@ class ReportSender:
 
     def close(self) -> None:
         """Start no other report, and wait up to 10 s for the one in flight."""
-        self._thread.stop()
-        self._thread.join(10.0)
+        self._thread.close()
 
     def _send_pending(self) -> bool:
         for key, moment in self._pending.due().items():

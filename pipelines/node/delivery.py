@@ -3,6 +3,7 @@
 import ssl
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from ...io.dicom_network.web import WebLink, WebPeer, web_link
 from ..retries import Backoff
 from .events import NodeEvent, NotSent, Resumed, SendingAbandoned, Sent, Trouble
 from .inbox import SUFFIX
-from .records import SeriesRecord, StudyName, StudyRecord, output_of
+from .records import SeriesRecord, SeriesState, StudyName, StudyRecord, output_of
 from .routes import Route
 from .store import NodeStore
 
@@ -59,10 +60,15 @@ class PeriodicThread:
         self.is_open = False
         self._woken.set()
 
-    def join(self, seconds: float) -> None:
-        """Wait for the current action."""
+    def join(self) -> None:
+        """Wait up to 10 s for the current action."""
         if self._thread.ident is not None:
-            self._thread.join(seconds)
+            self._thread.join(10.0)
+
+    def close(self) -> None:
+        """Start nothing more, and wait up to 10 s for the current action."""
+        self.stop()
+        self.join()
 
     def _run(self) -> None:
         while self.is_open:
@@ -129,45 +135,6 @@ class Result:
         return f"{self.study}/{self.series.place}"
 
 
-def results_to_send(
-    records: Iterable[StudyRecord], routes: Mapping[str, Route], results: Path
-) -> dict[Destination, list[Result]]:
-    """Return the pending results by destination, oldest first."""
-    pending: dict[Destination, list[Result]] = {}
-    for record in records:
-        study = StudyName.parse(record.study)
-        route = routes.get(study.route)
-        if route is None:
-            continue
-        destination = Destination.of(route)
-        for one in record.series:
-            if one.state == "sending":
-                output = output_of(results, study.route, study.day) / study.name
-                folders = tuple(output / place for place in one.places)
-                pending.setdefault(destination, []).append(Result(study, one, route, folders))
-    for found in pending.values():
-        found.sort(key=lambda result: result.series.done)
-    return pending
-
-
-def resume_sending(
-    store: NodeStore, routes: Mapping[str, Route], now: float, emit: Callable[[NodeEvent], None]
-) -> None:
-    """Resume sending of results that were given up, if their route's `retry` is longer by now.
-
-    now: seconds since 1970. Raises OSError.
-    """
-    for record in store.present():
-        route = routes.get(StudyName.parse(record.study).route)
-        if route is None:
-            continue
-        for one in record.series:
-            if one.state == "undelivered" and now - one.done <= route.retry:
-                again = replace(one, state="sending")
-                store.change(record.study, lambda known, again=again: known.with_series(again))
-                emit(Resumed(f"{record.study}/{one.place}"))
-
-
 class Deliveries:
     """Deliverers of all destinations, each started by its first pending result.
 
@@ -199,17 +166,37 @@ class Deliveries:
 
     def resume(self) -> None:
         """Resume what was given up, if a route's `retry` is longer by now. Raises OSError."""
-        resume_sending(self._store, self.routes, self._clock(), self._emit)
+        now = self._clock()
+        for study, route, one in self._series("undelivered"):
+            if now - one.done <= route.retry:
+                again = replace(one, state="sending")
+                self._store.change(str(study), lambda known, again=again: known.with_series(again))
+                self._emit(Resumed(f"{study}/{one.place}"))
 
     def close(self) -> None:
         """Start no other object, and wait up to 10 s for those in flight."""
         for deliverer in self._deliverers.values():
             deliverer.thread.stop()
         for deliverer in self._deliverers.values():
-            deliverer.thread.join(10.0)
+            deliverer.thread.join()
 
     def _pending(self) -> dict[Destination, list[Result]]:
-        return results_to_send(self._store.present(), self.routes, self._results)
+        """Return the pending results by destination, oldest first."""
+        pending: dict[Destination, list[Result]] = defaultdict(list)
+        for study, route, one in self._series("sending"):
+            output = output_of(self._results, study.route, study.day) / study.name
+            folders = tuple(output / place for place in one.places)
+            pending[Destination.of(route)].append(Result(study, one, route, folders))
+        for found in pending.values():
+            found.sort(key=lambda result: result.series.done)
+        return pending
+
+    def _series(self, state: SeriesState) -> Iterator[tuple[StudyName, Route, SeriesRecord]]:
+        """Yield the series in a state whose route exists, with study and route."""
+        for record in self._store.present():
+            study = StudyName.parse(record.study)
+            if route := self.routes.get(study.route):
+                yield from ((study, route, one) for one in record.series if one.state == state)
 
     def _deliverer(self, destination: Destination) -> "Deliverer":
         return Deliverer(
@@ -330,7 +317,7 @@ class Deliverer:
             backoff = self._defer(result, str(error))
             self._emit(NotSent(result.name, str(error), backoff.seconds))
             return
-        self._backoff = sending_backoff()
+        self._backoff.reset()
         self._backoffs.pop(result.name, None)
         seconds = time.monotonic() - since  # the other clock may have been set meanwhile
         self._change(result, state="sent", reason="", begun=began, sent=self._clock())

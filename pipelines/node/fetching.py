@@ -24,7 +24,8 @@ from .store import NodeStore
 class Fetcher:
     """Fetcher of one route's studies, in a thread of its own.
 
-    route: its AE title. certificates: for HTTPS, or None. clock: seconds since 1970.
+    route: its AE title. certificates: for HTTPS, or None. clock: seconds since 1970. thread: in
+    which it polls and fetches.
     """
 
     def __init__(
@@ -47,11 +48,6 @@ class Fetcher:
         self._trouble = ""
         self.thread = PeriodicThread(f"source of {route}", self._poll, emit)
 
-    def close(self) -> None:
-        """Fetch no other object, and wait up to 10 s for the one in flight."""
-        self.thread.stop()
-        self.thread.join(10.0)
-
     def _poll(self) -> bool:
         now = self._clock()
         if not self._backoff.is_over or self._next - self._source.poll <= now < self._next:
@@ -70,7 +66,7 @@ class Fetcher:
             self._backoff.lengthen()
         else:
             self._trouble = ""
-            self._backoff = Backoff(self._source.poll, max(self._source.poll, LONGEST_PAUSE))
+            self._backoff.reset()
         return False
 
     def _fetch_new(self, link: WebLink, moment: datetime) -> None:

@@ -38,7 +38,7 @@ def sole_owner(folder: Path) -> Generator[None]:
     except OSError as error:
         os.close(descriptor)
         raise ConfigError(
-            f"Another node is running with {folder}; stop it, or choose another folder with "
+            f"Another node uses folder {folder}; stop it, or choose another folder with "
             "setting folder."
         ) from error
     try:

@@ -10,7 +10,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 from ...engine.errors import EngineError
@@ -23,7 +22,7 @@ from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import WebPeer
 from ...io.errors import ScanError
 from ..cycle import load_reverse_model
-from ..errors import ConfigError, MissingLibraryError, PipelineError, QueueLostError
+from ..errors import ConfigError, PipelineError, QueueLostError, check_installed
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import QueueLink
 from ..results.record_folder import found_record
@@ -118,7 +117,7 @@ class DicomNode:
     def close(self) -> None:
         """Stop sending, and disconnect from the queue."""
         for fetcher in self._fetchers.values():
-            fetcher.close()
+            fetcher.thread.close()
         self._deliveries.close()
         self._reports.close()
         self._link.close()
@@ -134,7 +133,7 @@ class DicomNode:
         self._routes = self._reception.routes = self._deliveries.routes = routes
         self._reports.routes = routes
         for fetcher in self._fetchers.values():
-            fetcher.close()
+            fetcher.thread.close()
         self._fetchers = self._opened_fetchers()
         self._retries.forget()  # some may belong to removed routes
         for record in self.store.present():
@@ -348,7 +347,7 @@ def check_routes(
     cards = dict[str, ModelCard]()
     for title, route in routes.items():
         if isinstance(route.destination, WebPeer) or route.source:
-            _check_web_installed()
+            check_installed("dicomweb-client", "DICOMweb needs", "dicomweb")
         if route.uses_tls and certificates is None:
             raise ConfigError(
                 f"The route {route.title} sends over TLS, which needs setting tls-certificate, "
@@ -359,14 +358,6 @@ def check_routes(
         load_reverse_model(model, route.request.options)
         cards[title] = model.card
     return cards
-
-
-def _check_web_installed() -> None:
-    if find_spec("dicomweb_client") is None:
-        raise MissingLibraryError(
-            "DICOMweb needs dicomweb-client, which is not installed; run pip install "
-            "'cuda-cyclegan[dicomweb]'."
-        )
 
 
 def check_destinations(

@@ -94,9 +94,6 @@ class IncomingStudies:
         with self._lock:
             return self._open[study] > 0 or study in self._changed
 
-    def __len__(self) -> int:
-        return len(self._changed)
-
     def _is_complete(self, study: StudyName, since: float, quiet: float | None) -> bool:
         if quiet is None:
             return False

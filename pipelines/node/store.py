@@ -125,7 +125,8 @@ def read_store(folder: Path) -> Generator["NodeStore"]:
         _fill(connection, read_jsonl(folder)[0])
     else:
         raise ConfigError(
-            f"No node has used {folder} yet; give the folder of a node with setting folder."
+            f"No node has used folder {folder} yet; start one, or give the folder of a node with "
+            "setting folder."
         )
     with closing(NodeStore(path, connection, ())) as store:
         yield store

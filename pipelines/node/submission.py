@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from ...engine.errors import EngineError
 from ...io.channels import other_results
 from ..errors import PipelineError
-from ..jobs.queue.job import OPEN, Interval, JobRow, StudyJob
+from ..jobs.queue.job import OPEN, Interval, StudyJob
 from ..jobs.queue.queue import Queue, QueueLink
 from ..jobs.submission import Submission, jobs_of
 from .events import Failed, Held, LeftOut, NodeEvent, Queued, SeriesTranslated
@@ -340,7 +340,7 @@ class QueueSync:
         pause = LOOK_SECONDS if "queued" in states else SELDOM_SECONDS
         is_early = 0 <= self._clock() - self._looked < pause  # < 0 after the clock was set back
         if states & {"queued", "failed"} and not is_early:
-            note_outcomes(self._store, self._link.queue(), self._emit, self._clock)
+            self._note_outcomes(self._link.queue())
             self._looked = self._clock()
 
     def sent(self, job: str, interval: Interval) -> None:
@@ -355,34 +355,33 @@ class QueueSync:
             with self._lock:
                 del self._sent[job]
 
+    def _note_outcomes(self, queue: Queue) -> None:
+        """Record jobs that ended, reasons for waiting, and jobs queued again by a user."""
+        still_open = queue.open_keys()
+        deferred = {row.job: row.deferred for row in queue.deferred()}
+        changed: dict[str, list[SeriesRecord]] = defaultdict(list)
+        for record in self._store.present():
+            for series in record.series:
+                after = _noted(_outcome(series, still_open, queue, self._clock), deferred)
+                if after is not series:
+                    changed[record.study].append(after)
+                if after.state != series.state:
+                    self._emit_outcome(f"{record.study}/{after.place}", after)
+        if changed:
+            with self._store.alone():  # other series of these studies may have been sent meanwhile
+                self._store.put(*(self._with_all(*each) for each in changed.items()))
 
-def note_outcomes(
-    store: NodeStore, queue: Queue, emit: Callable[[NodeEvent], None], clock: Callable[[], float]
-) -> None:
-    """Record jobs that ended, reasons for waiting, and jobs queued again by a user.
+    def _with_all(self, study: str, series: Iterable[SeriesRecord]) -> StudyRecord:
+        """Return the current record of a study with some series changed."""
+        record = self._store.study(study)
+        assert record is not None
+        return reduce(StudyRecord.with_series, series, record)
 
-    Raises QueueError.
-    """
-    still_open = queue.open_keys()
-    deferred = {row.job: row.deferred for row in queue.deferred()}
-    changed: dict[str, list[SeriesRecord]] = defaultdict(list)
-    for record in store.present():
-        for series in record.series:
-            after = _noted(_outcome(series, still_open, queue, clock), deferred)
-            if after is not series:
-                changed[record.study].append(after)
-            if after.state != series.state:
-                _emit_outcome(f"{record.study}/{after.place}", after, emit)
-    if changed:
-        with store.alone():  # other series of these studies may have been sent meanwhile
-            store.put(*(_with_all(store, study, series) for study, series in changed.items()))
-
-
-def _with_all(store: NodeStore, study: str, series: Iterable[SeriesRecord]) -> StudyRecord:
-    """Return the current record of a study with some series changed."""
-    record = store.study(study)
-    assert record is not None
-    return reduce(StudyRecord.with_series, series, record)
+    def _emit_outcome(self, name: str, series: SeriesRecord) -> None:
+        if series.state == "sending":
+            self._emit(SeriesTranslated(name))
+        elif series.state == "failed":
+            self._emit(Failed(name, series.reason))
 
 
 def _noted(series: SeriesRecord, deferred: Mapping[str, str]) -> SeriesRecord:
@@ -412,18 +411,5 @@ def _outcome(
         return series
     if row.state == "done":
         return replace(series, state="sending", reason="", done=clock())
-    return replace(series, state="failed", reason=_reason(row), done=clock())
-
-
-def _reason(row: JobRow) -> str:
-    return row.reason or "it was cancelled"
-
-
-def _emit_outcome(name: str, series: SeriesRecord, emit: Callable[[NodeEvent], None]) -> None:
-    match series.state:
-        case "sending":
-            emit(SeriesTranslated(name))
-        case "failed":
-            emit(Failed(name, series.reason))
-        case _:
-            pass
+    reason = row.reason or "it was cancelled"
+    return replace(series, state="failed", reason=reason, done=clock())

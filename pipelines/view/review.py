@@ -53,16 +53,15 @@ class _File:
 class Review:
     """Marks in a CSV file for people and a JSON file beside it for programs, a row a study.
 
-    file: the CSV. Every change is stored before it counts.
+    file: the CSV. Every change is stored before it counts, and read before it: another page of the
+    same folder may have stored marks meanwhile.
     """
 
     def __init__(self, file: Path) -> None:
         """Raises ReviewFileError for a JSON file that is no review."""
         self.file = file
         self._guard = threading.Lock()
-        self.marks: dict[str, Mark] = {}
-        if self.json.exists():
-            self.marks = dict(load_marks(self.json))
+        self.marks = self._stored()
 
     @property
     def json(self) -> Path:
@@ -70,15 +69,21 @@ class Review:
         return self.file.with_suffix(".json")
 
     def put(self, study: str, mark: Grade | None, comment: str) -> Mark | None:
-        """Store the verdict on a study; neither mark nor comment removes it. Raises WriteError."""
+        """Store the verdict on a study; neither mark nor comment removes it.
+
+        Raises WriteError and ReviewFileError.
+        """
         new = Mark(study, mark, comment[:LONGEST_COMMENT], _login(), iso_time(time()))
         with self._guard:
-            marks = {**self.marks, study: new}
+            marks = {**self._stored(), study: new}
             if mark is None and not comment:
                 del marks[study]
             self._store(marks)
             self.marks = marks
         return marks.get(study)
+
+    def _stored(self) -> dict[str, Mark]:
+        return dict(load_marks(self.json)) if self.json.exists() else {}
 
     def _store(self, marks: Mapping[str, Mark]) -> None:
         rows = [asdict(marks[name]) for name in sorted(marks)]
@@ -90,6 +95,10 @@ class Review:
         for row in rows:
             writer.writerow({name: _cell(row[name] or "") for name in _COLUMNS})
         write_document(self.file, table.getvalue().encode())
+
+
+Reviews: TypeAlias = Mapping[Path, Review]
+"""Reviews by folder of results."""
 
 
 def _login() -> str:

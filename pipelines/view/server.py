@@ -17,9 +17,10 @@ from typing import Any, cast, get_args
 
 from ...engine.decoding import FieldError, decode, parse
 from ...io.errors import WriteError
+from ..errors import ReviewFileError
 from ..report.previews import thumbnail
 from .images import PLANES, ImageStore, PlaneValues, StudyImages
-from .review import GRADES, LONGEST_COMMENT, Grade, Review
+from .review import GRADES, LONGEST_COMMENT, Grade, Reviews
 from .studies import Role, Viewing
 
 LARGEST_REQUEST = 1 << 16
@@ -51,14 +52,15 @@ _DIFFERENCES: dict[str, tuple[Role, Role]] = {
 class ViewServer(ThreadingHTTPServer):
     """Server of one viewing; `serve_forever` runs until `shutdown`.
 
-    url: address to open in the browser, with the token.
+    reviews: where the marks are stored. page: as the browser gets it. url: address to open in the
+    browser, with the token.
     """
 
     daemon_threads = True
 
-    def __init__(self, viewing: Viewing, review: Review, page: Page) -> None:
+    def __init__(self, viewing: Viewing, reviews: Reviews, page: Page) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.viewing, self.review, self.page = viewing, review, page
+        self.viewing, self.reviews, self.page = viewing, reviews, page
         self.images = ImageStore(viewing.studies)
         self.token = secrets.token_urlsafe(24)
         self.hosts = {f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")}
@@ -119,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
             act(self._asked())
         except _RefusedError as refusal:
             self._send(str(refusal).encode(), "text/plain", refusal.status)
-        except WriteError as error:
+        except (WriteError, ReviewFileError) as error:
             self._send(str(error).encode(), "text/plain", HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _asked(self) -> list[str]:
@@ -189,9 +191,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not size.isdecimal() or int(size) > LARGEST_REQUEST:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         content = self.rfile.read(int(size))
-        name = self.server.viewing.studies[self._number(words[1])].name
+        study = self.server.viewing.studies[self._number(words[1])]
         grade, comment = _mark_in(content)
-        self.server.review.put(name, grade, comment)
+        self.server.reviews[study.folder].put(study.name, grade, comment)
         self._send(b"{}", "application/json")
 
     def _send(

@@ -1,9 +1,10 @@
 """Studies to look at, from a folder of results, a report, or scans and their results."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
 
 from ...io.choice import Choice
@@ -52,12 +53,13 @@ class ImageFile:
 class ViewedStudy:
     """Study with its images.
 
-    name: its path below the folder of results. images: by role; a study that failed has no result.
-    row: its row in the report, if there is one. preview: picture of its middle slices, if there is
-    one.
+    name: its path below the folder of results. folder: that folder, in which its mark is stored.
+    images: by role; a study that failed has no result. row: its row in the report, if there is one.
+    preview: picture of its middle slices, if there is one.
     """
 
     name: str
+    folder: Path
     images: Mapping[Role, ImageFile]
     row: StudyReport | None = None
     preview: Path | None = None
@@ -67,14 +69,18 @@ class ViewedStudy:
 class Viewing:
     """Studies that are looked at together.
 
-    title: name of the batch. folder: where the marks are stored. studies: in the order of names.
-    stored: the report, if there is one.
+    title: name of the batch. studies: in the order of the list. stored: the report, if there is
+    one.
     """
 
     title: str
-    folder: Path
     studies: tuple[ViewedStudy, ...]
     stored: StoredReport | None = None
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Folders of results, each once."""
+        return tuple(dict.fromkeys(study.folder for study in self.studies))
 
 
 def find_viewing(paths: tuple[Path, ...], truth: Path | None = None) -> Viewing:
@@ -83,37 +89,49 @@ def find_viewing(paths: tuple[Path, ...], truth: Path | None = None) -> Viewing:
     paths: one of the first three, or scans and then results, each a folder or a file. truth: folder
     or file of scans that the results should equal. Raises ScanError and ReportFileError.
     """
-    if len(paths) == 2:
-        viewing = _of_pairs(*paths)
-    elif paths[0].suffix == ".json" and not paths[0].is_dir():
-        viewing = of_report(read_report(paths[0]))
+    *scans, results = paths
+    if scans:
+        viewing = _of_pairs(results, scans[0])
+    elif results.suffix == ".json" and not results.is_dir():
+        viewing = of_report(read_report(results))
+    elif results.is_dir() and (kept := kept_report(results)):
+        viewing = of_report(read_report(kept), results)
     else:
-        viewing = _of_results(paths[0])
+        viewing = _of_pairs(results, None)
+    if not viewing.studies:
+        raise ScanError(f"{results} contains no results; give a folder of results.")
     return _with_truth(viewing, truth) if truth else viewing
 
 
-def _of_results(results: Path) -> Viewing:
-    if results.is_dir() and (kept := kept_report(results)):
-        return of_report(read_report(kept), results)
-    pairs = find_pairs(Sources(results, results)).pairs
-    return _viewing(results, (_paired(pair, None) for pair in pairs if pair.result))
-
-
-def _of_pairs(scans: Path, results: Path) -> Viewing:
-    pairs = find_pairs(Sources(results, scans)).pairs
-    return _viewing(results, (_paired(pair, pair.truth) for pair in pairs if pair.result))
-
-
-def _viewing(results: Path, studies: Iterator[ViewedStudy]) -> Viewing:
+def _of_pairs(results: Path, scans: Path | None) -> Viewing:
+    """Return results with their scans; scans: None shows the results alone."""
     real = Path(os.path.realpath(results))
     folder = real if real.is_dir() else real.parent
-    found = tuple(studies)
-    if not found:
-        raise ScanError(f"{results} contains no results; give a folder of results.")
-    return Viewing(real.name, folder, found)
+    studies = (
+        _paired(name, pair, pair.truth if scans else None, folder)
+        for name, pair in _pairs_by_name(results, scans or results).items()
+        if pair.result
+    )
+    return Viewing(real.name, tuple(studies))
 
 
-def _paired(pair: ScanPair, scan: Study | None) -> ViewedStudy:
+def _pairs_by_name(results: Path, others: Path) -> dict[str, ScanPair]:
+    """Return results with their scans or truth, by the names that reports have for the results.
+
+    A DICOM result is a folder, unless this holds several series.
+    """
+    pairs = find_pairs(Sources(results, others)).pairs
+    series = Counter(PurePosixPath(pair.name).parent for pair in pairs if pair.result)
+
+    def named(pair: ScanPair) -> str:
+        folder = PurePosixPath(pair.name).parent
+        is_dicom = pair.result is not None and pair.result.format == "dicom"
+        return str(folder) if is_dicom and folder.name and series[folder] == 1 else pair.name
+
+    return {named(pair): pair for pair in pairs}
+
+
+def _paired(name: str, pair: ScanPair, scan: Study | None, folder: Path) -> ViewedStudy:
     assert pair.result
     images: dict[Role, ImageFile] = {}
     if scan:
@@ -126,7 +144,7 @@ def _paired(pair: ScanPair, scan: Study | None) -> ViewedStudy:
         if (place := _map_beside(result, kind)).exists():
             images[role] = ImageFile(place)
     preview = preview_of(result)
-    return ViewedStudy(pair.name, images, preview=preview if preview.is_file() else None)
+    return ViewedStudy(name, folder, images, preview=preview if preview.is_file() else None)
 
 
 def _map_beside(result: Path, kind: MapKind) -> Path:
@@ -144,18 +162,22 @@ def of_report(stored: StoredReport, results: Path | None = None) -> Viewing:
             return folder / path.relative_to(batch.output)
         return path if path.exists() else stored.file.parent / path
 
-    def viewed(row: StudyReport) -> ViewedStudy:
-        images: dict[Role, ImageFile] = {"input": ImageFile(row.source)}
-        if row.is_done:
-            images["result"] = ImageFile(moved(row.output))
-        for path in map(moved, row.maps):
-            for kind, role in _MAPS.items():
-                if scan_stem(path).endswith(f".map-{kind}"):
-                    images[role] = ImageFile(path)
-        return ViewedStudy(row.name, images, row, moved(row.preview) if row.preview else None)
+    studies = tuple(study_of_row(row, folder, moved) for row in batch.studies)
+    return Viewing(folder.resolve().name or batch.model.name, studies, stored)
 
-    studies = tuple(map(viewed, batch.studies))
-    return Viewing(folder.resolve().name or batch.model.name, folder, studies, stored)
+
+def study_of_row(
+    row: StudyReport, folder: Path, moved: Callable[[Path], Path] = lambda path: path
+) -> ViewedStudy:
+    """Return the study of a row. moved: returns where a file of the results is now."""
+    images: dict[Role, ImageFile] = {"input": ImageFile(row.source)}
+    if row.is_done:
+        images["result"] = ImageFile(moved(row.output))
+    for path in map(moved, row.maps):
+        for kind, role in _MAPS.items():
+            if scan_stem(path).endswith(f".map-{kind}"):
+                images[role] = ImageFile(path)
+    return ViewedStudy(row.name, folder, images, row, moved(row.preview) if row.preview else None)
 
 
 def _existing(output: Path, beside: Path) -> Path:
@@ -165,10 +187,10 @@ def _existing(output: Path, beside: Path) -> Path:
 
 def _with_truth(viewing: Viewing, truth: Path) -> Viewing:
     """Add the truth of each study, found by name or by DICOM's identifiers."""
-    results = viewing.folder
+    [results] = viewing.folders
     if len(viewing.studies) == 1 and truth.is_file():
         results = viewing.studies[0].images["result"].path
-    pairs = {pair.name: pair.truth for pair in find_pairs(Sources(results, truth)).pairs}
+    pairs = {name: pair.truth for name, pair in _pairs_by_name(results, truth).items()}
     alone = tuple(pairs.values()) if len(viewing.studies) == 1 else ()
 
     def added(study: ViewedStudy) -> ViewedStudy:

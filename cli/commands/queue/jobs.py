@@ -1,6 +1,7 @@
 """`cuda-cyclegan jobs`: show the jobs of the queue and act on them."""
 
 import re
+import shlex
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -14,16 +15,17 @@ from typer.core import TyperGroup
 from ....pipelines.jobs.queue.schedule import Priority
 from ...errors import Exit, complain, errors_reported
 from ...options.printing import AllRows, AsJson
-from ...options.queue import QueueOption
+from ...options.queue import QueueOption, typed_queue
 from ...options.values import checked_file, wrong_value
 from ...render.documents import STDOUT
-from ...render.terminal import columns_of, print_line
+from ...render.terminal import columns_of, print_line, print_sentences
 from ...render.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
     from ....pipelines.jobs.queue.job import JobRow
     from ....pipelines.jobs.queue.queue import Queue
+    from ....pipelines.jobs.summary import Selection
 
 
 class _ShowsByDefault(TyperGroup):
@@ -61,6 +63,25 @@ _NAME = re.compile(r"[A-Za-z0-9-]+(/[0-9]+)?")
 Jobs = Annotated[
     str, typer.Argument(metavar="BATCH[/JOB]", help="A batch, or one job such as BATCH/00012.")
 ]
+OneBatch = Annotated[
+    str | None,
+    typer.Argument(metavar="[BATCH]", help="Only this one, as 'submit' printed it."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Without a batch: only jobs that are open, or that ended after TIME: HH:MM (the last "
+        "time it was that hour), an ISO date, or yesterday (24 hours ago).",
+    ),
+]
+NamePattern = Annotated[
+    str,
+    typer.Option(metavar="PATTERN", help="Without a batch: of batches of this name; * is any."),
+]
+RouteTitle = Annotated[
+    str, typer.Option(metavar="TITLE", help="Without a batch: of this route of the node.")
+]
 
 
 @app.command(epilog=_example("show 20261121-k7m2pq --watch"))
@@ -95,25 +116,11 @@ def show(
 
 @app.command(epilog=_example("summary --since 18:00 --html morning.html"))
 def summary(
-    batch: Annotated[
-        str | None,
-        typer.Argument(metavar="[BATCH]", help="Sum up this one, as 'submit' printed it."),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Without a batch: only jobs that are open, or that ended after TIME: HH:MM (the "
-            "last time it was that hour), an ISO date, or yesterday (24 hours ago).",
-        ),
-    ] = None,
-    name: Annotated[
-        str,
-        typer.Option(metavar="PATTERN", help="Without a batch: of batches of this name; * is any."),
-    ] = "",
-    route: Annotated[
-        str, typer.Option(metavar="TITLE", help="Without a batch: of this route of the node.")
-    ] = "",
+    context: typer.Context,
+    batch: OneBatch = None,
+    since: Since = None,
+    name: NamePattern = "",
+    route: RouteTitle = "",
     queue: QueueOption = None,
     report: Annotated[
         Path | None,
@@ -147,8 +154,8 @@ def summary(
       2  the batch does not exist, the queue cannot be used, or an output file
          exists already
     """
-    if batch is not None and (since or name or route or json):
-        raise wrong_value("BATCH", "--since, --name, --route and --json are for all batches.")
+    if batch is not None and json:
+        raise wrong_value("BATCH", "--json is for all batches; --report is for one.")
     if batch is None and report:
         raise wrong_value("--report", "it is for one batch; --json is for all.")
     from .summary import Files, show_batch, show_overview
@@ -158,15 +165,53 @@ def summary(
         checked_file("--json" if json else "--report", files.data)
     checked_file("--html", files.html)
     with _open(queue) as jobs:
+        selection = _selection(batch, since, name, route)
         if batch is not None:
             status = show_batch(jobs, batch, _known(jobs, batch), files, all_rows=all_rows)
         else:
-            from ....pipelines.jobs.overview import Selection
-            from ....pipelines.jobs.queue.schedule import parse_since
-
-            start = parse_since(since, datetime.now().astimezone()) if since else None
-            status = show_overview(jobs, Selection(start, name, route), files)
+            typed = shlex.join(typed_queue(context, queue))
+            status = show_overview(jobs, selection, files, typed)
     raise typer.Exit(status)
+
+
+@app.command(epilog=_example("view --since 18:00"))
+def view(
+    batch: OneBatch = None,
+    since: Since = None,
+    name: NamePattern = "",
+    route: RouteTitle = "",
+    queue: QueueOption = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
+    ] = True,
+) -> None:
+    """Look at the results of jobs in a browser, and mark them.
+
+    Shows the studies of a night, or of one batch, whose jobs have ended, as 'view' does. Each mark
+    is stored in the folder of its result, as review.csv and review.json.
+
+    \b
+    Exit status:
+      2  no such job has ended, the batch does not exist, or the queue cannot
+         be used
+      129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
+    """
+    with _open(queue) as jobs:
+        from ....pipelines.jobs.summary import overview_of
+        from ...render.overview import viewing
+
+        selection = _selection(batch, since, name, route)
+        if batch is not None:
+            _known(jobs, batch)
+        found = viewing(overview_of(jobs, selection))
+    if not found.studies:
+        complain("None of these jobs has ended; 'jobs' lists all batches.")
+        raise typer.Exit(Exit.USAGE)
+    with stop_signals(), errors_reported(verbose=False):
+        from ....pipelines.view.review import NAME, Review
+        from ..view import serve
+
+        serve(found, {folder: Review(folder / NAME) for folder in found.folders}, opens=browser)
 
 
 @app.command(epilog=_example("cancel 20261121-k7m2pq/00012"))
@@ -279,6 +324,10 @@ def move(
             not_before=parse_time(at, datetime.now().astimezone()) if at else None,
         )
         print_line(_changed(moved, "moved", rows), sys.stdout)
+        if moved:
+            from ...render.queue import outlook
+
+            print_sentences(outlook(jobs, jobs.jobs(batch)), sys.stderr)
 
 
 @app.command(epilog=_example("pause"))
@@ -353,6 +402,17 @@ def _open(queue: str | None) -> "Generator[Queue]":
 
         with open_queue(queue_place(queue)) as jobs:
             yield jobs
+
+
+def _selection(batch: str | None, since: str | None, name: str, route: str) -> "Selection":
+    """Return the selected jobs. Raises SettingsError."""
+    from ....pipelines.jobs.queue.schedule import parse_since
+    from ....pipelines.jobs.summary import Selection
+
+    if batch is not None and (since or name or route):
+        raise wrong_value("BATCH", "--since, --name and --route are for all batches.")
+    start = parse_since(since, datetime.now().astimezone()) if since else None
+    return Selection(batch or "", start, name, route)
 
 
 def _known(jobs: "Queue", batch: str) -> "list[JobRow]":

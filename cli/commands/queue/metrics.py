@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from ....pipelines.errors import check_installed
 from ....pipelines.option import Effect
 from ...options.help_panels import REPORTS
 from ...options.values import wrong_value
@@ -43,7 +44,7 @@ def metrics_at(
         raise wrong_value("--metrics", f"{address!r} is not HOST:PORT such as 127.0.0.1:9477.")
     from ....pipelines.jobs import metrics
 
-    metrics.check_installed()
+    check_installed("prometheus-client", "Metrics need", "metrics")
     kept = metrics.JobMetrics(place, folders)
     host = found[1].removeprefix("[").removesuffix("]")
     with metrics.serving(kept, host, int(found[2])) as port:

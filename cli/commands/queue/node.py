@@ -4,7 +4,6 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ....pipelines.errors import ConfigError, MissingLibraryError, QueueError
+from ....pipelines.errors import ConfigError, QueueError, check_installed
 from ....pipelines.host.failure_hook import FailureHook
 from ....pipelines.host.service_manager import service_of_manager
 from ....pipelines.option import Effect
@@ -176,7 +175,7 @@ def node(
     with errors_reported(verbose=False):
         from ....pipelines.jobs.queue.location import own_folder, queue_place
 
-        _check_installed()
+        check_installed("pynetdicom", "The node needs", "node")
         place = folder or own_folder() / "node"
         if status:
             _show(place, queue_place(queue), json=json)
@@ -334,19 +333,14 @@ def _tested(routes: "dict[str, Route]", title: str, files: "Certificates | None"
     from ....pipelines.node.destination_test import test_destination
 
     if title not in routes:
-        raise wrong_value("--test", f"there is no route {title}; there are {', '.join(routes)}.")
+        raise wrong_value(
+            "--test", f"there is no route {title}; the config file has {', '.join(routes)}."
+        )
     for step, trouble in test_destination(routes[title], files):
         print_line(printable(f"{step}: {trouble or 'done'}"), sys.stdout)
         if trouble:
             return Exit.SOME_FAILED
     return Exit.DONE
-
-
-def _check_installed() -> None:
-    if find_spec("pynetdicom") is None:
-        raise MissingLibraryError(
-            "The node needs pynetdicom, which is not installed; pip install 'cuda-cyclegan[node]'."
-        )
 
 
 def _certificates(

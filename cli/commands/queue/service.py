@@ -124,6 +124,7 @@ def install(
             writable=[path.absolute() for path in writable or ()],
             on_failure=on_failure,
             at=_checked_time(at),
+            folder=Path.cwd(),
         )
         if dry_run:
             for name, text in plan.files().items():

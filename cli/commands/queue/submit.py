@@ -13,7 +13,14 @@ from ....pipelines.option import Effect
 from ...errors import Exit, complain, errors_reported
 from ...options.groups import InputOptions
 from ...options.help_panels import QUEUE
-from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
+from ...options.queue import (
+    BatchName,
+    PriorityOption,
+    QueueOption,
+    WindowOption,
+    scheduling_of,
+    typed_queue,
+)
 from ...options.study import StudyOptions
 from ...options.translate import check_applicable
 from ...render.skipped import nothing_found, skip_counts, skipped_scans, unread_places
@@ -95,14 +102,14 @@ def submit(
             known = _rows_of(jobs, submitted.open_already)
     if submitted.added:
         print_line(submitted.batch, sys.stdout)
-    print_sentences(_outcome(submitted, known, scheduling.window), sys.stderr)
+    print_sentences(_outcome(submitted, known, scheduling.window, not_before), sys.stderr)
     print_sentences(skipped_scans(found.skipped), sys.stderr)
     print_sentences(skip_counts(found.skipped, "discover"), sys.stderr)
     for refused, reason in found.refused.items():
         complain(f"{refused} is not queued: {flagged(reason)}.")
     print_sentences(unread_places(found.skipped), sys.stderr)
     if submitted.added:
-        for line in _next_steps(submitted.batch, workers, _queue_typed(context, queue)):
+        for line in _next_steps(submitted.batch, workers, typed_queue(context, queue)):
             print_line(line, sys.stderr)  # whole, to be copied
     failed = found.refused or any(skip.missed for skip in found.skipped)
     raise typer.Exit(Exit.SOME_FAILED if failed else Exit.DONE)
@@ -117,21 +124,15 @@ def _next_steps(batch: str, workers: int, queue: list[str]) -> Iterator[str]:
     yield f"To see them:  {shlex.join(['cuda-cyclegan', 'jobs', batch, *queue])}"
 
 
-def _queue_typed(context: typer.Context, queue: str | None) -> list[str]:
-    """Return the option, if it was typed, for use in other commands, without a password."""
-    from ....pipelines.jobs.queue.location import has_password, queue_place
-
-    source = context.get_parameter_source("queue")
-    if not queue or source is None or source.name != "COMMANDLINE":
-        return []
-    return ["--queue", str(queue_place(queue)) if has_password(queue) else queue]
-
-
-def _outcome(submitted: "Submitted", known: "Sequence[JobRow]", window: str) -> Iterator[str]:
+def _outcome(
+    submitted: "Submitted", known: "Sequence[JobRow]", window: str, not_before: datetime | None
+) -> Iterator[str]:
     """Return what was queued, and which open jobs do the rest of the work already."""
-    from ...render.pending_jobs import state_text
+    from ...render.pending_jobs import moment, state_text
 
     start = f", to start at {window}" if window and submitted.added else ""
+    if not_before and submitted.added:
+        start += f", not before {moment(not_before.timestamp())}"
     yield f"{counted(submitted.added, 'study', 'studies')} queued{start}"
     if submitted.known:
         skipped = counted(submitted.known, "study", "studies")

@@ -1,4 +1,4 @@
-"""Output of `cuda-cyclegan jobs summary`: the report of a batch, or the overview of a night."""
+"""Output of `jobs summary` and `jobs view`: report of a batch, overview of a night, and viewer."""
 
 import sys
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ from ...render.documents import (
 from ...render.terminal import columns_of, print_line, print_sentences
 
 if TYPE_CHECKING:
-    from ....pipelines.jobs.overview import Selection
     from ....pipelines.jobs.queue.job import JobRow
     from ....pipelines.jobs.queue.queue import Queue
+    from ....pipelines.jobs.summary import Selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ def show_batch(
     return Exit.SOME_FAILED if summed.failures else Exit.DONE
 
 
-def show_overview(jobs: "Queue", selection: "Selection", files: Files) -> Exit:
-    """Show and store the overview of selected jobs."""
-    from ....pipelines.jobs.overview import overview_of
+def show_overview(jobs: "Queue", selection: "Selection", files: Files, queue: str) -> Exit:
+    """Show and store the overview of selected jobs. queue: option of commands on the page."""
+    from ....pipelines.jobs.summary import overview_of
     from ...render import overview as shown
 
     found, out = overview_of(jobs, selection), screen(files.data)
@@ -97,7 +97,7 @@ def show_overview(jobs: "Queue", selection: "Selection", files: Files) -> Exit:
     if files.data:
         write_json(shown.to_json(found), files.data)
     if files.html:
-        files.save(shown.page(found, files.html))
+        files.save(shown.page(found, files.html, queue))
     for line in shown.lines(found, columns_of(out)):
         print_line(line, out)
     print_sentences(shown.sentences(found), out)

@@ -299,9 +299,10 @@ def log_news(device: str, news: "WorkerEvent") -> None:
         case Remark(text):
             _log(device, text)
         case NothingLeft(left, is_paused):
+            waits = any(not kind.is_held for kind in left)
             after = [
                 *remaining(left, is_paused=is_paused),
-                *(["add --wait to wait for them"] if left else []),
+                *(["add --wait to wait for them"] if waits else []),
             ]
             _log(device, "; ".join(["no job is left that may start now", *after]))
         case Ended(why) if why is not None:

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -164,6 +165,16 @@ class JobRow:
         if not isinstance(failure, dict) or not {"kind", "reason"} <= failure.keys():
             return "the queue's record of it cannot be read"
         return f"{failure['kind']}: {failure['reason']}"
+
+
+def counted_open(rows: Iterable[JobRow]) -> tuple[OpenJobs, ...]:
+    """Count the open jobs among rows by state, window and earliest start."""
+    kinds = Counter[tuple[JobState, str, float | None]](
+        (row.state, row.scheduling.window, row.not_before if row.state == "waiting" else None)
+        for row in rows
+        if row.state in OPEN
+    )
+    return tuple(OpenJobs(count, *kind) for kind, count in kinds.items())
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,5 @@ def test_a_thread_continues_after_an_unexpected_error(monkeypatch: pytest.Monkey
     thread = PeriodicThread("delivery", do, told.append)
     thread.wake()
     assert is_done.wait(30)
-    thread.stop()
-    thread.join(30)
+    thread.close()
     assert told == [Trouble("delivery met an unexpected KeyError, and is retried")]

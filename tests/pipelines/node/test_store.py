@@ -273,7 +273,7 @@ def test_it_is_read_while_a_node_runs_and_after_a_kill(tmp_path: Path) -> None:
         shutil.copytree(tmp_path / "a", tmp_path / "killed")
     with read_store(tmp_path / "killed") as records:
         assert records.studies() == [study()]
-    with pytest.raises(ConfigError, match="No node has used"), read_store(tmp_path):
+    with pytest.raises(ConfigError, match="No node has used folder"), read_store(tmp_path):
         pass
 
 

@@ -78,7 +78,7 @@ def test_what_cannot_be_read_is_a_sentence_and_the_rest_is_shown(tmp_path: Path)
     good = ImageFile(scan(tmp_path / "a.nii.gz"))
     (tmp_path / "b.nii.gz").write_bytes(good.path.read_bytes()[:200])
     bad, absent = ImageFile(tmp_path / "b.nii.gz"), ImageFile(tmp_path / "c.nii.gz")
-    study = ViewedStudy("a", {"input": good, "result": bad, "truth": absent})
+    study = ViewedStudy("a", tmp_path, {"input": good, "result": bad, "truth": absent})
     found = ImageStore((study,)).study(0)
     assert found.images.keys() == {"input"}
     assert "b.nii.gz" in found.faults["result"]
@@ -88,7 +88,9 @@ def test_what_cannot_be_read_is_a_sentence_and_the_rest_is_shown(tmp_path: Path)
 
 def test_images_that_were_not_looked_at_for_longest_are_dropped(tmp_path: Path) -> None:
     scans = [ImageFile(scan(tmp_path / f"{n}.nii.gz", n)) for n in range(3)]
-    store = ImageStore(tuple(ViewedStudy(str(n), {"result": one}) for n, one in enumerate(scans)))
+    store = ImageStore(
+        tuple(ViewedStudy(str(n), tmp_path, {"result": one}) for n, one in enumerate(scans))
+    )
     store._most = 2 * store.study(0).images["result"].nbytes  # pyright: ignore[reportPrivateUsage]
     first = store.study(0).images["result"]
     store.study(1)
@@ -100,7 +102,9 @@ def test_images_that_were_not_looked_at_for_longest_are_dropped(tmp_path: Path) 
 
 def test_the_next_study_is_read_ahead_if_it_fits_beside_the_current_one(tmp_path: Path) -> None:
     scans = [ImageFile(scan(tmp_path / f"{n}.nii.gz", n)) for n in range(3)]
-    store = ImageStore(tuple(ViewedStudy(str(n), {"result": one}) for n, one in enumerate(scans)))
+    store = ImageStore(
+        tuple(ViewedStudy(str(n), tmp_path, {"result": one}) for n, one in enumerate(scans))
+    )
     size = store.study(0).images["result"].nbytes
     store.read_ahead(1)
     for thread in threading.enumerate():
@@ -120,6 +124,6 @@ def test_a_difference_is_measured_in_the_middle_planes(tmp_path: Path) -> None:
         "input": stored(tmp_path / "a.nii", np.eye(4), voxels),
         "result": stored(tmp_path / "b.nii", np.eye(4), (voxels + 10).astype(np.int16)),
     }
-    found = ImageStore((ViewedStudy("a", images),)).study(0)  # pyright: ignore[reportArgumentType]
+    found = ImageStore((ViewedStudy("a", Path(), images),)).study(0)  # pyright: ignore[reportArgumentType]
     assert found.largest_difference("input", "result") == 10
     assert found.largest_difference("truth", "result") is None

@@ -90,3 +90,12 @@ def test_only_studies_that_both_marked_are_compared() -> None:
 def test_full_agreement_over_several_marks_is_one(grade: Grade) -> None:
     marks = marked(a="good", b="bad", c=grade)
     assert agreement(marks, marks).kappa == 1
+
+
+def test_marks_of_two_pages_of_one_folder_are_all_kept(tmp_path: Path) -> None:
+    """As of `view` and `jobs view`, by two people."""
+    first, second = Review(tmp_path / "review.csv"), Review(tmp_path / "review.csv")
+    first.put("a", "good", "")
+    second.put("b", "bad", "")
+    first.put("c", "good", "")
+    assert set(load_marks(first.file)) == {"a", "b", "c"} == set(first.marks)

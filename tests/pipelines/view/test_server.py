@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.batch_world import scan
 
-from cuda_cyclegan.pipelines.view.review import Review
+from cuda_cyclegan.pipelines.view.review import NAME, Review
 from cuda_cyclegan.pipelines.view.server import ViewServer
 from cuda_cyclegan.pipelines.view.studies import find_viewing
 
@@ -21,13 +21,18 @@ from cuda_cyclegan.pipelines.view.studies import find_viewing
 def server(tmp_path: Path) -> Generator[ViewServer]:
     given, made = scan(tmp_path / "scan.nii.gz"), scan(tmp_path / "results" / "made.nii.gz", 1)
     viewing = find_viewing((given, made))
-    review = Review(viewing.folder / "review.csv")
-    with ViewServer(viewing, review, lambda nonce: f"<p>{nonce}</p>") as server:
+    reviews = {folder: Review(folder / NAME) for folder in viewing.folders}
+    with ViewServer(viewing, reviews, lambda nonce: f"<p>{nonce}</p>") as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
         server.shutdown()
         thread.join()
+
+
+def review_of(server: ViewServer) -> Review:
+    [review] = server.reviews.values()
+    return review
 
 
 def asked(
@@ -120,12 +125,12 @@ def test_another_name_of_this_host_is_refused(server: ViewServer, host: str) -> 
 
 def test_a_mark_is_stored_for_its_study(server: ViewServer) -> None:
     assert posted(server, "mark/0", {"mark": "bad", "comment": "<b>"}) == 200
-    stored = json.loads(server.review.json.read_text())["marks"]
+    stored = json.loads(review_of(server).json.read_text())["marks"]
     assert [(row["study"], row["mark"], row["comment"]) for row in stored] == [
         ("made.nii.gz", "bad", "<b>")
     ]
     assert posted(server, "mark/0", {"mark": None, "comment": ""}) == 200
-    assert server.review.marks == {}
+    assert review_of(server).marks == {}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +138,7 @@ def test_a_mark_is_stored_for_its_study(server: ViewServer) -> None:
 )
 def test_other_pages_cannot_mark(server: ViewServer, origin: str) -> None:
     assert posted(server, "mark/0", {"mark": "bad"}, Origin=origin) == 403
-    assert not server.review.json.exists()
+    assert not review_of(server).json.exists()
 
 
 @pytest.mark.parametrize(
@@ -149,10 +154,10 @@ def test_other_pages_cannot_mark(server: ViewServer, origin: str) -> None:
 )
 def test_a_damaged_mark_changes_nothing(server: ViewServer, body: object, status: int) -> None:
     assert posted(server, "mark/0", body) == status
-    assert not server.review.json.exists()
+    assert not review_of(server).json.exists()
 
 
 def test_a_mark_that_cannot_be_stored_is_reported_and_not_kept(server: ViewServer) -> None:
-    server.review.json.mkdir()
+    review_of(server).json.mkdir()
     assert posted(server, "mark/0", {"mark": "good"}) == 500
-    assert server.review.marks == {}
+    assert review_of(server).marks == {}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.batch_world import scan
+from support.dicom_phantoms import Phantom
 from support.reports import BATCH, failed, row, written
 
 from cuda_cyclegan.io.errors import ScanError
@@ -26,7 +27,7 @@ def test_a_pair_of_files_is_one_study_whatever_their_names(tmp_path: Path) -> No
     assert images(viewing) == {
         "y.nii.gz": {"input": "x.nii.gz", "result": "y.nii.gz", "truth": "x.nii.gz"}
     }
-    assert viewing.folder == tmp_path / "out"
+    assert viewing.folders == (tmp_path / "out",)
 
 
 def test_folders_are_paired_by_name_and_maps_lie_beside_results(tmp_path: Path) -> None:
@@ -72,3 +73,23 @@ def test_a_report_has_rows_and_its_folder_may_have_moved(tmp_path: Path) -> None
     moved = of_report(viewing.stored, tmp_path / "elsewhere")
     assert moved.studies[0].images["result"].path == tmp_path / "elsewhere" / "a.nii"
     assert [study.row.status for study in moved.studies if study.row] == ["translated", "failed"]
+
+
+def test_a_dicom_result_has_the_name_of_its_folder_as_in_a_report(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    Phantom().write(results / "anna" / "series-0003-a1")
+    assert [study.name for study in find_viewing((results,)).studies] == ["anna/series-0003-a1"]
+    Phantom(series="1.2.3.9").write(results / "anna" / "series-0003-a1", prefix="second")
+    names = [study.name for study in find_viewing((results,)).studies]
+    assert len(set(names)) == 2
+    assert all(name.startswith("anna/series-0003-a1/series-") for name in names)
+
+
+def test_the_truth_of_a_dicom_result_in_a_report_is_found(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    for name in ("anna", "berta"):
+        Phantom(study=f"1.2.3.{len(name)}").write(results / name)
+    both = tuple(replace(row(name, 1.0), output=results / name) for name in ("anna", "berta"))
+    report = written(replace(BATCH, output=results, studies=both), tmp_path / "r.json")
+    viewing = find_viewing((report,), results)
+    assert ["truth" in study.images for study in viewing.studies] == [True, True]

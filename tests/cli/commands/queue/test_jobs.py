@@ -154,9 +154,12 @@ def test_jobs_are_held_and_moved(world: QueueWorld) -> None:
     world.scans(2)
     batch = world.submit()
     assert world.did("jobs", "hold", batch) == "2 jobs held\n"
-    assert "2 jobs held until 'jobs run-now' or 'jobs move'" in world.did("jobs")
+    assert "2 jobs held until 'jobs run-now' or 'jobs move --at'" in world.did("jobs")
     world.work()
     assert world.states(batch) == ["waiting"] * 2
+    moved = world.run("jobs", "move", batch, "--window", "any")
+    assert moved.stdout == "2 jobs moved\n"
+    assert moved.stderr.startswith("Later: 2 jobs held until 'jobs run-now' or 'jobs move --at'\n")
     other = world.submit("--overlap", "0.5")
     assert world.did("jobs", "cancel", other) == "2 jobs cancelled\n"
     for change in (["move", "--priority", "low"], ["hold"], ["cancel"]):

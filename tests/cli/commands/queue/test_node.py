@@ -135,7 +135,7 @@ def test_a_folders_file_may_hold_no_route(
 def test_without_its_library_it_says_what_to_install(
     world: NodeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cuda_cyclegan.cli.commands.queue.node.find_spec", lambda _: None)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.errors.find_spec", lambda _: None)
     done = run(world, "node")
     assert done.exit_code == 4
     assert "pip install 'cuda-cyclegan[node]'" in done.stderr
@@ -154,7 +154,7 @@ def test_a_node_stops_in_order_reads_its_routes_again_and_shows_its_state(
     world.wait_for("listening at 127.0.0.1")
     second = world.run("node")
     assert second.returncode == 2
-    assert "Another node is running with" in second.stderr
+    assert "Another node uses folder" in second.stderr
     files = phantom(0).write(world.folder / "sources")
     assert world.send(files, title="OTHER") != 0
     world.config.write_text(world.config.read_text().replace("route.T1TOT2", "route.OTHER"))
@@ -198,7 +198,10 @@ def test_a_destination_is_tested_with_a_series_there_and_back(
         assert (done.exit_code, done.stdout.count(": done")) == (0, 3), done.stdout
         assert [list(series.values()) for series in pacs.series_by_study().values()] == [[4]]
     unknown = run(world, "node", "--test", "OTHER")
-    assert (unknown.exit_code, "no route OTHER; there are T1TOT2" in unknown.stderr) == (2, True)
+    assert (unknown.exit_code, "no route OTHER; the config file has T1TOT2" in unknown.stderr) == (
+        2,
+        True,
+    )
 
 
 @pytest.mark.process
@@ -253,7 +256,7 @@ def test_a_signal_ends_the_wait_for_one() -> None:
 def test_status_of_a_folder_without_a_node_reports_it(world: NodeWorld) -> None:
     done = run(world, "node", "--status")
     assert done.exit_code == 2
-    assert "No node has used" in done.stderr
+    assert "No node has used folder" in done.stderr
 
 
 def test_a_port_that_is_taken_is_reported(world: NodeWorld) -> None:

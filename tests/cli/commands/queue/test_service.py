@@ -135,6 +135,21 @@ def test_a_stopped_watch_has_not_failed() -> None:
     assert f"SuccessExitStatus={int(Exit.TERMINATED)}" in done.stdout.splitlines()
 
 
+def test_relative_paths_start_from_the_folder_of_the_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "50 % done"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    words = ["--", "in", "--model", "m.safetensors", "--output", "results"]
+    done = install("watch", "--system", "--dry-run", *words)
+    escaped = str(place).replace("%", "%%")
+    assert f"WorkingDirectory=-{escaped}" in done.stdout.splitlines()
+    assert f"the service may not write {place}/results; add --writable {place}." in done.stderr
+    page = install("summary", "--system", "--dry-run", "--", "--json", "-")
+    assert "Warning" not in page.stderr
+
+
 def test_an_output_that_the_service_may_not_write_is_named(tmp_path: Path) -> None:
     summary = ["summary", "--system", "--dry-run"]
     page = ["--", "--since", "yesterday", "--html", f"{tmp_path}/%Y-%m-%d.html"]

@@ -65,6 +65,8 @@ def test_what_is_queued_already_is_named_with_what_changes_it(world: QueueWorld)
     assert "0 studies queued\n" in told
     scheduled = world.run("submit", *paths, "--overlap", "0.5", "--window", "night").stderr
     assert "2 studies queued, to start at 19:00-07:00\n" in scheduled
+    timed = world.run("submit", *paths, "--overlap", "0.6", "--at", "2100-01-01").stderr
+    assert "2 studies queued, not before 2100-01-01 00:00\n" in timed
     assert "2 studies skipped: already submitted for the same work" in told
     assert f"{batch}: 2 waiting for the window 03:00-03:01" in told
     assert f"'jobs move {batch}' changes their window, time or priority" in told

@@ -10,7 +10,8 @@ from support.queue_world import QueueWorld
 from support.waiting import wait_for
 
 from cuda_cyclegan.cli.commands.queue.worker import JobLog, _failure_hook
-from cuda_cyclegan.pipelines.jobs.events import JobDeferred, JobEnded, JobStarted
+from cuda_cyclegan.pipelines.jobs.events import JobDeferred, JobEnded, JobStarted, NothingLeft
+from cuda_cyclegan.pipelines.jobs.queue.job import OpenJobs
 from cuda_cyclegan.pipelines.report.report import Failure, StudyReport
 
 
@@ -38,6 +39,19 @@ def test_a_job_has_one_line_with_its_study_and_what_became_of_it(
         "cpu: b/2 failed permanently: a.nii: it crashed too many workers",
     ]
     assert log.has_failures
+
+
+def test_waiting_is_advised_for_jobs_that_start_by_themselves_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = JobLog(_failure_hook(""))
+    held = OpenJobs(2, "waiting")
+    log.handle("cpu", NothingLeft((held,), is_paused=False))
+    log.handle("cpu", NothingLeft((held, OpenJobs(1, "queued")), is_paused=False))
+    first, second = lines(capsys)
+    told = "cpu: no job is left that may start now; 2 jobs held until 'jobs run-now' or 'jobs move"
+    assert first == f"{told} --at'"
+    assert second.endswith("; add --wait to wait for them")
 
 
 def test_a_worker_that_dies_leaves_a_line_with_the_jobs_in_its_hand(
