@@ -375,7 +375,8 @@ def prune(
     """
     with _open(queue) as jobs:
         before = datetime.now().astimezone() - timedelta(days=days)
-        print_line(f"{counted(jobs.prune(before), 'job')} forgotten", sys.stdout)
+        count = counted(jobs.prune(before), "job")
+        print_line(f"Deleted from the queue: {count}", sys.stdout)
 
 
 def _changed(count: int, what: str, rows: "Sequence[JobRow]") -> str:
