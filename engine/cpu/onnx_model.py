@@ -50,7 +50,11 @@ _PAD_MODES = {"reflect": "reflect", "replicate": "edge", "zero": "constant"}
 _LANES = 16
 """Values in the vector registers of AVX-512."""
 _TO_THE_END = (1 << 63) - 1
+_LARGE = 1 << 16
+"""Bytes from which an array is worth keeping outside of a model, which is copied several times."""
+
 _Constants: TypeAlias = dict[str, "np.ndarray[Any, Any]"]
+WeightArrays: TypeAlias = dict[str, FloatArray]
 
 
 def to_onnx(
@@ -60,6 +64,7 @@ def to_onnx(
     by_columns: bool = False,
     by_phases: bool = False,
     patch: Triple | None = None,
+    outside: WeightArrays | None = None,
 ) -> ModelProto:
     """Return a float32 ONNX model with one input and one output, [N, C, D, H, W], of open extents.
 
@@ -67,7 +72,8 @@ def to_onnx(
     sums of short runs, see `_Converter`. by_columns: convolutions of few inputs or outputs are two,
     which is several times faster on a CPU. by_phases: transposed convolutions are usual ones, which
     OpenVINO computes up to five times faster. patch: the only extents (D, H, W) of the input, which
-    allow fewer operators.
+    allow fewer operators. outside: receives the large arrays, which the model then only names;
+    without it they are in the model.
     """
     graph = network.graph
     shapes = graph.shapes(patch) if patch else {}
@@ -83,6 +89,7 @@ def to_onnx(
         by_columns=by_columns,
         by_phases=by_phases,
         known={name: shape.extents for name, shape in shapes.items()},
+        outside=outside,
     )
 
 
@@ -99,11 +106,12 @@ def nodes_to_onnx(
     by_columns: bool = False,
     by_phases: bool = False,
     known: Mapping[str, Triple] = MappingProxyType({}),
+    outside: WeightArrays | None = None,
 ) -> ModelProto:
-    """Return a model of some nodes; channels: of all tensors. inputs: that they read from outside.
+    """Return a model of some nodes; channels: of all tensors. inputs: that other nodes compute.
 
     extents: names of those of inputs and output alike, None where they differ. known: extents of
-    tensors, if they never change.
+    tensors, if they never change. outside: receives the large arrays, as in `to_onnx`.
     """
     converter = _Converter(weights, channels, known, exact_norms, by_columns, by_phases)
     operators = [made for node in nodes for made in converter.operators(node)]
@@ -112,7 +120,7 @@ def nodes_to_onnx(
         name,
         [_value(one, channels[one], extents) for one in inputs],
         [_value(output, channels[output], extents)],
-        [numpy_helper.from_array(array, key) for key, array in converter.constants.items()],
+        [_initializer(key, array, outside) for key, array in converter.constants.items()],
     )
     return helper.make_model(
         proto,
@@ -120,6 +128,21 @@ def nodes_to_onnx(
         ir_version=_IR_VERSION,
         opset_imports=[helper.make_opsetid("", OPSET)],
     )
+
+
+def _initializer(name: str, array: "np.ndarray[Any, Any]", outside: WeightArrays | None) -> Any:
+    """Return an array as a part of a model, or only its name and shape if it is kept outside."""
+    if outside is None or array.nbytes < _LARGE or array.dtype != np.float32:
+        return numpy_helper.from_array(array, name)
+    outside[name] = array
+    tensor = TensorProto(
+        name=name,
+        data_type=TensorProto.FLOAT,
+        dims=array.shape,
+        data_location=TensorProto.EXTERNAL,
+    )
+    tensor.external_data.add(key="location", value="memory")
+    return tensor
 
 
 def _value(name: str, channels: int, extents: Sequence[str | None]) -> Any:

@@ -22,8 +22,6 @@ those before it do not.
 
 CPU = "CPUExecutionProvider"
 _SESSION_BYTES = 16 << 20
-_COPIES_OF_WEIGHTS = 3
-"""Copies of the weights: as read by ONNX Runtime, and as packed for its kernels."""
 _CPU_ALONE: Providers = MappingProxyType({CPU: {}})
 
 
@@ -43,8 +41,9 @@ def open_cpu_generator(
     options = session_options(threads)
     if not rewritten:
         options.graph_optimization_level = onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
-    model = to_onnx(network, exact_norms=rewritten, by_columns=rewritten)
-    running = session(model, options)
+    weights: dict[str, FloatArray] = {}
+    model = to_onnx(network, exact_norms=rewritten, by_columns=rewritten, outside=weights)
+    running = session(model, options, weights=weights)
     version = onnxruntime().__version__
     words = f"CPU, {threads} threads, ONNX Runtime {version}"
     with closing(SessionGenerator(network.graph, running, words)) as generator:
@@ -54,13 +53,14 @@ def open_cpu_generator(
 def session_bytes(network: Network, patch: Triple | None) -> int:
     """Return the bytes of a session on the CPU besides its model, at most about what was measured.
 
-    patch: (D, H, W) that it translates; None leaves out the bytes of a patch. For nine ResNets and
-    U-Nets (4 to 254 MiB of weights, patches of 16 to 128 voxels; ONNX Runtime 1.32, 2026-11-26) it
-    is 0.9 to 1.5 times the rise of the resident set.
+    patch: (D, H, W) that it translates; None leaves out the bytes of a patch. The weights are those
+    of the network itself, and are packed once for the kernels. For seven ResNets and U-Nets (8 to
+    254 MiB of weights, patches of 16 to 64 voxels; ONNX Runtime 1.32, 2026-11-27) it is 0.9 to 1.4
+    times the rise of the resident set.
     """
-    weights = sum(weight.nbytes for weight in network.weights.values())
+    packed = sum(weight.nbytes for weight in network.weights.values())
     of_patch = held_bytes(network.graph, patch) * 5 // 2 if patch else 0
-    return _SESSION_BYTES + _COPIES_OF_WEIGHTS * weights + of_patch
+    return _SESSION_BYTES + packed + of_patch
 
 
 class SessionGenerator:
@@ -107,8 +107,15 @@ def session_options(threads: int) -> Any:
     return options
 
 
-def session(model: "ModelProto", options: Any, providers: Providers = _CPU_ALONE) -> Any:
-    """Return a session of a model, ready to run."""
+def session(
+    model: "ModelProto",
+    options: Any,
+    providers: Providers = _CPU_ALONE,
+    weights: Mapping[str, FloatArray] = MappingProxyType({}),
+) -> Any:
+    """Return a session of a model, ready to run; weights: that the model only names."""
+    shared = onnxruntime().OrtValue.ortvalue_from_numpy
+    options.add_external_initializers([*weights], [*map(shared, weights.values())])
     return onnxruntime().InferenceSession(
         model.SerializeToString(),
         options,
