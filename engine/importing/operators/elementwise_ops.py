@@ -159,15 +159,31 @@ _OPEN = 3e38
 
 
 def _bound(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert Max and Min of a tensor and a number."""
+    """Convert Max and Min of a tensor and a number, or of tensors."""
     values = [builder.value(operator, at) for at in range(len(operator.inputs))]
     tensors = [value for value in values if isinstance(value, GraphTensor)]
     ends = [single(value) for value in values if isinstance(value, np.ndarray)]
-    if len(tensors) != 1 or len(ends) != 1 or ends[0] is None:
-        raise operator.refusal("compares tensors, which is not supported")
-    end = _rounded(ends[0])
-    layer = Clip(end, None) if operator.kind == "Max" else Clip(None, end)
-    return builder.add(operator, Relu() if layer == Clip(0.0, None) else layer, tensors[0])
+    if len(tensors) + len(ends) < len(values):
+        raise misplaced(operator, *values)
+    if None in ends:
+        raise operator.refusal("compares a tensor with numbers that differ from voxel to voxel")
+    output = tensors[0]
+    for tensor in tensors[1:]:
+        output = _larger(builder, operator, output, tensor)
+    for end in (_rounded(end) for end in ends if end is not None):
+        layer = Clip(end, None) if operator.kind == "Max" else Clip(None, end)
+        output = builder.add(operator, Relu() if layer == Clip(0.0, None) else layer, output)
+    return output
+
+
+def _larger(
+    builder: Builder, operator: Operator, first: GraphTensor, second: GraphTensor
+) -> GraphTensor:
+    """Add the larger of two tensors, a + relu(b - a), or for Min the smaller, a - relu(a - b)."""
+    is_max = operator.kind == "Max"
+    pair = (second, first) if is_max else (first, second)
+    above = builder.add(operator, Relu(), _both(builder, operator, Subtract(), *pair))
+    return _both(builder, operator, Add() if is_max else Subtract(), first, above)
 
 
 def _pass_on(builder: Builder, operator: Operator) -> GraphValue:

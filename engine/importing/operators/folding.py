@@ -13,6 +13,9 @@ from .operator_graph import Array, Operator, integers
 _FEW = 1 << 16
 """Numbers that any result may have; a larger one must be no larger than its inputs together."""
 
+_MOST_ALIKE = 1 << 25
+"""Numbers of a result that repeats a single one, as channels of zeros do, which takes no memory."""
+
 _Fold: TypeAlias = Callable[[Operator, Sequence[Array]], Array]
 
 _ELEMENT_TYPES = {1: np.float32, 10: np.float32, 11: np.float32, 16: np.float32, 9: np.bool_}
@@ -92,12 +95,18 @@ def new_shape(operator: Operator, shape: tuple[int, ...], asked: Sequence[int]) 
 
 
 def _limited(
-    operator: Operator, shape: Sequence[int], inputs: Sequence[Array] = ()
+    operator: Operator, shape: Sequence[int], inputs: Sequence[Array] = (), most: int = _FEW
 ) -> tuple[int, ...]:
-    most = max(_FEW, sum(array.size for array in inputs))
+    most = max(most, sum(held(array) for array in inputs))
     if min(shape, default=1) < 0 or prod(shape) > most:
         raise operator.refusal("creates more numbers than any generator needs")
     return tuple(int(extent) for extent in shape)
+
+
+def held(array: Array) -> int:
+    """Return how many numbers an array holds in memory; one that repeats them holds fewer."""
+    pairs = zip(array.shape, array.strides, strict=True)
+    return prod(extent for extent, stride in pairs if stride)
 
 
 def _check_broadcast(operator: Operator, inputs: Sequence[Array]) -> None:
@@ -161,7 +170,8 @@ def _constant(operator: Operator, _: Sequence[Array]) -> Array:
 
 def _filled(operator: Operator, inputs: Sequence[Array]) -> Array:
     value = np.asarray(operator.attributes.get("value", np.zeros(1, np.float32))).reshape(-1)
-    return np.full(_limited(operator, integers(inputs[0])), value[0])
+    shape = _limited(operator, integers(inputs[0]), most=_MOST_ALIKE)
+    return np.broadcast_to(value[0], shape)
 
 
 def _reshape(operator: Operator, inputs: Sequence[Array]) -> Array:
@@ -171,7 +181,8 @@ def _reshape(operator: Operator, inputs: Sequence[Array]) -> Array:
 
 def _expand(operator: Operator, inputs: Sequence[Array]) -> Array:
     shape = np.broadcast_shapes(inputs[0].shape, integers(inputs[1]))
-    return np.broadcast_to(inputs[0], _limited(operator, shape, inputs))
+    most = _MOST_ALIKE if held(inputs[0]) == 1 else _FEW
+    return np.broadcast_to(inputs[0], _limited(operator, shape, inputs, most))
 
 
 def _tile(operator: Operator, inputs: Sequence[Array]) -> Array:

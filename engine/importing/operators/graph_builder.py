@@ -10,12 +10,25 @@ import numpy as np
 from ...errors import CheckpointError, PatchShapeError
 from ...network.graph import MOST_NODES, Node, TensorShape, shape_made
 from ...network.graph_analysis import node_ranges
-from ...network.layers import ChannelAffine, Channels, Conv3d, Crop, FloatArray, Layer, Triple
+from ...network.layers import (
+    ChannelAffine,
+    Channels,
+    Concat,
+    Conv3d,
+    Crop,
+    FloatArray,
+    Layer,
+    Triple,
+)
+from .folding import held
 from .operator_graph import Array, Operator, OperatorGraph
 
 CHANNELS = 1
 IN_ORDER = (0, 1, 2, 3, 4)
 CHANNELS_LAST = (0, 2, 3, 4, 1)
+SLICES_FIRST = (0, 2, 1, 3, 4)
+AS_SLICES = (2, 1, 3, 4)
+"""Axes of a tensor whose slices are the batch, as 2-D layers of a 3-D network read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +177,7 @@ class Builder:
 
     def spend(self, operator: Operator, output: Array) -> None:
         """Raise CheckpointError if the folded constants take too much memory."""
-        self._left -= output.nbytes
+        self._left -= held(output) * output.itemsize
         if self._left < 0:
             raise operator.refusal("creates more numbers than any generator needs")
 
@@ -238,6 +251,19 @@ class Builder:
         """Add scale * x + shift with the same numbers for all channels."""
         both = (np.full(source.channels, number, np.float32) for number in (scale, shift))
         return self.affine(operator, source, *both)
+
+    def filled(
+        self, operator: Operator, like: GraphTensor, count: int, value: float
+    ) -> GraphTensor | None:
+        """Add channels of one number, with the extents of another tensor; None if count is 0."""
+        output: GraphTensor | None = None
+        left = count
+        while left:
+            some = self.channels(operator, like, 0, min(left, like.channels))
+            part = self.uniform(operator, some, 0.0, value)
+            output = part if output is None else self.add(operator, Concat(), output, part)
+            left -= some.channels
+        return output
 
     def repeated(self, operator: Operator, source: GraphTensor, channels: int) -> GraphTensor:
         """Repeat the single channel of a tensor, by a convolution with ones."""

@@ -18,6 +18,7 @@ from ...network.layers import (
 from .channel_ops import reduced_channels
 from .folding import axes_of
 from .graph_builder import (
+    AS_SLICES,
     CHANNELS,
     WHOLE_PATCH,
     Builder,
@@ -64,6 +65,10 @@ def _instance_norm(builder: Builder, operator: Operator) -> GraphTensor | Reshap
         output = _normalised(builder, operator, Mean(value, groups), epsilon)
         return _viewed_alike(builder.affine(operator, _tensor_of(output), *both), value)
     source = builder.tensor(operator)
+    if source.axes == AS_SLICES:
+        raise operator.refusal(
+            "normalises each slice by itself, which no layer does; that would need a norm of slices"
+        )
     if source.axes[CHANNELS] != CHANNELS:
         raise operator.refusal("normalises an axis other than the channels")
     shape = (source.channels,)

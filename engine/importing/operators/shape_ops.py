@@ -1,6 +1,7 @@
 """Operators that pick, join or move channels and voxels, as layers, views and axis orders."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from math import prod
 
@@ -16,8 +17,10 @@ from ...network.layers import (
 )
 from .folding import new_shape, slice_places
 from .graph_builder import (
+    AS_SLICES,
     CHANNELS,
     IN_ORDER,
+    SLICES_FIRST,
     Builder,
     GraphTensor,
     GraphValue,
@@ -27,7 +30,7 @@ from .graph_builder import (
     check_alike,
     misplaced,
 )
-from .operator_graph import Operator, integers
+from .operator_graph import Array, Operator, integers
 
 
 def _cut(builder: Builder, operator: Operator) -> GraphTensor:
@@ -74,16 +77,35 @@ def _split(builder: Builder, operator: Operator) -> list[GraphTensor]:
 
 
 def _concat(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert Concat of channels, two tensors at a time."""
-    tensors = [builder.tensor(operator, at) for at in range(len(operator.inputs))]
-    axis = operator.integer("axis", 1)
-    if not -5 <= axis < 5 or tensors[0].axes[axis] != CHANNELS:
+    """Convert Concat of channels, of which some may be constant, two tensors at a time."""
+    values = [builder.value(operator, at) for at in range(len(operator.inputs))]
+    tensors = [value for value in values if isinstance(value, GraphTensor)]
+    if len(tensors) + sum(isinstance(value, np.ndarray) for value in values) < len(values):
+        raise misplaced(operator, *values)
+    like, axis = tensors[0], operator.integer("axis", 1)
+    if not -5 <= axis < 5 or like.axes[axis] != CHANNELS:
         raise operator.refusal("joins an axis other than the channels, which is not supported")
-    joined = tensors[0]
-    for tensor in tensors[1:]:
-        check_alike(operator, joined, tensor)
-        joined = builder.add(operator, Concat(), joined, tensor)
-    return joined
+    joined: GraphTensor | None = None
+    for value in values:
+        tensor = _filled(builder, operator, like, value) if isinstance(value, np.ndarray) else value
+        if not isinstance(tensor, GraphTensor):
+            continue  # no channels
+        check_alike(operator, like, tensor)
+        joined = tensor if joined is None else builder.add(operator, Concat(), joined, tensor)
+    return like if joined is None else joined
+
+
+def _filled(
+    builder: Builder, operator: Operator, like: GraphTensor, array: Array
+) -> GraphTensor | None:
+    """Return a constant that is joined to a tensor as channels of one number."""
+    places = [at for at, axis in enumerate(like.axes) if axis != CHANNELS]
+    if array.ndim != len(like.axes) or any(array.shape[at] != like.shape[at] for at in places):
+        raise operator.refusal("joins a constant whose extents are not those of the tensor")
+    if array.size and array.min() != array.max():
+        raise operator.refusal("joins a constant that differs from voxel to voxel")
+    value = float(array.flat[0]) if array.size else 0.0
+    return builder.filled(operator, like, array.shape[like.axes.index(CHANNELS)], value)
 
 
 _MOST_CELL = 8
@@ -99,10 +121,21 @@ def _reshape(builder: Builder, operator: Operator) -> GraphValue:
         shape = new_shape(operator, value.moved_shape, integers(asked))
         return _moved(builder, operator, value, shape)
     shape = new_shape(operator, value.shape, integers(asked))
+    if isinstance(value, GraphTensor) and (view := _as_slices(value, shape)):
+        return view
     tensor = value.of if isinstance(value, ReshapedView) else value
     if tensor.axes != IN_ORDER:
         raise operator.refusal("works on axes in an order that is not supported")
     return tensor if shape == tensor.shape else ReshapedView(tensor, shape)
+
+
+def _as_slices(tensor: GraphTensor, shape: tuple[int, ...]) -> GraphTensor | None:
+    """Return a tensor [1, D, C, H, W] as slices [D, C, H, W], or back; None for other shapes."""
+    for axes, other in ((SLICES_FIRST, AS_SLICES), (AS_SLICES, SLICES_FIRST)):
+        view = replace(tensor, axes=other)
+        if tensor.batch == 1 and tensor.axes == axes and view.shape == shape:
+            return view
+    return None
 
 
 def _transpose(builder: Builder, operator: Operator) -> GraphValue:

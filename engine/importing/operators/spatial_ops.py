@@ -1,7 +1,7 @@
 """Operators that read around a voxel, or resample: convolution, pooling, padding and Resize."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor, gcd
 from typing import Any
 
@@ -14,6 +14,7 @@ from ...network.layers import (
     Conv3d,
     ConvTranspose3d,
     Crop,
+    FloatArray,
     Pad,
     PadMode,
     Pool,
@@ -22,7 +23,8 @@ from ...network.layers import (
     triple,
 )
 from .graph_builder import (
-    IN_ORDER,
+    AS_SLICES,
+    CHANNELS,
     Builder,
     GraphTensor,
     Rule,
@@ -100,10 +102,38 @@ def _groups(operator: Operator, channels: int, into: int) -> int:
     return groups
 
 
+def _in_three_axes(builder: Builder, operator: Operator) -> tuple[GraphTensor, Operator]:
+    """Return the tensor of a layer that reads around each voxel, and the operator in three axes.
+
+    On slices as a batch, a kernel of two axes is one slice deep.
+    """
+    source = builder.tensor(operator)
+    if source.axes != AS_SLICES:
+        return builder.tensor(operator, in_order=True), operator
+    attributes = dict(operator.attributes)
+    for name, of_one in _OF_ONE_SLICE.items():
+        if name in attributes:
+            values = integers(attributes[name])
+            ends = (values[:2], values[2:]) if name == "pads" else (values,)
+            attributes[name] = tuple(one for end in ends for one in (of_one, *end))
+    return source, replace(operator, attributes=attributes)
+
+
+_OF_ONE_SLICE = {"kernel_shape": 1, "strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}
+"""Attributes along the axes of a kernel, with their value along D for one slice."""
+
+
+def _weight(builder: Builder, operator: Operator, source: GraphTensor) -> Array:
+    """Return the weight of a convolution, along three axes."""
+    weight = builder.weight(operator, 1)
+    is_flat = source.axes == AS_SLICES and weight.ndim == len(AS_SLICES)
+    return weight[:, :, None] if is_flat else weight
+
+
 def _convolve(builder: Builder, operator: Operator) -> GraphTensor:
     """Convert Conv; zero padding that differs between the ends becomes a separate layer."""
-    source = builder.tensor(operator, in_order=True)
-    weight = builder.weight(operator, 1)
+    source, operator = _in_three_axes(builder, operator)
+    weight = _weight(builder, operator, source)
     window = _window_of(operator, _kernel(operator, weight), source.extents)
     out = weight.shape[0]
     groups = _groups(operator, source.channels, out)
@@ -128,8 +158,8 @@ def _kept(builder: Builder, operator: Operator, weight: Array, out: int) -> tupl
 
 def _convolve_transposed(builder: Builder, operator: Operator) -> GraphTensor:
     """Convert ConvTranspose; a Crop layer removes what PyTorch's padding cannot."""
-    source = builder.tensor(operator, in_order=True)
-    weight = builder.weight(operator, 1)
+    source, operator = _in_three_axes(builder, operator)
+    weight = _weight(builder, operator, source)
     kernel = _kernel(operator, weight)
     groups = _groups(operator, source.channels, 0)
     if weight.shape[0] != source.channels:
@@ -205,15 +235,9 @@ def _more_channels(
     if mode in ("reflect", "replicate") or sum(ends) > _MOST_CHANNELS:
         raise operator.refusal(f"pads channels by {max(ends)} in a mode that is not supported")
     value = mode.value if isinstance(mode, Constant) else 0.0
-    output = source
-    for at, count in enumerate(ends):
-        left = count
-        while left:
-            some = builder.channels(operator, source, 0, min(left, source.channels))
-            empty = builder.uniform(operator, some, 0.0, value)
-            output = builder.add(operator, Concat(), *((output, empty) if at else (empty, output)))
-            left -= some.channels
-    return output
+    before, after = (builder.filled(operator, source, count, value) for count in ends)
+    joined = source if before is None else builder.add(operator, Concat(), before, source)
+    return joined if after is None else builder.add(operator, Concat(), joined, after)
 
 
 _MOST_CHANNELS = 4096
@@ -243,7 +267,7 @@ def _pad_mode(builder: Builder, operator: Operator) -> PadMode:
 
 def _pool(builder: Builder, operator: Operator) -> GraphTensor:
     """Convert MaxPool and AveragePool."""
-    source = builder.tensor(operator, in_order=True)
+    source, operator = _in_three_axes(builder, operator)
     kernel = operator.triple("kernel_shape", (0, 0, 0))
     window = _window_of(operator, kernel, source.extents)
     if window.dilation != (1, 1, 1) or not window.is_even:
@@ -264,6 +288,7 @@ def _pool(builder: Builder, operator: Operator) -> GraphTensor:
 
 
 _MOST_SAMPLING = 16
+_NEARLY = 1e-6
 
 
 _MOST_VOXELS = 1 << 16
@@ -287,14 +312,19 @@ class _AxisSampling:
     @property
     def factor(self) -> int | None:
         """The scale if it is a whole number that an Upsample takes."""
-        is_whole = self.scale == round(self.scale) and 1 <= self.scale <= _MOST_SAMPLING
-        return round(self.scale) if is_whole else None
+        takes = self.scale == round(self.scale) and 1 <= self.scale <= _MOST_SAMPLING
+        return round(self.scale) if takes else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the scale makes a whole number of voxels of the extent."""
+        return abs(self.extent * self.scale - self.sampled) <= _NEARLY * self.sampled
 
 
 def _resize(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert Resize and Upsample; by other than whole factors in the mode nearest alone."""
+    """Convert Resize and Upsample; by other than whole factors if the positions repeat."""
     source = builder.tensor(operator)
-    if len(source.axes) != len(IN_ORDER):
+    if not {*AS_SLICES} <= {*source.axes}:
         raise operator.refusal("samples a tensor without channels, which is not supported")
     axes = _axes(builder, operator, source)
     factors = [axis.factor for axis in axes]
@@ -312,19 +342,60 @@ def _resize(builder: Builder, operator: Operator) -> GraphTensor:
         rounding = operator.text("nearest_mode", "floor" if is_old else "round_prefer_floor")
         if output := _nearest(builder, operator, source, axes, (positions, rounding)):
             return output
-    elif len(whole) < len(factors):
-        raise operator.refusal(
-            f"samples in the mode {mode} by factors of D, H and W that are not integers, which is "
-            "not supported"
-        )
-    elif mode == "linear" and positions in ("half_pixel", "pytorch_half_pixel"):
-        return builder.add(operator, Upsample("trilinear", triple(whole)), source)
+    elif mode == "linear" and positions in _HALF_PIXEL:
+        return _linear(builder, operator, source, axes, positions)
     elif mode == "linear" and positions == "align_corners":
+        if len(whole) < len(factors):
+            raise operator.refusal(
+                "aligns the corners while sampling by factors of D, H and W that are not integers, "
+                "so each voxel is weighed differently; that would need a layer of its own"
+            )
         layer = Upsample("trilinear", triple(whole), align_corners=True)
         return builder.add(operator, layer, source)
     raise operator.refusal(
         f"samples in the mode {mode} at positions {positions}, which is not supported"
     )
+
+
+_HALF_PIXEL = ("half_pixel", "pytorch_half_pixel")
+
+
+def _linear(
+    builder: Builder,
+    operator: Operator,
+    source: GraphTensor,
+    axes: Sequence[_AxisSampling],
+    positions: str,
+) -> GraphTensor:
+    """Interpolate linearly between the middles of voxels, one axis after another."""
+    factors = triple(axis.factor or 1 for axis in axes)
+    others = [at for at, axis in enumerate(axes) if axis.factor is None]
+    output = source
+    if factors != (1, 1, 1):
+        output = builder.add(operator, Upsample("trilinear", factors), output)
+    for at in others:
+        if positions != "half_pixel" and axes[at].sampled == 1:
+            raise operator.refusal("samples a single voxel, which runtimes do differently")
+        output = _sampled_in_periods(
+            builder, operator, output, at, _linear_period(operator, axes[at])
+        )
+    return output
+
+
+def _linear_period(operator: Operator, axis: _AxisSampling) -> "_Period":
+    """Return the pattern of linear interpolation along an axis, whose border is repeated."""
+    common = gcd(axis.extent, axis.sampled)
+    voxels, count = axis.extent // common, axis.sampled // common
+    if max(voxels, count) > _MOST_SAMPLING or not axis.is_whole:
+        raise operator.refusal(_no_period(axis))
+    places = (np.arange(count) + 0.5) * voxels / count - 0.5
+    first = np.floor(places).astype(np.int64)
+    share = (places - first).astype(np.float32)
+    rows = np.zeros((count, voxels + 2), np.float32)  # of which the ends are the neighbours'
+    rows[np.arange(count), first + 1] = 1 - share
+    rows[np.arange(count), first + 2] += share
+    is_inside = not rows[:, 0].any() and not rows[:, -1].any()
+    return _Period(voxels, rows[:, 1:-1], 0) if is_inside else _Period(voxels, rows, 1)
 
 
 def _nearest(
@@ -339,21 +410,45 @@ def _nearest(
     positions: coordinate_transformation_mode and nearest_mode.
     """
     repeats = [1, 1, 1]
-    picked: list[tuple[int, _Period]] = []
+    picked: list[tuple[int, _Indices]] = []
     for at, axis in enumerate(axes):
         taken = _taken(axis, *positions)
         if taken is None:
             return None
         if axis.factor and np.array_equal(taken, np.arange(axis.sampled) // axis.factor):
             repeats[at] = axis.factor
+        elif _is_exact(axis, middles=positions[0] != "asymmetric"):
+            picked.append((at, taken))
         else:
-            picked.append((at, _period(operator, axis, taken, positions[0])))
+            raise operator.refusal(_no_period(axis))
     output = source
     if repeats != [1, 1, 1]:
         output = builder.add(operator, Upsample("nearest", triple(repeats)), output)
-    for at, period in picked:
-        output = _picked(builder, operator, output, at, period)
+    for at, taken in picked:
+        output = _picked(builder, operator, output, at, (axes[at], taken))
     return output
+
+
+def _picked(
+    builder: Builder,
+    operator: Operator,
+    source: GraphTensor,
+    at: int,
+    sampling: "tuple[_AxisSampling, _Indices]",
+) -> GraphTensor:
+    """Pick voxels along an axis: all of them but for a border, or by a pattern that repeats."""
+    axis, taken = sampling
+    before = int((taken == 0).sum()) - 1
+    after = axis.sampled - axis.extent - before
+    if np.array_equal(taken, np.arange(axis.sampled)):
+        return builder.cropped(operator, source, [0, 0, 0, *_edges(-after, at, 0)])
+    shifted = np.clip(np.arange(axis.sampled) - before, 0, axis.extent - 1)
+    if min(before, after) >= 0 and np.array_equal(taken, shifted):
+        ends = _edges(before, at, 0), _edges(after, at, 0)
+        return builder.add(operator, Pad("replicate", *ends), source)
+    return _sampled_in_periods(
+        builder, operator, source, at, _nearest_period(operator, axis, taken)
+    )
 
 
 def _taken(axis: _AxisSampling, positions: str, rounding: str) -> _Indices | None:
@@ -388,13 +483,18 @@ def _taken(axis: _AxisSampling, positions: str, rounding: str) -> _Indices | Non
 
 @dataclass(frozen=True, slots=True)
 class _Period:
-    """Pattern that repeats along an axis: of `voxels`, those with the indices `taken` are kept."""
+    """Pattern that repeats along an axis.
+
+    voxels: its extent before. rows: for each sampled voxel, the weights of those that are read.
+    margin: voxels read before and after the pattern, which repeat the border.
+    """
 
     voxels: int
-    taken: tuple[int, ...]
+    rows: FloatArray
+    margin: int
 
 
-def _period(operator: Operator, axis: _AxisSampling, taken: _Indices, positions: str) -> _Period:
+def _nearest_period(operator: Operator, axis: _AxisSampling, taken: _Indices) -> _Period:
     """Return the pattern of an axis; raises CheckpointError if it has none that layers take."""
     common = gcd(axis.extent, axis.sampled)
     voxels, count = axis.extent // common, axis.sampled // common
@@ -404,13 +504,16 @@ def _period(operator: Operator, axis: _AxisSampling, taken: _Indices, positions:
         max(voxels, count) > _MOST_SAMPLING
         or not np.array_equal(taken.reshape(common, count), starts + period)
         or not (period.min() >= 0 and period.max() < voxels)
-        or not _is_exact(axis, middles=positions != "asymmetric")
     ):
-        raise operator.refusal(
-            f"samples {axis.sampled} of {axis.extent} voxels, which repeats in no pattern of up to "
-            f"{_MOST_SAMPLING}; import it for another patch"
-        )
-    return _Period(voxels, tuple(int(one) for one in period))
+        raise operator.refusal(_no_period(axis))
+    return _Period(voxels, np.eye(voxels, dtype=np.float32)[period], 0)
+
+
+def _no_period(axis: _AxisSampling) -> str:
+    return (
+        f"samples {axis.sampled} of {axis.extent} voxels, which repeats in no pattern of up to "
+        f"{_MOST_SAMPLING}; import it for another patch"
+    )
 
 
 def _is_exact(axis: _AxisSampling, *, middles: bool) -> bool:
@@ -418,7 +521,7 @@ def _is_exact(axis: _AxisSampling, *, middles: bool) -> bool:
 
     middles: whether the middles of voxels are scaled, not their starts.
     """
-    if abs(axis.extent * axis.scale - axis.sampled) > _NEARLY * axis.sampled:
+    if not axis.is_whole:
         return False
     twice = 2 * np.arange(axis.sampled, dtype=np.int64) + middles
     exact = twice * axis.extent // (2 * axis.sampled)
@@ -428,37 +531,34 @@ def _is_exact(axis: _AxisSampling, *, middles: bool) -> bool:
     return all(np.array_equal(np.floor(one), exact) for one in (single / scale, single * inverse))
 
 
-_NEARLY = 1e-6
-
-
-def _picked(
-    builder: Builder, operator: Operator, source: GraphTensor, axis: int, period: _Period
+def _sampled_in_periods(
+    builder: Builder, operator: Operator, source: GraphTensor, at: int, period: _Period
 ) -> GraphTensor:
-    """Add a convolution that keeps the taken voxels as channels, and one that lines them up."""
-    if source.axes != IN_ORDER:
-        raise operator.refusal("works on axes in an order that is not supported")
-    channels, count = source.channels, len(period.taken)
-    kept = np.eye(period.voxels, dtype=np.float32)[list(period.taken)]
-    weight = builder.keep("weight", np.tile(_along(kept, axis), (channels, 1, 1, 1, 1)))
-    window = _edges(period.voxels, axis)
-    sizes = channels, channels * count, window, weight
-    output = builder.add(operator, Conv3d(*sizes, stride=window, groups=channels), source)
+    """Add a convolution that makes the sampled voxels channels, and one that lines them up."""
+    channels, (count, taps) = source.channels, period.rows.shape
+    if period.margin:
+        ends = _edges(period.margin, at, 0)
+        source = builder.add(operator, Pad("replicate", ends, ends), source)
+    weight = builder.keep("weight", np.tile(_along(period.rows, at), (channels, 1, 1, 1, 1)))
+    sizes = channels, channels * count, _edges(taps, at), weight
+    step = _edges(period.voxels, at)
+    output = builder.add(operator, Conv3d(*sizes, stride=step, groups=channels), source)
     if count == 1:
         return output
-    ones = _along(np.eye(count, dtype=np.float32), axis)
+    ones = _along(np.eye(count, dtype=np.float32), at)
     weight = builder.keep("weight", np.tile(ones, (channels, 1, 1, 1, 1)))
-    window = _edges(count, axis)
+    window = _edges(count, at)
     sizes = channels * count, channels, window, weight
     return builder.add(operator, ConvTranspose3d(*sizes, stride=window, groups=channels), output)
 
 
-def _along(rows: npt.NDArray[np.float32], axis: int) -> npt.NDArray[np.float32]:
+def _along(rows: FloatArray, axis: int) -> FloatArray:
     """Return rows as kernels [rows, 1, kD, kH, kW] along an axis."""
     return rows.reshape(len(rows), 1, *_edges(rows.shape[1], axis))
 
 
-def _edges(edge: int, axis: int) -> Triple:
-    return triple(edge if at == axis else 1 for at in range(3))
+def _edges(edge: int, axis: int, others: int = 1) -> Triple:
+    return triple(edge if at == axis else others for at in range(3))
 
 
 def _axes(builder: Builder, operator: Operator, source: GraphTensor) -> list[_AxisSampling]:
@@ -474,7 +574,7 @@ def _axes(builder: Builder, operator: Operator, source: GraphTensor) -> list[_Ax
     }
     for place, sampled in zip(places, _sampled(builder, operator, shape, places), strict=True):
         found[source.axes[place]] = sampled
-    if any(found[axis].scale != 1 for axis in (0, 1)):
+    if any(found[axis].scale != 1 for axis in {0, CHANNELS} & found.keys()):
         raise operator.refusal("samples the batch or the channels, which is not supported")
     if not all(1 <= found[axis].sampled <= _MOST_VOXELS for axis in (2, 3, 4)):
         raise operator.refusal(f"creates no voxels along an axis, or more than {_MOST_VOXELS}")

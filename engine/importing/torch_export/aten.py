@@ -15,7 +15,6 @@ from .calls import Call, OperatorWriter, ValueName
 
 AtenRule: TypeAlias = Callable[[OperatorWriter, Call], None]
 
-_SPATIAL = (2, 3, 4)
 _LAST = 2**63 - 1
 _ONNX_TYPES = {6: 10, 7: 1, 8: 11, 13: 16}
 """ONNX's numbers of floating-point types by PyTorch's."""
@@ -33,19 +32,19 @@ def _same(kind: str, **attributes: Attribute) -> AtenRule:
 
 
 def _convolution(writer: OperatorWriter, call: Call) -> None:
-    if call.flag("transposed") or call.kind == "aten.conv_transpose3d":
+    if call.flag("transposed") or call.kind.startswith("aten.conv_transpose"):
         _transposed_convolution(writer, call)
         return
     padding = call.argument("padding")
     attributes: dict[str, Attribute] = {
-        "strides": call.triple("stride", 1),
-        "dilations": call.triple("dilation", 1),
+        "strides": call.along_axes("stride", 1),
+        "dilations": call.along_axes("dilation", 1),
         "group": call.integer("groups", 1),
     }
     if isinstance(padding, str):
         attributes["auto_pad"] = "SAME_UPPER" if padding == "same" else "VALID"
     else:
-        attributes["pads"] = call.triple("padding") * 2
+        attributes["pads"] = call.along_axes("padding") * 2
     if any(call.integers("output_padding")):
         raise call.refusal("has output_padding without being transposed")
     writer.result(call, "Conv", *_source_and_weights(call), **attributes)
@@ -56,11 +55,11 @@ def _transposed_convolution(writer: OperatorWriter, call: Call) -> None:
         call,
         "ConvTranspose",
         *_source_and_weights(call),
-        strides=call.triple("stride", 1),
-        dilations=call.triple("dilation", 1),
+        strides=call.along_axes("stride", 1),
+        dilations=call.along_axes("dilation", 1),
         group=call.integer("groups", 1),
-        pads=call.triple("padding") * 2,
-        output_padding=call.triple("output_padding"),
+        pads=call.along_axes("padding") * 2,
+        output_padding=call.along_axes("output_padding"),
     )
 
 
@@ -163,7 +162,8 @@ def _log_sigmoid(writer: OperatorWriter, call: Call) -> None:
 
 
 def _prelu(writer: OperatorWriter, call: Call) -> None:
-    shape = writer.sizes(call, (-1, 1, 1, 1))
+    ones = (1,) * (writer.rank(call, call.tensor("self")) - 2)
+    shape = writer.sizes(call, (-1, *ones))
     slopes = writer.step(call, "Reshape", call.tensor("weight"), shape)
     writer.result(call, "PRelu", call.tensor("self"), slopes)
 
@@ -212,6 +212,21 @@ def _inverse_root(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "Reciprocal", writer.step(call, "Sqrt", call.tensor("self")))
 
 
+def _largest(writer: OperatorWriter, call: Call) -> None:
+    """Write the larger of two tensors, or the largest along an axis, whose place goes unread."""
+    if call.argument("other") is not None:
+        _binary("Max")(writer, call)
+        return
+    keeps = int(call.flag("keepdim"))
+    writer.result(call, "ReduceMax", call.tensor("self"), keepdims=keeps, **_axes(call))
+
+
+def _zeros(writer: OperatorWriter, call: Call) -> None:
+    for unused in ("self", "dtype"):
+        call.argument(unused)
+    writer.result(call, "ConstantOfShape", writer.sizes(call, call.several("size")))
+
+
 def _joined(writer: OperatorWriter, call: Call) -> None:
     names = [one.name for one in call.several("tensors") if isinstance(one, ValueName)]
     writer.result(call, "Concat", *names, axis=call.integer("dim", 0))
@@ -222,56 +237,55 @@ def _pad(writer: OperatorWriter, call: Call) -> None:
     count = len(amounts) // 2
     pads = writer.sizes(call, (*amounts[0::2], *amounts[1::2]))
     axes = writer.sizes(call, tuple(-1 - axis for axis in range(count)))
-    mode = {"aten.reflection_pad3d": "reflect", "aten.replication_pad3d": "replicate"}.get(
-        call.kind
-    ) or call.text("mode", "constant")
+    modes = {"aten.reflection_pad": "reflect", "aten.replication_pad": "replicate"}
+    mode = modes.get(call.kind[:-2]) or call.text("mode", "constant")
     value = writer.constant(call, np.array(call.number("value", 0.0), np.float32))
     mode = _PAD_MODES.get(mode, mode)
     writer.result(call, "Pad", call.tensor("self"), pads, value, axes, mode=mode)
 
 
 def _pool(writer: OperatorWriter, call: Call) -> None:
-    kernel = call.triple("kernel_size")
+    kernel = call.along_axes("kernel_size")
     attributes: dict[str, Attribute] = {
         "kernel_shape": kernel,
-        "strides": call.triple("stride") if call.several("stride") else kernel,
-        "pads": call.triple("padding") * 2,
+        "strides": call.along_axes("stride") if call.several("stride") else kernel,
+        "pads": call.along_axes("padding") * 2,
         "ceil_mode": int(call.flag("ceil_mode")),
     }
-    if call.kind == "aten.avg_pool3d":
+    if call.kind.startswith("aten.avg_pool"):
         attributes["count_include_pad"] = int(call.flag("count_include_pad", usual=True))
         writer.result(call, "AveragePool", call.tensor("self"), **attributes)
     else:
-        attributes["dilations"] = call.triple("dilation", 1)
+        attributes["dilations"] = call.along_axes("dilation", 1)
         writer.result(call, "MaxPool", call.tensor("self"), **attributes)
 
 
 def _pool_to_size(writer: OperatorWriter, call: Call) -> None:
     if set(call.several("output_size")) != {1}:
         raise call.refusal("divides the patch into windows of unequal extents")
-    is_mean = call.kind == "aten.adaptive_avg_pool3d"
+    is_mean = call.kind.startswith("aten.adaptive_avg_pool")
     writer.result(call, "GlobalAveragePool" if is_mean else "GlobalMaxPool", call.tensor("self"))
 
 
 def _resize(writer: OperatorWriter, call: Call) -> None:
     source = call.optional("input") or call.tensor("self")
     sizes, factors = call.several("output_size"), call.several("scale_factors")
-    each = [call.argument(f"scales_{axis}") for axis in "dhw"]
+    each = [call.argument(f"scales_{axis}") for axis in "dhw"[-len(call.axes) :]]
     scales = [one for one in factors or each if isinstance(one, int | float)]
-    attributes: dict[str, Attribute] = {"axes": _SPATIAL}
-    if call.kind == "aten.upsample_trilinear3d":
+    attributes: dict[str, Attribute] = {"axes": call.axes}
+    if call.kind in ("aten.upsample_trilinear3d", "aten.upsample_bilinear2d"):
         is_aligned = call.flag("align_corners")
         attributes["mode"] = "linear"
         attributes["coordinate_transformation_mode"] = (
             "align_corners" if is_aligned else "half_pixel"
         )
     else:
-        is_middle = call.kind == "aten._upsample_nearest_exact3d"
+        is_middle = call.kind.startswith("aten._upsample_nearest_exact")
         attributes["mode"], attributes["nearest_mode"] = "nearest", "floor"
         attributes["coordinate_transformation_mode"] = (
             "tf_half_pixel_for_nn" if is_middle else "asymmetric"
         )
-    if len(scales) == len(_SPATIAL):
+    if len(scales) == len(call.axes):
         names = writer.constant(call, np.array(scales, np.float32)), ""
     else:
         names = "", writer.sizes(call, sizes)
@@ -522,8 +536,15 @@ def _to_float(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "Cast", *_numbers(writer, call), to=1)
 
 
+def _of_each_rank(kind: str, rule: AtenRule) -> dict[str, AtenRule]:
+    """Return a rule for volumes, and for slices that are a batch."""
+    return {kind.format(rank): rule for rank in (2, 3)}
+
+
 RULES: Mapping[str, AtenRule] = {
-    **dict.fromkeys(("aten.conv3d", "aten.convolution", "aten.conv_transpose3d"), _convolution),
+    "aten.convolution": _convolution,
+    **_of_each_rank("aten.conv{}d", _convolution),
+    **_of_each_rank("aten.conv_transpose{}d", _convolution),
     "aten.batch_norm": _batch_norm,
     "aten._native_batch_norm_legit_no_training": _batch_norm,
     "aten.instance_norm": _instance_norm,
@@ -560,27 +581,24 @@ RULES: Mapping[str, AtenRule] = {
     **dict.fromkeys(("aten.sub", "aten.subtract", "aten.rsub"), _binary("Sub")),
     **dict.fromkeys(("aten.mul", "aten.multiply"), _binary("Mul")),
     **dict.fromkeys(("aten.div", "aten.divide", "aten.true_divide"), _binary("Div")),
+    **dict.fromkeys(("aten.new_zeros", "aten.zeros"), _zeros),
+    "aten.max": _largest,
     "aten.maximum": _binary("Max"),
-    "aten.minimum": _binary("Min"),
+    **dict.fromkeys(("aten.min", "aten.minimum"), _binary("Min")),
     "aten.gt": _binary("Greater"),
     "aten.pow": _power,
     **dict.fromkeys(("aten.cat", "aten.concat", "aten.concatenate"), _joined),
-    **dict.fromkeys(
-        (
-            *("aten.pad", "aten.constant_pad_nd"),
-            *("aten.reflection_pad3d", "aten.replication_pad3d"),
-        ),
-        _pad,
-    ),
-    **dict.fromkeys(("aten.avg_pool3d", "aten.max_pool3d", "aten.max_pool3d_with_indices"), _pool),
-    **dict.fromkeys(("aten.adaptive_avg_pool3d", "aten.adaptive_max_pool3d"), _pool_to_size),
-    **dict.fromkeys(
-        (
-            *("aten.upsample_nearest3d", "aten._upsample_nearest_exact3d"),
-            "aten.upsample_trilinear3d",
-        ),
-        _resize,
-    ),
+    **dict.fromkeys(("aten.pad", "aten.constant_pad_nd"), _pad),
+    **_of_each_rank("aten.reflection_pad{}d", _pad),
+    **_of_each_rank("aten.replication_pad{}d", _pad),
+    **_of_each_rank("aten.avg_pool{}d", _pool),
+    **_of_each_rank("aten.max_pool{}d", _pool),
+    **_of_each_rank("aten.max_pool{}d_with_indices", _pool),
+    **_of_each_rank("aten.adaptive_avg_pool{}d", _pool_to_size),
+    **_of_each_rank("aten.adaptive_max_pool{}d", _pool_to_size),
+    **_of_each_rank("aten.upsample_nearest{}d", _resize),
+    **_of_each_rank("aten._upsample_nearest_exact{}d", _resize),
+    **dict.fromkeys(("aten.upsample_bilinear2d", "aten.upsample_trilinear3d"), _resize),
     "aten.slice": _slice,
     "aten.narrow": _narrow,
     "aten.select": _select,

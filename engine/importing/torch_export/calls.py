@@ -202,10 +202,15 @@ class Call:
             raise self.refusal(f"has no single number for {name}")
         return found[0]
 
-    def triple(self, name: str, usual: int = 0) -> tuple[int, ...]:
-        """Return constant numbers along D, H and W; a single one applies to all."""
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Axes along which a layer reads around each voxel: D, H and W, or those of slices."""
+        return (2, 3) if "2d" in self.kind else (2, 3, 4)
+
+    def along_axes(self, name: str, usual: int = 0) -> tuple[int, ...]:
+        """Return constant numbers along the axes; a single one applies to all."""
         found = self.integers(name, usual)
-        return found * 3 if len(found) == 1 else found
+        return found * len(self.axes) if len(found) == 1 else found
 
 
 def kind_of(node: ProgramNode) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import NodeProto
+from onnx import ModelProto, NodeProto
 from support.lazy_modules import torch
 from support.onnx_files import model, node
 from support.onnx_judge import ARRAYS, WIDE, ended, kinds, vector, written_down
@@ -160,6 +160,32 @@ LAYERS: dict[str, tuple[list[NodeProto], list[str]]] = {
     "a sum of three": ([node("Sum", "a a a", "b")], ["conv", "add", "add", "conv"]),
     "its square": ([node("Pow", "a square", "b")], ["conv", "multiply", "conv"]),
     "no less than zero": ([node("Max", "a nought", "b")], ["conv", "relu", "conv"]),
+    "the larger of two": (
+        [node("Neg", "a", "m"), node("Max", "a m nought", "b")],
+        ["conv", "channel_affine", "subtract", "relu", "add", "relu", "conv"],
+    ),
+    "the smaller of two": (
+        [node("Neg", "a", "m"), node("Min", "a m", "b")],
+        ["conv", "channel_affine", "subtract", "relu", "subtract", "conv"],
+    ),
+    "constant channels before": (
+        [
+            node("Shape", "a", "s"),
+            node("ConstantOfShape", "s", "k"),
+            node("Concat", "k a", "p", axis=1),
+            node("Slice", "p one five one", "b"),
+        ],
+        ["conv", "channel_affine", "concat", "channels", "conv"],
+    ),
+    "constant channels after": (
+        [
+            node("Shape", "a", "s"),
+            node("Expand", "number s", "k"),
+            node("Concat", "a k", "p", axis=1),
+            node("Slice", "p one five one", "b"),
+        ],
+        ["conv", "channel_affine", "concat", "channels", "conv"],
+    ),
     "between zero and all": ([node("Clip", "a nought", "b")], ["conv", "relu", "conv"]),
     "no more than two": ([node("Min", "a square", "b")], ["conv", "clip", "conv"]),
     "what does nothing": (
@@ -314,6 +340,50 @@ def test_an_operator_becomes_a_layer(name: str, tmp_path: Path) -> None:
 
 
 POSITIONS = "coordinate_transformation_mode"
+FLAT = {
+    "flat": np.array([-1, 4, 6, 10]),
+    "thick": np.array([1, 8, 4, 6, 10]),
+    "w2": np.random.default_rng(2).normal(0, 0.3, (4, 4, 3, 3)).astype(np.float32),
+    "up2": np.random.default_rng(3).normal(0, 0.3, (4, 4, 2, 2)).astype(np.float32),
+    "scales2": vector(1, 1, 2, 2),
+    "pads2": np.array([0, 0, 1, 1, 0, 0, 1, 0]),
+    "slopes2": vector(0.1, 0.2, -0.3, 0.4).reshape(4, 1, 1),
+}
+
+
+def in_slices(*nodes: NodeProto) -> ModelProto:
+    """Nodes from "f" to "g", whose batch are the slices of "a"."""
+    flat = [node("Transpose", "a", "t", perm=[0, 2, 1, 3, 4]), node("Reshape", "t flat", "f")]
+    thick = [node("Reshape", "g thick", "u"), node("Transpose", "u", "b", perm=[0, 2, 1, 3, 4])]
+    return model(ended(*flat, *nodes, *thick), ARRAYS | FLAT | NUMBERS, (1, 1, 8, 6, 10), 18)
+
+
+def test_layers_of_slices_are_one_slice_deep(tmp_path: Path) -> None:
+    resize = node("Resize", "d none scales2", "e", mode="linear")
+    resize.input[1] = ""
+    layers = kinds(
+        in_slices(
+            node("Conv", "f w2 p", "c", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+            node("PRelu", "c slopes2", "r"),
+            node("MaxPool", "r", "d", kernel_shape=[2, 2], strides=[2, 2]),
+            resize,
+            node("AveragePool", "e", "h", kernel_shape=[2, 2], strides=[2, 2]),
+            node("ConvTranspose", "h up2", "i", strides=[2, 2], kernel_shape=[2, 2]),
+            node("Pad", "i pads2", "j", mode="edge"),
+            node("Slice", "j one2 back2 axes2", "k"),
+            node("Add", "k f", "g"),
+        ),
+        tmp_path,
+    )
+    assert layers == [
+        *("conv", "conv", "prelu", "pool", "upsample", "pool", "conv_transpose"),
+        *("pad", "crop", "add", "conv"),
+    ]
+
+
+def test_a_norm_of_single_slices_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="normalises each slice by itself"):
+        written_down(in_slices(node("InstanceNormalization", "f p p", "g")), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -342,9 +412,13 @@ def test_voxels_are_repeated(
 
 EXACT = {POSITIONS: "half_pixel", "nearest_mode": "round_prefer_ceil"}
 PYTORCH = {POSITIONS: "asymmetric", "nearest_mode": "floor"}
+LINEAR = {POSITIONS: "half_pixel", "mode": "linear"}
+HOW = pytest.mark.parametrize(
+    "attributes", [EXACT, PYTORCH, LINEAR], ids=["nearest-exact", "nearest", "linear"]
+)
 
 
-@pytest.mark.parametrize("attributes", [EXACT, PYTORCH], ids=["nearest-exact", "nearest"])
+@HOW
 def test_voxels_are_sampled_by_other_than_whole_factors(
     attributes: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -360,7 +434,7 @@ def test_voxels_are_sampled_by_other_than_whole_factors(
     assert "upsample" in kinds(proto, tmp_path)
 
 
-@pytest.mark.parametrize("attributes", [EXACT, PYTORCH], ids=["nearest-exact", "nearest"])
+@HOW
 def test_voxels_are_sampled_to_a_size(attributes: dict[str, Any], tmp_path: Path) -> None:
     nodes = [
         node("Resize", "a none none wide", "r", **attributes),
@@ -370,7 +444,23 @@ def test_voxels_are_sampled_to_a_size(attributes: dict[str, Any], tmp_path: Path
         one.input[1:3] = ["", ""]
     arrays = {"wide": np.array([1, 4, 12, 3, 25]), "narrow": np.array([1, 4, 8, 6, 10])}
     made = kinds(model(ended(*nodes), ARRAYS | arrays, (1, 1, 8, 6, 10)), tmp_path)
-    assert set(made) == {"conv", "conv_transpose", "upsample"}
+    assert {"conv", "conv_transpose", "upsample"} <= set(made) <= {*PADDED}
+
+
+PADDED = ("conv", "conv_transpose", "upsample", "pad")
+
+
+def test_a_voxel_more_or_less_is_the_border_repeated_or_cut(tmp_path: Path) -> None:
+    """ResidualUNet3D of pytorch-3dunet samples 31 voxels to 32."""
+    nodes = [
+        node("Resize", "a none none wide", "r", **PYTORCH),
+        node("Resize", "r none none narrow", "b", **PYTORCH),
+    ]
+    for one in nodes:
+        one.input[1:3] = ["", ""]
+    arrays = {"wide": np.array([1, 4, 9, 7, 11]), "narrow": np.array([1, 4, 8, 6, 10])}
+    proto = model(ended(*nodes), ARRAYS | arrays, (1, 1, 8, 6, 10))
+    assert kinds(proto, tmp_path) == ["conv", "pad", "pad", "pad", "crop", "conv"]
 
 
 PYTORCH_FUNCTIONS: dict[str, tuple[list[NodeProto], Callable[[Any], Any]]] = {
@@ -453,7 +543,15 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
         "has windows that are entirely in the padding",
     ),
     "filtered sampling": (resized(antialias=1, mode="linear"), "filters, which is not"),
-    "sampling by halves": (resized(scales="halves", mode="linear"), "that are not integers"),
+    "aligned sampling by halves": (
+        resized(scales="halves", mode="linear", **{POSITIONS: "align_corners"}),
+        "aligns the corners while sampling by factors of D, H and W that are not integers",
+    ),
+    "linear sampling without a pattern": (
+        resized("uneven", "", mode="linear"),
+        "repeats in no pattern of up to 16",
+    ),
+    "a constant of other extents": (node("Concat", "a p", "b", axis=1), "extents are not those"),
     "sampling without a pattern": (resized("uneven", ""), "repeats in no pattern of up to 16"),
     "endless voxels": (resized("endless", ""), "or more than 65536"),
     "sampled channels": (resized("doubled", ""), "samples the batch or the channels"),
@@ -466,7 +564,7 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
     ),
     "axes that do not exist": (resized(axes=[2, 3, 7]), "refers to axes that do not exist"),
     "many ends": (node("Clip", "a p", "b"), "has limits that are not single numbers"),
-    "the larger of two": (node("Max", "a a", "b"), "compares tensors"),
+    "the larger of a tensor and several": (node("Max", "a p", "b"), "differ from voxel to voxel"),
     "whole numbers": (node("Cast", "a", "b", to=7), "converts a tensor to integers"),
     "dropout in training": (node("Dropout", "a half yes", "b"), "is in training"),
     "a sum of one": (node("Sum", "a", "b"), "joins fewer than two tensors"),
@@ -509,6 +607,9 @@ NUMBERS = OTHERS | {
     "doubled": np.array([1, 8, 64, 64, 64]),
     "voxels": np.array([2, 3, 4]),
     "two": np.array([2]),
+    "one2": np.array([1, 1]),
+    "back2": np.array([7, 11]),
+    "axes2": np.array([2, 3]),
     "zero": np.array([0]),
     "one": np.array([1]),
     "four": np.array([4]),

@@ -169,6 +169,33 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
         + f.interpolate(x, [2 * n for n in x.shape[2:]], mode="trilinear", align_corners=True),
         2,
     ),
+    "samplings by other factors": lambda x, f: f.interpolate(
+        f.interpolate(x, scale_factor=(1.5, 0.25, 2), mode="trilinear"),
+        x.shape[2:],
+        mode="trilinear",
+    ),
+    "larger ones": lambda x, _: (
+        torch.maximum(x, -x) + torch.max(x, x * 2) * x.max(1, keepdim=True)[0] + torch.min(x, -x)
+    ),
+    "constant channels": lambda x, _: torch.cat(
+        [x, x.new_zeros(x.shape), torch.zeros(1, 2, *x.shape[2:])], 1
+    )[:, 3:],
+    "slices": lambda x, f: (
+        f.interpolate(
+            f.max_pool2d(
+                f.conv2d(
+                    x.transpose(1, 2).reshape(-1, 4, 16, 16),
+                    x.new_zeros(4, 4, 3, 3) + 0.1,
+                    padding=1,
+                ),
+                2,
+            ),
+            scale_factor=2,
+            mode="bilinear",
+        )
+        .reshape(1, 16, 4, 16, 16)
+        .transpose(1, 2)
+    ),
     "pools": lambda x, f: f.interpolate(
         f.max_pool3d(x, 2) + f.avg_pool3d(x, 3, 2, 1) + f.avg_pool3d(x, 3, 2, 1, False, False),
         scale_factor=2,
