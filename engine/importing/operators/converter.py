@@ -47,11 +47,13 @@ from .graph_builder import (
 )
 from .norm_ops import NORM_RULES
 from .operator_graph import Operator, OperatorGraph
+from .sampling_ops import SAMPLING_RULES
 from .shape_ops import SHAPE_RULES
 from .spatial_ops import SPATIAL_RULES
 
 RULES: Mapping[str, Rule] = {
     **SPATIAL_RULES,
+    **SAMPLING_RULES,
     **SHAPE_RULES,
     **CHANNEL_RULES,
     **NORM_RULES,
