@@ -133,8 +133,8 @@ def file_bytes(path: Path) -> bytes:
     try:
         if not path.exists():
             raise CheckpointError(f"{path} does not exist; check the name of the checkpoint.")
-        if path.is_dir() and (what := foreign_folder(path)):
-            raise CheckpointError(f"{path} is {what}.")
+        if path.is_dir():
+            raise CheckpointError(f"{path} is {foreign_folder(path)}.")
         if not path.is_file():
             raise CheckpointError(f"{path} is not a file; give the checkpoint file itself.")
         if path.stat().st_size > _LARGEST_FILE:
@@ -230,7 +230,9 @@ def _contents(value: object, inert: list[Inert]) -> Mapping[str, CheckpointEntry
     if module := next((item for item in inert if item.is_module), None):
         raise CheckpointError(
             f"The file contains a pickled object of class {quoted(module.name)}; opening such "
-            f"a file would run its code. In the training code run {_SAVE_WEIGHTS} and import that."
+            "a file would run its code. In the training code, load it with torch.load and export "
+            "it (docs/torch-export.md) or, if it is a CycleGAN generator, run "
+            f"{_SAVE_WEIGHTS}; import that."
         )
     named = f" It contains {quoted(inert[0].name)}." if inert else ""
     raise CheckpointError(

@@ -122,8 +122,8 @@ def foreign_archive(names: Collection[str]) -> str | None:
 _WEIGHTS = (".pth", ".pt", ".ckpt", ".tar", ".safetensors", ".onnx")
 
 
-def foreign_folder(folder: Path) -> str | None:
-    """Return what a known kind of folder is, or None; the result completes "This is ..."."""
+def foreign_folder(folder: Path) -> str:
+    """Return what a folder is that holds no network; the result completes "This is ..."."""
     if (folder / _SAVED_MODEL_FILE).is_file():
         return _SAVED_MODEL
     for model in (folder, folder.parent):
@@ -132,13 +132,21 @@ def foreign_folder(folder: Path) -> str | None:
                 "part of an nnU-Net model; name the folder that holds plans.json, or export its "
                 "network as ONNX and import that"
             )
+    for plans in (*folder.glob("*/plans.json"), *folder.glob("*/*/plans.json")):
+        model = plans.parent.relative_to(folder)
+        return f"a folder of nnU-Net models; give the folder of one, such as {quoted(str(model))}"
     if (folder / "configs").is_dir() and (folder / "models").is_dir():
         return (
             "a MONAI bundle; run python -m monai.bundle onnx_export in it, with its network and "
             "checkpoint, and import the ONNX file"
         )
     held = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in _WEIGHTS)
-    return f"a folder; give a file in it, such as {quoted(held[0])}" if held else None
+    if held:
+        return f"a folder; give a file in it, such as {quoted(held[0])}"
+    return (
+        "a folder without a network; give a checkpoint, an .onnx or .pt2 file, or the folder of a "
+        "MONAI bundle or of an nnU-Net model"
+    )
 
 
 def is_onnx_start(data: bytes) -> bool:

@@ -90,8 +90,9 @@ def _definition(config: Mapping[str, Json]) -> tuple[str, dict[str, Json]]:
     name = target.rpartition(".")[2]
     if name not in DEFINITIONS or not (target == name or target.startswith("monai.networks.nets.")):
         raise CheckpointError(
-            f"The bundle's network is {quoted(target)}, and networks of bundles are "
-            f"{', '.join(DEFINITIONS)}; export it with torch.export and import that."
+            f"The bundle's network is {quoted(target)}, but only {', '.join(DEFINITIONS)} of MONAI "
+            "are read from bundles; export it with torch.export (docs/torch-export.md) and import "
+            "that."
         )
     arguments = {key: item for key, item in found.items() if key not in ("_target_", "_desc_")}
     return name, {key: _resolved(config, key, item) for key, item in arguments.items()}

@@ -187,7 +187,10 @@ def _checkpoints(folder: Path, folds: Sequence[str]) -> list[Path]:
         path.parent.name.removeprefix("fold_") for path in folder.glob(f"fold_*/{_CHECKPOINT}")
     )
     if not found:
-        raise CheckpointError(f"{folder} has no fold_X/{_CHECKPOINT}; copy it into the folder.")
+        raise CheckpointError(
+            f"{folder} has no fold_X/{_CHECKPOINT}, which nnU-Net writes at the end of a training; "
+            "copy it into the folder."
+        )
     if missing := [fold for fold in folds if fold not in found]:
         raise CheckpointError(
             f"{folder} has no fold {quoted(missing[0])}, but {', '.join(found)}; check setting"

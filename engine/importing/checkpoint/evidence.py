@@ -160,7 +160,10 @@ Direction: TypeAlias = Literal["AtoB", "BtoA"]
 NormStatistics: TypeAlias = Literal["patch", "stored"]
 
 
-BY_ONNX = "export the network as ONNX and import that"
+BY_EXPORT = (
+    "export the network from its training code in three lines (docs/torch-export.md) and import "
+    "that"
+)
 """Advice for a network that its weights do not determine."""
 
 

@@ -9,7 +9,7 @@ from ...errors import CheckpointError, listed, quoted
 from ...network.architectures import Groups, Norm
 from ...network.layers import FloatArray
 from ..torch_files import StoredTensor, finite_float32
-from .evidence import BY_ONNX
+from .evidence import BY_EXPORT
 
 Tensors = Mapping[str, StoredTensor]
 
@@ -148,14 +148,14 @@ class NetworkTensors:
         if len(kinds) > 1:
             raise CheckpointError(
                 "The generator mixes several kinds of normalisation, or has activations with "
-                f"weights; {BY_ONNX}."
+                f"weights; {BY_EXPORT}."
             )
         parameters = kinds.pop() if kinds else frozenset[str]()
         if parameters not in (frozenset(), AFFINE, TRACKED, TRACKED | AFFINE):
             path = next(path for path, one in self.norms.items() if one.tensors)
             raise CheckpointError(
                 f"Layers such as {quoted(path)} have only {', '.join(sorted(parameters))}; that "
-                f"is neither instance nor batch norm. If it is a PReLU, {BY_ONNX}."
+                f"is neither instance nor batch norm. If it is a PReLU, {BY_EXPORT}."
             )
         return parameters
 

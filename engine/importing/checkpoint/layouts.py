@@ -19,7 +19,7 @@ from ...network.architectures import Blur, Norm, ResNetSpec, Spec, UNetSpec, bui
 from ...network.graph import Graph, Network, times
 from ...network.layers import Downsample, FloatArray
 from .evidence import (
-    BY_ONNX,
+    BY_EXPORT,
     RESIDUALS,
     UPSAMPLINGS,
     Reading,
@@ -170,7 +170,7 @@ class Match:
             if found != wanted:
                 raise CheckpointError(
                     f"Layer {slot.convolution} has weights of {times(found)} but a {family} "
-                    f"generator has {times(wanted)}; {BY_ONNX}."
+                    f"generator has {times(wanted)}; {BY_EXPORT}."
                 )
 
     def norms(self) -> tuple[str, ...]:
@@ -547,7 +547,7 @@ def _gain(layer: LayerTensors, taps: int) -> float:
 def _strange(path: str) -> CheckpointError:
     return CheckpointError(
         f"The fixed filter {path}.filt is not an anti-aliasing filter of contrastive unpaired "
-        f"translation; {BY_ONNX}."
+        f"translation; {BY_EXPORT}."
     )
 
 
@@ -556,7 +556,7 @@ def _cubic(shape: tuple[int, ...]) -> int:
     if set(shape[2:]) != {edge} or edge % 2 == 0:
         raise CheckpointError(
             f"The generator has a kernel of {times(shape[2:])}; only cubic kernels "
-            f"of odd size are read from checkpoints; {BY_ONNX}."
+            f"of odd size are read from checkpoints; {BY_EXPORT}."
         )
     return edge
 
@@ -591,14 +591,14 @@ def _matched_unet(slots: tuple[KeyMapping, ...], modules: NetworkTensors) -> Mat
     if not set(kernel) <= {3, 4}:
         raise CheckpointError(
             f"The U-Net has kernels of {times(kernel)}; only those of 4, or of 3 "
-            f"along an axis that is not sampled, are read from checkpoints; {BY_ONNX}."
+            f"along an axis that is not sampled, are read from checkpoints; {BY_EXPORT}."
         )
     match = Match(NESTED_U_NET, slots, modules, shape)
     match.check_shapes()
     if any(modules.convolutions[slot.convolution].is_spectral for slot in slots):
-        raise CheckpointError(f"This is a U-Net with spectral norm; {BY_ONNX}.")
+        raise CheckpointError(f"This is a U-Net with spectral norm; {BY_EXPORT}.")
     if not modules.convolutions[outermost_up.convolution].has_bias:
-        raise CheckpointError(f"The U-Net's last layer has no bias; {BY_ONNX}.")
+        raise CheckpointError(f"The U-Net's last layer has no bias; {BY_EXPORT}.")
     return match
 
 

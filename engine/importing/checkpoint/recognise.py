@@ -16,7 +16,7 @@ from ...network.graph import Network
 from ..checkpoint_file import Checkpoint, CheckpointEntry
 from ..pickles import LONGEST_NAME
 from ..torch_files import StoredTensor, check_amount
-from .evidence import BY_ONNX, Evidence, Fact, NetworkChoices, Question, Reading
+from .evidence import BY_EXPORT, Evidence, Fact, NetworkChoices, Question, Reading
 from .generator_layers import NetworkTensors, Tensors
 from .layouts import Match, ResNetShape, match_resnet, match_unet
 from .provenance import resolve_reading
@@ -434,10 +434,10 @@ def _record_shapes(match: Match, evidence: Evidence) -> None:
         evidence.record("levels", shape.levels, "depth of the nested names")
 
 
-_UNDETERMINED = f"whose weights do not define it completely; {BY_ONNX}"
+_UNDETERMINED = f"whose weights do not define it completely; {BY_EXPORT}"
 _GANSLATE = (
     "This is a V-Net or partially invertible ResNet of ganslate; of its checkpoints only those "
-    f"of Resnet3D and Unet3D are read, so {BY_ONNX}."
+    f"of Resnet3D and Unet3D are read, so {BY_EXPORT}."
 )
 _MEDNEXT = f"This is a MedNeXt, {_UNDETERMINED}."
 
@@ -453,7 +453,7 @@ _NETWORKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (
         "This is a checkpoint of nnU-Net, which its plans define; name the model folder, with "
-        f"plans.json and dataset.json. Without them, and of version 1, {BY_ONNX}.",
+        f"plans.json and dataset.json. Without them, and of version 1, {BY_EXPORT}.",
         (r"encoder\.stages\.\d+\.", r"decoder\.seg_layers\.\d+\."),
     ),
     (_MEDNEXT, (r"stem\.weight", r"enc_block_0\.", r"bottleneck\.", r"dec_block_0\.")),
@@ -501,13 +501,13 @@ _NETWORKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (
         "This generator normalises after its activation and samples only in-plane (prev_conv, "
-        f"enc_N.featureConv), which the weights do not show; {BY_ONNX}.",
+        f"enc_N.featureConv), which the weights do not show; {BY_EXPORT}.",
         (r"prev_conv\.featureConv\.", r"enc_1\.featureConv\.", r"syn_head\.featureConv\."),
     ),
     (_GANSLATE, (r"in_ab\.", r"downs\.0\.down_conv_ab\.", r"out_ab\.")),
     (_GANSLATE, (r"downconv_ab\.", r"core\.", r"upconv_ab\.")),
     (
-        f"This generator has attention layers; if they are gates of convolutions, {BY_ONNX}, but "
+        f"This generator has attention layers; if they are gates of convolutions, {BY_EXPORT}, but "
         "attention over all voxels of a patch is not supported.",
         (r"(?i:.*(attention|attn|transformer|swin))",),
     ),
@@ -566,12 +566,16 @@ def unknown_sentence(tensors: Mapping[str, StoredTensor]) -> str:
             f"All convolutions here have a kernel of one voxel ({shown}, ...), as in a pixel "
             "discriminator; import the file of the generator, usually named ...net_G..."
         )
-    if all(key.count(".") == 2 and key.startswith("model.") for key in tensors):
+    if all(_OF_CHAIN.fullmatch(key) for key in tensors):
         return (
             f"This is a plain chain of convolutions ({shown}, ...), as in a PatchGAN "
             "discriminator; import the file of the generator, usually named ...net_G..."
         )
     return (
         f"The names in this file ({shown}, ...) match no known 3D CycleGAN generator; if it is a "
-        f"generator, {BY_ONNX}."
+        f"generator, {BY_EXPORT}."
     )
+
+
+_OF_CHAIN = re.compile(r"model\.\d+\.\w+")
+"""Name of a tensor in an nn.Sequential called model, as PatchGAN discriminators are."""

@@ -234,16 +234,17 @@ def test_an_archive_of_another_program_has_its_name(phrase: str, tmp_path: Path)
 FOLDERS = {
     "TensorFlow SavedModel.*--saved-model": ["saved_model.pb"],
     "an nnU-Net model.*ONNX": ["plans.json", "dataset.json"],
+    "nnU-Net models; give the folder of one, such as 'D1/T__P__3d'": ["D1/T__P__3d/plans.json"],
+    "a folder without a network; give": ["notes.txt"],
     "a MONAI bundle.*onnx_export": ["configs/inference.json", "models/model.pt"],
     "give a file in it, such as 'a_net_G.pth'": ["a_net_G.pth", "b_net_G.pth"],
-    "is not a file": ["notes.txt"],
 }
 
 
 @pytest.mark.parametrize("phrase", FOLDERS)
 def test_a_folder_is_named_by_what_it_holds(phrase: str, tmp_path: Path) -> None:
     for name in FOLDERS[phrase]:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"0")
     with pytest.raises(CheckpointError, match=phrase):
         read_checkpoint(tmp_path)
@@ -304,7 +305,10 @@ def test_other_files_are_named(content: bytes, message: str, tmp_path: Path) -> 
 
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:
-    for path, why in (tmp_path, "is not a file"), (tmp_path / "absent.pth", "does not exist"):
+    for path, why in (
+        (tmp_path, "is a folder without a network"),
+        (tmp_path / "absent.pth", "does not exist"),
+    ):
         with pytest.raises(CheckpointError, match=f"{path} {why}"):
             read_checkpoint(path)
 

@@ -276,8 +276,12 @@ CUBE = (3, 3, 3)
 REFUSED: dict[str, tuple[State, str]] = {
     "2-D": (state(model__1__weight=(8, 1, 7, 7)), "2-D network"),
     "no convolution": (state(fc__weight=(8, 4)), "no convolution weights"),
-    "unknown": (state(thing__weight=(8, 1, *CUBE)), "match no known.* as ONNX"),
+    "unknown": (state(thing__weight=(8, 1, *CUBE)), "match no known.*torch-export.md"),
     "discriminator": (lambda: made.patch_discriminator().state_dict(), "discriminator"),
+    "a small network under Lightning": (
+        state(model__encoder__weight=(8, 1, *CUBE), model__decoder__weight=(1, 8, *CUBE)),
+        "match no known",
+    ),
     "pixel discriminator": (
         state(net__0__weight=(8, 1, 1, 1, 1), net__2__weight=(16, 8, 1, 1, 1)),
         "pixel discriminator",
@@ -395,7 +399,7 @@ def test_a_part_of_its_names_proves_no_network(names: str, tmp_path: Path) -> No
 def test_blocks_of_an_unknown_network_are_no_networks(tmp_path: Path) -> None:
     names = "first.model.0 second.model.0 stages.0.conv_block.conv1 stages.0.proj last.model.0"
     torch.save(layers(names), tmp_path / "G.pth")
-    with pytest.raises(CheckpointError, match=r"match no known.* as ONNX"):
+    with pytest.raises(CheckpointError, match=r"match no known.*torch-export.md"):
         recognise(read_checkpoint(tmp_path / "G.pth"), UNPROVEN)
 
 
@@ -406,10 +410,13 @@ def changed(path: str, shape: tuple[int, ...]) -> State:
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        (changed("model.1.weight", (4, 1, 9, 7, 7)), "kernel of 9x7x7.* as ONNX"),
+        (changed("model.1.weight", (4, 1, 9, 7, 7)), "kernel of 9x7x7.*torch-export.md"),
         (changed("model.4.weight", (8, 4, 2, 5, 5)), "8x4x2x5x5"),
         (changed("model.7.weight", (24, 8, 3, 3, 3)), "24x8x3x3x3"),
-        (changed("model.10.conv_block.1.weight", (16, 16, 5, 5, 5)), "16x16x5x5x5.* as ONNX"),
+        (
+            changed("model.10.conv_block.1.weight", (16, 16, 5, 5, 5)),
+            "16x16x5x5x5.*torch-export.md",
+        ),
         (changed("model.1.bias", (5,)), "do not fit together"),
         (changed("model.30.weight", (16, 16, 3, 3, 3)), "match no known|in addition to the layers"),
         (changed("model.2.running_mean", (4,)), "only running_mean"),
