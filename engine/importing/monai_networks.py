@@ -170,17 +170,17 @@ class NetworkWriter:
             raise CheckpointError(f"Layer {quoted(name)} has an even kernel, which MONAI refuses.")
         return tuple((taps - 1) * dilation // 2 for taps in kernel)
 
-    def norm(self, name: str, source: str, kind: LayerKind | None, channels: int) -> str:
-        """Write a norm of so many channels; return the source for none."""
+    def norm(self, name: str, source: str, kind: LayerKind | None) -> str:
+        """Write a norm; return the source for none."""
         if kind is None:
             return source
         epsilon = kind.number("eps", _EPSILON)
         if kind.name in ("batch", "syncbatch"):
             kind.check_options("eps", "affine", "num_features")
             stored = [self.weight(f"{name}.{part}") for part in ("running_mean", "running_var")]
-            names = *self._scale_and_shift(name, channels), *stored
+            names = *self._scale_and_shift(name), *stored
             return self.add("BatchNormalization", name, source, *names, epsilon=epsilon)
-        names = self._scale_and_shift(name, channels)
+        names = self._scale_and_shift(name)
         if kind.name in ("instance", "instance_nvfuser"):
             kind.check_options("eps", "affine", "num_features")
             return self.add("InstanceNormalization", name, source, *names, epsilon=epsilon)
@@ -192,11 +192,10 @@ class NetworkWriter:
             )
         raise CheckpointError(f"The network's norm {quoted(kind.name)} is not supported.")
 
-    def _scale_and_shift(self, name: str, channels: int) -> tuple[str, str]:
-        if self.has(f"{name}.weight"):
-            return self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
-        ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
-        return self.constant(f"{name} ones", ones), self.constant(f"{name} zeros", zeros)
+    def _scale_and_shift(self, name: str) -> tuple[str, str]:
+        if not self.has(f"{name}.weight"):
+            return "", ""
+        return self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
 
     def activation(self, name: str, source: str, kind: LayerKind | None) -> str:
         """Write an activation; return the source for none."""
@@ -312,11 +311,11 @@ class Blocks:
     act: LayerKind | None
     order: str = "NDA"
 
-    def finished(self, name: str, source: str, channels: int) -> str:
+    def finished(self, name: str, source: str) -> str:
         """Write what follows a convolution."""
         for part in self.order.upper():
             if part == "N":
-                source = self.writer.norm(f"{name}.adn.N", source, self.norm, channels)
+                source = self.writer.norm(f"{name}.adn.N", source, self.norm)
             elif part == "A":
                 source = self.writer.activation(f"{name}.adn.A", source, self.act)
         return source
@@ -332,14 +331,12 @@ class Blocks:
     ) -> str:
         """Write a convolution and what follows it, unless it stands alone."""
         output = self.writer.convolution(f"{name}.conv", source, stride=stride, dilation=dilation)
-        channels = self.writer.shape(f"{name}.conv.weight")[0]
-        return output if alone else self.finished(name, output, channels)
+        return output if alone else self.finished(name, output)
 
     def transposed(self, name: str, source: str, stride: Sequence[int], *, alone: bool) -> str:
         """Write a transposed convolution and what follows it, unless it stands alone."""
         output = self.writer.transposed(f"{name}.conv", source, stride=stride)
-        channels = self.writer.shape(f"{name}.conv.weight")[1]
-        return output if alone else self.finished(name, output, channels)
+        return output if alone else self.finished(name, output)
 
     def residual(
         self,
@@ -467,8 +464,7 @@ def _seg_res_net(writer: NetworkWriter, arguments: Arguments) -> str:
     def block(name: str, source: str) -> str:
         output = source
         for half in (1, 2):
-            channels = writer.shape(f"{name}.conv{half}.conv.weight")[1]
-            output = writer.norm(f"{name}.norm{half}", output, norm, channels)
+            output = writer.norm(f"{name}.norm{half}", output, norm)
             output = writer.activation(f"{name}.act", output, act)
             output = writer.convolution(f"{name}.conv{half}.conv", output)
         return writer.add("Add", name, output, source)
@@ -495,8 +491,7 @@ def _seg_res_net(writer: NetworkWriter, arguments: Arguments) -> str:
         output = several(f"up_layers.{at}", writer.add("Add", "skip", grown, skips.pop()), count, 0)
     if arguments.get("use_conv_final", True) is not True:
         return output
-    channels = writer.shape("conv_final.2.conv.weight")[1]
-    output = writer.norm("conv_final.0", output, norm, channels)
+    output = writer.norm("conv_final.0", output, norm)
     return writer.convolution("conv_final.2.conv", writer.activation("conv_final.1", output, act))
 
 
@@ -515,8 +510,7 @@ def _dyn_unet(writer: NetworkWriter, arguments: Arguments) -> str:
 
     def normed(name: str, at: int, source: str, stride: Sequence[int]) -> str:
         output = convolution(f"{name}.conv{at}", source, stride)
-        channels = writer.shape(f"{name}.conv{at}.conv.weight")[0]
-        return writer.norm(f"{name}.norm{at}", output, norm, channels)
+        return writer.norm(f"{name}.norm{at}", output, norm)
 
     def block(name: str, source: str, stride: Sequence[int], *, adds: bool) -> str:
         output = writer.activation(f"{name}.lrelu", normed(name, 1, source, stride), act)
@@ -561,7 +555,7 @@ def _attention_unet(writer: NetworkWriter, arguments: Arguments) -> str:
 
     def weighed(name: str, source: str) -> str:
         output = writer.convolution(f"{name}.0.conv", source)
-        return writer.norm(f"{name}.1", output, batch, writer.shape(f"{name}.0.conv.weight")[0])
+        return writer.norm(f"{name}.1", output, batch)
 
     def level(name: str, source: str, at: int) -> str:
         inner = f"{name}.submodule"

@@ -24,9 +24,10 @@ from onnx import (
     numpy_helper,
 )
 
-from ...io.files.regular import open_regular, read_regular
+from ...io.files.regular import open_regular
 from ..errors import CheckpointError, naming, quoted
 from ..network.graph import LARGEST_WEIGHTS
+from .checkpoint_file import file_bytes
 from .foreign_files import is_onnx_start
 from .operators.operator_graph import Array, Attribute, Operator, OperatorGraph, checked_dims
 
@@ -251,22 +252,9 @@ def is_onnx(path: Path) -> bool:
 
 def read_onnx(path: Path) -> OperatorGraph:
     """Read and check a file; raises CheckpointError, which names the fault."""
-    data = _bytes(path)
+    data = file_bytes(path)
     with naming(path):
         return _read(path, data)
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        if not path.is_file():
-            raise CheckpointError(f"{path} is not a file; check the name of the ONNX file.")
-        if path.stat().st_size > LARGEST_WEIGHTS:
-            raise CheckpointError(
-                f"{path} is larger than {LARGEST_WEIGHTS >> 30} GiB, the limit for ONNX files."
-            )
-        return read_regular(path)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def _read(path: Path, data: bytes) -> OperatorGraph:

@@ -89,10 +89,7 @@ def _layer_norm(builder: Builder, operator: Operator) -> GraphTensor:
     variance = _weighed_sum(builder, operator, square, 1 / count, epsilon)
     inverse = builder.add(operator, Inverse(0.99 * epsilon, root=True), variance)
     output = builder.add(operator, Multiply(), centred, inverse)
-    scale, shift = (
-        np.full(count, usual, np.float32) if given is None else given.reshape(count)
-        for usual, given in ((1, builder.array(operator, 1)), (0, builder.array(operator, 2)))
-    )
+    scale, shift = builder.scale_and_shift(operator, count)
     return builder.affine(operator, output, scale, shift)
 
 

@@ -215,6 +215,16 @@ class Builder:
             raise operator.refusal("has weights that are missing or of another shape")
         return array
 
+    def scale_and_shift(self, operator: Operator, count: int) -> tuple[Array, Array]:
+        """Return the scale and the shift of a norm, ones and zeros for one that is omitted."""
+        scale, shift = (
+            np.full(count, usual, np.float32)
+            if self.value(operator, at) is None
+            else self.weight(operator, at, (count,))
+            for at, usual in ((1, 1), (2, 0))
+        )
+        return scale, shift
+
     def keep(self, role: str, array: Array) -> str:
         """Store a weight of the next node; return its name."""
         name = f"{len(self.nodes)}.{role}"

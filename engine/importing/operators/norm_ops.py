@@ -42,9 +42,10 @@ def _batch_norm(builder: Builder, operator: Operator) -> GraphTensor:
     source = builder.tensor(operator)
     if operator.attributes.get("training_mode") or source.axes[CHANNELS] != CHANNELS:
         raise operator.refusal("normalises by the batch; export the network in eval mode")
-    shape = (source.channels,)
+    stored = (builder.weight(operator, at, (source.channels,)) for at in (3, 4))
     gamma, beta, mean, variance = (
-        builder.weight(operator, at, shape).astype(np.float64) for at in range(1, 5)
+        array.astype(np.float64)
+        for array in (*builder.scale_and_shift(operator, source.channels), *stored)
     )
     with np.errstate(all="ignore"):
         scale = gamma / np.sqrt(variance + operator.number("epsilon", _USUAL_EPSILON))
@@ -59,7 +60,7 @@ def _instance_norm(builder: Builder, operator: Operator) -> GraphTensor | Reshap
     epsilon = operator.number("epsilon", _USUAL_EPSILON)
     if isinstance(value, ReshapedView):
         groups = _groups_seen(operator, value)
-        scale, shift = (builder.weight(operator, at, (groups,)) for at in (1, 2))
+        scale, shift = builder.scale_and_shift(operator, groups)
         runs = value.of.channels // groups
         both = np.repeat(scale, runs), np.repeat(shift, runs)
         output = _normalised(builder, operator, Mean(value, groups), epsilon)
@@ -71,8 +72,7 @@ def _instance_norm(builder: Builder, operator: Operator) -> GraphTensor | Reshap
         )
     if source.axes[CHANNELS] != CHANNELS:
         raise operator.refusal("normalises an axis other than the channels")
-    shape = (source.channels,)
-    scale, shift = (builder.weight(operator, at, shape) for at in (1, 2))
+    scale, shift = builder.scale_and_shift(operator, source.channels)
     output = _normalised(builder, operator, Mean(source, source.channels), epsilon)
     return builder.affine(operator, _tensor_of(output), scale, shift)
 
@@ -83,11 +83,9 @@ def _group_norm(builder: Builder, operator: Operator) -> GraphTensor:
     groups = operator.integer("num_groups", 0)
     if groups < 1 or source.channels % groups:
         raise operator.refusal("has a number of groups that does not divide its channels")
-    scale, shift = (builder.weight(operator, at) for at in (1, 2))
-    if builder.opset < 21:
-        scale, shift = (np.repeat(one, source.channels // groups) for one in (scale, shift))
-    if scale.shape != (source.channels,) or shift.shape != scale.shape:
-        raise operator.refusal("has a scale or a bias of another shape")
+    is_per_group = builder.opset < 21
+    both = builder.scale_and_shift(operator, groups if is_per_group else source.channels)
+    scale, shift = (np.repeat(one, source.channels // len(one)) for one in both)
     epsilon = operator.number("epsilon", _USUAL_EPSILON)
     output = _normalised(builder, operator, Mean(source, groups), epsilon)
     return builder.affine(operator, _tensor_of(output), scale, shift)

@@ -67,22 +67,15 @@ def _source_and_weights(call: Call) -> tuple[str, str, str]:
     return call.tensor("input"), call.tensor("weight"), call.optional("bias")
 
 
-def _scale_and_shift(writer: OperatorWriter, call: Call) -> tuple[str, str]:
-    """Return the names of a norm's weight and bias, ones and zeros if it has none."""
-    names = call.optional("weight"), call.optional("bias")
-    if all(names):
-        return names
-    channels = writer.extent(call, call.tensor("input"), 1)
-    ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
-    return names[0] or writer.constant(call, ones), names[1] or writer.constant(call, zeros)
+def _source_and_scale(call: Call) -> tuple[str, str, str]:
+    return call.tensor("input"), call.optional("weight"), call.optional("bias")
 
 
 def _stored_norm(writer: OperatorWriter, call: Call, *, is_training: bool) -> None:
     writer.result(
         call,
         "BatchNormalization",
-        call.tensor("input"),
-        *_scale_and_shift(writer, call),
+        *_source_and_scale(call),
         call.optional("running_mean"),
         call.optional("running_var"),
         epsilon=call.number("eps"),
@@ -100,8 +93,8 @@ def _instance_norm(writer: OperatorWriter, call: Call) -> None:
         return
     for unused in ("running_mean", "running_var"):
         call.argument(unused)
-    names = call.tensor("input"), *_scale_and_shift(writer, call)
-    writer.result(call, "InstanceNormalization", *names, epsilon=call.number("eps"))
+    names, epsilon = _source_and_scale(call), call.number("eps")
+    writer.result(call, "InstanceNormalization", *names, epsilon=epsilon)
 
 
 def _group_norm(writer: OperatorWriter, call: Call) -> None:
@@ -111,16 +104,14 @@ def _group_norm(writer: OperatorWriter, call: Call) -> None:
     writer.result(
         call,
         "GroupNormalization",
-        call.tensor("input"),
-        *_scale_and_shift(writer, call),
+        *_source_and_scale(call),
         num_groups=call.integer("group" if is_native else "num_groups"),
         epsilon=call.number("eps", 1e-5),
     )
 
 
 def _layer_norm(writer: OperatorWriter, call: Call) -> None:
-    names = call.tensor("input"), call.optional("weight"), call.optional("bias")
-    axis = -len(call.several("normalized_shape"))
+    names, axis = _source_and_scale(call), -len(call.several("normalized_shape"))
     writer.result(call, "LayerNormalization", *names, axis=axis, epsilon=call.number("eps", 1e-5))
 
 

@@ -177,7 +177,7 @@ HARM: dict[str, tuple[dict[str, Any], str]] = {
     "another activation": ({"act": "geglu"}, "activation 'geglu' is not supported"),
     "a norm of nonsense": ({"norm": 7}, "norm that makes no sense"),
     "another network": ({"_target_": "SwinUNETR"}, "is 'SwinUNETR', but only UNet, "),
-    "code": ({"_target_": "os.UNet"}, r"is 'os\.UNet', and"),
+    "code": ({"_target_": "os.UNet"}, r"is 'os\.UNet', but only"),
     "2-D": ({"spatial_dims": 2}, "only 3-D generators"),
     "strides of text": ({"strides": "22"}, "'strides' is not a list"),
     "strides of nothing": ({"strides": [0, 0]}, "other than three numbers"),
