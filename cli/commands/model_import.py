@@ -292,6 +292,7 @@ def import_(
 
 
 def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
+    from ...engine.model.reference import TOLERANCE
     from ...io.files.documents import write_document
     from ...pipelines.model_import.importing import make_model, survey
     from ...pipelines.results.output_file import check_free
@@ -303,7 +304,12 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
 
         def show(tried: int, closest: float, now: str) -> None:
             nearest = f"the closest {closest:.2g} away, " if tried else ""
-            rename(f"Comparing with the reference: {tried} tried, {nearest}now {now}")
+            what = (
+                "Found; checking that no other network fits"
+                if closest <= TOLERANCE
+                else "Comparing with the reference"
+            )
+            rename(f"{what}: {tried} tried, {nearest}now {now}")
 
         found = survey(request, show)
     for line in survey_lines(found, columns_of(sys.stdout)):
