@@ -12,6 +12,8 @@ exporters, as a torch.export archive, and where the program knows its code, as a
 file is imported, and what the import computes is compared with the network in float64, as is what
 PyTorch computes in float32.
 
+A network that is refused has the reason in plain words, `refused`, in that list.
+
 --keep FOLDER keeps the models; --on-card FOLDER measures them on a GPU. --page writes the table of
 docs/networks.md from the stored results.
 """
@@ -423,6 +425,7 @@ def write_page(record: Row) -> None:
     imported = [row for row in rows if is_accepted(row)]
     refused = [row for row in rows if not is_accepted(row)]
     exact = sum(map(is_exact, imported))
+    reasons = {(each["repository"], network["name"]): network for each, network in listed("")}
     used = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
     lines = [
         PAGE_START.format(
@@ -439,9 +442,9 @@ def write_page(record: Row) -> None:
         "| --- | --- | --- | --- | --- |",
         *map(_imported_line, imported),
         "\n## Refused\n",
-        "| repository, commit | network | reason |",
-        "| --- | --- | --- |",
-        *map(_refused_line, refused),
+        "| repository, commit | network | reason | message |",
+        "| --- | --- | --- | --- |",
+        *(_refused_line(row, reasons[row["repository"], row["name"]]) for row in refused),
     ]
     PAGE.write_text("\n".join(lines) + "\n")
 
@@ -449,15 +452,21 @@ def write_page(record: Row) -> None:
 PAGE_START = """\
 # Networks that were tried
 
-{networks} networks of {repositories} repositories of other people, in their unmodified code,
-built small and with random weights (`tests/benchmarks/networks_of_others.py`, {date};
-{versions}). {imported} are imported by at least one way, {refused} are refused with a reason;
-none is computed wrongly. The error is the relative L2 distance to the network in float64, the
-largest of the ways; beside it that of PyTorch in float32. At most 5e-6 is allowed, or 1.5 times
-PyTorch's own: {exact} meet it.
+Look here for a network like yours before you export it: {networks} networks of {repositories}
+repositories of other people, in their unmodified code, built small and with random weights.
+{imported} are imported by at least one way, {refused} are refused with a reason, and none is
+computed wrongly.
 
-ONNX is by PyTorch's older exporter, "newer" by its newer one, which was tried where the older
-one failed. A star: accepts patches of the exported size only.
+- *Imported from:* ways into this program: [ONNX](onnx.md) by PyTorch's older exporter, "newer" by
+  its newer one (tried where the older one failed), [.pt2](torch-export.md), and a
+  [checkpoint with --code](import.md#with-the-name-of-the-training-code). A star: accepts patches of
+  the exported size only.
+- *Error:* relative L2 distance to the network in float64, the largest of the ways; beside it that
+  of PyTorch in float32. At most 5e-6 is allowed, or 1.5 times PyTorch's own: {exact} meet it.
+- *Reason:* a network that sees the whole patch gives other values from patch to patch, and one that
+  makes other extents has no value for each voxel of a scan.
+
+Measured by `tests/benchmarks/networks_of_others.py` on {date} with {versions}.
 """
 
 
@@ -473,14 +482,15 @@ def _imported_line(row: Row) -> str:
     return f"| {_place(row)} | {row['name']} | {shown} | {error:.1e} | {row['own']:.1e} |"
 
 
-def _refused_line(row: Row) -> str:
+def _refused_line(row: Row, network: Row) -> str:
     routes = row["routes"].values()
     refused = [route["refused"].partition(": ")[2] for route in routes if "refused" in route]
     failed = [
         route["not exported"].partition("  [")[0] for route in routes if "refused" not in route
     ]
     text = refused[0] if refused else f"PyTorch cannot export it ({failed[0]})"
-    return f"| {_place(row)} | {row['name']} | {text.replace('|', ' ')} |"
+    reason = network.get("refused", "")
+    return f"| {_place(row)} | {row['name']} | {reason} | {text.replace('|', ' ')} |"
 
 
 def _arguments() -> argparse.Namespace:
