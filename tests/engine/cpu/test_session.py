@@ -71,6 +71,35 @@ def assert_same(ours: FloatArray, theirs: Any) -> None:
     assert np.abs(ours - theirs.numpy()).max() < 2e-6 * max(1.0, float(theirs.abs().max()))
 
 
+@pytest.mark.parametrize("rewritten", [True, False])
+def test_large_weights_are_shared_and_not_copied_into_the_model(rewritten: bool) -> None:
+    from cuda_cyclegan.engine.cpu.onnx_model import to_onnx
+
+    layers = {"wide": Conv3d(1, 32, (3, 3, 3), "w", padding=(1, 1, 1))}
+    layers["deep"] = Conv3d(32, 32, (3, 3, 3), "v", padding=(1, 1, 1))
+    layers["narrow"] = Conv3d(32, 1, (3, 3, 3), "u", padding=(1, 1, 1))
+    inputs = (INPUT, *layers)
+    nodes = (
+        Node(name, one, (at,)) for (name, one), at in zip(layers.items(), inputs, strict=False)
+    )
+    weights = {
+        "w": numbers(32, 1, 3, 3, 3),
+        "v": numbers(32, 32, 3, 3, 3),
+        "u": numbers(1, 32, 3, 3, 3),
+    }
+    network = Network(Graph(1, tuple(nodes)), weights)
+    outside: dict[str, FloatArray] = {}
+    model = to_onnx(network, outside=outside)
+    assert list(outside) == ["v"]
+    assert outside["v"] is weights["v"]
+    assert len(model.SerializeToString()) < weights["v"].nbytes / 4
+    patch = numbers(1, 1, *PATCH)
+    with open_cpu_generator(network, threads=1, rewritten=rewritten) as generator:
+        made = generator(patch)
+    expected = run_by_session(network, patch)
+    assert np.abs(made - expected).max() < 2e-6 * float(np.abs(expected).max())
+
+
 triples = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
 pads = st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2))
 
