@@ -161,8 +161,7 @@ NormStatistics: TypeAlias = Literal["patch", "stored"]
 
 
 BY_EXPORT = (
-    "export the network from its training code in three lines (docs/torch-export.md) and import "
-    "that"
+    "export the network from its training code in four lines (docs/torch-export.md) and import that"
 )
 """Advice for a network that its weights do not determine."""
 

@@ -679,6 +679,8 @@ REASONS: Mapping[str, str] = {
         ("aten.index", "aten._native_batch_norm_legit", "aten.where", "aten.log1p", "aten.arange"),
         _DECOMPOSED,
     ),
+    "higher_order.wrap_with_set_grad_enabled": "wraps layers for which the network turns gradients "
+    "off or on, as gradient checkpointing does; export it inside 'with torch.no_grad():'",
     "aten.stack": "stacks tensors along a new axis, as deep supervision stacks its outputs; export "
     "the network in eval mode, with one output",
 }

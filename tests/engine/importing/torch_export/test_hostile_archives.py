@@ -147,6 +147,13 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         with_node(call("relu", "relu", self=tensor("conv")) | {"target": "os.system"}),
         "Operator os.system (node 'relu') is not supported",
     ),
+    "gradient checkpointing": (
+        with_node(
+            call("relu", "relu", self=tensor("conv"))
+            | {"target": "torch.ops.higher_order.wrap_with_set_grad_enabled"}
+        ),
+        "export it inside 'with torch.no_grad():'",
+    ),
     "an unknown argument": (
         with_node(call("relu", "relu", self=tensor("conv"), slope={"as_float": 0.1})),
         "has the argument 'slope', which is not supported",
