@@ -23,8 +23,11 @@ POSITIONS: dict[str, Any] = {
 }
 
 
-def resized(name: str, factors: str, made: str) -> NodeProto:
-    resize = node("Resize", f"{name} none {factors}", made, **POSITIONS)
+LINEAR: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+
+
+def resized(name: str, factors: str, made: str, **how: Any) -> NodeProto:
+    resize = node("Resize", f"{name} none {factors}", made, **how or POSITIONS)
     resize.input[1] = ""
     return resize
 
@@ -34,6 +37,20 @@ NETWORKS: dict[str, list[NodeProto]] = {
     "absolute values": [node("Abs", "a", "b")],
     "padded channels": [node("Pad", "a wider", "p"), node("Slice", "p one five one", "b")],
     "sampling by halves": [resized("a", "wide", "r"), resized("r", "narrow", "b")],
+    "linear sampling by halves": [
+        resized("a", "wide", "r", **LINEAR),
+        resized("r", "narrow", "b", **LINEAR),
+    ],
+    "the larger of two": [node("Neg", "a", "m"), node("Max", "a m", "b")],
+    "layers of slices": [
+        node("Transpose", "a", "t", perm=[0, 2, 1, 3, 4]),
+        node("Reshape", "t flat", "f"),
+        node("Conv", "f w2", "c", pads=[1, 1, 1, 1]),
+        node("MaxPool", "c", "d", kernel_shape=[2, 2], strides=[2, 2]),
+        resized("d", "twice", "g", **LINEAR),
+        node("Reshape", "g thick", "u"),
+        node("Transpose", "u", "b", perm=[0, 2, 1, 3, 4]),
+    ],
     "stacked channels": [
         node("Gather", "a zero", "f", axis=1),
         node("Unsqueeze", "f one", "u"),
@@ -44,6 +61,10 @@ NUMBERS = {
     "wider": np.array([0, 1, 0, 0, 0, 0, 1, 0, 0, 0]),
     "wide": vector(1, 1, 1.5, 1.5, 0.5),
     "narrow": vector(1, 1, 2 / 3, 2 / 3, 2),
+    "flat": np.array([-1, 4, 8, 8]),
+    "thick": np.array([1, 8, 4, 8, 8]),
+    "w2": np.random.default_rng(2).normal(0, 0.3, (4, 4, 3, 3)).astype(np.float32),
+    "twice": vector(1, 1, 2, 2),
     "one": np.array([1]),
     "zero": np.array(0),
     "five": np.array([5]),
@@ -53,7 +74,8 @@ NUMBERS = {
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_program_computes_the_layers(name: str, precision: Precision, tmp_path: Path) -> None:
-    network = written_down(model(ended(*NETWORKS[name]), ARRAYS | NUMBERS), tmp_path).network
+    proto = model(ended(*NETWORKS[name]), ARRAYS | NUMBERS)
+    network = written_down(proto, tmp_path, (8, 8, 8)).network
     patch: FloatArray = np.random.default_rng(0).normal(size=(1, 1, 8, 8, 8)).astype(np.float32)
     with open_cpu_generator(network, threads=1) as generator:
         expected = generator(patch)
