@@ -187,7 +187,7 @@ def _picked(
 def _taken(axis: _AxisSampling, positions: str, rounding: str) -> _Indices | None:
     """Return the voxel that each sampled one takes; None for positions that are not known.
 
-    Computed in whole numbers; `_period` refuses what single precision rounds to another voxel.
+    Computed in whole numbers; `_nearest` refuses what single precision rounds to another voxel.
     """
     at = np.arange(axis.sampled, dtype=np.int64)
     extent, count = axis.extent, axis.sampled
