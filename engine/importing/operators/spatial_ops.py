@@ -226,9 +226,11 @@ def _more_channels(
     if mode in ("reflect", "replicate") or sum(ends) > _MOST_CHANNELS:
         raise operator.refusal(f"pads channels by {max(ends)} in a mode that is not supported")
     value = mode.value if isinstance(mode, Constant) else 0.0
-    before, after = (builder.filled(operator, source, count, value) for count in ends)
-    joined = source if before is None else builder.add(operator, Concat(), before, source)
-    return joined if after is None else builder.add(operator, Concat(), joined, after)
+    output = source
+    for at, count in enumerate(ends):
+        if empty := builder.filled(operator, source, count, value):
+            output = builder.add(operator, Concat(), *((output, empty) if at else (empty, output)))
+    return output
 
 
 _MOST_CHANNELS = 4096

@@ -274,7 +274,7 @@ LAYERS: dict[str, tuple[list[NodeProto], list[str]]] = {
     ),
     "more channels of a number than there are": (
         [node("Pad", "a widest number", "p"), node("Slice", "p one five one", "b")],
-        ["conv", *FILLED, *FILLED, "channels", *FILLED, "channels", "conv"],
+        ["conv", FILLED[0], *FILLED, "channels", *FILLED, "concat", "channels", "conv"],
     ),
     "single channels that are stacked": (
         [
