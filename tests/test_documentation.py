@@ -35,8 +35,8 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 LONG = {
-    *("README.md", "bench.md", "checks.md", "gpu.md", "import.md", "onnx.md", "queue.md"),
-    *("other-devices.md", "tutorial.md"),
+    *("README.md", "bench.md", "checks.md", "evaluation.md", "gpu.md", "import.md", "onnx.md"),
+    *("other-devices.md", "queue.md", "tutorial.md"),
 }
 """Pages whose examples take a second or more. tests/test_sample.py runs the README's first one."""
 SAMPLE = ROOT / "sample_data"

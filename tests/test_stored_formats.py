@@ -173,6 +173,7 @@ def test_a_worker_does_the_jobs_that_are_left_as_they_were_asked_for(
     assert result["seams"] if "seams" in result else result["seam_score"]
 
 
+@pytest.mark.slow
 def test_jobs_that_ended_can_be_queued_again(
     root: Path, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

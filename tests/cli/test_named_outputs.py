@@ -52,7 +52,13 @@ def run(words: "list[object]") -> Result:
     return CliRunner().invoke(app, list(map(str, words)))
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize(
+    "output",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "evaluate --html"))
+        for name in OUTPUTS
+    ],
+)
 def test_a_pipe_gets_the_document_and_a_link_leads_to_it(tmp_path: Path, output: str) -> None:
     words = OUTPUTS[output](tmp_path)
     os.mkfifo(tmp_path / "pipe")

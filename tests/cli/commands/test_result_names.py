@@ -232,9 +232,12 @@ def test_results_are_evaluated_by_the_names_of_their_scans(world: World) -> None
         "a_T2synth.nii.gz",
         "ward/b.nrrd_T2synth.nii",
     ]
-    below = CliRunner().invoke(
-        app, ["evaluate", str(world.output / "ward"), "--truth", str(world.inputs / "ward")]
-    )
+
+
+def test_a_folder_of_results_is_evaluated_against_that_of_its_scans(world: World) -> None:
+    world.run("translate", "--name", NAMED)
+    ward = str(world.output / "ward"), str(world.inputs / "ward")
+    below = CliRunner().invoke(app, ["evaluate", ward[0], "--truth", ward[1]])
     assert below.exit_code == 0, below.output
 
 
