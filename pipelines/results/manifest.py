@@ -206,7 +206,8 @@ class Manifest:
         self._open_files = ExitStack()
         self._read_to = 0
         self._one_at_a_time, self._flushing = threading.Lock(), threading.Lock()
-        self._appended = self._on_disk = 0
+        # Numbers of lines: the last that was begun, that is in the file, that is on disk.
+        self._begun = self._appended = self._on_disk = 0
         self._lost, self._loss = 0, OSError()
 
     def __enter__(self) -> Self:
@@ -266,22 +267,23 @@ class Manifest:
         with self._one_at_a_time, self._alone():
             self._end_torn_line()
             end = os.fstat(self._descriptor).st_size
+            self._begun += 1
+            own = self._begun
             try:
                 if os.write(self._descriptor, line) != len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError:
                 os.ftruncate(self._descriptor, end)
                 raise
-            self._appended += 1
-            own = self._appended
+            self._appended = own
         self._flush(own)
         self.entries[entry.output] = entry
 
     def _flush(self, line: int) -> None:
         """Group commit: one fsync covers all lines appended so far.
 
-        A failed one loses them all: a system reports a failed write only once, and the next fsync
-        succeeds.
+        A failed one loses them all, those being written included: a system reports a failed write
+        only once, and the next fsync succeeds.
         """
         with self._flushing:
             if self._on_disk < line <= self._lost:
@@ -291,7 +293,7 @@ class Manifest:
                 try:
                     os.fsync(self._descriptor)
                 except OSError as error:
-                    self._lost, self._loss = self._appended, error
+                    self._lost, self._loss = self._begun, error
                     raise
                 self._on_disk = covered
 

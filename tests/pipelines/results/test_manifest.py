@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.waiting import ENOUGH, eventually
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.io.files import own_files
 from cuda_cyclegan.pipelines.errors import NewerRecordError, OutputFolderError
@@ -306,7 +306,16 @@ def test_threads_share_the_loss_of_lines_that_no_disk_took(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a full file server, which tells so at the first flush, and not again."""
-    begun, failures = threading.Event(), list[OSError]()
+    begun, all_written, lost = (threading.Event() for _ in range(3))
+    failures, real_write = list[OSError](), os.write
+
+    def write(descriptor: int, line: bytes) -> int:
+        """The second line's write ends when the flush has failed."""
+        count = real_write(descriptor, line)
+        if b"b.nii" in line:
+            all_written.set()
+            assert lost.wait(ENOUGH)
+        return count
 
     def flush(_: int) -> None:
         if not failures:
@@ -315,17 +324,17 @@ def test_threads_share_the_loss_of_lines_that_no_disk_took(
             failures.append(OSError(errno.EDQUOT, "Disk quota exceeded"))
             raise failures[0]
 
-    all_written = threading.Event()
     with Manifest(output) as manifest, ThreadPoolExecutor(2) as threads:
         monkeypatch.setattr(os, "fsync", flush)
+        monkeypatch.setattr(os, "write", write)
         first = threads.submit(manifest.append, entry("a.nii"))
         assert begun.wait(ENOUGH)
         second = threads.submit(manifest.append, entry("b.nii"))
-        eventually(lambda: b"b.nii" in manifest_file(output).read_bytes())
-        all_written.set()
-        for each in (first, second):
-            with pytest.raises(OSError, match="quota"):
-                each.result()
+        with pytest.raises(OSError, match="quota"):
+            first.result()
+        lost.set()
+        with pytest.raises(OSError, match="quota"):
+            second.result()
         manifest.append(entry("c.nii"))
     assert set(manifest.entries) == {"c.nii"}
 
