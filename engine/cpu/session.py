@@ -53,8 +53,8 @@ def open_cpu_generator(
 def session_bytes(network: Network, patch: Triple | None) -> int:
     """Return the bytes of a session on the CPU besides its model, at most about what was measured.
 
-    patch: (D, H, W) that it translates; None leaves out the bytes of a patch. The weights are those
-    of the network itself, and are packed once for the kernels. For seven ResNets and U-Nets (8 to
+    patch: (D, H, W) that it translates; None leaves out the bytes of a patch. The session
+    has one copy of the weights, packed for its kernels. For seven ResNets and U-Nets (8 to
     254 MiB of weights, patches of 16 to 64 voxels; ONNX Runtime 1.32, 2026-11-27) it is 0.9 to 1.4
     times the rise of the resident set.
     """
@@ -113,9 +113,12 @@ def session(
     providers: Providers = _CPU_ALONE,
     weights: Mapping[str, FloatArray] = MappingProxyType({}),
 ) -> Any:
-    """Return a session of a model, ready to run; weights: that the model only names."""
-    shared = onnxruntime().OrtValue.ortvalue_from_numpy
-    options.add_external_initializers([*weights], [*map(shared, weights.values())])
+    """Return a session of a model, ready to run.
+
+    weights: those that the model only names; the session copies them.
+    """
+    value_of = onnxruntime().OrtValue.ortvalue_from_numpy
+    options.add_external_initializers([*weights], [*map(value_of, weights.values())])
     return onnxruntime().InferenceSession(
         model.SerializeToString(),
         options,

@@ -1,4 +1,4 @@
-"""Output of `jobs summary` and `jobs view`: report of a batch, overview of a night, and viewer."""
+"""Output of `cuda-cyclegan jobs summary`: the report of a batch, or the overview of a night."""
 
 import sys
 from collections.abc import Sequence

@@ -508,7 +508,7 @@ def test_batches_of_one_second_stay_in_order(
 ) -> None:
     for count in range(1, 9):
         queue.submit(jobs(tmp_path, 1, output=f"/out{count}"), NORMAL, name=f"{count}")
-        time.sleep(0.002)
+        time.sleep(0.002)  # the database's clock counts milliseconds
     names = [f"{count}" for count in range(1, 9)]
     assert [batch.name for batch in queue.batches()] == names
     claims = Claims(tables, "one")
