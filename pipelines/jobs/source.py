@@ -116,6 +116,7 @@ class QueueSource(JobSource):
         self._first: PlannedStudy | None = None
         self._next: Claim | None = None
         self._deferred_batches: set[str] = set()
+        self._planned_again: set[str] = set()
         self._stopped: SimpleQueue[None] = SimpleQueue()
         self._waits_for: str | None = ""
 
@@ -189,8 +190,16 @@ class QueueSource(JobSource):
             return _is_open(scheduling)
 
     def finish(self, row: StudyReport) -> None:
-        """Acknowledge a job with its row."""
-        self._acknowledge(self._in_flight.pop(row.name), row)
+        """Acknowledge a job with its row.
+
+        A job whose result appeared meanwhile is planned once more, as another worker may have
+        stored it for another batch.
+        """
+        claim = self._in_flight.pop(row.name)
+        if row.failure and row.failure.kind == "occupied" and claim.job not in self._planned_again:
+            self._planned_again.add(claim.job)
+            row = _interrupted(claim)
+        self._acknowledge(claim, row)
         if row.failure and row.failure.stage == "infer" and not row.failure.passes:
             self.restart()
 

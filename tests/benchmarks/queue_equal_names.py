@@ -8,6 +8,7 @@ into results/queue_equal_names.json.
 import argparse
 import json
 import os
+import secrets
 import tempfile
 import threading
 import time
@@ -43,7 +44,7 @@ class Trial:
 def run(world: QueueWorld, server: queue_postgres.Server, trial: Trial) -> dict[str, Any]:
     """Figures of one run: what was done, and how often a job was begun again."""
     world.scans(STUDIES, trial.extents)
-    batches = [world.submit()]
+    batches = [_submitted(world)]
     homes = [world.folder / name for name in ("one", "other")]
     workers = [
         Watched(world.start("worker", "--device", "cpu", home=home, command=TELLING_COMMAND))
@@ -84,6 +85,7 @@ def run(world: QueueWorld, server: queue_postgres.Server, trial: Trial) -> dict[
         "jobs begun more than once": sum(count > 1 for count in starts.values()),
         "jobs of a second try": sum(row["tries"] > 1 for row in rows),
         "jobs that failed": sum(row["state"] in ("failed", "given up") for row in rows),
+        "reasons": sorted({row["reason"] for row in rows if row["state"] == "failed"}),
         "workers that died": deaths,
     }
 
@@ -99,7 +101,12 @@ def _work_for(seconds: float, world: QueueWorld, batches: list[str]) -> float:
 
 def _fill(world: QueueWorld, batches: list[str]) -> None:
     if sum(row["state"] in ("queued", "running") for row in world.jobs(batches[-1])) < FEW:
-        batches.append(world.submit("--overwrite"))
+        batches.append(_submitted(world))
+
+
+def _submitted(world: QueueWorld) -> str:
+    """A batch with a folder of its own, as jobs of one result may wait for each other."""
+    return world.submit("--output", str(world.output / secrets.token_hex(4)))
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ def check(world: QueueWorld, trial: Trial) -> None:
         "written twice without a kill",
         "recorded twice",
     ):
-        assert found[nothing] == 0, nothing
+        assert found[nothing] == 0, (nothing, found)
 
 
 @pytest.mark.slow
@@ -64,4 +64,4 @@ def test_workers_of_equal_names_take_no_jobs_from_each_other(tmp_path: Path) -> 
         "jobs that failed",
         "workers that died",
     ):
-        assert found[nothing] == 0, nothing
+        assert found[nothing] == 0, (nothing, found)

@@ -53,10 +53,10 @@ class QueueWorld:
         assert done.exit_code == 0, done.stderr
         return done.stdout
 
-    def work(self) -> list[WorkerEvent]:
-        """Do, in this process, what may be done now; what the worker said."""
+    def work(self, only: str = "") -> list[WorkerEvent]:
+        """Do, in this process, what may be done now, or of one batch; what the worker said."""
         reported: list[WorkerEvent] = []
-        settings = WorkerSettings(until_empty=True)
+        settings = WorkerSettings(until_empty=True, only=only)
         assert work(queue_place(self.queue), "cpu", settings, reported.append) == "empty"
         return reported
 

@@ -30,6 +30,7 @@ from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
 from cuda_cyclegan.pipelines.jobs.worker import work
+from cuda_cyclegan.pipelines.results.storing import Store
 from cuda_cyclegan.pipelines.run import pipeline
 from cuda_cyclegan.pipelines.run.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.run.worker import Worker
@@ -295,6 +296,43 @@ def test_two_jobs_for_one_result_follow_each_other(world: QueueWorld) -> None:
     world.work()
     [first], [second] = world.jobs(old), world.jobs(new)
     assert (first["result"]["status"], second["result"]["status"]) == ("translated", "up to date")
+
+
+def test_a_job_whose_result_another_worker_stored_meanwhile_is_done(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.scans(1)
+    one, other = world.submit(), world.submit("--overwrite")
+
+    def other_worker(call: int) -> None:
+        if call == 0:
+            workers = list[Worker]()
+
+            def end_after_a_job(event: WorkerEvent) -> None:
+                if isinstance(event, JobEnded):
+                    workers[0].finish()
+
+            settings = WorkerSettings(only=other)
+            work(queue_place(world.queue), "cpu", settings, end_after_a_job, workers.append)
+
+    watch_calls(monkeypatch, "put", before=other_worker, where=Store)
+    world.work(only=one)
+    [first], [second] = world.jobs(one), world.jobs(other)
+    assert (first["state"], second["state"]) == ("done", "done")
+    assert (first["result"]["status"], second["result"]["status"]) == ("up to date", "translated")
+
+
+def test_a_job_whose_place_a_foreign_file_took_meanwhile_fails_and_keeps_it(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.scans(1)
+    batch, foreign = world.submit(), world.output / "000.nii"
+    watch_calls(monkeypatch, "put", before=lambda _: foreign.write_bytes(b"mine"), where=Store)
+    world.work()
+    [job] = world.jobs(batch)
+    assert job["state"] == "failed"
+    assert job["reason"].startswith(f"occupied: {foreign}")
+    assert foreign.read_bytes() == b"mine"
 
 
 def on_third_try(patch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
