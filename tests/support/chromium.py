@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 import pytest
+from support.waiting import eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -52,3 +53,12 @@ def opened_page(
         finally:
             browser.close()
     assert faults is None or len(wrong) == faults, wrong
+
+
+def wait_until(page: "Page", expression: str) -> None:
+    """Wait until an expression is true in the page.
+
+    Playwright's `wait_for_function` evaluates its text within the page from the second time on,
+    which the page's content security policy forbids; a call from outside is exempt.
+    """
+    eventually(lambda: page.evaluate(expression))

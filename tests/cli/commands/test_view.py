@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.batch_world import scan, stored
-from support.chromium import needs_chromium, opened_page
+from support.chromium import needs_chromium, opened_page, wait_until
 from support.dicom_phantoms import Phantom
 from support.processes import started
 from support.reports import BATCH, failed, row, written
@@ -168,7 +168,7 @@ def test_a_study_is_scrolled_compared_and_marked(pairs: tuple[Path, Path]) -> No
         for _ in range(14):
             page.mouse.wheel(0, 40)
         ready(page)
-        page.wait_for_function("viewer.state.cursor[2] === 31")
+        wait_until(page, "viewer.state.cursor[2] === 31")
         ready(page)
         assert levels(page, "input").mean() < middle.mean() / 2
 
@@ -186,11 +186,11 @@ def test_a_study_is_scrolled_compared_and_marked(pairs: tuple[Path, Path]) -> No
         page.keyboard.press("c")
         page.keyboard.type("<i>edge</i> 1")
         page.keyboard.press("Escape")
-        page.wait_for_function("document.getElementById('announcement').textContent.length > 0")
+        wait_until(page, "document.getElementById('announcement').textContent.length > 0")
         page.keyboard.press("ArrowRight")
-        page.wait_for_function("document.querySelector('#viewer h2').textContent[0] === 'c'")
+        wait_until(page, "document.querySelector('#viewer h2').textContent[0] === 'c'")
         page.keyboard.press("3")
-        page.wait_for_function("page.studies[2].mark === 'bad'")
+        wait_until(page, "page.studies[2].mark === 'bad'")
         page.keyboard.press("Escape")
         page.wait_for_selector(".badge.doubtful")
         page.reload()
@@ -255,7 +255,7 @@ def test_the_list_follows_the_colours_of_the_system(
         cc.preview(made, pairs[0] / made.name).save(preview_of(made))
     with viewed(*pairs) as (url, _), opened_page(scheme=scheme) as page:
         page.goto(url)
-        page.wait_for_function("[...document.images].every((image) => image.naturalWidth > 0)")
+        wait_until(page, "[...document.images].every((image) => image.naturalWidth > 0)")
         paper = float(np.median(coarse(page, "body")))
         assert (paper > 230) if scheme == "light" else (paper < 50)
         picture = coarse(page, ".thumbnail img")
@@ -382,8 +382,8 @@ def test_a_mark_that_is_not_stored_is_reported_and_taken_back(pairs: tuple[Path,
         ready(page)
         page.route("**/mark/0", lambda route: route.abort())
         page.keyboard.press("1")
-        page.wait_for_function(
-            "document.getElementById('announcement').textContent.includes('was not stored')"
+        wait_until(
+            page, "document.getElementById('announcement').textContent.includes('was not stored')"
         )
         assert page.get_attribute("[data-mark=good]", "aria-pressed") == "false"
     assert not (pairs[1] / "review.json").exists()
@@ -495,9 +495,7 @@ def test_a_thousand_studies_are_judged_from_the_keyboard(tmp_path: Path) -> None
         ready(page)
         assert current() == "sub-0999.nii"  # the heading of the viewer
         page.keyboard.press("ArrowLeft")
-        page.wait_for_function(
-            "document.querySelector('#viewer h2').textContent === 'sub-0998.nii'"
-        )
+        wait_until(page, "document.querySelector('#viewer h2').textContent === 'sub-0998.nii'")
         page.keyboard.press("1")
         page.keyboard.press("Escape")
         page.wait_for_selector("tr:has-text('sub-0998') .badge.good")

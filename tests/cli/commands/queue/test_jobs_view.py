@@ -14,7 +14,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 import pytest
-from support.chromium import needs_chromium, opened_page
+from support.chromium import needs_chromium, opened_page, wait_until
 from support.dicom_phantoms import Phantom
 from support.pages import json_in
 from support.processes import started
@@ -185,5 +185,5 @@ def test_the_page_of_a_night_shows_the_command_that_opens_its_slices(night: Queu
         page.wait_for_selector("#viewer[data-ready=true]")
         assert page.inner_text("output[data-role=result]")
         page.keyboard.press("3")
-        page.wait_for_function("page.studies[0].mark === 'bad'")
+        wait_until(page, "page.studies[0].mark === 'bad'")
     assert marks_in(night.output) == {"000.nii": "bad"}
