@@ -32,6 +32,16 @@ exec "$@"
 """
 """Shell script for a mount namespace: crun accepts no mix of the two kinds of cgroups."""
 
+BUILD = ("--isolation=chroot", "--network=host", "--pull=never", "--layers=false")
+"""Options of a build; isolation by chroot also works where no container may be started."""
+
+CONTAINER = (
+    *("unshare", "--mount", "sh", "-ec", CGROUPS, "sh"),
+    *("podman", "run", "--rm", "--read-only", "--network=none", "--cgroups=disabled"),
+    *("--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096"),  # may not be raised here
+)
+"""Command that runs an image."""
+
 
 def make_base() -> str:
     """Pull the base image, or make it, if it is not there. Returns its origin, in words."""
@@ -46,13 +56,27 @@ def make_base() -> str:
     return "made of Debian's packages"
 
 
+def refusal(folder: Path) -> str | None:
+    """Return why this machine builds no image or starts no container at all; None if it does."""
+    (folder / "Containerfile").write_text(f"FROM {BASE}\nRUN true\n")
+    trial = "localhost/trial"
+    for command in (
+        ("podman", "build", *BUILD, f"--tag={trial}", str(folder)),
+        (*CONTAINER, trial, "true"),
+    ):
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            return done.stderr.strip() or f"exit status {done.returncode}"
+    podman("rmi", "--force", trial)
+    return None
+
+
 def build(folder: Path) -> None:
-    """Build the image. Isolation by chroot also works where no container may be started."""
+    """Build the image."""
     settings = folder / "pip.conf"
     settings.write_text("[global]\ncert = /certificates\n")
     mounts = (f"--volume={settings}:/etc/pip.conf:ro", f"--volume={BUNDLE}:/certificates:ro")
-    where = ("--isolation=chroot", "--network=host", "--pull=never", "--layers=false")
-    podman("build", *where, *mounts, "--file=Containerfile", f"--tag={IMAGE}", ".")
+    podman("build", *BUILD, *mounts, "--file=Containerfile", f"--tag={IMAGE}", ".")
 
 
 def translate(folder: Path) -> str:
@@ -61,12 +85,9 @@ def translate(folder: Path) -> str:
     results.mkdir()
     os.chown(results, USER, USER)
     mounts = (f"--volume={ROOT / 'sample_data'}:/in:ro", f"--volume={results}:/out")
-    where = ("--rm", "--read-only", "--network=none", "--cgroups=disabled")
-    limits = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096")  # may not be raised here
     words = "translate /in --model /in/model.safetensors --output /out/results --device cpu"
-    command = ["podman", "run", *where, *limits, *mounts, IMAGE, *words.split()]
-    namespace = ["unshare", "--mount", "sh", "-ec", CGROUPS, "sh"]
-    done = subprocess.run([*namespace, *command], check=True, stdout=subprocess.PIPE, text=True)
+    command = [*CONTAINER, *mounts, IMAGE, *words.split()]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     [result] = results.rglob("*.nii.gz")
     assert result.stat().st_uid == USER
     return done.stdout
@@ -84,7 +105,10 @@ def megabytes(image: str) -> int:
 
 
 def main() -> None:
-    """Build, translate, and write how long it took and how large the images are."""
+    """Build, translate, and write how long it took and how large the images are.
+
+    A machine on which not even an empty image can be built and run is reported, and fails nothing.
+    """
     found: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
         "podman": podman("--version")[15:-1],
@@ -95,6 +119,9 @@ def main() -> None:
         begin = time.perf_counter()
         found["base"] = {"debian": SUITE, "origin": make_base(), "MB": megabytes(BASE)}
         found["base"]["seconds"] = round(time.perf_counter() - begin)
+        if why := refusal(folder):
+            print(f"No container can be tried on this machine: {why}")
+            return
         begin = time.perf_counter()
         build(folder)
         found["build"] = {"MB": megabytes(IMAGE), "seconds": round(time.perf_counter() - begin)}
