@@ -36,14 +36,22 @@ def openvino() -> Any:
     return import_module("openvino")
 
 
-@cache
+_starting = Lock()
+
+
 def openvino_core() -> Any:
-    """Return this process's only Core, which is never closed.
+    """Return this process's only Core, which is never closed; threads may ask at the same time.
 
     A Core gives its thread a signal stack, and at its end restores the earlier one. If two overlap,
     the last one leaves a stack that no longer exists, and the next signal, such as Ctrl-C, is a
     segmentation fault (OpenVINO 2026.4.1).
     """
+    with _starting:  # `cache` alone would let each of them create one
+        return _core()
+
+
+@cache
+def _core() -> Any:
     return openvino().Core()
 
 

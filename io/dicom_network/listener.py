@@ -62,7 +62,8 @@ class Listener:
 
     def close(self, patience: float = _STOP_SECONDS) -> None:
         """Stop accepting connections; open ones end, or are closed after a while."""
-        self._is_open = False
+        with self._lock:
+            self._is_open = False
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -90,22 +91,28 @@ class Listener:
             self._admit(link, str(peer[0]))
 
     def _admit(self, link: socket.socket, address: str) -> None:
-        """Start a thread for a connection; the oldest waiting one may be closed for it."""
+        """Start a thread for a connection; the oldest waiting one may be closed for it.
+
+        `close` then finds either the started thread, or no connection.
+        """
         with self._lock:
+            if not self._is_open:
+                cut(link)
+                return
             self._count += 1
             number = self._count
             if len(self._waiting) >= self._limits.waiting:
                 cut(self._waiting.pop(min(self._waiting)))
-            self._waiting[number] = link
             thread = threading.Thread(
                 target=self._handle, args=(number, link, address), name="association", daemon=True
             )
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads may run
+                cut(link)
+                return
+            self._waiting[number] = link
             self._threads.add(thread)
-        try:
-            thread.start()
-        except RuntimeError:  # no more threads may run
-            self._forget(number, thread)
-            cut(link)
 
     def _handle(self, number: int, link: socket.socket, address: str) -> None:
         try:

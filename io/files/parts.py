@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from zlib import crc32
 
@@ -132,10 +133,15 @@ def _named_in(folder: Path, kernel: str) -> Path:
     return folder / f"{PREFIX}{_owner(os.getpid())}-{kernel}-{secrets.token_hex(4)}{SUFFIX}"
 
 
-@cache
-def _owner(_process: int) -> str:
-    """Return a random name of this process; the number distinguishes it from its forks."""
-    return secrets.token_hex(8)
+_SEED = secrets.token_bytes(8)
+
+
+def _owner(process: int) -> str:
+    """Return a random name of this process; the number distinguishes it from its forks.
+
+    It is derived, not drawn when first needed: threads that begin together would draw several.
+    """
+    return blake2b(b"%d" % process, key=_SEED, digest_size=8).hexdigest()
 
 
 @cache

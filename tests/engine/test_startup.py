@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.model_cards import model_bytes
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.engine import startup
 from cuda_cyclegan.engine.errors import ModelFileError
@@ -64,9 +65,6 @@ def test_a_gpu_has_the_same_name_for_all_whatever_its_number(
     assert startup.name_on_machine("cpu") == "cpu"
 
 
-PATIENCE = 30.0
-
-
 def test_it_is_what_a_later_reading_would_give(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(model_bytes())
@@ -87,7 +85,7 @@ def test_it_is_read_before_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(model_file, "decode_model", decoded)
     read_model = early_model(path)
-    assert begun.wait(PATIENCE)
+    assert begun.wait(ENOUGH)
     assert read_model().card.name
 
 

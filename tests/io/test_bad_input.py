@@ -15,11 +15,11 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.io_files import OBLIQUE, ramp, read_file, save_nifti, study_of
 from support.io_users import open_folder, ordinary_user
-from support.tiers import examples
+from support.tiers import WITH_FIXTURES, examples
 from support.waiting import ENOUGH
 
 from cuda_cyclegan.io.errors import ScanError, UnreadableScanError, UnsupportedScanError
@@ -27,8 +27,7 @@ from cuda_cyclegan.io.reading import read
 
 in_one_folder = settings(
     max_examples=examples(200),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=WITH_FIXTURES,
 )
 PLAIN = ramp().tobytes(order="F")
 NRRD = """NRRD0004

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.batch_world import scan, tiny_model
 from support.numerics_models import FunctionGenerator
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.generator import PatchGenerator
@@ -18,8 +19,6 @@ from cuda_cyclegan.pipelines.results.earlier_results import discover_scans
 from cuda_cyclegan.pipelines.run import networks
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.translate import begun_job, run_job
-
-PATIENCE = 30.0
 
 
 def test_the_network_opens_beside_the_search_and_the_batch_takes_it(
@@ -34,7 +33,7 @@ def test_the_network_opens_beside_the_search_and_the_batch_takes_it(
         yield FunctionGenerator()
 
     def discover_once_it_opens(*arguments: object) -> object:
-        assert opens.wait(PATIENCE)
+        assert opens.wait(ENOUGH)
         return discover_scans(*arguments)  # type: ignore[arg-type]
 
     card = Device("cuda", "fp16", ("fp16", "fp32"))

@@ -19,13 +19,18 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import find, settings, strategies
+from hypothesis import HealthCheck, find, settings, strategies
 
 LIMIT = 1.0
 PROCESS_LIMIT = 10.0
 FAST_EXAMPLES = 20
 CALIBRATION_SECONDS = 0.0225
 """The least that `calibrate` took on two quiet cores of an AMD EPYC at 2.6 GHz, 2026-11-26."""
+
+BY_CHANCE = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
+"""Checks of hypothesis that fail on a slow machine, or by what was drawn."""
+WITH_FIXTURES = (*BY_CHANCE, HealthCheck.function_scoped_fixture)
+"""Checks to suppress for a test all examples of which may share its fixtures."""
 
 THIS_FILE = Path(__file__)
 
@@ -42,14 +47,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Load the tier's hypothesis profile before any test module is imported.
 
-    An example that takes longer on a loaded machine is not wrong, hence no deadline. CI tries the
-    same examples each time, so that a change is judged by itself; elsewhere each run looks further.
+    An example that takes longer on a loaded machine is not wrong, hence no deadline and no check
+    of the time that drawing takes. CI tries the same examples each time, so that a change is judged
+    by itself; elsewhere each run looks further.
     """
     global _is_slow
     _is_slow = config.getoption("--slow")
     most = settings.default.max_examples if _is_slow else FAST_EXAMPLES
     settings.register_profile(
-        "tier", deadline=None, derandomize="CI" in os.environ, max_examples=most
+        "tier",
+        deadline=None,
+        derandomize="CI" in os.environ,
+        max_examples=most,
+        suppress_health_check=BY_CHANCE,
     )
     settings.load_profile("tier")
 

@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, Literal, Self, TypeAlias, cast
@@ -155,8 +154,11 @@ _SPARE_BYTES, _BYTES_OF_A_PIXEL = 256 << 20, 64
 _SECONDS, _SECONDS_OF_A_PIXEL = 2.0, 4e-6
 """Limit of processor time: twenty times what JPEG 2000 takes on an AMD EPYC."""
 _MOST_WAITING = 20
-"""Times that, by the clock on the wall, after which a process is ended that waits or is stopped."""
+"""Times that, in elapsed time, after which a process is ended that waits or is stopped."""
 _SECONDS_TO_START, _WATCH_SECONDS = 120.0, 0.5
+"""Elapsed time is counted in looks at the process, so that it stops while this process is stopped,
+as by Ctrl-Z: the decoder may have answered long before it goes on.
+"""
 _TRIALS = 2
 """Maximum tries: a process may be ended from outside."""
 _KINDS, _SIZES = (b"u", b"i"), (1, 2, 4)
@@ -182,7 +184,8 @@ class FrameUnpacker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_over = threading.Event()
-        self._end_at = math.inf
+        self._looks = 0
+        self._last_look = math.inf
 
     def __enter__(self) -> Self:
         return self
@@ -202,16 +205,25 @@ class FrameUnpacker:
         request = frame_codecs.REQUEST.pack(frame.coding.encode(), len(packed), memory, seconds)
         for _ in range(_TRIALS):
             process = self._started()
-            self._end_at = end_at = time.monotonic() + _MOST_WAITING * seconds
-            with suppress(BrokenPipeError, EOFError):
-                return _answered(process, request, frame)
+            last = self._allow(_MOST_WAITING * seconds)
+            try:
+                with suppress(BrokenPipeError, EOFError):
+                    return _answered(process, request, frame)
+            finally:
+                self._last_look = math.inf  # between frames it may wait
             self._end()
-            if time.monotonic() > end_at or process.returncode == frame_codecs.OUT_OF_TIME:
+            if self._looks > last or process.returncode == frame_codecs.OUT_OF_TIME:
                 raise UnpackingTimeError(seconds)
         raise UnpackingError("its decoder crashed")
 
+    def _allow(self, seconds: float) -> float:
+        """Let the process take so long from now on; return the look that it must not outlast."""
+        self._last_look = self._looks + seconds / _WATCH_SECONDS
+        return self._last_look
+
     def _started(self) -> "subprocess.Popen[bytes]":
         if self._process is None:
+            self._allow(_SECONDS_TO_START)  # before somebody looks
             paths = [path for path in sys.path if path]
             alone = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
             self._process = subprocess.Popen(
@@ -225,16 +237,16 @@ class FrameUnpacker:
             )
             watch = threading.Thread(target=self._watch, args=(self._process,), daemon=True)
             watch.start()
-            self._end_at = time.monotonic() + _SECONDS_TO_START
             if cast("IO[bytes]", self._process.stdout).read(len(frame_codecs.READY)) == b"":
                 self._end()
                 raise ChildProcessError("its decoders cannot be loaded")
         return self._process
 
     def _watch(self, process: "subprocess.Popen[bytes]") -> None:
-        """End a process that takes too long by the clock; its own has it ended sooner."""
+        """End a process that takes too long; one that computes is ended sooner by its own limit."""
         while process.poll() is None and not self._is_over.wait(_WATCH_SECONDS):
-            if time.monotonic() > self._end_at:
+            self._looks += 1
+            if self._looks > self._last_look:
                 process.kill()
 
     def _end(self) -> None:

@@ -217,6 +217,26 @@ def test_a_signal_is_handled_after_two_networks_were_open_at_a_time() -> None:
     assert (done.returncode, done.stdout) == (0, "heard\n"), done.stderr
 
 
+_TOGETHER = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from cuda_cyclegan.engine.cpu.openvino import openvino_core
+together = threading.Barrier(4)
+def start(_):
+    together.wait()
+    return openvino_core()
+with ThreadPoolExecutor(4) as threads:
+    cores = list(threads.map(start, range(4)))
+print(len({id(core) for core in cores}))
+"""
+
+
+@pytest.mark.process
+def test_threads_that_start_it_at_the_same_time_share_one_core() -> None:
+    found = subprocess.check_output([sys.executable, "-c", _TOGETHER], text=True)
+    assert found == "1\n"
+
+
 @needs_bf16
 def test_bf16_is_for_patches_alone() -> None:
     device = devices.choose_device("cpu")

@@ -10,6 +10,7 @@ import os
 import pickle
 import random
 import struct
+import time
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable
@@ -18,11 +19,11 @@ from typing import Any, Dict, Optional  # noqa: UP035
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.checkpoint_files import FORMATS, archive, array, edited, read, written
 from support.lazy_modules import torch
-from support.tiers import examples
+from support.tiers import WITH_FIXTURES, examples
 
 from cuda_cyclegan.engine.errors import CheckpointError
 from cuda_cyclegan.engine.importing.checkpoint_file import read_checkpoint
@@ -320,12 +321,15 @@ def test_a_tensor_that_repeats_what_is_stored_is_refused_as_what_it_is(tmp_path:
 
 
 def same_or_refused(content: bytes, expected: dict[str, object], folder: Path) -> None:
+    start = time.process_time()
     try:
         contents = read(content, folder).contents
         tensors = {key: it for key, it in contents.items() if isinstance(it, StoredTensor)}
         found = {key: array(item) for key, item in tensors.items()}
     except CheckpointError:
         return
+    finally:
+        assert time.process_time() - start < 5
     for key in found.keys() & expected.keys():
         assert np.array_equal(found[key], expected[key])
 
@@ -371,8 +375,7 @@ def honest() -> dict[str, Any]:
 @given(steps=mutations)
 @settings(
     max_examples=examples(300),
-    deadline=2000,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=WITH_FIXTURES,
 )
 def test_damaged_archives_give_the_same_or_an_error(
     steps: list[tuple[int, str]], tmp_path: Path
@@ -384,8 +387,7 @@ def test_damaged_archives_give_the_same_or_an_error(
 @given(steps=mutations, how=st.sampled_from(["legacy", "safetensors", "pickle in zip"]))
 @settings(
     max_examples=examples(600),
-    deadline=2000,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=WITH_FIXTURES,
 )
 def test_damaged_files_without_checksums_give_numbers_or_an_error(
     steps: list[tuple[int, str]], how: str, tmp_path: Path
@@ -408,8 +410,7 @@ def test_damaged_files_without_checksums_give_numbers_or_an_error(
 @given(content=st.binary(max_size=300))
 @settings(
     max_examples=examples(300),
-    deadline=2000,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=WITH_FIXTURES,
 )
 def test_random_pickles_never_raise_anything_else(content: bytes, tmp_path: Path) -> None:
     for data in (content, archive(b"\x80\x02" + content)):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.engine import startup
 from cuda_cyclegan.engine.probe import cuda_packages, gpus
@@ -301,7 +302,6 @@ def test_a_lone_gpu_is_one_that_can_be_used(machine):
     assert gpus.only_usable_gpu() is None
 
 
-PATIENCE = 30.0
 BAD = 101
 
 
@@ -337,13 +337,13 @@ def test_the_context_is_made_beside_the_block_and_kept_until_its_end(
     use_driver(driver)
 
     def choose() -> int:
-        assert begun.wait(PATIENCE)  # which only the block sets
+        assert begun.wait(ENOUGH)  # which only the block sets
         chosen.set()
         return 1
 
     with gpus.early_context(choose, lambda: None):
         begun.set()
-        assert chosen.wait(PATIENCE)
+        assert chosen.wait(ENOUGH)
     assert driver.calls == [("retain", 101), ("release", 101)]
 
 
@@ -378,7 +378,7 @@ def test_what_opens_the_gpu_is_loaded_beside_its_context(
     retain = driver.cuDevicePrimaryCtxRetain
 
     def retain_later(context: object, device: Any) -> int:
-        assert is_loaded.wait(PATIENCE)
+        assert is_loaded.wait(ENOUGH)
         return retain(context, device)
 
     def load() -> None:

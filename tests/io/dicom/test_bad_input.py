@@ -10,14 +10,14 @@ from typing import Any
 
 import pydicom as _pydicom
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydicom.uid import JPEG2000Lossless
 from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_judges import judge
 from support.dicom_phantoms import PATIENT, STORED, Phantom
 from support.frames import unpack_here
-from support.tiers import examples
+from support.tiers import WITH_FIXTURES, examples
 
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.dicom.pixels.decoding import decode
@@ -33,8 +33,7 @@ TWO = Choice(fewest_slices=2)
 DERIVATION = Derivation("model", "CT", "CT", "0", "0" * 64, STORED)
 MANY = settings(
     max_examples=examples(60),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=WITH_FIXTURES,
 )
 
 

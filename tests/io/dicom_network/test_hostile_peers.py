@@ -6,6 +6,7 @@ import random
 import socket
 import struct
 import subprocess
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from pynetdicom.sop_class import MRImageStorage
 from support.dicom_network import (
     LIMITS,
+    Store,
     associate,
     associate_request,
     closed_by_peer,
@@ -25,13 +27,14 @@ from support.dicom_network import (
     raw,
 )
 from support.node_world import phantom
-from support.waiting import eventually
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.io.dicom import dataset
 from cuda_cyclegan.io.dicom_network import commands
 from cuda_cyclegan.io.dicom_network.commands import DimseStatus, Field
 from cuda_cyclegan.io.dicom_network.connection import fragments
 from cuda_cyclegan.io.dicom_network.errors import ProtocolError
+from cuda_cyclegan.io.dicom_network.listener import Listener
 from cuda_cyclegan.io.dicom_network.negotiation import AssociationRequest
 from cuda_cyclegan.io.dicom_network.objects import ObjectFile
 from cuda_cyclegan.io.dicom_network.storage_commitment import asked_for
@@ -111,7 +114,8 @@ def send_a_command_within_a_data_set(link: socket.socket) -> None:
 
 def send_an_endless_command(link: socket.socket) -> None:
     begin_association(link)
-    link.sendall(piece(b"\0" * 16384, 1) * 5)
+    with suppress(OSError):  # it may be cut off before the last
+        link.sendall(piece(b"\0" * 16384, 1) * 5)
 
 
 def send_endless_data(link: socket.socket) -> None:
@@ -208,6 +212,13 @@ def test_an_object_of_empty_items_is_refused_while_it_arrives(
 ) -> None:
     """pydicom takes a kilobyte for each item."""
     monkeypatch.setattr(dataset, "_FEW_ITEMS", 1_000)
+    is_discarded, discard = threading.Event(), ObjectFile.discard
+
+    def watched(file: ObjectFile) -> None:
+        discard(file)
+        is_discarded.set()
+
+    monkeypatch.setattr(ObjectFile, "discard", watched)
     item = struct.pack("<HHI", 0xFFFE, 0xE000, 0)
     offered = command(Field.STORE, sop_class=MRImageStorage, instance="1.2")
     with listening(tmp_path) as (store, port), raw(port) as link:
@@ -215,7 +226,8 @@ def test_an_object_of_empty_items_is_refused_while_it_arrives(
         link.sendall(piece(offered, 3))
         for _ in range(3):
             link.sendall(piece(item * 1_000, 0))
-        eventually(lambda: store.claimed == 0)
+        assert is_discarded.wait(ENOUGH)
+        assert store.claimed == 0
         assert store.leftovers == []
         link.sendall(piece(item, 2))
         [answer] = fragments(memoryview(link.recv(65536)[6:]))
@@ -281,6 +293,30 @@ def test_half_open_connections_do_not_keep_an_honest_peer_out(tmp_path: Path) ->
         assert association.send_c_store(sent).Status == 0
         association.release()
         store.wait_for_ends(1)
+
+
+def test_a_connection_that_is_accepted_while_the_listener_closes_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_accepted, is_closed, admit = threading.Event(), threading.Event(), Listener._admit
+
+    def late(listener: Listener, link: socket.socket, address: str) -> None:
+        is_accepted.set()
+        assert is_closed.wait(ENOUGH)
+        admit(listener, link, address)
+
+    monkeypatch.setattr(Listener, "_admit", late)
+    store = Store(tmp_path)
+    with (
+        Listener("127.0.0.1", 0, store, LIMITS, store.note_turned_away) as listener,
+        raw(listener.port) as link,
+    ):
+        assert is_accepted.wait(ENOUGH)
+        listener.close()
+        is_closed.set()
+        with suppress(OSError):  # it may have been cut off by now
+            link.sendall(associate_request())
+        assert closed_by_peer(link) == b""
 
 
 def test_a_dcmtk_client_that_is_turned_away_reports_it(tmp_path: Path) -> None:

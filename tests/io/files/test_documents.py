@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.io.errors import WriteError
 from cuda_cyclegan.io.files import documents
@@ -30,7 +31,7 @@ def read_meanwhile(pipe: Path) -> Generator[list[bytes]]:
     reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()), daemon=True)
     reader.start()
     yield found
-    reader.join(10)
+    reader.join(ENOUGH)
 
 
 @pytest.fixture
@@ -63,7 +64,10 @@ def test_a_file_and_one_behind_links_are_replaced_whole(tmp_path: Path) -> None:
     assert (tmp_path / "free").read_bytes() == b"new"
 
 
-def test_a_pipe_gets_the_bytes_and_stays(pipe: Path, tmp_path: Path) -> None:
+def test_a_pipe_gets_the_bytes_and_stays(
+    pipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "PATIENCE_SECONDS", ENOUGH)
     (tmp_path / "link").symlink_to(pipe)
     for name in (pipe, tmp_path / "link"):
         assert not would_replace(name)

@@ -53,6 +53,25 @@ exec(code)
 """
 """The writer, which starts a program that outlives it."""
 
+BEGINNERS = """
+import pathlib, secrets, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from cuda_cyclegan.io.files.parts import part_beside, remove_parts_of_this_process
+folder, draw = pathlib.Path(sys.argv[1]), secrets.token_hex
+drawing = threading.Barrier(4)
+everyone_writes = threading.Barrier(4, lambda: print(remove_parts_of_this_process(folder)))
+def draw_together(count):
+    drawing.wait()
+    return draw(count)
+def write(number):
+    with part_beside(folder / f"{number}"):
+        everyone_writes.wait()
+secrets.token_hex = draw_together
+with ThreadPoolExecutor(4) as threads:
+    list(threads.map(write, range(4)))
+"""
+"""Four threads that create the first parts of their process at the same time."""
+
 OTHER_NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc"]
 WAYS = ("whole_file", "whole_files", "whole_folder")
 
@@ -166,6 +185,12 @@ def test_parts_of_this_process_are_reported_from_those_of_others(tmp_path: Path)
         process.communicate("go on\n")
         assert process.returncode == 0
     assert names(tmp_path) == ["theirs"]
+
+
+def test_the_first_parts_of_a_process_are_known_as_its_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", BEGINNERS, str(tmp_path)]
+    assert subprocess.check_output(command, text=True, timeout=ENOUGH) == "4\n"
+    assert names(tmp_path) == []
 
 
 def test_a_program_that_is_started_meanwhile_does_not_keep_the_part(tmp_path: Path) -> None:

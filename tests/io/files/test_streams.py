@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tiers import WITH_FIXTURES
 
 from cuda_cyclegan.io.files import disk, streams
 from cuda_cyclegan.io.files.streams import (
@@ -96,7 +97,7 @@ PACKS: dict[streams.Packing, Callable[[bytes], bytes]] = {
 }
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=WITH_FIXTURES)
 @given(
     packing=st.sampled_from(list(PACKS)),
     parts=st.lists(st.binary(min_size=1, max_size=3000), min_size=1, max_size=4),

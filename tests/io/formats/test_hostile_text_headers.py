@@ -361,9 +361,9 @@ def try_mutated(
         rng = random.Random(seed)
         name, head, voxels = base(rng)
         (inside / name).write_bytes(mutated(head, rng) + voxels)
-        start = time.monotonic()
+        start = time.process_time()
         volumes = read_all(inside)
-        assert time.monotonic() - start < 5, seed
+        assert time.process_time() - start < 5, seed
         assert_clean(volumes)
         if volume := volumes.get(name):
             target = tmp_path / "out" / name

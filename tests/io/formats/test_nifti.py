@@ -7,11 +7,11 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from support.io_files import OBLIQUE, ramp, read_file, save_nifti
-from support.tiers import examples
+from support.tiers import WITH_FIXTURES, examples
 
 from cuda_cyclegan.io.errors import UnreadableScanError, UnsupportedScanError
 from cuda_cyclegan.io.formats.nifti_writing import GEOMETRY_FIELDS
@@ -126,8 +126,7 @@ def test_what_is_written_reads_as_the_source(
 
 @settings(
     max_examples=examples(40),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=WITH_FIXTURES,
 )
 @given(affine=affines, shape=shapes, suffix=st.sampled_from(SUFFIXES), qform=st.booleans())
 def test_any_sform_survives(
@@ -145,8 +144,7 @@ def test_any_sform_survives(
 
 @settings(
     max_examples=examples(40),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=WITH_FIXTURES,
 )
 @given(affine=orthogonal, shape=shapes, codes=st.tuples(st.integers(0, 4), st.integers(0, 4)))
 def test_qform_and_sform_keep_their_codes_and_itk_sees_the_same_grid(

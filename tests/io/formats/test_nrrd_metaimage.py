@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.io_files import ramp, read_file, study_of
-from support.tiers import examples
+from support.tiers import WITH_FIXTURES, examples
 
 from cuda_cyclegan.io.errors import UnsupportedScanError, WriteError
 from cuda_cyclegan.io.reading import read_grid
@@ -111,8 +111,7 @@ def test_reads_and_writes_what_simpleitk_wrote(
 
 @settings(
     max_examples=examples(40),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=WITH_FIXTURES,
 )
 @given(turn=turns, spacing=lengths, origin=places, shape=shapes, suffix=st.sampled_from(SUFFIXES))
 def test_any_grid_survives(

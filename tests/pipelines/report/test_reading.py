@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.reports import BATCH, row, written
-from support.tiers import examples
+from support.tiers import WITH_FIXTURES, examples
 
 from cuda_cyclegan.engine.probe.gpus import Energy
 from cuda_cyclegan.pipelines.errors import ReportFileError
@@ -55,8 +55,7 @@ FAILED = st.builds(
 
 @settings(
     max_examples=examples(60),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=WITH_FIXTURES,
 )
 @given(rows=st.lists(ROWS | FAILED, max_size=4), not_reached=st.integers(0, 9))
 def test_a_report_comes_back_as_it_went_in(
