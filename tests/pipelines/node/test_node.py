@@ -36,6 +36,7 @@ from cuda_cyclegan.pipelines.node.events import (
     Resumed,
     SendingAbandoned,
     Sent,
+    SeriesTranslated,
     Trouble,
     TurnedAway,
 )
@@ -340,6 +341,39 @@ def test_why_a_result_was_not_sent_is_on_record_before_it_is_reported(tmp_path: 
         world.translate()
         eventually(lambda: world.events(NotSent))
     assert "nothing answers" in reasons[0]
+
+
+def test_the_outcome_of_a_job_is_on_record_before_it_is_reported(tmp_path: Path) -> None:
+    states: list[str] = []
+
+    class Told(list[NodeEvent]):
+        def append(self, event: NodeEvent) -> None:
+            if isinstance(event, SeriesTranslated):
+                states.append(status_of(world.folder).studies[0].series[0].state)
+            super().append(event)
+
+    world = NodeInProcess(tmp_path)
+    world.reported = Told()
+    with world:
+        world.send(slices())
+        world.queue_up()
+        world.translate()
+    assert states == ["sending"]
+
+
+def test_a_study_is_not_queued_before_its_arrival_is_reported(tmp_path: Path) -> None:
+    class Told(list[NodeEvent]):
+        def append(self, event: NodeEvent) -> None:
+            if isinstance(event, Received):
+                world.pass_time(1000)  # as where its thread gets no processor
+            super().append(event)
+
+    world = NodeInProcess(tmp_path)
+    world.reported = Told()
+    with world:
+        world.send(slices())
+        world.queue_up()
+    assert [type(event) for event in world.reported] == [Received, Queued]
 
 
 def with_undelivered(world: NodeInProcess) -> None:
