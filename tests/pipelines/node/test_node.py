@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,7 @@ def test_slices_in_any_order_over_three_associations_are_one_series(world: NodeI
 
 
 def test_the_studies_of_a_night_are_one_batch_of_their_route(world: NodeInProcess) -> None:
+    world.now = datetime(2026, 11, 27, 23, 59, 30).timestamp()
     for number in range(2):
         world.send(slices(number=number))
         world.queue_up()
@@ -461,8 +463,9 @@ def test_an_object_at_which_its_destination_breaks_off_holds_up_no_other_result(
     with archive(port=world.destination, aborts=lambda one: one.StudyInstanceUID == study):
         world.wait_for_sends(2)
         eventually(lambda: len(of_results(world)) > 1)
-    assert world.states() == ["sending", "sent", "sent"]
-    assert [one.reason for one in world.series()] == ["it aborted the association", "", ""]
+        # Later a further try may say that nothing answers.
+        assert world.states() == ["sending", "sent", "sent"]
+        assert [one.reason for one in world.series()] == ["it aborted the association", "", ""]
 
 
 def of_results(world: NodeInProcess) -> list[NotSent]:
