@@ -15,6 +15,8 @@ from .inbox import studies_in
 from .records import StudyName, StudyRecord
 
 LOCK = "node.lock"
+_LOOK_SECONDS = 0.01
+"""Pause of a node that starts while others check whether one is running."""
 
 
 def make_folder(folder: Path) -> None:
@@ -32,28 +34,43 @@ def make_folder(folder: Path) -> None:
 @contextmanager
 def sole_owner(folder: Path) -> Generator[None]:
     """Keep other nodes from the folder for the block. Raises ConfigError if there is one."""
-    descriptor = open_own(folder / LOCK, os.O_RDWR | os.O_CREAT)
+    descriptor = _lock_file(folder)
     try:
-        lock(descriptor)
-    except OSError as error:
-        os.close(descriptor)
-        raise ConfigError(
-            f"Another node uses folder {folder}; stop it, or choose another folder with "
-            "setting folder."
-        ) from error
-    try:
+        while not _locked(descriptor):
+            if is_running(folder):
+                raise ConfigError(
+                    f"Another node uses folder {folder}; stop it, or choose another folder with "
+                    "setting folder."
+                )
+            time.sleep(_LOOK_SECONDS)
         yield
     finally:
         os.close(descriptor)
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a node is running with the folder."""
+    """Whether a node is running with the folder.
+
+    Processes that check this share the lock, and a node that starts waits for them.
+    """
+    descriptor = _lock_file(folder)
     try:
-        with sole_owner(folder):
-            return False
-    except ConfigError:
-        return True
+        return not _locked(descriptor, shared=True)
+    finally:
+        os.close(descriptor)
+
+
+def _lock_file(folder: Path) -> int:
+    return open_own(folder / LOCK, os.O_RDWR | os.O_CREAT)
+
+
+def _locked(descriptor: int, *, shared: bool = False) -> bool:
+    """Lock the open file, unless it is locked by others or cannot be locked."""
+    try:
+        lock(descriptor, shared=shared)
+    except OSError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,8 +160,7 @@ class Inbox:
     def objects(self, study: StudyName) -> tuple[str, ...]:
         """Return a study's file names in order. Raises OSError while the inbox is not mounted."""
         self._inbox.stat()
-        folder = self.folder(study)
-        return tuple(sorted(path.name for path in folder.glob(f"*{SUFFIX}")))
+        return tuple(sorted(path.name for path in _objects_in(self.folder(study))))
 
     def holding(self, route: str, instances: Collection[str]) -> dict[str, StudyName]:
         """Return the studies of those objects that the inbox has, by UID."""
@@ -311,10 +310,14 @@ class StudyGaps:
 def studies_in(folder: Path) -> dict[StudyName, int]:
     """Return the studies in the inbox of a node's folder, with their bytes."""
     inbox = folder / INBOX
-    return {
-        study: sum(map(_size_of, (inbox / str(study)).glob(f"*{SUFFIX}")))
-        for study in _listed(inbox)
-    }
+    return {study: sum(map(_size_of, _objects_in(inbox / str(study)))) for study in _listed(inbox)}
+
+
+def _objects_in(folder: Path) -> list[Path]:
+    """Return the files of a study; none if a running node has removed it, also meanwhile."""
+    with suppress(FileNotFoundError):
+        return list(folder.glob(f"*{SUFFIX}"))
+    return []
 
 
 def _size_of(file: Path) -> int:

@@ -264,7 +264,10 @@ class RouteSession:
         for key, *_ in self._reports.values():
             self._pending.association_ended(key)
         self._end_transfers(broke_off=bool(reason))
-        self._incoming.left(self._studies)
+        self._report_end(reason)
+        self._incoming.left(self._studies)  # then they may be queued, which is reported later
+
+    def _report_end(self, reason: str) -> None:
         is_empty = not (self._new or self._known or self._refusals)
         if is_empty and (self._reports or not reason):
             return  # only C-ECHO, or a requester that did not wait for its report

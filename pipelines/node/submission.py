@@ -360,16 +360,19 @@ class QueueSync:
         still_open = queue.open_keys()
         deferred = {row.job: row.deferred for row in queue.deferred()}
         changed: dict[str, list[SeriesRecord]] = defaultdict(list)
+        ended: list[tuple[str, SeriesRecord]] = []
         for record in self._store.present():
             for series in record.series:
                 after = _noted(_outcome(series, still_open, queue, self._clock), deferred)
                 if after is not series:
                     changed[record.study].append(after)
                 if after.state != series.state:
-                    self._emit_outcome(f"{record.study}/{after.place}", after)
+                    ended.append((f"{record.study}/{after.place}", after))
         if changed:
             with self._store.alone():  # other series of these studies may have been sent meanwhile
                 self._store.put(*(self._with_all(*each) for each in changed.items()))
+        for name, series in ended:
+            self._emit_outcome(name, series)
 
     def _with_all(self, study: str, series: Iterable[SeriesRecord]) -> StudyRecord:
         """Return the current record of a study with some series changed."""

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -67,15 +68,14 @@ class Folders:
 def _losing(
     real: Callable[..., Any], lose: Callable[[], None], call: int, when: str
 ) -> Callable[..., Any]:
-    remaining = call
+    calls = count(1)
 
     def losing(*arguments: Any, **named: Any) -> Any:
-        nonlocal remaining
-        remaining -= 1
-        if when == "before" and remaining == 0:
+        is_call = next(calls) == call  # of several threads, exactly one has this number
+        if when == "before" and is_call:
             lose()
         result = real(*arguments, **named)
-        if when == "after" and remaining == 0:
+        if when == "after" and is_call:
             lose()
         return result
 

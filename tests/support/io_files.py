@@ -1,6 +1,7 @@
 """Scan files and studies for the tests of io."""
 
 import gzip
+import os
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -44,6 +45,16 @@ def study_of(path: Path, *others: Path) -> Study:
 
 def read_file(path: Path, volume_index: int | None = None) -> Volume:
     return read(study_of(path), volume_index)
+
+
+def write_later(path: Path, content: bytes) -> None:
+    """Replace a file's content, a second after the file was written.
+
+    File systems keep time in steps, and a test may be faster than one.
+    """
+    later = path.stat().st_mtime_ns + 10**9
+    path.write_bytes(content)
+    os.utime(path, ns=(later, later))
 
 
 def unpacked(path: Path) -> bytes:

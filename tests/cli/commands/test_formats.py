@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import SimpleITK as _SimpleITK
 from support.batch_world import identity_model
+from support.io_files import write_later
 from support.result_marks import read_mark
 from typer.testing import CliRunner
 
@@ -220,7 +221,7 @@ def test_each_file_of_a_list_of_voxels_is_an_input(
     manifest = record.read_text()
     assert all(f'"{name}"' in manifest for name in names)
     assert "1 up to date" in run()
-    (folder / names[2]).write_bytes((voxels[2] + 1).astype("<i2").tobytes())
+    write_later(folder / names[2], (voxels[2] + 1).astype("<i2").tobytes())
     assert "the input changed" in run()
     voxels[2] += 1
     same(sitk.GetArrayFromImage(sitk.ReadImage(str(target))), voxels)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.batch_world import bad_scans, scan, tiny_model
+from support.io_files import write_later
 from support.translate_world import World, without_privileges
 
 from cuda_cyclegan.engine.devices import choose_device
@@ -50,6 +51,11 @@ class TestWhatIsMade:
         assert world.translate("--volume", "1").exit_code == 0
 
 
+def change_scan(path: Path) -> None:
+    """Give a scan other voxels."""
+    write_later(path, scan(path.parents[1] / "other.nii", seed=9).read_bytes())
+
+
 class TestResume:
     def test_what_is_up_to_date_is_kept(self, world: World) -> None:
         scan(world.inputs / "a.nii")
@@ -63,7 +69,7 @@ class TestResume:
     @pytest.mark.parametrize(
         ("change", "options", "word"),
         [
-            (lambda w: scan(w.inputs / "a.nii", seed=9), [], "the input changed"),
+            (lambda w: change_scan(w.inputs / "a.nii"), [], "the input changed"),
             (lambda w: tiny_model(w.model, seed=9), [], "the model changed"),
             (lambda _: None, ["--overlap", "0.5"], "the settings changed"),
             (lambda w: (w.output / "a.nii").unlink(), [], "its result was deleted"),

@@ -135,22 +135,23 @@ class _Guarded(BaseHTTPRequestHandler):
 
 def test_a_token_is_read_from_its_file_each_time(tmp_path: Path) -> None:
     token, [image, *_] = tmp_path / "token", write_synthetic_series(tmp_path).values()
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Guarded) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        peer = WebPeer(f"http://127.0.0.1:{server.server_port}", token)
-        with pytest.raises(CertificateError, match="token"), web_link(peer, None):
-            pass
-        token.write_text("old")
-        with web_link(peer, None) as link, pytest.raises(NetworkError, match="HTTP status 401"):
+    with reserved_port() as port:
+        peer = WebPeer(f"http://127.0.0.1:{port}", token)
+        with ThreadingHTTPServer(("127.0.0.1", port), _Guarded) as server:
+            Thread(target=server.serve_forever, daemon=True).start()
+            with pytest.raises(CertificateError, match="token"), web_link(peer, None):
+                pass
+            token.write_text("old")
+            with web_link(peer, None) as link, pytest.raises(NetworkError, match="HTTP status 401"):
+                link.echo()
+            token.write_text("letmein\n")
+            with web_link(peer, None) as link:
+                link.echo()
+                with pytest.raises(RefusedError, match="409"):
+                    link.store(image)
+            server.shutdown()
+        with web_link(peer, None) as link, pytest.raises(ConnectionLostError):
             link.echo()
-        token.write_text("letmein\n")
-        with web_link(peer, None) as link:
-            link.echo()
-            with pytest.raises(RefusedError, match="409"):
-                link.store(image)
-        server.shutdown()
-    with web_link(peer, None) as link, pytest.raises(ConnectionLostError):
-        link.echo()
 
 
 @pytest.mark.process

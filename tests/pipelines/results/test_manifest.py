@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.waiting import ENOUGH
+from support.waiting import ENOUGH, eventually
 
 from cuda_cyclegan.io.files import own_files
 from cuda_cyclegan.pipelines.errors import NewerRecordError, OutputFolderError
@@ -272,23 +272,18 @@ def test_a_full_disk_leaves_no_torn_line(output: Path, monkeypatch: pytest.Monke
 def test_threads_share_a_flush_and_none_returns_before_its_line_is_on_disk(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first flush lasts until all have written their lines."""
+    """The first flush begins before the others append their lines, and lasts until they have."""
     flushed: list[bytes] = []
-    written, write = threading.Semaphore(0), os.write
+    begun = threading.Event()
     names = [f"{n}.nii" for n in range(8)]
-
-    def write_and_tell(file: int, line: bytes) -> int:
-        count = write(file, line)
-        written.release()
-        return count
 
     def flush(_: int) -> None:
         content = manifest_file(output).read_bytes()
         if not flushed:
-            assert all(written.acquire(timeout=ENOUGH) for _ in names)
+            begun.set()
+            eventually(lambda: manifest._appended == len(names))
         flushed.append(content)
 
-    monkeypatch.setattr(os, "write", write_and_tell)
     monkeypatch.setattr(os, "fsync", flush)
     with Manifest(output) as manifest:
 
@@ -297,7 +292,10 @@ def test_threads_share_a_flush_and_none_returns_before_its_line_is_on_disk(
             return any(f'"{name}"'.encode() in content for content in flushed)
 
         with ThreadPoolExecutor(len(names)) as threads:
-            assert all(threads.map(append, names))
+            first = threads.submit(append, names[0])
+            assert begun.wait(ENOUGH)
+            assert all(threads.map(append, names[1:]))
+            assert first.result()
     assert len(load(output)) == len(names)
     assert len(flushed) == 2
 

@@ -12,6 +12,7 @@ import pytest
 from support.batch_world import recorded, scan
 from support.dicom_judges import conformance_errors
 from support.dicom_phantoms import Phantom
+from support.io_files import write_later
 from support.numerics_models import CARD
 
 from cuda_cyclegan.io.choice import Choice
@@ -166,8 +167,7 @@ def test_a_map_of_other_choices_is_made_again(folders: Folders) -> None:
 
 def test_a_touched_map_is_kept_with_its_new_marks(folders: Folders) -> None:
     folders.put(*BOTH)
-    content = folders.place(MEAN).read_bytes()
-    folders.place(MEAN).write_bytes(content)
+    write_later(folders.place(MEAN), folders.place(MEAN).read_bytes())
     planned = folders.plan(*BOTH)
     assert planned.action == "keep"
     assert planned.refreshed

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK as _SimpleITK
+from support.io_files import write_later
 
 from cuda_cyclegan.io.maps import MapMark
 from cuda_cyclegan.io.volume import Study
@@ -98,13 +99,13 @@ def test_a_result_that_shows_other_words_of_its_model_is_due(
 
 
 def test_a_changed_input_is_due(folder: Folder) -> None:
-    folder.source.write_bytes(b"INPUT")
+    write_later(folder.source, b"INPUT")
     planned = folder.plan(folder.entry)
     assert (planned.action, planned.reason) == ("translate", "the input changed")
 
 
 def test_a_touched_input_is_kept_and_its_new_marks_are_handed_on(folder: Folder) -> None:
-    folder.source.write_bytes(b"input")
+    write_later(folder.source, b"input")
     planned = folder.plan(folder.entry)
     assert planned.action == "keep"
     assert planned.refreshed == replace(folder.entry, inputs=(FileState.of(folder.source),))
@@ -227,7 +228,7 @@ def test_a_dangling_link_at_the_target_counts_as_foreign(folder: Folder) -> None
 
 
 def test_a_result_edited_by_hand_is_refused(folder: Folder) -> None:
-    folder.target.write_bytes(b"edited")
+    write_later(folder.target, b"edited")
     planned = folder.plan(folder.entry)
     assert planned.action == "refuse"
     assert "changed after this program wrote it" in (planned.reason or "")
@@ -291,7 +292,7 @@ class TestResultsOfTwoFiles:
         assert planned.reason == "a part of its result was deleted"
 
     def test_changed_voxels_are_refused(self, folder: Folder) -> None:
-        folder.target.with_name("a.raw").write_bytes(b"edited")
+        write_later(folder.target.with_name("a.raw"), b"edited")
         planned = self.plan(folder, folder.entry)
         assert planned.action == "refuse"
 

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.batch_world import scan
+from support.waiting import ENOUGH, eventually
 
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import DiskFullError
@@ -18,6 +18,7 @@ from cuda_cyclegan.io.files.parts import NO_GATE, Gate, is_part
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.io.writing import is_written_in_order, write
+from cuda_cyclegan.pipelines.results import written_ahead
 from cuda_cyclegan.pipelines.results.written_ahead import WrittenAhead
 
 SLICES = 40
@@ -60,33 +61,33 @@ def test_it_is_the_file_that_is_written_at_the_end(
 
 
 def test_slices_are_written_as_soon_as_they_are_final(volume: Volume, tmp_path: Path) -> None:
-    has_written = threading.Event()
     made, target = coming(volume), tmp_path / "ahead" / "a.nii"
     made.voxels[...] = volume.voxels
     ahead = WrittenAhead(made, target, NO_GATE)
     ahead.on_rows(32)
-
-    def wait_for_file() -> None:
-        while not any(file.stat().st_size > 1 << 20 for file in tmp_path.rglob("*.part/a.nii")):
-            pass
-        has_written.set()
-
-    threading.Thread(target=wait_for_file, daemon=True).start()
-    assert has_written.wait(30)
+    eventually(
+        lambda: any(file.stat().st_size > 1 << 20 for file in tmp_path.rglob("*.part/a.nii")),
+        evidence=lambda: left(tmp_path),
+    )
     ahead.cancel()
 
 
-def test_what_is_left_leaves_nothing(volume: Volume, tmp_path: Path) -> None:
+def test_what_is_left_leaves_nothing(
+    volume: Volume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(written_ahead, "_PATIENCE", ENOUGH)
     target = tmp_path / "ahead" / "a.nii"
     WrittenAhead(coming(volume), target, NO_GATE).cancel()
     assert not target.parent.exists()
     ahead = WrittenAhead(coming(volume), target, NO_GATE)
     ahead.on_rows(32)
+    eventually(lambda: left(target.parent))
     ahead.cancel()
     ahead.cancel()
     assert not left(target.parent)
     whole = WrittenAhead(coming(volume), target, NO_GATE)
     whole.on_rows(SLICES)
+    eventually(lambda: left(target.parent))
     whole.cancel()
     assert not left(target.parent)
 
