@@ -141,7 +141,8 @@ def killed_with_children(process: "subprocess.Popen[bytes]") -> None:
     """End a command and the processes at work for it at once, as a power cut would."""
     if process.poll() is None:
         for child in children(process.pid):
-            os.kill(child, 9)
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(child, 9)
         process.kill()
     process.wait()
 
