@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,12 @@ class QueueWorld:
 
     def made(self) -> set[str]:
         return {path.name for path in self.output.glob("*.nii")}
+
+
+def closed_window() -> str:
+    """A minute half a day from now, as jobs may start in, whatever the time of the test."""
+    opens = datetime.now() + timedelta(hours=12)
+    return f"{opens:%H:%M}-{opens + timedelta(minutes=1):%H:%M}"
 
 
 def children(process: int) -> list[int]:
