@@ -34,7 +34,7 @@ class FailureHook:
         self._gather, self._report = gather, report
         self._counts = Counter[str]()
         self._timer: threading.Timer | None = None
-        self._lock = threading.Lock()
+        self._lock, self._running = threading.Lock(), threading.Lock()
 
     def count(self, name: str) -> None:
         """Count one of the names, such as `failed`."""
@@ -56,15 +56,21 @@ class FailureHook:
         return thread
 
     def close(self) -> None:
-        """Run the command if something failed since the last time, and wait for it."""
+        """Run the command if something failed since the last time, and wait until none runs."""
         if thread := self.run_now():
             thread.join()
+        with self._running:  # by a thread that the end of the program would not wait for
+            pass
 
     def _run(self) -> None:
-        with self._lock:
-            if self._timer is None:
-                return  # another thread ran it
-            counts, self._counts, self._timer = self._counts, Counter[str](), None
+        with self._running:
+            with self._lock:
+                if self._timer is None:
+                    return  # another thread ran it
+                counts, self._counts, self._timer = self._counts, Counter[str](), None
+            self._run_with(counts)
+
+    def _run_with(self, counts: Counter[str]) -> None:
         variables = {f"{PREFIX}{name.upper()}": str(counts[name]) for name in self._names}
         # The queue's URL may contain a password.
         environment = {k: v for k, v in os.environ.items() if not k.startswith(PREFIX)}

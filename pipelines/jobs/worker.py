@@ -25,6 +25,9 @@ from .queue.store import open_tables
 from .source import Outage, QueueSource
 
 MONITOR_SECONDS = 1.0
+END_SECONDS = 30.0
+"""Longest wait for the last requests of a monitor, to a queue that may not answer."""
+
 STRAY_SECONDS = 5.0
 """Seconds for which a claimed job may be missing in the source, as while a claim is in progress."""
 
@@ -125,7 +128,7 @@ class Monitor:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join(timeout=MONITOR_SECONDS)
+        self._thread.join(timeout=END_SECONDS)
 
     def _run(self) -> None:
         while not self._ended.wait(MONITOR_SECONDS):

@@ -216,6 +216,8 @@ def _delays(workers: list[Watched]) -> dict[str, float]:
             later = [when - moment for when, started in starts if started == job and when > moment]
             if later:
                 delays.append(min(later))
+    if not delays:  # each was recorded by the server while its worker was killed
+        return {}
     return {"median": round(median(delays), 2), "longest": round(max(delays), 2)}
 
 

@@ -42,7 +42,8 @@ def processes_left() -> list[int]:
 
 
 def runs(process: int) -> bool:
+    """Whether it has not ended yet, waited for or not."""
     try:
         return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between open and read
         return False

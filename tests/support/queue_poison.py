@@ -16,13 +16,12 @@ LARGE = 30
 
 def main() -> None:
     """Arguments: the queue, after how many deaths a job is given up, and how many have been read
-    when the network begins.
+    when the process dies.
     """
     queue, tries, read_ahead = sys.argv[1:]
     real: Any = StudyTranslator.infer
     prepare: Any = StudyTranslator.prepare
     are_read = threading.Semaphore(0)
-    first = [int(read_ahead)]
 
     def prepare_and_tell(*arguments: Any) -> Any:
         prepared = prepare(*arguments)
@@ -30,10 +29,9 @@ def main() -> None:
         return prepared
 
     def infer(translator: Any, study: Any, *rest: Any) -> Any:
-        while first:
-            for _ in range(first.pop()):
-                are_read.acquire()
         if max(study.prepared.plan.tiling.extents) > LARGE:
+            for _ in range(int(read_ahead)):
+                are_read.acquire()
             os.kill(os.getpid(), signal.SIGKILL)
         return real(translator, study, *rest)
 

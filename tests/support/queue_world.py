@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,12 @@ class QueueWorld:
         return {path.name for path in self.output.glob("*.nii")}
 
 
+def closed_window() -> str:
+    """A minute half a day from now, as jobs may start in, whatever the time of the test."""
+    opens = datetime.now() + timedelta(hours=12)
+    return f"{opens:%H:%M}-{opens + timedelta(minutes=1):%H:%M}"
+
+
 def children(process: int) -> list[int]:
     """The processes at work for a `worker` command: each holds the lock of its name."""
     return [found for found in _launched(process) if _holds_a_lock(found)]
@@ -141,7 +148,8 @@ def killed_with_children(process: "subprocess.Popen[bytes]") -> None:
     """End a command and the processes at work for it at once, as a power cut would."""
     if process.poll() is None:
         for child in children(process.pid):
-            os.kill(child, 9)
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(child, 9)
         process.kill()
     process.wait()
 

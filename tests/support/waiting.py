@@ -28,13 +28,22 @@ def eventually(
 
 
 def wait_for(process: "subprocess.Popen[str]", *words: str) -> str:
-    """Read what a process says on stderr until each of these was in some line; all lines so far."""
+    """Read what a process says on stderr until each of these was in some line; all lines so far.
+
+    A process that does not say it is killed in the end, so that the test shows what it said.
+    """
     assert process.stderr is not None
     said = ""
-    for line in process.stderr:
-        said += line
-        if all(each in said for each in words):
-            return said
+    end = threading.Timer(ENOUGH, process.kill)
+    end.daemon = True
+    end.start()
+    try:
+        for line in process.stderr:
+            said += line
+            if all(each in said for each in words):
+                return said
+    finally:
+        end.cancel()
     raise AssertionError(f"it never said all of {words}; but:\n{said}")
 
 

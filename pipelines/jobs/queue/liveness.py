@@ -34,7 +34,8 @@ _COUNT = (
 class ServerLocks:
     """Advisory locks of a server, and the connection that holds them; a context manager.
 
-    url: URL of the server. Methods raise QueueLostError while it does not answer.
+    url: URL of the server. Methods raise QueueLostError while it does not answer, and when the
+    manager exits while another thread calls them.
     """
 
     def __init__(self, url: str) -> None:
@@ -71,10 +72,11 @@ class ServerLocks:
         return self._is_connected() and name in self._held
 
     def _is_connected(self) -> bool:
-        if self._connection is None:
+        connection = self._connection
+        if connection is None:
             return False
         try:
-            self._connection.execute("SELECT 1")
+            connection.execute("SELECT 1")
         except psycopg.Error:
             self._drop()
             return False
@@ -82,16 +84,17 @@ class ServerLocks:
 
     def _drop(self) -> None:
         self._held.clear()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _ask(self, query: str, *values: int) -> int:
         try:
-            if self._connection is None:
-                self._connection = psycopg.connect(self._url, autocommit=True)
-                self._connection.execute(_NOTICE_DEATH)
-            row = self._connection.execute(query.encode(), values).fetchone()
+            connection = self._connection
+            if connection is None:
+                connection = self._connection = psycopg.connect(self._url, autocommit=True)
+                connection.execute(_NOTICE_DEATH)
+            row = connection.execute(query.encode(), values).fetchone()
         except psycopg.Error as error:
             self._drop()
             raise QueueLostError(

@@ -1,8 +1,12 @@
 """A user's command after failures."""
 
+import subprocess
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.pipelines.host.failure_hook import FailureHook
 
@@ -44,6 +48,28 @@ def test_a_command_that_fails_is_reported() -> None:
     found.count("failed")
     found.close()
     assert told == ["Setting on-failure: the command ended with status 3"]
+
+
+@pytest.mark.process
+def test_the_end_waits_for_a_command_that_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the last job of a worker, which ends right behind it."""
+    begins, ends, run = threading.Event(), threading.Event(), subprocess.run
+
+    def run_at_the_end(*arguments: Any, **options: Any) -> Any:
+        begins.set()
+        assert ends.wait(ENOUGH)
+        return run(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "run", run_at_the_end)
+    found = hook(f"touch {tmp_path}/done", [])
+    found.count("failed")
+    found.run_now()
+    assert begins.wait(ENOUGH)
+    ends.set()
+    found.close()
+    assert (tmp_path / "done").exists()
 
 
 def test_without_a_command_nothing_runs() -> None:

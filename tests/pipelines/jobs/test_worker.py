@@ -29,7 +29,7 @@ from cuda_cyclegan.pipelines.jobs.queue.liveness import Membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.worker import work
+from cuda_cyclegan.pipelines.jobs.worker import Monitor, work
 from cuda_cyclegan.pipelines.results.storing import Store
 from cuda_cyclegan.pipelines.run import pipeline
 from cuda_cyclegan.pipelines.run.concurrency import WeightedSemaphore
@@ -251,10 +251,38 @@ def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
     assert [job["tries"] for job in world.jobs(batch)] == [1, 1]
 
 
+def test_a_worker_ends_after_its_monitor(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which would use the queue's connections after their end."""
+    ends, end, renew = threading.Event(), Monitor.__exit__, Membership.renew
+    left: list[str] = []
+
+    def told_end(monitor: Monitor, *reason: object) -> None:
+        ends.set()
+        end(monitor, *reason)
+        left.extend(thread.name for thread in threading.enumerate())
+
+    def renew_at_the_end(membership: Membership) -> bool:
+        assert ends.wait(ENOUGH)
+        return renew(membership)
+
+    monkeypatch.setattr(worker, "MONITOR_SECONDS", 0.0)
+    monkeypatch.setattr(Monitor, "__exit__", told_end)
+    monkeypatch.setattr(Membership, "renew", renew_at_the_end)
+    world.scans(1)
+    world.submit()
+    world.work()
+    assert left
+    assert "monitor" not in left
+
+
 def test_a_job_at_work_is_no_stray(world: QueueWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "STRAY_SECONDS", 0.0)
-    rounds = Rounds(monkeypatch, Claims, "in_flight", times=3)
-    watch_calls(monkeypatch, "infer", lambda _: rounds.wait())
+    def look_for_strays(_: int) -> None:  # not before: the claim may still be in progress
+        monkeypatch.setattr(worker, "STRAY_SECONDS", 0.0)
+        Rounds(monkeypatch, Claims, "in_flight", times=3).wait()
+
+    watch_calls(monkeypatch, "infer", look_for_strays)
     world.scans(1)
     batch = world.submit()
     [row] = [event.row for event in world.work() if isinstance(event, JobEnded)]

@@ -144,7 +144,7 @@ def test_a_job_is_blamed_for_deaths_that_it_had_alone(world: QueueWorld) -> None
         return subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode
 
     died_in_company = died_alone = -signal.SIGKILL
-    assert [status(2), status(1), status(1)] == [died_in_company, died_alone, 0]
+    assert [status(3), status(1), status(1)] == [died_in_company, died_alone, 0]
     poison = world.jobs(batch)[1]
     assert poison["state"] == "given up"
     assert "1 workers crashed while running it" in poison["reason"]

@@ -10,6 +10,7 @@ import pytest
 from support.batch_world import tiny_model
 from support.fake_networks import networks_opened_by
 from support.numerics_models import FunctionGenerator
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.engine.devices import Device as Hardware
 from cuda_cyclegan.engine.errors import DeviceMemoryError
@@ -22,7 +23,6 @@ from cuda_cyclegan.pipelines.run import networks as owning
 from cuda_cyclegan.pipelines.run.networks import Networks
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
-PATIENCE = 30.0
 FP16 = TranslateOptions((16, 16, 16), precision="fp16")
 
 
@@ -44,7 +44,7 @@ class Device:
     def __call__(self, precision: Precision, progress: Progress) -> Iterated[Generator]:
         progress("a convolution", 0.5)
         self.reported.set()
-        assert self.may_open.wait(PATIENCE)
+        assert self.may_open.wait(ENOUGH)
         if self._error:
             raise self._error
         progress("", 1.0)
@@ -66,7 +66,7 @@ def test_the_first_use_takes_what_opened_meanwhile_and_closes_it(
 ) -> None:
     with networks_opened_by(device, "fp16") as networks:
         networks.open_early(model, FP16)
-        assert device.is_open.wait(PATIENCE)
+        assert device.is_open.wait(ENOUGH)
         with networks.use((model, FP16)) as (network,):
             network.open("fp16")
             assert device.calls == ["open fp16"]
@@ -83,7 +83,7 @@ def test_a_use_before_it_is_open_gets_all_reports_of_the_search(model: Model) ->
 
     with networks_opened_by(device, "fp16") as networks:
         networks.open_early(model, FP16)
-        assert device.reported.wait(PATIENCE)
+        assert device.reported.wait(ENOUGH)
         with networks.use((model, FP16), progress=handle) as (network,):
             network.open("fp16")
             assert heard == [("a convolution", 0.5), ("", 1.0)]
@@ -92,7 +92,7 @@ def test_a_use_before_it_is_open_gets_all_reports_of_the_search(model: Model) ->
 def test_it_is_taken_once_and_in_its_precision_only(model: Model, device: Device) -> None:
     with networks_opened_by(device, "fp16", "bf16") as networks:
         networks.open_early(model, FP16)
-        assert device.is_open.wait(PATIENCE)
+        assert device.is_open.wait(ENOUGH)
         with networks.use((model, FP16)) as (network,):
             network.open("bf16")
             assert device.calls == ["open fp16", "open bf16"]
@@ -109,7 +109,7 @@ def test_what_nothing_used_is_closed(model: Model, device: Device) -> None:
         networks.open_early(model, FP16)
         for thread in threading.enumerate():
             if thread.name == "opening":
-                thread.join(PATIENCE)
+                thread.join(ENOUGH)
         assert device.calls == ["open fp16"]
     assert device.calls == ["open fp16", "close fp16"]
 

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from support.pages import json_in
 from support.processes import started
-from support.queue_world import COMMAND, QueueWorld
+from support.queue_world import COMMAND, QueueWorld, closed_window
 
 from cuda_cyclegan.cli.render.queue import fitting
 from cuda_cyclegan.pipelines.jobs.events import JobEnded
@@ -49,14 +49,15 @@ def test_jobs_shows_who_holds_what_and_what_waits_until_when(world: QueueWorld) 
     world.scans(1)
     batch = world.submit("--overlap", "0.5")
     world.submit("--at", "2100-01-01T00:00")
-    world.submit("--window", "03:00-03:01", "--overlap", "0.3")
+    window = closed_window()
+    world.submit("--window", window, "--overlap", "0.3")
     with open_tables(queue_place(world.queue), create=False) as tables:
         assert Claims(tables, "ward:anna:1a2b:cuda:0", batch).claim(SchedulingClass("normal"))
     with membership(queue_place(world.queue), "cpu"):
         told = world.did("jobs")
         assert json.loads(world.did("jobs", "--json"))["workers"] == 1
     assert f"Running: {batch}/00001 000.nii, on cuda:0 of anna@ward since 20" in told
-    later = "Later: 1 job waits for the window 03:00-03:01, 1 job waits until 2100-01-01 00:00"
+    later = f"Later: 1 job waits for the window {window}, 1 job waits until 2100-01-01 00:00"
     assert later in told
     assert "No worker is running" not in told
     assert json.loads(world.did("jobs", "--json"))["workers"] == 0

@@ -9,7 +9,7 @@ import pytest
 from support import queue_postgres
 from support.batch_world import scan
 from support.dicom_phantoms import Phantom
-from support.queue_world import QueueWorld
+from support.queue_world import QueueWorld, closed_window
 from support.waiting import wait_for
 
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
@@ -59,7 +59,8 @@ def test_what_cannot_have_the_format_is_not_queued_and_said(world: QueueWorld) -
 
 def test_what_is_queued_already_is_named_with_what_changes_it(world: QueueWorld) -> None:
     world.scans(2)
-    batch = world.submit("--window", "03:00-03:01")
+    window = closed_window()
+    batch = world.submit("--window", window)
     paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
     told = world.run("submit", *paths, "--window", "04:00-04:01").stderr
     assert "0 studies queued\n" in told
@@ -68,7 +69,7 @@ def test_what_is_queued_already_is_named_with_what_changes_it(world: QueueWorld)
     timed = world.run("submit", *paths, "--overlap", "0.6", "--at", "2100-01-01").stderr
     assert "2 studies queued, not before 2100-01-01 00:00\n" in timed
     assert "2 studies skipped: already submitted for the same work" in told
-    assert f"{batch}: 2 waiting for the window 03:00-03:01" in told
+    assert f"{batch}: 2 waiting for the window {window}" in told
     assert f"'jobs move {batch}' changes their window, time or priority" in told
 
 

@@ -6,6 +6,7 @@ import os
 import threading
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -233,3 +234,22 @@ def test_a_server_notices_that_a_worker_has_lost_its_power(server: queue_postgre
         for setting, seconds in (("idle", "10"), ("interval", "5"), ("count", "3")):
             query = f"SHOW tcp_keepalives_{setting}"
             assert connection.execute(query.encode()).fetchone() == (seconds,)
+
+
+def test_locks_that_another_thread_gives_back_meanwhile_are_lost(
+    server: queue_postgres.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the main thread of a worker does at its end, whatever the monitor asks just then."""
+    execute = psycopg.Connection.execute
+
+    def and_give_back(connection: Any, *arguments: Any) -> Any:
+        done = execute(connection, *arguments)
+        locks._drop()  # pyright: ignore[reportPrivateUsage]
+        return done
+
+    with open_tables(queue_place(server.url), create=True), ServerLocks(server.url) as locks:
+        with monkeypatch.context() as patch:
+            patch.setattr(psycopg.Connection, "execute", and_give_back)
+            with pytest.raises(QueueLostError):
+                locks.hold("one")
+        assert locks.hold("one")
