@@ -1,12 +1,13 @@
 """A real browser without a window: Debian's Chromium, driven by Playwright."""
 
+import json
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 import pytest
-from support.waiting import eventually
+from support.waiting import ENOUGH, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -35,11 +36,14 @@ def opened_page(
 
     wrong: list[str] = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=ENOUGH * 1000
+        )
         try:
             page = browser.new_page(
                 viewport={"width": width, "height": height}, color_scheme=scheme
             )
+            page.set_default_timeout(ENOUGH * 1000)
             page.on(
                 "request",
                 lambda asked: None if asked.url.startswith(LOCAL) else wrong.append(asked.url),
@@ -61,4 +65,22 @@ def wait_until(page: "Page", expression: str) -> None:
     Playwright's `wait_for_function` evaluates its text within the page from the second time on,
     which the page's content security policy forbids; a call from outside is exempt.
     """
-    eventually(lambda: page.evaluate(expression))
+    eventually(
+        lambda: page.evaluate(expression),
+        evidence=lambda: f"{expression}\nannounced: {announced(page)}\n{words_of(page)}",
+    )
+
+
+def words_of(page: "Page") -> str:
+    """What is shown, in one line."""
+    return " ".join(page.inner_text("body").split())[:2000]
+
+
+def announced(page: "Page") -> str:
+    """The last message of a page to screen readers."""
+    return page.evaluate("document.getElementById('announcement')?.textContent")
+
+
+def wait_for_announcement(page: "Page", text: str) -> None:
+    """Wait until this is announced: of a mark once it is stored, and all before it are."""
+    wait_until(page, f"document.getElementById('announcement').textContent === {json.dumps(text)}")

@@ -33,6 +33,7 @@ function figure(value, digits = 3) {
 // Marks: on the server beside the results, in a file in the browser's store until they are saved.
 const marks = {
   key: `cuda-cyclegan review of ${page.title} ${page.started}`,
+  last: Promise.resolve(),  // the change that is stored last
 
   load() {
     if (page.mode !== "file") return;
@@ -41,21 +42,28 @@ const marks = {
     for (const study of page.studies) Object.assign(study, stored[study.name] || {});
   },
 
+  // Changes are stored one after the other: two requests at a time could arrive in the other order.
   async put(study, change) {
-    const before = { mark: study.mark, comment: study.comment };
+    study.kept ??= { mark: study.mark, comment: study.comment };  // what is stored
     Object.assign(study, change);
     document.dispatchEvent(new CustomEvent("marked", { detail: study }));
+    const { mark, comment } = study;
+    const storing = this.last.then(() => this.store(study, { mark, comment }));
+    this.last = storing.catch(() => {});
     try {
-      await this.store(study);
-      announce(study.mark ? `${study.name} is marked ${study.mark}` : `${study.name} has no mark`);
+      await storing;
+      study.kept = { mark, comment };
+      announce(mark ? `${study.name} is marked ${mark}` : `${study.name} has no mark`);
     } catch (error) {
-      Object.assign(study, before);
-      document.dispatchEvent(new CustomEvent("marked", { detail: study }));
+      if (study.mark === mark && study.comment === comment) {  // else a later change is being stored
+        Object.assign(study, study.kept);
+        document.dispatchEvent(new CustomEvent("marked", { detail: study }));
+      }
       announce(`The mark of ${study.name} was not stored: ${error.message}`);
     }
   },
 
-  async store(study) {
+  async store(study, verdict) {
     if (page.mode === "file") {
       const now = new Date().toISOString().replace(/\.\d+Z/, "+00:00");
       study.when = now;
@@ -64,8 +72,8 @@ const marks = {
       try { localStorage.setItem(this.key, JSON.stringify(all)); } catch { /* saving to a file still works */ }
       return;
     }
-    const body = JSON.stringify({ mark: study.mark, comment: study.comment });
-    const answer = await fetch(`mark/${study.number}`, { method: "POST", body, headers: { "Content-Type": "application/json" } });
+    const request = { method: "POST", body: JSON.stringify(verdict), headers: { "Content-Type": "application/json" }, keepalive: true };
+    const answer = await fetch(`mark/${study.number}`, request);
     if (!answer.ok) throw new Error(await answer.text());
   },
 
@@ -109,10 +117,11 @@ const serverSource = {
 // Levels of whole small volumes, from a script beside the page, as a page from a disk may fetch nothing.
 const fileSource = {
   waiting: new Map(),
-  number: -1,
+  number: -1,  // of the study that was asked for last; others may arrive after it
   volumes: null,
 
   study(study) {
+    this.number = study.number;
     return new Promise((resolve, reject) => {
       const script = element("script", { src: `${study.number}.js` });
       script.onerror = () => reject(new Error("its file is missing"));
@@ -125,7 +134,7 @@ const fileSource = {
   ahead() {},
 
   receive(number, info, levels) {
-    this.number = number;
+    if (number !== this.number) return;
     this.volumes = {};
     for (const [role, text] of Object.entries(levels)) this.volumes[role] = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     this.waiting.get(number)?.(info);

@@ -264,6 +264,7 @@ const viewer = (() => {
   // -- The study ----------------------------------------------------------------------------
 
   async function open(study) {
+    part("comment").blur();  // so that it is stored for the study that is left
     const opened = ++state.opened;
     Object.assign(state, { study, info: null, windows: {}, stride: 1 });
     planes.clear();
@@ -418,7 +419,7 @@ const viewer = (() => {
 
   function step(by) {
     const order = list.order(), next = order[order.indexOf(state.study) + by];
-    if (next) location.hash = `#${next.number}`;
+    if (next) go(`#${next.number}`);
     else announce(by > 0 ? "This is the last study" : "This is the first study");
   }
 
@@ -426,7 +427,10 @@ const viewer = (() => {
     marks.put(state.study, { mark: state.study.mark === grade ? null : grade });
   }
 
-  function close() { location.hash = "#"; }
+  // At once: keys pressed before the browser reports the new address are meant for the study that it names.
+  function go(hash) { location.hash = hash; follow(); }
+
+  function close() { go("#"); }
 
   function scroll(by) { const normal = AXES[state.main][2]; if (state.info) moveTo(normal, state.cursor[normal] + by); }
 
@@ -468,6 +472,7 @@ const viewer = (() => {
     const number = /^#\d+$/.test(location.hash) ? Number(location.hash.slice(1)) : -1;
     const study = page.studies.find((one) => one.number === number);
     if (study) { if (study !== state.study || root.hidden) open(study); return; }
+    part("comment").blur();
     const left = state.study;
     state.opened++;
     Object.assign(state, { study: null, info: null });

@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.batch_world import scan, stored
-from support.chromium import needs_chromium, opened_page, wait_until
+from support.chromium import needs_chromium, opened_page, wait_for_announcement, wait_until
 from support.dicom_phantoms import Phantom
 from support.processes import started
 from support.reports import BATCH, failed, row, written
 from support.translate_world import World
+from support.waiting import ENOUGH
 from typer.testing import CliRunner, Result
 
 import cuda_cyclegan as cc
@@ -59,7 +60,9 @@ def viewed(*paths: object) -> Generator[tuple[str, "subprocess.Popen[str]"]]:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with started(command, **pipes) as process:
         out: IO[str] = process.stdout
-        yield out.readline().strip(), process
+        url = out.readline().strip()
+        assert url, process.stderr.read()
+        yield url, process
 
 
 def compared(*arguments: object) -> Result:
@@ -77,7 +80,7 @@ def test_a_page_is_served_until_ctrl_c(pairs: tuple[Path, Path]) -> None:
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(url[:-2] + "/")
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(ENOUGH) == 130
 
 
 def test_two_readers_are_compared(pairs: tuple[Path, Path], tmp_path: Path) -> None:
@@ -146,7 +149,6 @@ def levels(page: "Page", role: str, plane: str = "axial") -> "np.ndarray[Any, An
 @pytest.mark.slow
 @needs_chromium
 def test_a_study_is_scrolled_compared_and_marked(pairs: tuple[Path, Path]) -> None:
-    review = pairs[1] / "review.json"
     with viewed(*pairs) as (url, _), opened_page() as page:
         page.goto(url)
         assert page.title() == "results"
@@ -190,7 +192,7 @@ def test_a_study_is_scrolled_compared_and_marked(pairs: tuple[Path, Path]) -> No
         page.keyboard.press("ArrowRight")
         wait_until(page, "document.querySelector('#viewer h2').textContent[0] === 'c'")
         page.keyboard.press("3")
-        wait_until(page, "page.studies[2].mark === 'bad'")
+        wait_for_announcement(page, "clara.nii.gz is marked bad")
         page.keyboard.press("Escape")
         page.wait_for_selector(".badge.doubtful")
         page.reload()
@@ -198,8 +200,13 @@ def test_a_study_is_scrolled_compared_and_marked(pairs: tuple[Path, Path]) -> No
             "doubtful",
             "<i>edge</i> 1",
         ]
-    stored = {row["study"]: row["mark"] for row in json.loads(review.read_text())["marks"]}
-    assert stored == {"berta.nii.gz": "doubtful", "clara.nii.gz": "bad"}
+    assert stored_marks(pairs[1]) == {"berta.nii.gz": "doubtful", "clara.nii.gz": "bad"}
+
+
+def stored_marks(folder: Path) -> dict[str, str]:
+    """Marks of the studies in a folder."""
+    rows = json.loads((folder / "review.json").read_text())["marks"]
+    return {row["study"]: row["mark"] for row in rows}
 
 
 def coarse(page: "Page", area: str) -> "np.ndarray[Any, Any]":
@@ -389,6 +396,73 @@ def test_a_mark_that_is_not_stored_is_reported_and_taken_back(pairs: tuple[Path,
     assert not (pairs[1] / "review.json").exists()
 
 
+HOLD_MARKS = """() => {
+  window.held = [];
+  const send = window.fetch;
+  window.fetch = (path, request) => !path.startsWith("mark/") ? send(path, request) :
+    new Promise((resolve, reject) => held.push({
+      pass: async () => resolve(await send(path, request)),
+      fail: () => reject(new Error("cut off")),
+    }));
+}"""
+
+
+def let_through(page: "Page", announcement: str) -> None:
+    """Store the marks that are held back, the last one first, until this is announced."""
+    shown = f"document.getElementById('announcement').textContent === '{announcement}'"
+    step = "while (held.length) await held.pop().pass();"
+    wait_until(page, f"(async () => {{ {step} return {shown}; }})()")
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_the_last_mark_is_the_one_that_stays(pairs: tuple[Path, Path]) -> None:
+    """However long the requests take, and also if the one before fails."""
+    with viewed(*pairs) as (url, _), opened_page() as page:
+        page.goto(f"{url}#0")
+        ready(page)
+        page.evaluate(HOLD_MARKS)
+        page.keyboard.press("1")
+        page.keyboard.press("3")
+        let_through(page, "anna.nii.gz is marked bad")
+        assert stored_marks(pairs[1]) == {"anna.nii.gz": "bad"}
+        page.keyboard.press("ArrowRight")
+        ready(page)
+        page.keyboard.press("1")
+        page.keyboard.press("2")
+        page.evaluate("held.shift().fail()")
+        let_through(page, "berta.nii.gz is marked doubtful")
+        assert page.get_attribute("[data-mark=doubtful]", "aria-pressed") == "true"
+    assert stored_marks(pairs[1]) == {"anna.nii.gz": "bad", "berta.nii.gz": "doubtful"}
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_keys_and_words_belong_to_the_study_that_was_shown(pairs: tuple[Path, Path]) -> None:
+    """Also if several keys wait for a busy browser, and a comment is left by the browser's back."""
+    with viewed(*pairs) as (url, _), opened_page() as page:
+        page.goto(f"{url}#0")
+        ready(page)
+        page.evaluate(
+            """() => {
+              for (const key of ["ArrowRight", "1", "ArrowRight", "3"])
+                document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+            }"""
+        )
+        wait_for_announcement(page, "clara.nii.gz is marked bad")
+        ready(page)
+        page.keyboard.press("c")
+        page.keyboard.type("edge")
+        page.evaluate("location.hash = '#0'")
+        wait_until(page, "document.querySelector('#viewer h2').textContent[0] === 'a'")
+        assert page.input_value("[data-part=comment]") == ""
+        wait_until(page, "page.studies[2].comment === 'edge'")
+        page.reload()
+        ready(page)
+        assert page.evaluate("page.studies.map((one) => one.comment)") == ["", "", "edge"]
+    assert stored_marks(pairs[1]) == {"berta.nii.gz": "good", "clara.nii.gz": "bad"}
+
+
 @pytest.fixture
 def exported(pairs: tuple[Path, Path], tmp_path: Path) -> Path:
     """The page of a folder that was written for a disk."""
@@ -434,6 +508,32 @@ def test_an_export_works_from_a_disk_and_its_marks_are_saved_to_a_file(
     review.put("berta.nii.gz", "bad", "")
     result = compared(pairs[1], "--compare", tmp_path / "second.json")
     assert result.stdout.startswith("1 study marked by both: 0 alike")
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_an_export_shows_no_planes_of_a_study_that_was_left(exported: Path) -> None:
+    """Its images may arrive after those of the next one."""
+    with opened_page() as page:
+        page.goto(exported.as_uri())
+        page.evaluate(
+            """() => {
+              const receive = window.receiveStudy;
+              window.receiveStudy = (number, ...study) => {
+                if (number === 2) window.late = () => receive(number, ...study);
+                else receive(number, ...study);
+              };
+            }"""
+        )
+        page.click("text=clara.nii.gz")
+        wait_until(page, "'late' in window")
+        page.keyboard.press("ArrowLeft")
+        ready(page)
+        page.evaluate("late()")
+        page.keyboard.press("v")  # planes of another direction
+        page.keyboard.press("ArrowDown")
+        ready(page)
+        assert abs(float(page.inner_text("output[data-role=input]")) - 810) < 5, "clara's is 820"
 
 
 @pytest.mark.slow
@@ -497,6 +597,7 @@ def test_a_thousand_studies_are_judged_from_the_keyboard(tmp_path: Path) -> None
         page.keyboard.press("ArrowLeft")
         wait_until(page, "document.querySelector('#viewer h2').textContent === 'sub-0998.nii'")
         page.keyboard.press("1")
+        wait_for_announcement(page, "sub-0998.nii is marked good")
         page.keyboard.press("Escape")
         page.wait_for_selector("tr:has-text('sub-0998') .badge.good")
         assert current() == "sub-0998.nii"
@@ -506,8 +607,4 @@ def test_a_thousand_studies_are_judged_from_the_keyboard(tmp_path: Path) -> None
         page.keyboard.press("/")
         page.keyboard.type("sub-0011")
         assert page.inner_text("[data-part=count]") == "1 of 1000 studies"
-    stored = json.loads((results / "review.json").read_text())["marks"]
-    assert [(one["study"], one["mark"]) for one in stored] == [
-        ("sub-0011.nii", "bad"),
-        ("sub-0998.nii", "good"),
-    ]
+    assert stored_marks(results) == {"sub-0011.nii": "bad", "sub-0998.nii": "good"}

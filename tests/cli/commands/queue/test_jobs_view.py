@@ -14,11 +14,12 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 import pytest
-from support.chromium import needs_chromium, opened_page, wait_until
+from support.chromium import needs_chromium, opened_page, wait_for_announcement
 from support.dicom_phantoms import Phantom
 from support.pages import json_in
 from support.processes import started
 from support.queue_world import QueueWorld
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.cli.render.overview import viewing
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
@@ -35,7 +36,9 @@ def served(world: QueueWorld, *words: str) -> Generator[tuple[str, "subprocess.P
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with started([*command, "--queue", world.queue], **pipes) as process:
         out: IO[str] = process.stdout
-        yield out.readline().strip(), process
+        url = out.readline().strip()
+        assert url, process.stderr.read()
+        yield url, process
 
 
 def found(world: QueueWorld, batch: str = "") -> Viewing:
@@ -88,7 +91,7 @@ def test_a_night_is_opened_and_each_mark_is_stored_beside_its_result(night: Queu
             )
             urllib.request.urlopen(request).close()
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(ENOUGH) == 130
     assert marks_in(night.output) == {"000.nii": "good", "empty.nii": "bad"}
     assert marks_in(night.folder / "second") == {"000.nii": "good"}
 
@@ -185,5 +188,5 @@ def test_the_page_of_a_night_shows_the_command_that_opens_its_slices(night: Queu
         page.wait_for_selector("#viewer[data-ready=true]")
         assert page.inner_text("output[data-role=result]")
         page.keyboard.press("3")
-        wait_until(page, "page.studies[0].mark === 'bad'")
+        wait_for_announcement(page, "000.nii is marked bad")
     assert marks_in(night.output) == {"000.nii": "bad"}
