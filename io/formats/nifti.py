@@ -79,7 +79,7 @@ def _noted(volume: Volume, before: tuple[str, ...] = (), after: tuple[str, ...] 
 def _read(study: Study, pick: _Pick, empty: Empty, ends: Mapping[Path, int]) -> Iterator[Volume]:
     """Read volumes; ends: how many bytes of a packed file to read, if not all."""
     path = study.files[0]
-    with open_reader(path, is_gzip_name(path), ends.get(path)) as stream:
+    with open_reader(path, ends.get(path)) as stream:
         header, notes = with_unit_quaternion(read_header(stream, path))
         if is_single_file(path):
             offset = header.get_data_offset()
@@ -88,7 +88,7 @@ def _read(study: Study, pick: _Pick, empty: Empty, ends: Mapping[Path, int]) -> 
             return
     image, *mats = study.files[1:]
     offset = int(header["vox_offset"])
-    with open_reader(image, is_gzip_name(image), ends.get(image)) as stream:
+    with open_reader(image, ends.get(image)) as stream:
         check_size(image, offset, storage_of(image))
         skip(stream, offset)
         volumes = _read_volumes(stream, image, header, offset, pick, empty, *mats)
@@ -115,7 +115,7 @@ def _spm_notes(affine: Affine) -> tuple[str, ...]:
 
 
 def _header_at(path: Path, end: int | None) -> Header:
-    with open_reader(path, is_gzip_name(path), end) as stream:
+    with open_reader(path, end) as stream:
         return read_header(stream, path)
 
 

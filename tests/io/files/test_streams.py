@@ -58,7 +58,7 @@ def test_a_file_is_read_from_where_the_stream_stands_to_where_it_then_stands(
     file: Path, read: list[int]
 ) -> None:
     found = np.empty(10_000, np.uint8)
-    with open_reader(file, gzip=False) as stream:
+    with open_reader(file) as stream:
         assert read_exactly(stream, len(HEADER)) == HEADER
         fill(stream, found.data)
         assert read_exactly(stream, 1) == VOXELS[-1:].tobytes()
@@ -70,7 +70,7 @@ def test_a_file_is_read_from_where_the_stream_stands_to_where_it_then_stands(
 @pytest.mark.usefixtures("read")
 def test_a_file_that_ends_early_is_noticed(file: Path) -> None:
     found = np.empty(10_002, np.uint8)
-    with open_reader(file, gzip=False) as stream:
+    with open_reader(file) as stream:
         read_exactly(stream, len(HEADER))
         with pytest.raises(EOFError):
             fill(stream, found.data)
@@ -81,7 +81,7 @@ def test_a_system_that_cannot_gives_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(streams, "can_read_anywhere", lambda: False)
     found = np.empty(10_001, np.uint8)
-    with open_reader(file, gzip=False) as stream:
+    with open_reader(file) as stream:
         stream.read(len(HEADER))
         fill(stream, found.data)
         expect_end(stream)
