@@ -15,7 +15,7 @@ from isal import igzip_lib as _igzip_lib
 from isal import isal_zlib as _isal_zlib
 
 from ..volume import AnyArray, Volume
-from .disk import can_read_anywhere, read_at
+from .disk import can_read_anywhere, read_into
 from .file_writers import GzipWriter, HashedFile, Sink
 from .regular import open_regular
 
@@ -163,7 +163,7 @@ def _fill_side_by_side(stream: BinaryIO, buffer: memoryview) -> int:
     def fill_part(first: int) -> None:
         part = buffer[first : first + PART_BYTES]
         while part:
-            count = read_at(descriptor, part, begin + first)
+            count = read_into(descriptor, part, begin + first)
             if not count:
                 raise EOFError
             part, first = part[count:], first + count

@@ -44,13 +44,13 @@ def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """From which bytes on parts were read; a disk gives some of what is asked for at a time."""
     begins: list[int] = []
-    real: Callable[[int, memoryview, int], int] = disk.read_at
+    real: Callable[[int, memoryview, int], int] = disk.read_into
 
     def read_some(descriptor: int, buffer: memoryview, begin: int) -> int:
         begins.append(begin)
         return real(descriptor, buffer[:700], begin)
 
-    monkeypatch.setattr(streams, "read_at", read_some)
+    monkeypatch.setattr(streams, "read_into", read_some)
     return begins
 
 
