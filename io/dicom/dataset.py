@@ -88,31 +88,6 @@ def encoded(dataset: Any, *, is_implicit: bool) -> bytes:
     return bytes(buffer.getvalue())
 
 
-class Template:
-    """Elements that many files share, turned into bytes once."""
-
-    def __init__(self, dataset: Any) -> None:
-        buffer = io.BytesIO()
-        dataset.file_meta = _meta()
-        dataset.save_as(buffer, enforce_file_format=True)
-        buffer.seek(0)
-        self._encoded = pydicom.dcmread(buffer)
-
-    def copy(self) -> Any:
-        """Return a new data set of these elements, to be stored in explicit little endian."""
-        encoded = self._encoded
-        dataset = pydicom.Dataset({tag: encoded.get_item(tag) for tag in encoded.keys()})  # noqa: SIM118
-        dataset.set_original_encoding(False, True, encoded.original_character_set)
-        dataset.file_meta = _meta()
-        return dataset
-
-
-def _meta() -> Any:
-    meta = pydicom.dataset.FileMetaDataset()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    return meta
-
-
 DataSet: TypeAlias = Any
 """A pydicom data set; its elements have no static types."""
 _MOMENT = re.compile(r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d(?:\.\d+)?)", re.ASCII)
