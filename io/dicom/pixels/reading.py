@@ -13,7 +13,8 @@ from ...errors import UnreadableScanError, UnsupportedScanError
 from ...files.machine_limits import most_memory
 from ...files.regular import open_regular, read_regular
 from ...volume import AnyArray, Empty, Grid, Study, Volume
-from ..dataset import PARSING_ERRORS, DataSet, number, places, read_partial, tag_of, word
+from ..bounded_reading import read_partial
+from ..dataset import PARSING_ERRORS, DataSet, number, places, tag_of, word
 from ..enhanced import FrameGroups, frame_groups
 from ..frames import Frame, Stack
 from ..geometry import SliceGrid, grid_of

@@ -27,7 +27,7 @@ from support.dicom_network import (
 from support.node_world import phantom
 from support.waiting import eventually
 
-from cuda_cyclegan.io.dicom import dataset
+from cuda_cyclegan.io.dicom import bounded_reading
 from cuda_cyclegan.io.dicom_network import commands
 from cuda_cyclegan.io.dicom_network.commands import DimseStatus, Field
 from cuda_cyclegan.io.dicom_network.connection import fragments
@@ -207,7 +207,7 @@ def test_an_object_of_empty_items_is_refused_while_it_arrives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """pydicom takes a kilobyte for each item."""
-    monkeypatch.setattr(dataset, "_FEW_ITEMS", 1_000)
+    monkeypatch.setattr(bounded_reading, "_FEW_ITEMS", 1_000)
     item = struct.pack("<HHI", 0xFFFE, 0xE000, 0)
     offered = command(Field.STORE, sop_class=MRImageStorage, instance="1.2")
     with listening(tmp_path) as (store, port), raw(port) as link:
