@@ -26,7 +26,7 @@ from .formats.registry import FORMATS, SUFFIXES, VOXEL_SUFFIXES, format_at, form
 from .links import LinkRule
 from .search import FileSearch, Skipped
 from .volume import Blocker, Study
-from .writing import places_for
+from .writing import result_files_for
 
 if TYPE_CHECKING:
     from .dicom.series import Series
@@ -149,7 +149,8 @@ def _refuse_overwriting(studies: Sequence[Study], output: Path) -> None:
         if study.blocker:
             continue
         if any(
-            os.path.realpath(place) in sources for place in places_for(output / study.name, study)
+            os.path.realpath(place) in sources
+            for place in result_files_for(output / study.name, study)
         ):
             raise ScanError(
                 f"The output folder {output} would overwrite the scan {study.files[0]}; choose "

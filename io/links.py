@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
+from .files.regular import MOST_LINKS
+
 Links: TypeAlias = Literal["inside", "all", "none"]
 
 SYSTEM_FOLDERS = tuple(map(Path, ("/proc", "/sys", "/dev")))
 """Folders that show processes and devices as files; no link is followed into them."""
-
-MOST_LINKS = 40
-"""Limit of links in one path, as in Linux."""
 
 LEADS_OUT = "it is a link that leads outside the inputs and is not followed"
 

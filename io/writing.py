@@ -9,6 +9,7 @@ import numpy as np
 
 from .files.parts import NO_GATE, Gate
 from .files.streams import Arrival, all_there
+from .formats.dicom import DICOM
 from .formats.format import ResultToWrite
 from .formats.registry import format_at, format_named, result_format, scan_stem
 from .maps import MapKind, map_name
@@ -53,8 +54,7 @@ def as_at(target: Path, volume: Volume) -> Volume:
 def is_written_in_order(volume: Volume, target: Path) -> bool:
     """Return whether `write` needs only the header and then slice after slice, in their order."""
     order = sorted(range(3), key=lambda axis: volume.voxels.strides[axis])
-    found = format_at(target)
-    return found is not None and found.is_written_in_order(target) and order == [0, 1, 2]
+    return (format_at(target) or DICOM).is_written_in_order(target) and order == [0, 1, 2]
 
 
 def is_series(source: str, target: Path) -> bool:
@@ -80,25 +80,22 @@ def files_at(target: Path) -> list[Path]:
     if target.is_dir():
         return sorted(path for path in target.rglob("*") if not path.is_dir())
     # Path.exists raises where a name is too long.
-    return [path for path in places(target) if os.path.exists(path)]  # noqa: PTH110
+    return [path for path in result_files(target) if os.path.exists(path)]  # noqa: PTH110
 
 
-def places(target: Path) -> tuple[Path, ...]:
+def result_files(target: Path) -> tuple[Path, ...]:
     """Return every file that `write` may make for `target`, which comes first."""
-    found = format_at(target)
-    return found.result_files(target) if found else (target,)
+    return (format_at(target) or DICOM).result_files(target)
 
 
-def places_for(target: Path, source: Study) -> tuple[Path, ...]:
-    """Return those of `places` that a result of `source` may take."""
-    found = format_at(target)
-    return found.result_files_for(target, source) if found else (target,)
+def result_files_for(target: Path, source: Study) -> tuple[Path, ...]:
+    """Return those of `result_files` that a result of `source` may take."""
+    return (format_at(target) or DICOM).result_files_for(target, source)
 
 
-def places_made(target: Path, source: Study) -> tuple[Path, ...]:
-    """Return those of `places` that `write` makes of a source, as far as it can be read."""
-    found = format_at(target)
-    return found.result_files_made(target, source) if found else (target,)
+def result_files_made(target: Path, source: Study) -> tuple[Path, ...]:
+    """Return those of `result_files` that `write` makes of a source, as far as it can be read."""
+    return (format_at(target) or DICOM).result_files_made(target, source)
 
 
 def map_beside(target: Path, kind: MapKind) -> Path:

@@ -198,7 +198,7 @@ MAY_IMPORT = {
     "io.files": "io.errors io.volume",
     "io.formats": "io.dicom.derived io.dicom.pixels io.errors io.files io.maps io.volume",
     "io.labels": "io.dicom io.files io.formats io.volume",
-    "io.links": "",
+    "io.links": "io.files",
     "io.maps": "",
     "io.reading": "io.errors io.files io.formats io.volume",
     "io.search": "io.choice io.files io.formats io.links io.maps",

@@ -40,13 +40,13 @@ PLACES = {
     ),
     "io.dicom.pixels.unpacking": "start_new_session=",
     "io.files.disk": (
-        "os.O_DIRECTORY os.POSIX_FADV_DONTNEED os.posix_fadvise os.posix_fallocate os.preadv "
-        "/proc/self/mountinfo"
+        "os.O_DIRECTORY os.POSIX_FADV_DONTNEED os.posix_fadvise os.posix_fallocate os.pread "
+        "os.preadv /proc/self/mountinfo"
     ),
     "io.files.locks": "fcntl os.O_DIRECTORY os.O_NOFOLLOW /proc/sys/kernel/random/boot_id",
     "io.files.machine_limits": "os.sysconf resource /proc/self/cgroup /sys/fs/cgroup",
     "io.files.own_files": (
-        "dir_fd= os.O_DIRECTORY os.O_NOFOLLOW os.O_NONBLOCK os.geteuid os.getuid os.pread"
+        "dir_fd= os.O_DIRECTORY os.O_NOFOLLOW os.O_NONBLOCK os.geteuid os.getuid"
     ),
     "io.files.regular": "os.O_NOCTTY os.O_NONBLOCK",
     "pipelines.doctor.queue": "/proc/self/mounts",

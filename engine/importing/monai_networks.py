@@ -122,17 +122,16 @@ class NetworkWriter:
         *,
         stride: Sequence[int] = (1, 1, 1),
         padding: Sequence[int] | None = None,
-        dilation: int = 1,
     ) -> str:
         """Write a convolution; without `padding` it keeps the extents, as MONAI's does."""
         weight = self.weight(f"{name}.weight")
         kernel = self._kernel(weight)
-        pads = self._same(name, kernel, dilation) if padding is None else tuple(padding)
+        pads = self._same(name, kernel) if padding is None else tuple(padding)
         return self.add(
             *("Conv", name, source, weight, *self._bias(name)),
             strides=tuple(stride),
             pads=pads * 2,
-            dilations=(dilation,) * 3,
+            dilations=(1, 1, 1),
         )
 
     def transposed(
@@ -146,7 +145,7 @@ class NetworkWriter:
     ) -> str:
         """Write a transposed convolution, by default with MONAI's padding."""
         weight = self.weight(f"{name}.weight")
-        pads = self._same(name, self._kernel(weight), 1) if padding is None else tuple(padding)
+        pads = self._same(name, self._kernel(weight)) if padding is None else tuple(padding)
         extra = [step - 1 for step in stride] if output_padding is None else output_padding
         return self.add(
             *("ConvTranspose", name, source, weight, *self._bias(name)),
@@ -165,10 +164,11 @@ class NetworkWriter:
         bias = f"{name}.bias"
         return (self.weight(bias),) if self.has(bias) else ()
 
-    def _same(self, name: str, kernel: Sequence[int], dilation: int) -> tuple[int, ...]:
-        if any((taps - 1) * dilation % 2 for taps in kernel):
+    def _same(self, name: str, kernel: Sequence[int]) -> tuple[int, ...]:
+        """Return the padding that keeps the extents."""
+        if not all(taps % 2 for taps in kernel):
             raise CheckpointError(f"Layer {quoted(name)} has an even kernel, which MONAI refuses.")
-        return tuple((taps - 1) * dilation // 2 for taps in kernel)
+        return tuple(taps // 2 for taps in kernel)
 
     def norm(self, name: str, source: str, kind: LayerKind | None) -> str:
         """Write a norm; return the source for none."""
@@ -230,7 +230,7 @@ class NetworkWriter:
 
 
 INPUT = "input"
-_FIRST = (1, 1, 1)
+_UNSTRIDED = (1, 1, 1)
 _IMMATERIAL = frozenset(
     (
         *("spatial_dims", "in_channels", "out_channels", "channels", "features", "filters"),
@@ -325,12 +325,11 @@ class Blocks:
         name: str,
         source: str,
         *,
-        stride: Sequence[int] = _FIRST,
-        dilation: int = 1,
+        stride: Sequence[int] = _UNSTRIDED,
         alone: bool = False,
     ) -> str:
         """Write a convolution and what follows it, unless it stands alone."""
-        output = self.writer.convolution(f"{name}.conv", source, stride=stride, dilation=dilation)
+        output = self.writer.convolution(f"{name}.conv", source, stride=stride)
         return output if alone else self.finished(name, output)
 
     def transposed(self, name: str, source: str, stride: Sequence[int], *, alone: bool) -> str:
@@ -344,8 +343,7 @@ class Blocks:
         source: str,
         units: int,
         *,
-        stride: Sequence[int] = _FIRST,
-        dilation: int = 1,
+        stride: Sequence[int] = _UNSTRIDED,
         last_alone: bool = False,
     ) -> str:
         """Write a unit of several convolutions and what is added to them."""
@@ -354,8 +352,7 @@ class Blocks:
             output = self.convolution(
                 f"{name}.conv.unit{at}",
                 output,
-                stride=_FIRST if at else stride,
-                dilation=dilation,
+                stride=_UNSTRIDED if at else stride,
                 alone=last_alone and at == units - 1,
             )
         skip = source
@@ -384,7 +381,7 @@ def _unet(writer: NetworkWriter, arguments: Arguments) -> str:
 
     def level(name: str, source: str, at: int) -> str:
         if at == levels:
-            return down(name, source, _FIRST)
+            return down(name, source, _UNSTRIDED)
         inner = down(f"{name}.0", source, strides[at])
         below = level(f"{name}.1.submodule", inner, at + 1)
         joined = writer.together(name, inner, below)
@@ -514,7 +511,7 @@ def _dyn_unet(writer: NetworkWriter, arguments: Arguments) -> str:
 
     def block(name: str, source: str, stride: Sequence[int], *, adds: bool) -> str:
         output = writer.activation(f"{name}.lrelu", normed(name, 1, source, stride), act)
-        output = normed(name, 2, output, _FIRST)
+        output = normed(name, 2, output, _UNSTRIDED)
         if adds:
             is_changed = writer.has(f"{name}.conv3.conv.weight")
             skip = normed(name, 3, source, stride) if is_changed else source
@@ -536,8 +533,8 @@ def _dyn_unet(writer: NetworkWriter, arguments: Arguments) -> str:
             output_padding=(0, 0, 0),
         )
         joined = writer.together(f"upsamples.{at}", grown, skips.pop())
-        output = block(f"upsamples.{at}.conv_block", joined, _FIRST, adds=False)
-    return convolution("output_block.conv", output, _FIRST)
+        output = block(f"upsamples.{at}.conv_block", joined, _UNSTRIDED, adds=False)
+    return convolution("output_block.conv", output, _UNSTRIDED)
 
 
 def _attention_unet(writer: NetworkWriter, arguments: Arguments) -> str:
@@ -572,7 +569,7 @@ def _attention_unet(writer: NetworkWriter, arguments: Arguments) -> str:
         gated = writer.add("Mul", name, source, writer.add("Sigmoid", name, gate))
         return usual.convolution(f"{name}.merge", writer.together(name, gated, lower))
 
-    output = level("model.1", twice("model.0", INPUT, _FIRST), 0)
+    output = level("model.1", twice("model.0", INPUT, _UNSTRIDED), 0)
     return writer.convolution("model.2.conv", output)
 
 

@@ -1,4 +1,5 @@
 """A trained model: its card, its file, and the reference patch that proves it.
 
-May import the network. Must not know training checkpoints, nor how a device computes.
+May import the network, and `cpu` to compute a reference and to export to ONNX. Must not know
+training checkpoints, nor GPUs.
 """

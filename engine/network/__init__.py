@@ -1,4 +1,4 @@
 """The network: a typed layer graph, the published architectures as graphs, and their arithmetic.
 
-May import nothing but errors. Must not know checkpoints, devices or file formats.
+May import errors and decoding. Must not know checkpoints, devices or file formats.
 """

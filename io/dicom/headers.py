@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
+from .bounded_reading import read_partial
 from .dataset import (
     PARSING_ERRORS,
     DataSet,
@@ -18,7 +19,6 @@ from .dataset import (
     numbers,
     places,
     pydicom,
-    read_partial,
     seconds,
     tag_of,
     with_shared_values,

@@ -12,17 +12,8 @@ from typing import Any, BinaryIO
 
 from pydicom.uid import ExplicitVRBigEndian
 
-from ..dicom.dataset import (
-    PARSING_ERRORS,
-    ItemCount,
-    TooManyItemsError,
-    encoded,
-    is_of_pixels,
-    pydicom,
-    read_partial,
-    tag_of,
-    word,
-)
+from ..dicom.bounded_reading import ItemCount, TooManyItemsError, is_of_pixels, read_partial
+from ..dicom.dataset import PARSING_ERRORS, encoded, pydicom, tag_of, word
 from ..dicom.stored_text import all_as_stored
 from ..files.regular import open_regular
 from .commands import DimseStatus, Refusal

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from pydicom.uid import ExplicitVRLittleEndian
 
-from ..dicom.dataset import PARSING_ERRORS, DataSet, encoded, pydicom, read_partial, tag_of, word
+from ..dicom.bounded_reading import read_partial
+from ..dicom.dataset import PARSING_ERRORS, DataSet, encoded, pydicom, tag_of, word
 from ..dicom.stored_text import all_as_stored
 from ..files.regular import open_regular, read_regular
 from . import commands

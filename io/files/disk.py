@@ -49,9 +49,20 @@ def can_read_anywhere() -> bool:
     return hasattr(os, "preadv")
 
 
-def read_at(descriptor: int, buffer: memoryview, begin: int) -> int:
+def read_into(descriptor: int, buffer: memoryview, begin: int) -> int:
     """Fill `buffer` from an offset of a file as far as it goes; return the number of bytes."""
     return os.preadv(descriptor, [buffer], begin)
+
+
+def read_at(descriptor: int, size: int, place: int) -> bytes:
+    """Return up to `size` bytes of an open file from a place on. Raises OSError.
+
+    One thread at a time: not all systems can do this without moving the file's position.
+    """
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, size, place)
+    os.lseek(descriptor, place, os.SEEK_SET)  # Windows
+    return os.read(descriptor, size)
 
 
 def free_bytes(folder: Path) -> int:

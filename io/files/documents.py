@@ -16,10 +16,7 @@ from typing import Self
 
 from ..errors import WriteError
 from .atomic import refused, whole_file
-from .regular import NO_WAITING, read_regular
-
-MOST_LINKS = 40
-"""Limit of links in one path, as in Linux."""
+from .regular import MOST_LINKS, NO_WAITING, read_regular
 
 PATIENCE_SECONDS = 5.0
 """Time to wait for the reader of a pipe, which may have just been started."""

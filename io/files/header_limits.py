@@ -43,11 +43,12 @@ def check_extents(path: Path, extents: Sequence[int]) -> None:
     """Raise unless `extents` are those of at least one 3D volume."""
     if not all(extent > 0 for extent in extents):
         raise UnreadableScanError(
-            f"{path} has extents {written(extents)} and therefore no voxels; export the scan again."
+            f"{path} has extents {_extents_text(extents)} and therefore no voxels; export the "
+            "scan again."
         )
     if len(extents) < 3:
         raise UnsupportedScanError(
-            f"{path} is a {len(extents)}D image of {written(extents)}; give a 3D volume."
+            f"{path} is a {len(extents)}D image of {_extents_text(extents)}; give a 3D volume."
         )
 
 
@@ -99,7 +100,7 @@ def pick_volume(
             "translate all with setting volume=all" if takes_all else "save one as a separate file"
         )
         raise UnsupportedScanError(
-            f"{path} contains {count} volumes ({written(extents)}); select one of 0 to "
+            f"{path} contains {count} volumes ({_extents_text(extents)}); select one of 0 to "
             f"{count - 1} with setting volume=N, or {other}."
         )
     if not 0 <= chosen < count:
@@ -118,6 +119,6 @@ def check_series(path: Path, extents: Sequence[int], *, is_series: bool) -> None
         )
 
 
-def written(extents: Sequence[int]) -> str:
-    """Return extents as people write them: 512 x 512 x 400."""
+def _extents_text(extents: Sequence[int]) -> str:
+    """Format extents, as in 512 x 512 x 400."""
     return " x ".join(str(extent) for extent in extents)

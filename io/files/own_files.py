@@ -71,17 +71,6 @@ def identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def read_at(descriptor: int, size: int, place: int) -> bytes:
-    """Up to `size` bytes of an open file from a place on. Raises OSError.
-
-    One thread at a time: not all systems can do this without moving the file's position.
-    """
-    if hasattr(os, "pread"):
-        return os.pread(descriptor, size, place)
-    os.lseek(descriptor, place, os.SEEK_SET)  # Windows
-    return os.read(descriptor, size)
-
-
 def this_user() -> int | None:
     """Return the user ID of this process; None if users have none, as on Windows."""
     return os.getuid() if hasattr(os, "getuid") else None

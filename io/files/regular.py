@@ -8,6 +8,9 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
+MOST_LINKS = 40
+"""Limit of links in one path, as in Linux."""
+
 NOT_REGULAR = "it is a pipe, socket or device, not a file"
 
 NO_WAITING: int = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)

@@ -15,7 +15,7 @@ from isal import igzip_lib as _igzip_lib
 from isal import isal_zlib as _isal_zlib
 
 from ..volume import AnyArray, Volume
-from .disk import can_read_anywhere, read_at
+from .disk import can_read_anywhere, read_into
 from .file_writers import GzipWriter, HashedFile, Sink
 from .regular import open_regular
 
@@ -57,18 +57,17 @@ def is_gzip_name(path: Path) -> bool:
 
 
 @contextmanager
-def open_reader(path: Path, gzip: bool, end: int | None = None) -> Generator[BinaryIO]:
-    """The bytes of `path`, unpacked if it is gzip. Corrupt gzip raises while it is read.
+def open_reader(path: Path, end: int | None = None) -> Generator[BinaryIO]:
+    """Read the bytes of `path`, unpacked if its name ends in .gz.
 
-    end: how many bytes of a gzip file to read, if not all.
+    end: how many bytes of a gzip file to read, if not all. Corrupt gzip raises while it is read.
     """
     with open_regular(path) as whole:
-        if not gzip:
+        if not is_gzip_name(path):
             yield whole
             return
         file = whole if end is None else _FirstBytes(whole, end)
-        # What isal's own file object reads through; that would copy once more, and on every piece
-        # hold up all other threads.
+        # IGzipFile wraps this reader, but copies once more and blocks other threads on each piece.
         unpacker = isal_zlib._GzipReader(file, PACKED_BYTES)
         with io.BufferedReader(unpacker) as unpacked:
             yield unpacked
@@ -115,10 +114,13 @@ def end_of_gzip(path: Path) -> int | None:
 
 
 @contextmanager
-def open_writer(path: Path, gzip: bool, mode: Literal["wb", "r+b"] = "wb") -> Generator[Sink]:
-    """Write to `path`, packed if gzip. The same writes give the same bytes: no name, no date."""
+def open_writer(path: Path, mode: Literal["wb", "r+b"] = "wb") -> Generator[Sink]:
+    """Write to `path`, packed if its name ends in .gz.
+
+    The same writes give the same bytes: no name, no date.
+    """
     with path.open(mode) as file, HashedFile(file) as hashed:
-        if not gzip:
+        if not is_gzip_name(path):
             yield hashed
             return
         with GzipWriter(hashed) as packer:
@@ -161,7 +163,7 @@ def _fill_side_by_side(stream: BinaryIO, buffer: memoryview) -> int:
     def fill_part(first: int) -> None:
         part = buffer[first : first + PART_BYTES]
         while part:
-            count = read_at(descriptor, part, begin + first)
+            count = read_into(descriptor, part, begin + first)
             if not count:
                 raise EOFError
             part, first = part[count:], first + count

@@ -5,6 +5,7 @@ They are interpreted as by MetaIO and ITK, with which tests compare.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import nibabel as _nibabel
@@ -19,8 +20,8 @@ from .text_header import (
     TextHeader,
     TextStorage,
     Vector3,
+    shortest_number,
     text_of,
-    written,
 )
 
 nibabel: Any = _nibabel  # typed only in part
@@ -102,7 +103,7 @@ def read_header(file: HeaderFile) -> TextHeader:
         storage,
         (b"DistanceUnits = mm",) if _has_unit(text) else (),
         tuple(metadata),
-        () if channels > 1 else _behind(text, axes, file),
+        () if channels > 1 else _series_axes(text, axes, file),
     )
 
 
@@ -158,7 +159,7 @@ def _storage(
 
 def _data_files(
     value: bytes, sizes: tuple[int, ...], lines: Iterator[bytes], file: HeaderFile
-) -> Any:
+) -> tuple[Path, ...]:
     if found := _LIST.fullmatch(value):
         files, share = file.listed(lines), int(found[1] or 0)
         axes = share if 0 < share <= len(sizes) else None
@@ -224,7 +225,7 @@ def _grid(
     return (u, v, w), (x, y, z), tuple(matrix[:3, :3].T.ravel().tolist())
 
 
-def _behind(text: Mapping[str, str], axes: int, file: HeaderFile) -> tuple[FurtherAxis, ...]:
+def _series_axes(text: Mapping[str, str], axes: int, file: HeaderFile) -> tuple[FurtherAxis, ...]:
     """Return the description of the axes after the third."""
     steps, starts = [1.0] * axes, [0.0] * axes
     for fields, numbers in ((("ElementSize", "ElementSpacing"), steps), (_ORIGIN, starts)):
@@ -243,7 +244,7 @@ def _has_unit(text: Mapping[str, str]) -> bool:
     return text.get("DistanceUnits", "?") not in ("", "?")
 
 
-def header_of(
+def header_bytes(
     header: TextHeader,
     shape: tuple[int, ...],
     voxel_type: "np.dtype[Any]",
@@ -257,9 +258,11 @@ def header_of(
     they are not packed. data_file: name of the file of the voxels; None if they follow.
     """
     size = [] if packed_bytes is None else [f"CompressedDataSize = {packed_bytes:<20}".encode()]
-    directions, behind = np.reshape(header.direction, (3, 3)), header.behind[: len(shape) - 3]
-    codes = "".join(nibabel.aff2axcodes(LPS_TO_RAS @ _affine(directions)))
-    codes = codes.translate(_OPPOSITE) + "?" * len(behind)
+    directions, later = np.reshape(header.direction, (3, 3)), header.series_axes[: len(shape) - 3]
+    affine = np.eye(4)
+    affine[:3, :3] = directions
+    codes = "".join(nibabel.aff2axcodes(LPS_TO_RAS @ affine))
+    codes = codes.translate(_OPPOSITE) + "?" * len(later)
     matrix = np.eye(len(shape))
     matrix[:3, :3] = directions.T
     dates = [line for line in header.metadata if line.startswith(b"AcquisitionDate =")]
@@ -273,11 +276,11 @@ def header_of(
         f"CompressedData = {packed_bytes is not None}".encode(),
         *size,
         f"TransformMatrix = {_numbers(matrix.ravel().tolist())}".encode(),
-        f"Offset = {_numbers((*header.origin, *(axis.start for axis in behind)))}".encode(),
+        f"Offset = {_numbers((*header.origin, *(axis.start for axis in later)))}".encode(),
         f"CenterOfRotation = {_numbers([0.0] * len(shape))}".encode(),
         *header.fields,
         f"AnatomicalOrientation = {codes}".encode(),
-        f"ElementSpacing = {_numbers((*header.spacing, *(axis.step for axis in behind)))}".encode(),
+        f"ElementSpacing = {_numbers((*header.spacing, *(axis.step for axis in later)))}".encode(),
         *others,
         f"DimSize = {_numbers(shape)}".encode(),
         f"ElementType = {_TYPE_NAMES[voxel_type.str[1:]]}".encode(),
@@ -286,11 +289,5 @@ def header_of(
     return b"".join(line + b"\n" for line in lines)
 
 
-def _affine(directions: Any) -> Any:
-    affine = np.eye(4)
-    affine[:3, :3] = directions
-    return affine
-
-
 def _numbers(numbers: Sequence[float]) -> str:
-    return " ".join(map(written, numbers))
+    return " ".join(map(shortest_number, numbers))

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import UnsupportedScanError
 from ..files.header_limits import GZIP_MAGIC, check_extents, check_size, pick_volume, storage_of
-from ..files.nifti_start import NIFTI_MAGICS, HeaderStart, gzip_unpacker
+from ..files.nifti_start import HeaderStart, gzip_unpacker
 from ..files.regular import is_there, read_regular
 from ..files.streams import (
     GOES_ON,
@@ -53,6 +53,10 @@ _Pick: TypeAlias = Callable[[Path, Sequence[int]], range]
 
 
 def _read_picked(study: Study, pick: _Pick, empty: Empty) -> Iterator[Volume]:
+    """Read volumes; if other bytes follow a gzip stream, read the remaining ones up to its end.
+
+    Only a file that fails is searched for that end, as this unpacks it once more.
+    """
     done = 0
 
     def counted(volume: Volume) -> Volume:
@@ -79,7 +83,7 @@ def _noted(volume: Volume, before: tuple[str, ...] = (), after: tuple[str, ...] 
 def _read(study: Study, pick: _Pick, empty: Empty, ends: Mapping[Path, int]) -> Iterator[Volume]:
     """Read volumes; ends: how many bytes of a packed file to read, if not all."""
     path = study.files[0]
-    with open_reader(path, is_gzip_name(path), ends.get(path)) as stream:
+    with open_reader(path, ends.get(path)) as stream:
         header, notes = with_unit_quaternion(read_header(stream, path))
         if is_single_file(path):
             offset = header.get_data_offset()
@@ -88,7 +92,7 @@ def _read(study: Study, pick: _Pick, empty: Empty, ends: Mapping[Path, int]) -> 
             return
     image, *mats = study.files[1:]
     offset = int(header["vox_offset"])
-    with open_reader(image, is_gzip_name(image), ends.get(image)) as stream:
+    with open_reader(image, ends.get(image)) as stream:
         check_size(image, offset, storage_of(image))
         skip(stream, offset)
         volumes = _read_volumes(stream, image, header, offset, pick, empty, *mats)
@@ -115,7 +119,7 @@ def _spm_notes(affine: Affine) -> tuple[str, ...]:
 
 
 def _header_at(path: Path, end: int | None) -> Header:
-    with open_reader(path, is_gzip_name(path), end) as stream:
+    with open_reader(path, end) as stream:
         return read_header(stream, path)
 
 
@@ -160,13 +164,7 @@ def _read_volumes(
 _FIRST_BYTES, _MOST_BYTES = 2048, 1 << 15
 """Bytes of a NIfTI file that are searched for labels: a usual header with an extension, and one
 with the longest names."""
-_DESCRIP = {348: slice(148, 228), 540: slice(240, 320)}
-"""Place of the description by the size of the header: of NIfTI-1 and Analyze, and of NIfTI-2."""
-_AUX_FILE = 24
-_OFFSET = {348: ("f", 108), 540: ("q", 168)}
 _EXTENSION_HEADER_BYTES = 8
-_INTENT = {348: ("h", 68), 540: ("i", 504)}
-"""Type and place of the intent code by the size of the header."""
 
 
 def _start_of(stored: bytes) -> bytes:
@@ -178,14 +176,6 @@ def _start_of(stored: bytes) -> bytes:
     if (header := HeaderStart.of(start)) and _end_of_header(header) > _FIRST_BYTES:
         start += unpacker.decompress(unpacker.unconsumed_tail, _MOST_BYTES - _FIRST_BYTES)
     return start
-
-
-def _texts_of_nifti(header: HeaderStart) -> Iterator[str]:
-    """Extensions, the description, and what follows that."""
-    yield from _extensions(header)
-    description = _DESCRIP[header.size]
-    for field in (description, slice(description.stop, description.stop + _AUX_FILE)):
-        yield header.start[field].partition(b"\0")[0].decode("ascii", "replace")
 
 
 def _extensions(header: HeaderStart) -> Iterator[str]:
@@ -205,8 +195,7 @@ def _extensions(header: HeaderStart) -> Iterator[str]:
 
 def _end_of_header(header: HeaderStart) -> int:
     """Return the offset of voxels in the same file; if elsewhere, more than is read."""
-    (offset,) = header.numbers(*_OFFSET[header.size])
-    is_single = header.magic.startswith(b"n+")
+    offset, is_single = header.voxel_offset, header.magic.startswith(b"n+")
     return int(offset) if is_single and header.size < offset < _MOST_BYTES else _MOST_BYTES
 
 
@@ -242,9 +231,8 @@ class Nifti(Format):
         header = HeaderStart.of(_start_of(file.read(_MOST_BYTES)))
         if header is None:
             return None
-        (intent,) = header.numbers(*_INTENT[header.size])
-        contents = NO_SCANS.get(intent) if header.magic in NIFTI_MAGICS else None
-        return HeaderLabels(_texts_of_nifti(header), contents)
+        contents = None if header.intent is None else NO_SCANS.get(header.intent)
+        return HeaderLabels((*_extensions(header), *header.texts), contents)
 
     def read_grid(self, study: Study, volume_index: int | None) -> Grid:
         """Read the grid of all volumes, without voxels; raises what `read` raises."""

@@ -10,13 +10,7 @@ import numpy as np
 
 from ..errors import ScanError, WriteError
 from ..files.atomic import whole_file, whole_files
-from ..files.streams import (
-    GZIP_ERRORS,
-    is_gzip_name,
-    open_reader,
-    open_writer,
-    write_volumes,
-)
+from ..files.streams import GZIP_ERRORS, open_reader, open_writer, write_volumes
 from ..volume import Volume
 from .format import ResultToWrite
 from .nifti_header import (
@@ -52,15 +46,15 @@ def write(result: ResultToWrite) -> dict[str, str]:
     header = _header_for(volume, target)
     if is_single_file(target):
         with whole_file(target, result.gate) as part:
-            with open_writer(part, is_gzip_name(target), "r+b") as stream:
+            with open_writer(part, "r+b") as stream:
                 stream.write(_stored(header))
                 write_volumes(stream, volume, result.arrival, result.series)
             _verify(part, target, header, volume)
         return {target.name: stream.sha256}
     with whole_files(target, result.gate) as part:
-        with open_writer(part, is_gzip_name(target)) as head:
+        with open_writer(part) as head:
             head.write(_stored(header))
-        with open_writer(image_beside(part), is_gzip_name(target)) as stream:
+        with open_writer(image_beside(part)) as stream:
             write_volumes(stream, volume, result.arrival, result.series)
         if isinstance(volume.header, SpmHeader):
             mat_beside(part).write_bytes(volume.header.mat)
@@ -127,7 +121,7 @@ def _stored(header: Header) -> bytes:
 def _verify(part: Path, target: Path, header: Header, volume: Volume) -> None:
     """Raise WriteError unless the header on disk is as intended and agrees with `volume`."""
     try:
-        with open_reader(part, is_gzip_name(target)) as stream:
+        with open_reader(part) as stream:
             found = read_header(stream, target)
     except (ScanError, EOFError, *GZIP_ERRORS) as error:
         raise WriteError(

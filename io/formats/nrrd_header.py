@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ from .text_header import (
     TextHeader,
     TextStorage,
     Vector3,
+    shortest_number,
     text_of,
-    written,
 )
 
 MOST_AXES = 16
@@ -86,8 +87,9 @@ TYPE_NAMES = {
 _DOMAIN = ("domain", "space", "time", "none", "???")
 """Kinds of axes that are no components, or unspecified."""
 _KIND_SIZES = {
-    **dict.fromkeys(("list", "point", "vector", "contravariant-vector", "covariant-vector")),
-    **dict.fromkeys(("normal",)),
+    **dict.fromkeys(
+        ("list", "point", "vector", "contravariant-vector", "covariant-vector", "normal")
+    ),
     **dict.fromkeys(("stub", "scalar"), 1),
     **dict.fromkeys(("complex", "2-vector"), 2),
     **dict.fromkeys(
@@ -166,11 +168,11 @@ def read_header(file: HeaderFile) -> TextHeader:
         storage,
         _kept_fields(fields, text, kinds, axes, space),
         tuple(pairs),
-        _behind(fields, text, kinds, directions, file) if is_series else (),
+        _series_axes(fields, text, kinds, directions, file) if is_series else (),
     )
 
 
-def _behind(
+def _series_axes(
     fields: Mapping[str, bytes],
     text: Mapping[str, str],
     kinds: Sequence[str],
@@ -262,7 +264,7 @@ def _storage(
 
 def _data_files(
     value: bytes, sizes: tuple[int, ...], lines: Iterator[bytes], file: HeaderFile
-) -> Any:
+) -> tuple[Path, ...]:
     if found := _LIST.fullmatch(value):
         files, share = file.listed(lines), found[1]
     elif found := _NUMBERED.fullmatch(value):
@@ -294,20 +296,20 @@ def _voxel_type(text: Mapping[str, str], encoding: Encoding, file: HeaderFile) -
     return voxel_type.newbyteorder("<" if endian == "little" else ">")
 
 
-def _per_axis(words: Sequence[Any], field: str, sizes: Sequence[int], file: HeaderFile) -> Any:
+def _check_count(
+    words: Sequence[object], field: str, sizes: Sequence[int], file: HeaderFile
+) -> None:
     if len(words) != len(sizes):
         raise file.damaged(f"gives {field} for {len(words)} of {len(sizes)} axes")
-    return words
 
 
 def _kinds(text: Mapping[str, str], sizes: tuple[int, ...], file: HeaderFile) -> list[str]:
     """Return the kind of each axis, in small letters and without its other names."""
     if "kinds" not in text:
         return ["???"] * len(sizes)
-    kinds: list[str] = []
-    for word, size in zip(
-        _per_axis(text["kinds"].lower().split(), "kinds", sizes, file), sizes, strict=True
-    ):
+    words, kinds = text["kinds"].lower().split(), list[str]()
+    _check_count(words, "kinds", sizes, file)
+    for word, size in zip(words, sizes, strict=True):
         kind = word.replace("-sym-", "-symmetric-").replace("tensor", "matrix")
         expected = _KIND_SIZES.get(kind)
         if kind not in _DOMAIN and (kind not in _KIND_SIZES or expected not in (None, size)):
@@ -327,7 +329,8 @@ def _directions(
     if "space directions" not in text:
         return None
     found = _vectors("space directions", text["space directions"], file)
-    return _per_axis(found, "space directions", sizes, file)
+    _check_count(found, "space directions", sizes, file)
+    return found
 
 
 def _vectors(field: str, text: str, file: HeaderFile) -> list[tuple[float, ...] | None]:
@@ -494,7 +497,7 @@ def _center(word: str) -> str:
     return word if word in ("cell", "node") else "???"
 
 
-def header_of(
+def header_bytes(
     header: TextHeader,
     shape: tuple[int, ...],
     voxel_type: "np.dtype[Any]",
@@ -506,7 +509,7 @@ def header_of(
     shape: extents along i, j and k, and along later axes if it is a series. data_file:
     name of the file of its voxels; None if they follow.
     """
-    behind = header.behind[: len(shape) - 3]
+    later = header.series_axes[: len(shape) - 3]
 
     def kept_as(*names: bytes) -> list[bytes]:
         return [line for line in header.fields if line.split(b":", 1)[0] in names]
@@ -516,9 +519,9 @@ def header_of(
 
     vectors = (np.reshape(header.direction, (3, 3)) * header.spacing).T.tolist()
     [space], origin = kept_as(b"space") or [b"space: left-posterior-superior"], [*header.origin]
-    directions = [*map(_vector, vectors), *("none" for _ in behind)]
-    if behind and behind[0].is_fourth:
-        [time] = behind
+    directions = [*map(_vector, vectors), *("none" for _ in later)]
+    if later and later[0].is_fourth:
+        [time] = later
         space, origin = space + b"-time", [*origin, time.start]
         vectors = [*([*vector, 0.0] for vector in vectors), [0.0, 0.0, 0.0, time.step]]
         directions = map(_vector, vectors)
@@ -532,10 +535,10 @@ def header_of(
         space,
         f"sizes: {' '.join(map(str, shape))}".encode(),
         f"space directions: {' '.join(directions)}".encode(),
-        *along_all(b"centerings", (b"???" for _ in behind)),
-        *along_all(b"kinds", (axis.kind.encode() for axis in behind)),
-        *along_all(b"labels", (axis.label for axis in behind)),
-        *_steps(behind),
+        *along_all(b"centerings", (b"???" for _ in later)),
+        *along_all(b"kinds", (axis.kind.encode() for axis in later)),
+        *along_all(b"labels", (axis.label for axis in later)),
+        *_steps(later),
         *([b"endian: little"] if voxel_type.itemsize > 1 else []),
         f"encoding: {encoding}".encode(),
         f"space origin: {_vector(origin)}".encode(),
@@ -545,16 +548,16 @@ def header_of(
     return b"".join(line + b"\n" for line in chain(lines, [] if data_file else [b""]))
 
 
-def _steps(behind: Sequence[FurtherAxis]) -> Iterator[bytes]:
+def _steps(later: Sequence[FurtherAxis]) -> Iterator[bytes]:
     """Return lines on the steps and units along axes that are not spatial, if known; those of the
     three before are in their directions.
     """
-    if any(math.isfinite(axis.step) and not axis.is_fourth for axis in behind):
-        steps = (*[math.nan] * 3, *(axis.step for axis in behind))
-        yield f"spacings: {' '.join(map(written, steps))}".encode()
-    if any(axis.unit != b'""' for axis in behind):
-        yield b" ".join([b"units:", *[b'""'] * 3, *(axis.unit for axis in behind)])
+    if any(math.isfinite(axis.step) and not axis.is_fourth for axis in later):
+        steps = (*[math.nan] * 3, *(axis.step for axis in later))
+        yield f"spacings: {' '.join(map(shortest_number, steps))}".encode()
+    if any(axis.unit != b'""' for axis in later):
+        yield b" ".join([b"units:", *[b'""'] * 3, *(axis.unit for axis in later)])
 
 
 def _vector(numbers: Sequence[float]) -> str:
-    return f"({','.join(map(written, numbers))})"
+    return f"({','.join(map(shortest_number, numbers))})"

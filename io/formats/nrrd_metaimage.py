@@ -33,7 +33,7 @@ from .format import Format, HeaderLabels, ResultToWrite
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .marks import FILE_NOTES, WHOLE_MARK, json_of, line_of, mark_in_text
 from .stored_voxels import StoredVoxels, read_series, read_voxels, scratch_bytes
-from .text_header import HeaderFile, TextHeader, TextStorage, text_of
+from .text_header import LONGEST_HEADER_BYTES, HeaderFile, TextHeader, TextStorage, text_of
 
 NRRD_SUFFIXES = (".nrrd", ".nhdr")
 VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
@@ -56,7 +56,6 @@ _NRRD_MAGIC = b"NRRD"
 _SEGMENTS = b"\nSegment0_ID:="
 """Text that 3D Slicer writes into the NRRD file of a segmentation."""
 _START_BYTES, _LONGEST_LINE = 1 << 13, 1 << 15
-_LONGEST_TEXT_HEADER = 16 << 20
 _FIELD = re.compile(rb"\s*[A-Za-z]+\s*[=:]")
 """Start of a MetaImage file."""
 
@@ -71,7 +70,7 @@ def read_text_header(path: Path) -> TextHeader:
 
 
 def _is_series(header: TextHeader) -> bool:
-    return bool(header.behind) or math.prod(header.extents[3:]) == 1
+    return bool(header.series_axes) or math.prod(header.extents[3:]) == 1
 
 
 def _header(study: Study) -> TextHeader:
@@ -201,9 +200,9 @@ def _head(volume: Volume, header: TextHeader, beside: Path | None, packed_bytes:
     shape, voxel_type = (*volume.shape, *volume.further), volume.voxels.dtype
     if volume.format == "nrrd":
         encoding = "gzip" if is_packed else "raw"
-        return nrrd_header.header_of(header, shape, voxel_type, encoding, name)
+        return nrrd_header.header_bytes(header, shape, voxel_type, encoding, name)
     size = packed_bytes if is_packed else None
-    return metaimage_header.header_of(header, shape, voxel_type, size, name)
+    return metaimage_header.header_bytes(header, shape, voxel_type, size, name)
 
 
 def _verify(
@@ -269,7 +268,7 @@ def _texts_of_lines(file: BinaryIO, *, is_nrrd: bool) -> Iterator[str]:
     file.seek(0)
     for line in iter(lambda: file.readline(_LONGEST_LINE), b""):
         is_end = not line.strip() if is_nrrd else line.startswith(b"ElementDataFile")
-        if is_end or file.tell() > _LONGEST_TEXT_HEADER:
+        if is_end or file.tell() > LONGEST_HEADER_BYTES:
             return
         text = line.decode("ascii", "replace").strip()
         yield text.replace("\\\\", "\\") if is_nrrd else text
@@ -332,9 +331,9 @@ class _TextFormat(Format):
     def step_of(self, volume: Volume) -> tuple[float, str]:
         """Return the step from one volume of a series to the next, and its unit."""
         header = volume.header
-        if not (isinstance(header, TextHeader) and header.behind):
+        if not (isinstance(header, TextHeader) and header.series_axes):
             return math.nan, ""
-        axis = header.behind[0]
+        axis = header.series_axes[0]
         return axis.step, text_of(axis.unit).strip('"')
 
     def converted(self, volume: Volume, target: Path, step: tuple[float, str]) -> Volume:

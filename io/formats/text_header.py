@@ -86,8 +86,8 @@ class TextHeader:
     by row, as ITK has them. unit: of lengths. space: name of the space that the axes are given in,
     in small letters and without time; empty if the header names none. storage: of the voxels.
     fields: lines for a result that describe its axes and the scan. metadata: lines without a
-    meaning for the voxels and their place, unchanged. behind: description of the further axes if
-    all of them come after i, j and k, as in a series of volumes; else none.
+    meaning for the voxels and their place, unchanged. series_axes: description of the
+    further axes if all of them come after i, j and k, as in a series of volumes; else none.
     """
 
     sizes: tuple[int, ...]
@@ -101,7 +101,7 @@ class TextHeader:
     storage: TextStorage
     fields: tuple[bytes, ...]
     metadata: tuple[bytes, ...]
-    behind: tuple[FurtherAxis, ...] = ()
+    series_axes: tuple[FurtherAxis, ...] = ()
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -259,6 +259,6 @@ def text_of(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def written(number: float) -> str:
+def shortest_number(number: float) -> str:
     """Return the shortest text that reads back as the same number."""
     return repr(float(number)).removesuffix(".0")

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from ...engine.cores import allowed_cores
 from ...engine.cuda.user_cache import cache_folder
-from ...io.files.disk import drop_cached, free_bytes
+from ...io.files.disk import drop_cached, free_bytes, read_at
 from ...io.files.locks import lock
 from ...io.files.machine_limits import cores_granted, physical_memory
-from ...io.files.own_files import read_at
 from ..host.memory import available_memory
 from .findings import Finding, failure, ok, warning
 

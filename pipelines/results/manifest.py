@@ -19,8 +19,9 @@ import msgspec
 
 from ...engine.decoding import FieldError, Json, decode_known, encode_stated, parse
 from ...io.files.atomic import is_full
+from ...io.files.disk import read_at
 from ...io.files.locks import lock, wait_for_lock
-from ...io.files.own_files import held_folder, identity, open_own, open_unlinked, read_at
+from ...io.files.own_files import held_folder, identity, open_own, open_unlinked
 from ..errors import NewerRecordError, OutputFolderAwaitedError, OutputFolderError
 from ..study.figures import CycleError, SpreadFigures
 from .file_states import FileState

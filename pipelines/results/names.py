@@ -19,7 +19,7 @@ from ...io.formats.registry import RESULT_SUFFIXES, SUFFIXES, suffix_of
 from ...io.maps import MapMark, is_map_name
 from ...io.sidecars import sidecar_of
 from ...io.volume import Blocker, Study
-from ...io.writing import map_beside, places, places_for
+from ...io.writing import map_beside, result_files, result_files_for
 from ..errors import SettingsError
 from ..name_pattern import NamePattern, in_a_name, pattern_of
 from ..settings import TranslateOptions
@@ -246,9 +246,9 @@ def _places(
 ) -> Iterator[str]:
     """Yield files and folders that may be made for a study, relative to the output folder."""
     for result in study.results:
-        yield from (place.as_posix() for place in places_for(Path(result), study))
+        yield from (place.as_posix() for place in result_files_for(Path(result), study))
     for beside in (map_beside(Path(study.name), mark.kind) for mark in marks):
-        yield from (place.as_posix() for place in places(beside))
+        yield from (place.as_posix() for place in result_files(beside))
     if preview:
         yield preview_of(Path(study.name)).as_posix()
     if sidecars:

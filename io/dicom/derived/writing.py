@@ -3,6 +3,7 @@
 The series of an enhanced source is one enhanced multi-frame object.
 """
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from pydicom.uid import (
 
 from ...errors import WriteError
 from ...volume import Derivation, Volume
-from ..dataset import DataSet, Template, pydicom, tag_of, word
+from ..dataset import DataSet, pydicom, tag_of, word
 from ..enhanced import FrameGroups, frame_groups
 from ..frames import Frame
 from ..geometry import grid_of
@@ -101,8 +102,7 @@ def multiframe_image(result: DerivedSeries) -> DataSet:
         drop_private(dataset)
     dataset.PixelData = b"".join(result.stored.pixels[at].tobytes() for at in result.order)
     dataset["PixelData"].VR = "OW"
-    dataset.file_meta = pydicom.dataset.FileMetaDataset()
-    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    dataset.file_meta = _meta()
     return dataset
 
 
@@ -231,11 +231,11 @@ _CLASSES = {"CT": CTImageStorage, "MR": MRImageStorage}
 def single_images(result: DerivedSeries) -> Iterator[DataSet]:
     """Yield one object per slice, in the order of the source's numbers."""
     keep_private = result.header.series.keep_private
-    shared = _template(result)
+    shared = _shared_by_images(result)
     if not keep_private:
         drop_private(shared)
     encode_own_text(shared)
-    template = Template(shared)
+    template = _Template(shared)
     for instance, at in enumerate(result.order, 1):
         frame, source = result.header.frames[at], result.header.headers[at]
         dataset = template.copy()
@@ -251,10 +251,36 @@ def single_images(result: DerivedSeries) -> Iterator[DataSet]:
         yield dataset
 
 
-def _template(result: DerivedSeries) -> DataSet:
+class _Template:
+    """Elements that many files share, turned into bytes once."""
+
+    def __init__(self, dataset: DataSet) -> None:
+        buffer = io.BytesIO()
+        dataset.file_meta = _meta()
+        dataset.save_as(buffer, enforce_file_format=True)
+        buffer.seek(0)
+        self._encoded = pydicom.dcmread(buffer)
+
+    def copy(self) -> DataSet:
+        """Return a new data set of these elements, to be stored in explicit little endian."""
+        encoded = self._encoded
+        dataset = pydicom.Dataset({tag: encoded.get_item(tag) for tag in encoded.keys()})  # noqa: SIM118
+        dataset.set_original_encoding(False, True, encoded.original_character_set)
+        dataset.file_meta = _meta()
+        return dataset
+
+
+def _meta() -> DataSet:
+    meta = pydicom.dataset.FileMetaDataset()
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    return meta
+
+
+def _shared_by_images(result: DerivedSeries) -> DataSet:
+    """Return the elements that are alike in all single images."""
     dataset = shared_elements(result)
     dataset.SOPClassUID = _CLASSES.get(result.modality, SecondaryCaptureImageStorage)
-    dataset.SOPInstanceUID = result.series_uid  # a stand-in, as every object has its own
+    dataset.SOPInstanceUID = result.series_uid  # replaced in each image
     dataset.ImageType = ["DERIVED", "SECONDARY", "AXIAL" if result.modality == "CT" else "OTHER"]
     component = component_of(result.header.frames[0].contrast)
     if result.modality == "MR" and component != MAGNITUDE:

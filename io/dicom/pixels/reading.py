@@ -13,7 +13,8 @@ from ...errors import UnreadableScanError, UnsupportedScanError
 from ...files.machine_limits import most_memory
 from ...files.regular import open_regular, read_regular
 from ...volume import AnyArray, Empty, Grid, Study, Volume
-from ..dataset import PARSING_ERRORS, DataSet, number, places, read_partial, tag_of, word
+from ..bounded_reading import read_partial
+from ..dataset import PARSING_ERRORS, DataSet, number, places, tag_of, word
 from ..enhanced import FrameGroups, frame_groups
 from ..frames import Frame, Stack
 from ..geometry import SliceGrid, grid_of
@@ -22,6 +23,7 @@ from ..series import Series, added_since
 from ..stored_text import keep_stored_text
 from .decoding import (
     MODALITIES_WITH_UNIT,
+    OVERLAY,
     Pixels,
     Scale,
     decode,
@@ -30,7 +32,7 @@ from .decoding import (
     record_losses,
     scale_of,
 )
-from .resampling import Even, even_grid, resampled
+from .resampling import EvenGrid, even_grid, resampled
 from .unpacking import FrameUnpacker
 
 _FIRST_OF_PIXELS = tag_of("FloatPixelData")
@@ -51,7 +53,7 @@ def read_grid(study: Study, volume_index: int | None) -> Grid:
 
     Raises ScanError and OSError.
     """
-    place, frames = place_of(study), frames_of(study, volume_index)
+    place, frames = _shown_path(study), _frames_of(study, volume_index)
     headers = {frame.file: _header(frame.file) for frame in (frames[0], frames[-1])}
     first, last = (_scale(headers[frame.file], frame) for frame in (frames[0], frames[-1]))
     stored = _voxel_type(headers[frames[0].file])
@@ -59,7 +61,7 @@ def read_grid(study: Study, volume_index: int | None) -> Grid:
     scale, voxel_type = (first, stored) if first == last else (Scale(1.0, 0.0), _SCALED)
     grid, even = grid_of(frames), frames
     if grid.trouble:
-        even = even_over(frames, grid, place).frames
+        even = _even_over(frames, grid, place).frames
         grid = grid_of(even)
     held = stored.itemsize * _pixels(frames)
     held += voxel_type.itemsize * _pixels(frames) if voxel_type != stored else 0
@@ -87,14 +89,15 @@ def _header(path: Path) -> DataSet:
     """Return all elements before the pixels."""
     try:
         with open_regular(path) as file:
-            return read_partial(file, _is_of_pixels, force=True)
+            return read_partial(file, _follows_header, force=True)
     except PARSING_ERRORS as error:
         raise UnreadableScanError(
             f"{path} is truncated or damaged ({type(error).__name__}); copy or export it again."
         ) from None
 
 
-def _is_of_pixels(tag: int, _kind: str | None, _length: int) -> bool:
+def _follows_header(tag: int, _kind: str | None, _length: int) -> bool:
+    """Return whether an element is of the pixels, or comes after them."""
     return tag >= _FIRST_OF_PIXELS
 
 
@@ -119,8 +122,6 @@ MOST_BYTES_AT_ONCE = 8 << 20
 _PIXELS = tag_of("PixelData")
 _BYTES = (None, "OB", "OW", "UN")
 """VRs of pixels, and none, as without explicit VRs."""
-_OVERLAYS = 0x6000
-"""Groups from here on hold overlays and pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +173,8 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     unless it is a number that lies among the others and each of them is a measurement.
     An uneven or tilted stack that the user allows is resampled to an even grid.
     """
-    series, place = series_of(study), place_of(study)
-    frames = frames_of(study, volume_index)
+    series, place = _series_of(study), _shown_path(study)
+    frames = _frames_of(study, volume_index)
     stack = _SliceStack(frames, empty)
     with FrameUnpacker() as unpack:
         for dataset, groups, frame in _opened(frames, series.keep_private):
@@ -190,7 +191,7 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     header = DicomHeader(series, frames, tuple(stack.headers), padding, stack.enhanced)
     grid = grid_of(frames)
     if grid.trouble:
-        even = even_over(frames, grid, place)
+        even = _even_over(frames, grid, place)
         voxels = resampled(voxels, grid.depths, even)
         headers = tuple(stack.headers[at] for at in even.nearest)
         header = DicomHeader(series, even.frames, headers, None, stack.enhanced, resampled=True)
@@ -198,21 +199,21 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     return Volume(voxels.T, grid.affine, header, "dicom", scale.slope, scale.intercept, notes=notes)
 
 
-def series_of(study: Study) -> Series:
+def _series_of(study: Study) -> Series:
     """Return the series found by the search for a study to be read."""
     if not isinstance(study.series, Series):
         raise TypeError(f"{study.name} is not a DICOM series")
     return study.series
 
 
-def place_of(study: Study) -> Path:
+def _shown_path(study: Study) -> Path:
     """Return the path by which errors name a series."""
-    return study.files[0].parent / series_of(study).label
+    return study.files[0].parent / _series_of(study).label
 
 
-def frames_of(study: Study, volume_index: int | None) -> Stack:
+def _frames_of(study: Study, volume_index: int | None) -> Stack:
     """Return the slices of the volume to read. Raises ScanError, also if memory is too small."""
-    series, place = series_of(study), place_of(study)
+    series, place = _series_of(study), _shown_path(study)
     if series.is_incomplete:
         raise UnreadableScanError(f"{place} is not translated: {series.explanation}.")
     if series.verdict != "taken":
@@ -412,12 +413,12 @@ def _parsed(file: BinaryIO) -> DataSet:
     """
     met_pixels = False
 
-    def is_padding(tag: int, _kind: str | None, _length: int) -> bool:
+    def is_filler(tag: int, _kind: str | None, _length: int) -> bool:
         nonlocal met_pixels
         met_pixels = met_pixels or tag == _PIXELS
         return met_pixels and tag == 0
 
-    return keep_stored_text(_with_plain_pixels(read_partial(file, is_padding, force=True)))
+    return keep_stored_text(_with_plain_pixels(read_partial(file, is_filler, force=True)))
 
 
 def _with_plain_pixels(dataset: DataSet) -> DataSet:
@@ -439,15 +440,16 @@ def _with_syntax(dataset: DataSet) -> DataSet:
 
 
 def _strip(dataset: DataSet | None, keep_private: bool) -> None:
+    """Remove what no result needs: overlays, pixels, and unless they are kept, private elements."""
     if dataset is None:
         return
     for tag in list(dataset.keys()):  # iterating itself parses every element
-        unwanted = not keep_private if tag.is_private else tag.group >= _OVERLAYS
+        unwanted = not keep_private if tag.is_private else tag.group >= OVERLAY
         if unwanted:
             del dataset[tag]
 
 
-def even_over(frames: Sequence[Frame], grid: SliceGrid, place: Path) -> Even:
+def _even_over(frames: Sequence[Frame], grid: SliceGrid, place: Path) -> EvenGrid:
     """Return the even grid over slices that form none. Raises UnreadableScanError."""
     try:
         return even_grid(frames, grid)
@@ -457,9 +459,8 @@ def even_over(frames: Sequence[Frame], grid: SliceGrid, place: Path) -> Even:
         ) from error
 
 
-def _check_size(frames: Sequence[Frame], place: Path) -> None:
-    first = frames[0]
-    pixels = first.rows * first.columns * len(frames)
+def _check_size(frames: Stack, place: Path) -> None:
+    pixels = _pixels(frames)
     stored = sum(path.stat().st_size for path in {frame.file for frame in frames})
     if pixels > stored * MOST_PIXELS_A_BYTE or 2 * pixels > most_memory():
         raise UnreadableScanError(

@@ -22,12 +22,12 @@ _UNMOVED = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Even:
+class EvenGrid:
     """An upright grid over a stack.
 
     frames: its slices in their new places; each has the instance of the source slice nearest to
-    it. nearest: their indices. depths: of its slices, as in Grid. shifts: (source slices, 2), rows
-    and columns by which the pixels of each source slice lie further along in it.
+    it. nearest: their indices. depths: of its slices, as in `SliceGrid`. shifts: (source slices,
+    2), rows and columns by which the pixels of each source slice lie further along in it.
     """
 
     frames: tuple[Frame, ...]
@@ -36,7 +36,7 @@ class Even:
     shifts: Vector
 
 
-def even_grid(frames: Sequence[Frame], grid: SliceGrid) -> Even:
+def even_grid(frames: Sequence[Frame], grid: SliceGrid) -> EvenGrid:
     """Return the grid that covers all slices, spaced by their median distance.
 
     Raises ValueError if that has many times the pixels of the slices.
@@ -74,10 +74,10 @@ def even_grid(frames: Sequence[Frame], grid: SliceGrid) -> Even:
         )
         for at, depth in zip(nearest, depths, strict=True)
     )
-    return Even(placed, tuple(nearest), depths, shifts)
+    return EvenGrid(placed, tuple(nearest), depths, shifts)
 
 
-def resampled(slices: AnyArray, depths: Vector, even: Even) -> AnyArray:
+def resampled(slices: AnyArray, depths: Vector, even: EvenGrid) -> AnyArray:
     """Return slices [slice, row, column] at given depths on the even grid, in their own voxel type.
 
     Areas that no slice covers get the lowest value.
@@ -93,7 +93,7 @@ def resampled(slices: AnyArray, depths: Vector, even: Even) -> AnyArray:
 
 
 def _interpolated(
-    slices: AnyArray, depths: Vector, even: Even, fill: float
+    slices: AnyArray, depths: Vector, even: EvenGrid, fill: float
 ) -> Iterator[npt.NDArray[np.float32]]:
     first = even.frames[0]
     extents = first.rows, first.columns

@@ -29,7 +29,7 @@ from support.dicom_network import (
 from support.node_world import phantom
 from support.waiting import ENOUGH
 
-from cuda_cyclegan.io.dicom import dataset
+from cuda_cyclegan.io.dicom import bounded_reading
 from cuda_cyclegan.io.dicom_network import commands
 from cuda_cyclegan.io.dicom_network.commands import DimseStatus, Field
 from cuda_cyclegan.io.dicom_network.connection import fragments
@@ -211,7 +211,7 @@ def test_an_object_of_empty_items_is_refused_while_it_arrives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """pydicom takes a kilobyte for each item."""
-    monkeypatch.setattr(dataset, "_FEW_ITEMS", 1_000)
+    monkeypatch.setattr(bounded_reading, "_FEW_ITEMS", 1_000)
     is_discarded, discard = threading.Event(), ObjectFile.discard
 
     def watched(file: ObjectFile) -> None:

@@ -45,13 +45,13 @@ def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """From which bytes on parts were read; a disk gives some of what is asked for at a time."""
     begins: list[int] = []
-    real: Callable[[int, memoryview, int], int] = disk.read_at
+    real: Callable[[int, memoryview, int], int] = disk.read_into
 
     def read_some(descriptor: int, buffer: memoryview, begin: int) -> int:
         begins.append(begin)
         return real(descriptor, buffer[:700], begin)
 
-    monkeypatch.setattr(streams, "read_at", read_some)
+    monkeypatch.setattr(streams, "read_into", read_some)
     return begins
 
 
@@ -59,7 +59,7 @@ def test_a_file_is_read_from_where_the_stream_stands_to_where_it_then_stands(
     file: Path, read: list[int]
 ) -> None:
     found = np.empty(10_000, np.uint8)
-    with open_reader(file, gzip=False) as stream:
+    with open_reader(file) as stream:
         assert read_exactly(stream, len(HEADER)) == HEADER
         fill(stream, found.data)
         assert read_exactly(stream, 1) == VOXELS[-1:].tobytes()
@@ -71,7 +71,7 @@ def test_a_file_is_read_from_where_the_stream_stands_to_where_it_then_stands(
 @pytest.mark.usefixtures("read")
 def test_a_file_that_ends_early_is_noticed(file: Path) -> None:
     found = np.empty(10_002, np.uint8)
-    with open_reader(file, gzip=False) as stream:
+    with open_reader(file) as stream:
         read_exactly(stream, len(HEADER))
         with pytest.raises(EOFError):
             fill(stream, found.data)
@@ -82,7 +82,7 @@ def test_a_system_that_cannot_gives_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(streams, "can_read_anywhere", lambda: False)
     found = np.empty(10_001, np.uint8)
-    with open_reader(file, gzip=False) as stream:
+    with open_reader(file) as stream:
         stream.read(len(HEADER))
         fill(stream, found.data)
         expect_end(stream)

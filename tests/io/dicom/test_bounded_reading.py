@@ -14,8 +14,8 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian
 from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_phantoms import Phantom
 
-from cuda_cyclegan.io.dicom import dataset
-from cuda_cyclegan.io.dicom.dataset import ItemCount, TooManyItemsError
+from cuda_cyclegan.io.dicom import bounded_reading
+from cuda_cyclegan.io.dicom.bounded_reading import ItemCount, TooManyItemsError
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import UnreadableScanError
 from cuda_cyclegan.io.reading import read
@@ -63,14 +63,14 @@ def told(folder: Path) -> str:
 def test_more_empty_items_than_anybody_has_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, items: bytes
 ) -> None:
-    monkeypatch.setattr(dataset, "_FEW_ITEMS", 1_000)
+    monkeypatch.setattr(bounded_reading, "_FEW_ITEMS", 1_000)
     paths = replace(PHANTOM, modality="MR").write(tmp_path)
     with_elements(paths[3], items, NAME if items[:2] == b"\x08\0" else b"\xe0\x7f\x10\0")
     assert "im003" in told(tmp_path)
 
 
 def test_no_data_set_has_more_items_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "MOST_ITEMS", 10)
+    monkeypatch.setattr(bounded_reading, "MOST_ITEMS", 10)
     count = ItemCount()
     for _ in range(10):
         count.add(ITEM + bytes(1000))
@@ -80,7 +80,7 @@ def test_no_data_set_has_more_items_than_the_limit(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("big_endian", [False, True])
 def test_items_are_counted_across_pieces(monkeypatch: pytest.MonkeyPatch, big_endian: bool) -> None:
-    monkeypatch.setattr(dataset, "MOST_ITEMS", 6)
+    monkeypatch.setattr(bounded_reading, "MOST_ITEMS", 6)
     item = struct.pack(">HHI" if big_endian else "<HHI", 0xFFFE, 0xE000, 0)
     count = ItemCount(big_endian=big_endian)
     content = (item + bytes(95)) * 7
@@ -93,7 +93,7 @@ def test_items_are_counted_across_pieces(monkeypatch: pytest.MonkeyPatch, big_en
 def test_enhanced_objects_have_as_many_items_as_they_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dataset, "_FEW_ITEMS", 5)
+    monkeypatch.setattr(bounded_reading, "_FEW_ITEMS", 5)
     write_enhanced(replace(PHANTOM, modality="MR"), tmp_path / "in" / "one")
     [study] = discover([tmp_path / "in"], None).studies
     np.testing.assert_array_equal(read(study).voxels.T, PHANTOM.voxels())
@@ -120,7 +120,7 @@ def deflate(path: Path, change: Callable[[bytes], bytes] = lambda plain: plain) 
 
 
 def test_a_deflated_series_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "_MOST_BYTES_OF_A_HEADER", 1 << 16)
+    monkeypatch.setattr(bounded_reading, "_MOST_BYTES_OF_A_HEADER", 1 << 16)
     phantom = replace(PHANTOM, slices=8, rows=300, columns=300)
     for path in phantom.write(tmp_path):
         deflate(path)
@@ -136,7 +136,7 @@ BEHIND = struct.pack("<HH2sHI", 0xFFFC, 0xFFFC, b"OB", 0, 60 * MEBIBYTE)
 def test_a_deflated_data_set_is_unpacked_as_far_as_its_header_promises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    monkeypatch.setattr(dataset, "_MOST_BYTES_OF_A_HEADER", MEBIBYTE)
+    monkeypatch.setattr(bounded_reading, "_MOST_BYTES_OF_A_HEADER", MEBIBYTE)
 
     def change(plain: bytes) -> bytes:
         zeros = bytes(60 * MEBIBYTE)
