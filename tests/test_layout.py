@@ -73,11 +73,11 @@ MAY_IMPORT = {
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.signals "
         "engine.importing.checkpoint engine.model engine.options engine.startup io.choice "
-        "io.discovery io.errors io.files io.formats pipelines.calibration pipelines.cycle "
-        "pipelines.decisions pipelines.doctor pipelines.dry_run pipelines.evaluation "
-        "pipelines.events pipelines.host pipelines.model_import pipelines.option pipelines.report "
-        "pipelines.results pipelines.run pipelines.settings pipelines.study pipelines.timeline "
-        "pipelines.translate pipelines.view"
+        "io.discovery io.errors io.files io.formats io.found_headers pipelines.calibration "
+        "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
+        "pipelines.evaluation pipelines.events pipelines.host pipelines.model_import "
+        "pipelines.option pipelines.report pipelines.results pipelines.run pipelines.settings "
+        "pipelines.study pipelines.timeline pipelines.translate pipelines.view"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.signals engine.benchmark engine.network "
@@ -100,10 +100,11 @@ MAY_IMPORT = {
     ),
     "cli.render": (
         "engine.benchmark engine.cpu engine.decoding engine.importing.checkpoint engine.model "
-        "engine.network engine.probe engine.whole_volume io.dicom io.discovery io.errors io.files "
-        "io.formats io.links io.reading io.search io.volume pipelines.bench pipelines.calibration "
-        "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host pipelines.jobs "
-        "pipelines.jobs.queue pipelines.model_import pipelines.node pipelines.program "
+        "engine.network engine.probe engine.whole_volume io.dicom io.discovery io.files "
+        "io.formats io.found_headers io.links io.reading io.search io.volume pipelines.bench "
+        "pipelines.calibration pipelines.dry_run pipelines.evaluation pipelines.events "
+        "pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.model_import "
+        "pipelines.node pipelines.program "
         "pipelines.report pipelines.results pipelines.settings pipelines.stopwatch "
         "pipelines.study pipelines.timestamps pipelines.view"
     ),
@@ -196,6 +197,7 @@ MAY_IMPORT = {
     "io.errors": "",
     "io.exclusion": "io.choice io.discovery io.search io.volume",
     "io.files": "io.errors io.volume",
+    "io.found_headers": "io.dicom io.discovery io.errors io.reading io.volume",
     "io.formats": "io.dicom.derived io.dicom.pixels io.errors io.files io.maps io.volume",
     "io.labels": "io.dicom io.files io.formats io.volume",
     "io.links": "io.files",

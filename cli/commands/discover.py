@@ -110,6 +110,7 @@ def discover(
     with stop_signals(), errors_reported(verbose=verbose):
         import_nibabel_alone()
         from ...io.discovery import KnownHeaders
+        from ...io.found_headers import read_headers
         from ...pipelines.results.earlier_results import discover_scans
         from ...pipelines.study.selection import studies_for
         from ..render import discovery
@@ -119,14 +120,12 @@ def discover(
             known = KnownHeaders()
             search = discover_scans(inputs, None, choice, known)
             search = studies_for(search, card, choice.takes, choice.channels, known)
-            found = discovery.looked_at(
-                search, show_phi=show_phi, volume_index=meant.index, every_volume=meant.every
-            )
+            found = read_headers(search, meant.index, every_volume=meant.every)
         check_applicable(context, holds_files_only=search.holds_files_only)
         if json:
-            print_line(discovery.text(found), sys.stdout)
+            print_line(discovery.text(found, show_phi=show_phi), sys.stdout)
         else:
-            for line in discovery.lines(found, columns_of(sys.stdout)):
+            for line in discovery.lines(found, columns_of(sys.stdout), show_phi=show_phi):
                 print_line(line, sys.stdout)
             print_sentences(discovery.reasons(found), sys.stdout)
         print_sentences(unread_places(search.skipped), sys.stderr)

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from ...engine.options import Effort, Precision
-from ...io.choice import ALL_PATHS, Choice, PathGlobs
+from ...io.choice import Choice, PathGlobs
 from ...io.links import Links
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ...pipelines.settings import OPTIONS
@@ -147,7 +147,7 @@ def parsed_choice(
     modality: str,
     series: str,
     channels: Sequence[str] | None,
-    globs: PathGlobs = ALL_PATHS,
+    globs: PathGlobs,
     *,
     show_phi: bool,
 ) -> Choice:

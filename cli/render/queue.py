@@ -77,7 +77,7 @@ def _named(batch: BatchCount) -> str:
 
 
 def job_lines(
-    rows: Sequence[JobRow], columns: int | None, listed: Collection[JobState] = STATES
+    rows: Sequence[JobRow], columns: int | None, listed: Collection[JobState]
 ) -> Iterator[str]:
     """Return model and folders, one line per job, counts by state, and reasons of failures."""
     work = next((row.work for row in rows if row.work.model), None)

@@ -122,7 +122,7 @@ def is_nnunet_folder(path: Path) -> bool:
     return (path / _PLANS).is_file() and (path / _DATASET).is_file()
 
 
-def read_nnunet(folder: Path, folds: Sequence[str] = (), axes: str | None = None) -> NnunetFolder:
+def read_nnunet(folder: Path, folds: Sequence[str], axes: str | None) -> NnunetFolder:
     """Read a model folder.
 
     folds: of which the mean is taken; none takes the only one. axes: anatomical directions of the

@@ -42,7 +42,7 @@ def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
     return Canvas(Stored(lying_alike(prepared.network_input.values[0], len(results), empty)))
 
 
-def map_canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
+def map_canvas(prepared: Prepared, empty: Empty) -> Canvas:
     """Allocate a canvas for network intensities of a map: its own voxels if on the scan's grid."""
     plan = prepared.plan
     if plan.resampling is None and plan.crop is None and plan.inner is None:
@@ -51,9 +51,7 @@ def map_canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
     return Canvas(Stored(lying_alike(prepared.network_input.values[0], 1, empty)))
 
 
-def finish_map(
-    prepared: Prepared, output: Canvas, fitted: FittedMap, empty: Empty = np.empty
-) -> Volume:
+def finish_map(prepared: Prepared, output: Canvas, fitted: FittedMap, empty: Empty) -> Volume:
     """Return a map as float32 on exactly the scan's grid; fitted: to the map's values."""
     volume = output.volume or _blank(prepared, 0, _MAP_VOXELS, empty)
     _scatter(output.target.values[0], prepared, volume, fitted)

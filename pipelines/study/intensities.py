@@ -163,7 +163,7 @@ def fit_map(
     volumes: Sequence[Volume],
     channel: int,
     measured: Range,
-    onto: NetworkRange = USUAL_RANGE,
+    onto: NetworkRange,
 ) -> FittedMap:
     """Fit a card's intensity map to one of the scans of a study, on the scan's own grid.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def studies_for(
     found: Discovery,
     card: "ModelCard | None",
-    takes: Collection[SkipKind] = (),
+    takes: Collection[SkipKind],
     patterns: Sequence[tuple[str, str]] = (),
     known: KnownHeaders | None = None,
 ) -> Discovery:
@@ -36,14 +36,14 @@ def studies_for(
     found = without_masks(found, card, takes, known)
     if card is None:
         return found
-    found = joined_for_model(found, card, patterns)
-    return without_doubtful(found, partial(contrast_doubts, card=card), takes)
+    found = _joined(found, card, patterns)
+    return without_doubtful(found, partial(_contrast_doubts, card=card), takes)
 
 
 def without_masks(
     found: Discovery,
     card: "ModelCard | None",
-    takes: Collection[SkipKind] = (),
+    takes: Collection[SkipKind],
     known: KnownHeaders | None = None,
 ) -> Discovery:
     """Return the search without masks, unless the model takes some."""
@@ -52,17 +52,10 @@ def without_masks(
 
 def contrast_checked(study: Study, card: "ModelCard", takes: Collection[SkipKind] = ()) -> Study:
     """Return the study, with a blocking error if its contrast is not the model's source."""
-    return judged(study, partial(contrast_doubts, card=card), takes)
+    return judged(study, partial(_contrast_doubts, card=card), takes)
 
 
-def joined_for_model(
-    found: Discovery, card: "ModelCard", patterns: Sequence[tuple[str, str]] = ()
-) -> Discovery:
-    """Join the scans of a search to the studies that a model takes, as `in_channels` does.
-
-    patterns: of channels by name. Raises SettingsError for one that the model does not have, or has
-    twice.
-    """
+def _joined(found: Discovery, card: "ModelCard", patterns: Sequence[tuple[str, str]]) -> Discovery:
     known, by_name = card.input_channels, dict(patterns)
     unknown = [name for name in by_name if name not in known]
     if unknown or len(by_name) < len(patterns):
@@ -85,7 +78,7 @@ def _mask_doubts(
     return (Doubt(f"{reason}, so it is not a scan", "mask"),) if reason else ()
 
 
-def contrast_doubts(study: Study, card: "ModelCard") -> Sequence[Doubt]:
+def _contrast_doubts(study: Study, card: "ModelCard") -> Sequence[Doubt]:
     """Return doubts about the contrast of a study, which block it or become notes.
 
     A DICOM series is checked by its Modality, and a file by its name and the JSON next to it.

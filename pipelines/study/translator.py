@@ -401,7 +401,7 @@ class StudyTranslator:
                 volumes, tiles, preview, seams, maps, figures, study.resampled, notes, measures
             )
 
-    def preview_stored(self, study: Study, targets: Sequence[Path], warning: str = "") -> bytes:
+    def preview_stored(self, study: Study, targets: Sequence[Path], warning: str) -> bytes:
         """Return the preview of a stored result, reading one volume at a time: its scans, the
         results at `targets` and the maps next to the first.
 

@@ -34,9 +34,7 @@ def check_new(folder: Path) -> None:
         raise OccupiedError(f"{folder} already exists; choose another name.")
 
 
-def export_viewing(
-    viewing: Viewing, page: str, folder: Path, done: Callable[[int], None] = lambda _: None
-) -> int:
+def export_viewing(viewing: Viewing, page: str, folder: Path, done: Callable[[int], None]) -> int:
     """Write a page and the images of all its studies into a new folder; return the bytes.
 
     done: called with the number of studies that are written. Raises WriteError.
