@@ -25,7 +25,9 @@ LIMIT = 1.0
 PROCESS_LIMIT = 10.0
 FAST_EXAMPLES = 20
 CALIBRATION_SECONDS = 0.0225
-"""The least that `calibrate` took on two quiet cores of an AMD EPYC at 2.6 GHz, 2026-11-26."""
+"""The least that the work of `calibrate` took on two quiet cores of an AMD EPYC at 2.6 GHz,
+2026-11-26.
+"""
 
 BY_CHANCE = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
 """Checks of hypothesis that fail on a slow machine, or by what was drawn."""
@@ -118,8 +120,13 @@ def _has_limit(item: pytest.Item) -> bool:
 
 
 def calibrate() -> float:
-    """Processor seconds of a fixed piece of work in Python, memory and files, the best of three."""
-    return min(_fixed_work() for _ in range(3))
+    """Processor seconds of a fixed piece of work in Python, memory and files, the worst of five.
+
+    Caches and cores that others use as well are free for moments: beside 15 busy processes on two
+    cores the work took 0.96 to 3.2 times as long as on quiet ones, 1.3 times in the median, and
+    what it takes at best says nothing of the test before it.
+    """
+    return max(_fixed_work() for _ in range(5))
 
 
 def _fixed_work() -> float:
