@@ -36,7 +36,13 @@ CONVOLUTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name == "convolve_by_planes 1" else name
+        for name in CONVOLUTIONS
+    ],
+)
 def test_a_sample_gives_what_numpy_gives(name: str) -> None:
     conv = CONVOLUTIONS[name]
     expected = memory_of(conv)

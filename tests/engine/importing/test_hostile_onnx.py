@@ -192,7 +192,12 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
 }
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.slow) if name == "endless graph" else name
+        for name in CASES
+    ]
+)
 def harm(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
     """A file that means harm, and what is said of it."""
     make, message = CASES[request.param]

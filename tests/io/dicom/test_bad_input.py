@@ -32,7 +32,7 @@ PHANTOM = Phantom(slices=3, rows=48, columns=40)
 TWO = Choice(fewest_slices=2)
 DERIVATION = Derivation("model", "CT", "CT", "0", "0" * 64, STORED)
 MANY = settings(
-    max_examples=examples(60),
+    max_examples=examples(60, fast=10),
     suppress_health_check=WITH_FIXTURES,
 )
 

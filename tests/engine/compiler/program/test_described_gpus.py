@@ -77,7 +77,7 @@ def test_where_a_patch_is_too_large_the_one_that_is_named_fits(name: str) -> Non
     """As where other programs hold all but a little of the GPU."""
     gpu = DESCRIBED[name]
     network, room = network_of("ResNet"), MemoryBudget(512 << 20)
-    wanted = ProgramRequest((256, 256, 256), 1, "fp16", gpu.properties)
+    wanted = ProgramRequest((160, 160, 160), 1, "fp16", gpu.properties)
     with pytest.raises(DeviceMemoryError, match="end other programs on the GPU") as raised:
         fit(network, wanted, room, chosen)
     named = re.search(r"\(setting patch=(\d+),(\d+),(\d+) fits\)", str(raised.value))

@@ -140,7 +140,7 @@ def test_a_gpu_taken_by_others_is_reported_from_a_low_limit() -> None:
 
 
 def test_the_smaller_patch_that_is_named_fits() -> None:
-    wanted, room = replace(WANTED, patch=(256, 256, 256)), MemoryBudget(1 << 40, 60 * MIB)
+    wanted, room = replace(WANTED, patch=(128, 128, 128)), MemoryBudget(1 << 40, 60 * MIB)
     with pytest.raises(DeviceMemoryError) as raised:
         fit(network(), wanted, room, modest)
     named = re.search(r"\(setting patch=(\d+),(\d+),(\d+) fits\)", str(raised.value))

@@ -250,7 +250,9 @@ def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(extents, ca
 
 
 @compiled
-@pytest.mark.parametrize("table", [None, AffineTable("first.table", 2, 32)])
+@pytest.mark.parametrize(
+    "table", [None, pytest.param(AffineTable("first.table", 2, 32), marks=pytest.mark.slow)]
+)
 def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, cache):
     kernels, step = LaneKernels(), _halving(table)
     check_layers(replace(LOWERED, steps=(step,)), kernels, cache)
@@ -295,7 +297,7 @@ def _doubling(outputs, beyond=0):
 
 
 @compiled
-@pytest.mark.parametrize("in_blocks", [False, True])
+@pytest.mark.parametrize("in_blocks", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("outputs", [32, pytest.param(64, marks=pytest.mark.slow)])
 def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, outputs, cache):
     kernels, step = LaneKernels(), _doubling(outputs, int(in_blocks))
@@ -338,7 +340,8 @@ class BlindKernels(LaneKernels):
 
 
 @compiled
-@pytest.mark.parametrize("outputs", [32, pytest.param(64, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("outputs", [32, 64])
 def test_a_layer_that_measures_what_lies_past_the_volume_is_found(outputs):
     step, grid = _doubling(outputs, 1), BlockGrid((4, 2, 34), (4, 2, 34))
     check = partial(layer_check.wrong_step, step, stream=Stream(), budget=ROOM, grid=grid)
@@ -364,7 +367,7 @@ def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(cache):
     ("channels", "shuffled", "width", "mode"),
     [
         (32, True, 10, "reflect"),
-        (64, False, 10, "reflect"),
+        pytest.param(64, False, 10, "reflect", marks=pytest.mark.slow),
         pytest.param(64, False, 70, "reflect", marks=pytest.mark.slow),
         pytest.param(64, True, 10, "zero", marks=pytest.mark.slow),
     ],

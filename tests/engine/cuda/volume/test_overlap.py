@@ -74,7 +74,7 @@ def nothing() -> None: ...
     ("name", "axis", "is_turned", "needed"),
     [
         pytest.param("family", 0, False, 2, marks=pytest.mark.slow),
-        ("family", 2, True, 2),
+        pytest.param("family", 2, True, 2, marks=pytest.mark.slow),
         ("seen twice", 0, False, 2),
         ("seen twice", 2, True, 3),  # it reads maps of the same blocks, so its runs go along D
     ],

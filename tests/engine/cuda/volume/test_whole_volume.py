@@ -271,7 +271,7 @@ def test_layers_by_warp_groups_measure_the_volume() -> None:
 def test_blocks_of_the_first_map_may_stay(
     batch: int, counts: tuple[int, ...], grid: BlockGrid
 ) -> None:
-    network = random_network(build(structs.replace(OUTERMOST, first_kernel=7)), seed=1)
+    network = random_network(build(OUTERMOST), seed=1)
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(network, grid, "fp16", batch=batch, wgmma=True, **MATRIX_KERNELS)
     wanted = made(volume)

@@ -164,8 +164,14 @@ GOOD: dict[str, Good] = {
 }
 SLOW = {
     *(f"padding {outer}, in blocks {inner}" for outer, inner in itertools.permutations(PADS, 2)),
+    "ReLU behind the sum",
     "anti-aliasing, reflecting",
+    "dilated blocks",
+    "epsilon 1e-3",
     "group norm of 1",
+    "group norm of 2",
+    "group norm without affine",
+    "in-plane",
     "leaky, replicate in blocks, no end",
     "slightly leaky",
     "trilinear, replicating",

@@ -264,6 +264,7 @@ def test_text_of_other_alphabets_is_kept(tmp_path: Path) -> None:
     assert str(made[0].PatientName) == "Ямада^太郎"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("phantom", [CT, MR], ids=["CT", "MR"])
 @pytest.mark.parametrize("derivation", [TO_CT, TO_MR], ids=["to CT", "to MR"])
 def test_the_judges_find_no_fault(tmp_path: Path, phantom: Phantom, derivation: Derivation) -> None:
