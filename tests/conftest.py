@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from support.processes import processes_left
+from support.processes import command_of, processes_left
 
 from cuda_cyclegan.engine import disable_telemetry
 from cuda_cyclegan.engine.probe.gpus import why_no_cuda
@@ -54,12 +54,12 @@ def processes_end_with_their_test() -> Iterator[None]:
     """What a test leaves running, or not waited for, a later one would take for its own."""
     before = processes_left()
     yield
-    left = [process for process in processes_left() if process not in before]
+    left = {each: command_of(each) for each in processes_left() if each not in before}
     for process in left:
-        os.kill(process, signal.SIGKILL)
-        with suppress(ChildProcessError):
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
-    assert left == []
+    assert left == {}
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -41,6 +41,14 @@ def processes_left() -> list[int]:
     return children_of(os.getpid())
 
 
+def command_of(process: int) -> str:
+    """Its command line; empty once it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
 def runs(process: int) -> bool:
     """Whether it has not ended yet, waited for or not."""
     try:
