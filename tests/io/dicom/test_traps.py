@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import random
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -187,7 +188,7 @@ UNREADABLE: dict[str, Trap] = {
     "web page": Trap(damaged(lambda _: HTML), "failed", "im011", "web page"),
     "zeros": Trap(damaged(lambda old: bytes(len(old))), "failed", "im011", "only zeros"),
     "text": Trap(damaged(lambda _: b"not found"), "failed", "im011", "not DICOM"),
-    "noise": Trap(damaged(lambda _: os.urandom(2000)), "failed", "im011"),
+    "noise": Trap(damaged(lambda _: random.Random(1).randbytes(2000)), "failed", "im011"),
     "cut in the preamble": Trap(damaged(cut_at(100)), "failed", "im011"),
     "cut behind the preamble": Trap(damaged(cut_at(132)), "failed", "im011"),
     "cut at 200": Trap(damaged(cut_at(200)), "failed", "im011"),

@@ -13,7 +13,7 @@ import pydicom as _pydicom
 import pytest
 from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian
 from pynetdicom.sop_class import CTImageStorage
-from support.dicom_network import archive, pdu
+from support.dicom_network import archive, pdu, whole_pdu
 from support.dicom_pacs import receiver
 from support.node_world import phantom
 from support.ports import reserved_port
@@ -153,7 +153,7 @@ def peer_that_answers(*answers: bytes) -> Generator[Peer]:
         link, _ = server.accept()
         with link:
             for answer in answers:
-                came = link.recv(1 << 20)
+                came = whole_pdu(link) if answer == ACCEPTED else link.recv(1 << 20)
                 if answer == ACCEPTED:
                     request = AssociationRequest(came[6:])
                     request.agreed()
