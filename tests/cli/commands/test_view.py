@@ -24,6 +24,7 @@ from support.dicom_phantoms import Phantom
 from support.processes import started
 from support.reports import BATCH, failed, row, written
 from support.translate_world import World
+from support.waiting import ENOUGH
 from typer.testing import CliRunner, Result
 
 import cuda_cyclegan as cc
@@ -77,7 +78,7 @@ def test_a_page_is_served_until_ctrl_c(pairs: tuple[Path, Path]) -> None:
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(url[:-2] + "/")
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(ENOUGH) == 130
 
 
 def test_two_readers_are_compared(pairs: tuple[Path, Path], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.io.errors import WriteError
 from cuda_cyclegan.io.files import documents
@@ -30,7 +31,7 @@ def read_meanwhile(pipe: Path) -> Generator[list[bytes]]:
     reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()), daemon=True)
     reader.start()
     yield found
-    reader.join(10)
+    reader.join(ENOUGH)
 
 
 @pytest.fixture
