@@ -5,6 +5,7 @@ metadata; and export to ONNX.
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -201,21 +202,28 @@ def load_model(path: str | PathLike[str]) -> Model:
     path = _as_path(path)
     try:
         if not path.exists():
-            raise ModelFileError(f"Model {path} does not exist; check the name of the model file.")
-        if not path.is_file():
+            raise _missing(path)
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise ModelFileError(f"Model {path} is not a file; give the model file itself.")
-        if path.stat().st_size > LARGEST_WEIGHTS:
+        if status.st_size > LARGEST_WEIGHTS:
             raise ModelFileError(
                 f"Model {path} is larger than {LARGEST_WEIGHTS >> 30} GiB, so it is not a model "
                 "file."
             )
         data = read_regular(path)
+    except FileNotFoundError as error:  # it was moved meanwhile
+        raise _missing(path) from error
     except OSError as error:
         raise ModelFileError(f"Model {path} cannot be read ({error.strerror}).") from error
     try:
         return replace(decode_model(data), path=path)
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from error
+
+
+def _missing(path: Path) -> ModelFileError:
+    return ModelFileError(f"Model {path} does not exist; check the name of the model file.")
 
 
 def _as_path(value: object) -> Path:

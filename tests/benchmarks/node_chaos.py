@@ -107,7 +107,7 @@ def _run(
     moments.shuffle(events)
     for number, event in enumerate(events, 1):
         due = trial.series * number / (len(events) + 1)
-        wait_for(lambda due=due: derived_series(pacs, trial) >= due)
+        wait_for(lambda due=due: derived_series(pacs, trial) >= due, world.said)
         if event != "outage":
             time.sleep(moments.uniform(0, 0.5))
         if event == "kill":
@@ -121,9 +121,9 @@ def _run(
             pacs.start(world.folder / "orthanc")
     for thread in pushing:
         thread.join()
-    wait_for(lambda: derived_series(pacs, trial) >= trial.series)
+    wait_for(lambda: derived_series(pacs, trial) >= trial.series, world.said)
     seconds = time.monotonic() - begin
-    wait_for(lambda: world.states() == {"sent": trial.series})
+    wait_for(lambda: world.states() == {"sent": trial.series}, world.said)
     return {
         "series": trial.series,
         "images each": trial.slices,
@@ -177,7 +177,8 @@ def outage(
     before = derived_series(pacs, trial)
     server.start()
     begin = time.monotonic()
-    wait_for(lambda: derived_series(pacs, trial) > min(before, trial.series - 1))
+    goal = min(before, trial.series - 1)
+    wait_for(lambda: derived_series(pacs, trial) > goal, supervised.world.said)
     return round(time.monotonic() - begin, 1)
 
 
@@ -210,11 +211,12 @@ def _outcome(world: NodeWorld, pacs: Pacs, trial: Trial) -> dict[str, Any]:
     }
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
+def wait_for(condition: Callable[[], bool], evidence: Callable[[], object] = lambda: "") -> None:
+    """Wait as `eventually` does, for as long as a run of hours may take."""
     end = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > end:
-            raise TimeoutError("the series do not get on")
+            raise TimeoutError(f"the series do not get on\n{evidence()}")
         time.sleep(0.2)
 
 

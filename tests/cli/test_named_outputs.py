@@ -12,6 +12,7 @@ import pytest
 from support.batch_world import scan, stored
 from support.reports import BATCH, written
 from support.translate_world import World
+from support.waiting import ENOUGH
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
@@ -70,7 +71,7 @@ def test_a_pipe_gets_the_document_and_a_link_leads_to_it(tmp_path: Path, output:
     )
     reader.start()
     done = run([*words, tmp_path / "pipe"])
-    reader.join(10)
+    reader.join(ENOUGH)
     assert done.exit_code == 0, done.output
     assert (tmp_path / "pipe").is_fifo()
     force = [] if words[0] == "translate" else ["--force"]

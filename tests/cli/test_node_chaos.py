@@ -18,7 +18,7 @@ def check(found: dict[str, Any], trial: Trial) -> None:
         "with errors",
         "unfinished files",
     ):
-        assert found[nothing] == 0, nothing
+        assert found[nothing] == 0, (nothing, found)
     assert found["judged by dciodvfy"] == trial.judged
 
 

@@ -17,6 +17,7 @@ from support.model_cards import CARD, SPEC, model_bytes, model_parts, random_net
 from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import ModelFileError
+from cuda_cyclegan.engine.model import model_file
 from cuda_cyclegan.engine.model.intensity_maps import Identity, Window
 from cuda_cyclegan.engine.model.model_card import Established, ModelCard, card_to_json
 from cuda_cyclegan.engine.model.model_file import (
@@ -274,6 +275,21 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
     for path, why in (tmp_path, "is not a file"), (tmp_path / "nowhere", "does not exist"):
         with pytest.raises(ModelFileError, match=f"{path} {why}"):
             load_model(path)
+
+
+def test_a_file_that_is_moved_while_it_is_read_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, path = model_file.read_regular, tmp_path / "model"
+    path.write_bytes(sound())
+
+    def too_late(place: Path) -> bytes:
+        place.unlink()
+        return read(place)
+
+    monkeypatch.setattr(model_file, "read_regular", too_late)
+    with pytest.raises(ModelFileError, match=f"{path} does not exist"):
+        load_model(path)
 
 
 def test_a_model_file_is_known_by_its_claim(tmp_path: Path) -> None:

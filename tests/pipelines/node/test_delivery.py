@@ -3,6 +3,7 @@
 from threading import Event
 
 import pytest
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.pipelines.node import delivery
 from cuda_cyclegan.pipelines.node.delivery import PeriodicThread
@@ -21,6 +22,6 @@ def test_a_thread_continues_after_an_unexpected_error(monkeypatch: pytest.Monkey
 
     thread = PeriodicThread("delivery", do, told.append)
     thread.wake()
-    assert is_done.wait(30)
+    assert is_done.wait(ENOUGH)
     thread.close()
     assert told == [Trouble("delivery met an unexpected KeyError, and is retried")]

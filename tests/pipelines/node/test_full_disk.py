@@ -52,7 +52,9 @@ def check(world: NodeWorld, prefix: tuple[str, ...]) -> None:
         return int(inside("sh", "-c", f"ls {world.state}/inbox/*/*/*.dcm | wc -l").stdout)
 
     def studies() -> Any:
-        found: Any = json.loads(inside(*world.command("node", "--status", "--json")).stdout)
+        done = inside(*world.command("node", "--status", "--json"))
+        assert done.returncode == 0, done.stderr
+        found: Any = json.loads(done.stdout)
         assert found["running"] is True
         return found["studies"]
 

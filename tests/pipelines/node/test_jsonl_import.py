@@ -1,7 +1,9 @@
 """The records of a node that kept them in JSONL move into its store, once and as a whole."""
 
+import re
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def status(folder: Path) -> str:
-    return status_json(status_of(folder), None).replace(str(folder), "@NODE@")
+    """What a node says of itself, with times as of the fixture, which was made in UTC."""
+    found = status_json(status_of(folder), None).replace(str(folder), "@NODE@")
+    return re.sub(r"\d{4}-\d\d-\d\dT[^\"]+", in_utc, found)
+
+
+def in_utc(time: re.Match[str]) -> str:
+    return datetime.fromisoformat(time[0]).astimezone(UTC).isoformat()
 
 
 def check(store: NodeStore) -> None:

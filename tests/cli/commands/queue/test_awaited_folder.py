@@ -10,10 +10,17 @@ from support.batch_world import scan
 from support.queue_world import QueueWorld
 
 from cuda_cyclegan.pipelines.jobs.events import JobDeferred, NothingLeft, WorkerEvent
-from cuda_cyclegan.pipelines.jobs.queue.claims import DEFER_SECONDS
+from cuda_cyclegan.pipelines.jobs.queue import claims
 from cuda_cyclegan.pipelines.results.manifest import Manifest
 
 SHAPE = (40, 36, 32)
+DEFER_SECONDS = 3600.0
+
+
+@pytest.fixture(autouse=True)
+def deferred_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test takes so long, however busy the machine is."""
+    monkeypatch.setattr(claims, "DEFER_SECONDS", DEFER_SECONDS)
 
 
 def put_off(told: list[WorkerEvent]) -> list[JobDeferred]:
