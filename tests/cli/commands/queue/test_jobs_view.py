@@ -19,6 +19,7 @@ from support.dicom_phantoms import Phantom
 from support.pages import json_in
 from support.processes import started
 from support.queue_world import QueueWorld
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.cli.render.overview import viewing
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
@@ -88,7 +89,7 @@ def test_a_night_is_opened_and_each_mark_is_stored_beside_its_result(night: Queu
             )
             urllib.request.urlopen(request).close()
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(ENOUGH) == 130
     assert marks_in(night.output) == {"000.nii": "good", "empty.nii": "bad"}
     assert marks_in(night.folder / "second") == {"000.nii": "good"}
 
