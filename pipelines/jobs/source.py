@@ -110,7 +110,7 @@ class QueueSource(JobSource):
         self._outage = outage
         self._is_open = True
         self._claimed: dict[str, Claim] = {}
-        self._job_ended = threading.Condition()
+        self._claiming, self._job_ended = threading.Lock(), threading.Condition()
         self._in_flight: dict[str, Claim] = {}
         self._like: Claim | None = None
         self._first: PlannedStudy | None = None
@@ -219,14 +219,24 @@ class QueueSource(JobSource):
             self._acknowledge(claim, row)
 
     def release_all(self) -> None:
-        """Acknowledge all jobs as interrupted, as none of them is the cause."""
-        for claim in self.claimed():
+        """Take no further job, and acknowledge all as interrupted, as none of them is the cause.
+
+        A thread of the pipeline may still be planning jobs, or waiting for the answer to a claim.
+        """
+        self.close()
+        with self._claiming:
+            claims = self.claimed()
+        for claim in claims:
             self._acknowledge(claim, _interrupted(claim))
 
     def _claim(self) -> Claim | None:
-        """Claim and return the most urgent job that may start now. Raises QueueLostError.
+        """Claim and return the most urgent job that may start now. Raises QueueLostError."""
+        with self._claiming:
+            return self._claim_readable()
 
-        Jobs that cannot be read, or that crashed too many workers, are ended on the way.
+    def _claim_readable(self) -> Claim | None:
+        """Claim a job as `_claim`; end those that cannot be read, or that crashed too many workers,
+        on the way.
         """
         while (claim := self._claim_any()) is not None:
             if claim.tries > self._settings.tries:
@@ -334,7 +344,7 @@ class QueueSource(JobSource):
 
     def _release(self, claim: Claim) -> None:
         with self._job_ended:
-            del self._claimed[claim.token]
+            self._claimed.pop(claim.token, None)  # another thread may have ended it
             self._job_ended.notify_all()
 
     def _end(self, claim: Claim, row: StudyReport) -> None:

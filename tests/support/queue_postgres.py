@@ -42,8 +42,12 @@ class Server:
         options = (
             f"-p {port} -c listen_addresses={self.address} -c fsync=off -c unix_socket_directories="
         )
-        log = str(self.folder / "log")
-        _run("pg_ctl", "-D", str(self.folder / data), "-l", log, "-w", "-o", options, "start")
+        log = self.folder / "log"
+        try:
+            _control(self.folder / data, "-l", str(log), "-o", options, "start")
+        except subprocess.CalledProcessError as error:
+            error.add_note(log.read_text()[-4000:])
+            raise
 
     def restore(self, dump: str) -> None:
         """Make the database from what pg_dump wrote as INSERT statements."""
@@ -64,7 +68,7 @@ class Server:
                 connection.execute(end, [database])
 
     def stop(self, mode: str = "fast") -> None:
-        _run("pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "-w", "stop")
+        _control(self.folder / "data", "-m", mode, "stop")
 
     def add_standby(self) -> None:
         """Start a second server, which has each transaction before it counts as committed."""
@@ -83,12 +87,12 @@ class Server:
         """
         self.kill()
         data, standby = self.folder / "data", self.folder / "standby"
-        _run("pg_ctl", "-D", str(standby), "-m", "fast", "-w", "stop")
+        _control(standby, "-m", "fast", "stop")
         shutil.rmtree(data)
         standby.rename(data)
         self.start()
         time.sleep(seconds)
-        _run("pg_ctl", "-D", str(data), "-w", "promote")
+        _control(data, "promote")
 
     def kill(self) -> None:
         """Kill all of its processes, so that `start` finds what a crash leaves."""
@@ -118,7 +122,8 @@ def server(address: str = "127.0.0.1") -> Generator[Server]:
         try:
             yield found
         finally:
-            found.stop("immediate")
+            with suppress(subprocess.CalledProcessError):  # a test that failed had stopped it
+                found.stop("immediate")
             shutil.rmtree(folder)
 
 
@@ -135,6 +140,11 @@ def _account() -> str:
     """PostgreSQL refuses to run as root."""
     names = {entry.pw_name for entry in pwd.getpwall()}
     return "postgres" if "postgres" in names else "nobody"
+
+
+def _control(data: Path, *arguments: str) -> None:
+    """Start, stop or promote the server of a folder; by itself it waits no longer than a minute."""
+    _run("pg_ctl", "-D", str(data), "-w", "-t", f"{ENOUGH:.0f}", *arguments)
 
 
 def _run(name: str, *arguments: str) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -51,7 +52,8 @@ class QueueWorld:
     def did(self, *arguments: str) -> str:
         """What a command that must succeed printed."""
         done = self.run(*arguments)
-        assert done.exit_code == 0, done.stderr
+        fault = traceback.format_exception(done.exception) if done.exception else ()
+        assert done.exit_code == 0, "".join((done.stderr, *fault))
         return done.stdout
 
     def work(self, only: str = "") -> list[WorkerEvent]:
@@ -128,6 +130,12 @@ class QueueWorld:
     def states(self, batch: str) -> list[str]:
         """Of its jobs."""
         return [row.state for row in self.rows(batch)]
+
+    def wait_until_done(self, batch: str) -> None:
+        """Wait for workers in the background."""
+        eventually(
+            lambda: {*self.states(batch)} == {"done"}, evidence=lambda: self.did("jobs", batch)
+        )
 
     def made(self) -> set[str]:
         return {path.name for path in self.output.glob("*.nii")}

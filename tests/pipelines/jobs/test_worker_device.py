@@ -38,8 +38,11 @@ from cuda_cyclegan.pipelines.jobs.events import (
     WorkerSettings,
 )
 from cuda_cyclegan.pipelines.jobs.planner import find_study
-from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
+from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
+from cuda_cyclegan.pipelines.jobs.queue.job import Claim, StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
+from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
+from cuda_cyclegan.pipelines.jobs.source import QueueSource
 from cuda_cyclegan.pipelines.jobs.worker import work
 from cuda_cyclegan.pipelines.run import networks
 from cuda_cyclegan.pipelines.study import translator as study_run
@@ -180,6 +183,38 @@ def test_a_lost_device_fails_the_job_that_had_it_alone(
     assert "ECC error" in world.jobs(batch)[0]["reason"]
     assert end() == "empty"
     assert world.states(batch) == ["failed", "done", "done"]
+
+
+def test_a_claim_in_progress_at_the_loss_of_the_device_is_no_try(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue has recorded it, and its answer comes when the worker puts its jobs back."""
+    is_recorded, puts_back = threading.Event(), threading.Event()
+    claim, release_all, numbers = Claims.claim, QueueSource.release_all, iter(range(9))
+
+    def answered_late(claims: Claims, scheduling: SchedulingClass) -> Claim | None:
+        found = claim(claims, scheduling)
+        if next(numbers) == 1:
+            is_recorded.set()
+            assert puts_back.wait(ENOUGH)
+        return found
+
+    def told_release(source: QueueSource) -> None:
+        puts_back.set()
+        release_all(source)
+
+    def lose(_: int) -> None:
+        assert is_recorded.wait(ENOUGH)
+        raise CudaError("cuStreamSynchronize", "ECC error", "start again", is_sticky=True)
+
+    monkeypatch.setattr(Claims, "claim", answered_late)
+    monkeypatch.setattr(QueueSource, "release_all", told_release)
+    watch_calls(monkeypatch, "infer", lose)
+    world.scans(2)
+    batch = world.submit()
+    place, settings = queue_place(world.queue), WorkerSettings(until_empty=True)
+    assert work(place, "cpu", settings, lambda _: None) == "restart"
+    assert [(row.state, row.tries) for row in world.rows(batch)] == [("failed", 1), ("queued", 0)]
 
 
 def test_a_failure_in_the_network_has_the_process_replaced(

@@ -437,10 +437,14 @@ class Tunable:
         return patches
 
 
-def test_a_short_batch_leaves_no_time_for_tuning(world: PipelineWorld) -> None:
+def test_a_short_batch_leaves_no_time_for_tuning(
+    world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def tune(_until: float, _progress: Progress) -> None:
         raise AssertionError("a result waited for it")
 
+    moments = iter((100.0, 109.0))
+    monkeypatch.setattr(pipeline, "monotonic", lambda: next(moments))
     rows = world.run_opened(lambda *_: nullcontext(Tunable(tune)))
     assert [row.status for row in rows] == ["translated"] * 5
 
