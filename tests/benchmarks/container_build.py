@@ -49,7 +49,7 @@ def make_base() -> str:
 def build(folder: Path) -> None:
     """Build the image. Isolation by chroot also works where no container may be started."""
     settings = folder / "pip.conf"
-    settings.write_text("[global]\ncert = /certificates\n")
+    settings.write_text("[global]\ncert = /certificates\nretries = 8\ntimeout = 30\n")
     mounts = (f"--volume={settings}:/etc/pip.conf:ro", f"--volume={BUNDLE}:/certificates:ro")
     where = ("--isolation=chroot", "--network=host", "--pull=never", "--layers=false")
     podman("build", *where, *mounts, "--file=Containerfile", f"--tag={IMAGE}", ".")
