@@ -14,6 +14,7 @@ import pytest
 from support.batch_world import scan
 from support.waiting import ENOUGH
 
+from cuda_cyclegan.pipelines.view.images import StudyImages
 from cuda_cyclegan.pipelines.view.review import NAME, Review
 from cuda_cyclegan.pipelines.view.server import ViewServer
 from cuda_cyclegan.pipelines.view.studies import find_viewing
@@ -164,3 +165,14 @@ def test_a_mark_that_cannot_be_stored_is_reported_and_not_kept(server: ViewServe
     review_of(server).json.mkdir()
     assert posted(server, "mark/0", {"mark": "good"}) == 500
     assert review_of(server).marks == {}
+
+
+def test_a_fault_of_the_program_is_reported(
+    server: ViewServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: int) -> StudyImages:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(server.images, "study", broken)
+    status, content, _ = asked(server, below(server, "study/0"))
+    assert (status, content) == (500, b"ZeroDivisionError: oops; this looks like a bug")
