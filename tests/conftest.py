@@ -16,7 +16,7 @@ from cuda_cyclegan.pipelines.host.signals import STOP_SIGNALS
 # threads take whole cores from the tests beside this one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-pytest_plugins = ["support.tiers"]
+pytest_plugins = ["support.tiers", "support.evidence"]
 
 _no_gpu = why_no_cuda()
 collect_ignore = ["gpu"] if _no_gpu else []

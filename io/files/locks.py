@@ -50,17 +50,17 @@ def wait_for_lock(descriptor: int) -> None:
 
 
 @contextmanager
-def folder_lock(folder: Path) -> Generator[None]:
+def folder_lock(folder: Path, *, waits: bool = False) -> Generator[None]:
     """Lock a folder exclusively; child programs do not inherit the lock.
 
-    Raises BlockingIOError if it is held, FileNotFoundError if the folder is gone, and another
-    OSError if folders cannot be locked.
+    waits: for the lock; otherwise raises BlockingIOError if it is held. Raises FileNotFoundError if
+    the folder is gone, and another OSError if folders cannot be locked.
     """
     if not hasattr(os, "O_DIRECTORY"):  # Windows
         raise OSError(errno.ENOTSUP, "this system cannot lock folders", str(folder))
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        lock(descriptor)
+        (wait_for_lock if waits else lock)(descriptor)
         if not os.path.samestat(os.fstat(descriptor), os.lstat(folder)):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
         yield

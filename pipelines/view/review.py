@@ -5,7 +5,8 @@ import io
 import json
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from getpass import getuser
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Literal, TypeAlias, get_args
 
 from ...engine.decoding import FieldError, decode, parse
 from ...io.files.documents import read_document, write_document
+from ...io.files.locks import folder_lock
 from ..errors import ReviewFileError
 from ..timestamps import iso_time
 
@@ -74,7 +76,7 @@ class Review:
         Raises WriteError and ReviewFileError.
         """
         new = Mark(study, mark, comment[:LONGEST_COMMENT], _login(), iso_time(time()))
-        with self._guard:
+        with self._guard, _alone_in(self.file.parent):
             marks = {**self._stored(), study: new}
             if mark is None and not comment:
                 del marks[study]
@@ -95,6 +97,15 @@ class Review:
         for row in rows:
             writer.writerow({name: _cell(row[name] or "") for name in _COLUMNS})
         write_document(self.file, table.getvalue().encode())
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Generator[None]:
+    """Keep other programs from storing marks in a folder, if folders can be locked there."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            stack.enter_context(folder_lock(folder, waits=True))
+        yield
 
 
 Reviews: TypeAlias = Mapping[Path, Review]

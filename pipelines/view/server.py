@@ -120,9 +120,14 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             act(self._asked())
         except _RefusedError as refusal:
-            self._send(str(refusal).encode(), "text/plain", refusal.status)
+            self._send_reason(str(refusal), refusal.status)
         except (WriteError, ReviewFileError) as error:
-            self._send(str(error).encode(), "text/plain", HTTPStatus.INTERNAL_SERVER_ERROR)
+            self._send_reason(str(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception as error:  # shown by the page; the server ignores errors
+            reason = f"{type(error).__name__}: {error}; this looks like a bug"
+            self._send_reason(reason, HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _asked(self) -> list[str]:
         """Return the words of the path after the token."""
@@ -195,6 +200,9 @@ class _Handler(BaseHTTPRequestHandler):
         grade, comment = _mark_in(content)
         self.server.reviews[study.folder].put(study.name, grade, comment)
         self._send(b"{}", "application/json")
+
+    def _send_reason(self, reason: str, status: HTTPStatus) -> None:
+        self._send(reason.encode(errors="replace"), "text/plain", status)
 
     def _send(
         self,

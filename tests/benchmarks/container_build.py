@@ -74,7 +74,7 @@ def refusal(folder: Path) -> str | None:
 def build(folder: Path) -> None:
     """Build the image."""
     settings = folder / "pip.conf"
-    settings.write_text("[global]\ncert = /certificates\n")
+    settings.write_text("[global]\ncert = /certificates\nretries = 8\ntimeout = 30\n")
     mounts = (f"--volume={settings}:/etc/pip.conf:ro", f"--volume={BUNDLE}:/certificates:ro")
     podman("build", *BUILD, *mounts, "--file=Containerfile", f"--tag={IMAGE}", ".")
 

@@ -54,6 +54,8 @@ def opened_page(
                 lambda message: wrong.append(message.text) if message.type == "error" else None,
             )
             yield page
+            if faults:  # the browser may report them after what they lead to
+                eventually(lambda: page.evaluate("true") and len(wrong) >= faults)
         finally:
             browser.close()
     assert faults is None or len(wrong) == faults, wrong

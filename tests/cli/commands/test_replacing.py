@@ -63,7 +63,7 @@ def answered(command: Sequence[str], answer: bytes, reads: IO[bytes] | None) -> 
     reads: what the program reads in place of the terminal.
     """
     ours, theirs = os.openpty()
-    shown = b""
+    shown, is_answered = b"", False
     with started(
         command,
         stdin=reads or theirs,
@@ -79,8 +79,9 @@ def answered(command: Sequence[str], answer: bytes, reads: IO[bytes] | None) -> 
             except OSError:  # nobody has the terminal any more
                 break
             shown += part
-            if QUESTION.encode() in part:
+            if QUESTION.encode() in shown and not is_answered:  # it may come in parts
                 os.write(ours, answer)
+                is_answered = True
         status = process.wait(ENOUGH)
     os.close(ours)
     return status, shown.decode()

@@ -99,6 +99,7 @@ class TestWords:
         assert len(world.files()) == 3
 
 
+@pytest.mark.process
 def test_a_terminal_that_goes_away_does_not_stop_the_batch(world: World) -> None:
     for name in "abc":
         scan(world.inputs / f"{name}.nii")

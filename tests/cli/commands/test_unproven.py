@@ -22,15 +22,21 @@ DATA = (
 )
 
 
-def translated(folder: Path, said: str) -> Result:
-    """Two scans and a series through a model that is imported so."""
+def imported(folder: Path, said: str) -> Path:
+    """A model that is imported so, beside two scans and a series."""
     models = ModelFolder(folder)
     checkpoint = models.checkpoint(made.trained(made.unpadded_resnet(width=2)).state_dict())
     assert models.import_(checkpoint, said, DATA).exit_code == 0
     for name in ("a", "b"):
         scan(folder / "in" / f"{name}.nii")
     Phantom("MR").write(folder / "in" / "series")
-    words = [folder / "in", "--model", models.output, "--output", folder / "out"]
+    return models.output
+
+
+def translated(folder: Path, said: str) -> Result:
+    """The scans and the series through the model."""
+    model = imported(folder, said)
+    words = [folder / "in", "--model", model, "--output", folder / "out"]
     report = ["--report", folder / "report.json", "--device", "cpu"]
     return CliRunner().invoke(app, ["translate", *map(str, [*words, *report])])
 
@@ -39,12 +45,10 @@ def translated(folder: Path, said: str) -> Result:
 def test_a_batch_of_jobs_reports_it_in_words_json_and_page(
     tmp_path: Path, said: str, counts: int
 ) -> None:
-    translated(tmp_path, said)
     (tmp_path / "jobs").mkdir()
     world = QueueWorld(tmp_path / "jobs")
-    world.model, world.inputs = ModelFolder(tmp_path).output, tmp_path / "in"
+    world.model, world.inputs = imported(tmp_path, said), tmp_path / "in"
     batch, page, report = world.submit(), tmp_path / "page.html", tmp_path / "report.json"
-    report.unlink()
 
     def summary() -> str:
         shown = world.did("jobs", "summary", batch, "--report", str(report), "--html", str(page))

@@ -83,6 +83,7 @@ def test_a_log_gets_none(
 STEPS = "cuda_cyclegan.pipelines.study.translator:StudyTranslator"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("command", "place", "call", "words"),
     [

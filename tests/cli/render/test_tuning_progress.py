@@ -2,10 +2,12 @@
 
 import io
 import re
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from cuda_cyclegan.cli.commands.queue import worker
 from cuda_cyclegan.cli.commands.queue.worker import JobLog, _failure_hook
 from cuda_cyclegan.cli.render.progress_bars import LiveProgress
 from cuda_cyclegan.cli.render.progress_lines import PlainLines
@@ -40,15 +42,16 @@ def test_quiet_lines_do_not(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_worker_shows_when_it_begins_and_what_it_came_to(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=iter((1.0, 2.0, 3.5)).__next__))
     log = JobLog(_failure_hook(""))
     for event in EVENTS:
         if isinstance(event, Tuning):
             log.handle("cuda:1", event)
     first, last = capsys.readouterr().err.splitlines()
     assert re.search(r"^\S+ [\d:]+ cuda:1: tuning: measuring tactics of the convolutions", first)
-    assert re.search(r" cuda:1: tuning done: 2 tactics stored, 0\.0\d s$", last)
+    assert re.search(r" cuda:1: tuning done: 2 tactics stored, 2\.5\d* s$", last)
 
 
 def test_a_worker_shows_of_a_plan_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@ def test_the_next_study_is_read_ahead_if_it_fits_beside_the_current_one(tmp_path
     store.read_ahead(1)
     for thread in threading.enumerate():
         if thread.name.endswith("(_image)"):
-            thread.join(10)
+            thread.join()
     for each in scans:
         each.path.unlink()
     assert store.study(1).images["result"].nbytes == size

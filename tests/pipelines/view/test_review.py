@@ -2,6 +2,8 @@
 
 import csv
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,18 @@ def test_marks_of_two_pages_of_one_folder_are_all_kept(tmp_path: Path) -> None:
     second.put("b", "bad", "")
     first.put("c", "good", "")
     assert set(load_marks(first.file)) == {"a", "b", "c"} == set(first.marks)
+
+
+def test_marks_that_two_programs_store_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    def mark(reader: str) -> None:
+        review = Review(tmp_path / "review.csv")
+        start.wait()
+        for number in range(10):
+            review.put(f"{reader}{number}", "good", "")
+
+    start = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(mark, "ab"))
+    assert len(load_marks(tmp_path / "review.json")) == 20
+    with (tmp_path / "review.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 20

@@ -5,13 +5,16 @@ import json
 import struct
 import threading
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from support.batch_world import scan
+from support.waiting import ENOUGH
 
+from cuda_cyclegan.pipelines.view.images import StudyImages
 from cuda_cyclegan.pipelines.view.review import NAME, Review
 from cuda_cyclegan.pipelines.view.server import ViewServer
 from cuda_cyclegan.pipelines.view.studies import find_viewing
@@ -39,10 +42,11 @@ def asked(
     server: ViewServer, path: str, body: object = None, **headers: str
 ) -> tuple[int, bytes, http.client.HTTPMessage]:
     """Status, content and headers; body: sent by POST as JSON, or as it is if it is bytes."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=ENOUGH)
     content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     try:
-        connection.request("GET" if body is None else "POST", path, content, headers)
+        with suppress(ConnectionError):  # a body that is refused unread; the answer is there
+            connection.request("GET" if body is None else "POST", path, content, headers)
         answer = connection.getresponse()
         return answer.status, answer.read(), answer.headers
     finally:
@@ -92,7 +96,7 @@ def test_a_study_is_read_ahead(server: ViewServer, tmp_path: Path) -> None:
     assert asked(server, below(server, "ahead/0"))[0] == 200
     for thread in threading.enumerate():
         if thread.name.endswith("(_image)"):
-            thread.join(10)
+            thread.join()
     (tmp_path / "scan.nii.gz").unlink()
     assert json.loads(asked(server, below(server, "study/0"))[1])["faults"] == {}
 
@@ -161,3 +165,14 @@ def test_a_mark_that_cannot_be_stored_is_reported_and_not_kept(server: ViewServe
     review_of(server).json.mkdir()
     assert posted(server, "mark/0", {"mark": "good"}) == 500
     assert review_of(server).marks == {}
+
+
+def test_a_fault_of_the_program_is_reported(
+    server: ViewServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: int) -> StudyImages:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(server.images, "study", broken)
+    status, content, _ = asked(server, below(server, "study/0"))
+    assert (status, content) == (500, b"ZeroDivisionError: oops; this looks like a bug")
