@@ -168,10 +168,10 @@ def _reflected(layer: Layer) -> Triple:
 
 def _expected_channels(layer: Layer) -> int | None:
     match layer:
-        case Conv3d(in_channels=channels) | ConvTranspose3d(in_channels=channels):
-            return channels
         case (
-            InstanceNorm(channels=channels)
+            Conv3d(in_channels=channels)
+            | ConvTranspose3d(in_channels=channels)
+            | InstanceNorm(channels=channels)
             | GroupNorm(channels=channels)
             | ChannelAffine(channels=channels)
             | PRelu(channels=channels)

@@ -127,7 +127,7 @@ def stride_of(word: str) -> Triple:
 
 
 def with_choices(
-    reading: Reading, stated: Mapping[str, str | float], *, up_is_outer: bool = False
+    reading: Reading, stated: Mapping[str, str | float], *, up_is_outer: bool
 ) -> Reading:
     """Return a reading with the user's choices; padding and activation apply to all parts.
 

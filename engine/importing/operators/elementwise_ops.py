@@ -204,6 +204,7 @@ def _pass_on(builder: Builder, operator: Operator) -> GraphValue:
 
 
 _FLOATING = (1, 10, 11, 16)
+"""ONNX's numbers of float32, float16, float64 and bfloat16."""
 
 
 def _join(builder: Builder, operator: Operator) -> GraphValue:
