@@ -248,11 +248,11 @@ def _read(path: Path) -> _Found:
     try:
         with open_regular(path) as file:
             start = file.read(_MOST_HEADERS_BYTES)
-            old = not has_preamble(start)
-            if not old or is_data_set(start) or path.suffix.lower() in DICOM_SUFFIXES:
+            is_bare = not has_preamble(start)
+            if not is_bare or is_data_set(start) or path.suffix.lower() in DICOM_SUFFIXES:
                 from .headers import read_header
 
-                return read_header(path, file, start, old)
+                return read_header(path, file, start, is_bare)
         return not_dicom(path, start)
     except OSError as error:
         reason = f"it cannot be opened: {error.strerror or error}"
