@@ -19,7 +19,6 @@ from .text_header import (
     HeaderFile,
     TextHeader,
     TextStorage,
-    Vector3,
     shortest_number,
     text_of,
 )
@@ -88,22 +87,22 @@ def read_header(file: HeaderFile) -> TextHeader:
     if channels < 1:
         raise file.damaged(f"gives {channels} as ElementNumberOfChannels")
     storage = _storage(text, fields["ElementDataFile"], sizes, lines, file)
-    spacing, origin, direction = _grid(text, axes, file)
+    (u, v, w, *steps), (x, y, z, *starts), direction = _grid(text, axes, file)
     stored = (channels, *sizes) if channels > 1 else sizes
     i, j, k = range(len(stored) - axes, len(stored) - axes + 3)
     return TextHeader(
         stored,
         (i, j, k),
         tuple(axis for axis in range(len(stored)) if axis not in (i, j, k)),
-        origin,
-        spacing,
+        (x, y, z),
+        (u, v, w),
         direction,
         _unit(text),
         "lps" if any(field in text for field in _DIRECTION) else "",
         storage,
         (b"DistanceUnits = mm",) if _has_unit(text) else (),
         tuple(metadata),
-        () if channels > 1 else _series_axes(text, axes, file),
+        () if channels > 1 else tuple(map(FurtherAxis, steps, starts)),
     )
 
 
@@ -209,8 +208,10 @@ def _is_true(
 
 def _grid(
     text: Mapping[str, str], axes: int, file: HeaderFile
-) -> tuple[Vector3, Vector3, tuple[float, ...]]:
-    """Return spacing, origin and direction; its rows in the file are the axes."""
+) -> tuple[list[float], list[float], tuple[float, ...]]:
+    """Return spacing and origin along all axes, and the direction, whose rows in the file are i, j
+    and k.
+    """
     spacing, origin, matrix = [1.0] * axes, [0.0] * axes, np.eye(axes)
     for field in ("ElementSize", "ElementSpacing"):
         if field in text:
@@ -221,18 +222,7 @@ def _grid(
     for field in _DIRECTION:
         if field in text:
             matrix = np.reshape(file.lengths(field, text[field], axes * axes), (axes, axes))
-    (u, v, w), (x, y, z) = spacing[:3], origin[:3]
-    return (u, v, w), (x, y, z), tuple(matrix[:3, :3].T.ravel().tolist())
-
-
-def _series_axes(text: Mapping[str, str], axes: int, file: HeaderFile) -> tuple[FurtherAxis, ...]:
-    """Return the description of the axes after the third."""
-    steps, starts = [1.0] * axes, [0.0] * axes
-    for fields, numbers in ((("ElementSize", "ElementSpacing"), steps), (_ORIGIN, starts)):
-        for field in fields:
-            if field in text:
-                numbers[:] = file.lengths(field, text[field], axes)
-    return tuple(FurtherAxis(steps[axis], starts[axis]) for axis in range(3, axes))
+    return spacing, origin, tuple(matrix[:3, :3].T.ravel().tolist())
 
 
 def _unit(text: Mapping[str, str]) -> str:
