@@ -176,7 +176,7 @@ def _unevenness(depths: Vector) -> str | None:
             f"{missing} of {len(depths) + missing} slices are missing, the first after slice "
             f"{at + 1} (a gap of {distances[at]:.3f} mm instead of {spacing:.3f} mm)"
         )
-    if not _is_even(distances, float(distances.mean())):
+    if not are_even(depths):
         return (
             f"its slices are unevenly spaced, {distances.min():.3f} to {distances.max():.3f} mm "
             f"apart (median {spacing:.3f} mm)"
@@ -184,7 +184,7 @@ def _unevenness(depths: Vector) -> str | None:
     return None
 
 
-def are_even(depths: Sequence[float]) -> bool:
+def are_even(depths: Sequence[float] | Vector) -> bool:
     """Return whether slices at these sorted places are evenly spaced."""
     distances = np.diff(depths)
     return _is_even(distances, float(distances.mean()))
