@@ -339,7 +339,7 @@ def _reduced(numerator: int, denominator: int) -> _Ratio:
 
 
 MOST_NODES = 4096
-RESERVED = "reference."
+_RESERVED = "reference."
 """Prefix of the names of tensors that are not weights."""
 
 _LONGEST_NAME = 80
@@ -377,12 +377,12 @@ def graph_out_of_bounds(graph: Graph) -> Iterator[tuple[str, str]]:
 
 def _node_out_of_bounds(node: Node) -> Iterator[tuple[str, str]]:
     names = [node.name, *(name for name, _ in weight_shapes(node.layer))]
-    if any(not 0 < len(name) <= _LONGEST_NAME or name.startswith(RESERVED) for name in names):
+    if any(not 0 < len(name) <= _LONGEST_NAME or name.startswith(_RESERVED) for name in names):
         yield (
             "name",
             (
                 f"must name nodes and weights with at most {_LONGEST_NAME} characters, not "
-                f"{RESERVED}..."
+                f"{_RESERVED}..."
             ),
         )
     for field, value in numbers(node.layer):

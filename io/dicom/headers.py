@@ -214,11 +214,11 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         concatenation=_concatenation(dataset),
         is_result=is_result(dataset),
         is_map=is_map(dataset),
-        declared=max(int(number(dataset, name)) for name in DECLARED_COUNTS),
+        declared=max(int(number(dataset, name)) for name in _DECLARED_COUNTS),
     )
 
 
-DECLARED_COUNTS = ("NumberOfSlices", "ImagesInAcquisition")
+_DECLARED_COUNTS = ("NumberOfSlices", "ImagesInAcquisition")
 """Elements for the number of images, which vendors and archives often set wrongly."""
 
 

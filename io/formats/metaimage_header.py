@@ -26,7 +26,7 @@ from .text_header import (
 nibabel: Any = _nibabel  # typed only in part
 
 MOST_AXES = 10
-LONGEST_NAME, LONGEST_VALUE = 254, 32767
+LONGEST_NAME, _LONGEST_VALUE = 254, 32767
 """Limits in bytes. MetaIO, which reads the results, writes past its buffers at longer ones."""
 _SEPARATOR = re.compile(rb"[=:]")
 _TYPES = {
@@ -122,7 +122,7 @@ def _fields(lines: Iterator[bytes], file: HeaderFile) -> tuple[dict[str, bytes],
         fields[name] = values[0]
         if name == "ElementDataFile":
             break
-        if len(key) > LONGEST_NAME or len(values[0]) > LONGEST_VALUE:
+        if len(key) > LONGEST_NAME or len(values[0]) > _LONGEST_VALUE:
             raise file.damaged("has a field longer than MetaIO can read")
         if name not in _KNOWN and values[0]:
             metadata.append(key + b" = " + values[0])
