@@ -13,14 +13,7 @@ from ...io.files.regular import read_regular
 from ..errors import CheckpointError, naming, quoted
 from .foreign_files import foreign_file, foreign_folder
 from .pickles import LONGEST_NAME, Inert
-from .torch_files import (
-    ELEMENT_BYTES,
-    ZIP_MAGIC,
-    Storage,
-    StoredTensor,
-    read_archive,
-    read_legacy,
-)
+from .torch_files import ELEMENT_BYTES, ZIP_MAGIC, Storage, StoredTensor, read_archive, read_legacy
 
 _OPTION_FILES = ("train_opt.txt", "opt.txt", "test_opt.txt")
 _LARGEST_OPTIONS = 1 << 20

@@ -42,10 +42,7 @@ UNPACKING_BYTES = 2 << 20
 
 _LARGEST_PADDING_BYTES = 4096
 GOES_ON = "its file continues after the compressed voxels; the extra data is ignored"
-_UNPACKED_BY = {
-    "gzip": igzip_lib.DECOMP_GZIP,
-    "zlib": igzip_lib.DECOMP_ZLIB,
-}
+_UNPACKED_BY = {"gzip": igzip_lib.DECOMP_GZIP, "zlib": igzip_lib.DECOMP_ZLIB}
 
 
 class TooManyBytesError(Exception):

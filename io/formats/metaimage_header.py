@@ -14,14 +14,7 @@ import numpy as np
 from ..errors import UnreadableScanError
 from ..files.header_limits import check_extents
 from ..volume import LPS_TO_RAS
-from .text_header import (
-    FurtherAxis,
-    HeaderFile,
-    TextHeader,
-    TextStorage,
-    shortest_number,
-    text_of,
-)
+from .text_header import FurtherAxis, HeaderFile, TextHeader, TextStorage, shortest_number, text_of
 
 nibabel: Any = _nibabel  # typed only in part
 

@@ -15,10 +15,7 @@ import numpy as np
 
 from ..errors import UnreadableScanError, UnsupportedScanError
 from ..files.nifti_start import MAGIC_PLACES
-from ..files.streams import (
-    is_gzip_name,
-    read_exactly,
-)
+from ..files.streams import is_gzip_name, read_exactly
 from ..volume import Affine, AnyArray, SyntheticMark, Volume
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .marks import json_of, line_of, mark_in_text

@@ -18,16 +18,7 @@ from ..files.file_writers import GzipWriter, HashedFile
 from ..files.header_limits import check_series, pick_volume
 from ..files.regular import open_regular
 from ..files.streams import GOES_ON, all_there, write_volumes
-from ..volume import (
-    LPS_TO_RAS,
-    Affine,
-    AnyArray,
-    Empty,
-    Grid,
-    Study,
-    SyntheticMark,
-    Volume,
-)
+from ..volume import LPS_TO_RAS, Affine, AnyArray, Empty, Grid, Study, SyntheticMark, Volume
 from . import metaimage_header, nrrd_header
 from .format import Format, HeaderLabels, ResultToWrite
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes

@@ -14,11 +14,7 @@ from ...network.layers import Constant, Elu, LeakyRelu, PadMode, Relu, Triple, t
 
 PLAIN_PADS = ("reflect", "replicate", "zero")
 ENDS: tuple[End, ...] = get_args(End)
-RESIDUALS: Mapping[str, Residual] = {
-    "sum": "sum",
-    "activated-sum": "activated_sum",
-    "none": "none",
-}
+RESIDUALS: Mapping[str, Residual] = {"sum": "sum", "activated-sum": "activated_sum", "none": "none"}
 UPSAMPLINGS: Mapping[str, Upsampling] = {
     "nearest": "nearest",
     "trilinear": "trilinear",
