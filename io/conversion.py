@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from SimpleITK import Image
 
 AnyPath: TypeAlias = str | PathLike[str]
-AnyScan: TypeAlias = Union[Volume, "SpatialImage", "Image", str, PathLike[str]]
+AnyScan: TypeAlias = Union[Volume, "SpatialImage", "Image", AnyPath]
 """A scan in memory, or the path of one."""
 
 
-def read_scan(path: str | PathLike[str]) -> Volume:
-    """Return the one volume of a file or folder. Raises ScanError."""
-    return read(find_scan(Path(path)))
+def _read_path(source: object) -> Volume | None:
+    """Return the one volume at a path; None if the source is no path. Raises ScanError."""
+    if not isinstance(source, str | PathLike):
+        return None
+    return read(find_scan(Path(cast("AnyPath", source))))
 
 
 def as_volume(scan: AnyScan) -> Volume:
@@ -38,8 +40,8 @@ def as_volume(scan: AnyScan) -> Volume:
     if isinstance(source, Volume):
         sound = volume_of(source.voxels, source.affine)
         return replace(source, voxels=sound.voxels, affine=sound.affine)
-    if isinstance(source, str | PathLike):
-        return read_scan(cast("AnyPath", source))
+    if (volume := _read_path(source)) is not None:
+        return volume
     if _is_of_nibabel(source):
         return from_nibabel(source)
     if _is_of_simpleitk(source):
@@ -65,21 +67,21 @@ def volume_of(voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
             "The array has masked voxels, whose values are undefined; fill them first."
         )
     try:
-        stored, place = np.asarray(voxels), np.array(affine, np.float64)
+        stored, grid = np.asarray(voxels), np.array(affine, np.float64)
     except (TypeError, ValueError) as error:
         reason = str(error).rstrip(".")
         raise UnsupportedScanError(
             f"A {_type(voxels)} with a {_type(affine)} is not an array with an affine: {reason}."
         ) from error
-    if stored.ndim != 3 or 0 in stored.shape or place.shape != (4, 4):
+    if stored.ndim != 3 or 0 in stored.shape or grid.shape != (4, 4):
         raise UnsupportedScanError(
             f"A scan is a 3D array [i, j, k] with a (4, 4) affine, not shape {stored.shape} with "
-            f"affine {place.shape}; select one 3D volume."
+            f"affine {grid.shape}; select one 3D volume."
         )
-    places = np.isfinite(place).all() and place.any()  # else it is refused when it is used
-    if places and not np.allclose(place[3], (0, 0, 0, 1), rtol=0, atol=1e-6):
+    is_usable = np.isfinite(grid).all() and grid.any()  # else it is refused when it is used
+    if is_usable and not np.allclose(grid[3], (0, 0, 0, 1), rtol=0, atol=1e-6):
         raise UnsupportedScanError(
-            f"The affine's last row is {tuple(place[3].tolist())}, not (0, 0, 0, 1); translations "
+            f"The affine's last row is {tuple(grid[3].tolist())}, not (0, 0, 0, 1); translations "
             "belong in its last column."
         )
     if stored.dtype == np.float16:
@@ -90,7 +92,7 @@ def volume_of(voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
             "array."
         )
     native: AnyArray = stored.astype(stored.dtype.newbyteorder("="), copy=False)
-    return Volume(native, place, None, "nifti")
+    return Volume(native, grid, None, "nifti")
 
 
 def from_nibabel(image: "SpatialImage | AnyPath") -> Volume:
@@ -105,8 +107,8 @@ def from_nibabel(image: "SpatialImage | AnyPath") -> Volume:
     (4, 5, 6)
     """
     source: Any = image
-    if isinstance(source, str | PathLike):
-        return read_scan(cast("AnyPath", source))
+    if (volume := _read_path(source)) is not None:
+        return volume
     if not _is_of_nibabel(source):
         raise UnsupportedScanError(
             f"A {_type(source)} is neither a nibabel image nor a path; pass one of these."
@@ -169,8 +171,8 @@ def from_simpleitk(image: "Image | AnyPath") -> Volume:
     """
     sitk: Any = import_module("SimpleITK")
     source: Any = image
-    if isinstance(source, str | PathLike):
-        return read_scan(cast("AnyPath", source))
+    if (volume := _read_path(source)) is not None:
+        return volume
     if not _is_of_simpleitk(source):
         raise UnsupportedScanError(
             f"A {_type(source)} is neither a SimpleITK image nor a path; pass one of these."

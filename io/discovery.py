@@ -31,7 +31,7 @@ from .writing import result_files_for
 if TYPE_CHECKING:
     from .dicom.series import Series
 
-DIRECTORY = "DICOMDIR"
+_DIRECTORY = "DICOMDIR"
 START_BYTES = 4096
 """Bytes read to recognise a supposed DICOM file as something else."""
 
@@ -319,7 +319,7 @@ def dicom_studies(
 
 def without_directory(path: Path) -> Path:
     """Return the folder that a DICOMDIR indexes, as its files are searched for themselves."""
-    return path.parent if path.name.upper() == DIRECTORY and path.is_file() else path
+    return path.parent if path.name.upper() == _DIRECTORY and path.is_file() else path
 
 
 def _skipped(series: "Series") -> Skipped:

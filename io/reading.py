@@ -131,7 +131,7 @@ class FileHeader:
 def read_file_header(
     study: Study, volume_index: int | None = None, *, every_volume: bool = False
 ) -> FileHeader:
-    """The header of a study that is no DICOM series; whatever is wrong with it is in the answer.
+    """Summarise the header of a study that is no DICOM series, with its faults.
 
     volume_index: the volume that is to be read; without one, a file of several is unsupported,
     unless every volume is to be read.

@@ -22,9 +22,9 @@ OTHER_SCANS = (
 )
 PACKED = (".zip", ".7z", ".rar", ".tar", ".tar.gz", ".tgz", ".bz2", ".xz", ".zst")
 """Suffixes of archives, which may hold scans: a PACS exports such."""
-APPLE_DOUBLE = "._"  # macOS keeps a file's attributes in ._NAME on disks of other systems
-SYSTEM_FILES = (".ds_store", "thumbs.db", "desktop.ini")
-HOUSEKEEPING = (
+_APPLE_DOUBLE = "._"  # macOS keeps a file's attributes in ._NAME on disks of other systems
+_SYSTEM_FILES = (".ds_store", "thumbs.db", "desktop.ini")
+_HOUSEKEEPING = (
     *(".git", ".appledouble", "@eadir", "lost+found", "system volume information"),
     *("$recycle.bin", ".trashes", ".fseventsd", ".spotlight-v100", ".documentrevisions-v100"),
 )
@@ -167,7 +167,7 @@ class FileSearch:
                 linked.append(path)
             elif not stat.S_ISDIR(mode):
                 self._add_from_folder(path)
-            elif path.name.lower() not in HOUSEKEEPING:
+            elif path.name.lower() not in _HOUSEKEEPING:
                 folders.append(path)
         return folders, linked
 
@@ -182,7 +182,7 @@ class FileSearch:
 
     def _add_from_folder(self, path: Path) -> None:
         suffix = suffix_of(path)
-        if path.name.startswith(APPLE_DOUBLE) or path.name.lower() in SYSTEM_FILES:
+        if path.name.startswith(_APPLE_DOUBLE) or path.name.lower() in _SYSTEM_FILES:
             self.ignored += 1
         elif format_at(path):
             self._add_scan(path, self.files)

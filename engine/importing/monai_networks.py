@@ -321,12 +321,7 @@ class Blocks:
         return source
 
     def convolution(
-        self,
-        name: str,
-        source: str,
-        *,
-        stride: Sequence[int] = _UNSTRIDED,
-        alone: bool = False,
+        self, name: str, source: str, *, stride: Sequence[int] = _UNSTRIDED, alone: bool = False
     ) -> str:
         """Write a convolution and what follows it, unless it stands alone."""
         output = self.writer.convolution(f"{name}.conv", source, stride=stride)

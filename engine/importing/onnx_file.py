@@ -231,12 +231,7 @@ _SUFFIX = ".onnx"
 _OLDEST_OPSET, _NEWEST_OPSET = 7, 26
 _MOST_OPERATORS = 20_000
 _DOMAINS = ("", "ai.onnx")
-_FLOATING = (
-    TensorProto.FLOAT,
-    TensorProto.FLOAT16,
-    TensorProto.BFLOAT16,
-    TensorProto.DOUBLE,
-)
+_FLOATING = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 
 
 def is_onnx(path: Path) -> bool:

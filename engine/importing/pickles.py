@@ -25,29 +25,16 @@ from ..errors import CheckpointError, quoted
 MOST_OPCODES = 1_000_000
 """Limit of opcodes; a pair of 9-block generators with Adam takes 60 000."""
 
-_VALUES = frozenset(
-    [
-        "INT",
-        "BININT",
-        "BININT1",
-        "BININT2",
-        "LONG",
-        "LONG1",
-        "LONG4",
-        "FLOAT",
-        "BINFLOAT",
-        "STRING",
-        "BINSTRING",
-        "SHORT_BINSTRING",
-        "UNICODE",
-        "SHORT_BINUNICODE",
-        "BINUNICODE",
-        "BINUNICODE8",
-        "BINBYTES",
-        "SHORT_BINBYTES",
-        "BINBYTES8",
-        "BYTEARRAY8",
-    ]
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_VALUES = _words(
+    """
+    INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING
+    UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8
+    """
 )
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 
@@ -313,10 +300,6 @@ def _named(items: Sequence[object]) -> dict[str, object]:
 
 def _damaged(why: str) -> CheckpointError:
     return CheckpointError(f"The checkpoint's pickle is damaged ({why}); copy it again.")
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 LONGEST_NAME = 500

@@ -21,14 +21,7 @@ from ..errors import CheckpointError, quoted
 from ..network.graph import LARGEST_WEIGHTS
 from ..network.layers import FloatArray
 from .foreign_files import FLAT_PROGRAM, foreign_archive
-from .pickles import (
-    LONGEST_NAME,
-    Global,
-    Inert,
-    PickleReader,
-    check_call,
-    check_harmless,
-)
+from .pickles import LONGEST_NAME, Global, Inert, PickleReader, check_call, check_harmless
 
 ELEMENT_BYTES = {
     "float64": 8,

@@ -76,7 +76,7 @@ class Model:
 
 safetensors: Any = _safetensors  # the package ships no types
 
-REFERENCE_INPUT, REFERENCE_OUTPUT = "reference.input", "reference.output"
+_REFERENCE_INPUT, _REFERENCE_OUTPUT = "reference.input", "reference.output"
 
 # The deepest U-Net takes no less than 256 x 256 x 256.
 _LARGEST_REFERENCE = 256**3
@@ -102,14 +102,14 @@ def read_tensors(data: bytes) -> dict[str, FloatArray]:
 def check_tensors(graph: Graph, tensors: Mapping[str, FloatArray]) -> None:
     """Raise ModelFileError unless these are the graph's weights and a reference, all finite."""
     shapes = list(graph.weight_shapes())
-    known = {name for name, _ in shapes} | {REFERENCE_INPUT, REFERENCE_OUTPUT}
+    known = {name for name, _ in shapes} | {_REFERENCE_INPUT, _REFERENCE_OUTPUT}
     if missing := sorted(known - tensors.keys()):
         raise ModelFileError(f"Tensor {missing[0]!r} of the model card's architecture is missing.")
     if extra := sorted(tensors.keys() - known):
         raise ModelFileError(
             f"Tensor {extra[0][:80]!r} is not part of the model card's architecture."
         )
-    shapes += _reference_shapes(graph, tensors[REFERENCE_INPUT].shape).items()
+    shapes += _reference_shapes(graph, tensors[_REFERENCE_INPUT].shape).items()
     for name, shape in shapes:
         if tensors[name].shape != shape:
             raise ModelFileError(
@@ -123,20 +123,20 @@ def check_tensors(graph: Graph, tensors: Mapping[str, FloatArray]) -> None:
 def _reference_shapes(graph: Graph, stored: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the reference pair, from the stored input's extents and the network."""
     if len(stored) != 5:
-        raise ModelFileError(f"Tensor {REFERENCE_INPUT!r} is {_times(stored)}, not 1xCxDxHxW.")
+        raise ModelFileError(f"Tensor {_REFERENCE_INPUT!r} is {_times(stored)}, not 1xCxDxHxW.")
     extents = stored[2], stored[3], stored[4]
     if prod(extents) > _LARGEST_REFERENCE:
         raise ModelFileError(
-            f"Tensor {REFERENCE_INPUT!r} is {_times(stored)}; a reference patch has at most "
+            f"Tensor {_REFERENCE_INPUT!r} is {_times(stored)}; a reference patch has at most "
             f"{_LARGEST_REFERENCE} voxels."
         )
     try:
         graph.check_patch(extents)
     except EngineError as error:
-        raise ModelFileError(f"Tensor {REFERENCE_INPUT!r} does not fit: {error}") from error
+        raise ModelFileError(f"Tensor {_REFERENCE_INPUT!r} does not fit: {error}") from error
     return {
-        REFERENCE_INPUT: (1, graph.in_channels, *extents),
-        REFERENCE_OUTPUT: (1, graph.out_channels, *extents),
+        _REFERENCE_INPUT: (1, graph.in_channels, *extents),
+        _REFERENCE_OUTPUT: (1, graph.out_channels, *extents),
     }
 
 
@@ -168,8 +168,8 @@ def encode_model(
         raise ValueError("the network is not the one described by the model card")
     tensors = {
         **network.weights,
-        REFERENCE_INPUT: reference_input,
-        REFERENCE_OUTPUT: reference_output,
+        _REFERENCE_INPUT: reference_input,
+        _REFERENCE_OUTPUT: reference_output,
     }
     check_tensors(network.graph, tensors)
     contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
@@ -258,8 +258,8 @@ def decode_model(data: bytes) -> Model:
         tensors = read.result()
         graph = build(card.architecture)
         check_tensors(graph, tensors)
-        reference_input = tensors.pop(REFERENCE_INPUT)
-        reference_output = tensors.pop(REFERENCE_OUTPUT)
+        reference_input = tensors.pop(_REFERENCE_INPUT)
+        reference_output = tensors.pop(_REFERENCE_OUTPUT)
         network = Network(graph, tensors)
         return Model(
             card=card,

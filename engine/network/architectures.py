@@ -194,10 +194,7 @@ def _spec_out_of_bounds(spec: Spec) -> Iterator[tuple[str, str]]:
     if isinstance(spec.norm, Groups) and spec.width % max(1, spec.norm.groups):
         yield "norm.groups", f"must divide the width of {spec.width}, not be {spec.norm.groups}"
     if spec.adds_input and spec.in_channels != spec.out_channels:
-        yield (
-            "adds_input",
-            "must be false if the numbers of input and output channels differ",
-        )
+        yield "adds_input", "must be false if the numbers of input and output channels differ"
 
 
 def build(architecture: Architecture) -> Graph:

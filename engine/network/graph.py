@@ -168,10 +168,10 @@ def _reflected(layer: Layer) -> Triple:
 
 def _expected_channels(layer: Layer) -> int | None:
     match layer:
-        case Conv3d(in_channels=channels) | ConvTranspose3d(in_channels=channels):
-            return channels
         case (
-            InstanceNorm(channels=channels)
+            Conv3d(in_channels=channels)
+            | ConvTranspose3d(in_channels=channels)
+            | InstanceNorm(channels=channels)
             | GroupNorm(channels=channels)
             | ChannelAffine(channels=channels)
             | PRelu(channels=channels)
@@ -339,7 +339,7 @@ def _reduced(numerator: int, denominator: int) -> _Ratio:
 
 
 MOST_NODES = 4096
-RESERVED = "reference."
+_RESERVED = "reference."
 """Prefix of the names of tensors that are not weights."""
 
 _LONGEST_NAME = 80
@@ -377,12 +377,12 @@ def graph_out_of_bounds(graph: Graph) -> Iterator[tuple[str, str]]:
 
 def _node_out_of_bounds(node: Node) -> Iterator[tuple[str, str]]:
     names = [node.name, *(name for name, _ in weight_shapes(node.layer))]
-    if any(not 0 < len(name) <= _LONGEST_NAME or name.startswith(RESERVED) for name in names):
+    if any(not 0 < len(name) <= _LONGEST_NAME or name.startswith(_RESERVED) for name in names):
         yield (
             "name",
             (
                 f"must name nodes and weights with at most {_LONGEST_NAME} characters, not "
-                f"{RESERVED}..."
+                f"{_RESERVED}..."
             ),
         )
     for field, value in numbers(node.layer):

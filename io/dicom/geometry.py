@@ -20,16 +20,16 @@ Vector: TypeAlias = npt.NDArray[np.float64]
 
 SAME_PLACE_MM = 1e-3
 """Slices closer than this along their normal count as one place."""
-UNEVEN_SHARE, UNEVEN_MM = 0.05, 0.1
+_UNEVEN_SHARE, _UNEVEN_MM = 0.05, 0.1
 """Tolerance of a slice's place in an even stack: a share of the spacing, and at most so many
 millimetres. Rounded positions in headers stay well below."""
-GAP_FROM = 1.5
+_GAP_FROM = 1.5
 """Spacings of the stack between two slices from which on a slice is missing there."""
-SHIFT_NOISE_MM = 0.01
+_SHIFT_NOISE_MM = 0.01
 """Sideways shift over the whole stack that comes from rounded positions; the stack is upright."""
 _NEARLY = 1.05
 """Distance in spacings by which an even stack may end before the range that several share."""
-SHIFT_PIXELS = 0.5
+_SHIFT_PIXELS = 0.5
 """Pixels that slices may shift sideways over the whole stack before that counts as tilt."""
 
 
@@ -82,7 +82,7 @@ def grid_of(frames: Sequence[Frame]) -> SliceGrid:
     depths = (origins - origins[0]) @ normal
     step = (origins[-1] - origins[0]) / (len(frames) - 1)
     upright = normal * depths[-1] / (len(frames) - 1)
-    if np.linalg.norm(step - upright) * (len(frames) - 1) <= SHIFT_NOISE_MM:
+    if np.linalg.norm(step - upright) * (len(frames) - 1) <= _SHIFT_NOISE_MM:
         step = upright
     affine = np.eye(4)
     row, column = np.reshape(first.orientation, (2, 3))
@@ -168,7 +168,7 @@ def _bad_axes(row: Vector, column: Vector) -> str | None:
 def _unevenness(depths: Vector) -> str | None:
     distances = np.diff(depths)
     spacing = float(np.median(distances))
-    gaps = np.flatnonzero(distances > GAP_FROM * spacing)
+    gaps = np.flatnonzero(distances > _GAP_FROM * spacing)
     missing = int(np.rint(distances[gaps] / spacing - 1).sum())
     if missing and _is_even(_without_gaps(distances, spacing), spacing):
         at = int(gaps[0])
@@ -176,7 +176,7 @@ def _unevenness(depths: Vector) -> str | None:
             f"{missing} of {len(depths) + missing} slices are missing, the first after slice "
             f"{at + 1} (a gap of {distances[at]:.3f} mm instead of {spacing:.3f} mm)"
         )
-    if not _is_even(distances, float(distances.mean())):
+    if not are_even(depths):
         return (
             f"its slices are unevenly spaced, {distances.min():.3f} to {distances.max():.3f} mm "
             f"apart (median {spacing:.3f} mm)"
@@ -184,7 +184,7 @@ def _unevenness(depths: Vector) -> str | None:
     return None
 
 
-def are_even(depths: Sequence[float]) -> bool:
+def are_even(depths: Sequence[float] | Vector) -> bool:
     """Return whether slices at these sorted places are evenly spaced."""
     distances = np.diff(depths)
     return _is_even(distances, float(distances.mean()))
@@ -197,13 +197,13 @@ def _without_gaps(distances: Vector, spacing: float) -> Vector:
 def _is_even(distances: Vector, spacing: float) -> bool:
     places = np.cumsum(distances)
     even = np.arange(1, len(distances) + 1) * (places[-1] / len(distances))
-    return bool(np.abs(places - even).max() <= min(UNEVEN_SHARE * spacing, UNEVEN_MM))
+    return bool(np.abs(places - even).max() <= min(_UNEVEN_SHARE * spacing, _UNEVEN_MM))
 
 
 def _shift(origins: Vector, normal: Vector, first: Frame) -> str | None:
     along = np.outer((origins - origins[0]) @ normal, normal)
     sideways = origins - origins[0] - along
-    allowed = SHIFT_PIXELS * min(first.spacing)
+    allowed = _SHIFT_PIXELS * min(first.spacing)
     total, reach = float(np.linalg.norm(sideways[-1])), float(np.linalg.norm(along[-1]))
     line = np.linspace(0.0, 1.0, len(origins))[:, None] * sideways[-1]
     off_line = float(np.linalg.norm(sideways - line, axis=1).max())

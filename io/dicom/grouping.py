@@ -24,7 +24,7 @@ _Values: TypeAlias = Sequence[Hashable]
 _Groups: TypeAlias = Sequence[Sequence[Frame]]
 """Frames by their value of a parameter."""
 
-FAR_APART_SECONDS = 600.0
+_FAR_APART_SECONDS = 600.0
 """Pause in a series after which its images belong to another acquisition.
 
 Passes of one scan that acquire every other slice follow each other within a few minutes.
@@ -123,7 +123,7 @@ def _periods(frames: Sequence[Frame]) -> _Values:
         return [1] * len(frames)
     period, periods = 1, dict[float, int]()
     for before, now in pairwise([min(times), *sorted(times)]):
-        period += now - before > FAR_APART_SECONDS
+        period += now - before > _FAR_APART_SECONDS
         periods[now] = period
     return [periods[time] for time in times]
 
@@ -221,23 +221,23 @@ def names_of(firsts: Sequence[Frame], known: Sequence[Hashable]) -> list[tuple[s
 
 _T = TypeVar("_T")
 
-SAME_ECHO_MS = 0.01
+_SAME_ECHO_MS = 0.01
 """Echo times that differ by no more are one, written down with an error.
 
 Scanners program echo times in steps of 1 us or more and write neighbours of one scan up to 1.4 us
 apart, as in rordenlab/dcm2niix#543, whose author advises a tolerance. The closest echoes that
 sequences acquire lie 100 us apart and more.
 """
-SAME_COSINE = 1e-3
-TURNED_DEGREES = 1.0
+_SAME_COSINE = 1e-3
+_TURNED_DEGREES = 1.0
 """No scan has planes that differ by less than this, and by more than their rounding."""
 
-FEWEST_OF_A_GRID = 3
+_FEWEST_OF_A_GRID = 3
 """Slices that can be uneven."""
 
 
 MAGNITUDE = "MAGNITUDE"
-COMPONENTS = {
+_COMPONENTS = {
     MAGNITUDE: "magnitude",
     "PHASE": "phase",
     "REAL": "real part",
@@ -312,15 +312,15 @@ def quantity_of(contrast: Contrast) -> str:
     component that it was computed from, which goes before the image type otherwise.
     """
     by_type = _by_image_type(contrast)
-    by_component = COMPONENTS.get(contrast.component.upper(), "")
-    is_computed = by_type and by_type not in COMPONENTS.values()
+    by_component = _COMPONENTS.get(contrast.component.upper(), "")
+    is_computed = by_type and by_type not in _COMPONENTS.values()
     return by_type if is_computed else by_component or by_type
 
 
 def component_of(contrast: Contrast) -> str:
     """Value of ComplexImageComponent for a frame; magnitude if its header names none."""
     shown = quantity_of(contrast)
-    return next((value for value, words in COMPONENTS.items() if words == shown), MAGNITUDE)
+    return next((value for value, words in _COMPONENTS.items() if words == shown), MAGNITUDE)
 
 
 def _by_image_type(contrast: Contrast) -> str:
@@ -380,21 +380,21 @@ def _echoes(frames: Iterable[Frame]) -> dict[float, float]:
     first = last = times[0] if times else 0.0
     found: dict[float, float] = {}
     for time in times:
-        first = first if time - last <= SAME_ECHO_MS else time
+        first = first if time - last <= _SAME_ECHO_MS else time
         found[time], last = first, time
     return found
 
 
 def _parallel(one: Frame, other: Frame) -> bool:
     return all(
-        abs(a - b) <= SAME_COSINE for a, b in zip(one.orientation, other.orientation, strict=True)
+        abs(a - b) <= _SAME_COSINE for a, b in zip(one.orientation, other.orientation, strict=True)
     )
 
 
 def _by_plane(parts: Sequence[Part]) -> Iterable[list[Part]]:
     def is_like(one: Part, other: Part) -> bool:
         a, b = one.frames[0], other.frames[0]
-        return a.contrast.stack == b.contrast.stack and _angle(a, b) < TURNED_DEGREES
+        return a.contrast.stack == b.contrast.stack and _angle(a, b) < _TURNED_DEGREES
 
     return _grouped(parts, is_like)
 
@@ -421,7 +421,7 @@ def _torn(near: list[Part], fewest_slices: int) -> list[Part]:
     are_complete = all(map(fill_a_grid, stacks)) and cover_one_range(stacks)
     is_small = any(len(stack) < fewest_slices for stack in stacks)
     is_torn = not are_complete and any(_interleave(*pair) for pair in combinations(near, 2))
-    if not (is_small or is_torn) or count < max(fewest_slices, FEWEST_OF_A_GRID):
+    if not (is_small or is_torn) or count < max(fewest_slices, _FEWEST_OF_A_GRID):
         return near
     trouble = f"its {count} slices share one grid but differ in {_differences(near)}"
     if are_complete:
@@ -443,7 +443,7 @@ def _differences(parts: Sequence[Part]) -> str:
         f"echo time ({echoes[0]:g} to {echoes[-1]:g} ms)" if len(_echoes(firsts)) > 1 else "",
         f"echo number ({', '.join(sorted(numbers))})" if len(numbers) > 1 else "",
         f"frame of reference ({len(references)} of them)" if len(references) > 1 else "",
-        f"orientation (by {angle:.2f} degrees)" if angle > degrees(SAME_COSINE) else "",
+        f"orientation (by {angle:.2f} degrees)" if angle > degrees(_SAME_COSINE) else "",
         *(each.described(firsts) for each, _ in differing(firsts) if each in SETTINGS),
     ]
     return ", ".join(filter(None, found)) or "image type"

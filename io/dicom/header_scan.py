@@ -120,7 +120,7 @@ def naming(path: Path) -> str:
     return name
 
 
-SCANNING_THREADS = 4
+_SCANNING_THREADS = 4
 """Threads to hide the latency of network disks; parsing itself shares the interpreter."""
 _AT_ONCE = 16
 """Files per thread task: passing a file to a thread costs a tenth of reading it."""
@@ -219,7 +219,7 @@ def _each(files: Sequence[Path], read: Callable[[Path], _Found]) -> list[_Found]
     def read_some(first: int) -> list[_Found]:
         return [read(file) for file in files[first : first + _AT_ONCE]]
 
-    with ThreadPoolExecutor(SCANNING_THREADS) as pool:
+    with ThreadPoolExecutor(_SCANNING_THREADS) as pool:
         portions = pool.map(read_some, range(0, len(files), _AT_ONCE))
         return list(chain.from_iterable(portions))
 
@@ -248,11 +248,11 @@ def _read(path: Path) -> _Found:
     try:
         with open_regular(path) as file:
             start = file.read(_MOST_HEADERS_BYTES)
-            old = not has_preamble(start)
-            if not old or is_data_set(start) or path.suffix.lower() in DICOM_SUFFIXES:
+            is_bare = not has_preamble(start)
+            if not is_bare or is_data_set(start) or path.suffix.lower() in DICOM_SUFFIXES:
                 from .headers import read_header
 
-                return read_header(path, file, start, old)
+                return read_header(path, file, start, is_bare)
         return not_dicom(path, start)
     except OSError as error:
         reason = f"it cannot be opened: {error.strerror or error}"

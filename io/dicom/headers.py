@@ -75,34 +75,34 @@ _UNPACKED = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian
 
 
 def read_header(
-    path: Path, file: BinaryIO, start: bytes, old: bool
+    path: Path, file: BinaryIO, start: bytes, is_bare: bool
 ) -> Instance | Directory | Unreadable | None:
     """Return the parsed header of a file; None if it is not DICOM.
 
-    start: its first bytes. old: whether it has no preamble. Raises OSError and MemoryError.
+    start: its first bytes. is_bare: whether it has no preamble. Raises OSError and MemoryError.
     """
     try:
-        return _read(path, file, start, old)
+        return _read(path, file, start, is_bare)
     except PARSING_ERRORS as error:
         return Unreadable(path, f"its header is damaged ({type(error).__name__}); copy it again")
 
 
 def _read(
-    path: Path, file: BinaryIO, start: bytes, old: bool
+    path: Path, file: BinaryIO, start: bytes, is_bare: bool
 ) -> Instance | Directory | Unreadable | None:
-    dataset, pixels_at = _common(file, start, old)
+    dataset, pixels_at = _common(file, start, is_bare)
     if number(dataset, "NumberOfFrames", 1) > 1 or is_enhanced(dataset):
         tags = [*_TAG_NUMBERS, tag_of(SHARED), tag_of(PER_FRAME), tag_of(DIMENSIONS)]
-        dataset, pixels_at = _header(file, old, _LAST_OF_FRAMES, tags)
+        dataset, pixels_at = _header(file, is_bare, _LAST_OF_FRAMES, tags)
     elif modality_in(dataset) == "PT":
         with suppress(*PARSING_ERRORS):
-            dataset.update(_elements(file, start, old, _OF_PET)[0])
+            dataset.update(_elements(file, start, is_bare, _OF_PET)[0])
     instance = _instance(path, dataset)
     if instance is None and is_directory(word(dataset.file_meta, "MediaStorageSOPClassUID")):
         return read_directory(path, file)
     if why_not := no_image(dataset):
         return instance or Unreadable(path, why_not, may_be_slice=False)
-    if instance is None and old:
+    if instance is None and is_bare:
         return not_dicom(path, start)
     if trouble := _unfinished(dataset, is_whole=pixels_at is not None):
         return Unreadable(path, trouble, _whole_series_uid(dataset))
@@ -147,28 +147,28 @@ def _cut(dataset: DataSet, there: int) -> str | None:
     return f"its header declares {declared} bytes of pixels but {max(there, 0)} follow"
 
 
-def _common(file: BinaryIO, start: bytes, old: bool) -> tuple[DataSet, int | None]:
+def _common(file: BinaryIO, start: bytes, is_bare: bool) -> tuple[DataSet, int | None]:
     """Read what all single images have, and GE's group for parameters if the file may have it."""
     if _GE_CREATOR.encode() in start:
         with suppress(*PARSING_ERRORS):
-            return _elements(file, start, old, [*_TAG_NUMBERS, *_OF_GE])
-    return _elements(file, start, old, _TAG_NUMBERS)
+            return _elements(file, start, is_bare, [*_TAG_NUMBERS, *_OF_GE])
+    return _elements(file, start, is_bare, _TAG_NUMBERS)
 
 
 def _elements(
-    file: BinaryIO, start: bytes, old: bool, tags: Sequence[Any]
+    file: BinaryIO, start: bytes, is_bare: bool, tags: Sequence[Any]
 ) -> tuple[DataSet, int | None]:
     """Read elements as `_header`, from the start if it has all: parsing memory is twice as fast."""
     last_group = max(_LAST_GROUP, *(tag.group for tag in tags))
     with suppress(*PARSING_ERRORS):
-        dataset, end = _header(io.BytesIO(start), old, last_group, tags)
+        dataset, end = _header(io.BytesIO(start), is_bare, last_group, tags)
         if end is not None:
             return dataset, end
-    return _header(file, old, last_group, tags)
+    return _header(file, is_bare, last_group, tags)
 
 
 def _header(
-    file: BinaryIO, old: bool, last_group: int, tags: Sequence[Any]
+    file: BinaryIO, is_bare: bool, last_group: int, tags: Sequence[Any]
 ) -> tuple[DataSet, int | None]:
     """The elements of these tags up to a group, and where the value of the next one begins; None if
     nothing follows.
@@ -183,7 +183,7 @@ def _header(
         return True
 
     file.seek(0, os.SEEK_SET)
-    dataset = read_partial(file, is_after, specific_tags=tags, force=old)
+    dataset = read_partial(file, is_after, specific_tags=tags, force=is_bare)
     return with_shared_values(keep_stored_text(dataset)), end
 
 
@@ -214,11 +214,11 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         concatenation=_concatenation(dataset),
         is_result=is_result(dataset),
         is_map=is_map(dataset),
-        declared=max(int(number(dataset, name)) for name in DECLARED_COUNTS),
+        declared=max(int(number(dataset, name)) for name in _DECLARED_COUNTS),
     )
 
 
-DECLARED_COUNTS = ("NumberOfSlices", "ImagesInAcquisition")
+_DECLARED_COUNTS = ("NumberOfSlices", "ImagesInAcquisition")
 """Elements for the number of images, which vendors and archives often set wrongly."""
 
 

@@ -35,11 +35,9 @@ _DOCUMENTS = {
     "1.2.840.10008.5.1.4.1.1.104.": _NOT_IMAGES["DOC"],
 }
 """Starts of SOPClassUIDs of objects without pixels, whatever their Modality says."""
-_NOT_SCANS = {
-    pydicom.uid.ParametricMapStorage: "it is a parametric map",
-}
+_NOT_SCANS = {pydicom.uid.ParametricMapStorage: "it is a parametric map"}
 _PLANAR = {
-    *("CR", "DX", "MG", "RF", "XA", "US", "IVUS", "ES", "XC", "SM", "GM", "OP", "OPT", "IO", "PX"),
+    *("CR", "DX", "MG", "RF", "XA", "US", "IVUS", "ES", "XC", "SM", "GM", "OP", "OPT", "IO", "PX")
 }
 _ENHANCED: dict[str, str] = {
     pydicom.uid.EnhancedCTImageStorage: "CT",

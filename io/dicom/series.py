@@ -122,7 +122,7 @@ def assemble(found: Iterable[Members], choice: Choice) -> list[Series]:
     for each in members:
         uid = each.first.series
         row = replace(
-            _row(each, choice, is_alone=places[uid, each.folder] == 1),
+            _common_fields(each, choice, is_alone=places[uid, each.folder] == 1),
             study_numbers=frozenset(numbers[each.first.study]),
         )
         if len(owners[uid]) > 1:
@@ -154,7 +154,7 @@ def _owner(members: Members) -> Owner:
     return members.first.patient, members.first.study
 
 
-def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
+def _common_fields(members: Members, choice: Choice, *, is_alone: bool) -> Series:
     """Return what all rows of a series share; is_alone: in its folder, by its identifier."""
     first = members.first
     label = f"series-{first.number:04}-{_digest(first.series)}"
@@ -174,7 +174,7 @@ def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
         text=first.description if choice.show_phi else "",
         keep_private=choice.keep_private,
         patient=first.patient,
-        incomplete=_incomplete_words(members, choice),
+        incomplete=_note_for_result(members, choice),
         is_result=any(instance.is_result for instance in members.instances),
     )
 
@@ -182,7 +182,7 @@ def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
 def _number_notes(members: Members, choice: Choice) -> Iterator[str]:
     """Yield notes on images that seem missing, by counts that are wrong or that a user ignores."""
     if members.absent and choice.allow_uneven:
-        yield f"{_absent_named(members)}; the images present are used"
+        yield f"{_absent_files(members)}; the images present are used"
     images = len(members.instances)
     if images < (declared := max(each.declared for each in members.instances)):
         yield (
@@ -215,11 +215,12 @@ def _digest(text: str) -> str:
 
 
 def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
+    """Yield the images that no volume may contain, by reason, and then each part of the others."""
     frames = [frame for instance in members.instances for frame in instance.frames]
-    for reason, same in _reason_unused(members).items():
+    for reason, same in _by_blocker(members).items():
         files = tuple(instance.file for instance in same)
         yield replace(row, reason=reason, files=files, images=len(same))
-    lost = _lost(members, choice)
+    lost = _why_incomplete(members, choice)
     cut = {each.file: each.cut for each in members.instances if each.cut}
     parts = parts_of(frames, choice.fewest_slices) if frames else []
     for count, part in enumerate(parts, 1):
@@ -233,10 +234,10 @@ def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
         own = replace(own, notes=(*own.notes, *part.notes))
         missing = lost or _cut_short([frame.file for frame in part.frames], cut)
         is_whole = len(part.frames) == len(members.instances)
-        yield _part(own, part, missing, choice, is_whole=is_whole)
+        yield _series_of_part(own, part, missing, choice, is_whole=is_whole)
 
 
-def _reason_unused(members: Members) -> dict[str, list[Instance]]:
+def _by_blocker(members: Members) -> dict[str, list[Instance]]:
     found: dict[str, list[Instance]] = defaultdict(list)
     for instance in members.instances:
         if instance.blocker:
@@ -244,7 +245,7 @@ def _reason_unused(members: Members) -> dict[str, list[Instance]]:
     return found
 
 
-def _lost(members: Members, choice: Choice) -> str | None:
+def _why_incomplete(members: Members, choice: Choice) -> str | None:
     """Return which images of the series cannot be read or placed, in words."""
     lost = [f"{each.file.name} ({each.reason})" for each in members.lost]
     if lost:
@@ -252,7 +253,7 @@ def _lost(members: Members, choice: Choice) -> str | None:
         files = "file" if len(lost) == 1 else "files"
         return (
             f"{len(lost)} {files} next to its {len(members.instances)} images {reason}: "
-            f"{_first(lost)}"
+            f"{_listed(lost)}"
         )
     if members.unlike and len(members.instances) > _identifiers_in(members):
         return (
@@ -268,32 +269,34 @@ def _lost(members: Members, choice: Choice) -> str | None:
             if each.blocker in blockers and each.sop_class in classes
         ]
         if blind:
-            return f"{len(blind)} of its {len(members.instances)} images {reason}: {_first(blind)}"
+            return f"{len(blind)} of its {len(members.instances)} images {reason}: {_listed(blind)}"
     if members.absent and not choice.allow_uneven:
         return (
-            f"{_absent_named(members)}; copy the whole series, or use setting allow-uneven to use "
+            f"{_absent_files(members)}; copy the whole series, or use setting allow-uneven to use "
             "the images present"
         )
-    return _incomplete(each.concatenation for each in members.instances if each.concatenation)
+    return _missing_of_objects(
+        each.concatenation for each in members.instances if each.concatenation
+    )
 
 
-def _absent_named(members: Members) -> str:
-    return f"{_absent_words(members)}: {_first([image.file.name for image in members.absent])}"
+def _absent_files(members: Members) -> str:
+    return f"{_absent_count(members)}: {_listed([image.file.name for image in members.absent])}"
 
 
-def _absent_words(members: Members) -> str:
+def _absent_count(members: Members) -> str:
     return (
         f"{len(members.absent)} of its {members.listed} images listed in the DICOMDIR are missing"
     )
 
 
-def _incomplete_words(members: Members, choice: Choice) -> str:
+def _note_for_result(members: Members, choice: Choice) -> str:
     if not members.absent or not choice.allow_uneven:
         return ""
-    return f"the source was incomplete: {_absent_words(members)}"
+    return f"the source was incomplete: {_absent_count(members)}"
 
 
-def _incomplete(there: Iterable[Concatenation]) -> str | None:
+def _missing_of_objects(there: Iterable[Concatenation]) -> str | None:
     """Return which parts of an object in several files are missing, in words."""
     objects: dict[str, list[Concatenation]] = defaultdict(list)
     for part in there:
@@ -303,7 +306,7 @@ def _incomplete(there: Iterable[Concatenation]) -> str | None:
         if lost := sorted({*range(1, total + 1)} - {part.number for part in parts}):
             return (
                 f"it is one object in {total} files (a concatenation), and number "
-                f"{_first(list(map(str, lost)))} is missing; copy or export it again"
+                f"{_listed(list(map(str, lost)))} is missing; copy or export it again"
             )
     return None
 
@@ -320,16 +323,17 @@ def _cut_short(files: Iterable[Path], cut: Mapping[Path, str]) -> str | None:
     if not found:
         return None
     verb = "is" if len(found) == 1 else "are"
-    names = _first([file.name for file in found])
+    names = _listed([file.name for file in found])
     return f"{names} {verb} truncated or damaged ({cut[found[0]]}); copy or export it again"
 
 
-def _first(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
+    """List the first names, and count the others."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def _part(
+def _series_of_part(
     row: Series, part: Part, missing: str | None, choice: Choice, *, is_whole: bool
 ) -> Series:
     """Return the row of some images.
@@ -342,8 +346,8 @@ def _part(
     files = tuple(dict.fromkeys(frame.file for frame in frames))
     first = frames[0]
     row = replace(row, files=files, reference=first.reference, modality=first.contrast.modality)
-    if reason_unused := choice.refusal(row.modality, row.description, row.label):
-        return replace(row, reason=reason_unused)
+    if refusal := choice.refusal(row.modality, row.description, row.label):
+        return replace(row, reason=refusal)
     if missing:
         return replace(row, verdict="refused", reason=missing, is_incomplete=True)
     found = accepted(frames, part.trouble, choice, is_whole=is_whole)

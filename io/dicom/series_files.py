@@ -13,15 +13,7 @@ from typing import BinaryIO
 from ..choice import Choice
 from ..files.regular import is_there
 from .bounded_reading import read_partial
-from .dataset import (
-    PARSING_ERRORS,
-    DataSet,
-    items,
-    number,
-    tag_of,
-    word,
-    words,
-)
+from .dataset import PARSING_ERRORS, DataSet, items, number, tag_of, word, words
 from .frames import Instance
 from .header_scan import DICOM_SUFFIXES, Unreadable, naming
 from .object_types import IS_MAP

@@ -12,13 +12,7 @@ from typing import Any
 
 from ..dicom.dataset import PARSING_ERRORS, encoded, pydicom
 from ..files.regular import open_regular, read_regular
-from .errors import (
-    CertificateError,
-    ConnectionLostError,
-    NetworkError,
-    ProtocolError,
-    RefusedError,
-)
+from .errors import CertificateError, ConnectionLostError, NetworkError, ProtocolError, RefusedError
 from .objects import Offer
 from .sending import ANSWER_SECONDS, CONNECT_SECONDS
 from .tls import Certificates
@@ -90,10 +84,7 @@ class WebLink:
 
     def _retrieved(self, asked: WebInstance) -> Any:
         return self._client.retrieve_instance(
-            asked.study,
-            asked.series,
-            asked.instance,
-            media_types=(("application/dicom", "*"),),
+            asked.study, asked.series, asked.instance, media_types=(("application/dicom", "*"),)
         )
 
     def fetch(self, asked: WebInstance) -> tuple[Offer, bytes]:

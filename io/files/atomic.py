@@ -11,7 +11,7 @@ from ..errors import DiskFullError, WriteError
 from .disk import flush
 from .parts import NO_GATE, Gate, part_beside
 
-FLUSHING_THREADS = 16
+_FLUSHING_THREADS = 16
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def whole_folder(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
         new.mkdir()
         yield new
         # Together: a file system answers many waiting flushes with one write of its journal.
-        with ThreadPoolExecutor(FLUSHING_THREADS) as pool:
+        with ThreadPoolExecutor(_FLUSHING_THREADS) as pool:
             files = sorted(new.iterdir())
             list(pool.map(flush, files))
         flush(new)

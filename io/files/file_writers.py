@@ -69,7 +69,7 @@ class HashedFile:
 
 isal_zlib: Any = _isal_zlib  # typed only in part
 
-LEVEL = 1
+_LEVEL = 1
 THREADS = max(2, min(8, (os.cpu_count() or 1) // 4))
 """Threads for all files that are written at a time; a file's bytes do not depend on it."""
 
@@ -115,7 +115,7 @@ class GzipWriter:
             if failure is None:
                 while self._waiting:
                     self._store_next()
-                self._file.write(isal_zlib.compress(b"", LEVEL, _RAW))
+                self._file.write(isal_zlib.compress(b"", _LEVEL, _RAW))
                 self._file.write(self._trailer())
         finally:
             while self._waiting:
@@ -154,6 +154,6 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _packed(data: bytes | memoryview) -> _Block:
-    packer = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, _RAW)
+    packer = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW)
     packed = [packer.compress(data), packer.flush(isal_zlib.Z_SYNC_FLUSH)]
     return _Block(packed, isal_zlib.crc32(data), memoryview(data).nbytes)

@@ -11,7 +11,7 @@ _DESCRIP = {348: slice(148, 228), 540: slice(240, 320)}
 _AUX_FILE_BYTES = 24
 _VOX_OFFSET = {348: ("f", 108), 540: ("q", 168)}
 _INTENT_CODE = {348: ("h", 68), 540: ("i", 504)}
-NIFTI_MAGICS = (b"n+1\0", b"ni1\0", b"n+2\0", b"ni2\0")
+_NIFTI_MAGICS = (b"n+1\0", b"ni1\0", b"n+2\0", b"ni2\0")
 _UNPACK_GZIP = 31
 
 
@@ -22,7 +22,7 @@ def gzip_unpacker() -> Any:
 
 def has_nifti_magic(start: bytes) -> bool:
     """Whether the first 348 bytes of a file, unpacked, have a magic of NIfTI at its place."""
-    return any(start[place] in NIFTI_MAGICS for place in MAGIC_PLACES.values())
+    return any(start[place] in _NIFTI_MAGICS for place in MAGIC_PLACES.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class HeaderStart:
     @property
     def intent(self) -> int | None:
         """Intent code of NIfTI; None for Analyze."""
-        if self.magic not in NIFTI_MAGICS:
+        if self.magic not in _NIFTI_MAGICS:
             return None
         return self.numbers(*_INTENT_CODE[self.size])[0]
 

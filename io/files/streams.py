@@ -29,23 +29,20 @@ BLOCK_BYTES = 1 << 20
 SLAB_BYTES = 2 << 20
 """Bytes per write."""
 
-LEAST_SIDE_BY_SIDE, PART_BYTES, READING_THREADS = 64 << 20, 32 << 20, 8
+LEAST_SIDE_BY_SIDE, PART_BYTES, _READING_THREADS = 64 << 20, 32 << 20, 8
 """Smallest buffer that several threads fill from a file, and bytes per read of each:
 between two reads it may wait for the interpreter lock.
 """
 
-PACKED_BYTES = 1 << 19
+_PACKED_BYTES = 1 << 19
 """Bytes of a gzip file that are read at a time."""
 
 UNPACKING_BYTES = 2 << 20
 """Memory in addition to the voxels while a file is read: packed and skipped bytes."""
 
-LARGEST_PADDING_BYTES = 4096
+_LARGEST_PADDING_BYTES = 4096
 GOES_ON = "its file continues after the compressed voxels; the extra data is ignored"
-_UNPACKED_BY = {
-    "gzip": igzip_lib.DECOMP_GZIP,
-    "zlib": igzip_lib.DECOMP_ZLIB,
-}
+_UNPACKED_BY = {"gzip": igzip_lib.DECOMP_GZIP, "zlib": igzip_lib.DECOMP_ZLIB}
 
 
 class TooManyBytesError(Exception):
@@ -68,7 +65,7 @@ def open_reader(path: Path, end: int | None = None) -> Generator[BinaryIO]:
             return
         file = whole if end is None else _FirstBytes(whole, end)
         # IGzipFile wraps this reader, but copies once more and blocks other threads on each piece.
-        unpacker = isal_zlib._GzipReader(file, PACKED_BYTES)
+        unpacker = isal_zlib._GzipReader(file, _PACKED_BYTES)
         with io.BufferedReader(unpacker) as unpacked:
             yield unpacked
 
@@ -168,7 +165,7 @@ def _fill_side_by_side(stream: BinaryIO, buffer: memoryview) -> int:
                 raise EOFError
             part, first = part[count:], first + count
 
-    with ThreadPoolExecutor(READING_THREADS) as threads:
+    with ThreadPoolExecutor(_READING_THREADS) as threads:
         list(threads.map(fill_part, range(0, len(buffer), PART_BYTES)))
     stream.seek(begin + len(buffer))
     return len(buffer)
@@ -179,8 +176,8 @@ def expect_end(stream: BinaryIO) -> None:
 
     Zeros up to a disk block are accepted, as some writers pad with them.
     """
-    rest = stream.read(LARGEST_PADDING_BYTES + 1)
-    if len(rest) > LARGEST_PADDING_BYTES or any(rest):
+    rest = stream.read(_LARGEST_PADDING_BYTES + 1)
+    if len(rest) > _LARGEST_PADDING_BYTES or any(rest):
         raise TooManyBytesError
 
 

@@ -10,7 +10,7 @@ from ..volume import Affine
 
 nibabel: Any = _nibabel  # typed only in part
 
-UPRIGHT_WITHIN_DEGREES = 1.0
+_UPRIGHT_WITHIN_DEGREES = 1.0
 """Deviation from right angles between the axes of a grid that comes from rounding."""
 
 _WORDS = {
@@ -46,7 +46,7 @@ def shear_notes(affine: Affine) -> tuple[str, ...]:
     directions = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
     cosines = [abs(float(one @ other)) for one, other in combinations(directions.T, 2)]
     shear = float(np.degrees(np.arcsin(min(1.0, max(cosines)))))
-    if shear <= UPRIGHT_WITHIN_DEGREES:
+    if shear <= _UPRIGHT_WITHIN_DEGREES:
         return ()
     return (
         f"its axes are {shear:.1f} degrees off right angles (shear); they are treated as "

@@ -14,20 +14,12 @@ import numpy as np
 from ..errors import UnreadableScanError
 from ..files.header_limits import check_extents
 from ..volume import LPS_TO_RAS
-from .text_header import (
-    FurtherAxis,
-    HeaderFile,
-    TextHeader,
-    TextStorage,
-    Vector3,
-    shortest_number,
-    text_of,
-)
+from .text_header import FurtherAxis, HeaderFile, TextHeader, TextStorage, shortest_number, text_of
 
 nibabel: Any = _nibabel  # typed only in part
 
 MOST_AXES = 10
-LONGEST_NAME, LONGEST_VALUE = 254, 32767
+LONGEST_NAME, _LONGEST_VALUE = 254, 32767
 """Limits in bytes. MetaIO, which reads the results, writes past its buffers at longer ones."""
 _SEPARATOR = re.compile(rb"[=:]")
 _TYPES = {
@@ -88,22 +80,22 @@ def read_header(file: HeaderFile) -> TextHeader:
     if channels < 1:
         raise file.damaged(f"gives {channels} as ElementNumberOfChannels")
     storage = _storage(text, fields["ElementDataFile"], sizes, lines, file)
-    spacing, origin, direction = _grid(text, axes, file)
+    (u, v, w, *steps), (x, y, z, *starts), direction = _grid(text, axes, file)
     stored = (channels, *sizes) if channels > 1 else sizes
     i, j, k = range(len(stored) - axes, len(stored) - axes + 3)
     return TextHeader(
         stored,
         (i, j, k),
         tuple(axis for axis in range(len(stored)) if axis not in (i, j, k)),
-        origin,
-        spacing,
+        (x, y, z),
+        (u, v, w),
         direction,
         _unit(text),
         "lps" if any(field in text for field in _DIRECTION) else "",
         storage,
         (b"DistanceUnits = mm",) if _has_unit(text) else (),
         tuple(metadata),
-        () if channels > 1 else _series_axes(text, axes, file),
+        () if channels > 1 else tuple(map(FurtherAxis, steps, starts)),
     )
 
 
@@ -123,7 +115,7 @@ def _fields(lines: Iterator[bytes], file: HeaderFile) -> tuple[dict[str, bytes],
         fields[name] = values[0]
         if name == "ElementDataFile":
             break
-        if len(key) > LONGEST_NAME or len(values[0]) > LONGEST_VALUE:
+        if len(key) > LONGEST_NAME or len(values[0]) > _LONGEST_VALUE:
             raise file.damaged("has a field longer than MetaIO can read")
         if name not in _KNOWN and values[0]:
             metadata.append(key + b" = " + values[0])
@@ -209,8 +201,10 @@ def _is_true(
 
 def _grid(
     text: Mapping[str, str], axes: int, file: HeaderFile
-) -> tuple[Vector3, Vector3, tuple[float, ...]]:
-    """Return spacing, origin and direction; its rows in the file are the axes."""
+) -> tuple[list[float], list[float], tuple[float, ...]]:
+    """Return spacing and origin along all axes, and the direction, whose rows in the file are i, j
+    and k.
+    """
     spacing, origin, matrix = [1.0] * axes, [0.0] * axes, np.eye(axes)
     for field in ("ElementSize", "ElementSpacing"):
         if field in text:
@@ -221,18 +215,7 @@ def _grid(
     for field in _DIRECTION:
         if field in text:
             matrix = np.reshape(file.lengths(field, text[field], axes * axes), (axes, axes))
-    (u, v, w), (x, y, z) = spacing[:3], origin[:3]
-    return (u, v, w), (x, y, z), tuple(matrix[:3, :3].T.ravel().tolist())
-
-
-def _series_axes(text: Mapping[str, str], axes: int, file: HeaderFile) -> tuple[FurtherAxis, ...]:
-    """Return the description of the axes after the third."""
-    steps, starts = [1.0] * axes, [0.0] * axes
-    for fields, numbers in ((("ElementSize", "ElementSpacing"), steps), (_ORIGIN, starts)):
-        for field in fields:
-            if field in text:
-                numbers[:] = file.lengths(field, text[field], axes)
-    return tuple(FurtherAxis(steps[axis], starts[axis]) for axis in range(3, axes))
+    return spacing, origin, tuple(matrix[:3, :3].T.ravel().tolist())
 
 
 def _unit(text: Mapping[str, str]) -> str:

@@ -15,10 +15,7 @@ import numpy as np
 
 from ..errors import UnreadableScanError, UnsupportedScanError
 from ..files.nifti_start import MAGIC_PLACES
-from ..files.streams import (
-    is_gzip_name,
-    read_exactly,
-)
+from ..files.streams import is_gzip_name, read_exactly
 from ..volume import Affine, AnyArray, SyntheticMark, Volume
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .marks import json_of, line_of, mark_in_text
@@ -26,9 +23,9 @@ from .marks import json_of, line_of, mark_in_text
 nibabel: Any = _nibabel  # typed only in part
 Header: TypeAlias = Any  # one of nibabel's header classes
 
-LARGEST_HEADER_BYTES = 64 << 20
-SHORTEST_HEADER_BYTES = 348
-UNREADABLE_AT_LEVEL = 40  # nibabel's own threshold for a header that cannot be used
+_LARGEST_HEADER_BYTES = 64 << 20
+_SHORTEST_HEADER_BYTES = 348
+_UNREADABLE_AT_LEVEL = 40  # nibabel's own threshold for a header that cannot be used
 # For good, as several threads read: what is unusual in a header either gets a note or is rejected.
 warnings.filterwarnings("ignore", module="nibabel")
 _log = logging.getLogger(__name__)
@@ -85,15 +82,15 @@ def header_in(volume: Volume) -> Header:
 def read_header(stream: BinaryIO, path: Path) -> Header:
     """Parse and check a header, its extensions included; `stream` is then at its end."""
     single = is_single_file(path)
-    start = read_exactly(stream, SHORTEST_HEADER_BYTES)
+    start = read_exactly(stream, _SHORTEST_HEADER_BYTES)
     header_class = _class_of(start, single, path)
     start += read_exactly(stream, header_class.sizeof_hdr - len(start))
     header = header_class(start, check=False)
     voxel_type_of(header, path)
     _check_edges(header, path)
-    header.check_fix(_log, UNREADABLE_AT_LEVEL)
+    header.check_fix(_log, _UNREADABLE_AT_LEVEL)
     offset = float(header["vox_offset"])
-    if not (len(start) if single else 0) <= offset <= LARGEST_HEADER_BYTES:
+    if not (len(start) if single else 0) <= offset <= _LARGEST_HEADER_BYTES:
         raise UnreadableScanError(
             f"{path} has a damaged header: its voxels start at byte {offset:g}; export it again."
         )
@@ -102,7 +99,7 @@ def read_header(stream: BinaryIO, path: Path) -> Header:
     if single:
         rest = read_exactly(stream, header.get_data_offset() - len(start))
     else:
-        rest = stream.read(LARGEST_HEADER_BYTES)
+        rest = stream.read(_LARGEST_HEADER_BYTES)
     return header_class.from_fileobj(io.BytesIO(header.binaryblock + rest), check=False)
 
 
@@ -194,7 +191,7 @@ NO_SCANS = {
 """Intents of NIfTI that voxels of a scan do not have."""
 
 
-APART_BEYOND = 0.5
+_APART_BEYOND = 0.5
 """Edges of a voxel between its places by sform and qform; less may come from rounding."""
 
 
@@ -212,7 +209,7 @@ def _disagreement(header: Header) -> tuple[str, ...]:
         apart = np.linalg.norm(ends @ difference[:3, :3].T + difference[:3, 3], axis=1).max()
     if not np.isfinite(apart):
         return ("its qform is damaged; the sform is used",)
-    if apart <= APART_BEYOND * np.linalg.norm(sform[:3, :3], axis=0).min():
+    if apart <= _APART_BEYOND * np.linalg.norm(sform[:3, :3], axis=0).min():
         return ()
     by_sform, by_qform = _axes(sform), _axes(header.get_qform())
     return (
@@ -280,11 +277,11 @@ def _type_name(header: Header) -> str:
         return "unknown"
 
 
-SCANNER = 1
+_SCANNER = 1
 """The code of a space that is the scanner's own."""
 
 
-SHEARED_BEYOND = 1e-4
+_SHEARED_BEYOND = 1e-4
 
 
 _TIMES = {
@@ -306,10 +303,10 @@ def as_nifti(volume: Volume, step: float = math.nan, unit: str = "") -> Volume:
     header.set_xyzt_units("mm", _TIMES.get(unit.lower(), "unknown") if step > 0 else "unknown")
     if volume.further and step > 0:
         header["pixdim"][4] = step
-    header.set_sform(volume.affine, SCANNER)
+    header.set_sform(volume.affine, _SCANNER)
     header["pixdim"][1:4] = volume.spacing
     if _is_perpendicular(volume.affine[:3, :3] / volume.spacing):
-        header.set_qform(volume.affine, SCANNER)
+        header.set_qform(volume.affine, _SCANNER)
     return replace(volume, header=header, format="nifti")
 
 
@@ -338,4 +335,4 @@ def _is_mark(extension: Any) -> bool:
 
 
 def _is_perpendicular(directions: AnyArray) -> bool:
-    return np.allclose(directions.T @ directions, np.eye(3), atol=SHEARED_BEYOND)
+    return np.allclose(directions.T @ directions, np.eye(3), atol=_SHEARED_BEYOND)

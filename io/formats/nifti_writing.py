@@ -33,7 +33,7 @@ GEOMETRY_FIELDS = (
     *("qoffset_x", "qoffset_y", "qoffset_z", "srow_x", "srow_y", "srow_z", "xyzt_units"),
 )
 # Kinds of NIfTI's fifth axis (vector, matrix, ...) say nothing about one volume picked from it.
-FIRST_AXIS_OF_COMPONENTS = 5
+_FIRST_AXIS_OF_COMPONENTS = 5
 
 
 def write(result: ResultToWrite) -> dict[str, str]:
@@ -108,7 +108,7 @@ def _fit_extents(header: Header, shape: tuple[int, ...]) -> None:
     if extents == shape or (extents[:3] == shape and math.prod(extents[3:]) == 1):
         return
     header.set_data_shape(shape)
-    if len(extents) >= FIRST_AXIS_OF_COMPONENTS and "intent_code" in header:
+    if len(extents) >= _FIRST_AXIS_OF_COMPONENTS and "intent_code" in header:
         header.set_intent("none")
 
 

@@ -18,16 +18,7 @@ from ..files.file_writers import GzipWriter, HashedFile
 from ..files.header_limits import check_series, pick_volume
 from ..files.regular import open_regular
 from ..files.streams import GOES_ON, all_there, write_volumes
-from ..volume import (
-    LPS_TO_RAS,
-    Affine,
-    AnyArray,
-    Empty,
-    Grid,
-    Study,
-    SyntheticMark,
-    Volume,
-)
+from ..volume import LPS_TO_RAS, Affine, AnyArray, Empty, Grid, Study, SyntheticMark, Volume
 from . import metaimage_header, nrrd_header
 from .format import Format, HeaderLabels, ResultToWrite
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
@@ -35,8 +26,8 @@ from .marks import FILE_NOTES, WHOLE_MARK, json_of, line_of, mark_in_text
 from .stored_voxels import StoredVoxels, read_series, read_voxels, scratch_bytes
 from .text_header import LONGEST_HEADER_BYTES, HeaderFile, TextHeader, TextStorage, text_of
 
-NRRD_SUFFIXES = (".nrrd", ".nhdr")
-VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
+_NRRD_SUFFIXES = (".nrrd", ".nhdr")
+_VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
 """Suffixes of the file of voxels that are stored as they are, and of packed ones."""
 _CAN_STAND: dict[str, re.Pattern[bytes]] = {
     "nrrd": re.compile(rb"(?!LIST)[^\s%][^\r\n\0%]*"),
@@ -64,7 +55,7 @@ def read_text_header(path: Path) -> TextHeader:
     """Read the header of a NRRD or MetaImage file. Raises ScanError and OSError."""
     with open_regular(path) as file:
         lines = HeaderFile(path, file)
-        if path.suffix.lower() in NRRD_SUFFIXES:
+        if path.suffix.lower() in _NRRD_SUFFIXES:
             return nrrd_header.read_header(lines)
         return metaimage_header.read_header(lines)
 
@@ -115,7 +106,7 @@ def _write(result: ResultToWrite, part: Path) -> dict[str, str]:
 
 def voxels_beside(target: Path, is_packed: bool) -> Path | None:
     """Return the path of a result's voxels if its suffix puts them into a file of their own."""
-    suffixes = VOXELS_BESIDE.get(target.suffix.lower())
+    suffixes = _VOXELS_BESIDE.get(target.suffix.lower())
     return target.with_suffix(suffixes[is_packed]) if suffixes else None
 
 
@@ -372,12 +363,12 @@ class _TextFormat(Format):
 
     def result_files(self, target: Path) -> tuple[Path, ...]:
         """Return the header and the files that its voxels may be in."""
-        suffixes = VOXELS_BESIDE.get(target.suffix.lower(), ())
+        suffixes = _VOXELS_BESIDE.get(target.suffix.lower(), ())
         return target, *(target.with_suffix(voxels) for voxels in suffixes)
 
     def result_files_made(self, target: Path, source: Study) -> tuple[Path, ...]:
         """Return the header, and its file of voxels, which is packed if the source's is."""
-        if target.suffix.lower() not in VOXELS_BESIDE:
+        if target.suffix.lower() not in _VOXELS_BESIDE:
             return self.result_files(target)
         with suppress(ScanError, OSError):
             beside = voxels_beside(target, read_text_header(source.files[0]).storage.is_packed)
@@ -389,7 +380,7 @@ class Nrrd(_TextFormat):
     """Nearly raw raster data."""
 
     name = "nrrd"
-    suffixes = NRRD_SUFFIXES
+    suffixes = _NRRD_SUFFIXES
     result_suffixes = (".nrrd",)
     output = "nrrd"
 

@@ -13,7 +13,7 @@ from ..files.regular import open_regular
 from ..volume import Affine
 
 MAT_SUFFIX = ".mat"
-LARGEST_MAT_BYTES = 1 << 20
+_LARGEST_MAT_BYTES = 1 << 20
 _FROM_ONE = np.array([[1.0, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 1]])
 """SPM counts voxels from 1."""
 _HEADER_BYTES, _PACKED = 128, 15
@@ -35,7 +35,7 @@ def read_mat(mat: Path, volume_index: int) -> Affine | None:
     Raises UnsupportedScanError if scipy, which reads such files, is not installed.
     """
     with open_regular(mat) as file:
-        contents = file.read(LARGEST_MAT_BYTES)
+        contents = file.read(_LARGEST_MAT_BYTES)
     if b"\0" not in contents:
         return None
     try:
@@ -66,7 +66,7 @@ def _unpacked(contents: bytes) -> bytes:
     if order is None:
         return contents
     tag = struct.Struct(f"{order}II")
-    parts, at, left = [contents[:_HEADER_BYTES]], _HEADER_BYTES, LARGEST_MAT_BYTES
+    parts, at, left = [contents[:_HEADER_BYTES]], _HEADER_BYTES, _LARGEST_MAT_BYTES
     while at + tag.size <= len(contents):
         kind, length = tag.unpack_from(contents, at)
         end = at + tag.size + length

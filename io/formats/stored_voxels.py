@@ -33,7 +33,7 @@ from .text_header import Encoding, TextHeader, TextStorage
 
 MOST_SKIPPED_LINES, MOST_SKIPPED_BYTES = 1 << 16, 16 << 20
 """Limits of skipped lines, and of skipped bytes that have to be unpacked or decoded."""
-LONGEST_NUMBER = 64
+_LONGEST_NUMBER = 64
 """Characters of one voxel in digits."""
 _SPACE = b" \t\n\r\v\f"
 _WHOLE = re.compile(rb"[-+0-9\s]*")
@@ -302,7 +302,7 @@ class _DigitReader(_TextReader):
 
     def _cut(self, text: bytes) -> tuple[bytes, bytes]:
         kept = len(text.rstrip(_NUMBER_SIGNS))
-        if len(text) - kept > LONGEST_NUMBER:
+        if len(text) - kept > _LONGEST_NUMBER:
             raise ValueError
         return text[:kept], text[kept:]
 
@@ -311,7 +311,7 @@ class _DigitReader(_TextReader):
         is_whole = self._type.kind in "iu"
         words = text.split()
         if not (_WHOLE if is_whole else _REAL).fullmatch(text) or (
-            max(map(len, words), default=0) > LONGEST_NUMBER
+            max(map(len, words), default=0) > _LONGEST_NUMBER
         ):
             raise ValueError
         if not is_whole:

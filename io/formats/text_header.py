@@ -24,7 +24,7 @@ Vector3: TypeAlias = tuple[float, float, float]
 ONES: Vector3 = (1.0, 1.0, 1.0)
 
 LONGEST_HEADER_BYTES = 16 << 20
-MOST_FILES = 1 << 14
+_MOST_FILES = 1 << 14
 """Files that the voxels of one scan may be spread over."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -211,7 +211,7 @@ class HeaderFile:
 
     def numbered(self, pattern: bytes, numbers: range) -> tuple[Path, ...]:
         """Return the files of a name with a number in it, as C's printf would write that."""
-        if len(numbers) > MOST_FILES:
+        if len(numbers) > _MOST_FILES:
             raise self.too_many_files()
         if not _FILE_NUMBER.search(pattern) or pattern.count(b"%") != 1:
             raise self.damaged("numbers its voxel files in an unknown way")
@@ -227,14 +227,14 @@ class HeaderFile:
         for line in lines:
             if name := line.strip():
                 files.append(self.beside(name))
-            if len(files) > MOST_FILES:
+            if len(files) > _MOST_FILES:
                 raise self.too_many_files()
         return tuple(files)
 
     def too_many_files(self) -> UnsupportedScanError:
         """Return the error for voxels in more files than are opened for one scan."""
         return self.unsupported(
-            f"splits its voxels over more than {MOST_FILES} files; save it as one file"
+            f"splits its voxels over more than {_MOST_FILES} files; save it as one file"
         )
 
     def check_shares(self, files: int, sizes: tuple[int, ...], share_axes: int | None) -> None:

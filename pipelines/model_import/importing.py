@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ...engine.errors import CheckpointError
 from ...engine.importing.checkpoint.evidence import Fact, Question, setting
 from ...engine.importing.checkpoint.reference_search import TrialListener, ignore_trial
-from ...engine.importing.checkpoint_file import read_reference
+from ...engine.importing.reference_pair import read_reference
 from ...engine.model.intensity_maps import (
     USUAL_RANGE,
     ChannelMaps,

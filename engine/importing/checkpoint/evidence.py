@@ -14,11 +14,7 @@ from ...network.layers import Constant, Elu, LeakyRelu, PadMode, Relu, Triple, t
 
 PLAIN_PADS = ("reflect", "replicate", "zero")
 ENDS: tuple[End, ...] = get_args(End)
-RESIDUALS: Mapping[str, Residual] = {
-    "sum": "sum",
-    "activated-sum": "activated_sum",
-    "none": "none",
-}
+RESIDUALS: Mapping[str, Residual] = {"sum": "sum", "activated-sum": "activated_sum", "none": "none"}
 UPSAMPLINGS: Mapping[str, Upsampling] = {
     "nearest": "nearest",
     "trilinear": "trilinear",
@@ -127,7 +123,7 @@ def stride_of(word: str) -> Triple:
 
 
 def with_choices(
-    reading: Reading, stated: Mapping[str, str | float], *, up_is_outer: bool = False
+    reading: Reading, stated: Mapping[str, str | float], *, up_is_outer: bool
 ) -> Reading:
     """Return a reading with the user's choices; padding and activation apply to all parts.
 

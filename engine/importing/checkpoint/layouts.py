@@ -39,7 +39,7 @@ from .generator_layers import (
     fits,
 )
 
-PLAIN_EPSILON = 1e-5
+_PLAIN_EPSILON = 1e-5
 """PyTorch's default epsilon; no checkpoint stores it."""
 
 _MOST_GROUPS = 32
@@ -259,7 +259,7 @@ def _resnet_spec(shape: ResNetShape, reading: Reading, norm: Norm) -> ResNetSpec
         block_activation=None if block == activation else block,
         up_activation=None if up == activation else up,
         residual=RESIDUALS[reading.residual],
-        norm_epsilon=reading.epsilon if norm_uses_epsilon(norm) else PLAIN_EPSILON,
+        norm_epsilon=reading.epsilon if norm_uses_epsilon(norm) else _PLAIN_EPSILON,
         stride=stride_of(reading.stride),
         block_dilation=reading.dilation,
         blur=blurred if shape.blur_taps else None,
@@ -280,7 +280,7 @@ def _unet_spec(shape: UNetShape, reading: Reading, norm: Norm) -> UNetSpec:
         padding=pad_mode(reading.padding),
         down_activation=rectifier(reading.activation),
         up_activation=rectifier(reading.up_activation),
-        norm_epsilon=reading.epsilon if norm_uses_epsilon(norm) else PLAIN_EPSILON,
+        norm_epsilon=reading.epsilon if norm_uses_epsilon(norm) else _PLAIN_EPSILON,
         stride=stride_of(reading.stride),
         adds_input=reading.adds_input,
     )

@@ -280,11 +280,7 @@ def _by_code(code: TrainingCode, match: Match, evidence: Evidence, options: Opti
 
 
 def _with_parameters(
-    code: TrainingCode,
-    generator: GeneratorCode,
-    match: Match,
-    reading: Reading,
-    evidence: Evidence,
+    code: TrainingCode, generator: GeneratorCode, match: Match, reading: Reading, evidence: Evidence
 ) -> Reading:
     """Return the reading with choices that this code supports; rejects contradicting ones."""
     stated = evidence.choices.stated()

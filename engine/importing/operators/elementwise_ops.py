@@ -93,10 +93,7 @@ def _gelu(builder: Builder, operator: Operator) -> GraphTensor:
 
 def _hard_sigmoid(builder: Builder, operator: Operator) -> GraphTensor:
     """Convert HardSigmoid: a line clipped to [0, 1]."""
-    slope, middle = (
-        operator.number("alpha", 0.2),
-        operator.number("beta", 0.5),
-    )
+    slope, middle = operator.number("alpha", 0.2), operator.number("beta", 0.5)
     line = builder.uniform(operator, builder.tensor(operator), slope, middle)
     return builder.add(operator, Clip(0.0, 1.0), line)
 
@@ -124,10 +121,7 @@ def _swish(builder: Builder, operator: Operator) -> GraphTensor:
 
 def _scaled_elu(builder: Builder, operator: Operator) -> GraphTensor:
     """Convert Selu: an Elu times gamma."""
-    alpha, gamma = (
-        operator.number("alpha", _SELU_ALPHA),
-        operator.number("gamma", _SELU_GAMMA),
-    )
+    alpha, gamma = operator.number("alpha", _SELU_ALPHA), operator.number("gamma", _SELU_GAMMA)
     output = builder.add(operator, Elu(_rounded(alpha)), builder.tensor(operator))
     return builder.uniform(operator, output, gamma, 0.0)
 
@@ -204,6 +198,7 @@ def _pass_on(builder: Builder, operator: Operator) -> GraphValue:
 
 
 _FLOATING = (1, 10, 11, 16)
+"""ONNX's numbers of float32, float16, float64 and bfloat16."""
 
 
 def _join(builder: Builder, operator: Operator) -> GraphValue:

@@ -20,6 +20,7 @@ _Fold: TypeAlias = Callable[[Operator, Sequence[Array]], Array]
 
 _ELEMENT_TYPES = {1: np.float32, 10: np.float32, 11: np.float32, 16: np.float32, 9: np.bool_}
 _INTEGER_TYPES = frozenset([2, 3, 4, 5, 6, 7, 12, 13])
+"""ONNX's numbers of types, and what they become here."""
 
 _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "Add": np.add,

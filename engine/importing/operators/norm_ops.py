@@ -9,12 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...network.layers import (
-    ChannelAffine,
-    FloatArray,
-    GroupNorm,
-    InstanceNorm,
-)
+from ...network.layers import ChannelAffine, FloatArray, GroupNorm, InstanceNorm
 from .channel_ops import reduced_channels
 from .folding import axes_of
 from .graph_builder import (

@@ -8,15 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...network.layers import (
-    Conv3d,
-    ConvTranspose3d,
-    FloatArray,
-    Pad,
-    Triple,
-    Upsample,
-    triple,
-)
+from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, Pad, Triple, Upsample, triple
 from .graph_builder import AS_SLICES, CHANNELS, Builder, GraphTensor, Rule
 from .operator_graph import Array, Operator, integers
 

@@ -8,13 +8,7 @@ from math import prod
 import numpy as np
 
 from ...network.graph import times
-from ...network.layers import (
-    Concat,
-    Conv3d,
-    ConvTranspose3d,
-    FloatArray,
-    triple,
-)
+from ...network.layers import Concat, Conv3d, ConvTranspose3d, FloatArray, triple
 from .folding import new_shape, slice_places
 from .graph_builder import (
     AS_SLICES,

@@ -14,12 +14,7 @@ from ...network.layers import (
     Pool,
     Triple,
 )
-from .graph_builder import (
-    AS_SLICES,
-    Builder,
-    GraphTensor,
-    Rule,
-)
+from .graph_builder import AS_SLICES, Builder, GraphTensor, Rule
 from .operator_graph import Array, Operator, integers
 
 _ZERO: Triple = (0, 0, 0)
@@ -47,10 +42,7 @@ class _KernelWindow:
 def _window_of(operator: Operator, kernel: Triple, extents: Triple) -> _KernelWindow:
     """Return the geometry of a convolution or pooling that does not enlarge."""
     one: Triple = (1, 1, 1)
-    stride, dilation = (
-        operator.triple("strides", one),
-        operator.triple("dilations", one),
-    )
+    stride, dilation = operator.triple("strides", one), operator.triple("dilations", one)
     if operator.triple("kernel_shape", kernel) != kernel or min(*stride, *dilation, *kernel) < 1:
         raise operator.refusal("has an invalid kernel or strides")
     before, after = _pads(operator)

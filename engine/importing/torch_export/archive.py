@@ -220,7 +220,7 @@ _LARGEST_JSON = 16 << 20
 _MOST_NODES = 20_000
 _MAJOR_VERSIONS = range(1, 9)
 _STRIDED = 7
-_ELEMENTS = {
+ELEMENTS = {
     1: "uint8",
     2: "int8",
     3: "int16",
@@ -308,7 +308,7 @@ def _storage(archive: Archive, path: str) -> Storage:
 def _tensor(name: str, meta: TensorMeta, storage: Storage) -> StoredTensor:
     numbers = [size.as_int for size in (meta.storage_offset, *meta.sizes, *meta.strides)]
     known = [number for number in numbers if number is not None]
-    element = _ELEMENTS.get(meta.dtype)
+    element = ELEMENTS.get(meta.dtype)
     if element is None or meta.layout != _STRIDED or len(known) != len(numbers):
         raise CheckpointError(
             f"The archive stores {quoted(name)} in a form that is not supported; export a module "
@@ -341,10 +341,11 @@ def is_exported(path: Path) -> bool:
 
 def holds_program(names: list[str]) -> bool:
     """Whether these are the entries of a torch.export archive."""
-    return FLAT_PROGRAM in names or any(
-        name.partition("/")[2].startswith(_GRAPHS) and name.endswith(_GRAPH_SUFFIX)
-        for name in names
-    )
+    return FLAT_PROGRAM in names or any(_is_graph(name.partition("/")[2]) for name in names)
+
+
+def _is_graph(name: str) -> bool:
+    return name.startswith(_GRAPHS) and name.endswith(_GRAPH_SUFFIX)
 
 
 def read_program(data: bytes) -> TorchProgram:
@@ -383,9 +384,7 @@ def _graph_entry(archive: Archive) -> str:
     """Return the name of the entry with the graph."""
     if FLAT_PROGRAM in archive:
         return FLAT_PROGRAM
-    graphs = [
-        name for name in archive.names if name.startswith(_GRAPHS) and name.endswith(_GRAPH_SUFFIX)
-    ]
+    graphs = [name for name in archive.names if _is_graph(name)]
     if len(graphs) != 1:
         raise CheckpointError(
             f"The archive holds {len(graphs)} programs, and a generator is one; export it alone."

@@ -18,7 +18,8 @@ AtenRule: TypeAlias = Callable[[OperatorWriter, Call], None]
 _LAST = 2**63 - 1
 _ONNX_TYPES = {6: 10, 7: 1, 8: 11, 13: 16}
 """ONNX's numbers of floating-point types by PyTorch's."""
-_WHOLE_NUMBERS = 7
+_FLOAT32, _ONNX_INT64 = 7, 7
+"""PyTorch's number of float32, and ONNX's of int64."""
 _PAD_MODES = {"replicate": "edge", "circular": "wrap"}
 
 
@@ -397,7 +398,7 @@ def _cast(writer: OperatorWriter, call: Call) -> None:
     if kind is None:
         writer.result(call, "Identity", call.tensor("self"))
     else:
-        to = _ONNX_TYPES.get(call.integer("dtype"), _WHOLE_NUMBERS)
+        to = _ONNX_TYPES.get(call.integer("dtype"), _ONNX_INT64)
         writer.result(call, "Cast", call.tensor("self"), to=to)
 
 
@@ -407,7 +408,7 @@ def _cast_like(writer: OperatorWriter, call: Call) -> None:
 
 def _softmax(kind: str) -> AtenRule:
     def rule(writer: OperatorWriter, call: Call) -> None:
-        if call.argument("dtype") not in (None, 7) or call.flag("half_to_float"):
+        if call.argument("dtype") not in (None, _FLOAT32) or call.flag("half_to_float"):
             raise call.refusal("computes in another precision, which is not supported")
         writer.result(call, kind, call.tensor("self"), axis=call.integer("dim"))
 
@@ -418,7 +419,7 @@ def _reduction(kind: str) -> AtenRule:
     """Return the rule of a sum or a mean over some axes, or all."""
 
     def rule(writer: OperatorWriter, call: Call) -> None:
-        if call.argument("dtype") not in (None, 7):
+        if call.argument("dtype") not in (None, _FLOAT32):
             raise call.refusal("computes in another precision, which is not supported")
         source, keeps = call.tensor("self"), int(call.flag("keepdim"))
         writer.result(call, kind, source, keepdims=keeps, **_axes(call))

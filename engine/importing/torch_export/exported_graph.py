@@ -7,12 +7,9 @@ from pathlib import Path
 from ...errors import CheckpointError, naming, quoted
 from ..checkpoint_file import file_bytes
 from ..operators.operator_graph import STATED_OPSET, Operator, OperatorGraph, checked_dims
-from .archive import ProgramNode, TorchProgram, read_program
+from .archive import ELEMENTS, ProgramNode, TorchProgram, read_program
 from .aten import CHECKS, REASONS, RULES, VIEWS
 from .calls import Call, OperatorWriter, kind_of
-
-_FLOATING = frozenset((6, 7, 8, 13))
-"""Floating-point types by their numbers in the schema."""
 
 
 def read_exported(path: Path) -> OperatorGraph:
@@ -48,7 +45,7 @@ def _graph(path: Path, data: bytes) -> OperatorGraph:
 
 def _dims(program: TorchProgram) -> tuple[int | None, ...]:
     meta = program.metas.get(program.input)
-    if meta is None or meta.dtype not in _FLOATING:
+    if meta is None or "float" not in ELEMENTS.get(meta.dtype, ""):
         raise CheckpointError("The network's input is not a tensor of floating-point numbers.")
     return checked_dims(size.as_int for size in meta.sizes)
 

@@ -18,7 +18,7 @@ from ..pixels.reading import DicomHeader
 from ..stored_text import as_stored
 from .sanitizing import kept, sanitized_elements, sanitizing_notes
 
-LONGEST_DESCRIPTION = 64
+_LONGEST_DESCRIPTION = 64
 
 PATIENT = (
     *("PatientName", "PatientID", "IssuerOfPatientID", "IssuerOfPatientIDQualifiersSequence"),
@@ -107,11 +107,11 @@ def series_text(derivation: Derivation) -> str:
     """SeriesDescription of a result: its kind, the model, and the use it is not meant for."""
     if derivation.shows:
         text = f"Map: {derivation.shows.words}, not for diagnosis; synthetic {derivation.target}"
-        return text[:LONGEST_DESCRIPTION]
+        return text[:_LONGEST_DESCRIPTION]
     text = f"Synthetic {derivation.target} ({derivation.model}), not for diagnosis"
-    if len(text) <= LONGEST_DESCRIPTION:
+    if len(text) <= _LONGEST_DESCRIPTION:
         return text
-    free = LONGEST_DESCRIPTION - (len(text) - len(derivation.model)) - 3
+    free = _LONGEST_DESCRIPTION - (len(text) - len(derivation.model)) - 3
     return text.replace(derivation.model, f"{derivation.model[: max(free, 0)]}...")
 
 
@@ -231,7 +231,7 @@ def _character_set(source: DataSet) -> DataSet:
 def _synthesizer(derivation: Derivation) -> DataSet:
     item = pydicom.Dataset()
     item.Manufacturer = PROGRAM
-    item.ManufacturerModelName = derivation.model[:LONGEST_DESCRIPTION]
+    item.ManufacturerModelName = derivation.model[:_LONGEST_DESCRIPTION]
     item.SoftwareVersions = derivation.program
     item.ContributionDescription = NOTICE
     item.PurposeOfReferenceCodeSequence = [coded(*_codes().CID7005.SynthesizingEquipment[:3])]

@@ -26,9 +26,9 @@ from .elements import (
 )
 
 STEPS = 2**16 - 1
-SOFT_TISSUE_HU = (40.0, 400.0)
+_SOFT_TISSUE_HU = (40.0, 400.0)
 """Centre and width of the window in which a CT opens."""
-WINDOW_PERCENTILES = (1.0, 99.0)
+_WINDOW_PERCENTILES = (1.0, 99.0)
 _SAMPLED_VOXELS = 1 << 20
 
 
@@ -76,10 +76,10 @@ def stored_pixels(volume: Volume, source_padding: Padding | None) -> StoredPixel
 def window(stored: StoredPixels, modality: str) -> tuple[float, float]:
     """Centre and width, in values, in which a viewer opens the series."""
     if modality == "CT":
-        return SOFT_TISSUE_HU
+        return _SOFT_TISSUE_HU
     flat = stored.pixels.reshape(-1)
     sample = flat[:: max(1, flat.size // _SAMPLED_VOXELS)]
-    low, high = np.percentile(sample, WINDOW_PERCENTILES) * stored.scale.slope
+    low, high = np.percentile(sample, _WINDOW_PERCENTILES) * stored.scale.slope
     low, high = low + stored.scale.intercept, high + stored.scale.intercept
     return float((low + high) / 2), max(float(high - low), 1.0)
 
@@ -199,8 +199,8 @@ def _pixel_elements(stored: StoredPixels) -> DataSet:
     return dataset
 
 
-FIRST_DERIVED_NUMBER = 10_000
-LARGEST_NUMBER = 2**31 - 1
+_FIRST_DERIVED_NUMBER = 10_000
+_LARGEST_NUMBER = 2**31 - 1
 
 
 def derived_uid(derivation: Derivation, *parts: str) -> str:
@@ -215,11 +215,11 @@ def derived_number(series: Series, derivation: Derivation) -> int:
     """
     kinds, shows = get_args(MapKind), derivation.shows
     further = 1 + len(kinds) + derivation.channel if derivation.channel else 1
-    first = FIRST_DERIVED_NUMBER * (2 + kinds.index(shows.kind) if shows else further)
+    first = _FIRST_DERIVED_NUMBER * (2 + kinds.index(shows.kind) if shows else further)
     last = series.label.rpartition("-")[2]
     part = int(last) if len(last) < HASH_DIGITS else 0
     wanted = first + 100 * max(series.number, 0) + part
-    if wanted > LARGEST_NUMBER:
+    if wanted > _LARGEST_NUMBER:
         wanted = first
     while wanted in series.study_numbers:
         wanted += 1

@@ -203,7 +203,7 @@ def _anatomy() -> DataSet:
     return item
 
 
-FEWEST_DIGITS = 4
+_FEWEST_DIGITS = 4
 
 
 def write_series(volume: Volume, folder: Path, derivation: Derivation) -> None:
@@ -214,7 +214,7 @@ def write_series(volume: Volume, folder: Path, derivation: Derivation) -> None:
     if not isinstance(header, DicomHeader):
         raise WriteError(f"{folder} was not written: its source is not a DICOM series.")
     result = result_of(volume, header, derivation)
-    digits = max(FEWEST_DIGITS, len(str(len(header.frames))))
+    digits = max(_FEWEST_DIGITS, len(str(len(header.frames))))
     if fits_multiframe(result):
         datasets = iter([multiframe_image(result)])
     else:

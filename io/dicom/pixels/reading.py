@@ -115,7 +115,7 @@ def _voxel_type(header: DataSet) -> np.dtype[Any]:
     return np.dtype(f"{'i' if number(header, 'PixelRepresentation') == 1 else 'u'}{size}")
 
 
-MOST_PIXELS_A_BYTE = 10_000
+_MOST_PIXELS_A_BYTE = 10_000
 """Limit of pixels per byte of a packed file: an empty slice has a header of some hundred bytes."""
 MOST_BYTES_AT_ONCE = 8 << 20
 """Largest file that is read before it is parsed: parsing from memory takes a fifth less time."""
@@ -462,7 +462,7 @@ def _even_over(frames: Sequence[Frame], grid: SliceGrid, place: Path) -> EvenGri
 def _check_size(frames: Stack, place: Path) -> None:
     pixels = _pixels(frames)
     stored = sum(path.stat().st_size for path in {frame.file for frame in frames})
-    if pixels > stored * MOST_PIXELS_A_BYTE or 2 * pixels > most_memory():
+    if pixels > stored * _MOST_PIXELS_A_BYTE or 2 * pixels > most_memory():
         raise UnreadableScanError(
             f"{place} declares {pixels:.3g} pixels in {stored} bytes, more than they can encode or "
             f"than fits the {most_memory() / 2**30:.1f} GiB of memory available to this program; "

@@ -13,7 +13,7 @@ from ...volume import AnyArray
 from ..frames import Frame
 from ..geometry import SliceGrid, Vector, normal_of
 
-MOST_GROWTH = 100
+_MOST_GROWTH = 100
 """Limit of the pixels of an even grid, as a multiple of its slices' pixels: tilt may double them,
 and a gap is filled, but a damaged position may give any distance."""
 
@@ -56,7 +56,7 @@ def even_grid(frames: Sequence[Frame], grid: SliceGrid) -> EvenGrid:
     shifts -= base
     extra_rows, extra_columns = (float(extra) for extra in np.ceil(shifts.max(axis=0)))
     pixels = (first.rows + extra_rows) * (first.columns + extra_columns) * (last / spacing + 1)
-    if not pixels <= MOST_GROWTH * first.rows * first.columns * len(frames):
+    if not pixels <= _MOST_GROWTH * first.rows * first.columns * len(frames):
         raise ValueError(f"an even grid would have {pixels:.3g} pixels")
     depths: Vector = np.linspace(0.0, last, round(last / spacing) + 1, dtype=np.float64)
     origin = (

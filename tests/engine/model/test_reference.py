@@ -12,7 +12,7 @@ from support.model_cards import model_bytes, model_parts, random_network
 
 from cuda_cyclegan.cli.render.models import REFERENCE_SCRIPT
 from cuda_cyclegan.engine.errors import ModelFileError
-from cuda_cyclegan.engine.importing.checkpoint_file import read_reference
+from cuda_cyclegan.engine.importing.reference_pair import read_reference
 from cuda_cyclegan.engine.model.model_file import Model, decode_model
 from cuda_cyclegan.engine.model.reference import (
     TOLERANCE,
