@@ -73,8 +73,8 @@ def cycle_rule(card: ModelCard, back: str) -> CycleRule:
     return CycleRule(back, known.limit if known and known.back == back else None)
 
 
-def check_read(options: TranslateOptions, back: Model | None) -> TranslateOptions:
-    """Complete the options with the hash of the reverse model."""
+def with_reverse_hash(options: TranslateOptions, back: Model | None) -> TranslateOptions:
+    """Return the options completed with the hash of the reverse model."""
     asked = options.cycle_check
     if asked is None or back is None:
         return options

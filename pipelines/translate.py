@@ -17,7 +17,7 @@ from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
 from ..io.volume import Study
 from ..io.writing import is_series
-from .cycle import check_read, cycle_rule, load_reverse_model
+from .cycle import cycle_rule, load_reverse_model, with_reverse_hash
 from .decisions import decided
 from .events import BatchStarted, DeviceOpened, Event, Listen, Remark
 from .rates import (
@@ -162,7 +162,7 @@ def begun_job(
 def _checked(request: Request, model: Model, gpus: Collection[CudaDevice] = ()) -> Job:
     """Return the job of a request before its studies are known."""
     back = load_reverse_model(model, request.options)
-    asked = check_read(request.options, back)
+    asked = with_reverse_hash(request.options, back)
     devices, options = decided(model, request.device, request.limits, asked, back, gpus)
     return Job(request, model, devices, options, Discovery((), ()), back)
 
@@ -303,12 +303,12 @@ def _remember(
     job: Job, planned: Sequence[PlannedStudy], rows: Sequence[StudyReport], opening: Opening
 ) -> None:
     """Store the measured speeds of this batch, for plans of the next."""
-    at_once = job.settings.inference == "volume"
+    whole_volume = job.settings.inference == "volume"
     found: dict[str, Rates] = {}
-    if verify := VerifyRates.measured(rows, at_once=at_once):
+    if verify := VerifyRates.measured(rows, whole_volume=whole_volume):
         found[job.verify_key] = verify
     if opening.seconds is not None and (
-        network := NetworkRates.measured(rows, opening.seconds, at_once=at_once)
+        network := NetworkRates.measured(rows, opening.seconds, whole_volume=whole_volume)
     ):
         found |= dict.fromkeys((job.network_key, job.opening_key), network)
     keys = {str(plan.study.name): job.host_keys(plan.study) for plan in planned}

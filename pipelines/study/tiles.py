@@ -305,7 +305,8 @@ class Blender:
         self._released = 0
 
 
-Steps = npt.NDArray[np.float64]
+_PerPlane: TypeAlias = npt.NDArray[np.float64]
+"""A figure for each plane, or for each pair of neighbouring planes, along an axis."""
 
 
 def seam_score(
@@ -336,7 +337,7 @@ def seam_score(
     return SeamScore(scores)
 
 
-def _change_of_mix(tiling: Tiling, weights: FloatArray, axis: int) -> Steps:
+def _change_of_mix(tiling: Tiling, weights: FloatArray, axis: int) -> _PerPlane:
     """Return the share of the mix of tiles, 0 to 1, that changes from each voxel of an axis to the
     next, along a line through the middle of the tiles.
     """
@@ -352,7 +353,7 @@ def _change_of_mix(tiling: Tiling, weights: FloatArray, axis: int) -> Steps:
     return np.abs(np.diff(mix, axis=1)).sum(axis=0) / 2
 
 
-def _steps(array: FloatArray) -> tuple[Steps, Steps, Steps]:
+def _steps(array: FloatArray) -> tuple[_PerPlane, _PerPlane, _PerPlane]:
     """Sum absolute steps from each plane to the next, along D, H and W."""
     _, depth, height, width = array.shape
     d, h, w = np.zeros(depth - 1), np.zeros(height - 1), np.zeros(width - 1)
@@ -365,7 +366,7 @@ def _steps(array: FloatArray) -> tuple[Steps, Steps, Steps]:
     return d, h, w
 
 
-def _ratio(change: Steps, after: Steps, before: Steps) -> float | None:
+def _ratio(change: _PerPlane, after: _PerPlane, before: _PerPlane) -> float | None:
     if not change.any():
         return None
     rest = 1 - change
