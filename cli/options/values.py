@@ -11,6 +11,7 @@ from ...io.files.disk import takes_name
 from ...io.files.documents import why_not_writable
 from ...pipelines.name_pattern import NamePattern
 from ...pipelines.settings import FEWEST_FLIPS
+from ..render.documents import STDOUT, standard_named
 
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
 _UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
@@ -124,6 +125,12 @@ def checked_value(option: str, value: float | None) -> float | None:
     if value is not None and not abs(value) <= _LARGEST_VALUE:
         raise wrong_value(option, f"{value:g} is not a finite value.")
     return value
+
+
+def checked_output(option: str, path: Path | None) -> Path | None:
+    """Return `STDOUT` for a name of standard output, else the path as `checked_file` does."""
+    path = standard_named(path)
+    return path if path == STDOUT else checked_file(option, path)
 
 
 def checked_file(option: str, path: Path | None) -> Path | None:

@@ -10,8 +10,15 @@ from ....pipelines.option import Effect
 from ....pipelines.settings import DEFAULTS, MOST_OVERLAP
 from ...errors import errors_reported
 from ...options.translate import Arithmetic, DeviceName, Verbose, VramLimit
-from ...options.values import checked_device, checked_file, parsed_patch, parsed_size, wrong_value
-from ...render.documents import STDOUT, View, standard_named
+from ...options.values import (
+    checked_device,
+    checked_file,
+    checked_output,
+    parsed_patch,
+    parsed_size,
+    wrong_value,
+)
+from ...render.documents import View
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
@@ -171,7 +178,7 @@ def bench(
     if write_config and not sweep:
         raise wrong_value("--write-config", "use it with --sweep.")
     _check_generator(model, arch, {"--ngf": ngf, "--blocks": blocks, "--levels": levels})
-    view = View(_checked_json(json_file), _checked_plot(plot))
+    view = View(checked_output("--json", json_file), _checked_plot(plot))
     device, patches = checked_device(device), parsed_patch(patch)
     limit, scanned = parsed_size("--vram-limit", vram_limit), _parsed_scan(scan)
     limits = CudaLimits(limit, tune or ("quick" if sweep else "full"))
@@ -225,11 +232,6 @@ def _parsed_scan(text: str) -> tuple[int, int, int]:
     extents = parsed_patch(text, "--scan")
     assert extents is not None  # only None gives None
     return extents
-
-
-def _checked_json(path: Path | None) -> Path | None:
-    path = standard_named(path)
-    return path if path == STDOUT else checked_file("--json", path)
 
 
 def _checked_plot(path: Path | None) -> Path | None:

@@ -16,8 +16,7 @@ from ....pipelines.jobs.queue.schedule import Priority
 from ...errors import Exit, complain, errors_reported
 from ...options.printing import AllRows, AsJson
 from ...options.queue import QueueOption, typed_queue
-from ...options.values import checked_file, wrong_value
-from ...render.documents import STDOUT
+from ...options.values import checked_file, checked_output, wrong_value
 from ...render.terminal import columns_of, print_line, print_sentences
 from ...render.text import counted
 from ...signals import stop_signals
@@ -161,8 +160,7 @@ def summary(
     from .summary import Files, show_batch, show_overview
 
     files = Files.dated(json or report, html, force=force)
-    if files.data != STDOUT:
-        checked_file("--json" if json else "--report", files.data)
+    checked_output("--json" if json else "--report", files.data)
     checked_file("--html", files.html)
     with _open(queue) as jobs:
         selection = _selection(batch, since, name, route)
