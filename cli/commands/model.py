@@ -156,7 +156,7 @@ def edit(
 
     Exit status: 0 written; 2 not written.
     """
-    said = parsed_names(source, "--source"), parsed_names(target, "--target")
+    names = parsed_names(source, "--source"), parsed_names(target, "--target")
     with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.model.model_file import load_model
         from ...io.files.documents import write_document
@@ -164,7 +164,7 @@ def edit(
         from ...pipelines.results.output_file import check_free
 
         check_free(output, replace=force, sources=(file,))
-        content = edited_model(load_model(file), CardEdit(name, licence, *said))
+        content = edited_model(load_model(file), CardEdit(name, licence, *names))
         write_document(output, content)
         print_line(written(output, len(content)), sys.stdout)
 
