@@ -1,6 +1,6 @@
 """Plan of a study from its headers: grids, tiles, voxel types, memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -138,40 +138,33 @@ def plan_study(
     shape = volume.shape if crop is None else triple(edge.stop - edge.start for edge in crop)
     turned, resample, extents = _onto_model(shape, volume.affine, card)
     _check_extents(volume, extents)
-    if card.scheme == "nnunet":
-        padded = triple(max(pair) for pair in zip(extents, settings.patch, strict=True))
-        tiling = nnunet_tiles(padded, settings.patch, settings.overlap)
-    else:
-        tiling = tile(extents, settings.patch, settings.overlap, stride)
+    tiling = _tiling(extents, card, settings, stride)
     inner = _inner(extents, tiling.extents)
     is_whole = resample is None and inner is None and card.crop is None
     keeps_voxels = is_whole and not in_network
-    # One map serves all channels on a card.
-    is_input_stored = keeps_voxels and len(volumes) == 1 and is_taken_as_stored(volume.voxels.dtype)
-    is_input_stored = is_input_stored and not isinstance(card.maps_in[0], Steps)
-    results = tuple(
-        ResultPlan(
-            foreseen_voxel_type(
-                voxel_type_of(volume), intensity, card.output_range, settings.output_type
-            ),
-            card.keeps_unit(channel),
-            settings.output_type,
-        )
-        for channel, intensity in enumerate(card.maps_out)
+    # A GPU applies one map to all channels.
+    is_input_stored = (
+        keeps_voxels
+        and len(volumes) == 1
+        and is_taken_as_stored(volume.voxels.dtype)
+        and not isinstance(card.maps_in[0], Steps)
     )
+    results = tuple(_results(volume, card, settings.output_type))
     only = results[0].voxel_type if len(results) == 1 else None
     is_output_stored = (
-        keeps_voxels and not spreads and only is not None and is_taken_as_stored(only.dtype)
+        keeps_voxels
+        and not spreads
+        and only is not None
+        and is_taken_as_stored(only.dtype)
+        and not isinstance(card.maps_out[0], Steps)
     )
-    is_output_stored = is_output_stored and not isinstance(card.maps_out[0], Steps)
-    blends = settings.inference == "patches"
     footprint = _footprint(
         volumes,
         tiling,
         results,
         is_input_stored=is_input_stored,
         is_output_stored=is_output_stored,
-        blends=blends,
+        blends=settings.inference == "patches",
     )
     if any(isinstance(each, Steps) for each in (*card.maps_in, *card.maps_out)):
         footprint = replace(footprint, read=footprint.read + _FITTING * volume.voxels.size)
@@ -189,6 +182,22 @@ def plan_study(
         crop=crop,
         inner=inner,
     )
+
+
+def _tiling(
+    extents: Triple, card: ModelCard, settings: TranslateSettings, stride: Triple
+) -> Tiling:
+    if card.scheme != "nnunet":
+        return tile(extents, settings.patch, settings.overlap, stride)
+    padded = triple(max(pair) for pair in zip(extents, settings.patch, strict=True))
+    return nnunet_tiles(padded, settings.patch, settings.overlap)
+
+
+def _results(volume: Volume, card: ModelCard, asked: OutputType | None) -> Iterator[ResultPlan]:
+    source = voxel_type_of(volume)
+    for channel, intensity in enumerate(card.maps_out):
+        voxel_type = foreseen_voxel_type(source, intensity, card.output_range, asked)
+        yield ResultPlan(voxel_type, card.keeps_unit(channel), asked)
 
 
 def model_extents(extents: Triple, affine: Affine, card: ModelCard) -> Triple:
