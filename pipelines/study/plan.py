@@ -20,10 +20,11 @@ from .geometry import Orientation, Resampling, nnunet_resampling, orientation, r
 from .tiles import Box, Tiling, nnunet_tiles, tile
 from .voxel_type import VoxelType, foreseen_voxel_type, voxel_type_of
 
-_INTENSITY = np.dtype(np.float32).itemsize
+INTENSITY_BYTES = np.dtype(np.float32).itemsize
+"""Bytes of a network intensity."""
+
 _MAPS = 2
 """Maps of a spread: mean and standard deviation."""
-
 
 _FITTING = 13
 """Bytes of a voxel while a chain of steps is fitted: its region, and three times its value."""
@@ -260,12 +261,15 @@ def _footprint(
     is_output_stored: bool,
     blends: bool,
 ) -> Footprint:
-    scans, array = sum(each.voxels.nbytes for each in volumes), prod(tiling.extents) * _INTENSITY
-    voxels, widest = volumes[0].voxels.size, max(volumes[0].voxels.itemsize, _INTENSITY)
+    scans, array = (
+        sum(each.voxels.nbytes for each in volumes),
+        prod(tiling.extents) * INTENSITY_BYTES,
+    )
+    voxels, widest = volumes[0].voxels.size, max(volumes[0].voxels.itemsize, INTENSITY_BYTES)
     types = (each.voxel_type for each in results)
     stored = sum(voxels * (kind.dtype.itemsize if kind else widest) for kind in types)
     depth, height, width = tiling.extents
-    row = min(tiling.patch[0], depth) * height * width * _INTENSITY
+    row = min(tiling.patch[0], depth) * height * width * INTENSITY_BYTES
     blended = (1 + len(results)) * row if blends else 0
     inputs = scans if is_input_stored else len(volumes) * array
     outputs = stored if is_output_stored else len(results) * array
@@ -281,8 +285,8 @@ def _with_maps(
     footprint: Footprint, volume: Volume, tiling: Tiling, *, is_resampled: bool
 ) -> Footprint:
     """Add the maps of a spread, made on the model's grid and stored on the scan's."""
-    outputs = _MAPS * prod(tiling.extents) * _INTENSITY
-    stored = _MAPS * volume.voxels.size * _INTENSITY if is_resampled else 0
+    outputs = _MAPS * prod(tiling.extents) * INTENSITY_BYTES
+    stored = _MAPS * volume.voxels.size * INTENSITY_BYTES if is_resampled else 0
     return replace(
         footprint,
         translated=footprint.translated + outputs,
