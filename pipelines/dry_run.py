@@ -292,6 +292,7 @@ class _CostEstimator:
         return rates and again * rates.tile
 
     def wall(self, rows: Sequence[DryRow]) -> float | None:
+        """Return the seconds of the whole batch; None if not known for each pending study."""
         due = [row for row in rows if row.grid]
         works = [row.work for row in due if row.work]
         if not due or len(works) < len(due):

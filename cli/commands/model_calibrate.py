@@ -129,7 +129,7 @@ def _found(scans: list[Path], model: "Model", choice: Choice) -> "Discovery":
 
 
 def _check(mark_beyond: float | None, cycle: Path | None) -> None:
-    """Raises BadParameter."""
+    """Raise BadParameter for a limit without cycle errors, or one that is not above zero."""
     if mark_beyond is None:
         return
     if cycle is None:

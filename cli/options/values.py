@@ -36,7 +36,7 @@ def checked_device(text: str) -> str:
 
 
 def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, int] | None:
-    """Return extents D,H,W, each at least 1."""
+    """Return extents D,H,W, each at least 1. Raises BadParameter."""
     if text is None:
         return None
     found = _PATCH.fullmatch(text)
@@ -83,7 +83,7 @@ def checked_name(pattern: str) -> str:
 
 
 def parsed_suffixes(text: str) -> tuple[str, ...]:
-    """Suffixes of BIDS, one for each result of a study."""
+    """Return suffixes of BIDS, one for each result of a study. Raises BadParameter."""
     suffixes = tuple(text.split(",")) if text else ()
     if wrong := [each for each in suffixes if not _SUFFIX.fullmatch(each)]:
         raise wrong_value("--bids-suffix", f"{wrong[0]!r} is not a suffix such as T2w.")
@@ -91,7 +91,7 @@ def parsed_suffixes(text: str) -> tuple[str, ...]:
 
 
 def parsed_size(option: str, text: str | None) -> int | None:
-    """Return bytes of a size such as 4GiB or 800 MB."""
+    """Return the bytes of a size such as 4GiB or 800 MB. Raises BadParameter."""
     if text is None:
         return None
     found = _SIZE.fullmatch(text)

@@ -59,7 +59,7 @@ def named(setting: Setting) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """Seconds as milliseconds: 0.056, 5.60, 56.0."""
+    """Format seconds as milliseconds: 0.056, 5.60, 56.0."""
     return f"{value * 1e3:.3f}" if value < 0.9995e-3 else digits(value * 1e3)
 
 

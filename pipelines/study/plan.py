@@ -126,8 +126,8 @@ def plan_study(
     volumes: in the model's order of channels, all on one grid. stride: the network's, see
     `Graph.stride`. in_network: keep network intensities on the host even if they could be stored as
     the scan. spreads: plan maps over several translations. crop: part of the scans to translate, by
-    `crop_box`. Raises PreparationError if the affine or
-    the grid is unusable, if the model takes another number of scans, or if there can be no spread.
+    `crop_box`. Raises PreparationError if the affine or the grid is unusable, if the model takes
+    another number of scans, or if there can be no spread.
     """
     check_count(volumes, card)
     if spreads and is_bent(card.maps_out[0]):
@@ -212,9 +212,7 @@ def model_extents(extents: Triple, affine: Affine, card: ModelCard) -> Triple:
 def _onto_model(
     extents: Triple, affine: Affine, card: ModelCard
 ) -> tuple[Orientation, Resampling | None, Triple]:
-    """Return how a scan's grid (i, j, k) comes onto the model's, and the extents (D,
-    H, W) there.
-    """
+    """Return how a scan's grid (i, j, k) comes onto the model's, and its extents (D, H, W)."""
     turned = orientation(affine, card.axes)
     grid = triple(extents[axis] for axis in turned.order)
     spacing = turned.sorted_spacing(spacing_of(affine))

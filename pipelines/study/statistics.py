@@ -132,8 +132,7 @@ def study_range(volume: Volume) -> Range:
     if max(-ends[0], ends[1]) > float(np.finfo(np.float32).max):
         raise PreparationError(
             f"The values reach from {ends[0]:g} to {ends[1]:g}, which 32-bit floats cannot "
-            "represent; "
-            "check the voxel type and the scaling in the scan's header."
+            "represent; check the voxel type and the scaling in the scan's header."
         )
     return Range(ends[0], ends[1])
 

@@ -221,9 +221,7 @@ def _nnunet_gaussian(patch: Triple) -> FloatArray:
 
 
 def _ramps(edge: int, step: int) -> FloatArray:
-    """Return weights such that two neighbours' ramps add up to 1 if they are `step`
-    voxels apart.
-    """
+    """Return weights such that ramps of neighbours that are `step` voxels apart add up to 1."""
     shared = edge - step
     from_border = np.minimum(np.arange(edge), np.arange(edge)[::-1]) + 1
     return np.minimum(from_border / (shared + 1), 1).astype(np.float32)

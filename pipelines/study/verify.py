@@ -206,7 +206,7 @@ def _busy_parts(source: Stored, extents: Triple) -> list[Box]:
 
 
 def _ignore_share(_share: float) -> None:
-    """Progress callback that does nothing."""
+    """Ignore progress."""
 
 
 def _place(tiling: Tiling, tile: Tile) -> Place:
@@ -224,9 +224,7 @@ def _place(tiling: Tiling, tile: Tile) -> Place:
 def _around_the_middle(
     origins: Sequence[int], patch: int, origin: int
 ) -> tuple[int, int, tuple[int, ...]]:
-    """Return the interval along one axis from border to border, and the origins of
-    all tiles on it.
-    """
+    """Return the interval along one axis from border to border, and the origins of its tiles."""
     middle = origin + patch // 2
     sharing = tuple(one for one in origins if one <= middle < one + patch)
     ended = (one + patch for one in origins if one + patch <= middle)

@@ -122,9 +122,7 @@ class StudyVolumes:
         return map(next, self._each)
 
     def notes_of(self, scan: Volume, plan: StudyPlan) -> tuple[str, ...]:
-        """Return a note if later volumes may need another voxel type than the first,
-        which decides.
-        """
+        """Return a note if later volumes may not fit the voxel type that the first one decides."""
         open_types = [kind for kind in plan.results if kind.voxel_type is None]
         is_open = any(kind.asked or scan.voxels.dtype.kind != "f" for kind in open_types)
         if self.number or not (self.is_series and is_open):
