@@ -40,7 +40,7 @@ BLOCK_BYTES = 64 * 8 * BLOCK_VOXELS
 def evaluate(
     pairs: Sequence[ScanPair],
     protocol: Protocol,
-    on_progress: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None] = lambda _done, _all: None,
     *,
     pictures: int = 0,
 ) -> Evaluation:
