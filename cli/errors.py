@@ -2,9 +2,11 @@
 
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,8 +16,13 @@ from ..pipelines.errors import MissingLibraryError, PipelineError, SettingsError
 from ..pipelines.host.memory import address_space_limit, check_address_space, is_out_of_memory
 from ..pipelines.host.thread_limits import NO_MORE_THREADS, is_out_of_threads
 from .render.service_log import journal_mark, to_file
+from .render.skipped import nothing_found, skipped_scans, unread_places
 from .render.terminal import print_line, print_sentences
 from .render.text import flagged, memory, printable, printable_lines
+
+if TYPE_CHECKING:
+    from ..io.search import Skipped
+    from ..pipelines.report.report import Skip
 
 
 class Exit(IntEnum):
@@ -108,6 +115,14 @@ def _memory_advice() -> str:
         f"There is not enough memory: this program is limited to {memory(limit)} of address "
         "space; raise the limit (ulimit -v) or use a smaller patch."
     )
+
+
+def complain_of_nothing(inputs: Iterable[Path], skipped: "Sequence[Skip | Skipped]") -> Exit:
+    """Report that no study was found, after the skipped and unread inputs; return the status."""
+    print_sentences(skipped_scans(skipped), sys.stderr)
+    print_sentences(unread_places(skipped), sys.stderr)
+    complain(nothing_found(inputs, skipped))
+    return Exit.NO_STUDY
 
 
 def complain(text: str) -> None:

@@ -20,9 +20,9 @@ Tables: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """Config file of defaults; is_trusted: the user's own or named, not that of the folder.
+    """Config file of defaults.
 
-    path: its path.
+    path: its path. is_trusted: whether it is the user's own or was named; not the folder's.
     """
 
     path: Path

@@ -27,7 +27,7 @@ from .study.figures import CycleError, CycleRule
 from .study.finish import finish
 from .study.geometry import SAME_SPACING, Slab, rows, slabs
 from .study.maps import StudyMap, cycle_mark
-from .study.plan import StudyPlan
+from .study.plan import INTENSITY_BYTES, StudyPlan
 from .study.prepare import Prepared, mapped_voxels
 from .study.statistics import level_of
 from .study.translator import (
@@ -73,8 +73,8 @@ def cycle_rule(card: ModelCard, back: str) -> CycleRule:
     return CycleRule(back, known.limit if known and known.back == back else None)
 
 
-def check_read(options: TranslateOptions, back: Model | None) -> TranslateOptions:
-    """Complete the options with the hash of the reverse model."""
+def with_reverse_hash(options: TranslateOptions, back: Model | None) -> TranslateOptions:
+    """Return the options completed with the hash of the reverse model."""
     asked = options.cycle_check
     if asked is None or back is None:
         return options
@@ -274,7 +274,7 @@ def host_bytes(scan: Volume, forward: StudyPlan, back: StudyPlan, options: Trans
     """
     kept = 0 if forward.is_input_as_stored else scan.voxels.nbytes
     if options.cycle_check and options.cycle_check.has_map:
-        kept += scan.voxels.size * np.dtype(np.float32).itemsize
+        kept += scan.voxels.size * INTENSITY_BYTES
     return kept + max(
         forward.footprint.peak, forward.footprint.finished + back.footprint.translated
     )

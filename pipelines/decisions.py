@@ -81,9 +81,9 @@ def _check_of_volume(options: TranslateOptions) -> None:
 def with_precision(
     options: TranslateOptions, devices: Sequence[Device], name: str
 ) -> TranslateOptions:
-    """Return the options with a precision of the devices; name: their name from the user.
+    """Check the values of all options, and return these with a precision of the devices.
 
-    Raises DeviceUnavailableError or SettingsError.
+    name: name of the devices from the user. Raises DeviceUnavailableError or SettingsError.
     """
     _check_values(options)
     return replace(options, precision=chosen_precision(options.precision, devices, name))

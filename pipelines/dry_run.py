@@ -134,10 +134,10 @@ def dry_run(job: Job, on_progress: Callable[[int, int], None] = lambda _done, _a
     places = {planned.study.name: at for at, planned in enumerate(studies)}
     rows.sort(key=lambda row: places[row.planned.study.name])
     grids = [row.grid for row in rows if row.grid]
-    at_once = concurrency_of(job.devices[0], len(job.devices)).networks
+    concurrent = concurrency_of(job.devices[0], len(job.devices)).networks
     grids_back = [row.back for row in rows if row.back]
-    held = [plan.held(grids, at_once) for plan in plans]
-    held += [plan.held(grids_back, at_once) for plan in back]
+    held = [plan.held(grids, concurrent) for plan in plans]
+    held += [plan.held(grids_back, concurrent) for plan in back]
     verifying = estimator.verifying(*rows)
     return DryRun(tuple(rows), (*plans, *back), tuple(held), estimator.wall(rows), verifying)
 
@@ -204,7 +204,7 @@ class _CostEstimator:
             if volumes.is_series:
                 peak += plan.footprint.stored
             require_memory(peak + volume_again_bytes(plan, job.options.verify))
-            volume, volume_back = self._at_once(plan, back)
+            volume, volume_back = self._volume_plans(plan, back)
             again_bytes = self._again_bytes(plan)
         except Exception as error:  # as in a batch, a failure affects only its study
             failure = failure_of(error, timer.stage, volumes.current if volumes else "")
@@ -231,7 +231,7 @@ class _CostEstimator:
         )
         return replace(row, work=self._work(row))
 
-    def _at_once(
+    def _volume_plans(
         self, plan: StudyPlan, back: "PatchGrid | None"
     ) -> tuple[WholeVolume | None, WholeVolume | None]:
         """Return the plans of whole-volume inference of a study, forward and back."""
@@ -292,6 +292,7 @@ class _CostEstimator:
         return rates and again * rates.tile
 
     def wall(self, rows: Sequence[DryRow]) -> float | None:
+        """Return the seconds of the whole batch; None if not known for each pending study."""
         due = [row for row in rows if row.grid]
         works = [row.work for row in due if row.work]
         if not due or len(works) < len(due):

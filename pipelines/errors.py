@@ -15,7 +15,8 @@ PipelineError
 │   └── QueueLostError it could be used before; trying again later may help
 ├── ConfigError        a config file is damaged or holds a key or value that is not known
 ├── MissingLibraryError  a library that only this request needs is not installed
-├── PairsFileError   a table of results and truths is none, or a damaged one
+├── PairsFileError     a table of results and truths is none, or a damaged one
+├── ReviewFileError    a file of marks is none, or a damaged one
 └── ReportFileError    a file is not a report of a batch, or a damaged one
 Settings and output folder stop a batch before its first study.
 """

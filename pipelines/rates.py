@@ -56,11 +56,14 @@ class NetworkRates:
 
     @classmethod
     def measured(
-        cls, rows: Iterable[StudyReport], opening: float, *, at_once: bool = False
+        cls, rows: Iterable[StudyReport], opening: float, *, whole_volume: bool = False
     ) -> "NetworkRates | None":
-        """Return the rates of the translated studies; None if there are none."""
+        """Return the rates of the translated studies; None if there are none.
+
+        whole_volume: whether they were translated by whole-volume inference.
+        """
         done = _done(rows)
-        tiles = sum(row.tiles * (row.voxels / row.volumes if at_once else 1) for row in done)
+        tiles = sum(row.tiles * (row.voxels / row.volumes if whole_volume else 1) for row in done)
         return cls(_seconds(done, _NETWORK) / tiles, opening) if tiles else None
 
 
@@ -75,11 +78,14 @@ class VerifyRates:
 
     @classmethod
     def measured(
-        cls, rows: Iterable[StudyReport], *, at_once: bool = False
+        cls, rows: Iterable[StudyReport], *, whole_volume: bool = False
     ) -> "VerifyRates | None":
-        """Return the rate of the verified studies; None if there are none."""
+        """Return the rate of the verified studies; None if there are none.
+
+        whole_volume: as for `NetworkRates`.
+        """
         verified = [(row.verified, row.voxels / row.volumes) for row in rows if row.verified]
-        tiles = sum(one.tiles * (voxels if at_once else 1) for one, voxels in verified)
+        tiles = sum(one.tiles * (voxels if whole_volume else 1) for one, voxels in verified)
         return cls(fsum(one.seconds for one, _ in verified) / tiles) if tiles else None
 
 
@@ -121,16 +127,16 @@ class StageConcurrency:
     opening: float = 0.0
 
 
-def wall_seconds(batch: Sequence[Work], at_once: StageConcurrency) -> float:
+def wall_seconds(batch: Sequence[Work], concurrency: StageConcurrency) -> float:
     """Return the time of a batch if each study goes to the first free reader, device or writer."""
-    devices = [at_once.opening] * at_once.devices
+    devices = [concurrency.opening] * concurrency.devices
     taken: list[float] = []
     stored: list[float] = []
     for number, work in enumerate(batch):
-        begun = taken[number - at_once.readers] if number >= at_once.readers else 0.0
+        begun = taken[number - concurrency.readers] if number >= concurrency.readers else 0.0
         free = devices.index(min(devices))
         taken.append(max(devices[free], begun + work.load))
-        free_slot = stored[number - at_once.writers] if number >= at_once.writers else 0.0
+        free_slot = stored[number - concurrency.writers] if number >= concurrency.writers else 0.0
         devices[free] = max(taken[-1] + work.network, free_slot)
         stored.append(devices[free] + work.store)
     return max(stored, default=0.0)
@@ -189,16 +195,18 @@ def opening_key(devices: str) -> str:
 
 def network_key(model: str, patch: Sequence[int] | None, precision: str, devices: str) -> str:
     """Return the key of a network's rates. model: its file's hash. patch: None for a volume."""
-    extents = "x".join(map(str, patch)) if patch else "volume"
-    return f"{opening_key(devices)}, {precision}, {extents}, {model}"
+    return f"{opening_key(devices)}, {precision}, {_extents(patch)}, {model}"
 
 
 def verify_key(model: str, patch: Sequence[int] | None) -> str:
     """Return the key of CPU times per tile. model: hash of its file. patch: None for whole
     volumes.
     """
-    extents = "x".join(map(str, patch)) if patch else "volume"
-    return f"{platform.node()}, verify, {extents}, {model}"
+    return f"{platform.node()}, verify, {_extents(patch)}, {model}"
+
+
+def _extents(patch: Sequence[int] | None) -> str:
+    return "x".join(map(str, patch)) if patch else "volume"
 
 
 def host_keys(study: Study, model: str, result_format: str) -> tuple[str, str]:

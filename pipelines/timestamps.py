@@ -4,7 +4,7 @@ from datetime import datetime
 
 
 def iso_time(moment: datetime | float) -> str:
-    """ISO 8601 in local time to the second, with its offset: 2026-11-22T08:30:00+00:00.
+    """Return ISO 8601 in local time to the second, with its offset: 2026-11-22T08:30:00+00:00.
 
     moment: a number counts seconds since 1970.
     """

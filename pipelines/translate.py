@@ -17,7 +17,7 @@ from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
 from ..io.volume import Study
 from ..io.writing import is_series
-from .cycle import check_read, cycle_rule, load_reverse_model
+from .cycle import cycle_rule, load_reverse_model, with_reverse_hash
 from .decisions import decided
 from .events import BatchStarted, DeviceOpened, Event, Listen, Remark
 from .rates import (
@@ -162,7 +162,7 @@ def begun_job(
 def _checked(request: Request, model: Model, gpus: Collection[CudaDevice] = ()) -> Job:
     """Return the job of a request before its studies are known."""
     back = load_reverse_model(model, request.options)
-    asked = check_read(request.options, back)
+    asked = with_reverse_hash(request.options, back)
     devices, options = decided(model, request.device, request.limits, asked, back, gpus)
     return Job(request, model, devices, options, Discovery((), ()), back)
 
@@ -186,17 +186,8 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
     started, start = datetime.now().astimezone(), time.perf_counter()
     request = job.request
     with Manifest(request.output) as manifest:
-        remove_leftovers(request.output)
-        planned = job.planner(manifest.entries).plan(job.discovery.studies)
-        if job.options.layout == "bids":
-            dataset = BidsDataset.of(request.output, job.model.card, job.options)
-            named = [each.study for each in planned if not each.study.blocker]
-            dataset.describe(named, job.model.sha256)
-        for study in planned:
-            if study.refreshed:
-                manifest.append(study.refreshed)
-        timeline = Timeline(start)
-        opening = Opening()
+        planned = _planned(job, manifest)
+        timeline, opening = Timeline(start), Opening()
 
         def handle(event: Event) -> None:
             timeline.handle(event)
@@ -222,12 +213,7 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
         rows = _without_lost(rows, manifest.place)
     _remember(job, planned, rows, opening)
     report = BatchReport(
-        model=ModelName(
-            job.model.card.name,
-            request.model,
-            job.model.sha256,
-            job.model.card.established.in_words,
-        ),
+        model=_named_model(job),
         options=job.options,
         device=", ".join(timeline.devices),
         output=request.output,
@@ -235,9 +221,7 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
         seconds=time.perf_counter() - start,
         use=timeline.use(),
         studies=timeline.dated(rows),
-        skipped=tuple(
-            Skip(skip.path, skip.reason, skip.missed, skip.kind) for skip in job.discovery.skipped
-        ),
+        skipped=tuple(_skips(job.discovery)),
         ignored=job.discovery.ignored,
         not_reached=len(planned) - len(rows),
         energy=energy,
@@ -246,6 +230,29 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
 
     keep_report(report, [str(each.study.name) for each in planned])
     return report
+
+
+def _planned(job: Job, manifest: Manifest) -> tuple[PlannedStudy, ...]:
+    """Return the planned work on each study, and bring the output folder up to date for it."""
+    output = job.request.output
+    remove_leftovers(output)
+    planned = job.planner(manifest.entries).plan(job.discovery.studies)
+    if job.options.layout == "bids":
+        named = [each.study for each in planned if not each.study.blocker]
+        BidsDataset.of(output, job.model.card, job.options).describe(named, job.model.sha256)
+    for study in planned:
+        if study.refreshed:
+            manifest.append(study.refreshed)
+    return planned
+
+
+def _named_model(job: Job) -> ModelName:
+    card, sha256 = job.model.card, job.model.sha256
+    return ModelName(card.name, job.request.model, sha256, card.established.in_words)
+
+
+def _skips(found: Discovery) -> Iterator[Skip]:
+    return (Skip(skip.path, skip.reason, skip.missed, skip.kind) for skip in found.skipped)
 
 
 def _remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[str]:
@@ -303,12 +310,12 @@ def _remember(
     job: Job, planned: Sequence[PlannedStudy], rows: Sequence[StudyReport], opening: Opening
 ) -> None:
     """Store the measured speeds of this batch, for plans of the next."""
-    at_once = job.settings.inference == "volume"
+    whole_volume = job.settings.inference == "volume"
     found: dict[str, Rates] = {}
-    if verify := VerifyRates.measured(rows, at_once=at_once):
+    if verify := VerifyRates.measured(rows, whole_volume=whole_volume):
         found[job.verify_key] = verify
     if opening.seconds is not None and (
-        network := NetworkRates.measured(rows, opening.seconds, at_once=at_once)
+        network := NetworkRates.measured(rows, opening.seconds, whole_volume=whole_volume)
     ):
         found |= dict.fromkeys((job.network_key, job.opening_key), network)
     keys = {str(plan.study.name): job.host_keys(plan.study) for plan in planned}

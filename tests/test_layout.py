@@ -91,7 +91,10 @@ MAY_IMPORT = {
         "pipelines.option pipelines.report pipelines.results pipelines.retries pipelines.run "
         "pipelines.view"
     ),
-    "cli.errors": "cli.render engine.errors io.errors pipelines.errors pipelines.host",
+    "cli.errors": (
+        "cli.render engine.errors io.errors io.search pipelines.errors pipelines.host "
+        "pipelines.report"
+    ),
     "cli.options": (
         "cli.render engine.model engine.options io.choice io.files io.formats io.links "
         "pipelines.config pipelines.errors pipelines.jobs.queue pipelines.model_import "

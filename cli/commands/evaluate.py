@@ -12,8 +12,8 @@ from ...io.errors import WriteError
 from ...pipelines.option import Effect
 from ..errors import Exit, complain, errors_reported, sentence
 from ..options.printing import Traceback
-from ..options.values import checked_file, wrong_value
-from ..render.documents import STDOUT, save_page, screen, standard_named, write_json, written
+from ..options.values import checked_file, checked_output, wrong_value
+from ..render.documents import STDOUT, save_page, screen, write_json, written
 from ..render.skipped import unread_places
 from ..render.terminal import SEARCHING, columns_of, counting, print_line, print_sentences, spinner
 from ..render.text import printable_lines
@@ -111,8 +111,12 @@ def evaluate(
       4  a library is missing
       129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
     """
-    wanted = _Wanted(standard_named(json), csv, html, verbose)
-    wanted.check()
+    wanted = _Wanted(
+        checked_output("--json", json),
+        checked_file("--csv", csv),
+        checked_file("--html", html),
+        verbose,
+    )
     with stop_signals() as stop, errors_reported(verbose=verbose):
         from ...pipelines.evaluation.pairs import Sources
 
@@ -131,26 +135,24 @@ class _Wanted:
     html: Path | None
     verbose: bool
 
-    def check(self) -> None:
-        """Raises BadParameter."""
-        if self.json != STDOUT:
-            checked_file("--json", self.json)
-        for option, file in (("--csv", self.csv), ("--html", self.html)):
-            checked_file(option, file)
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Outputs that are not printed."""
+        files = self.json if self.json != STDOUT else None, self.csv, self.html
+        return tuple(filter(None, files))
 
     def check_free(self, sources: "Sources", *, replace: bool) -> None:
-        """Raises OccupiedError."""
+        """Raise OccupiedError if a file exists and may not be replaced."""
         from ...pipelines.results.output_file import check_free
 
         read = tuple(
             path for path in (sources.results, sources.truth, sources.masks, sources.table) if path
         )
-        for file in (self.json if self.json != STDOUT else None, self.csv, self.html):
-            if file:
-                check_free(file, replace=replace, sources=read)
+        for file in self.files:
+            check_free(file, replace=replace, sources=read)
 
     def write(self, evaluation: "Evaluation") -> None:
-        """Raises WriteError."""
+        """Write or print the outputs. Raises WriteError."""
         from ...pipelines.evaluation.report import csv_text, store, to_json
         from ..render.evaluation import page
 
@@ -163,8 +165,7 @@ class _Wanted:
 
     def written(self) -> list[str]:
         """Return a message for each file that `write` has written."""
-        files = (self.json if self.json != STDOUT else None, self.csv, self.html)
-        return [written(file, file.stat().st_size) for file in files if file and file.is_file()]
+        return [written(file, file.stat().st_size) for file in self.files if file.is_file()]
 
 
 def _protocol(name: str, data_range: str | None, mask: Path | None) -> "Protocol":
@@ -227,7 +228,7 @@ def _nothing_evaluated(evaluation: "Evaluation", sources: "Sources", wanted: _Wa
     _shown(evaluation, wanted)
     if not sources.table and not any(row.result and row.truth for row in evaluation.rows):
         print_sentences([_PAIRING], sys.stderr)
-    if wanted.csv or wanted.html or wanted.json not in (None, STDOUT):
+    if wanted.files:
         print_sentences([_NOTHING_WRITTEN], sys.stderr)
     return Exit.SOME_FAILED
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import Exit, complain, errors_reported
+from ..options.help_panels import example
 from ..options.model import MadeModel, ReplacesOutput, parsed_names
 from ..options.printing import AsJson, Traceback
 from ..options.spelling import spelled_out
@@ -26,10 +27,6 @@ Examples:
 """
 
 
-def _example(words: str) -> str:
-    return f"\b\nExample:\n  cuda-cyclegan model {words}"
-
-
 app = typer.Typer(
     help="Import, inspect, verify and export model files.",
     epilog=EXAMPLE,
@@ -42,7 +39,7 @@ app.command("calibrate", epilog=model_calibrate.EXAMPLE)(spelled_out(model_calib
 ModelFile = Annotated[Path, typer.Argument(metavar="FILE", help="Model file.")]
 
 
-@app.command(epilog=_example("inspect latest_net_G_A.pth --json"))
+@app.command(epilog=example("model inspect latest_net_G_A.pth --json"))
 def inspect(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Model file, training checkpoint or network.")
@@ -76,7 +73,7 @@ def inspect(
             print_line(line, sys.stdout)
 
 
-@app.command(epilog=_example("verify t1-to-t2.safetensors"))
+@app.command(epilog=example("model verify t1-to-t2.safetensors"))
 def verify(file: ModelFile, verbose: Traceback = False) -> None:
     """Verify that a model reproduces its reference.
 
@@ -100,7 +97,7 @@ def verify(file: ModelFile, verbose: Traceback = False) -> None:
 
 
 @app.command(
-    "export-onnx", epilog=_example("export-onnx t1-to-t2.safetensors --output t1-to-t2.onnx")
+    "export-onnx", epilog=example("model export-onnx t1-to-t2.safetensors --output t1-to-t2.onnx")
 )
 def export_onnx(
     file: ModelFile,
@@ -129,7 +126,7 @@ def export_onnx(
         print_line(written(output, len(content)), sys.stdout)
 
 
-@app.command(epilog=_example("edit old.safetensors --output new.safetensors --name CT"))
+@app.command(epilog=example("model edit old.safetensors --output new.safetensors --name CT"))
 def edit(
     file: ModelFile,
     output: MadeModel,
@@ -156,7 +153,7 @@ def edit(
 
     Exit status: 0 written; 2 not written.
     """
-    said = parsed_names(source, "--source"), parsed_names(target, "--target")
+    names = parsed_names(source, "--source"), parsed_names(target, "--target")
     with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.model.model_file import load_model
         from ...io.files.documents import write_document
@@ -164,12 +161,12 @@ def edit(
         from ...pipelines.results.output_file import check_free
 
         check_free(output, replace=force, sources=(file,))
-        content = edited_model(load_model(file), CardEdit(name, licence, *said))
+        content = edited_model(load_model(file), CardEdit(name, licence, *names))
         write_document(output, content)
         print_line(written(output, len(content)), sys.stdout)
 
 
-@app.command("reference-script", epilog=_example("reference-script > make_reference.py"))
+@app.command("reference-script", epilog=example("model reference-script > make_reference.py"))
 def reference_script() -> None:
     """Print a script that computes a reference.
 

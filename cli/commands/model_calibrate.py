@@ -11,14 +11,14 @@ import typer
 
 from ...engine.options import Inference
 from ...io.choice import Choice
-from ...pipelines.settings import TranslateOptions
-from ..errors import Exit, complain, errors_reported
+from ...pipelines.settings import CycleCheck, TranslateOptions
+from ..errors import Exit, complain_of_nothing, errors_reported
 from ..options.model import MadeModel, ReplacesOutput
 from ..options.printing import Traceback
 from ..options.translate import AllowSynthetic, AnyContrast, DeviceName
 from ..options.values import checked_device, wrong_value
 from ..render.documents import written
-from ..render.skipped import nothing_found, skipped_scans, unread_places
+from ..render.skipped import skipped_scans, unread_places
 from ..render.terminal import SEARCHING, columns_of, counting, print_line, print_sentences, spinner
 from ..render.text import counted, printable
 from ..signals import stop_signals
@@ -124,15 +124,12 @@ def _found(scans: list[Path], model: "Model", choice: Choice) -> "Discovery":
         if len(model.card.input_channels) == 1:  # others are refused
             found = studies_for(found, model.card, choice.takes)
     if not found.studies:
-        print_sentences(skipped_scans(found.skipped), sys.stderr)
-        print_sentences(unread_places(found.skipped), sys.stderr)
-        complain(nothing_found(scans, found.skipped))
-        raise typer.Exit(Exit.NO_STUDY)
+        raise typer.Exit(complain_of_nothing(scans, found.skipped))
     return found
 
 
 def _check(mark_beyond: float | None, cycle: Path | None) -> None:
-    """Raises BadParameter."""
+    """Raise BadParameter for a limit without cycle errors, or one that is not above zero."""
     if mark_beyond is None:
         return
     if cycle is None:
@@ -157,7 +154,6 @@ def _calibrated(
     from ...pipelines.calibration import opened_translation
     from ...pipelines.cycle import load_reverse_model
     from ...pipelines.decisions import decided
-    from ...pipelines.settings import CycleCheck, TranslateOptions
 
     options = TranslateOptions(cycle_check=CycleCheck(str(cycle)) if cycle else None)
     back = load_reverse_model(model, options)
@@ -177,7 +173,6 @@ def _compare(model: "Model", found: "Discovery", device: str) -> None:
     from ...engine.options import NO_LIMITS
     from ...pipelines.calibration import compare_inference
     from ...pipelines.decisions import check_model, decided
-    from ...pipelines.settings import TranslateOptions
     from ..render.evaluation import comparison_lines, comparison_reasons
 
     asked = TranslateOptions(inference="patches")

@@ -241,13 +241,11 @@ def import_(
 
     Exit status: 0 written; 2 options are missing, or the checkpoint is rejected.
     """
-    said = (
-        parsed_maps(intensity_in, "--intensity-in"),
-        parsed_maps(intensity_out, "--intensity-out"),
-        parsed_patch(patch),
-    )
-    names = parsed_names(source, "--source"), parsed_names(target, "--target")
-    place = parsed_axes(axes), parsed_spacing(spacing)
+    maps_in = parsed_maps(intensity_in, "--intensity-in")
+    maps_out = parsed_maps(intensity_out, "--intensity-out")
+    extents = parsed_patch(patch)
+    sources, targets = parsed_names(source, "--source"), parsed_names(target, "--target")
+    directions, voxel_size = parsed_axes(axes), parsed_spacing(spacing)
     with stop_signals(), errors_reported(verbose=verbose):
         from ...engine.importing.checkpoint.evidence import NetworkChoices
         from ...pipelines.model_import.card_draft import CardDraft
@@ -270,13 +268,13 @@ def import_(
             generator=generator,
         )
         draft = CardDraft(
-            source=names[0],
-            target=names[1],
-            intensity_in=said[0],
-            intensity_out=said[1],
-            axes=place[0],
-            spacing=place[1],
-            patch=said[2],
+            source=sources,
+            target=targets,
+            intensity_in=maps_in,
+            intensity_out=maps_out,
+            axes=directions,
+            spacing=voxel_size,
+            patch=extents,
             small_volume_padding=small_volume_padding,
             name=name,
             licence=licence,
@@ -298,8 +296,8 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
     from ...pipelines.results.output_file import check_free
     from ..render.models import imported_lines, survey_lines
 
-    sources = [request.checkpoint, *([request.reference] if request.reference else [])]
-    check_free(output, replace=force, sources=tuple(sources))
+    sources = tuple(filter(None, (request.checkpoint, request.reference)))
+    check_free(output, replace=force, sources=sources)
     with spinner("Reading the checkpoint") as rename:
 
         def show(tried: int, closest: float, now: str) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from ...io.errors import WriteError
 from ...pipelines.option import Effect, Option, Rules, Shown
-from ..errors import Exit, complain, errors_reported, sentence
+from ..errors import Exit, complain, complain_of_nothing, errors_reported, sentence
 from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
 from ..options.printing import AllRows
@@ -21,7 +21,7 @@ from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose, check_applicable
 from ..options.values import checked_device, checked_file, wrong_value
 from ..render.documents import STDOUT, screen, standard_named, write_report
-from ..render.skipped import nothing_found, skipped_scans, unread_places
+from ..render.skipped import unread_places
 from ..render.terminal import SEARCHING, columns_of, counting, print_line, print_sentences, spinner
 from ..render.text import counted, printable
 from ..signals import Stop, stop_signals
@@ -246,7 +246,7 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
     from ...pipelines.translate import new_device_note, run_job
 
     if not job.discovery.studies:
-        return _nothing_found(job)
+        return complain_of_nothing(job.request.inputs, job.discovery.skipped)
     without_openvino_converter()
     earlier, trace = _report_so_far(job, view.report), Trace()
     with view.progress() as show:
@@ -340,14 +340,6 @@ def _how_to_resume(report: "BatchReport") -> tuple[str, str]:
     )
 
 
-def _nothing_found(job: "Job") -> Exit:
-    skipped = job.discovery.skipped
-    print_sentences(skipped_scans(skipped), sys.stderr)
-    print_sentences(unread_places(skipped), sys.stderr)
-    complain(nothing_found(job.request.inputs, skipped))
-    return Exit.NO_STUDY
-
-
 def dry_run_shown(job: "Job", *, strict: bool = False) -> Exit:
     """Show what would be done, and return the exit status.
 
@@ -358,7 +350,7 @@ def dry_run_shown(job: "Job", *, strict: bool = False) -> Exit:
     from ..render.plan import lines, reasons
 
     if not job.discovery.studies:
-        return _nothing_found(job)
+        return complain_of_nothing(job.request.inputs, job.discovery.skipped)
     with counting("Reading scans", "studies") as report_done:
         plan = dry_run(job, report_done)
     for line in lines(plan, columns_of(sys.stdout)):

@@ -13,6 +13,11 @@ _OTHERS = "Other options"
 _PLAIN = Option("", Shown(""), Rules(Effect.HARMLESS))
 
 
+def example(words: str) -> str:
+    """Return the end of a command's help. words: those of a command line after the program's."""
+    return f"\b\nExample:\n  cuda-cyclegan {words}"
+
+
 class PanelledCommand(TyperCommand):
     """Shows each option in the panel that its declaration names; those without one come last."""
 

@@ -110,7 +110,7 @@ def _step(text: str) -> "IntensityStep | None":
 
 
 def parsed_maps(texts: Sequence[str] | None, hint: str) -> "ChannelMaps | None":
-    """One map for all channels, or one for each; raises BadParameter for the option `hint`."""
+    """Return one map for all channels, or one for each; raises BadParameter for option `hint`."""
     maps = [known for text in texts or () if (known := parsed_intensity(text, hint)) is not None]
     if len(maps) > 1:
         return tuple(maps)
@@ -138,7 +138,7 @@ def parsed_names(text: str | None, hint: str) -> tuple[str, ...] | None:
 
 
 def parsed_axes(text: str | None) -> str | None:
-    """Anatomical directions of D, H and W."""
+    """Return the anatomical directions of D, H and W. Raises BadParameter."""
     if text is None:
         return None
     from ...engine.model.model_card import is_axes_code
@@ -152,7 +152,7 @@ def parsed_axes(text: str | None) -> str | None:
 
 
 def parsed_crop(text: str | None) -> "ScanCrop | None":
-    """Voxels to crop to, value of results outside, and margin in voxels."""
+    """Parse voxels to crop to, value of results outside and margin. Raises BadParameter."""
     if text is None:
         return None
     from ...engine.model.model_card import ScanCrop
@@ -172,7 +172,7 @@ def parsed_crop(text: str | None) -> "ScanCrop | None":
 
 
 def parsed_extents(text: str | None, hint: str) -> "tuple[int, int, int] | None":
-    """Voxels along D, H and W; raises BadParameter for the option `hint`."""
+    """Return the voxels along D, H and W; raises BadParameter for the option `hint`."""
     if text is None:
         return None
     match _numbers(text):
@@ -185,7 +185,7 @@ def parsed_extents(text: str | None, hint: str) -> "tuple[int, int, int] | None"
 
 
 def parsed_spacing(text: str | None) -> "Spacing | None":
-    """Millimetres along D, H and W, or the word native."""
+    """Return millimetres along D, H and W, or the word native. Raises BadParameter."""
     if text is None:
         return None
     if text.strip().lower() == "native":

@@ -53,14 +53,14 @@ def filled(group: type[Group], values: dict[str, Any]) -> Group:
 
 
 def declared_of(command: Any) -> dict[str, Option]:
-    """Declarations of a command's options, by parameter; options of typer's own have none."""
+    """Return the declared options of a command, by parameter; options of typer's own are not."""
     declared = {name: _first(Option, metadata) for name, metadata in _metadata_of(command)}
     return {name: option for name, option in declared.items() if option}
 
 
 def effects_of(command: Any) -> dict[str, Effect]:
-    """Effect of each option of a command, by parameter: the declared one, or the one in the
-    metadata of an option of typer's own.
+    """Return the effect of each option of a command, by parameter: the declared one, or the one in
+    the metadata of an option of typer's own.
     """
     effects: dict[str, Effect] = {}
     for name, metadata in _metadata_of(command):
@@ -98,7 +98,7 @@ def _parameters(group: type[Any]) -> Iterator[inspect.Parameter]:
 
 
 def _typed_in(field: Field[Any]) -> Mapping[str, inspect.Parameter] | None:
-    """Options within a field of a group, if its class lists them as PARAMETERS."""
+    """Return the options within a field of a group, if its class lists them as PARAMETERS."""
     return getattr(field.type, "PARAMETERS", None)
 
 

@@ -11,6 +11,7 @@ from ...io.files.disk import takes_name
 from ...io.files.documents import why_not_writable
 from ...pipelines.name_pattern import NamePattern
 from ...pipelines.settings import FEWEST_FLIPS
+from ..render.documents import STDOUT, standard_named
 
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
 _UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
@@ -35,7 +36,7 @@ def checked_device(text: str) -> str:
 
 
 def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, int] | None:
-    """Return extents D,H,W, each at least 1."""
+    """Return extents D,H,W, each at least 1. Raises BadParameter."""
     if text is None:
         return None
     found = _PATCH.fullmatch(text)
@@ -82,7 +83,7 @@ def checked_name(pattern: str) -> str:
 
 
 def parsed_suffixes(text: str) -> tuple[str, ...]:
-    """Suffixes of BIDS, one for each result of a study."""
+    """Return suffixes of BIDS, one for each result of a study. Raises BadParameter."""
     suffixes = tuple(text.split(",")) if text else ()
     if wrong := [each for each in suffixes if not _SUFFIX.fullmatch(each)]:
         raise wrong_value("--bids-suffix", f"{wrong[0]!r} is not a suffix such as T2w.")
@@ -90,7 +91,7 @@ def parsed_suffixes(text: str) -> tuple[str, ...]:
 
 
 def parsed_size(option: str, text: str | None) -> int | None:
-    """Return bytes of a size such as 4GiB or 800 MB."""
+    """Return the bytes of a size such as 4GiB or 800 MB. Raises BadParameter."""
     if text is None:
         return None
     found = _SIZE.fullmatch(text)
@@ -124,6 +125,12 @@ def checked_value(option: str, value: float | None) -> float | None:
     if value is not None and not abs(value) <= _LARGEST_VALUE:
         raise wrong_value(option, f"{value:g} is not a finite value.")
     return value
+
+
+def checked_output(option: str, path: Path | None) -> Path | None:
+    """Return `STDOUT` for a name of standard output, else the path as `checked_file` does."""
+    path = standard_named(path)
+    return path if path == STDOUT else checked_file(option, path)
 
 
 def checked_file(option: str, path: Path | None) -> Path | None:

@@ -1,6 +1,8 @@
 """The end of a batch: a row per study, the totals, and the failures last."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from rich.cells import cell_len
 
@@ -153,57 +155,66 @@ def failures(report: BatchReport) -> Iterator[str]:
     return alike_lines("failed", ((printable(r.name), failure_text(r.failure)) for r in rows))
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """Column of figures. head: its heading. cell: figure of a study. total: figure of the batch."""
+
+    head: str
+    cell: Callable[[StudyReport], str]
+    total: str = ""
+
+
 def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Stage]) -> TextTable:
-    seams = report.worst_seam is not None
-    verified = report.worst_verified is not None
-    cycles = any(row.cycle for row in rows)
-    spread = report.worst_spread is not None
-    energy, joules = report.energy, report.shared_joules()
-    total = [
-        *("" for _ in shown),
-        seconds(report.use.wall),
-        scaled(report.voxels_per_second or 0),
-        peak_text(report.peak_memory),
-        *([scaled(energy.joules)] if energy else []),
-        *([score_text(report.worst_seam)] if seams else []),
-        *([error_text(report.worst_verified)] if verified else []),
-        *([""] if cycles else []),
-        *([spread_text(report.worst_spread)] if spread else []),
-        "",
-    ]
+    columns = list(_columns(report, rows, shown))
     return TextTable(
-        head=Row(
-            "study",
-            [
-                *(*shown, "seconds", "voxels/s", "peak RAM"),
-                *(["~J"] if energy else []),
-                *(["seam"] if seams else []),
-                *(["CPU diff"] if verified else []),
-                *(["cycle"] if cycles else []),
-                *(["spread"] if spread else []),
-                "status",
-            ],
-        ),
-        rows=[
-            Row(
-                printable(row.name),
-                [
-                    *(seconds(row.stages[s]) if s in row.stages else "" for s in shown),
-                    seconds(row.seconds),
-                    scaled(row.voxels_per_second) if row.voxels_per_second else "",
-                    peak_text(row.peak_memory),
-                    *([scaled(joules.get(row.name, 0.0))] if energy else []),
-                    *([score_text(row.seams and row.seams.worst)] if seams else []),
-                    *([error_text(row.verified and row.verified.error)] if verified else []),
-                    *([cycle_text(row.cycle)] if cycles else []),
-                    *([spread_text(row.spread and row.spread.deviation)] if spread else []),
-                    "redone" if row.status == "translated" and row.due else STATUS[row.status],
-                ],
-            )
-            for row in rows
-        ],
-        total=Row("wall time", total) if len(report.translated()) > 1 else None,
+        head=Row("study", [column.head for column in columns]),
+        rows=[Row(printable(row.name), [column.cell(row) for column in columns]) for row in rows],
+        total=Row("wall time", [column.total for column in columns])
+        if len(report.translated()) > 1
+        else None,
     )
+
+
+def _columns(
+    report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Stage]
+) -> Iterator[_Column]:
+    """Yield the columns of which the batch has figures."""
+    for stage in shown:
+        yield _Column(stage, partial(_stage_text, stage))
+    yield _Column("seconds", lambda row: seconds(row.seconds), seconds(report.use.wall))
+    yield _Column(
+        "voxels/s",
+        lambda row: scaled(row.voxels_per_second) if row.voxels_per_second else "",
+        scaled(report.voxels_per_second or 0),
+    )
+    peak = peak_text(report.peak_memory)
+    yield _Column("peak RAM", lambda row: peak_text(row.peak_memory), peak)
+    if report.energy:
+        joules = report.shared_joules()
+        total = scaled(report.energy.joules)
+        yield _Column("~J", lambda row: scaled(joules.get(row.name, 0.0)), total)
+    if (seam := report.worst_seam) is not None:
+        yield _Column(
+            "seam", lambda row: score_text(row.seams and row.seams.worst), score_text(seam)
+        )
+    if (error := report.worst_verified) is not None:
+        total = error_text(error)
+        yield _Column(
+            "CPU diff", lambda row: error_text(row.verified and row.verified.error), total
+        )
+    if any(row.cycle for row in rows):
+        yield _Column("cycle", lambda row: cycle_text(row.cycle))
+    if (spread := report.worst_spread) is not None:
+        total = spread_text(spread)
+        yield _Column("spread", lambda row: spread_text(row.spread and row.spread.deviation), total)
+    yield _Column(
+        "status",
+        lambda row: "redone" if row.status == "translated" and row.due else STATUS[row.status],
+    )
+
+
+def _stage_text(stage: Stage, row: StudyReport) -> str:
+    return seconds(row.stages[stage]) if stage in row.stages else ""
 
 
 def score_text(score: float | None) -> str:

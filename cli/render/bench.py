@@ -27,6 +27,7 @@ measured; and proposed, the setting of the fastest.
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from ...engine.benchmark.measurement import Ceilings, Latency, Measured
 from ...engine.decoding import encode_record
@@ -36,7 +37,6 @@ from ...pipelines.bench.measurement import Bench, Setting
 from ...pipelines.bench.parameter_sweep import Scan, Tried, best
 from ...pipelines.bench.rivals import FailedRival, Rival, RivalResult
 from ...pipelines.program import program_version
-from ...pipelines.report.codec import JsonObject
 from ...pipelines.timestamps import iso_time
 from .tables import Row, TextTable
 from .text import bar, counted, digits, flagged, memory, printable, quantity, scaled
@@ -59,7 +59,7 @@ def named(setting: Setting) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """Seconds as milliseconds: 0.056, 5.60, 56.0."""
+    """Format seconds as milliseconds: 0.056, 5.60, 56.0."""
     return f"{value * 1e3:.3f}" if value < 0.9995e-3 else digits(value * 1e3)
 
 
@@ -318,7 +318,9 @@ def proposal(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) ->
 SCHEMA = "cuda-cyclegan/bench/1"
 
 
-def of_measurement(bench: Bench, measured: Measured, results: Sequence[RivalResult]) -> JsonObject:
+def of_measurement(
+    bench: Bench, measured: Measured, results: Sequence[RivalResult]
+) -> dict[str, Any]:
     """Encode a measurement and its comparisons."""
     return {
         **_head(bench, measured.device),
@@ -328,7 +330,7 @@ def of_measurement(bench: Bench, measured: Measured, results: Sequence[RivalResu
     }
 
 
-def of_sweep(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) -> JsonObject:
+def of_sweep(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) -> dict[str, Any]:
     """Return all settings that were tried."""
     assert fastest.measured is not None  # only what ran is fastest
     return {
@@ -339,7 +341,7 @@ def of_sweep(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) ->
     }
 
 
-def _head(bench: Bench, device: str) -> JsonObject:
+def _head(bench: Bench, device: str) -> dict[str, Any]:
     index = bench.setting.device.index
     drivers = {gpu.index: gpu.driver for gpu in cuda_devices()}
     return {
@@ -353,11 +355,11 @@ def _head(bench: Bench, device: str) -> JsonObject:
     }
 
 
-def _setting(setting: Setting) -> JsonObject:
+def _setting(setting: Setting) -> dict[str, Any]:
     return {"patch": setting.patch, "batch": setting.batch, "precision": setting.precision}
 
 
-def _measured(measured: Measured) -> JsonObject:
+def _measured(measured: Measured) -> dict[str, Any]:
     return {
         "batch": measured.batch,
         "latency": measured.latency,
@@ -373,14 +375,14 @@ def _measured(measured: Measured) -> JsonObject:
     }
 
 
-def _other(result: RivalResult, measured: Measured) -> JsonObject:
+def _other(result: RivalResult, measured: Measured) -> dict[str, Any]:
     found = encode_record(result)
     if isinstance(result, Rival):
         found["ratio"] = result.latency.median / measured.latency.median
     return found
 
 
-def _tried(row: Tried, scan: Scan) -> JsonObject:
+def _tried(row: Tried, scan: Scan) -> dict[str, Any]:
     found = {**_setting(row.setting), "tiles": row.tiles}
     if row.measured is None:
         return {**found, "reason": flagged(row.reason)}

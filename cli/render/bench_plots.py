@@ -43,7 +43,7 @@ def draw(bench: Bench, measured: Measured, target: Path) -> None:
 def _roofline(
     axes: Any, groups: Sequence[LayerGroup], measured: Measured, ceilings: Ceilings
 ) -> None:
-    """Williams, Waterman and Patterson 2009: attainable FLOP/s over FLOP a byte."""
+    """Draw attainable FLOP/s over FLOP per byte (Williams, Waterman and Patterson 2009)."""
     known = [(g, g.intensity, g.flop_rate) for g in groups]
     points = [(n, g, i, r) for n, (g, i, r) in enumerate(known, start=1) if i and r]
     ridge = ceilings.flops / ceilings.bandwidth

@@ -103,6 +103,9 @@ class PlotSpan:
     title: str
 
 
+_LEFT, _RIGHT, _FLOOR = 62, _WIDTH - 12, 154
+
+
 @dataclass(frozen=True, slots=True)
 class TimePlot:
     """Bars over time.
@@ -115,9 +118,9 @@ class TimePlot:
     up: Sequence[Tick]
     across: Sequence[Tick]
     unit: str
-    left: int = 62
-    right: int = _WIDTH - 12
-    floor: int = 154
+    left: int = _LEFT
+    right: int = _RIGHT
+    floor: int = _FLOOR
     width: int = _WIDTH
     height: int = 190
 
@@ -127,18 +130,17 @@ def over_time(spans: Sequence[PlotSpan], label: Callable[[float], str]) -> TimeP
 
     label: text of a value at its axis.
     """
-    empty = TimePlot((), (), (), "")
     unit, length = _time_unit(max(span.stop for span in spans))
     longest = max(span.stop for span in spans) / length
     across = [tick for tick in ticks(0, longest) if tick <= longest] if longest > 0 else [0.0]
     highest = max(span.value for span in spans)
     up = ticks(0, highest) if highest > 0 else [0.0, 1.0]
-    x_scale = (empty.right - empty.left) / (longest or 1) / length
-    y_scale = (empty.floor - 10) / up[-1]
+    x_scale = (_RIGHT - _LEFT) / (longest or 1) / length
+    y_scale = (_FLOOR - 10) / up[-1]
     bars = [
         Rectangle(
-            empty.left + span.start * x_scale,
-            empty.floor - span.value * y_scale,
+            _LEFT + span.start * x_scale,
+            _FLOOR - span.value * y_scale,
             (span.stop - span.start) * x_scale,
             span.value * y_scale,
             f"{span.title}: {label(span.value)}",
@@ -147,8 +149,8 @@ def over_time(spans: Sequence[PlotSpan], label: Callable[[float], str]) -> TimeP
     ]
     return TimePlot(
         bars,
-        [Tick(empty.floor - tick * y_scale, label(tick)) for tick in up],
-        [Tick(empty.left + tick * x_scale * length, f"{tick:g}") for tick in across],
+        [Tick(_FLOOR - tick * y_scale, label(tick)) for tick in up],
+        [Tick(_LEFT + tick * x_scale * length, f"{tick:g}") for tick in across],
         unit,
     )
 

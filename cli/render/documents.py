@@ -3,12 +3,11 @@
 import json
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from .terminal import columns_of, print_line, print_sentences
+from .terminal import print_line
 from .text import counted, file_size, flagged, printable
 
 if TYPE_CHECKING:
@@ -108,36 +107,3 @@ def _text(value: object) -> "str | Markup":
     if isinstance(value, Markup):
         return value
     return printable(f"{value:.6g}" if isinstance(value, float) else str(value))
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """Outputs of a benchmark. json, plot: files; `STDOUT` prints the JSON and nothing else."""
-
-    json: Path | None
-    plot: Path | None
-
-    def progress(self, sentence: str) -> None:
-        """Show the current task."""
-        print_sentences([sentence], sys.stderr)
-
-    @property
-    def columns(self) -> int | None:
-        """Width of the terminal."""
-        return columns_of(sys.stdout)
-
-    def print_lines(self, lines: Iterable[str]) -> None:
-        """Show lines that keep their columns."""
-        if self.json != STDOUT:
-            for line in lines:
-                print_line(line, sys.stdout)
-
-    def print_sentences(self, sentences: Iterable[str]) -> None:
-        """Show sentences that may be wrapped."""
-        if self.json != STDOUT:
-            print_sentences(sentences, sys.stdout)
-
-    def store(self, content: dict[str, Any]) -> None:
-        """Write the JSON if it was requested. Raises WriteError."""
-        if self.json:
-            write_json(content, self.json)

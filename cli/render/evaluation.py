@@ -19,7 +19,7 @@ from .text import counted, duration, flagged, printable, seconds
 
 
 def tables(evaluation: Evaluation, columns: int | None) -> Iterator[str]:
-    """Studies, then the summary; columns: of the terminal, None for no limit."""
+    """Yield the studies, then the summary; columns: of the terminal, None for no limit."""
     yield from _studies(evaluation).lines(columns)
     summaries = evaluation.summaries()
     if len(evaluation.evaluated()) > 1:
@@ -80,7 +80,7 @@ def totals(evaluation: Evaluation) -> Iterator[str]:
 
 
 def failures(evaluation: Evaluation) -> Iterator[str]:
-    """Studies without figures and their reasons, for the very end."""
+    """Return the studies without figures, and their reasons."""
     return (
         f"{row.status}: {printable(row.name)}: {printable(flagged(row.reason))}"
         for row in evaluation.rows
@@ -100,7 +100,7 @@ def figure(metric: Metric, value: float | None) -> str:
 
 
 def data_range(ends: Range | None) -> str:
-    """Both ends of a range."""
+    """Format both ends of a range; empty if there is none."""
     return f"{ends.low:.6g} to {ends.high:.6g}" if ends else ""
 
 

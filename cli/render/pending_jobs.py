@@ -42,7 +42,7 @@ def waiting_jobs(left: Sequence["OpenJobs"]) -> Iterator[str]:
 
 
 def is_open(window: str) -> bool:
-    """Whether jobs of a window, "" for any time, may start now."""
+    """Return whether jobs of a window, "" for any time, may start now."""
     return not window or StartWindow.parse(window).is_open(datetime.now())
 
 
@@ -62,7 +62,7 @@ def worker_name(name: str) -> str:
 
 
 def moment(when: float) -> str:
-    """Local date and minute."""
+    """Format a time as local date and minute."""
     return f"{datetime.fromtimestamp(when):%Y-%m-%d %H:%M}"
 
 

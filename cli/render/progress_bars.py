@@ -142,5 +142,5 @@ def _volume(pace: Pace) -> str:
 
 
 def scaled_rate(rate: float) -> str:
-    """Tiles a second, also when it takes many seconds a tile."""
+    """Format tiles per second, also if one takes many seconds."""
     return scaled(rate) if rate >= 100 else f"{rate:.3g}"

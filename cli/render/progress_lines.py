@@ -104,5 +104,5 @@ def study_line(row: "StudyReport") -> str:
 
 
 def failure_text(failure: "Failure | None") -> str:
-    """Class and reason."""
+    """Return class and reason of a failure; empty if there is none."""
     return f"{failure.kind}: {printable(flagged(failure.reason))}" if failure else ""

@@ -154,7 +154,7 @@ def _job(row: JobRow) -> dict[str, Any]:
 
 
 def outlook(jobs: "Queue", rows: Sequence[JobRow] | None) -> Iterator[str]:
-    """Sentences for below the table; rows: a batch's jobs, or None for all batches."""
+    """Yield sentences for below the table; rows: a batch's jobs, or None for all batches."""
     if rows is None:
         yield from map(_at_work, jobs.jobs("", ["running"]))
         yield from map(_deferred, jobs.deferred())

@@ -38,7 +38,7 @@ class Section:
 def sections(
     stored: Sequence[StoredReport], columns: int | None, *, all_rows: bool = False
 ) -> Iterator[Section]:
-    """Each batch, then the comparison of two, and every failure last.
+    """Yield each batch, then the comparison of two, and every failure last.
 
     all_rows: whether tables show every study.
     """

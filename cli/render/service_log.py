@@ -53,7 +53,7 @@ def journal_mark(level: Level) -> str:
 
 @contextmanager
 def log_file(path: Path | None, kind: LogFormat) -> Generator[None]:
-    """Also write all lines of the block to a file, which is rotated. Raises OSError."""
+    """Write all lines of the block to a file, too, which is rotated. Raises OSError."""
     if path is None:
         yield
         return

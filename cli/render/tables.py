@@ -113,7 +113,7 @@ def listing(rows: Sequence[Sequence[str]], columns: int | None) -> Iterator[str]
 
 
 def _wrapped(cell: str, width: int) -> list[str]:
-    """Lines of a cell; a count, as in `conv x 10`, stays on the line of what it counts."""
+    """Return the lines of a cell; a count, as in `conv x 10`, stays on the line of its noun."""
     joined = _COUNT.sub(f"{_JOINT}x{_JOINT}", cell)
     lines = textwrap.wrap(joined, max(width, 1), break_on_hyphens=False)
     return [line.replace(_JOINT, " ") for line in lines] or [""]
@@ -159,7 +159,7 @@ def _from_difference(name: str, alike: Collection[str], width: int) -> str:
 
 
 def _common(names: Collection[str]) -> int:
-    """Letters with which all of them begin."""
+    """Return the number of letters with which all of them begin."""
     first, last = min(names), max(names)
     return next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
 

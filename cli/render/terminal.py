@@ -136,7 +136,7 @@ def print_sentences(sentences: Iterable[str], stream: TextIO) -> None:
 
 
 def columns_of(stream: TextIO) -> int | None:
-    """Width of the terminal that a stream goes to, or None."""
+    """Return the width of the terminal that a stream goes to, or None."""
     if not stream.isatty():
         return None
     try:

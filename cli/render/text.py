@@ -8,7 +8,7 @@ from functools import cache
 
 
 def printable(text: str) -> str:
-    """Text on one line, with control characters and undecodable bytes of file names escaped."""
+    """Return a text on one line; control characters and undecodable bytes of names are escaped."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
         for char in text
@@ -40,7 +40,7 @@ def date_and_minute(iso: str) -> str:
 
 
 def digits(value: float) -> str:
-    """Three digits or more: 0.12, 1.23, 12.3, 123."""
+    """Format with three digits or more: 0.12, 1.23, 12.3, 123."""
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
@@ -92,7 +92,7 @@ def percent(share: float) -> str:
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """1 study, 2 studies."""
+    """Return a number with its noun: 1 study, 2 studies."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
@@ -110,8 +110,8 @@ _OF_COMMANDS = (
     *("config", "data-range", "device", "direction", "end", "epsilon", "exclude", "folder"),
     *("folds", "force", "generator", "include", "input-range", "intensity-in", "intensity-out"),
     *("licence", "metrics", "modality", "name", "norm", "norm-statistics", "on-failure", "output"),
-    *("output-range",),
-    *("padding", "pairs", "port", "queue", "reference", "report", "residual", "series"),
+    *("output-range", "padding", "pairs", "port", "queue", "reference", "report", "residual"),
+    *("series",),
     *("small-volume-padding", "source", "spacing", "target", "tls-certificate", "tls-key"),
     *("tls-trusted", "unproven", "upsampling", "verbose", "vram-limit", "yield-to-others"),
 )

@@ -12,7 +12,7 @@ from ..errors import SettingsError
 from ..evaluation.evaluation import evaluate as evaluated
 from ..evaluation.pairs import Sources, find_pairs
 from ..evaluation.protocols import SYNTHRAD2025, ProtocolName, general
-from ..evaluation.report import PairRow
+from ..evaluation.report import METRICS, PairRow
 from ..study.geometry import Slice, grid_difference, mid_slices
 from ..study.preview import Column, difference, drawn, grey_shades, inner_range
 from .arguments import path_of, typed
@@ -155,26 +155,17 @@ def evaluate(
         raise SettingsError("Protocol synthrad2025 needs masks; give argument mask.", "mask")
     rules = SYNTHRAD2025 if name == "synthrad2025" else general(None)
     sources = Sources(path_of("results", results), path_of("truth", truth), masks)
-    found = evaluated(find_pairs(sources).pairs, rules, _ignore)
+    found = evaluated(find_pairs(sources).pairs, rules)
     if found.interrupted:
         raise KeyboardInterrupt
     return [_row(row) for row in found.rows]
 
 
-def _ignore(_done: int, _all: int) -> None:
-    pass
-
-
 def _row(row: PairRow) -> EvaluatedStudy:
-    figures = row.figures
     return EvaluatedStudy(
         row.name,
         row.status,
-        *(
-            (figures.mae, figures.psnr, figures.ms_ssim, figures.ssim, figures.r)
-            if figures
-            else (None,) * 5
-        ),
+        *((metric.of(row.figures) if row.figures else None) for metric in METRICS),
         voxels=row.voxels,
         reason=row.reason,
     )

@@ -21,7 +21,7 @@ from ..report.previews import small_webp
 from ..report.report import failure_of
 from ..run.concurrency import StoppedError, WeightedSemaphore
 from ..study.geometry import grid_difference, slices_through
-from ..study.preview import Column, difference_shades, drawn, grey_shades
+from ..study.preview import OUTLIERS, Column, difference_shades, drawn, grey_shades
 from ..study.statistics import Range
 from .images import BLOCK_VOXELS, Flags, Images, StoredImage
 from .pairs import ScanPair
@@ -40,7 +40,7 @@ BLOCK_BYTES = 64 * 8 * BLOCK_VOXELS
 def evaluate(
     pairs: Sequence[ScanPair],
     protocol: Protocol,
-    on_progress: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None] = lambda _done, _all: None,
     *,
     pictures: int = 0,
 ) -> Evaluation:
@@ -231,8 +231,6 @@ def _reservations(measured: MeasuredPair) -> list[str]:
 
 
 _SAMPLED_VOXELS = 1 << 18
-_OUTLIERS = 0.5
-"""Percent of the truth's voxels left outside the grey window at either end."""
 
 
 def _draw(
@@ -273,7 +271,7 @@ def _grey_window(truth: StoredImage, inside: Flags | None) -> Range:
         flags &= inside[thinned]
     if not flags.any():
         return Range(0.0, 1.0)
-    low, high = np.percentile(values[flags], [_OUTLIERS, 100 - _OUTLIERS])
+    low, high = np.percentile(values[flags], [OUTLIERS, 100 - OUTLIERS])
     return Range(float(low), float(high)) if low < high else Range(float(low), float(low) + 1.0)
 
 

@@ -134,7 +134,7 @@ def _too_many(found: Sequence[Study], kind: str) -> str:
 
 
 def _complete(pair: ScanPair, *, asks_for_mask: bool) -> ScanPair:
-    """Return the pair with the partner that it lacks."""
+    """Return the pair with the first partner that it lacks stated in `missing`."""
     lacks = [
         (pair.result, "no result matches it"),
         (pair.truth, "no ground truth matches it"),

@@ -146,7 +146,7 @@ def csv_text(evaluation: Evaluation) -> str:
     """Return a line per study; fields that do not apply are empty."""
     lines = [_line(COLUMNS)]
     for row in evaluation.rows:
-        figures = astuple(row.figures) if row.figures else [None] * len(METRICS)
+        figures = _figures(row).values()
         ends = astuple(row.data_range) if row.data_range else (None, None)
         files = row.result, row.truth, row.mask
         line = (row.name, row.status, *figures, *ends, row.voxels, *files, row.reason)
@@ -211,12 +211,16 @@ def _study(row: PairRow) -> dict[str, Any]:
         "mask": row.mask,
         "status": row.status,
         "reason": row.reason,
-        **{metric.name: metric.of(row.figures) if row.figures else None for metric in METRICS},
+        **_figures(row),
         "data_range": _ends(row.data_range),
         "voxels": row.voxels,
         "notes": row.notes,
         "seconds": row.seconds,
     }
+
+
+def _figures(row: PairRow) -> dict[MetricName, float | None]:
+    return {metric.name: metric.of(row.figures) if row.figures else None for metric in METRICS}
 
 
 def _ends(data_range: Range | None) -> tuple[float, float] | None:

@@ -70,7 +70,7 @@ class Comparison:
         )
 
     def stages(self) -> dict[Stage, tuple[float, float]]:
-        """Seconds of work on the pairs by stage in each batch, added up as in `work`."""
+        """Return seconds of work on the pairs by stage in each batch, added up as in `work`."""
         return {
             stage: (
                 math.fsum(pair.first.stages.get(stage, 0.0) for pair in self.pairs),

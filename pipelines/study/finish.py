@@ -10,7 +10,7 @@ from ...engine.network.layers import FloatArray
 from ...engine.scaling import Scaling, Stored
 from ...io.volume import Empty, Volume
 from ..settings import OutputType
-from .geometry import Orientation, slabs
+from .geometry import slabs
 from .intensities import FittedMap
 from .prepare import Prepared, lying_alike, mapped_voxels
 from .statistics import Range, extremes
@@ -37,7 +37,7 @@ def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
     results = prepared.plan.results
     if prepared.plan.is_output_as_stored and (voxel_type := results[0].voxel_type):
         volume = _blank(prepared, 0, voxel_type, empty)
-        target = mapped_voxels(volume, prepared.fit.outward[0], _axes(prepared))
+        target = mapped_voxels(volume, prepared.fit.outward[0], prepared.plan.orientation)
         return Canvas(Stored(target.voxels[None], target.scaling), volume)
     return Canvas(Stored(lying_alike(prepared.network_input.values[0], len(results), empty)))
 
@@ -47,7 +47,7 @@ def map_canvas(prepared: Prepared, empty: Empty) -> Canvas:
     plan = prepared.plan
     if plan.resampling is None and plan.crop is None and plan.inner is None:
         volume = _blank(prepared, 0, _MAP_VOXELS, empty)
-        return Canvas(Stored(_axes(prepared).oriented(volume.voxels)[None]), volume)
+        return Canvas(Stored(plan.orientation.oriented(volume.voxels)[None]), volume)
     return Canvas(Stored(lying_alike(prepared.network_input.values[0], 1, empty)))
 
 
@@ -140,10 +140,6 @@ def _voxel_type(network: FloatArray, channel: int, prepared: Prepared) -> VoxelT
     is_whole = source.dtype.kind != "f"
     steps = min(ENOUGH_STEPS, prepared.fit.steps) if is_whole else ENOUGH_STEPS
     return choose_voxel_type(source, Demand(Range(low, high), steps), result.asked)
-
-
-def _axes(prepared: Prepared) -> Orientation:
-    return prepared.plan.orientation
 
 
 def _blank(prepared: Prepared, channel: int, voxel_type: VoxelType, empty: Empty) -> Volume:

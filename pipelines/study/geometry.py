@@ -40,16 +40,14 @@ class Orientation:
         return voxels.transpose(self.order)[steps]
 
     def place(self, voxel: Triple, extents: Triple) -> Triple:
-        """Return where a voxel (i, j, k) of a scan of these extents lies among the
-        oriented ones.
-        """
+        """Return where a voxel (i, j, k) of a scan of these extents lies among oriented ones."""
         return triple(
             extents[axis] - 1 - voxel[axis] if flip else voxel[axis]
             for axis, flip in zip(self.order, self.flips, strict=True)
         )
 
     def sorted_spacing(self, spacing: tuple[float, float, float]) -> tuple[float, float, float]:
-        """Spacing along D, H and W, given that along i, j and k."""
+        """Return the spacing along D, H and W, from that along i, j and k."""
         return triple(spacing[axis] for axis in self.order)
 
 
@@ -283,9 +281,7 @@ MOST_APART = 0.01
 
 
 def grid_difference(one: Volume, other: Volume) -> str | None:
-    """Describe the difference between two grids, with the figures of both; None if
-    they are equal.
-    """
+    """Describe the difference between two grids, with the figures of both; None if equal."""
     if one.shape != other.shape:
         return f"{_sizes(one.shape)} voxels against {_sizes(other.shape)}"
     apart = _farthest_corners(one.shape, one.affine, other.affine)
@@ -358,8 +354,7 @@ def _resampled(volume: Volume, first: Volume, name: str) -> tuple[Volume, float]
     if not share:
         raise PreparationError(
             f"{name} is at another position than the first scan of its study, according to their "
-            "headers; check "
-            "that both are of one patient and session."
+            "headers; check that both are of one patient and session."
         )
     image = first.with_voxels(_interpolated(volume, first, steps))
     return replace(image, notes=volume.notes), share
@@ -442,7 +437,7 @@ def slices_through(
     def shown(
         name: str, plane: AnyArray, edges: tuple[str, str, str, str], across: float, up: float
     ) -> Slice:
-        """A plane [across, up], whose axes both run against those of the picture."""
+        """Return a plane [across, up], whose axes both run against those of the picture."""
         values = plane.T[::-1, ::-1] * np.float64(volume.slope) + volume.intercept
         rows, columns = values.shape
         return Slice(name, values, edges, (rows * up, columns * across))

@@ -20,7 +20,7 @@ class StudyMap:
 
 
 def is_shown(mark: MapMark) -> bool:
-    """Whether a preview shows the map; one that looks like the result adds nothing."""
+    """Return whether a preview shows the map; one that looks like the result adds nothing."""
     return mark.kind not in _LIKE_RESULTS
 
 

@@ -1,6 +1,6 @@
 """Plan of a study from its headers: grids, tiles, voxel types, memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -20,10 +20,11 @@ from .geometry import Orientation, Resampling, nnunet_resampling, orientation, r
 from .tiles import Box, Tiling, nnunet_tiles, tile
 from .voxel_type import VoxelType, foreseen_voxel_type, voxel_type_of
 
-_INTENSITY = np.dtype(np.float32).itemsize
+INTENSITY_BYTES = np.dtype(np.float32).itemsize
+"""Bytes of a network intensity."""
+
 _MAPS = 2
 """Maps of a spread: mean and standard deviation."""
-
 
 _FITTING = 13
 """Bytes of a voxel while a chain of steps is fitted: its region, and three times its value."""
@@ -125,8 +126,8 @@ def plan_study(
     volumes: in the model's order of channels, all on one grid. stride: the network's, see
     `Graph.stride`. in_network: keep network intensities on the host even if they could be stored as
     the scan. spreads: plan maps over several translations. crop: part of the scans to translate, by
-    `crop_box`. Raises PreparationError if the affine or
-    the grid is unusable, if the model takes another number of scans, or if there can be no spread.
+    `crop_box`. Raises PreparationError if the affine or the grid is unusable, if the model takes
+    another number of scans, or if there can be no spread.
     """
     check_count(volumes, card)
     if spreads and is_bent(card.maps_out[0]):
@@ -138,40 +139,33 @@ def plan_study(
     shape = volume.shape if crop is None else triple(edge.stop - edge.start for edge in crop)
     turned, resample, extents = _onto_model(shape, volume.affine, card)
     _check_extents(volume, extents)
-    if card.scheme == "nnunet":
-        padded = triple(max(pair) for pair in zip(extents, settings.patch, strict=True))
-        tiling = nnunet_tiles(padded, settings.patch, settings.overlap)
-    else:
-        tiling = tile(extents, settings.patch, settings.overlap, stride)
+    tiling = _tiling(extents, card, settings, stride)
     inner = _inner(extents, tiling.extents)
     is_whole = resample is None and inner is None and card.crop is None
     keeps_voxels = is_whole and not in_network
-    # One map serves all channels on a card.
-    is_input_stored = keeps_voxels and len(volumes) == 1 and is_taken_as_stored(volume.voxels.dtype)
-    is_input_stored = is_input_stored and not isinstance(card.maps_in[0], Steps)
-    results = tuple(
-        ResultPlan(
-            foreseen_voxel_type(
-                voxel_type_of(volume), intensity, card.output_range, settings.output_type
-            ),
-            card.keeps_unit(channel),
-            settings.output_type,
-        )
-        for channel, intensity in enumerate(card.maps_out)
+    # A GPU applies one map to all channels.
+    is_input_stored = (
+        keeps_voxels
+        and len(volumes) == 1
+        and is_taken_as_stored(volume.voxels.dtype)
+        and not isinstance(card.maps_in[0], Steps)
     )
+    results = tuple(_results(volume, card, settings.output_type))
     only = results[0].voxel_type if len(results) == 1 else None
     is_output_stored = (
-        keeps_voxels and not spreads and only is not None and is_taken_as_stored(only.dtype)
+        keeps_voxels
+        and not spreads
+        and only is not None
+        and is_taken_as_stored(only.dtype)
+        and not isinstance(card.maps_out[0], Steps)
     )
-    is_output_stored = is_output_stored and not isinstance(card.maps_out[0], Steps)
-    blends = settings.inference == "patches"
     footprint = _footprint(
         volumes,
         tiling,
         results,
         is_input_stored=is_input_stored,
         is_output_stored=is_output_stored,
-        blends=blends,
+        blends=settings.inference == "patches",
     )
     if any(isinstance(each, Steps) for each in (*card.maps_in, *card.maps_out)):
         footprint = replace(footprint, read=footprint.read + _FITTING * volume.voxels.size)
@@ -191,6 +185,22 @@ def plan_study(
     )
 
 
+def _tiling(
+    extents: Triple, card: ModelCard, settings: TranslateSettings, stride: Triple
+) -> Tiling:
+    if card.scheme != "nnunet":
+        return tile(extents, settings.patch, settings.overlap, stride)
+    padded = triple(max(pair) for pair in zip(extents, settings.patch, strict=True))
+    return nnunet_tiles(padded, settings.patch, settings.overlap)
+
+
+def _results(volume: Volume, card: ModelCard, asked: OutputType | None) -> Iterator[ResultPlan]:
+    source = voxel_type_of(volume)
+    for channel, intensity in enumerate(card.maps_out):
+        voxel_type = foreseen_voxel_type(source, intensity, card.output_range, asked)
+        yield ResultPlan(voxel_type, card.keeps_unit(channel), asked)
+
+
 def model_extents(extents: Triple, affine: Affine, card: ModelCard) -> Triple:
     """Return the extents (D, H, W) on the model's grid of a scan (i, j, k) from its header.
 
@@ -202,9 +212,7 @@ def model_extents(extents: Triple, affine: Affine, card: ModelCard) -> Triple:
 def _onto_model(
     extents: Triple, affine: Affine, card: ModelCard
 ) -> tuple[Orientation, Resampling | None, Triple]:
-    """Return how a scan's grid (i, j, k) comes onto the model's, and the extents (D,
-    H, W) there.
-    """
+    """Return how a scan's grid (i, j, k) comes onto the model's, and its extents (D, H, W)."""
     turned = orientation(affine, card.axes)
     grid = triple(extents[axis] for axis in turned.order)
     spacing = turned.sorted_spacing(spacing_of(affine))
@@ -251,12 +259,15 @@ def _footprint(
     is_output_stored: bool,
     blends: bool,
 ) -> Footprint:
-    scans, array = sum(each.voxels.nbytes for each in volumes), prod(tiling.extents) * _INTENSITY
-    voxels, widest = volumes[0].voxels.size, max(volumes[0].voxels.itemsize, _INTENSITY)
+    scans, array = (
+        sum(each.voxels.nbytes for each in volumes),
+        prod(tiling.extents) * INTENSITY_BYTES,
+    )
+    voxels, widest = volumes[0].voxels.size, max(volumes[0].voxels.itemsize, INTENSITY_BYTES)
     types = (each.voxel_type for each in results)
     stored = sum(voxels * (kind.dtype.itemsize if kind else widest) for kind in types)
     depth, height, width = tiling.extents
-    row = min(tiling.patch[0], depth) * height * width * _INTENSITY
+    row = min(tiling.patch[0], depth) * height * width * INTENSITY_BYTES
     blended = (1 + len(results)) * row if blends else 0
     inputs = scans if is_input_stored else len(volumes) * array
     outputs = stored if is_output_stored else len(results) * array
@@ -272,8 +283,8 @@ def _with_maps(
     footprint: Footprint, volume: Volume, tiling: Tiling, *, is_resampled: bool
 ) -> Footprint:
     """Add the maps of a spread, made on the model's grid and stored on the scan's."""
-    outputs = _MAPS * prod(tiling.extents) * _INTENSITY
-    stored = _MAPS * volume.voxels.size * _INTENSITY if is_resampled else 0
+    outputs = _MAPS * prod(tiling.extents) * INTENSITY_BYTES
+    stored = _MAPS * volume.voxels.size * INTENSITY_BYTES if is_resampled else 0
     return replace(
         footprint,
         translated=footprint.translated + outputs,

@@ -21,7 +21,7 @@ from .statistics import Range
 
 Rgb: TypeAlias = npt.NDArray[np.uint8]
 
-_OUTLIERS = 0.5
+OUTLIERS = 0.5
 """Percent of pixels outside a window at either end, so that one bright vessel does not darken the
 rest.
 """
@@ -69,7 +69,7 @@ def difference_shades(planes: Sequence[DoubleArray]) -> Shades:
 def inner_range(planes: Sequence[DoubleArray]) -> Range:
     """Return the range of some planes without outliers; never empty."""
     every = np.concatenate([plane.ravel() for plane in planes])
-    low, high = (float(end) for end in np.percentile(every, [_OUTLIERS, 100 - _OUTLIERS]))
+    low, high = (float(end) for end in np.percentile(every, [OUTLIERS, 100 - OUTLIERS]))
     return Range(low, high) if low < high else Range(low - 0.5, low + 0.5)
 
 

@@ -16,7 +16,7 @@ from ..errors import PreparationError
 from .geometry import VoxelSpacing
 
 _SAMPLE = 1 << 17
-_DEVIATIONS = 4
+_RANK_DEVIATIONS = 4
 """Standard deviations of a random sample's ranks between the bounds and the rank."""
 
 
@@ -63,7 +63,7 @@ def order_statistics(flat: AnyArray, groups: Sequence[Sequence[int]]) -> list[li
 
 def _bounds(sample: AnyArray, size: int, ranks: Sequence[int]) -> _Bounds:
     last, scale = sample.size - 1, sample.size / size
-    margin = 1 + ceil(_DEVIATIONS * sqrt(sample.size) / 2)
+    margin = 1 + ceil(_RANK_DEVIATIONS * sqrt(sample.size) / 2)
     low, high = int(ranks[0] * scale) - margin, ceil(ranks[-1] * scale) + margin
     return _Bounds(sample[max(low, 0)], sample[min(high, last)], 2 * ranks[0] < size)
 
@@ -132,8 +132,7 @@ def study_range(volume: Volume) -> Range:
     if max(-ends[0], ends[1]) > float(np.finfo(np.float32).max):
         raise PreparationError(
             f"The values reach from {ends[0]:g} to {ends[1]:g}, which 32-bit floats cannot "
-            "represent; "
-            "check the voxel type and the scaling in the scan's header."
+            "represent; check the voxel type and the scaling in the scan's header."
         )
     return Range(ends[0], ends[1])
 

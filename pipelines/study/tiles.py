@@ -221,9 +221,7 @@ def _nnunet_gaussian(patch: Triple) -> FloatArray:
 
 
 def _ramps(edge: int, step: int) -> FloatArray:
-    """Return weights such that two neighbours' ramps add up to 1 if they are `step`
-    voxels apart.
-    """
+    """Return weights such that ramps of neighbours that are `step` voxels apart add up to 1."""
     shared = edge - step
     from_border = np.minimum(np.arange(edge), np.arange(edge)[::-1]) + 1
     return np.minimum(from_border / (shared + 1), 1).astype(np.float32)
@@ -305,7 +303,8 @@ class Blender:
         self._released = 0
 
 
-Steps = npt.NDArray[np.float64]
+_PerPlane: TypeAlias = npt.NDArray[np.float64]
+"""A figure for each plane, or for each pair of neighbouring planes, along an axis."""
 
 
 def seam_score(
@@ -336,7 +335,7 @@ def seam_score(
     return SeamScore(scores)
 
 
-def _change_of_mix(tiling: Tiling, weights: FloatArray, axis: int) -> Steps:
+def _change_of_mix(tiling: Tiling, weights: FloatArray, axis: int) -> _PerPlane:
     """Return the share of the mix of tiles, 0 to 1, that changes from each voxel of an axis to the
     next, along a line through the middle of the tiles.
     """
@@ -352,7 +351,7 @@ def _change_of_mix(tiling: Tiling, weights: FloatArray, axis: int) -> Steps:
     return np.abs(np.diff(mix, axis=1)).sum(axis=0) / 2
 
 
-def _steps(array: FloatArray) -> tuple[Steps, Steps, Steps]:
+def _steps(array: FloatArray) -> tuple[_PerPlane, _PerPlane, _PerPlane]:
     """Sum absolute steps from each plane to the next, along D, H and W."""
     _, depth, height, width = array.shape
     d, h, w = np.zeros(depth - 1), np.zeros(height - 1), np.zeros(width - 1)
@@ -365,7 +364,7 @@ def _steps(array: FloatArray) -> tuple[Steps, Steps, Steps]:
     return d, h, w
 
 
-def _ratio(change: Steps, after: Steps, before: Steps) -> float | None:
+def _ratio(change: _PerPlane, after: _PerPlane, before: _PerPlane) -> float | None:
     if not change.any():
         return None
     rest = 1 - change

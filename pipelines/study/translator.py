@@ -60,7 +60,7 @@ OnTiles: TypeAlias = Callable[[int, int], None]
 
 
 def ignore_tiles(_done: int, _all: int) -> None:
-    """Progress callback that does nothing."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
 from .figures import Verified
 from .inference import Cutter
-from .plan import StudyPlan
+from .plan import INTENSITY_BYTES, StudyPlan
 from .tiles import Box, Tile, Tiling, patch_weights
 from .translator import InferredStudy
 
@@ -50,8 +50,6 @@ _EVERY = 4
 
 _PART = 64
 """Edge of the parts by which a volume is compared."""
-
-_FLOAT = 4
 
 _Error: TypeAlias = tuple[float, float]
 """Error of a place, and how much of it rounding to whole numbers explains."""
@@ -88,7 +86,7 @@ def tiles_again(plan: StudyPlan, source: Stored, count: int, name: str) -> int:
 def volume_again_bytes(plan: StudyPlan, count: int) -> int:
     """Return the host bytes of a volume that `--verify` computes again, without feature maps."""
     is_due = count and plan.inference == "volume"
-    return _FLOAT * len(plan.results) * prod(plan.tiling.extents) if is_due else 0
+    return INTENSITY_BYTES * len(plan.results) * prod(plan.tiling.extents) if is_due else 0
 
 
 @contextmanager
@@ -208,7 +206,7 @@ def _busy_parts(source: Stored, extents: Triple) -> list[Box]:
 
 
 def _ignore_share(_share: float) -> None:
-    """Progress callback that does nothing."""
+    """Ignore progress."""
 
 
 def _place(tiling: Tiling, tile: Tile) -> Place:
@@ -226,9 +224,7 @@ def _place(tiling: Tiling, tile: Tile) -> Place:
 def _around_the_middle(
     origins: Sequence[int], patch: int, origin: int
 ) -> tuple[int, int, tuple[int, ...]]:
-    """Return the interval along one axis from border to border, and the origins of
-    all tiles on it.
-    """
+    """Return the interval along one axis from border to border, and the origins of its tiles."""
     middle = origin + patch // 2
     sharing = tuple(one for one in origins if one <= middle < one + patch)
     ended = (one + patch for one in origins if one + patch <= middle)

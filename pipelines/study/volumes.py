@@ -16,9 +16,8 @@ from ...io.writing import as_at
 from ..errors import PreparationError
 from ..settings import TranslateOptions
 from .geometry import grid_difference
-from .plan import StudyPlan
+from .plan import INTENSITY_BYTES, StudyPlan
 
-_FLOAT = np.dtype(np.float32)
 _COPIES_OF_SCAN, _COPIES_OF_RESULT = 3, 2
 """Float32 copies of the values while a channel is resampled: of the scan, and of the result."""
 
@@ -46,7 +45,7 @@ def look_at_study(study: Study, options: TranslateOptions) -> UnreadStudy:
     if every and (difference := differing_counts(counts)):
         raise PreparationError(f"The study cannot be translated: {difference}.")
     first = scans[0].volume
-    moved = first.with_voxels(np.broadcast_to(np.zeros((), _FLOAT), first.shape))
+    moved = first.with_voxels(np.broadcast_to(np.zeros((), np.float32), first.shape))
     volumes, resampling = list[Volume](), 0
     for scan in scans:
         is_moved = grid_difference(scan.volume, first) is not None
@@ -55,7 +54,7 @@ def look_at_study(study: Study, options: TranslateOptions) -> UnreadStudy:
             copies = (
                 _COPIES_OF_SCAN * scan.volume.voxels.size + _COPIES_OF_RESULT * moved.voxels.size
             )
-            resampling += copies * _FLOAT.itemsize
+            resampling += copies * INTENSITY_BYTES
     volumes[0] = as_at(Path(study.name), volumes[0])
     read = sum(scan.volume.voxels.nbytes for scan in scans)
     reading = max(_one_after_another(scans), read + resampling)
@@ -123,9 +122,7 @@ class StudyVolumes:
         return map(next, self._each)
 
     def notes_of(self, scan: Volume, plan: StudyPlan) -> tuple[str, ...]:
-        """Return a note if later volumes may need another voxel type than the first,
-        which decides.
-        """
+        """Return a note if later volumes may not fit the voxel type that the first one decides."""
         open_types = [kind for kind in plan.results if kind.voxel_type is None]
         is_open = any(kind.asked or scan.voxels.dtype.kind != "f" for kind in open_types)
         if self.number or not (self.is_series and is_open):

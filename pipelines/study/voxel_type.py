@@ -167,7 +167,7 @@ def _without_scale(stored: VoxelType) -> VoxelType:
 
 
 def _fits(voxel_type: VoxelType, demand: Demand) -> bool:
-    """Whether a type holds the range, to the half step by which storing rounds anyway."""
+    """Return whether a type holds the range, to the half step by which storing rounds anyway."""
     ends = sorted(voxel_type.ends)
     step = abs(voxel_type.slope)
     return (

@@ -25,7 +25,9 @@ PLANES: tuple[Plane, ...] = ("axial", "coronal", "sagittal")
 left to right."""
 
 _NORMAL: dict[Plane, int] = {"axial": 2, "coronal": 1, "sagittal": 0}
-_SENT_AS_STORED = {"int8", "uint8", "int16", "uint16", "int32", "float32"}
+SENT_TYPES = ("int8", "uint8", "int16", "uint16", "int32", "float32")
+"""Types that values of a plane may have, in the order by which a page knows them."""
+
 _INNER = 99.5
 """Percentile of differences that counts as the largest."""
 
@@ -85,7 +87,7 @@ class ViewedImage:
         if not self.is_on_grid_of(grid):
             return PlaneValues(self._nearest(normal, index, grid), 1.0, 0.0)
         stored = self._seen[tuple(index if axis == normal else slice(None) for axis in range(3))]
-        if stored.dtype.name in _SENT_AS_STORED:
+        if stored.dtype.name in SENT_TYPES:
             return PlaneValues(
                 np.ascontiguousarray(stored.T), self._volume.slope, self._volume.intercept
             )

@@ -19,7 +19,7 @@ from ...engine.decoding import FieldError, decode, parse
 from ...io.errors import WriteError
 from ..errors import ReviewFileError
 from ..report.previews import thumbnail
-from .images import PLANES, ImageStore, PlaneValues, StudyImages
+from .images import PLANES, SENT_TYPES, ImageStore, PlaneValues, StudyImages
 from .review import GRADES, LONGEST_COMMENT, Grade, Reviews
 from .studies import Role, Viewing
 
@@ -238,16 +238,14 @@ def _mark_in(content: bytes) -> tuple[Grade | None, str]:
     return grade, comment
 
 
-_TYPES = ("int8", "uint8", "int16", "uint16", "int32", "float32")
-
-
 def packed(plane: PlaneValues) -> bytes:
     """Return a plane as bytes: a header of 32 and the values, both little-endian.
 
-    The header: rows, columns, index of the type in `_TYPES`, 4 bytes of padding, slope, intercept.
+    The header: rows, columns, index of the type in `SENT_TYPES`, 4 bytes of padding, slope,
+    intercept.
     """
     rows, columns = plane.stored.shape
-    kind = _TYPES.index(plane.stored.dtype.name)
+    kind = SENT_TYPES.index(plane.stored.dtype.name)
     head = struct.pack("<IIIIdd", rows, columns, kind, 0, plane.slope, plane.intercept)
     little = plane.stored.astype(plane.stored.dtype.newbyteorder("<"), copy=False)
     return head + little.tobytes()

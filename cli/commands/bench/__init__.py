@@ -1,4 +1,4 @@
-"""The bench command: one setting, several devices' rivals, a sweep over settings.
+"""The bench command: one setting measured against its rivals, and a sweep over settings.
 
-May import options and render. Must not format tables itself, nor be imported by them.
+May import options and render, which must not import it. Must not format tables itself.
 """

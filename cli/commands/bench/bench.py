@@ -10,9 +10,16 @@ from ....pipelines.option import Effect
 from ....pipelines.settings import DEFAULTS, MOST_OVERLAP
 from ...errors import errors_reported
 from ...options.translate import Arithmetic, DeviceName, Verbose, VramLimit
-from ...options.values import checked_device, checked_file, parsed_patch, parsed_size, wrong_value
-from ...render.documents import STDOUT, View, standard_named
+from ...options.values import (
+    checked_device,
+    checked_file,
+    checked_output,
+    parsed_patch,
+    parsed_size,
+    wrong_value,
+)
 from ...signals import stop_signals
+from .outputs import Outputs
 
 if TYPE_CHECKING:
     from ....engine.network.architectures import Spec
@@ -171,7 +178,7 @@ def bench(
     if write_config and not sweep:
         raise wrong_value("--write-config", "use it with --sweep.")
     _check_generator(model, arch, {"--ngf": ngf, "--blocks": blocks, "--levels": levels})
-    view = View(_checked_json(json_file), _checked_plot(plot))
+    outputs = Outputs(checked_output("--json", json_file), _checked_plot(plot))
     device, patches = checked_device(device), parsed_patch(patch)
     limit, scanned = parsed_size("--vram-limit", vram_limit), _parsed_scan(scan)
     limits = CudaLimits(limit, tune or ("quick" if sweep else "full"))
@@ -186,18 +193,18 @@ def bench(
             from .run import Rivals, check, run
 
             rivals = Rivals(against is not None, tuple(cudnn or ()), patience)
-            check(view, rivals)
-            run(*open_bench(request), view, rivals)
+            check(outputs, rivals)
+            run(*open_bench(request), outputs, rivals)
             return
         from ....pipelines.bench.parameter_sweep import Scan
-        from .sweep import SweepView, run_sweep
+        from .sweep import SweepRequest, run_sweep
 
-        asked = SweepView(view, Scan(scanned, overlap), patches, batch, precision)
+        asked = SweepRequest(outputs, Scan(scanned, overlap), patches, batch, precision)
         fastest = run_sweep(*open_bench(request), asked)
         if write_config:
             from .sweep import write
 
-            view.print_sentences([write(context, fastest, vram_limit)])
+            outputs.print_sentences([write(context, fastest, vram_limit)])
 
 
 def _untrained(
@@ -225,11 +232,6 @@ def _parsed_scan(text: str) -> tuple[int, int, int]:
     extents = parsed_patch(text, "--scan")
     assert extents is not None  # only None gives None
     return extents
-
-
-def _checked_json(path: Path | None) -> Path | None:
-    path = standard_named(path)
-    return path if path == STDOUT else checked_file("--json", path)
 
 
 def _checked_plot(path: Path | None) -> Path | None:

@@ -11,10 +11,10 @@ from ....pipelines.bench.measurement import Bench, BenchOutcome, measure
 from ....pipelines.bench.rivals import CudnnTask, PytorchTask, RivalResult, RivalTask, in_child
 from ....pipelines.errors import MissingLibraryError, SettingsError
 from ...render import bench as shown
-from ...render.documents import View
 from ...render.progress_lines import tuning_line
 from ...render.terminal import spinner
 from ...render.text import printable
+from .outputs import Outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Rivals:
     patience: float
 
 
-def check(view: View, rivals: Rivals) -> None:
+def check(outputs: Outputs, rivals: Rivals) -> None:
     """Raise an error for a request that cannot be met, before anything is measured."""
     for folder in rivals.cudnn:
         cudnn_library(folder)
@@ -37,59 +37,59 @@ def check(view: View, rivals: Rivals) -> None:
         raise MissingLibraryError(
             "--against needs PyTorch, which is not installed; pip install torch, or omit --against."
         )
-    if view.plot and find_spec("matplotlib") is None:
+    if outputs.plot and find_spec("matplotlib") is None:
         raise MissingLibraryError(
             "--plot needs matplotlib, which is not installed; pip install 'cuda-cyclegan[plot]', "
             "or omit --plot."
         )
 
 
-def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
+def run(bench: Bench, network: Network, outputs: Outputs, rivals: Rivals) -> None:
     """Measure, print and store the requested outputs. Raises EngineError, WriteError."""
     if rivals.cudnn and bench.setting.device.kind == "cpu":
         raise SettingsError("The CPU does not use cuDNN; choose a CUDA device or omit the option.")
-    view.print_sentences([shown.heading(bench)])
+    outputs.print_sentences([shown.heading(bench)])
     with spinner("Measuring"):
-        outcome = measure(bench, network, _TuningLines(view))
+        outcome = measure(bench, network, _TuningLines(outputs))
     measured = outcome.measured
-    view.print_lines(shown.facts(measured))
-    view.print_lines(shown.layers(measured, view.columns))
-    view.print_sentences(shown.layer_notes(measured))
-    if view.plot:
+    outputs.print_lines(shown.facts(measured))
+    outputs.print_lines(shown.layers(measured, outputs.columns))
+    outputs.print_sentences(shown.layer_notes(measured))
+    if outputs.plot:
         from ...render.bench_plots import draw
 
-        draw(bench, measured, view.plot)
-        view.print_sentences([f"Written: {printable(str(view.plot))}"])
-    _compare(bench, outcome, view, rivals)
+        draw(bench, measured, outputs.plot)
+        outputs.print_sentences([f"Written: {printable(str(outputs.plot))}"])
+    _compare(bench, outcome, outputs, rivals)
 
 
 class _TuningLines:
     """Progress callback: reports that tactics are being tuned, and when tuning is done."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self, outputs: Outputs) -> None:
+        self._outputs = outputs
         self._is_tuning = False
 
     def __call__(self, what: str, share: float | None) -> None:
         if share is None:
-            self._view.print_sentences([printable(what)])
+            self._outputs.print_sentences([printable(what)])
             return
         if share == 1 or not self._is_tuning:
-            self._view.progress(tuning_line(share))
+            self._outputs.progress(tuning_line(share))
         self._is_tuning = share < 1
 
 
-def _compare(bench: Bench, outcome: BenchOutcome, view: View, rivals: Rivals) -> None:
+def _compare(bench: Bench, outcome: BenchOutcome, outputs: Outputs, rivals: Rivals) -> None:
     measured, results = outcome.measured, list[RivalResult]()
     try:
         for task in _tasks(bench, outcome, rivals):
-            view.progress(f"Measuring {printable(task.name)}")
+            outputs.progress(f"Measuring {printable(task.name)}")
             with spinner(f"at most {rivals.patience:g} s"):
                 results.append(in_child(task, rivals.patience))
     finally:  # a user who stops a long run keeps the results so far
-        view.print_lines(shown.table(bench, measured, results, view.columns))
-        view.print_sentences(shown.notes(measured, results))
-        view.store(shown.of_measurement(bench, measured, results))
+        outputs.print_lines(shown.table(bench, measured, results, outputs.columns))
+        outputs.print_sentences(shown.notes(measured, results))
+        outputs.store(shown.of_measurement(bench, measured, results))
 
 
 def _tasks(bench: Bench, outcome: BenchOutcome, rivals: Rivals) -> Iterator[RivalTask]:

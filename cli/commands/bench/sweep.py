@@ -16,32 +16,32 @@ from ....pipelines.config import user_config, write_defaults
 from ....pipelines.errors import SettingsError
 from ...options.config import named_config, options_of
 from ...render import bench as shown
-from ...render.documents import View
 from ...render.terminal import spinner
 from ...render.text import printable
+from .outputs import Outputs
 
 
 @dataclass(frozen=True, slots=True)
-class SweepView:
+class SweepRequest:
     """Fixed settings of a sweep, None for those to be measured, and the outputs.
 
-    view: output of the command. scan: extents to translate. patch: (D, H, W). batch: patches per
+    outputs: those of the command. scan: extents to translate. patch: (D, H, W). batch: patches per
     run. precision: of the network's arithmetic.
     """
 
-    view: View
+    outputs: Outputs
     scan: Scan
     patch: Triple | None
     batch: int | None
     precision: Precision | None
 
 
-def run_sweep(bench: Bench, network: Network, asked: SweepView) -> Tried:
+def run_sweep(bench: Bench, network: Network, asked: SweepRequest) -> Tried:
     """Measure, print and store the requested outputs; return the fastest setting.
 
     Raises SettingsError if none could run.
     """
-    view, scan, own = asked.view, asked.scan, bench.setting.patch
+    outputs, scan, own = asked.outputs, asked.scan, bench.setting.patch
     tried = candidates(
         network.graph,
         bench.setting.device,
@@ -50,18 +50,18 @@ def run_sweep(bench: Bench, network: Network, asked: SweepView) -> Tried:
         asked.precision,
         0 if asked.patch else max(scan.extents),
     )
-    view.print_sentences([printable(bench.subject.name)])
+    outputs.print_sentences([printable(bench.subject.name)])
     rows: list[Tried] = []
     with spinner("Measuring"):
         for row in sweep(bench, network, tried, scan):
             rows.append(row)
-            view.progress(shown.sweep_line(row, scan))
+            outputs.progress(shown.sweep_line(row, scan))
     fastest = best(rows, scan)
     if fastest is None:
         raise SettingsError(f"None of these settings can run; the first failed: {rows[0].reason}")
-    view.print_lines(shown.sweep_table(rows, scan, view.columns))
-    view.print_sentences(shown.proposal(bench, rows, fastest, scan))
-    view.store(shown.of_sweep(bench, rows, fastest, scan))
+    outputs.print_lines(shown.sweep_table(rows, scan, outputs.columns))
+    outputs.print_sentences(shown.proposal(bench, rows, fastest, scan))
+    outputs.store(shown.of_sweep(bench, rows, fastest, scan))
     return fastest
 
 

@@ -1,4 +1,4 @@
 """Queue commands: they submit, show and run jobs.
 
-May import options and render. Must not format tables itself, nor be imported by them.
+May import options and render, which must not import it. Must not format tables itself.
 """

@@ -14,10 +14,10 @@ from typer.core import TyperGroup
 
 from ....pipelines.jobs.queue.schedule import Priority
 from ...errors import Exit, complain, errors_reported
+from ...options.help_panels import example
 from ...options.printing import AllRows, AsJson
-from ...options.queue import QueueOption, typed_queue
-from ...options.values import checked_file, wrong_value
-from ...render.documents import STDOUT
+from ...options.queue import BATCH, QueueOption, typed_queue
+from ...options.values import checked_file, checked_output, wrong_value
 from ...render.terminal import columns_of, print_line, print_sentences
 from ...render.text import counted
 from ...signals import stop_signals
@@ -46,10 +46,6 @@ Examples:
 """
 
 
-def _example(words: str) -> str:
-    return f"\b\nExample:\n  cuda-cyclegan jobs {words}"
-
-
 app = typer.Typer(
     cls=_ShowsByDefault,
     help="Show and change the job queue.",
@@ -57,7 +53,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_NAME = re.compile(r"[A-Za-z0-9-]+(/[0-9]+)?")
+_NAME = re.compile(rf"{BATCH.pattern}(/[0-9]+)?")
 """Any other, such as a server's address that lacks its `--queue`, is not printed again."""
 
 Jobs = Annotated[
@@ -84,7 +80,7 @@ RouteTitle = Annotated[
 ]
 
 
-@app.command(epilog=_example("show 20261121-k7m2pq --watch"))
+@app.command(epilog=example("jobs show 20261121-k7m2pq --watch"))
 def show(
     batch: Annotated[
         str | None, typer.Argument(metavar="[BATCH]", help="Batch name as printed by 'submit'.")
@@ -114,7 +110,7 @@ def show(
                 print_line(line, sys.stdout)
 
 
-@app.command(epilog=_example("summary --since 18:00 --html morning.html"))
+@app.command(epilog=example("jobs summary --since 18:00 --html morning.html"))
 def summary(
     context: typer.Context,
     batch: OneBatch = None,
@@ -161,8 +157,7 @@ def summary(
     from .summary import Files, show_batch, show_overview
 
     files = Files.dated(json or report, html, force=force)
-    if files.data != STDOUT:
-        checked_file("--json" if json else "--report", files.data)
+    checked_output("--json" if json else "--report", files.data)
     checked_file("--html", files.html)
     with _open(queue) as jobs:
         selection = _selection(batch, since, name, route)
@@ -174,7 +169,7 @@ def summary(
     raise typer.Exit(status)
 
 
-@app.command(epilog=_example("view --since 18:00"))
+@app.command(epilog=example("jobs view --since 18:00"))
 def view(
     batch: OneBatch = None,
     since: Since = None,
@@ -214,7 +209,7 @@ def view(
         serve(found, {folder: Review(folder / NAME) for folder in found.folders}, opens=browser)
 
 
-@app.command(epilog=_example("cancel 20261121-k7m2pq/00012"))
+@app.command(epilog=example("jobs cancel 20261121-k7m2pq/00012"))
 def cancel(batch: Jobs, queue: QueueOption = None) -> None:
     """Cancel the open jobs of a batch, or one job.
 
@@ -228,7 +223,7 @@ def cancel(batch: Jobs, queue: QueueOption = None) -> None:
         print_line(_changed(jobs.cancel(batch), "cancelled", rows), sys.stdout)
 
 
-@app.command(epilog=_example("retry 20261121-k7m2pq"))
+@app.command(epilog=example("jobs retry 20261121-k7m2pq"))
 def retry(batch: Jobs, queue: QueueOption = None) -> None:
     """Queue failed and cancelled jobs again.
 
@@ -249,7 +244,7 @@ def retry(batch: Jobs, queue: QueueOption = None) -> None:
         print_line(f"{counted(found.again, 'job')} queued again{known}", sys.stdout)
 
 
-@app.command("run-now", epilog=_example("run-now 20261121-k7m2pq"))
+@app.command("run-now", epilog=example("jobs run-now 20261121-k7m2pq"))
 def run_now(batch: Jobs, queue: QueueOption = None) -> None:
     """Start waiting jobs now.
 
@@ -269,7 +264,7 @@ def run_now(batch: Jobs, queue: QueueOption = None) -> None:
             print_line(PAUSED.capitalize(), sys.stdout)
 
 
-@app.command(epilog=_example("hold 20261121-k7m2pq"))
+@app.command(epilog=example("jobs hold 20261121-k7m2pq"))
 def hold(batch: Jobs, queue: QueueOption = None) -> None:
     """Hold jobs that have not started until a user starts them.
 
@@ -283,7 +278,7 @@ def hold(batch: Jobs, queue: QueueOption = None) -> None:
         print_line(_changed(jobs.hold(batch), "held", rows), sys.stdout)
 
 
-@app.command(epilog=_example("move 20261121-k7m2pq --window night"))
+@app.command(epilog=example("jobs move 20261121-k7m2pq --window night"))
 def move(
     batch: Jobs,
     priority: Annotated[
@@ -330,7 +325,7 @@ def move(
             print_sentences(outlook(jobs, jobs.jobs(batch)), sys.stderr)
 
 
-@app.command(epilog=_example("pause"))
+@app.command(epilog=example("jobs pause"))
 def pause(queue: QueueOption = None) -> None:
     """Stop all workers from starting jobs.
 
@@ -343,7 +338,7 @@ def pause(queue: QueueOption = None) -> None:
         print_line("Paused: no job starts until 'jobs resume'.", sys.stdout)
 
 
-@app.command(epilog=_example("resume"))
+@app.command(epilog=example("jobs resume"))
 def resume(queue: QueueOption = None) -> None:
     """Let jobs start again after 'jobs pause'.
 
@@ -354,7 +349,7 @@ def resume(queue: QueueOption = None) -> None:
         print_line("Resumed: jobs can start again.", sys.stdout)
 
 
-@app.command(epilog=_example("prune --days 90"))
+@app.command(epilog=example("jobs prune --days 90"))
 def prune(
     days: Annotated[
         int,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ....pipelines.option import Effect
-from ...errors import Exit, complain, errors_reported
+from ...errors import Exit, complain, complain_of_nothing, errors_reported
 from ...options.groups import InputOptions
 from ...options.help_panels import QUEUE
 from ...options.queue import (
@@ -23,7 +23,7 @@ from ...options.queue import (
 )
 from ...options.study import StudyOptions
 from ...options.translate import check_applicable
-from ...render.skipped import nothing_found, skip_counts, skipped_scans, unread_places
+from ...render.skipped import skip_counts, skipped_scans, unread_places
 from ...render.terminal import SEARCHING, print_line, print_sentences, spinner
 from ...render.text import counted, flagged
 from ...signals import stop_signals
@@ -86,10 +86,7 @@ def submit(
             found = jobs_of(request)
         check_applicable(context, holds_files_only=found.holds_files_only)
         if not found.jobs and not found.refused:
-            print_sentences(skipped_scans(found.skipped), sys.stderr)
-            print_sentences(unread_places(found.skipped), sys.stderr)
-            complain(nothing_found(request.inputs, found.skipped))
-            raise typer.Exit(Exit.NO_STUDY)
+            raise typer.Exit(complain_of_nothing(request.inputs, found.skipped))
         with open_queue(queue_place(queue), create=True) as jobs:
             submitted = jobs.submit(
                 found.jobs,
