@@ -3,7 +3,7 @@
 import sqlite3
 from collections import Counter
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import pytest
