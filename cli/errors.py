@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..engine.errors import DeviceUnavailableError, EngineError
-from ..io.errors import ScanError
+from ..io.errors import ScanError, WriteError
 from ..pipelines.errors import MissingLibraryError, PipelineError, SettingsError
 from ..pipelines.host.memory import address_space_limit, check_address_space, is_out_of_memory
 from ..pipelines.host.thread_limits import NO_MORE_THREADS, is_out_of_threads
@@ -115,6 +115,16 @@ def _memory_advice() -> str:
         f"There is not enough memory: this program is limited to {memory(limit)} of address "
         "space; raise the limit (ulimit -v) or use a smaller patch."
     )
+
+
+def stored(write: Callable[[], object]) -> Exit:
+    """Write a requested file at the end of a command; report why it cannot be written."""
+    try:
+        write()
+    except WriteError as error:
+        complain(sentence(error))
+        return Exit.SOME_FAILED
+    return Exit.DONE
 
 
 def complain_of_nothing(inputs: Iterable[Path], skipped: "Sequence[Skip | Skipped]") -> Exit:

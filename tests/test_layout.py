@@ -73,7 +73,7 @@ MAY_IMPORT = {
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.signals "
         "engine.importing.checkpoint engine.model engine.options engine.startup io.choice "
-        "io.discovery io.errors io.files io.formats io.found_headers pipelines.calibration "
+        "io.discovery io.files io.formats io.found_headers pipelines.calibration "
         "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
         "pipelines.evaluation pipelines.events pipelines.host pipelines.model_import "
         "pipelines.option pipelines.report pipelines.results pipelines.run pipelines.settings "

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ...io.errors import WriteError
 from ...pipelines.option import Effect
-from ..errors import Exit, complain, errors_reported, sentence
+from ..errors import Exit, complain, errors_reported, stored
 from ..options.printing import Traceback
 from ..options.values import checked_file, checked_output, wrong_value
 from ..render.documents import STDOUT, save_page, screen, write_json, written
@@ -209,22 +208,23 @@ def _run(sources: "Sources", protocol: "Protocol", wanted: _Wanted, stop: Stop) 
         evaluation = evaluated(found.pairs, protocol, report_done, pictures=pictures)
     if not evaluation.evaluated() and not evaluation.interrupted:
         return _nothing_evaluated(evaluation, sources, wanted)
-    stored = _stored(wanted, evaluation)
+    outcome = stored(lambda: wanted.write(evaluation))
     _shown(evaluation, wanted)
-    if stored is Exit.DONE:
+    if outcome is Exit.DONE:
         print_sentences(wanted.written(), screen(wanted.json))
     if evaluation.interrupted:
         print_line("Stopped.", sys.stderr)
         return stop.status
     print_sentences(unread_places(found.skipped), sys.stderr)
     whole = evaluation.count("evaluated") == len(evaluation.rows) and not found.skipped
-    return stored if whole else Exit.SOME_FAILED
+    return outcome if whole else Exit.SOME_FAILED
 
 
 def _nothing_evaluated(evaluation: "Evaluation", sources: "Sources", wanted: _Wanted) -> Exit:
     """Show the reasons and write no file: it would only be in the way of the corrected command."""
     if wanted.json == STDOUT:
-        _stored(replace(wanted, csv=None, html=None), evaluation)
+        printed = replace(wanted, csv=None, html=None)
+        stored(lambda: printed.write(evaluation))
     _shown(evaluation, wanted)
     if not sources.table and not any(row.result and row.truth for row in evaluation.rows):
         print_sentences([_PAIRING], sys.stderr)
@@ -238,15 +238,6 @@ _PAIRING = (
     "one result and one truth."
 )
 _NOTHING_WRITTEN = "No file was written, because nothing was evaluated."
-
-
-def _stored(wanted: _Wanted, evaluation: "Evaluation") -> Exit:
-    try:
-        wanted.write(evaluation)
-    except WriteError as error:
-        complain(sentence(error))
-        return Exit.SOME_FAILED
-    return Exit.DONE
 
 
 def _shown(evaluation: "Evaluation", wanted: _Wanted) -> None:

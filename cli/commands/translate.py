@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...io.errors import WriteError
 from ...pipelines.option import Effect, Option, Rules, Shown
-from ..errors import Exit, complain, complain_of_nothing, errors_reported, sentence
+from ..errors import Exit, complain_of_nothing, errors_reported, stored
 from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
 from ..options.printing import AllRows
@@ -259,11 +258,11 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
 
         with stop.again():
             report = run_job(job, listen, _confirm_replacing)
-    stored = [
+    statuses = [
         _stored(view.report, lambda path: write_report(_whole(earlier, report, job), path)),
         _stored(view.trace, trace.write),
     ]
-    return max(*stored, _shown(report, view, stop))
+    return max(*statuses, _shown(report, view, stop))
 
 
 def _confirm_replacing() -> None:
@@ -302,14 +301,7 @@ def _whole(earlier: "BatchReport | None", report: "BatchReport", job: "Job") -> 
 
 
 def _stored(path: Path | None, write: Callable[[Path], None]) -> Exit:
-    if path is None:
-        return Exit.DONE
-    try:
-        write(path)
-    except WriteError as error:
-        complain(sentence(error))
-        return Exit.SOME_FAILED
-    return Exit.DONE
+    return stored(lambda: write(path)) if path else Exit.DONE
 
 
 def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
