@@ -76,21 +76,11 @@ def translate_folder(
     >>> [(row.name, row.status) for row in report.studies]
     [('a.nii.gz', 'translated'), ('b.nii.gz', 'translated')]
     """
-    on_event, opened = listener(on_event), model_of(model)
+    on_event, model = listener(on_event), model_of(model)
     request = _request(
-        inputs,
-        opened,
-        output,
-        device,
-        options,
-        modality,
-        series,
-        channels,
-        include,
-        exclude,
-        limits,
+        inputs, model, output, device, options, modality, series, channels, include, exclude, limits
     )
-    job, caller = open_job(request, opened), _Caller(on_event)
+    job, caller = open_job(request, model), _Caller(on_event)
     try:
         report = run_job(job, caller.handle)
     except KeyboardInterrupt:
@@ -151,19 +141,9 @@ def plan(
     >>> [(row.name, row.action) for row in rows]
     [('a.nii.gz', 'translate'), ('b.nii.gz', 'translate')]
     """
-    opened = model_of(model)
+    model = model_of(model)
     request = _request(
-        inputs,
-        opened,
-        output,
-        device,
-        options,
-        modality,
-        series,
-        channels,
-        include,
-        exclude,
-        limits,
+        inputs, model, output, device, options, modality, series, channels, include, exclude, limits
     )
     return [
         PlannedRow(
@@ -178,7 +158,7 @@ def plan(
             patches=row.tiles,
             notes="; ".join(row.notes),
         )
-        for row in dry_run(open_job(request, opened)).rows
+        for row in dry_run(open_job(request, model)).rows
     ]
 
 
@@ -244,7 +224,7 @@ def _found(study: Study) -> FoundStudy:
 
 def _request(
     inputs: AnyPath | Sequence[AnyPath],
-    opened: Model,
+    model: Model,
     output: AnyPath,
     device: str,
     options: TranslateOptions,
@@ -258,7 +238,7 @@ def _request(
     """Return a request of checked arguments. Raises SettingsError."""
     return Request(
         paths_of("inputs", inputs),
-        opened.path or _IN_MEMORY,
+        model.path or _IN_MEMORY,
         path_of("output", output),
         device=typed("device", str, device),
         limits=record("limits", CudaLimits, limits),
