@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support import queue_postgres
 from support.batch_world import scan
+from support.io_files import write_later
 from support.queue_world import QueueWorld
 from support.waiting import ENOUGH, ToldCondition
 from support.watched_calls import watch_calls
@@ -318,7 +319,7 @@ def test_what_a_killed_worker_left_is_gone_when_no_job_is_left(
 def test_two_jobs_for_one_result_follow_each_other(world: QueueWorld) -> None:
     world.scans(1)
     old = world.submit()
-    scan(world.inputs / "000.nii", seed=7)
+    write_later(world.inputs / "000.nii", scan(world.folder / "other.nii", seed=7).read_bytes())
     new = world.submit()
     assert old != new
     world.work()

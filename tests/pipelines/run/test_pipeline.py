@@ -18,7 +18,7 @@ import pytest
 from support.batch_world import scan
 from support.numerics_models import FunctionGenerator
 from support.pipeline_world import PLENTY, PipelineWorld, threads_at_work
-from support.waiting import ENOUGH, ToldCondition
+from support.waiting import ENOUGH, ToldCondition, eventually
 from support.watched_calls import watch_calls
 
 from cuda_cyclegan.engine.errors import EngineError
@@ -119,7 +119,12 @@ def test_a_study_that_changes_while_it_is_read_fails_alone(
 def give_way(path: Path, other: Path) -> None:
     """Put other voxels in a scan's place, with its size and its dates, as copies may keep them."""
     before = path.stat()
-    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    def is_later() -> bool:
+        os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return other.stat().st_ctime_ns > before.st_ctime_ns
+
+    eventually(is_later)  # file systems keep time in steps
     assert other.stat().st_size == before.st_size
     other.replace(path)
 
