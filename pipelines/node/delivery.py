@@ -303,7 +303,7 @@ class Deliverer:
     def _send(self, link: Transmission | WebLink, result: Result) -> None:
         """Send objects that the destination lacks. Raises NetworkError if the association broke."""
         began, since = self._clock(), time.monotonic()
-        confirmed = self._store.confirmed(result.name)
+        confirmed = {*self._store.confirmed(result.name)}
         try:
             files = [*_files_of(result)]
             for file in files:
@@ -313,6 +313,9 @@ class Deliverer:
                 if instance not in confirmed:
                     link.store(file)
                     self._store.confirm(result.name, instance)
+                    if not confirmed:
+                        self._keep(result)
+                    confirmed.add(instance)
         except RefusedError as error:
             backoff = self._defer(result, str(error))
             self._emit(NotSent(result.name, str(error), backoff.seconds))
@@ -324,6 +327,14 @@ class Deliverer:
         self._store.forget_confirmations(result.name)
         self._on_sent(result.series.job, (began, began + seconds))
         self._emit(Sent(result.name, str(self._destination.peer), len(files), seconds))
+
+    def _keep(self, result: Result) -> None:
+        """Put a result back whose series grew while its first object was sent: the rest follows."""
+        with self._store.alone():
+            record = self._store.study(str(result.study))
+            if record and all(one.place != result.series.place for one in record.series):
+                series = sorted((result.series, *record.series), key=lambda one: one.round)
+                self._store.put(replace(record, series=tuple(series)))
 
     def _abandon(self, result: Result) -> None:
         reason = result.series.reason or "it was never reached"

@@ -126,21 +126,22 @@ def test_a_sender_that_aborts_when_all_is_stored_is_not_awaited_for_ever(
 def test_the_same_images_over_a_whole_transfer_make_a_result_without_a_remark(
     world: NodeInProcess,
 ) -> None:
-    break_off(world, slices())
+    sent = slices()[:8]
+    break_off(world, sent)
     wait_for_the_rest_in_vain(world)
     with archive(port=world.destination) as (_, held):
         world.translate()
         world.wait_for_sends(1)
-        world.send(slices())
+        world.send(sent)
         world.queue_up()
         world.translate()
         world.wait_for_sends(2)
         for _ in range(2):
-            break_off(world, slices())
+            break_off(world, sent)
             world.queue_up()
             world.pass_time(HOUR)
     assert [remark for _, remark in queued(world)][1:] == [""]
-    assert len({one.SOPInstanceUID for one in held}) == len(held) == 24
+    assert len({one.SOPInstanceUID for one in held}) == len(held) == 16
     assert len(world.events(Held)) == 1
 
 

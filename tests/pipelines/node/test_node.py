@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from support.dicom_network import archive, associate
 from support.dicom_phantoms import PATIENT, PATIENT_ID
 from support.node_in_process import DAY, NodeInProcess, associations
 from support.node_world import phantom
-from support.waiting import eventually
+from support.waiting import ENOUGH, eventually
 
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.pipelines.jobs.queue import claims
@@ -249,6 +250,35 @@ def test_a_result_that_was_not_sent_when_its_series_grew_is_not_sent_any_more(
         world.translate()
         world.wait_for_sends(1)
     assert len(held) == 12
+
+
+def test_a_result_whose_first_object_is_on_its_way_when_its_series_grows_is_sent_as_a_whole(
+    world: NodeInProcess,
+) -> None:
+    """Also if the association breaks off after that object."""
+    arrives, has_grown = Event(), Event()
+
+    def status(_: Any) -> int:
+        arrives.set()
+        assert has_grown.wait(ENOUGH)
+        return 0
+
+    def aborts(_: Any) -> bool:
+        return len(held) == 1 and not world.events(NotSent)
+
+    world.send(slices(8))
+    world.queue_up()
+    with archive(port=world.destination, status=status, aborts=aborts) as (_, held):
+        world.translate()
+        assert arrives.wait(ENOUGH)
+        world.send(slices(12)[8:])
+        world.queue_up()
+        has_grown.set()
+        eventually(lambda: world.events(NotSent))
+        assert [one.images for one in world.series()] == [8, 12], "the first one is not forgotten"
+        world.translate()
+        world.wait_for_sends(2)
+    assert sorted(Counter(one.SeriesInstanceUID for one in held).values()) == [8, 12]
 
 
 def test_a_job_whose_series_grew_meanwhile_is_cancelled(world: NodeInProcess) -> None:
