@@ -16,6 +16,11 @@ from cuda_cyclegan.pipelines.host.signals import STOP_SIGNALS
 # threads take whole cores from the tests beside this one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# The servers of tests are on this machine, and a proxy would look for them on its own.
+for name in ("http_proxy", "https_proxy", "all_proxy"):
+    os.environ.pop(name, None)
+    os.environ.pop(name.upper(), None)
+
 pytest_plugins = ["support.tiers", "support.evidence"]
 
 _no_gpu = why_no_cuda()

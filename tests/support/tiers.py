@@ -102,10 +102,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     taken = _processor_seconds() - start - (_uncounted - uncounted)
     limit = PROCESS_LIMIT if item.get_closest_marker("process") else LIMIT
     if taken > limit and _has_limit(item):
-        slowness = max(1.0, calibrate() / CALIBRATION_SECONDS)
-        if taken > limit * slowness:
+        allowed = limit * slowness()
+        if taken > allowed:
             pytest.fail(
-                f"The test took {taken:.2f} s of processor time; {limit * slowness:.2f} s are "
+                f"The test took {taken:.2f} s of processor time; {allowed:.2f} s are "
                 "allowed here. Make it faster, or mark it slow.",
                 pytrace=False,
             )
@@ -117,6 +117,11 @@ def _has_limit(item: pytest.Item) -> bool:
     return not (_is_slow and item.get_closest_marker("hypothesis")) and not any(
         item.get_closest_marker(mark) for mark in ("slow", "gpu")
     )
+
+
+def slowness() -> float:
+    """By how much slower this machine is now than the one on which limits were set; at least 1."""
+    return max(1.0, calibrate() / CALIBRATION_SECONDS)
 
 
 def calibrate() -> float:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from support import queue_postgres
 from support.queue_world import QueueWorld
+from support.tiers import slowness
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
@@ -59,7 +60,8 @@ def test_a_sound_machine_is_well_within_3_seconds(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     # What it works itself: on a busy machine the seconds on the wall are those of others.
-    assert after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime < 3
+    spent = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    assert spent < 3 or spent < 3 * slowness()
     assert done.stdout.splitlines()[-1] == "All checks passed" or "warning" in done.stdout
     packages = ("Python", "Packages", "ONNX Runtime", "Telemetry", "gzip")
     for subject in (*packages, "Cores", "Memory", "Disk", "Queue"):
