@@ -106,7 +106,13 @@ MET = {
 """By the accounts of Python, to which NumPy's memory is known."""
 
 
-@pytest.mark.parametrize("met", MET)
+SLOW = ("8 bits", "padding")
+"""Those beside which others show as much."""
+
+
+@pytest.mark.parametrize(
+    "met", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in MET]
+)
 def test_reading_gives_and_takes_what_was_foreseen(tmp_path: Path, met: str) -> None:
     stored = MET[met]
     study = found(stored, tmp_path)
