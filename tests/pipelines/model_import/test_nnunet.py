@@ -40,7 +40,7 @@ def imported(folder: Path, folds: tuple[str, ...] = (), **said: Any) -> Model:
     return make_model(survey(ImportRequest(folder, NetworkChoices(), draft, folds=folds))).model
 
 
-@pytest.mark.parametrize("name", FOLDS)
+@pytest.mark.parametrize("name", ["plain", pytest.param("residual", marks=pytest.mark.slow)])
 def test_raw_outputs_are_those_of_nnunets_predictor(
     name: str, folder: Callable[[str], Path]
 ) -> None:
