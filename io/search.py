@@ -2,7 +2,6 @@
 
 import os
 import stat
-import time
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,9 +33,6 @@ MOST_REPEATED = 100_000
 number.
 """
 
-_LONGEST_STEP_NS = 2_000_000_000
-"""Longest step in which a disk keeps times of change, as FAT does; most keep them to 4 ms."""
-
 _Place: TypeAlias = tuple[int, int]
 """Device and inode."""
 
@@ -65,8 +61,7 @@ class FileSearch:
     for DICOM. by_name: those of them that the user named. unopened: those that cannot be opened.
     closed: folders that cannot. ignored: number of files that are not scans. files: those that may
     be scans. skipped: named files that are not scans. listed: the folders that were searched, each
-    with the time of its last change before that, in nanoseconds since 1970, or a time just before
-    that change if a later one may have the same.
+    with the time of its last change before that, in nanoseconds since 1970.
     """
 
     output: Path | None
@@ -147,7 +142,7 @@ class FileSearch:
             return [], []
         self._added.add(folder)
         try:
-            self.listed[folder] = _before_listing(folder.stat().st_mtime_ns)
+            self.listed[folder] = folder.stat().st_mtime_ns
             paths = sorted(path for path in folder.iterdir() if not _is_own(path.name))
         except OSError as error:
             reason = f"the folder cannot be opened: {error.strerror}"
@@ -239,15 +234,6 @@ class FileSearch:
 def _is_own(name: str) -> bool:
     """Return whether this program keeps something there that is neither a scan nor a result."""
     return is_part(name) or is_record(name)
-
-
-def _before_listing(changed: int) -> int:
-    """Return a time before a listing that a later change of the folder does not have.
-
-    changed: time of the folder's last change, after which another may fall in the same step of the
-    disk's clock.
-    """
-    return changed - (time.time_ns() - changed < _LONGEST_STEP_NS)
 
 
 _Branch: TypeAlias = tuple[Path, frozenset[_Place]]

@@ -1,7 +1,7 @@
 """Volume: voxels, their place in the patient, and the header data its writer must keep."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeAlias
@@ -55,8 +55,8 @@ class Study:
     was found by itself, in the order of a model's channels; `files` are those of all, and all else
     is as of the first. channel: of a model, that one of several scans is for. other_results: where
     the results of further channels go, as `name`. listed: the folders of a DICOM series, each with
-    the time of its last change before it was searched, see `FileSearch`; none where files were
-    named one by one. incomplete: that its files are not the whole scan, in words for its
+    the time of its last change before it was searched, in nanoseconds since 1970; none where files
+    were named one by one. incomplete: that its files are not the whole scan, in words for its
     result; empty if none is known to be missing. mirrored: what `results` would be if they mirrored
     the inputs; none where they do.
     """
@@ -72,7 +72,7 @@ class Study:
     scans: "tuple[Study, ...]" = ()
     channel: str = ""
     other_results: tuple[PurePosixPath, ...] = ()
-    listed: tuple[tuple[Path, int], ...] = field(default=(), compare=False)
+    listed: tuple[tuple[Path, int], ...] = ()
     incomplete: str = ""
     mirrored: tuple[PurePosixPath, ...] = ()
 

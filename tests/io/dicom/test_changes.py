@@ -1,7 +1,6 @@
 """Series that change between the search for them and their reading."""
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -61,20 +60,6 @@ def test_a_series_that_grows_is_read_when_it_is_complete(tmp_path: Path, more: i
     with pytest.raises(UnreadableScanError, match=f"{more} more of its images arrived after"):
         read(study)
     assert read(only_study(tmp_path)).shape[2] == 12
-
-
-def test_images_that_arrive_in_the_moment_of_the_search_are_missed_by_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As far as the disk's clock says, the folder has not changed since."""
-    replace(CT, slices=10).write(tmp_path)
-    moment = tmp_path.stat().st_mtime_ns
-    monkeypatch.setattr(time, "time_ns", lambda: moment + 1_000_000)
-    study = only_study(tmp_path)
-    CT.write(tmp_path)
-    os.utime(tmp_path, ns=(moment, moment))
-    with pytest.raises(UnreadableScanError, match="2 more of its images arrived after"):
-        read(study)
 
 
 def arrives(folder: Path) -> None:
