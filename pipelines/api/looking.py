@@ -12,7 +12,7 @@ from ..errors import SettingsError
 from ..evaluation.evaluation import evaluate as evaluated
 from ..evaluation.pairs import Sources, find_pairs
 from ..evaluation.protocols import SYNTHRAD2025, ProtocolName, general
-from ..evaluation.report import METRICS, PairRow
+from ..evaluation.report import PairRow, figures_of
 from ..study.geometry import Slice, grid_difference, mid_slices
 from ..study.preview import Column, difference, drawn, grey_shades, inner_range
 from .arguments import path_of, typed
@@ -165,7 +165,7 @@ def _row(row: PairRow) -> EvaluatedStudy:
     return EvaluatedStudy(
         row.name,
         row.status,
-        *((metric.of(row.figures) if row.figures else None) for metric in METRICS),
+        *figures_of(row).values(),
         voxels=row.voxels,
         reason=row.reason,
     )

@@ -146,7 +146,7 @@ def csv_text(evaluation: Evaluation) -> str:
     """Return a line per study; fields that do not apply are empty."""
     lines = [_line(COLUMNS)]
     for row in evaluation.rows:
-        figures = _figures(row).values()
+        figures = figures_of(row).values()
         ends = astuple(row.data_range) if row.data_range else (None, None)
         files = row.result, row.truth, row.mask
         line = (row.name, row.status, *figures, *ends, row.voxels, *files, row.reason)
@@ -211,7 +211,7 @@ def _study(row: PairRow) -> dict[str, Any]:
         "mask": row.mask,
         "status": row.status,
         "reason": row.reason,
-        **_figures(row),
+        **figures_of(row),
         "data_range": _ends(row.data_range),
         "voxels": row.voxels,
         "notes": row.notes,
@@ -219,7 +219,8 @@ def _study(row: PairRow) -> dict[str, Any]:
     }
 
 
-def _figures(row: PairRow) -> dict[MetricName, float | None]:
+def figures_of(row: PairRow) -> dict[MetricName, float | None]:
+    """Return a study's figure of each metric, in their order; None if it was not evaluated."""
     return {metric.name: metric.of(row.figures) if row.figures else None for metric in METRICS}
 
 

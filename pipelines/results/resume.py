@@ -9,14 +9,13 @@ from pathlib import Path, PurePath
 from typing import Literal, Self, TypeAlias, cast
 
 from ...engine.model.model_card import ModelCard
-from ...io import writing
 from ...io.discovery import source_of
 from ...io.files.atomic import irreplaceable
 from ...io.files.disk import takes_name
 from ...io.maps import MapKind, MapMark
 from ...io.sidecars import sidecar_of
 from ...io.volume import Blocker, Study
-from ...io.writing import files_at, is_series, map_beside
+from ...io.writing import files_at, is_series, map_beside, result_files, result_files_made
 from ..report.report import Failure, StudyReport
 from ..settings import TranslateOptions
 from ..study.figures import CycleRule
@@ -108,7 +107,7 @@ class PlannedStudy:
         return replace(
             row,
             source_content=content_of(self.kept.inputs),
-            output_content=content_of(result_files(self.kept.outputs, self.targets)),
+            output_content=content_of(result_states(self.kept.outputs, self.targets)),
             cycle=self.kept.cycle,
             maps=tuple(
                 map_beside(self.target, cast("MapKind", record.kind)) for record in self.kept.maps
@@ -274,9 +273,7 @@ class Planner:
         """Return the study, with a blocking error if a result's name is too long for the disk."""
         results = [self.output / name for name in study.results]
         maps = (map_beside(results[0], mark.kind) for mark in self.maps)
-        outputs = [
-            file for place in (*results, *maps) for file in writing.result_files_made(place, study)
-        ]
+        outputs = [file for place in (*results, *maps) for file in result_files_made(place, study)]
         for place in (*outputs, *(map(sidecar_of, results) if self.sidecars else ())):
             if not takes_name(place):
                 reason = f"{place} has a name that is too long for its disk; choose a shorter one"
@@ -361,7 +358,7 @@ class Planner:
         for mark in self.maps:
             record, place = known.get(mark.kind), map_beside(ours.target, mark.kind)
             if record is None:
-                for standing in filter(os.path.lexists, writing.result_files(place)):
+                for standing in filter(os.path.lexists, result_files(place)):
                     return _refused(ours, standing, _FOREIGN)
                 return replace(ours, reason=f"it has no map {mark.kind} yet")
             try:
@@ -410,7 +407,7 @@ class Planner:
 def map_places(target: Path, kinds: Iterable[str]) -> tuple[Path, ...]:
     """Return every file or folder of maps of these kinds next to a result."""
     targets = (map_beside(target, cast("MapKind", kind)) for kind in kinds)
-    return tuple(place for target in targets for place in writing.result_files(target))
+    return tuple(place for target in targets for place in result_files(target))
 
 
 _FOREIGN = "was not written by this program"
@@ -433,7 +430,7 @@ def _is_of(state: FileState, file: Path) -> bool:
         return False
 
 
-def result_files(outputs: Iterable[FileState], targets: Iterable[Path]) -> tuple[FileState, ...]:
+def result_states(outputs: Iterable[FileState], targets: Iterable[Path]) -> tuple[FileState, ...]:
     """Return the files of a study's results without its preview and its sidecars."""
     beside = {place(target).name for target in targets for place in (preview_of, sidecar_of)}
     return tuple(state for state in outputs if state.name not in beside)
@@ -464,7 +461,7 @@ def _refused(due: PlannedStudy, file: Path, trouble: str) -> PlannedStudy:
 
 def files_of(planned: PlannedStudy) -> tuple[Path, ...]:
     """Return every file that may be written as a result of a study, in the order of channels."""
-    return tuple(file for target in planned.targets for file in writing.result_files(target))
+    return tuple(file for target in planned.targets for file in result_files(target))
 
 
 def _files_of(ours: PlannedStudy, recorded: Sequence[str]) -> list[Path]:

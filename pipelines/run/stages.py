@@ -20,7 +20,7 @@ from ..errors import PreparationError
 from ..events import Event, StudyDone, TilesDone, unit_of
 from ..report.report import StudyReport
 from ..results.file_states import content_of
-from ..results.resume import ADDS, PlannedStudy, alias_note, result_files
+from ..results.resume import ADDS, PlannedStudy, alias_note, result_states
 from ..results.storing import DiskSpace
 from ..study.inference import make_ready
 from ..study.plan import StudyPlan, model_extents
@@ -425,7 +425,7 @@ class StudyStages:
             ),
             spread=translated.spread,
             source_content=content_of(progress.inputs),
-            output_content=content_of(result_files(outputs, progress.planned.targets)),
+            output_content=content_of(result_states(outputs, progress.planned.targets)),
         )
 
     def drop(self, inferred: Inferred | Finished) -> None:
