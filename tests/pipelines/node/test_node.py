@@ -43,6 +43,7 @@ from cuda_cyclegan.pipelines.node.events import (
     TurnedAway,
 )
 from cuda_cyclegan.pipelines.node.folder import status_of
+from cuda_cyclegan.pipelines.node.records import SeriesRecord
 from cuda_cyclegan.pipelines.node.submission import LOOK_SECONDS, SELDOM_SECONDS
 from cuda_cyclegan.pipelines.request import Request
 from cuda_cyclegan.pipelines.results.manifest import Manifest
@@ -356,17 +357,27 @@ def test_a_pacs_that_is_down_for_a_day_gets_all_of_it_once(world: NodeInProcess)
     assert len(held) == 8
 
 
+class Heard(list[NodeEvent]):
+    """Events of a node, which waits at each of one kind until something is done."""
+
+    def __init__(self, kind: type[Any], do: Callable[[], object]) -> None:
+        super().__init__()
+        self._kind, self._do = kind, do
+
+    def append(self, event: NodeEvent) -> None:
+        if isinstance(event, self._kind):
+            self._do()
+        super().append(event)
+
+
+def only_series(world: NodeInProcess) -> SeriesRecord:
+    return status_of(world.folder).studies[0].series[0]
+
+
 def test_why_a_result_was_not_sent_is_on_record_before_it_is_reported(tmp_path: Path) -> None:
     reasons: list[str] = []
-
-    class Told(list[NodeEvent]):
-        def append(self, event: NodeEvent) -> None:
-            if isinstance(event, NotSent):
-                reasons.append(status_of(world.folder).studies[0].series[0].reason)
-            super().append(event)
-
     world = NodeInProcess(tmp_path)
-    world.reported = Told()
+    world.reported = Heard(NotSent, lambda: reasons.append(only_series(world).reason))
     with world:
         world.send(slices())
         world.queue_up()
@@ -377,15 +388,8 @@ def test_why_a_result_was_not_sent_is_on_record_before_it_is_reported(tmp_path: 
 
 def test_the_outcome_of_a_job_is_on_record_before_it_is_reported(tmp_path: Path) -> None:
     states: list[str] = []
-
-    class Told(list[NodeEvent]):
-        def append(self, event: NodeEvent) -> None:
-            if isinstance(event, SeriesTranslated):
-                states.append(status_of(world.folder).studies[0].series[0].state)
-            super().append(event)
-
     world = NodeInProcess(tmp_path)
-    world.reported = Told()
+    world.reported = Heard(SeriesTranslated, lambda: states.append(only_series(world).state))
     with world:
         world.send(slices())
         world.queue_up()
@@ -394,14 +398,9 @@ def test_the_outcome_of_a_job_is_on_record_before_it_is_reported(tmp_path: Path)
 
 
 def test_a_study_is_not_queued_before_its_arrival_is_reported(tmp_path: Path) -> None:
-    class Told(list[NodeEvent]):
-        def append(self, event: NodeEvent) -> None:
-            if isinstance(event, Received):
-                world.pass_time(1000)  # as where its thread gets no processor
-            super().append(event)
-
     world = NodeInProcess(tmp_path)
-    world.reported = Told()
+    # as where its thread gets no processor
+    world.reported = Heard(Received, lambda: world.pass_time(1000))
     with world:
         world.send(slices())
         world.queue_up()
