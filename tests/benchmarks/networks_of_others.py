@@ -59,6 +59,7 @@ from cuda_cyclegan.pipelines.model_import.importing import ImportRequest, make_m
 HERE = Path(__file__).parent
 LIST = HERE / "networks_of_others.json"
 RESULT = HERE / "results" / "networks_of_others.json"
+GPU_RESULT = HERE / "results" / "networks_of_others_gpu.json"
 PAGE = HERE.parents[1] / "docs" / "networks.md"
 
 PACKAGES = ("torch", "monai", "onnx", "onnxscript")
@@ -83,7 +84,8 @@ Row = dict[str, Any]
 def main() -> None:
     arguments = _arguments()
     if arguments.on_card:
-        measure_on_card(arguments.on_card, arguments.output)
+        with TemporaryDirectory() as cache:
+            measure_on_card(arguments.on_card, arguments.output, Path(cache))
     elif arguments.page:
         write_page(json.loads(arguments.output.read_text()))
     else:
@@ -394,8 +396,11 @@ def summary(row: Row) -> str:
     return "; ".join([own, *parts, "" if is_exact(row) else "NOT EXACT"])
 
 
-def measure_on_card(folder: Path, output: Path) -> None:
-    """Print and store the errors of kept models on a GPU, in fp32 and fp16."""
+def measure_on_card(folder: Path, output: Path, cache: Path) -> None:
+    """Print and store the errors of kept models on a GPU, in fp32 and fp16.
+
+    cache: folder of compiled kernels.
+    """
     from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
     from cuda_cyclegan.engine.options import SearchSettings
 
@@ -407,7 +412,10 @@ def measure_on_card(folder: Path, output: Path) -> None:
         row: Row = {}
         for precision in ("fp32", "fp16"):
             options = CudaOptions(
-                patch.shape[2:], precision=precision, search=SearchSettings("off")
+                patch.shape[2:],
+                precision=precision,
+                cache=cache,
+                search=SearchSettings("off"),
             )
             try:
                 with open_cuda_generator(model.network, options) as generator:
@@ -497,11 +505,13 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--clones", type=Path, help="folder of the clones")
     parser.add_argument("--only", default="", help="part of 'REPOSITORY: NETWORK'")
-    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--output", type=Path)
     parser.add_argument("--keep", type=Path, help="folder for models and what they compute")
     parser.add_argument("--on-card", type=Path, help="measure models that were kept, on a GPU")
     parser.add_argument("--page", action="store_true", help="write docs/networks.md")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    arguments.output = arguments.output or (GPU_RESULT if arguments.on_card else RESULT)
+    return arguments
 
 
 if __name__ == "__main__":
