@@ -105,7 +105,7 @@ def test_the_own_kernel_is_right(gpu, name, precision, monkeypatch):
     from cuda_cyclegan.engine.cuda.tuning import tuner
     from cuda_cyclegan.engine.cuda.tuning.cache import CUSTOM
 
-    monkeypatch.setattr(tuner, "plans_of", lambda *_: None)
+    monkeypatch.setattr(tuner, "plans_of", lambda *_, **__: None)
     told: list[str] = []
     assert found(gpu, replace(SHAPES[name], precision=precision), told) == CUSTOM
     assert told == []
@@ -150,7 +150,7 @@ def planted(tactics, stream, monkeypatch, faults: dict[str, Callable | None]):
     offered = tactics.ConvolutionPlans
 
     class Planted(offered):
-        def __init__(self, library, shape, _name=None):
+        def __init__(self, library, shape, _name=None, **_):
             super().__init__(library, shape)
             self._shape = shape
             self._names = list(faults)

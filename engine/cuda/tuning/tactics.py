@@ -37,12 +37,17 @@ class Tactic:
 CUSTOM_TACTIC = Tactic(None, 0, 0)
 
 
-def plans_of(gpu: OpenGpu, shape: Convolution, name: str | None = None) -> ConvolutionPlans | None:
-    """Return cuDNN's plans for a convolution, or the plan of that name; None if it has none."""
+def plans_of(
+    gpu: OpenGpu, shape: Convolution, name: str | None = None, *, is_quick: bool = False
+) -> ConvolutionPlans | None:
+    """Return cuDNN's plans for a convolution, or the plan of that name; None if it has none.
+
+    is_quick: whether those of its first heuristic are enough.
+    """
     if shape.split_fp16:
         return None
     try:
-        return ConvolutionPlans(gpu.library, shape, name)
+        return ConvolutionPlans(gpu.library, shape, name, is_quick=is_quick)
     except (CudaError, DeviceMemoryError):
         return None
 

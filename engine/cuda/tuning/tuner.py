@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from operator import methodcaller
@@ -289,21 +289,29 @@ class Tuner:
         return alone or named(plans_of(self._gpu, shape), best.plan, workspace)
 
     def _found(self, shape: Convolution, workspace: int, effort: Effort, seconds: float) -> Tactic:
-        """Return the fastest right tactic, of those that were kept before or else of all."""
-        gpu, plans = self._gpu, plans_of(self._gpu, shape)
+        """Return the fastest right tactic, of those that were kept before or else of all.
+
+        Without a search, a plan of cuDNN's first heuristic usually will do.
+        """
+        gpu = self._gpu
         sizes = convolution_blocks(shape, workspace)
         with open_bench(gpu.kernels, gpu.stream, sizes, self._budget) as bench:
-            trial = _Trial(shape, effort, plans, workspace, bench, ConvolutionCheck(bench, shape))
+            trial = _Trial(shape, effort, None, workspace, bench, ConvolutionCheck(bench, shape))
+            for is_quick in (True, False) if effort == "off" else (False,):
+                trial = replace(trial, plans=plans_of(gpu, shape, is_quick=is_quick))
+                if tactic := self._of_plans(trial, seconds):
+                    return tactic
+            self._measure_own(trial)
+            if tactic := self._verified(trial):
+                return tactic
+        raise self._nothing_right(shape)
+
+    def _of_plans(self, trial: _Trial, seconds: float) -> Tactic | None:
+        tactic = self._verified(trial)
+        for _ in range(1 + (trial.plans.count if trial.plans else 0)):
+            if tactic is not None or not self._measure(trial, seconds):
+                break
             tactic = self._verified(trial)
-            for _ in range(1 + (plans.count if plans else 0)):
-                if tactic is not None or not self._measure(trial, seconds):
-                    break
-                tactic = self._verified(trial)
-            if tactic is None:
-                self._measure_own(trial)
-                tactic = self._verified(trial)
-        if tactic is None:
-            raise self._nothing_right(shape)
         return tactic
 
     def _verified(self, trial: _Trial) -> Tactic | None:

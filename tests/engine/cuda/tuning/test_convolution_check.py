@@ -115,7 +115,7 @@ class Searches:
     def __init__(self, world, faults, folder=None, shape=SHAPE) -> None:
         tactics, patched = world
         self.plans = Plans(shape, faults)
-        patched.setattr(tactics, "ConvolutionPlans", lambda *_: self.plans)
+        patched.setattr(tactics, "ConvolutionPlans", lambda *_, **__: self.plans)
         self.folder = folder
         self.told: list[str] = []
 
@@ -256,7 +256,7 @@ def test_right_plans_are_never_refused(world):
 
 def test_a_search_that_has_no_space_reports_it_and_is_over(world):
     tactics, patched = world
-    patched.setattr(tactics, "ConvolutionPlans", lambda *_: Plans(SHAPE, {"right": None}))
+    patched.setattr(tactics, "ConvolutionPlans", lambda *_, **__: Plans(SHAPE, {"right": None}))
     told: list[tuple[str, float | None]] = []
     cache = TuningCache(None, {"card": "host"})
     settings = SearchSettings("full", 60, lambda *what: told.append(what))

@@ -41,12 +41,16 @@ class Plans:
     """What cuDNN offers: two heuristics that name the same plans, or the one of a name."""
 
     unnameable: frozenset[str] = frozenset()
+    of_first_heuristic = tuple(PLANS)
 
-    def __init__(self, _library, _shape, name: str | None = None) -> None:
+    def __init__(
+        self, _library, _shape, name: str | None = None, *, is_quick: bool = False
+    ) -> None:
         if name in self.unnameable:
             raise CudaError("create_execution_plan", "the frontend has no name for it", "search")
         self.asked = name
-        self.names = (*PLANS, *PLANS) if name is None else (name,)
+        self.is_quick = is_quick
+        self.names = (name,) if name else (*self.of_first_heuristic, *(() if is_quick else PLANS))
         self.count = len(self.names)
         self.built: list[str] = []
 
@@ -97,8 +101,8 @@ def search(monkeypatch):
 
     plans: list[Plans] = []
 
-    def offered(*asked):
-        plans.append(Plans(*asked))
+    def offered(*asked, **options):
+        plans.append(Plans(*asked, **options))
         return plans[-1]
 
     monkeypatch.setattr(tactics, "ConvolutionPlans", offered)
@@ -168,6 +172,16 @@ def test_without_tuning_the_first_plan_that_builds_is_taken(search):
     assert measured == []
 
 
+def test_without_tuning_other_heuristics_are_asked_if_the_first_has_no_plan(search, monkeypatch):
+    find, measured, plans = search
+    assert find(1 << 20, "off") == "slow"
+    assert [each.is_quick for each in plans] == [True]
+    monkeypatch.setattr(Plans, "of_first_heuristic", ("broken",))
+    assert find(1 << 20, "off", shapes=[SMALL]) == "slow"
+    assert [each.is_quick for each in plans] == [True, True, False]
+    assert measured == []
+
+
 def test_a_spent_budget_ends_the_search_with_what_is_known(search):
     find, measured, _ = search
     assert find(1 << 20, seconds=0) == "slow"
@@ -197,13 +211,16 @@ def test_levels_that_search_first_leave_nothing_to_later(search):
 
 
 def test_a_later_search_without_memory_ends(search, monkeypatch):
+    trials = []
+
     def open_bench(*_) -> None:
+        trials.append(None)
         raise DeviceMemoryError("full")
 
     find, _, plans = search
     monkeypatch.setattr(tuner, "open_bench", open_bench)
     find.later(inf)
-    assert len(plans) == 1
+    assert [len(trials), plans] == [1, []]
 
 
 def test_a_later_search_completes_the_layers_that_do_most_of_the_work(search):

@@ -39,7 +39,7 @@ class Plans:
 
     count = len(PLANS)
 
-    def __init__(self, *_: object) -> None: ...
+    def __init__(self, *_: object, **__: object) -> None: ...
 
     def name(self, index: int) -> str:
         return [*PLANS][index]
