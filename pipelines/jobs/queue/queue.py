@@ -183,7 +183,7 @@ class Queue:
             replace(count, work=work_of(payload_of(inputs.get(firsts[name]))))
             for name, count in counts.items()
         )
-        return sorted(found, key=lambda count: count.submitted)
+        return sorted(found, key=lambda count: (count.submitted, count.batch))
 
     def jobs(self, batch: str, states: Collection[JobState] = ()) -> list[JobRow]:
         """Return the jobs of a batch, or the one `<batch>/<number>`, in order; "" is any batch.
