@@ -21,8 +21,8 @@ from .report.report import Failure, failure_of
 from .run.networks import Networks
 from .settings import TranslateOptions
 from .stopwatch import Stopwatch
+from .study.patches import seam_score
 from .study.statistics import InputFigures, expectations
-from .study.tiles import seam_score
 from .study.translator import InferredStudy, PreparedStudy, StudyTranslator
 
 Output = TypeVar("Output")
@@ -224,7 +224,7 @@ class _Mode:
         self.generator.open(settings.precision)
         inferred = replace(self.translator, timer=timer).infer(study, self.generator)
         output = inferred.output.target.values
-        seams = seam_score(study.prepared.network_input.values, output, plan.tiling, options.blend)
+        seams = seam_score(study.prepared.network_input.values, output, plan.layout, options.blend)
         return inferred, InferenceRun(seams.worst, timer.total())
 
 

@@ -275,7 +275,7 @@ class ModelCard:
     ("T1", "CT"); the direction is source to target. input_channels, output_channels: names, in the
     network's order. axes: anatomical direction of the patch's D, H and W axes, as in nibabel
     ("RAS", "SPL"). spacing: millimetres along D, H and W; None takes every scan at its own spacing.
-    patch: training patch (D, H, W), the default for tiling. intensity_in, intensity_out: maps
+    patch: training patch (D, H, W), the default for translation. intensity_in, intensity_out: maps
     between a scan's values and the network's. small_volume_padding: of scans smaller than a patch.
     provenance: of the weights. reference: what the network must compute. established: evidence that
     it does. rewritten_from: SHA-256 of the files that hold the same network with other metadata.

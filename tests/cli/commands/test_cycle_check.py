@@ -228,7 +228,7 @@ def test_several_devices_show_what_one_does(
     assert report["use"]["devices"] == 2
 
 
-def test_plan_shows_tiles_and_memory_of_the_way_back(world: PairWorld) -> None:
+def test_plan_shows_patches_and_memory_of_the_way_back(world: PairWorld) -> None:
     plain = world.did(*world.planned())
     checked = world.did(*world.planned("--cycle-check", str(world.back)))
     assert "Cycle check: 16 patches translated back" in checked
