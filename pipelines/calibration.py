@@ -11,7 +11,8 @@ import numpy as np
 
 from ..engine.devices import Device
 from ..engine.generator import SharedGenerator
-from ..engine.model.model_card import FEWEST_STUDIES, CycleReference, ModelCard, Typical
+from ..engine.model.calibration import FEWEST_STUDIES, CycleReference, Typical
+from ..engine.model.model_card import ModelCard
 from ..engine.model.model_file import Model, encode_model
 from ..engine.options import Inference
 from ..io.volume import Study

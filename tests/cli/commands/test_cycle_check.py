@@ -18,8 +18,8 @@ from support.result_marks import read_mark
 from typer.testing import Result
 
 from cuda_cyclegan.engine.devices import choose_device
+from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
 from cuda_cyclegan.engine.model.intensity_maps import Window
-from cuda_cyclegan.engine.model.model_card import CycleReference, Typical
 from cuda_cyclegan.engine.model.model_file import load_model
 
 WIDE = Window(0.0, 2000.0)
