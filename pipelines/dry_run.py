@@ -13,8 +13,9 @@ from ..engine.cuda.user_cache import cache_folder
 from ..engine.devices import choose_device, plan_device, plan_volume, with_half_the_memory
 from ..engine.model.model_file import Model
 from ..engine.network.layers import Triple, triple
+from ..engine.scaling import Stored
 from ..engine.whole_volume import VolumePlan
-from ..io.volume import Volume
+from ..io.volume import Study, Volume
 from .cycle import host_bytes, plan_back, reverse_options
 from .host.memory import require_memory
 from .rates import (
@@ -36,7 +37,7 @@ from .study.inference import window_grid
 from .study.patches import PatchLayout
 from .study.plan import StudyPlan
 from .study.prepare import network_array
-from .study.translator import StudyTranslator
+from .study.translator import Scans, StudyTranslator
 from .study.verify import patches_again, volume_again_bytes
 from .study.volumes import StudyVolumes, look_at_study, notes_of_volumes
 from .translate import Job
@@ -179,26 +180,12 @@ class _CostEstimator:
     def _row(self, planned: PlannedStudy) -> DryRow:
         if planned.action != "translate":
             return DryRow(planned, planned.study.notes, failure=planned.refusal)
-        job, timer, notes = self._job, Stopwatch(), planned.study.notes
-        study, noted = planned.study, list[tuple[int, str]]()
-        verify, name, again = job.options.verify, str(study.name), 0
-        volumes, translator = None, StudyTranslator(job.model, job.options, timer)
+        job, timer, study, volumes = self._job, Stopwatch(), planned.study, None
+        notes, noted = study.notes, list[tuple[int, str]]()
         try:
             reading_bytes = look_at_study(study, job.options).reading_bytes
             volumes = StudyVolumes(study, job.options)
-            while True:
-                scans = translator.read(study, volumes)
-                noted += [(volumes.number, note) for note in scans.notes]
-                plan = translator.plan(scans)
-                noted += [
-                    (volumes.number, note) for note in volumes.notes_of(scans.volumes[0], plan)
-                ]
-                network_input, foreseen = translator.foresee(scans, plan)
-                noted += [(volumes.number, note) for note in foreseen]
-                again += patches_again(plan, network_input, verify, name)
-                if not volumes.left:
-                    break
-                del scans, network_input
+            scans, plan, network_input, again = self._foreseen(study, volumes, timer, noted)
             grid = window_grid(network_input.values, plan.layout)
             back, peak = self._back_plan(scans.volumes[0], plan)
             if volumes.is_series:
@@ -230,6 +217,28 @@ class _CostEstimator:
             count=volumes.count,
         )
         return replace(row, work=self._work(row))
+
+    def _foreseen(
+        self, study: Study, volumes: StudyVolumes, timer: Stopwatch, noted: list[tuple[int, str]]
+    ) -> tuple[Scans, StudyPlan, Stored, int]:
+        """Read the volumes of a study one at a time, as a batch would.
+
+        Return the last one, its plan and network input, and the number of patches of all to compute
+        again. noted: extended by the notes, each with the number of its volume.
+        """
+        options, again = self._job.options, 0
+        translator = StudyTranslator(self._job.model, options, timer)
+        while True:
+            scans = translator.read(study, volumes)
+            noted += [(volumes.number, note) for note in scans.notes]
+            plan = translator.plan(scans)
+            noted += [(volumes.number, note) for note in volumes.notes_of(scans.volumes[0], plan)]
+            network_input, foreseen = translator.foresee(scans, plan)
+            noted += [(volumes.number, note) for note in foreseen]
+            again += patches_again(plan, network_input, options.verify, str(study.name))
+            if not volumes.left:
+                return scans, plan, network_input, again
+            del scans, network_input  # before the next one is read
 
     def _volume_plans(
         self, plan: StudyPlan, back: "PatchGrid | None"
