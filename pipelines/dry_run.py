@@ -13,7 +13,6 @@ from ..engine.cuda.user_cache import cache_folder
 from ..engine.devices import choose_device, plan_device, plan_volume, with_half_the_memory
 from ..engine.model.model_file import Model
 from ..engine.network.layers import Triple, triple
-from ..engine.scaling import Stored
 from ..engine.whole_volume import VolumePlan
 from ..io.volume import Study, Volume
 from .cycle import host_bytes, plan_back, reverse_options
@@ -185,8 +184,7 @@ class _CostEstimator:
         try:
             reading_bytes = look_at_study(study, job.options).reading_bytes
             volumes = StudyVolumes(study, job.options)
-            scans, plan, network_input, again = self._foreseen(study, volumes, timer, noted)
-            grid = window_grid(network_input.values, plan.layout)
+            scans, plan, grid, again = self._foreseen(study, volumes, timer, noted)
             back, peak = self._back_plan(scans.volumes[0], plan)
             if volumes.is_series:
                 peak += plan.footprint.stored
@@ -220,10 +218,10 @@ class _CostEstimator:
 
     def _foreseen(
         self, study: Study, volumes: StudyVolumes, timer: Stopwatch, noted: list[tuple[int, str]]
-    ) -> tuple[Scans, StudyPlan, Stored, int]:
+    ) -> "tuple[Scans, StudyPlan, PatchGrid, int]":
         """Read the volumes of a study one at a time, as a batch would.
 
-        Return the last one, its plan and network input, and the number of patches of all to compute
+        Return the last one, its plan and patches, and the number of patches of all to compute
         again. noted: extended by the notes, each with the number of its volume.
         """
         options, again = self._job.options, 0
@@ -237,7 +235,7 @@ class _CostEstimator:
             noted += [(volumes.number, note) for note in foreseen]
             again += patches_again(plan, network_input, options.verify, str(study.name))
             if not volumes.left:
-                return scans, plan, network_input, again
+                return scans, plan, window_grid(network_input.values, plan.layout), again
             del scans, network_input  # before the next one is read
 
     def _volume_plans(
