@@ -46,9 +46,9 @@ class WindowStreaming(Protocol):
         source: Stored,
         window: PatchWindow,
         target: Stored,
-        on_tiles: Callable[[int], None],
+        on_patches: Callable[[int], None],
     ) -> list[Timing]:
-        """Translate [C, D, H, W] into `target`; on_tiles: called with the number of patches just
+        """Translate [C, D, H, W] into `target`; on_patches: called with the number of patches just
         done.
 
         Both are of VOXEL_TYPES. Raises DeviceMemoryError, before any patch is done, if the device

@@ -1,4 +1,4 @@
-"""Processing of studies and batches: prepare, tile, blend, finish, store, report, queue.
+"""Processing of studies and batches: prepare, cut, blend, finish, store, report, queue.
 
 May import engine and io. Must never depend on the command line, nor spell its options.
 """

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..engine.devices import Device
 from ..engine.generator import SharedGenerator
-from ..engine.model.model_card import FEWEST_STUDIES, CycleReference, ModelCard, Typical
+from ..engine.model.calibration import FEWEST_STUDIES, CycleReference, Typical
+from ..engine.model.model_card import ModelCard
 from ..engine.model.model_file import Model, encode_model
 from ..engine.options import Inference
 from ..io.volume import Study
@@ -21,8 +22,8 @@ from .report.report import Failure, failure_of
 from .run.networks import Networks
 from .settings import TranslateOptions
 from .stopwatch import Stopwatch
+from .study.patches import seam_score
 from .study.statistics import InputFigures, expectations
-from .study.tiles import seam_score
 from .study.translator import InferredStudy, PreparedStudy, StudyTranslator
 
 Output = TypeVar("Output")
@@ -224,7 +225,7 @@ class _Mode:
         self.generator.open(settings.precision)
         inferred = replace(self.translator, timer=timer).infer(study, self.generator)
         output = inferred.output.target.values
-        seams = seam_score(study.prepared.network_input.values, output, plan.tiling, options.blend)
+        seams = seam_score(study.prepared.network_input.values, output, plan.layout, options.blend)
         return inferred, InferenceRun(seams.worst, timer.total())
 
 

@@ -1,7 +1,7 @@
 """Cycle check: the reverse model, back-translation of results, and their error against the scan.
 
 Back-translation starts from the finished result, as it is stored: blended, in the target's unit and
-of its voxel type, so it is what a user would translate. Tiles of it could be translated back
+of its voxel type, so it is what a user would translate. Patches of it could be translated back
 directly, but they are no part of any result, and the seams that blending removes would count.
 """
 
@@ -32,11 +32,11 @@ from .study.prepare import Prepared, mapped_voxels
 from .study.statistics import level_of
 from .study.translator import (
     InferredStudy,
-    OnTiles,
+    OnPatches,
     PreparedStudy,
     Scans,
     StudyTranslator,
-    ignore_tiles,
+    ignore_patches,
 )
 
 
@@ -207,14 +207,14 @@ class BackTranslator:
         self,
         inferred: InferredStudy,
         timer: Stopwatch,
-        on_tiles: OnTiles = ignore_tiles,
+        on_patches: OnPatches = ignore_patches,
         empty: Empty = np.empty,
     ) -> BackTranslated:
         """Finish a study's result and translate it back. Raises EngineError, PreparationError."""
         _scan_of(inferred)
         with timer.time("finish"):
             [result] = finish(inferred.study.prepared, inferred.output, empty)
-        returned = self._translated_back(result, timer, on_tiles, empty)
+        returned = self._translated_back(result, timer, on_patches, empty)
         notes = tuple(f"Back-translation: {note}" for note in returned.notes)
         return BackTranslated(self, replace(inferred, finished=(result,)), returned, notes)
 
@@ -230,7 +230,7 @@ class BackTranslator:
         return scan.with_voxels(empty(scan.shape[::-1], np.float32).transpose())
 
     def _translated_back(
-        self, result: Volume, timer: Stopwatch, on_tiles: OnTiles, empty: Empty
+        self, result: Volume, timer: Stopwatch, on_patches: OnPatches, empty: Empty
     ) -> InferredStudy:
         options = reverse_options(self.options, self.back)
         translator = StudyTranslator(self.back, options, timer, empty)
@@ -242,7 +242,7 @@ class BackTranslator:
             raise PreparationError(
                 f"The result cannot be translated back for setting cycle-check: {error}"
             ) from error
-        return translator.infer(study, self.generator, on_tiles)
+        return translator.infer(study, self.generator, on_patches)
 
     def error(
         self, scan: Volume, prepared: Prepared, returned: InferredStudy, shown: Volume | None

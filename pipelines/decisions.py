@@ -21,7 +21,7 @@ from .settings import (
     MOST_FLIPS,
     MOST_OVERLAP,
     OF_ONE_VOLUME,
-    OF_TILES,
+    OF_PATCHES,
     WORDS,
     TranslateOptions,
 )
@@ -56,7 +56,7 @@ def decided(
 def with_inference(model: Model, options: TranslateOptions) -> TranslateOptions:
     """Return the options with inference and patch taken from the model where unset.
 
-    Raises SettingsError for settings of tiles that would have no effect.
+    Raises SettingsError for settings of patches that would have no effect.
     """
     inference = options.inference or model.inference
     if inference == "volume":
@@ -65,10 +65,10 @@ def with_inference(model: Model, options: TranslateOptions) -> TranslateOptions:
 
 
 def _check_of_volume(options: TranslateOptions) -> None:
-    """Raise SettingsError for settings of tiles, unless a seam score needs the borders of tiles."""
+    """Raise SettingsError for settings of patches, unless a seam score needs their borders."""
     if options.seam_score:
         return
-    for name in OF_TILES:
+    for name in OF_PATCHES:
         if getattr(options, name) != getattr(DEFAULTS, name):
             raise SettingsError(
                 f"Setting {name} applies to patches, not to whole-volume inference; use setting "

@@ -14,7 +14,7 @@ from ..engine.devices import choose_device, plan_device, plan_volume, with_half_
 from ..engine.model.model_file import Model
 from ..engine.network.layers import Triple, triple
 from ..engine.whole_volume import VolumePlan
-from ..io.volume import Volume
+from ..io.volume import Study, Volume
 from .cycle import host_bytes, plan_back, reverse_options
 from .host.memory import require_memory
 from .rates import (
@@ -33,11 +33,11 @@ from .run.networks import maps_budget, maps_memory
 from .run.pipeline import concurrency_of
 from .stopwatch import Stopwatch
 from .study.inference import window_grid
+from .study.patches import PatchLayout
 from .study.plan import StudyPlan
 from .study.prepare import network_array
-from .study.tiles import Tiling
-from .study.translator import StudyTranslator
-from .study.verify import tiles_again, volume_again_bytes
+from .study.translator import Scans, StudyTranslator
+from .study.verify import patches_again, volume_again_bytes
 from .study.volumes import StudyVolumes, look_at_study, notes_of_volumes
 from .translate import Job
 
@@ -57,12 +57,12 @@ class DryRow:
     models and networks included, in addition to the program itself. device_bytes: GPU memory while
     it is translated alone, the program included; None on the CPU and while unknown. work: estimated
     work; None if nothing of the kind was measured on this machine yet. planned: its plan. grid:
-    grid of its tiles, None if it is not pending. failure: None if there is no blocker. again:
-    tiles to compute a second time, on the CPU. back: grid of the back-translation's tiles, if any.
-    passes: number of times each tile is translated. voxels: voxels of the scan. volume: plan of
-    whole-volume inference, if used, and volume_back that of the back-translation; then the tiles of
-    the grids only show where borders would be. count: number of volumes that are translated one by
-    one; voxels are those of one of them, again is that of all.
+    grid of its patches, None if it is not pending. failure: None if there is no blocker. again:
+    patches to compute a second time, on the CPU. back: patches of the back-translation, if any.
+    passes: number of times each patch is translated. voxels: voxels of the scan. volume: plan of
+    whole-volume inference, if used, and volume_back that of the back-translation; then the grids
+    only show where borders would be. count: number of volumes that are translated one by one;
+    voxels are those of one of them, again is that of all.
     """
 
     planned: PlannedStudy
@@ -81,13 +81,13 @@ class DryRow:
     count: int = 1
 
     @property
-    def tiles(self) -> int:
-        """Number of tiles to translate, or of passes over the volume."""
+    def patches(self) -> int:
+        """Number of patches to translate, or of passes over the volume."""
         return self.passes * self.count * self._parts(self.grid)
 
     @property
-    def tiles_back(self) -> int:
-        """Number of tiles to translate back."""
+    def patches_back(self) -> int:
+        """Number of patches to translate back."""
         return self._parts(self.back)
 
     def _parts(self, grid: "PatchGrid | None") -> int:
@@ -105,8 +105,8 @@ class DryRun:
     devices: memory plan of each GPU without arrays, for each of its networks; none for the CPU.
     device_bytes: memory of each, with as many of the largest arrays as may exist at the same time.
     seconds: time of the whole batch; None if not known for each pending study. rows: rows of all
-    studies, in order. verifying: seconds of it in which the CPU computes tiles a second time; None
-    if not known.
+    studies, in order. verifying: seconds of it in which the CPU computes patches a second time;
+    None if not known.
     """
 
     rows: tuple[DryRow, ...]
@@ -179,27 +179,12 @@ class _CostEstimator:
     def _row(self, planned: PlannedStudy) -> DryRow:
         if planned.action != "translate":
             return DryRow(planned, planned.study.notes, failure=planned.refusal)
-        job, timer, notes = self._job, Stopwatch(), planned.study.notes
-        study, noted = planned.study, list[tuple[int, str]]()
-        verify, name, again = job.options.verify, str(study.name), 0
-        volumes, translator = None, StudyTranslator(job.model, job.options, timer)
+        job, timer, study, volumes = self._job, Stopwatch(), planned.study, None
+        notes, noted = study.notes, list[tuple[int, str]]()
         try:
             reading_bytes = look_at_study(study, job.options).reading_bytes
             volumes = StudyVolumes(study, job.options)
-            while True:
-                scans = translator.read(study, volumes)
-                noted += [(volumes.number, note) for note in scans.notes]
-                plan = translator.plan(scans)
-                noted += [
-                    (volumes.number, note) for note in volumes.notes_of(scans.volumes[0], plan)
-                ]
-                network_input, foreseen = translator.foresee(scans, plan)
-                noted += [(volumes.number, note) for note in foreseen]
-                again += tiles_again(plan, network_input, verify, name)
-                if not volumes.left:
-                    break
-                del scans, network_input
-            grid = window_grid(network_input.values, plan.tiling)
+            scans, plan, grid, again = self._foreseen(study, volumes, timer, noted)
             back, peak = self._back_plan(scans.volumes[0], plan)
             if volumes.is_series:
                 peak += plan.footprint.stored
@@ -211,7 +196,7 @@ class _CostEstimator:
             return DryRow(planned, (*notes, *_on_volumes(noted, volumes)), failure=failure)
         notes = *notes, *_on_volumes(noted, volumes)
         if volume is None:
-            notes = *notes, *_padding(plan.tiling)
+            notes = *notes, *_padding(plan.layout)
         if volumes.is_series:
             notes = *notes, f"its {volumes.count} volumes are translated one by one"
         row = DryRow(
@@ -231,13 +216,35 @@ class _CostEstimator:
         )
         return replace(row, work=self._work(row))
 
+    def _foreseen(
+        self, study: Study, volumes: StudyVolumes, timer: Stopwatch, noted: list[tuple[int, str]]
+    ) -> "tuple[Scans, StudyPlan, PatchGrid, int]":
+        """Read the volumes of a study one at a time, as a batch would.
+
+        Return the last one, its plan and patches, and the number of patches of all to compute
+        again. noted: extended by the notes, each with the number of its volume.
+        """
+        options, again = self._job.options, 0
+        translator = StudyTranslator(self._job.model, options, timer)
+        while True:
+            scans = translator.read(study, volumes)
+            noted += [(volumes.number, note) for note in scans.notes]
+            plan = translator.plan(scans)
+            noted += [(volumes.number, note) for note in volumes.notes_of(scans.volumes[0], plan)]
+            network_input, foreseen = translator.foresee(scans, plan)
+            noted += [(volumes.number, note) for note in foreseen]
+            again += patches_again(plan, network_input, options.verify, str(study.name))
+            if not volumes.left:
+                return scans, plan, window_grid(network_input.values, plan.layout), again
+            del scans, network_input  # before the next one is read
+
     def _volume_plans(
         self, plan: StudyPlan, back: "PatchGrid | None"
     ) -> tuple[WholeVolume | None, WholeVolume | None]:
         """Return the plans of whole-volume inference of a study, forward and back."""
         if plan.inference == "patches":
             return None, None
-        there = self._volume(self._job.model, plan.tiling.extents)
+        there = self._volume(self._job.model, plan.layout.extents)
         if back is None or self._job.back is None:
             return there, None
         extents = triple(back.extents[back.axes.index(axis)] for axis in range(3))
@@ -260,7 +267,7 @@ class _CostEstimator:
         own_bytes = volume_again_bytes(plan, self._job.options.verify)
         if not own_bytes:
             return 0
-        extents = plan.tiling.extents
+        extents = plan.layout.extents
         again = plan_volume(model.network, choose_device("cpu"), "fp32", extents, maps_memory)
         return own_bytes + again.host_bytes
 
@@ -271,7 +278,7 @@ class _CostEstimator:
         back = plan_back(volume, self._job.back, self._job.options)
         view = back.orientation.oriented(volume.voxels)
         array = network_array(view, 1, back, np.empty)
-        return window_grid(array, back.tiling), host_bytes(volume, plan, back, self._job.options)
+        return window_grid(array, back.layout), host_bytes(volume, plan, back, self._job.options)
 
     def _gpu_bytes(self, grid: "PatchGrid", back: "PatchGrid | None") -> int | None:
         """Return the GPU bytes for a study alone, for all its networks; None if not known."""
@@ -320,18 +327,18 @@ class _CostEstimator:
         """Return the seconds by the GPU's plan, or else by the last batch of the kind."""
         there, back = _seconds(volume), _seconds(row.volume_back) if row.volume_back else 0.0
         if there is not None and back is not None:
-            return row.tiles * there + row.tiles_back * back
-        return row.tiles * row.voxels * self._network.tile if self._network else None
+            return row.patches * there + row.patches_back * back
+        return row.patches * row.voxels * self._network.tile if self._network else None
 
     def _on_device(self, row: DryRow) -> float | None:
         """Return the seconds by the programs' timings, or else by the last batch of the kind."""
         if row.volume:
             return self._of_volume(row, row.volume)
-        forward = _program_seconds(self._plans, row.tiles)
-        back = _program_seconds(self._back, row.tiles_back) if row.back else 0.0
+        forward = _program_seconds(self._plans, row.patches)
+        back = _program_seconds(self._back, row.patches_back) if row.back else 0.0
         if forward is not None and back is not None:
             return forward + back
-        return row.tiles * self._network.tile if self._network else None
+        return row.patches * self._network.tile if self._network else None
 
 
 def _network_bytes(job: Job) -> int:
@@ -368,9 +375,9 @@ def _seconds(volume: WholeVolume) -> float | None:
     return volume.seconds if isinstance(volume, VolumePlan) else None
 
 
-def _program_seconds(plans: "Sequence[DevicePlan]", tiles: int) -> float | None:
+def _program_seconds(plans: "Sequence[DevicePlan]", patches: int) -> float | None:
     for plan in plans:
-        if plan.program and (seconds := plan.program.seconds(tiles)) is not None:
+        if plan.program and (seconds := plan.program.seconds(patches)) is not None:
             return seconds
     return None
 
@@ -382,7 +389,7 @@ def _on_volumes(noted: Sequence[tuple[int, str]], volumes: StudyVolumes | None) 
     return (note for _, note in noted)
 
 
-def _padding(tiling: Tiling) -> Iterator[str]:
-    if tiling.padded != tiling.extents:
-        small, padded = ("x".join(map(str, size)) for size in (tiling.extents, tiling.padded))
+def _padding(layout: PatchLayout) -> Iterator[str]:
+    if layout.padded != layout.extents:
+        small, padded = ("x".join(map(str, size)) for size in (layout.extents, layout.padded))
         yield f"it is smaller than a patch, and padded from {small} to {padded} voxels"

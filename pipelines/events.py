@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .study.plan import StudyPlan
 
 
-TileUnit: TypeAlias = Literal["patches", "percent"]
+PatchUnit: TypeAlias = Literal["patches", "percent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class StudyStarted:
 
 @dataclass(frozen=True, slots=True)
 class TilesDone:
-    """Progress of a study's tiles; 0 is reported once, before the first.
+    """Progress of a study's patches; 0 is reported once, before the first.
 
-    study: its name. done, total: tiles. unit: their unit; percent for whole-volume inference.
+    study: its name. done, total: patches. unit: their unit; percent for whole-volume inference.
     volume, volumes: number of the current volume, from 1, and of all, which are translated one by
     one.
     """
@@ -68,7 +68,7 @@ class TilesDone:
     study: str
     done: int
     total: int
-    unit: TileUnit = "patches"
+    unit: PatchUnit = "patches"
     volume: int = 1
     volumes: int = 1
 
@@ -101,7 +101,7 @@ class Remark:
     text: str
 
 
-def unit_of(plan: "StudyPlan") -> TileUnit:
+def unit_of(plan: "StudyPlan") -> PatchUnit:
     """Return the unit in which the progress of a study is shown."""
     return "patches" if plan.inference == "patches" else "percent"
 
@@ -120,20 +120,20 @@ Listen: TypeAlias = Callable[[Event], None]
 class Pace:
     """Estimates the time left by input bytes, the only measure known before a study is read.
 
-    done, total: finished studies, and all. study: the study whose tiles are translated, or that is
-    read while there is none. tiles: its finished tiles, and all. unit: their unit. volume: its
-    current volume, and the number of them.
+    done, total: finished studies, and all. study: the study whose patches are translated, or that
+    is read while there is none. patches: its finished patches, and all. unit: their unit. volume:
+    its current volume, and the number of them.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._sizes: dict[str, int] = {}
         self._reached: dict[str, float] = {}
-        self._started = self._tiles_started = clock()
+        self._started = self._patches_started = clock()
         self.done = self.total = 0
         self.study = ""
-        self.tiles = (0, 0)
-        self.unit: TileUnit = "patches"
+        self.patches = (0, 0)
+        self.unit: PatchUnit = "patches"
         self.volume = (1, 1)
 
     def handle(self, event: Event) -> None:
@@ -147,12 +147,12 @@ class Pace:
                 self._started = self._clock()
             case StudyStarted(planned):
                 if not self._translating:
-                    self.study, self.tiles = str(planned.study.name), (0, 0)
+                    self.study, self.patches = str(planned.study.name), (0, 0)
                     self.volume = (1, 1)
             case TilesDone(study, done, total, unit, volume, volumes):
                 if done == 0:
-                    self._tiles_started = self._clock()
-                self.study, self.tiles, self.unit = study, (done, total), unit
+                    self._patches_started = self._clock()
+                self.study, self.patches, self.unit = study, (done, total), unit
                 self.volume = volume, volumes
                 self._reached[study] = done / total
             case StudyDone(row):
@@ -163,14 +163,14 @@ class Pace:
 
     @property
     def _translating(self) -> bool:
-        done, total = self.tiles
+        done, total = self.patches
         return done < total
 
     @property
-    def tiles_per_second(self) -> float | None:
-        """Tiles per second of the current study, since its first one began."""
-        seconds = self._clock() - self._tiles_started
-        return self.tiles[0] / seconds if self.tiles[0] and seconds else None
+    def patches_per_second(self) -> float | None:
+        """Patches per second of the current study, since its first one began."""
+        seconds = self._clock() - self._patches_started
+        return self.patches[0] / seconds if self.patches[0] and seconds else None
 
     @property
     def seconds_left(self) -> float | None:

@@ -66,8 +66,8 @@ class Rules:
     the first worker that supports the setting, 0 if jobs always name it; ALWAYS for the oldest.
     before: behaviour before it was added; None if that is the default. of_route: a DICOM
     route of the node may have it. of_series: it concerns DICOM series only. changes_result: it is
-    part of the fingerprint and of reports. of_tiles: it has no effect with whole-volume inference.
-    of_one_volume: its figures and maps apply to one volume.
+    part of the fingerprint and of reports. of_patches: it has no effect with whole-volume
+    inference. of_one_volume: its figures and maps apply to one volume.
     """
 
     effect: Effect
@@ -76,7 +76,7 @@ class Rules:
     of_route: bool = False
     of_series: bool = False
     changes_result: bool = False
-    of_tiles: bool = False
+    of_patches: bool = False
     of_one_volume: bool = False
 
 

@@ -46,9 +46,9 @@ class HostRates:
 
 @dataclass(frozen=True, slots=True)
 class NetworkRates:
-    """Seconds of the network per tile, and of opening the device.
+    """Seconds of the network per patch, and of opening the device.
 
-    tile: seconds per tile, or per voxel of the scan for whole-volume inference.
+    tile: seconds per patch, or per voxel of the scan for whole-volume inference.
     """
 
     tile: float
@@ -63,15 +63,15 @@ class NetworkRates:
         whole_volume: whether they were translated by whole-volume inference.
         """
         done = _done(rows)
-        tiles = sum(row.tiles * (row.voxels / row.volumes if whole_volume else 1) for row in done)
-        return cls(_seconds(done, _NETWORK) / tiles, opening) if tiles else None
+        patches = sum(row.tiles * (row.voxels / row.volumes if whole_volume else 1) for row in done)
+        return cls(_seconds(done, _NETWORK) / patches, opening) if patches else None
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyRates:
-    """Seconds per tile that is computed a second time, on the CPU.
+    """Seconds per patch that is computed a second time, on the CPU.
 
-    tile: seconds per tile, or per voxel of the scan for whole-volume inference.
+    tile: seconds per patch, or per voxel of the scan for whole-volume inference.
     """
 
     tile: float
@@ -85,8 +85,8 @@ class VerifyRates:
         whole_volume: as for `NetworkRates`.
         """
         verified = [(row.verified, row.voxels / row.volumes) for row in rows if row.verified]
-        tiles = sum(one.tiles * (voxels if whole_volume else 1) for one, voxels in verified)
-        return cls(fsum(one.seconds for one, _ in verified) / tiles) if tiles else None
+        patches = sum(one.tiles * (voxels if whole_volume else 1) for one, voxels in verified)
+        return cls(fsum(one.seconds for one, _ in verified) / patches) if patches else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class DeviceNote:
 class Work:
     """Predicted seconds of one study in its three stages.
 
-    load: of reading and preparing. network: of the tiles. store: of finishing and writing.
+    load: of reading and preparing. network: of the patches. store: of finishing and writing.
     """
 
     load: float
@@ -199,7 +199,7 @@ def network_key(model: str, patch: Sequence[int] | None, precision: str, devices
 
 
 def verify_key(model: str, patch: Sequence[int] | None) -> str:
-    """Return the key of CPU times per tile. model: hash of its file. patch: None for whole
+    """Return the key of CPU times per patch. model: hash of its file. patch: None for whole
     volumes.
     """
     return f"{platform.node()}, verify, {_extents(patch)}, {model}"

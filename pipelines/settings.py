@@ -28,7 +28,7 @@ OutputType: TypeAlias = Literal["same", "int16", "uint16", "float32"]
 """Voxel type of results; "same" is the scan's type, whatever the values are."""
 
 MOST_OVERLAP = 0.9
-"""Largest overlap of tiles; with more, nearly all of the work is repeated."""
+"""Largest overlap of patches; with more, nearly all of the work is repeated."""
 
 FEWEST_FLIPS, MOST_FLIPS = 2, 8
 """Number of ways to mirror patches for a TTA spread; the unmirrored patch is one of them."""
@@ -53,13 +53,13 @@ class TranslateOptions:
     """Options of a translation. Each field declares its option, default and rules once; the command
     line, config files, routes, jobs, fingerprints and reports follow from that.
 
-    patch: extents (D, H, W) of a tile; None takes the model's. overlap: share of a tile's edge that
-    neighbours share. blend: weights of overlapping tiles. precision: precision of the network's
+    patch: extents (D, H, W) of a patch; None takes the model's. overlap: share of its edge that
+    neighbours share. blend: weights of overlapping patches. precision: precision of the network's
     arithmetic; None takes the device's default. volume_index: volume of a 4-D or multi-frame file;
     None refuses such files. overwrite: make everything again and replace foreign files, instead of
     keeping up-to-date results. output_format, fewest_slices, allow_uneven, links: as in Choice.
     preview, seam_score: outputs besides the results. keep_private: whether private elements of
-    a DICOM source go into its result. verify: number of tiles of each study that are computed a
+    a DICOM source go into its result. verify: number of patches of each study that are computed a
     second time. any_modality: whether scans of another modality than the model's source are
     accepted. nan_to: replacement for NaN in a scan, in its own unit; None refuses such scans.
     strict_input: whether scans unlike the model's calibration set are refused. cycle_check: cycle
@@ -81,7 +81,7 @@ class TranslateOptions:
         metadata=setting(
             "Extents of a patch in voxels.  [default: the model's]",
             Shown("Speed", 2, "D,H,W"),
-            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_tiles=True),
+            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
         ),
     )
     overlap: float = field(
@@ -89,7 +89,7 @@ class TranslateOptions:
         metadata=setting(
             "Fraction of a patch's edge that overlaps its neighbour.",
             Shown("Result", 7, "0..0.9", least=0.0, most=MOST_OVERLAP),
-            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_tiles=True),
+            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
         ),
     )
     blend: Blend = field(
@@ -97,7 +97,7 @@ class TranslateOptions:
         metadata=setting(
             "Weighting where patches overlap.",
             Shown("Result", 5, "gaussian|linear|constant", is_rare=True),
-            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_tiles=True),
+            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
         ),
     )
     precision: Precision | None = field(
@@ -329,7 +329,7 @@ class TranslateOptions:
 
     @property
     def passes(self) -> int:
-        """Number of times each tile of a study, or the volume, is translated."""
+        """Number of times each patch of a study, or the volume, is translated."""
         return max(self.spread, 1)
 
     def settings(self) -> "TranslateSettings":
@@ -368,7 +368,7 @@ _RULES = rules_in(TranslateOptions)
 CHANGING_RESULTS = tuple(name for name, rules in _RULES.items() if rules.changes_result)
 """Settings that a fingerprint and a report name."""
 
-OF_TILES = tuple(name for name, rules in _RULES.items() if rules.of_tiles)
+OF_PATCHES = tuple(name for name, rules in _RULES.items() if rules.of_patches)
 """Settings that change no voxel with whole-volume inference."""
 
 OF_ONE_VOLUME = tuple(name for name, rules in _RULES.items() if rules.of_one_volume)
@@ -395,8 +395,9 @@ from jobs, which older workers can then take and whose key stays. 0: it is alway
 class TranslateSettings(TranslateOptions):
     """Options that change a result, all resolved; the others are at their default.
 
-    patch: extents (D, H, W) of a tile. precision: precision of the network's arithmetic. inference:
-    on patches or on the whole volume, for which tiles only define the borders of a seam score.
+    patch: extents (D, H, W) of a patch. precision: precision of the network's arithmetic.
+    inference: on patches or on the whole volume, for which patches only define the borders of a
+    seam score.
     """
 
     patch: tuple[int, int, int]  # pyright: ignore[reportGeneralTypeIssues]
@@ -405,7 +406,7 @@ class TranslateSettings(TranslateOptions):
 
     @property
     def opened_for(self) -> tuple[int, int, int] | None:
-        """Extents of the tiles for which a network is opened; None for whole volumes."""
+        """Extents of the patches for which a network is opened; None for whole volumes."""
         return self.patch if self.inference == "patches" else None
 
     def chosen(self) -> dict[str, Any]:
@@ -417,7 +418,7 @@ class TranslateSettings(TranslateOptions):
         choices = {**self.chosen(), "overlap": float(self.overlap), "method": METHOD}
         if self.nan_to is not None:
             choices["nan_to"] = self.nan_to + 0.0  # so that 0, 0.0 and -0.0 are one
-        unused = {*added_at_default(choices), *(OF_TILES if self.inference == "volume" else ())}
+        unused = {*added_at_default(choices), *(OF_PATCHES if self.inference == "volume" else ())}
         named = {name: choices[name] for name in choices.keys() - unused}
         return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
 

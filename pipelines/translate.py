@@ -85,7 +85,7 @@ class Job:
 
     @property
     def verify_key(self) -> str:
-        """Cache key of the measured time the CPU takes for a tile, or a volume."""
+        """Cache key of the measured time the CPU takes for a patch, or a volume."""
         return verify_key(self.model.sha256, self.settings.opened_for)
 
     @property

@@ -28,8 +28,8 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.importing.operators.converter import RULES
+from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
 from cuda_cyclegan.engine.model.intensity_maps import Percentiles
-from cuda_cyclegan.engine.model.model_card import CycleReference, Typical
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

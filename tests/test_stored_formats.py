@@ -56,7 +56,10 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(line: str) -> Result:
-    return CliRunner().invoke(app, line.split())
+    """Run a command in the folder of the stored files, whose path may have spaces."""
+    here = str(Path.cwd().parent)
+    words = line.replace(here, "@HERE@").split()
+    return CliRunner().invoke(app, [word.replace("@HERE@", here) for word in words])
 
 
 def without_mark(file: Path) -> tuple[bytes, bytes]:

@@ -230,7 +230,7 @@ def cycle_text(cycle: CycleError | None) -> str:
 
 
 def error_text(error: float | None) -> str:
-    """Format the error of verified tiles; empty if they were not verified."""
+    """Format the error of verified patches; empty if they were not verified."""
     return "" if error is None else f"{error:.1e}"
 
 

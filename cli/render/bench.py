@@ -276,7 +276,7 @@ def _sweep_row(row: Tried, scan: Scan, highest: float) -> Row:
         [
             milliseconds(measured.latency.median),
             digits(measured.patches_per_second),
-            str(row.tiles),
+            str(row.patches),
             milliseconds(row.seconds),
             memory(held),
             scaled(rate),
@@ -383,7 +383,7 @@ def _other(result: RivalResult, measured: Measured) -> dict[str, Any]:
 
 
 def _tried(row: Tried, scan: Scan) -> dict[str, Any]:
-    found = {**_setting(row.setting), "tiles": row.tiles}
+    found = {**_setting(row.setting), "tiles": row.patches}
     if row.measured is None:
         return {**found, "reason": flagged(row.reason)}
     return {

@@ -21,7 +21,7 @@ STAGE_COLOURS: Mapping[Stage, str] = {
 }
 """Okabe and Ito's palette, which people with any colour vision can distinguish."""
 
-_BY_TILE: tuple[Stage, ...] = ("copy", "infer", "blend")
+_BY_PATCH: tuple[Stage, ...] = ("copy", "infer", "blend")
 _BAR_WIDTH, _BAR_HEIGHT = 220, 14
 _THINNEST = 0.5
 """Width of a stage that took almost no time, so that it is visible."""
@@ -75,11 +75,11 @@ def stage_bar(stages: Mapping[Stage, float], longest: float) -> Bar:
 def timeline_bar(when: Mapping[Stage, tuple[float, float]], last: float) -> Bar:
     """Return stages when they worked; last: time at which the width ends.
 
-    Those that take turns with each tile share the height.
+    Those that take turns with each patch share the height.
     """
     parts: list[Rectangle] = []
     scale = _BAR_WIDTH / (last or 1.0)
-    turns = [stage for stage in when if stage in _BY_TILE]
+    turns = [stage for stage in when if stage in _BY_PATCH]
     for stage, (start, stop) in when.items():
         title = f"{stage}: from {seconds(start)} to {seconds(stop)} s"
         width = max((stop - start) * scale, _THINNEST)

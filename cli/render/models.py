@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ...engine.decoding import Json, encode_record
 from ...engine.importing.checkpoint.evidence import Fact, Question
 from ...engine.importing.checkpoint.recognise import Recognised
+from ...engine.model.architecture_json import architecture_to_json
+from ...engine.model.calibration import PERCENTILES, Typical
 from ...engine.model.intensity_maps import (
     ChannelMaps,
     ClipPercentiles,
@@ -25,15 +27,7 @@ from ...engine.model.intensity_maps import (
     Window,
     ZScore,
 )
-from ...engine.model.model_card import (
-    PERCENTILES,
-    ModelCard,
-    ScanCrop,
-    Typical,
-    architecture_to_json,
-    card_as_json,
-    stated_ranges,
-)
+from ...engine.model.model_card import ModelCard, ScanCrop, card_as_json, stated_ranges
 from ...engine.model.model_file import Model
 from ...engine.model.reference import TOLERANCE, Verification, bf16_error
 from ...engine.network.graph import Graph

@@ -70,7 +70,7 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_gpu: str) -> Iterator[s
         if no_gpu:
             yield f"GPU memory: none; {no_gpu}"
         yield from _verified(plan)
-        if back := sum(row.tiles_back for row in plan.rows):
+        if back := sum(row.patches_back for row in plan.rows):
             yield f"Cycle check: {_inputs(plan, back)} translated back"
         total = "known after the first batch"
         if plan.seconds is not None:
@@ -80,7 +80,7 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_gpu: str) -> Iterator[s
     described = sum(row.planned.action == "sidecar" and not row.failure for row in rows)
     kept = sum(row.planned.action == "keep" for row in rows) + drawn + described
     due = len(rows) - kept - len(failed)
-    parts = [f"{due} to translate in {_inputs(plan, sum(row.tiles for row in rows))}"]
+    parts = [f"{due} to translate in {_inputs(plan, sum(row.patches for row in rows))}"]
     parts += [f"{kept} up to date"] if kept else []
     parts += [f"{counted(drawn, 'preview')} to draw from existing files"] if drawn else []
     parts += [f"{counted(described, 'sidecar')} to write"] if described else []
@@ -100,9 +100,9 @@ def _inputs(plan: DryRun, count: int) -> str:
 
 
 def _parts(row: DryRow) -> str:
-    if row.volume and row.tiles == 1:
+    if row.volume and row.patches == 1:
         return "volume"
-    return f"{row.tiles} volumes" if row.volume else str(row.tiles or "")
+    return f"{row.patches} volumes" if row.volume else str(row.patches or "")
 
 
 def _whole_volume(row: DryRow) -> Iterator[str]:

@@ -104,8 +104,8 @@ class LiveProgress:
             name = shortened(printable(pace.study), self._name_width)
             self._progress.reset(self._study, total=None)
             self._progress.update(self._study, description=name, visible=True)
-        done, total = pace.tiles
-        rate = pace.tiles_per_second
+        done, total = pace.patches
+        rate = pace.patches_per_second
         self._progress.update(
             self._study,
             completed=done,
@@ -142,5 +142,5 @@ def _volume(pace: Pace) -> str:
 
 
 def scaled_rate(rate: float) -> str:
-    """Format tiles per second, also if one takes many seconds."""
+    """Format patches per second, also if one takes many seconds."""
     return scaled(rate) if rate >= 100 else f"{rate:.3g}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ...engine.model.model_card import DEVIATIONS
+from ...engine.model.calibration import DEVIATIONS
 from ...io.volume import NOTICE
 from ...pipelines.report.previews import thumbnail
 from ...pipelines.report.report import StudyReport

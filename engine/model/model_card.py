@@ -1,34 +1,20 @@
-"""The model card: all that a scan needs to pass through a network and back; its rules and its JSON.
-
-It states, besides the network's architecture, what the scans of a reference set were like and how
-close their translations come back to them (`Expectations`, `CycleReference`).
-"""
+"""The model card: what a scan needs to pass through a network and back; its rules and its JSON."""
 
 import json
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum, inf, isfinite, prod, sqrt
+from math import prod
 from typing import Literal, TypeAlias
 
-from msgspec.structs import fields
-
-from ..decoding import FieldError, Json, decode_known, encode_record, encode_stated, parse
+from ..decoding import FieldError, Json, decode_known, encode_stated, parse
 from ..errors import ModelFileError, PatchShapeError
-from ..network.architectures import (
-    Architecture,
-    End,
-    ResNetSpec,
-    Spec,
-    UNetSpec,
-    build,
-    out_of_bounds,
-)
-from ..network.graph import Graph
-from ..network.layers import Layer, Triple
+from ..network.architectures import Architecture, build, out_of_bounds
+from ..network.layers import Triple
 from ..options import Inference
 from ..patch_grid import SmallVolumePadding
+from .architecture_json import architecture_from_json, architecture_to_json
+from .calibration import CycleReference, Expectations, check_calibration
 from .intensity_maps import (
     USUAL_RANGE,
     ChannelMaps,
@@ -37,159 +23,6 @@ from .intensity_maps import (
     Voxels,
     invalid_numbers,
 )
-
-DEVIATIONS = 4.0
-"""Accepted distance of a scan from the mean of the reference set, in standard deviations.
-
-Whatever the distribution, at most 1 in 16 studies like those of the set lies beyond (Chebyshev),
-and 1 in 16,000 if it is normal. The limit is wide because ten figures of each study are checked,
-the deviation is estimated from few studies, and errors have long tails.
-"""
-
-FEWEST_STUDIES = 5
-"""Smallest size of a reference set; fewer studies give no usable deviation."""
-
-PERCENTILES = (5, 25, 50, 75, 95)
-"""Percentiles of the intensity in the foreground."""
-
-
-@dataclass(frozen=True, slots=True)
-class Typical:
-    """A figure over the studies of a reference set.
-
-    mean: over the studies. sd: standard deviation, with n - 1 degrees of freedom.
-    """
-
-    mean: float
-    sd: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Typical":
-        """Summarise two values or more."""
-        mean = fsum(values) / len(values)
-        return cls(mean, sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1)))
-
-    def deviations(self, value: float, finest: float) -> float:
-        """Return the distance of a value from the mean, in standard deviations.
-
-        finest: lower limit of the deviation, above zero.
-        """
-        return abs(value - self.mean) / max(self.sd, finest)
-
-
-@dataclass(frozen=True, slots=True)
-class Expectations:
-    """Properties of the scans of the reference set.
-
-    studies: how many. intensity: network intensity in the foreground, at PERCENTILES. extent: of
-    the foreground along D, H and W, in millimetres. spacing: along D, H and W, in millimetres.
-    """
-
-    studies: int
-    intensity: tuple[Typical, Typical, Typical, Typical, Typical]
-    extent: tuple[Typical, Typical, Typical]
-    spacing: tuple[Typical, Typical, Typical]
-
-
-@dataclass(frozen=True, slots=True)
-class CycleReference:
-    """Cycle error of the reference set.
-
-    back: identity of the reverse model. studies: how many. error: in network intensity, so that
-    studies in different units are comparable. mark_beyond: a study is marked if its error exceeds
-    the mean by this number of standard deviations; None marks none.
-    """
-
-    back: str
-    studies: int
-    error: Typical
-    mark_beyond: float | None = None
-
-    @property
-    def limit(self) -> float | None:
-        """Error above which a study is marked, in network intensity; None marks none."""
-        if self.mark_beyond is None:
-            return None
-        return self.error.mean + self.mark_beyond * self.error.sd
-
-
-def check_calibration(expected: Expectations | None, cycle: CycleReference | None) -> None:
-    """Raise ModelFileError, which names the field, if no scan can have a number."""
-    figures: list[tuple[str, Typical, float]] = []
-    if expected:
-        figures += [("expected.intensity", each, -inf) for each in expected.intensity]
-        figures += [("expected.extent", each, 0.0) for each in expected.extent]
-        figures += [("expected.spacing", each, 0.0) for each in expected.spacing]
-    if cycle:
-        figures.append(("cycle.error", cycle.error, 0.0))
-    for name, figure, lowest in figures:
-        if not (isfinite(figure.mean) and isfinite(figure.sd)):
-            raise ModelFileError(f"The model card's field {name!r} must contain finite numbers.")
-        if figure.sd < 0 or figure.mean < lowest:
-            raise ModelFileError(f"The model card's field {name!r} must not be negative.")
-    beyond = cycle.mark_beyond if cycle else None
-    if beyond is not None and not (isfinite(beyond) and beyond > 0):
-        raise ModelFileError("The model card's field 'cycle.mark_beyond' must be above zero.")
-    for name, known in (("expected.studies", expected), ("cycle.studies", cycle)):
-        if known and known.studies < FEWEST_STUDIES:
-            raise ModelFileError(
-                f"The model card's field {name!r} must be at least {FEWEST_STUDIES}."
-            )
-
-
-_COMMON = frozenset(["up_activation", "norm_epsilon", "stride", "adds_input"])
-_LATER: dict[type[Spec], frozenset[str]] = {
-    ResNetSpec: _COMMON
-    | {"block_padding", "up_padding", "activation", "block_activation", "residual"}
-    | {"block_dilation", "blur"},
-    UNetSpec: _COMMON | {"padding", "down_activation"},
-}
-"""Fields written only if they differ from their defaults, which files without them mean."""
-
-_ENDS: dict[bool, End] = {True: "tanh", False: "none"}
-"""Ends by the field `tanh`, which states these two."""
-
-
-def architecture_to_json(spec: Architecture) -> dict[str, Json]:
-    """Return an architecture as a card's JSON, without fields of `_LATER` at their defaults."""
-    if isinstance(spec, Graph):
-        return _graph_to_json(spec)
-    plain = encode_record(spec)
-    later = [field for field in fields(spec) if field.name in _LATER[type(spec)]]
-    silent = {field.name for field in later if getattr(spec, field.name) == field.default}
-    written: dict[str, Json] = {}
-    for name, value in plain.items():
-        if name == "end" and value in _ENDS.values():
-            written["tanh"] = value == "tanh"
-        elif name not in silent:
-            written[name] = value
-    return written
-
-
-def _graph_to_json(graph: Graph) -> dict[str, Json]:
-    """Return a graph without fields at their defaults, as fields of later versions will be."""
-    nodes: list[Json] = [
-        {"name": node.name, "layer": _stated(node.layer), "inputs": node.inputs}
-        for node in graph.nodes
-    ]
-    return {**_stated(graph), "nodes": nodes}
-
-
-def _stated(record: Layer | Graph) -> dict[str, Json]:
-    plain = encode_record(record)
-    usual = {field.name for field in fields(record) if getattr(record, field.name) == field.default}
-    return {name: value for name, value in plain.items() if name not in usual}
-
-
-def architecture_from_json(value: Json) -> Json:
-    """Convert a card's architecture to today's field names; raises FieldError."""
-    if not isinstance(value, dict) or "tanh" not in value:
-        return value
-    if not isinstance(tanh := value["tanh"], bool):
-        raise FieldError("architecture.tanh", "must be true or false")
-    if "end" in value:
-        raise FieldError("architecture.end", "must not be combined with 'tanh'")
-    return {name: item for name, item in value.items() if name != "tanh"} | {"end": _ENDS[tanh]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +108,7 @@ class ModelCard:
     ("T1", "CT"); the direction is source to target. input_channels, output_channels: names, in the
     network's order. axes: anatomical direction of the patch's D, H and W axes, as in nibabel
     ("RAS", "SPL"). spacing: millimetres along D, H and W; None takes every scan at its own spacing.
-    patch: training patch (D, H, W), the default for tiling. intensity_in, intensity_out: maps
+    patch: training patch (D, H, W), the default for translation. intensity_in, intensity_out: maps
     between a scan's values and the network's. small_volume_padding: of scans smaller than a patch.
     provenance: of the weights. reference: what the network must compute. established: evidence that
     it does. rewritten_from: SHA-256 of the files that hold the same network with other metadata.

@@ -27,9 +27,9 @@ from ..network.graph_analysis import sees_whole_patch
 from ..network.layers import FloatArray
 from ..options import Inference
 from ..whole_volume import volume_refusal
+from .architecture_json import architecture_to_json
 from .model_card import (
     ModelCard,
-    architecture_to_json,
     card_from_json,
     card_to_json,
     stated_grids,

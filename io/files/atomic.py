@@ -51,7 +51,8 @@ def whole_folder(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
     """Store a folder as `whole_file` does a file: yield an empty folder in a `.part` folder.
 
     An existing folder at `target` moves aside first and is removed when the new one is in place;
-    a kill between the two renames leaves no folder there, never half of one.
+    a kill between the two renames, or a disk that fails then and also when the old one moves back,
+    leaves no folder there, never half of one.
     """
     from concurrent.futures import ThreadPoolExecutor  # late: `--help` does not need it
 
@@ -73,7 +74,8 @@ def whole_folder(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
             flush(target.parent)
         except BaseException:
             if os.path.lexists(old) and not os.path.lexists(target):
-                old.replace(target)
+                with suppress(OSError):  # the first failure is the cause
+                    old.replace(target)
             raise
 
 

@@ -155,7 +155,7 @@ def plan(
             host_bytes=row.host_bytes,
             device_bytes=row.device_bytes,
             voxels=row.voxels * row.count,
-            patches=row.tiles,
+            patches=row.patches,
             notes="; ".join(row.notes),
         )
         for row in dry_run(open_job(request, model)).rows

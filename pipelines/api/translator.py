@@ -72,8 +72,8 @@ class Translator:
         model: model or the path of its file.
         device: "auto" (a GPU, or else the CPU), "cpu", "cuda:N" or "onnxruntime:PROVIDER".
         precision: precision of the network's arithmetic; None takes fp16 on a GPU and fp32
-        otherwise. patch: extents (D, H, W) of a tile in voxels; None takes those of the training.
-        overlap: share of a tile's edge that neighbours share. blend: weights of overlapping tiles.
+        otherwise. patch: extents (D, H, W) of a patch in voxels; None takes those of the training.
+        overlap: share of its edge that neighbours share. blend: weights of overlapping patches.
         resample_channels: whether scans of a study on other grids than its first are resampled onto
         that, instead of refused. inference: "patches", or "volume" for one pass of the network over
         each volume; None takes that of the model card, else "volume" if no norm takes statistics of
@@ -285,10 +285,10 @@ class Translator:
         plan = translator.plan(scans)
         prepared = translator.prepare(scans, plan)
 
-        def on_tiles(done: int, total: int) -> None:
+        def on_patches(done: int, total: int) -> None:
             self._on_event(TilesDone(name, done, total, unit_of(plan)))
 
-        inferred = translator.infer(prepared, generator, on_tiles)
+        inferred = translator.infer(prepared, generator, on_patches)
         finished = translator.finish(inferred)
         first, *others = finished.volumes
         notes = *scans.notes, *prepared.notes, *inferred.notes, *finished.notes

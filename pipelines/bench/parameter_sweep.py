@@ -10,7 +10,7 @@ from ...engine.errors import CudaError, DeviceMemoryError, EngineError, PatchSha
 from ...engine.network.graph import Graph, Network
 from ...engine.network.layers import Triple
 from ...engine.options import Precision
-from ..study.tiles import tile
+from ..study.patches import cover
 from .measurement import Bench, Setting, measure
 
 _EDGES = (64, 96, 128, 160, 192)
@@ -23,7 +23,7 @@ _WORTH = 1.02
 class Scan:
     """Scan to translate. extents: (D, H, W).
 
-    overlap: share of its edge that a tile shares with its neighbour.
+    overlap: share of its edge that a patch shares with its neighbour.
     """
 
     extents: Triple = (192, 256, 256)
@@ -34,12 +34,12 @@ class Scan:
 class Tried:
     """Result for one setting. measured: measurement, None if it cannot run.
 
-    setting: the setting. tiles: number of tiles of the scan. reason: reason why it cannot run.
-    seconds: time of the network for all tiles. is_too_large: whether it exceeds the memory.
+    setting: the setting. patches: number of patches of the scan. reason: reason why it cannot run.
+    seconds: time of the network for all patches. is_too_large: whether it exceeds the memory.
     """
 
     setting: Setting
-    tiles: int
+    patches: int
     measured: Measured | None = None
     reason: str = ""
     seconds: float = 0.0
@@ -122,19 +122,19 @@ def _batches(bench: Bench, network: Network, batches: Sequence[int], scan: Scan)
 
 def _tried(bench: Bench, network: Network, scan: Scan) -> Tried:
     setting = bench.setting
-    tiles = len(tile(scan.extents, setting.patch, scan.overlap, network.graph.stride))
+    patches = len(cover(scan.extents, setting.patch, scan.overlap, network.graph.stride))
     try:
         measured = measure(bench, network).measured
     except EngineError as error:
         if isinstance(error, CudaError) and error.is_sticky:
             raise
         is_too_large = isinstance(error, DeviceMemoryError)
-        return Tried(setting, tiles, reason=str(error), is_too_large=is_too_large)
+        return Tried(setting, patches, reason=str(error), is_too_large=is_too_large)
     if measured.batch < setting.batch:
         reason = f"memory suffices for {measured.batch} at a time only"
-        return Tried(setting, tiles, reason=reason, is_too_large=True)
-    runs = ceil(tiles / setting.batch)
-    return Tried(setting, tiles, measured, seconds=runs * measured.latency.median)
+        return Tried(setting, patches, reason=reason, is_too_large=True)
+    runs = ceil(patches / setting.batch)
+    return Tried(setting, patches, measured, seconds=runs * measured.latency.median)
 
 
 def _fits(graph: Graph, patch: Triple) -> bool:

@@ -151,10 +151,16 @@ class Overview:
         return translated * 3600 / self.busy if translated and self.busy else None
 
 
-def overview_of(queue: Queue, selection: Selection) -> Overview:
-    """Return the overview of the selected jobs of a queue. Raises QueueError or QueueLostError."""
-    batch = selection.batch
-    listed = queue.jobs(batch) if batch else queue.jobs_since(selection.since)
+def overview_of(
+    queue: Queue, selection: Selection, listed: Sequence[JobRow] | None = None
+) -> Overview:
+    """Return the overview of the selected jobs of a queue. Raises QueueError or QueueLostError.
+
+    listed: the jobs of the selection's batch, if they were read already.
+    """
+    if listed is None:
+        batch = selection.batch
+        listed = queue.jobs(batch) if batch else queue.jobs_since(selection.since)
     rows = [row for row in listed if selection.has(row)]
     by_batch = groupby(rows, key=lambda row: row.job.partition("/")[0])
     groups = sorted(

@@ -76,14 +76,14 @@ class StudyReport:
     start of the batch, if recorded. voxels: voxels of the source grid. peak_memory: peak while it
     was in flight, including concurrent work. preview: picture next to the result, if requested.
     notes: notes for the user on how the study was read. source: the file, or the first of several.
-    output: path of the result, made or not. status: outcome. tiles: number of translated tiles.
+    output: path of the result, made or not. status: outcome. tiles: number of translated patches.
     seams: seam score, if requested. verified: outcome of a second computation, if requested. cycle:
     cycle error between scan and reconstruction, if known. failure: reason why there is no result.
     drawn: whether a preview was drawn of a result that was up to date. source_content,
     output_content: contents of the scan and of the result, without its preview and its sidecars;
     None if not known. maps, sidecars: paths of those next to the result. spread: TTA spread, if it
     was measured. volumes: number of source volumes that were translated one by one, into one
-    result; voxels and tiles are those of all. measures: cheap measures of the result against the
+    result; voxels and patches are those of all. measures: cheap measures of the result against the
     scan, if they were taken.
     """
 

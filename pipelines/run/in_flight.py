@@ -34,7 +34,7 @@ class StudyProgress:
     hashed: waits until the files are hashed, and returns their states. ahead: results that are
     written while they are computed; series: the same for a series. volumes: reader of its scans,
     once reading has begun. translated: for a series with volumes passed on for writing, the first
-    of them without its voxels, with the tile count of all.
+    of them without its voxels, with the patch count of all.
     """
 
     planned: PlannedStudy
@@ -189,12 +189,12 @@ class StudiesInFlight:
         self._cancelled: set[str] = set()
 
     def stop(self) -> None:
-        """End all unstored studies at their next tile, or while they wait for memory."""
+        """End all unstored studies at their next patch, or while they wait for memory."""
         self._is_stopped = True
         self._memory.close()
 
     def cancel(self, study: str) -> None:
-        """Cancel a study, which ends as interrupted at its next tile or stage."""
+        """Cancel a study, which ends as interrupted at its next patch or stage."""
         self._cancelled.add(study)
 
     def uncancel(self, study: str) -> None:

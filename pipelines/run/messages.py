@@ -23,7 +23,7 @@ class FinishJobs:
 
 @dataclass(frozen=True, slots=True)
 class StopWork:
-    """Order to a worker: end at the next tile, but store what the network has finished."""
+    """Order to a worker: end at the next patch, but store what the network has finished."""
 
 
 @dataclass(frozen=True, slots=True)

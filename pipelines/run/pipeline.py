@@ -40,7 +40,7 @@ class Concurrency:
 
     host_bytes: memory of all studies together; a study that needs more is processed alone.
     readers, networks, writers: threads, each with one study at most. Two network threads keep a GPU
-    busy: one study's tiles are computed while the last rows of another are copied to the host.
+    busy: one study's patches are computed while the last rows of another are copied to the host.
     """
 
     host_bytes: int
@@ -138,7 +138,7 @@ class StudyPipeline:
         self._end_writers()
 
     def cancel(self, study: str) -> None:
-        """Cancel a study, which ends as interrupted at its next tile or stage; others continue."""
+        """Cancel a study, which ends as interrupted at its next patch or stage; others continue."""
         self._stages.cancel(study)
 
     def rest(self, seconds: float = threading.TIMEOUT_MAX) -> Iterator[Event]:

@@ -26,7 +26,7 @@ from ..study.inference import make_ready
 from ..study.plan import StudyPlan, model_extents
 from ..study.translator import (
     InferredStudy,
-    OnTiles,
+    OnPatches,
     PreparedStudy,
     StudyTranslator,
     Translated,
@@ -72,11 +72,11 @@ class StudyStages:
         self._aliases: dict[str, tuple[PlannedStudy, ...]] = {}
 
     def stop(self) -> None:
-        """End all unstored studies at their next tile, or while they wait for memory."""
+        """End all unstored studies at their next patch, or while they wait for memory."""
         self._in_flight.stop()
 
     def cancel(self, study: str) -> None:
-        """Cancel a study, which ends as interrupted at its next tile or stage."""
+        """Cancel a study, which ends as interrupted at its next patch or stage."""
         self._in_flight.cancel(study)
 
     def load(self, planned: PlannedStudy) -> Loaded:
@@ -156,18 +156,18 @@ class StudyStages:
 
         unit, volumes = unit_of(ready[0].prepared.plan), progress.volumes
 
-        def on_tiles(done: int, total: int) -> None:
+        def on_patches(done: int, total: int) -> None:
             at, count = (volumes.number + 1, volumes.count) if volumes else (1, 1)
             self._on_event(TilesDone(progress.row.name, done, total, unit, at, count))
             self._in_flight.check(progress)
 
         def work() -> InferredStudy | BackTranslated:
             if volumes and volumes.is_series:
-                return self._infer_series(progress, volumes, ready, generator, verifier, on_tiles)
+                return self._infer_series(progress, volumes, ready, generator, verifier, on_patches)
             study = ready.pop()
             if back_translator is None:
-                return self._infer(progress, study, generator, on_tiles)
-            return self._forward_and_back(progress, study, generator, back_translator, on_tiles)
+                return self._infer(progress, study, generator, on_patches)
+            return self._forward_and_back(progress, study, generator, back_translator, on_patches)
 
         return self._in_flight.stage(progress, work)
 
@@ -279,11 +279,11 @@ class StudyStages:
         progress: StudyProgress,
         study: PreparedStudy,
         generator: SharedGenerator,
-        on_tiles: OnTiles,
+        on_patches: OnPatches,
     ) -> InferredStudy:
         self._disk_space.check(progress.planned.study.files)  # studies are read ahead
         begin_to_store = partial(self._begin_to_store, progress)
-        inferred = self._translator(progress).infer(study, generator, on_tiles, begin_to_store)
+        inferred = self._translator(progress).infer(study, generator, on_patches, begin_to_store)
         progress.note(*inferred.notes)
         return inferred
 
@@ -294,7 +294,7 @@ class StudyStages:
         ready: list[PreparedStudy],
         generator: SharedGenerator,
         verifier: StudyVerifier,
-        on_tiles: OnTiles,
+        on_patches: OnPatches,
     ) -> InferredStudy:
         """Run `_infer` on each volume of a series in turn, in the memory of the previous one."""
         before = 0
@@ -304,7 +304,7 @@ class StudyStages:
             total = before + steps * (1 + volumes.left)
 
             def on_more(done: int, _: int, before: int = before, total: int = total) -> None:
-                on_tiles(before + done, total)
+                on_patches(before + done, total)
 
             inferred = self._infer(progress, study, generator, on_more)
             del study
@@ -329,8 +329,8 @@ class StudyStages:
             for at, series in enumerate(progress.series):
                 series.add(translated.volumes[at % len(translated.volumes)])
         first = progress.translated or translated
-        tiles = translated.tiles + (progress.translated.tiles if progress.translated else 0)
-        progress.translated = replace(first, volumes=(), tiles=tiles)
+        patches = translated.patches + (progress.translated.patches if progress.translated else 0)
+        progress.translated = replace(first, volumes=(), patches=patches)
         return replace(progress.translated, volumes=translated.volumes)
 
     def _begin_to_store(self, progress: StudyProgress, volume: Volume) -> Callable[[int], None]:
@@ -347,17 +347,17 @@ class StudyStages:
         study: PreparedStudy,
         generator: SharedGenerator,
         back_translator: BackTranslator,
-        on_tiles: OnTiles,
+        on_patches: OnPatches,
     ) -> BackTranslated:
         """Run `_infer`, finish the result and translate it back; later steps need no network."""
         returning = back_translator.plan(study).steps
 
         def on_forward(done: int, total: int) -> None:
-            on_tiles(done, total + returning)
+            on_patches(done, total + returning)
 
         def on_back(done: int, total: int) -> None:
             passed = self._kind.options.passes * study.prepared.plan.steps
-            on_tiles(passed + done, passed + total)
+            on_patches(passed + done, passed + total)
 
         inferred = self._infer(progress, study, generator, on_forward)
         returned = back_translator.translate_back(
@@ -415,7 +415,7 @@ class StudyStages:
             status="translated",
             voxels=count * translated.volumes[0].voxels.size,
             volumes=count,
-            tiles=translated.tiles,
+            tiles=translated.patches,
             preview=progress.planned.picture,
             sidecars=progress.planned.sidecars,
             seams=translated.seams,

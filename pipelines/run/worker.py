@@ -90,7 +90,7 @@ class Worker:
         self._source.close()
 
     def cancel(self, study: str) -> None:
-        """Cancel a study, which ends as interrupted at its next tile or stage; others continue."""
+        """Cancel a study, which ends as interrupted at its next patch or stage; others continue."""
         if pipeline := self._pipeline:
             pipeline.cancel(study)
 

@@ -17,7 +17,7 @@ class SeamScore:
 
     @property
     def worst(self) -> float | None:
-        """The largest of the three; None if one tile covers the volume."""
+        """The largest of the three; None if one patch covers the volume."""
         return max((score for score in self.axes if score is not None), default=None)
 
 

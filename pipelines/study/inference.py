@@ -23,19 +23,18 @@ from ..errors import PreparationError
 from ..settings import Blend
 from ..stopwatch import Stage, Stopwatch
 from .geometry import Slab, memory_order, slabs
-from .plan import PERCENT
-from .statistics import extremes, level_of
-from .tiles import (
+from .patches import (
     UNFLIPPED,
     BlendedSlab,
     Blender,
     Flip,
-    Tile,
-    Tiling,
+    PatchLayout,
     flipped,
     flipped_in_memory,
     patch_weights,
 )
+from .plan import PERCENT
+from .statistics import extremes, level_of
 
 Value = TypeVar("Value")
 
@@ -52,12 +51,12 @@ _STAGES: dict[Phase, Stage] = {
 class SlidingWindow:
     """Cutting of patches from an array, and their blending.
 
-    tiling: positions of the tiles. blend: their weights where they overlap. padding: of an array
+    layout: positions of the patches. blend: their weights where they overlap. padding: of an array
     smaller than the patch. flip: how each patch is mirrored before the network, and back after it;
     its position stays the same.
     """
 
-    tiling: Tiling
+    layout: PatchLayout
     blend: Blend
     padding: SmallVolumePadding
     flip: Flip = UNFLIPPED
@@ -69,29 +68,31 @@ def translate_array(
     generator: PatchGenerator,
     window: SlidingWindow,
     timer: Stopwatch,
-    on_tiles: Callable[[int], None],
+    on_patches: Callable[[int], None],
 ) -> tuple[str, ...]:
     """Fill `target` with the generator's output for `source`, both [C, D, H, W].
 
     A generator that can cut and blend on its device does so if memory suffices; others get the
-    tiles one by one. on_tiles: called with the number of tiles just done. Returns notes for the
-    user: why a device that could blend did not. Errors of the generator pass through, and so does
+    patches one by one. on_patches: called with the number just done. Returns notes for the user:
+    why a device that could blend did not. Errors of the generator pass through, and so does
     an interrupt; nothing is left behind. Raises PreparationError if a generator made values that
     are not finite and did not report it.
     """
-    tiling = window.tiling
+    layout = window.layout
     for array in (source.values, target.values):
-        if array.shape[1:] != tiling.extents:
-            raise ValueError(f"a tiling of {tiling.extents} does not fit an array of {array.shape}")
+        if array.shape[1:] != layout.extents:
+            raise ValueError(
+                f"a patch layout of {layout.extents} does not fit an array of {array.shape}"
+            )
     if not isinstance(generator, WindowStreaming):
-        _tile_by_tile(source, target, generator, window, timer, on_tiles)
+        _patch_by_patch(source, target, generator, window, timer, on_patches)
         return ()
     has_begun = False
 
-    def on_streamed(tiles: int) -> None:
+    def on_streamed(patches: int) -> None:
         nonlocal has_begun
         has_begun = True
-        on_tiles(tiles)
+        on_patches(patches)
 
     try:
         _stream(source, target, generator, window, timer, on_streamed)
@@ -100,31 +101,31 @@ def translate_array(
         if has_begun:
             raise
         why = str(error)
-    _tile_by_tile(source, target, generator, window, timer, on_tiles)
+    _patch_by_patch(source, target, generator, window, timer, on_patches)
     return (f"It was cut and blended on the host, which is slower. {why}",)
 
 
-def _tile_by_tile(
+def _patch_by_patch(
     source: Stored,
     target: Stored,
     generator: PatchGenerator,
     window: SlidingWindow,
     timer: Stopwatch,
-    on_tiles: Callable[[int], None],
+    on_patches: Callable[[int], None],
 ) -> None:
-    tiling = window.tiling
-    blender = Blender(tiling, generator.graph.out_channels, window.blend)
-    cutter = Cutter(source, tiling, window.padding)
-    for tile in tiling:
+    layout = window.layout
+    blender = Blender(layout, generator.graph.out_channels, window.blend)
+    cutter = Cutter(source, layout, window.padding)
+    for origin in layout:
         with timer.time("blend"):
-            patch = flipped_in_memory(cutter.cut(tile), window.flip)
+            patch = flipped_in_memory(cutter.cut(origin), window.flip)
         with timer.time("infer"):
             [result] = flipped(generator(patch), window.flip)
         with timer.time("blend"):
-            slab = blender.add(tile, result)
+            slab = blender.add(origin, result)
             if slab is not None:
                 _store(slab, target)
-        on_tiles(1)
+        on_patches(1)
 
 
 def _stream(
@@ -133,9 +134,9 @@ def _stream(
     generator: WindowStreaming,
     window: SlidingWindow,
     timer: Stopwatch,
-    on_tiles: Callable[[int], None],
+    on_patches: Callable[[int], None],
 ) -> None:
-    grid = window_grid(source.values, window.tiling)
+    grid = window_grid(source.values, window.layout)
     plan = PatchWindow(
         extents=grid.extents,
         patch=grid.patch,
@@ -143,14 +144,14 @@ def _stream(
         axes=grid.axes,
         flips=grid.flips,
         voxel_bytes=grid.voxel_bytes,
-        weights=patch_weights(window.tiling, window.blend, grid.axes),
+        weights=patch_weights(window.layout, window.blend, grid.axes),
         padding=window.padding,
         mirrored=window.flip,
     )
     source_view, target_view = (
         replace(array, values=_as_it_lies(array.values, plan)) for array in (source, target)
     )
-    for timing in generator.run_window(source_view, plan, target_view, on_tiles):
+    for timing in generator.run_window(source_view, plan, target_view, on_patches):
         count_timing(timer, timing)
 
 
@@ -160,23 +161,23 @@ def count_timing(timer: Stopwatch, timing: Timing) -> None:
     timer.add(_STAGES[timing.part], track, timing.start, timing.stop)
 
 
-def window_grid(array: VoxelArray, tiling: Tiling) -> PatchGrid:
-    """Return the tiles of an array [C, D, H, W] along its axes as they lie in memory."""
+def window_grid(array: VoxelArray, layout: PatchLayout) -> PatchGrid:
+    """Return the patches of an array [C, D, H, W] along its axes as they lie in memory."""
     axes = memory_order(array[0])
     flips = triple(array.strides[1 + axis] < 0 for axis in range(3))
     origins = [
         tuple(origin - before for origin in row)
-        for row, before in zip(tiling.origins, tiling.before, strict=True)
+        for row, before in zip(layout.origins, layout.before, strict=True)
     ]
     mirrored = [
         tuple(extent - edge - origin for origin in reversed(row)) if flip else row
         for row, extent, edge, flip in zip(
-            origins, tiling.extents, tiling.patch, flips, strict=True
+            origins, layout.extents, layout.patch, flips, strict=True
         )
     ]
     return PatchGrid(
-        extents=_picked(tiling.extents, axes),
-        patch=_picked(tiling.patch, axes),
+        extents=_picked(layout.extents, axes),
+        patch=_picked(layout.patch, axes),
         origins=_picked(mirrored, axes),
         axes=axes,
         flips=_picked(flips, axes),
@@ -208,29 +209,29 @@ def _store(slab: BlendedSlab, target: Stored) -> None:
 class Cutter:
     """Copies patches out of an array; the array itself is never padded."""
 
-    def __init__(self, source: Stored, tiling: Tiling, padding: SmallVolumePadding) -> None:
+    def __init__(self, source: Stored, layout: PatchLayout, padding: SmallVolumePadding) -> None:
         self._source = source
-        self._tiling = tiling
+        self._layout = layout
         self._padding = padding
         self._lowest = (
             source.lowest()[:, None, None, None]
-            if padding == "minimum" and tiling.padded != tiling.extents
+            if padding == "minimum" and layout.padded != layout.extents
             else None
         )
 
-    def cut(self, tile: Tile) -> FloatArray:
+    def cut(self, origin: Triple) -> FloatArray:
         """Return a patch [1, C, D, H, W] of network intensity in its own memory."""
-        part = self._tiling.within_patch(tile)
-        stored = self._source.values[:, *self._tiling.within_volume(tile)]
+        part = self._layout.within_patch(origin)
+        stored = self._source.values[:, *self._layout.within_volume(origin)]
         inside = self._source.scaling.forward(stored, np.empty(stored.shape, np.float32))
-        if inside.shape[1:] == self._tiling.patch:
+        if inside.shape[1:] == self._layout.patch:
             return inside[None]
         if self._lowest is not None:
-            patch = np.empty((len(inside), *self._tiling.patch), np.float32)
+            patch = np.empty((len(inside), *self._layout.patch), np.float32)
             patch[:] = self._lowest
             patch[:, *part] = inside
             return patch[None]
-        widths = [(p.start, e - p.stop) for p, e in zip(part, self._tiling.patch, strict=True)]
+        widths = [(p.start, e - p.stop) for p, e in zip(part, self._layout.patch, strict=True)]
         mode = "edge" if self._padding == "edge" else "reflect"
         return np.pad(inside, [(0, 0), *widths], mode=mode)[None]
 

@@ -40,8 +40,8 @@ from ...engine.network.layers import FloatArray, triple
 from ...engine.scaling import Scaling
 from ...io.volume import AnyArray, Volume
 from ..errors import PreparationError
+from .patches import Box
 from .statistics import Range, extremes, mean_and_deviation, percentiles
-from .tiles import Box
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Values: TypeAlias = npt.NDArray[np.floating]

@@ -1,4 +1,4 @@
-"""Plan of a study from its headers: grids, tiles, voxel types, memory."""
+"""Plan of a study from its headers: grids, patches, voxel types, memory."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from ...io.volume import Affine, AnyArray, Volume, spacing_of
 from ..errors import PreparationError
 from ..settings import OutputType, TranslateSettings
 from .geometry import Orientation, Resampling, nnunet_resampling, orientation, resampling, resizing
-from .tiles import Box, Tiling, nnunet_tiles, tile
+from .patches import Box, PatchLayout, cover, cover_as_nnunet
 from .voxel_type import VoxelType, foreseen_voxel_type, voxel_type_of
 
 INTENSITY_BYTES = np.dtype(np.float32).itemsize
@@ -71,7 +71,7 @@ class StudyPlan:
     how their voxels are stored on the way.
 
     orientation: from the scans' axes to the model's. resampling: None if the scans have the model's
-    spacing. tiling: of the model's grid, with the zeros around it. is_input_as_stored: whether the
+    spacing. layout: of the model's grid, with the zeros around it. is_input_as_stored: whether the
     one scan's own voxels are the network's input. results: one for each output channel.
     is_output_as_stored: whether the network fills the one result's own voxels. footprint: exact if
     the voxel types are known, else a little more than needed. inference: by patches, or of the
@@ -81,7 +81,7 @@ class StudyPlan:
 
     orientation: Orientation
     resampling: Resampling | None
-    tiling: Tiling
+    layout: PatchLayout
     is_input_as_stored: bool
     results: tuple[ResultPlan, ...]
     is_output_as_stored: bool
@@ -101,14 +101,14 @@ class StudyPlan:
         return array if self.inner is None else array[..., *self.inner]
 
     @property
-    def tiles(self) -> int:
+    def patches(self) -> int:
         """Number of patches of a translation; 1 for whole-volume inference."""
-        return len(self.tiling) if self.inference == "patches" else 1
+        return len(self.layout) if self.inference == "patches" else 1
 
     @property
     def steps(self) -> int:
-        """Number of progress steps of a translation: tiles, or percent of the volume."""
-        return len(self.tiling) if self.inference == "patches" else PERCENT
+        """Number of progress steps of a translation: patches, or percent of the volume."""
+        return len(self.layout) if self.inference == "patches" else PERCENT
 
 
 def plan_study(
@@ -139,8 +139,8 @@ def plan_study(
     shape = volume.shape if crop is None else triple(edge.stop - edge.start for edge in crop)
     turned, resample, extents = _onto_model(shape, volume.affine, card)
     _check_extents(volume, extents)
-    tiling = _tiling(extents, card, settings, stride)
-    inner = _inner(extents, tiling.extents)
+    layout = _layout(extents, card, settings, stride)
+    inner = _inner(extents, layout.extents)
     is_whole = resample is None and inner is None and card.crop is None
     keeps_voxels = is_whole and not in_network
     # A GPU applies one map to all channels.
@@ -161,7 +161,7 @@ def plan_study(
     )
     footprint = _footprint(
         volumes,
-        tiling,
+        layout,
         results,
         is_input_stored=is_input_stored,
         is_output_stored=is_output_stored,
@@ -170,11 +170,11 @@ def plan_study(
     if any(isinstance(each, Steps) for each in (*card.maps_in, *card.maps_out)):
         footprint = replace(footprint, read=footprint.read + _FITTING * volume.voxels.size)
     if spreads:
-        footprint = _with_maps(footprint, volume, tiling, is_resampled=not is_whole)
+        footprint = _with_maps(footprint, volume, layout, is_resampled=not is_whole)
     return StudyPlan(
         orientation=turned,
         resampling=resample,
-        tiling=tiling,
+        layout=layout,
         is_input_as_stored=is_input_stored,
         results=results,
         is_output_as_stored=is_output_stored,
@@ -185,13 +185,13 @@ def plan_study(
     )
 
 
-def _tiling(
+def _layout(
     extents: Triple, card: ModelCard, settings: TranslateSettings, stride: Triple
-) -> Tiling:
+) -> PatchLayout:
     if card.scheme != "nnunet":
-        return tile(extents, settings.patch, settings.overlap, stride)
+        return cover(extents, settings.patch, settings.overlap, stride)
     padded = triple(max(pair) for pair in zip(extents, settings.patch, strict=True))
-    return nnunet_tiles(padded, settings.patch, settings.overlap)
+    return cover_as_nnunet(padded, settings.patch, settings.overlap)
 
 
 def _results(volume: Volume, card: ModelCard, asked: OutputType | None) -> Iterator[ResultPlan]:
@@ -236,7 +236,7 @@ def _inner(extents: Triple, padded: Triple) -> Box | None:
 def check_volume(plan: StudyPlan, graph: Graph) -> None:
     """Raise PatchShapeError if whole-volume inference is planned and impossible."""
     if plan.inference == "volume":
-        padded_extents(graph, plan.tiling.extents)
+        padded_extents(graph, plan.layout.extents)
 
 
 def check_scale(plan: StudyPlan) -> None:
@@ -252,7 +252,7 @@ def check_scale(plan: StudyPlan) -> None:
 
 def _footprint(
     volumes: Sequence[Volume],
-    tiling: Tiling,
+    layout: PatchLayout,
     results: Sequence[ResultPlan],
     *,
     is_input_stored: bool,
@@ -261,13 +261,13 @@ def _footprint(
 ) -> Footprint:
     scans, array = (
         sum(each.voxels.nbytes for each in volumes),
-        prod(tiling.extents) * INTENSITY_BYTES,
+        prod(layout.extents) * INTENSITY_BYTES,
     )
     voxels, widest = volumes[0].voxels.size, max(volumes[0].voxels.itemsize, INTENSITY_BYTES)
     types = (each.voxel_type for each in results)
     stored = sum(voxels * (kind.dtype.itemsize if kind else widest) for kind in types)
-    depth, height, width = tiling.extents
-    row = min(tiling.patch[0], depth) * height * width * INTENSITY_BYTES
+    depth, height, width = layout.extents
+    row = min(layout.patch[0], depth) * height * width * INTENSITY_BYTES
     blended = (1 + len(results)) * row if blends else 0
     inputs = scans if is_input_stored else len(volumes) * array
     outputs = stored if is_output_stored else len(results) * array
@@ -280,10 +280,10 @@ def _footprint(
 
 
 def _with_maps(
-    footprint: Footprint, volume: Volume, tiling: Tiling, *, is_resampled: bool
+    footprint: Footprint, volume: Volume, layout: PatchLayout, *, is_resampled: bool
 ) -> Footprint:
     """Add the maps of a spread, made on the model's grid and stored on the scan's."""
-    outputs = _MAPS * prod(tiling.extents) * INTENSITY_BYTES
+    outputs = _MAPS * prod(layout.extents) * INTENSITY_BYTES
     stored = _MAPS * volume.voxels.size * INTENSITY_BYTES if is_resampled else 0
     return replace(
         footprint,

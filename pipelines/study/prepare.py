@@ -224,7 +224,7 @@ def unfilled(volumes: Sequence[Volume], plan: StudyPlan) -> Stored:
 def network_array(view: AnyArray, channels: int, plan: StudyPlan, empty: Empty) -> FloatArray:
     """Allocate [C, D, H, W] for the network intensities of scans seen as a 3D array."""
     if plan.resampling or plan.inner:
-        return empty((channels, *plan.tiling.extents), np.float32)
+        return empty((channels, *plan.layout.extents), np.float32)
     return lying_alike(view, channels, empty)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.cores import in_parallel
-from ...engine.model.model_card import DEVIATIONS, PERCENTILES, Expectations, Typical
+from ...engine.model.calibration import DEVIATIONS, PERCENTILES, Expectations, Typical
 from ...engine.network.layers import FloatArray, Triple, triple
 from ...engine.scaling import Stored
 from ...io.volume import AnyArray, Volume

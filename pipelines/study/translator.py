@@ -45,21 +45,21 @@ from .inference import (
 from .intensities import crop_box
 from .maps import StudyMap, is_shown, requested_maps, spread_marks
 from .measures import measure
+from .patches import UNFLIPPED, Box, Flip, flips, seam_score
 from .plan import StudyPlan, check_scale, check_volume, plan_study
 from .prepare import Prepared, fit_scans, prepare, unfilled, without_nan
 from .statistics import Deviation, deviations, differences
-from .tiles import UNFLIPPED, Box, Flip, flips, seam_score
 from .volumes import StudyVolumes, first_index
 
 BeginToStore: TypeAlias = Callable[[Volume], Callable[[int], None]]
 """Called with the result before its voxels are computed; returns a callback that is called with
 the number of its final slices.
 """
-OnTiles: TypeAlias = Callable[[int, int], None]
-"""Progress callback: tiles translated and all tiles, or percent of the volume; first with 0."""
+OnPatches: TypeAlias = Callable[[int, int], None]
+"""Progress callback: patches translated and all patches, or percent of the volume; first with 0."""
 
 
-def ignore_tiles(_done: int, _all: int) -> None:
+def ignore_patches(_done: int, _all: int) -> None:
     """Ignore progress."""
 
 
@@ -133,14 +133,14 @@ class InferredSpread:
 class Translated:
     """Volumes on the scan's grid, and all other requested outputs.
 
-    volumes: one for each output channel. preview: a PNG. tiles: how many were translated. seams:
+    volumes: one for each output channel. preview: a PNG. patches: how many were translated. seams:
     the score, if requested. maps: to be stored next to the result. spread: its figures, if
     requested. resampled: as in Scans. notes: for the user, on the volumes. measures: of the first
     result against the first scan.
     """
 
     volumes: tuple[Volume, ...]
-    tiles: int
+    patches: int
     preview: bytes | None
     seams: SeamScore | None
     maps: tuple[StudyMap, ...] = ()
@@ -274,7 +274,7 @@ class StudyTranslator:
         self,
         study: PreparedStudy,
         generator: SharedGenerator,
-        on_tiles: OnTiles = ignore_tiles,
+        on_patches: OnPatches = ignore_patches,
         begin_to_store: BeginToStore | None = None,
     ) -> InferredStudy:
         """Run the network on a study, and on mirror images of its patches if requested.
@@ -287,13 +287,13 @@ class StudyTranslator:
         if self.options.spread:
             # By itself: what a mirrored patch needs of precision must not change the result.
             of_flips = generator.do(
-                lambda network: self._infer_flips(study, network, on_tiles), precision
+                lambda network: self._infer_flips(study, network, on_patches), precision
             )
             mirrored = of_flips.result
             notes += [f"of its spread: {note}" for note in (*of_flips.notes, *mirrored.notes)]
         outcome = generator.do(
             lambda network: self._infer_unflipped(
-                study, network, on_tiles, mirrored, begin_to_store
+                study, network, on_patches, mirrored, begin_to_store
             ),
             precision,
         )
@@ -302,7 +302,7 @@ class StudyTranslator:
         return InferredStudy(study, outputs, tuple(notes), outcome.precision, mirrored)
 
     def _infer_flips(
-        self, study: PreparedStudy, network: AnyGenerator, on_tiles: OnTiles
+        self, study: PreparedStudy, network: AnyGenerator, on_patches: OnPatches
     ) -> InferredSpread:
         """Run the network on all mirror images of the patches, without the patches themselves."""
         prepared, empty = study.prepared, self.empty
@@ -311,7 +311,7 @@ class StudyTranslator:
         spread = SpreadMoments(mean.target.values[0], deviation.target.values[0])
         _, *mirrored = flips(self.options.spread, self.model.card.axes)
         for done, flip in enumerate(mirrored):
-            notes += self._run(prepared, network, scratch, _Pass(flip, done), on_tiles)
+            notes += self._run(prepared, network, scratch, _Pass(flip, done), on_patches)
             with self.timer.time("finish"):
                 spread.add(scratch.target.values[0])
         return InferredSpread(spread, mean, deviation, scratch, tuple(dict.fromkeys(notes)))
@@ -320,7 +320,7 @@ class StudyTranslator:
         self,
         study: PreparedStudy,
         network: AnyGenerator,
-        on_tiles: OnTiles,
+        on_patches: OnPatches,
         mirrored: InferredSpread | None,
         begin_to_store: BeginToStore | None,
     ) -> tuple[Canvas, tuple[str, ...]]:
@@ -331,7 +331,7 @@ class StudyTranslator:
                 output, target=replace(output.target, on_rows=begin_to_store(output.volume))
             )
         last = _Pass(UNFLIPPED, self.options.passes - 1)
-        notes = self._run(study.prepared, network, output, last, on_tiles)
+        notes = self._run(study.prepared, network, output, last, on_patches)
         if mirrored:
             with self.timer.time("finish"):
                 mirrored.spread.add(output.target.values[0])
@@ -343,18 +343,18 @@ class StudyTranslator:
         network: AnyGenerator,
         output: Canvas,
         one: _Pass,
-        on_tiles: OnTiles,
+        on_patches: OnPatches,
     ) -> tuple[str, ...]:
         """Fill a canvas; return notes on how."""
         plan, timer = prepared.plan, self.timer
         done, total = one.done * plan.steps, self.options.passes * plan.steps
         timer.stage = "infer"
-        on_tiles(done, total)
+        on_patches(done, total)
 
-        def on_more(tiles: int) -> None:
+        def on_more(patches: int) -> None:
             nonlocal done
-            done += tiles
-            on_tiles(done, total)
+            done += patches
+            on_patches(done, total)
 
         source, target = prepared.network_input, output.target
         if plan.inference == "volume":
@@ -362,7 +362,7 @@ class StudyTranslator:
             translate_at_once(source, target, whole, one.flip, timer, on_more)
             return ()
         padding = self.model.card.small_volume_padding
-        window = SlidingWindow(plan.tiling, self.options.blend, padding, one.flip)
+        window = SlidingWindow(plan.layout, self.options.blend, padding, one.flip)
         return translate_array(
             source, target, cast("PatchGenerator", network), window, timer, on_more
         )
@@ -392,13 +392,13 @@ class StudyTranslator:
                 preview = draw_preview(study.slices, slices, model.card, shown, warning)
             if options.seam_score:
                 source, output = prepared.network_input.values, inferred.output.target.values
-                seams = seam_score(source, output, prepared.plan.tiling, options.blend)
-            tiles = options.passes * prepared.plan.tiles
+                seams = seam_score(source, output, prepared.plan.layout, options.blend)
+            patches = options.passes * prepared.plan.patches
             notes = tuple(_notes_of_values(volumes, prepared, model.card))
             result = inferred.output.target.values[0]
             measures = measure(prepared.network_input.values[0], result, study.distance)
             return Translated(
-                volumes, tiles, preview, seams, maps, figures, study.resampled, notes, measures
+                volumes, patches, preview, seams, maps, figures, study.resampled, notes, measures
             )
 
     def preview_stored(self, study: Study, targets: Sequence[Path], warning: str) -> bytes:

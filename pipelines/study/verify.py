@@ -1,8 +1,8 @@
-"""Verification: some tiles of a study, or its whole volume, computed again by ONNX Runtime on the
+"""Verification: some patches of a study, or its whole volume, computed again by ONNX Runtime on the
 CPU.
 
-The result itself is compared: around the middle of a tile, up to the next border of any, it is the
-weighted mean of the same few tiles throughout. These are computed again.
+The result itself is compared: around the middle of a patch, up to the next border of any, it is the
+weighted mean of the same few patches throughout. These are computed again.
 
 No part of a volume can be computed by itself in whole-volume inference, as normalisations use all
 of it. So all of it is computed again; it is compared part by part, as an error in one part would
@@ -31,12 +31,12 @@ from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
 from .figures import Verified
 from .inference import Cutter
+from .patches import Box, PatchLayout, patch_weights
 from .plan import INTENSITY_BYTES, StudyPlan
-from .tiles import Box, Tile, Tiling, patch_weights
 from .translator import InferredStudy
 
 _SPREAD = 0.1
-"""Share of the scan's range: in tiles with less, such as air alone, normalisations enlarge
+"""Share of the scan's range: in patches with less, such as air alone, normalisations enlarge
 rounding.
 """
 
@@ -57,36 +57,36 @@ _Error: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A box of the volume, and all tiles that contribute to it."""
+    """A box of the volume, and the origins of all patches that contribute to it."""
 
     box: Box
-    tiles: tuple[Tile, ...]
+    origins: tuple[Triple, ...]
 
 
-def chosen_places(source: Stored, tiling: Tiling, count: int, name: str) -> tuple[Place, ...]:
+def chosen_places(source: Stored, layout: PatchLayout, count: int, name: str) -> tuple[Place, ...]:
     """Choose places at random, the same each time for a study's name, with content in them.
 
     Any are chosen if none has content.
     """
-    tiles = list(tiling)
-    Random(name).shuffle(tiles)
+    origins = list(layout)
+    Random(name).shuffle(origins)
     least = _SPREAD * _range(source, (slice(None), slice(None), slice(None)))
-    busy = (tile for tile in tiles if _range(source, tiling.within_volume(tile)) >= least)
-    chosen = list(islice(busy, count)) or tiles[:count]
-    return tuple(_place(tiling, tile) for tile in chosen)
+    busy = (each for each in origins if _range(source, layout.within_volume(each)) >= least)
+    chosen = list(islice(busy, count)) or origins[:count]
+    return tuple(_place(layout, origin) for origin in chosen)
 
 
-def tiles_again(plan: StudyPlan, source: Stored, count: int, name: str) -> int:
-    """Return how many tiles `--verify` computes again; whole-volume inference counts as one."""
+def patches_again(plan: StudyPlan, source: Stored, count: int, name: str) -> int:
+    """Return how many patches `--verify` computes again; whole-volume inference counts as one."""
     if not count or plan.inference == "volume":
         return min(count, 1)
-    return sum(len(place.tiles) for place in chosen_places(source, plan.tiling, count, name))
+    return sum(len(place.origins) for place in chosen_places(source, plan.layout, count, name))
 
 
 def volume_again_bytes(plan: StudyPlan, count: int) -> int:
     """Return the host bytes of a volume that `--verify` computes again, without feature maps."""
     is_due = count and plan.inference == "volume"
-    return INTENSITY_BYTES * len(plan.results) * prod(plan.tiling.extents) if is_due else 0
+    return INTENSITY_BYTES * len(plan.results) * prod(plan.layout.extents) if is_due else 0
 
 
 @contextmanager
@@ -121,15 +121,15 @@ class StudyVerifier:
         with self._turn, timer.time("finish"):
             begin = perf_counter()
             if inferred.study.prepared.plan.inference == "volume":
-                errors, tiles = self._volume(inferred), 1
+                errors, patches = self._volume(inferred), 1
             else:
-                errors, tiles = self._tiles(inferred, options, name)
+                errors, patches = self._patches(inferred, options, name)
             explained = tolerance(inferred.precision)
             judged = [(error, explained + steps) for error, steps in errors]
             worst, allowed = max(judged, key=lambda one: one[0] / one[1])
             return Verified(
                 places=len(judged),
-                tiles=tiles,
+                tiles=patches,
                 error=worst,
                 allowed=allowed,
                 seconds=perf_counter() - begin,
@@ -143,20 +143,20 @@ class StudyVerifier:
         network = self._model.network
         with open_cpu_volume_generator(network, self._maps_memory()) as reference:
             reference.translate_volume(prepared.network_input, Stored(wanted), _ignore_share)
-        parts = _busy_parts(prepared.network_input, prepared.plan.tiling.extents)
+        parts = _busy_parts(prepared.network_input, prepared.plan.layout.extents)
         return [deviation(target, wanted[:, *part], part) for part in parts]
 
-    def _tiles(
+    def _patches(
         self, inferred: InferredStudy, options: TranslateOptions, name: str
     ) -> tuple[list[_Error], int]:
         prepared = inferred.study.prepared
-        tiling = prepared.plan.tiling
-        places = chosen_places(prepared.network_input, tiling, options.verify, name)
-        weights = patch_weights(tiling, options.blend)
-        cutter = Cutter(prepared.network_input, tiling, self._model.card.small_volume_padding)
+        layout = prepared.plan.layout
+        places = chosen_places(prepared.network_input, layout, options.verify, name)
+        weights = patch_weights(layout, options.blend)
+        cutter = Cutter(prepared.network_input, layout, self._model.card.small_volume_padding)
         reference = self._opened_reference()
         errors = [_error(inferred, weights, place, cutter, reference) for place in places]
-        return errors, sum(len(place.tiles) for place in places)
+        return errors, sum(len(place.origins) for place in places)
 
     def _opened_reference(self) -> PatchGenerator:
         if self._reference is None:
@@ -209,22 +209,20 @@ def _ignore_share(_share: float) -> None:
     """Ignore progress."""
 
 
-def _place(tiling: Tiling, tile: Tile) -> Place:
-    sizes = zip(
-        tiling.origins, tiling.patch, tile.origin, tiling.before, tiling.extents, strict=True
-    )
+def _place(layout: PatchLayout, origin: Triple) -> Place:
+    sizes = zip(layout.origins, layout.patch, origin, layout.before, layout.extents, strict=True)
     boxes, rows = list[slice](), list[tuple[int, ...]]()
-    for origins, patch, origin, before, extent in sizes:
-        start, stop, sharing = _around_the_middle(origins, patch, origin)
+    for origins, patch, first, before, extent in sizes:
+        start, stop, sharing = _around_the_middle(origins, patch, first)
         boxes.append(slice(max(start - before, 0), min(stop - before, extent)))
         rows.append(sharing)
-    return Place(triple(boxes), tuple(Tile((d, h, w)) for d, h, w in product(*rows)))
+    return Place(triple(boxes), tuple(triple(each) for each in product(*rows)))
 
 
 def _around_the_middle(
     origins: Sequence[int], patch: int, origin: int
 ) -> tuple[int, int, tuple[int, ...]]:
-    """Return the interval along one axis from border to border, and the origins of its tiles."""
+    """Return the interval along one axis from border to border, and the origins of its patches."""
     middle = origin + patch // 2
     sharing = tuple(one for one in origins if one <= middle < one + patch)
     ended = (one + patch for one in origins if one + patch <= middle)
@@ -241,10 +239,10 @@ def _error(
     reference: PatchGenerator,
 ) -> _Error:
     """Return the error of the result in a place, and the share of it that rounding explains."""
-    tiling, target = inferred.study.prepared.plan.tiling, inferred.output.target
+    layout, target = inferred.study.prepared.plan.layout, inferred.output.target
     total, expected = 0.0, 0.0
-    for tile, part in _shares(tiling, place):
-        [computed] = reference(cutter.cut(tile))
+    for origin, part in _shares(layout, place):
+        [computed] = reference(cutter.cut(origin))
         expected = expected + weights[part] * computed[:, *part].astype(np.float64)
         total = total + weights[part]
     return deviation(target, np.asarray(expected / total, np.float32), place.box)
@@ -273,9 +271,9 @@ def _mean_square_root(values: VoxelArray) -> float:
     return float(np.linalg.norm(values.ravel().astype(np.float64))) / sqrt(values.size)
 
 
-def _shares(tiling: Tiling, place: Place) -> Iterator[tuple[Tile, Box]]:
-    """Yield the tiles of a place, and where it lies in each."""
-    for tile in place.tiles:
-        moves = [before - origin for before, origin in zip(tiling.before, tile.origin, strict=True)]
+def _shares(layout: PatchLayout, place: Place) -> Iterator[tuple[Triple, Box]]:
+    """Yield the patches of a place, and where it lies in each."""
+    for origin in place.origins:
+        moves = [before - origin for before, origin in zip(layout.before, origin, strict=True)]
         boxes = zip(place.box, moves, strict=True)
-        yield tile, triple(slice(box.start + move, box.stop + move) for box, move in boxes)
+        yield origin, triple(slice(box.start + move, box.stop + move) for box, move in boxes)

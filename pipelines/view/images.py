@@ -173,7 +173,18 @@ class ImageStore:
         self._most = max((physical_memory() or 0) // _SHARE_OF_MEMORY, _LEAST_KEPT)
 
     def study(self, number: int) -> StudyImages:
-        """Return the images of a study, read on demand, several at a time."""
+        """Return the images of a study, read on demand, several at a time.
+
+        Images that could not be read are read again: their files may be repaired by now.
+        """
+        with self._guard:
+            for role in self._studies[number].images:
+                if isinstance(self._kept.get((number, role)), str):
+                    del self._kept[number, role]
+        return self._study(number)
+
+    def _study(self, number: int) -> StudyImages:
+        """Return the images of a study. Faults stay as they were, as does the grid."""
         for thread in self._start_reading(number):
             thread.join()
         images, faults = dict[Role, ViewedImage](), dict[Role, str]()
@@ -211,7 +222,7 @@ class ImageStore:
 
     def plane(self, number: int, role: Role, plane: Plane, index: int) -> PlaneValues:
         """Return a plane of an image on its study's grid. Raises LookupError if there is none."""
-        study = self.study(number)
+        study = self._study(number)
         if study.grid is None:
             raise KeyError(role)
         return study.images[role].plane(plane, index, study.grid)

@@ -70,10 +70,10 @@ class Copying:
         source: Stored,
         _: PatchWindow,
         target: Stored,
-        on_tiles: Callable[[int], None],
+        on_patches: Callable[[int], None],
     ) -> list[Timing]:
         target.values[...] = source.values
-        on_tiles(1)
+        on_patches(1)
         return []
 
 

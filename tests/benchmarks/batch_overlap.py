@@ -49,7 +49,7 @@ from cuda_cyclegan.pipelines.timeline import Timeline
 
 SHAPE = (192, 192, 128)
 PATCH = (96, 96, 96)
-SECONDS_A_TILE = 0.025
+SECONDS_A_PATCH = 0.025
 ROUNDS = 3
 PLENTY = 8 << 30
 SUMMED = ("wall", "busy", "computing")
@@ -63,7 +63,7 @@ class Card:
     device = "stand-in for a card"
 
     def __call__(self, patches: FloatArray) -> FloatArray:
-        time.sleep(SECONDS_A_TILE)
+        time.sleep(SECONDS_A_PATCH)
         return patches
 
 
@@ -179,7 +179,7 @@ def main() -> int:
         "patch": PATCH,
         "studies": arguments.studies,
         "rounds": ROUNDS,
-        "seconds_a_tile_of_the_stand_in": SECONDS_A_TILE,
+        "seconds_a_tile_of_the_stand_in": SECONDS_A_PATCH,
         "cases": measured,
         "load_when_done": round(os.getloadavg()[0], 1),
         "cores": len(os.sched_getaffinity(0)),

@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests python tests/benchmarks/host_memory.py [--folder DIR]
 
-Everything of the product's path runs (read .nii.gz, prepare, tile, blend, finish, write) except the
+Everything of the product's path runs (read .nii.gz, prepare, cut, blend, finish, write) except the
 network, for which a copying stand-in of 128^3 patches takes the generator's place: what a network
 needs depends on the network and the patch, not on the volume. The exit status is 1 above the bound.
 """

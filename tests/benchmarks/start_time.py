@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python tests/benchmarks/start_time.py [--result FILE.json] [--folder FOLDER]
 
-One volume of one 128^3 tile, a 9-block ResNet of width 32, fp16. A start is a whole process:
-interpreter, imports, model, CUDA context, plans, weights, the tile, and the result on disk. Then
+One volume of one 128^3 patch, a 9-block ResNet of width 32, fp16. A start is a whole process:
+interpreter, imports, model, CUDA context, plans, weights, the patch, and the result on disk. Then
 the same command for 20 studies of 256x256x180 in .nii.gz, and where there are two cards, for 30 of
 them on one card and on both in turn. Modules are kept compiled, as pip leaves them. FOLDER is new,
 and stays; without it there is none.

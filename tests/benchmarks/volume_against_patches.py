@@ -29,7 +29,7 @@ from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.options import Inference
 from cuda_cyclegan.pipelines.events import Worked
 from cuda_cyclegan.pipelines.settings import TranslateOptions
-from cuda_cyclegan.pipelines.study.tiles import seam_score, tile
+from cuda_cyclegan.pipelines.study.patches import cover, seam_score
 
 nibabel: Any = _nibabel
 structural_similarity: Any = _structural_similarity
@@ -150,8 +150,8 @@ def compared(
 def seam_of(scan: Values, made: Values, patch: Triple, overlap: float) -> float | None:
     """The worst score where patches meet; exact for models of the scan's own axes and spacing."""
     depth, height, width = scan.shape
-    tiling = tile((depth, height, width), patch, overlap)
-    return seam_score(scan[None], made[None], tiling, "gaussian").worst
+    layout = cover((depth, height, width), patch, overlap)
+    return seam_score(scan[None], made[None], layout, "gaussian").worst
 
 
 def shown(lines: list[Line]) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""Whether a volume at once has seams where tiles would meet: against planes drawn at random.
+"""Whether a volume at once has seams where patches would meet: against planes drawn at random.
 
     python volume_seams.py MODEL SCAN [--device cpu] [--draws 200] [--to FILE]
 
 For patches and for the volume at once it prints the seam score along each axis at the planes where
-tiles of the card's patch would meet, the mean and the 95 % interval of the score at as many planes
+patches of the card's extents meet, the mean and the 95 % interval of the score at as many planes
 drawn at random from the same result, and whether the first lies within the second.
 """
 
@@ -21,7 +21,7 @@ from volume_against_patches import Values, Way, translated, values_of
 
 import cuda_cyclegan as cc
 from cuda_cyclegan.engine.network.layers import Triple
-from cuda_cyclegan.pipelines.study.tiles import tile
+from cuda_cyclegan.pipelines.study.patches import cover
 
 Steps = npt.NDArray[np.float64]
 _AROUND = 4
@@ -50,7 +50,7 @@ def score(ratio: Steps, planes: npt.NDArray[np.intp]) -> float:
 
 
 def borders(origins: tuple[int, ...], patch: int) -> npt.NDArray[np.intp]:
-    """Where a blend is half of one tile and half of the next: the middle of each overlap."""
+    """Where a blend is half of one patch and half of the next: the middle of each overlap."""
     return np.array([(a + patch + b) // 2 - 1 for a, b in pairwise(origins)], np.intp)
 
 
@@ -65,10 +65,10 @@ def rows(asked: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
 def judged(
     given: Values, made: Values, patch: Triple, axis: int, asked: argparse.Namespace
 ) -> dict[str, Any]:
-    """The score where tiles meet along an axis, beside that of planes drawn at random."""
+    """The score where patches meet along an axis, beside that of planes drawn at random."""
     depth, height, width = given.shape
-    tiling = tile((depth, height, width), patch, asked.overlap)
-    meet = borders(tiling.origins[axis], tiling.patch[axis])
+    layout = cover((depth, height, width), patch, asked.overlap)
+    meet = borders(layout.origins[axis], layout.patch[axis])
     if not len(meet):
         return {"planes": []}
     before, after = (steps_along(values, axis) for values in (given, made))

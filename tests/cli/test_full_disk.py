@@ -17,13 +17,14 @@ AT_HAND = 3
 SHAPE = (32, 28, 24)
 RESULT_BYTES = 32 * 28 * 24 * 2
 ON_A_SMALL_DISK = """
-mount -t tmpfs -o size={size} none {output} || exit 99
-{command} --report {root}/first.json
-find {output} -name '*.part' >{root}/parts
-mount -o remount,size=64m {output}
-{command} --report {root}/second.json
-find {output} -name '*.part' >>{root}/parts
-cp -r {output} {root}/copy
+cd '{root}'
+mount -t tmpfs -o size={size} none '{output}' || exit 99
+{command} --report first.json
+find '{output}' -name '*.part' >parts
+mount -o remount,size=64m '{output}'
+{command} --report second.json
+find '{output}' -name '*.part' >>parts
+cp -r '{output}' copy
 """
 
 

@@ -30,7 +30,8 @@ def world(tmp_path: Path) -> World:
         pytest.skip("only root can make a namespace with a read-only root")
     made = World(tmp_path)
     made.output.mkdir()
-    refused = run(made, "sh", "-c", f"touch {tmp_path}/x {made.output}/x; test -e {made.output}/x")
+    places = str(tmp_path / "x"), str(made.output / "x")
+    refused = run(made, "sh", "-c", 'touch "$1" "$2"; test -e "$2"', "sh", *places)
     if refused.returncode or (tmp_path / "x").exists():
         pytest.skip(f"no read-only root can be made here: {refused.stderr}")
     (made.output / "x").unlink()

@@ -16,15 +16,15 @@ from support.waiting import ENOUGH
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, window_grid
-from cuda_cyclegan.pipelines.study.tiles import tile
+from cuda_cyclegan.pipelines.study.patches import cover
 
 MIB = 1 << 20
 PATCH = (64, 64, 64)
 EXTENTS = (160, 100, 120)
 NETWORK = untrained_network(build(ResNetSpec(1, 1, width=32, blocks=2)), seed=1)
-WINDOW = SlidingWindow(tile(EXTENTS, PATCH, 0.25), "gaussian", "edge")
+WINDOW = SlidingWindow(cover(EXTENTS, PATCH, 0.25), "gaussian", "edge")
 ARRAY = np.random.default_rng(0).uniform(-1, 1, (1, *EXTENTS)).astype(np.float32)
-GRID = window_grid(ARRAY, WINDOW.tiling)
+GRID = window_grid(ARRAY, WINDOW.layout)
 COARSE = 96 * MIB
 """What the driver may add: code of kernels, and the rest of the pages that it gives out."""
 
@@ -88,8 +88,8 @@ def _planned(options: Any) -> Any:
     return planned(NETWORK, options)
 
 
-def _through(generator: Any, on_tiles: Any = lambda _: None) -> np.ndarray:
-    return through(ARRAY, generator, WINDOW, on_tiles)
+def _through(generator: Any, on_patches: Any = lambda _: None) -> np.ndarray:
+    return through(ARRAY, generator, WINDOW, on_patches)
 
 
 def _error(got: np.ndarray, wanted: np.ndarray) -> float:

@@ -26,7 +26,7 @@ STUDIES = 16
 
 
 class Batch:
-    """Studies of some tiles each, and where their results go."""
+    """Studies of some patches each, and where their results go."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -15,7 +15,7 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.tiles import tile
+from cuda_cyclegan.pipelines.study.patches import cover
 
 PATCH = (24, 20, 28)
 MIB = 1 << 20
@@ -50,9 +50,9 @@ def opened(tmp_path_factory):
 
 
 def translated(generator, array, window):
-    timer, tiles = Stopwatch(), []
-    result = through(array, generator, window, tiles.append, timer)
-    return result, sum(tiles), timer
+    timer, patches = Stopwatch(), []
+    result = through(array, generator, window, patches.append, timer)
+    return result, sum(patches), timer
 
 
 def array_of(extents, seed=0):
@@ -64,10 +64,10 @@ def array_of(extents, seed=0):
 @pytest.mark.parametrize("extents", [PATCH, (100, 41, 60), (25, 20, 90), (170, 20, 28)])
 def test_volumes(opened, extents, blend, batch):
     array = array_of(extents)
-    window = SlidingWindow(tile(extents, PATCH, 0.3), blend, "edge")
-    there, tiles, timer = translated(opened[batch], array, window)
+    window = SlidingWindow(cover(extents, PATCH, 0.3), blend, "edge")
+    there, patches, timer = translated(opened[batch], array, window)
     here, _, _ = translated(OneByOne(opened[batch]), array, window)
-    assert tiles == len(window.tiling)
+    assert patches == len(window.layout)
     assert np.abs(there - here).max() <= 4e-6 * np.abs(here).max()
     assert set(timer.seconds) == {"copy", "blend", "infer"}
 
@@ -77,7 +77,7 @@ def test_arrays_of_any_order_in_memory(opened, axes):
     extents = (100, 41, 60)
     lying = np.ascontiguousarray(array_of(extents).transpose(0, *(1 + axis for axis in axes)))
     array = lying.transpose(0, *(1 + axes.index(axis) for axis in range(3)))
-    window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
+    window = SlidingWindow(cover(extents, PATCH, 0.3), "gaussian", "edge")
     there, _, _ = translated(opened[2], array, window)
     here, _, _ = translated(OneByOne(opened[2]), array, window)
     assert np.abs(there - here).max() <= 4e-6 * np.abs(here).max()
@@ -93,7 +93,7 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(opened, lowest, kind, flip
     inward = Scaling(60, 55, clips=True, lowest=lowest)
     source = Stored(lying.transpose()[None, ::d, ::h, ::w], inward)
     outward, timer = Scaling(50, 60), Stopwatch()
-    window = SlidingWindow(tile((100, 41, 60), PATCH, 0.3), "gaussian", "edge")
+    window = SlidingWindow(cover((100, 41, 60), PATCH, 0.3), "gaussian", "edge")
     for target, generator in ((there, opened[2]), (here, OneByOne(opened[2]))):
         into = Stored(target, outward)
         translate_array(source, into, generator, window, timer, lambda _: None)
@@ -110,7 +110,7 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(opened, lowest, kind, flip
 @pytest.mark.parametrize("extents", [(5, 41, 60), (1, 1, 1), (60, 3, 90), (23, 19, 2)])
 def test_volumes_smaller_than_a_patch(opened, extents, padding):
     array = array_of(extents)
-    window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", padding)
+    window = SlidingWindow(cover(extents, PATCH, 0.3), "gaussian", padding)
     there, _, _ = translated(opened[1], array, window)
     here, _, _ = translated(OneByOne(opened[1]), array, window)
     assert np.abs(there - here).max() <= 4e-6 * np.abs(here).max()
@@ -122,9 +122,9 @@ def test_a_ring_without_spare_rows_and_no_space_at_all(opened):
 
     generator, extents = opened[1], (200, 40, 56)
     array = array_of(extents)
-    window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
+    window = SlidingWindow(cover(extents, PATCH, 0.3), "gaussian", "edge")
     roomy, _, _ = translated(generator, array, window)
-    plan = PatchGrid(extents, PATCH, window.tiling.origins, (0, 1, 2))
+    plan = PatchGrid(extents, PATCH, window.layout.origins, (0, 1, 2))
     tight = ring_layout(plan, ring_rows(plan, spare=False), (1, 1))[1]
     for most, fits in ((tight, True), (tight - 1, False)):
         target = np.empty_like(array)
@@ -150,7 +150,7 @@ def test_without_space_on_the_gpu_the_host_blends_and_says_why(opened, monkeypat
 
     generator, extents = opened[1], (60, 40, 56)
     array = array_of(extents)
-    window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
+    window = SlidingWindow(cover(extents, PATCH, 0.3), "gaussian", "edge")
     there, _, _ = translated(generator, array, window)
     monkeypatch.setattr(generator, "_budget", MemoryBudget(generator.memory.bytes))
     made = np.empty_like(array)
@@ -162,14 +162,14 @@ def test_without_space_on_the_gpu_the_host_blends_and_says_why(opened, monkeypat
 
 
 def _weights(window):
-    from cuda_cyclegan.pipelines.study.tiles import patch_weights
+    from cuda_cyclegan.pipelines.study.patches import patch_weights
 
-    return patch_weights(window.tiling, window.blend)
+    return patch_weights(window.layout, window.blend)
 
 
 def test_threads_run_at_the_same_time(opened):
     extents = (100, 60, 60)
-    window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
+    window = SlidingWindow(cover(extents, PATCH, 0.3), "gaussian", "edge")
     arrays = [array_of(extents, seed) for seed in range(4)]
     alone = [translated(opened[1], array, window)[0] for array in arrays]
     beside = [None] * 4
@@ -195,7 +195,7 @@ def test_an_interrupted_window_leaves_the_generator_usable(opened):
 
     extents = (100, 60, 60)
     array = array_of(extents)
-    window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
+    window = SlidingWindow(cover(extents, PATCH, 0.3), "gaussian", "edge")
     before, _, _ = translated(opened[1], array, window)
     with pytest.raises(StopError):
         through(array, opened[1], window, stop)
@@ -212,13 +212,13 @@ def test_several_channels(tmp_path_factory, into, out, precision):
     extents = (100, 41, 60)
     array = np.random.default_rng(5).uniform(-1, 1, (into, *extents)).astype(np.float32)
     network = random_network(build(ResNetSpec(into, out, 8, 1)), 0)
-    window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
+    window = SlidingWindow(cover(extents, PATCH, 0.3), "gaussian", "edge")
     options = CudaOptions(PATCH, 2, precision, cache=tmp_path_factory.mktemp("channels"))
     with open_cuda_generator(network, options) as generator:
-        there, tiles, _ = translated(generator, array, window)
+        there, patches, _ = translated(generator, array, window)
         here, _, _ = translated(OneByOne(generator), array, window)
     assert there.shape == (out, *extents)
-    assert tiles == len(window.tiling)
+    assert patches == len(window.layout)
     assert np.abs(there - here).max() <= 4e-6 * np.abs(here).max()
     with open_cpu_generator(network) as reference:
         wanted, _, _ = translated(reference, array, window)

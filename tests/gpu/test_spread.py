@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow
-from cuda_cyclegan.pipelines.study.tiles import flips, tile
+from cuda_cyclegan.pipelines.study.patches import cover, flips
 
 PATCH = (24, 20, 28)
 EXTENTS = (100, 41, 60)
@@ -32,7 +32,7 @@ def opened(tmp_path_factory):
 @pytest.mark.parametrize("flip", [*flips(8, "RAS")])
 def test_patches_are_mirrored_on_the_gpu_as_on_the_host(opened, flip):
     array = np.random.default_rng(0).uniform(-1, 1, (1, *EXTENTS)).astype(np.float32)
-    window = SlidingWindow(tile(EXTENTS, PATCH, 0.3), "gaussian", "edge", flip)
+    window = SlidingWindow(cover(EXTENTS, PATCH, 0.3), "gaussian", "edge", flip)
     there = through(array, opened, window)
     here = through(array, FunctionGenerator(opened, opened.graph), window)
     assert np.abs(there - here).max() <= 4e-6 * np.abs(here).max()

@@ -8,8 +8,9 @@ import pytest
 from support.model_pair import random_model
 
 from cuda_cyclegan.engine.errors import ModelFileError
+from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
 from cuda_cyclegan.engine.model.intensity_maps import Percentiles, Window
-from cuda_cyclegan.engine.model.model_card import CycleReference, ModelCard, Typical
+from cuda_cyclegan.engine.model.model_card import ModelCard
 from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.pipelines.cycle import check_counterpart, cycle_rule, load_reverse_model
 from cuda_cyclegan.pipelines.errors import SettingsError

@@ -45,5 +45,5 @@ def test_time_left_follows_the_bytes_that_are_still_due(tmp_path: Path) -> None:
     pace.handle(TilesDone("b", 0, 4))
     clock.now += 5
     pace.handle(TilesDone("b", 2, 4))
-    assert pace.tiles_per_second == pytest.approx(0.4)
+    assert pace.patches_per_second == pytest.approx(0.4)
     assert pace.seconds_left == pytest.approx(15 * 1500 / 2500)

@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def run_window(generator: Any) -> Any:
-    """Three rows of one tile."""
+    """Three rows of one patch."""
     extents, row = (40, 16, 16), np.zeros((1, 40, 16, 16), np.int16)
     grid = PatchGrid(extents, PATCH, ((0, 12, 24), (0,), (0,)), (0, 1, 2))
     window = PatchWindow(

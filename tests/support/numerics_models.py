@@ -1,4 +1,4 @@
-"""Cards, volumes and cheap generators for the tests of preparation, tiling and blending."""
+"""Cards, volumes and cheap generators for the tests of preparation, layout and blending."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
@@ -23,9 +23,9 @@ from cuda_cyclegan.io.volume import Empty, Volume
 from cuda_cyclegan.pipelines.settings import Blend, TranslateSettings
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.study.patches import PatchLayout
 from cuda_cyclegan.pipelines.study.plan import plan_study
 from cuda_cyclegan.pipelines.study.prepare import Prepared, prepare
-from cuda_cyclegan.pipelines.study.tiles import Tiling
 
 SETTINGS = TranslateSettings((8, 8, 8))
 CARD = ModelCard(
@@ -79,12 +79,12 @@ class FunctionGenerator:
 def translated(
     array: FloatArray,
     generator: PatchGenerator,
-    tiling: Tiling,
+    layout: PatchLayout,
     blend: Blend = "gaussian",
     padding: SmallVolumePadding = "edge",
 ) -> FloatArray:
-    """An array [C, D, H, W] through a generator, tile by tile."""
-    return through(array, generator, SlidingWindow(tiling, blend, padding))
+    """An array [C, D, H, W] through a generator, patch by patch."""
+    return through(array, generator, SlidingWindow(layout, blend, padding))
 
 
 def shared(generator: AnyGenerator) -> SharedGenerator:
@@ -96,13 +96,13 @@ def through(
     array: FloatArray,
     generator: PatchGenerator,
     window: SlidingWindow,
-    on_tiles: Callable[[int], object] = lambda _: None,
+    on_patches: Callable[[int], object] = lambda _: None,
     timer: Stopwatch | None = None,
 ) -> FloatArray:
     """An array [C, D, H, W] of network intensity through a generator; it lies as the array does."""
     output = np.empty_like(array, shape=(generator.graph.out_channels, *array.shape[1:]))
     timer = timer or Stopwatch()
-    translate_array(Stored(array), Stored(output), generator, window, timer, on_tiles)
+    translate_array(Stored(array), Stored(output), generator, window, timer, on_patches)
     return output
 
 

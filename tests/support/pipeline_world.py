@@ -1,4 +1,4 @@
-"""Five studies of one tile each that go through the stages of a batch."""
+"""Five studies of one patch each that go through the stages of a batch."""
 
 import threading
 from collections.abc import Callable
@@ -36,7 +36,7 @@ PLENTY = 1 << 30
 
 @dataclass
 class PipelineWorld:
-    """Five studies of one tile each."""
+    """Five studies of one patch each."""
 
     root: Path
     events: list[Event] = field(default_factory=list[Event])

@@ -29,7 +29,7 @@ def main() -> None:
         return prepared
 
     def infer(translator: Any, study: Any, *rest: Any) -> Any:
-        if max(study.prepared.plan.tiling.extents) > LARGE:
+        if max(study.prepared.plan.layout.extents) > LARGE:
             for _ in range(int(read_ahead)):
                 are_read.acquire()
             os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Six studies of one tile each, shared by worker processes."""
+"""Six studies of one patch each, shared by worker processes."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ RECIPE = Recipe("model", "settings")
 
 
 class SharedBatchWorld:
-    """Six studies of one tile each, and two workers."""
+    """Six studies of one patch each, and two workers."""
 
     def __init__(self, root: Path) -> None:
         self.inputs, self.output = root / "scans", root / "results"

@@ -69,7 +69,7 @@ class FakeGenerator(FunctionGenerator):
         object.__setattr__(self, "most", most)
         return self
 
-    def run_window(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
+    def run_window(self, source: Any, window: Any, target: Any, on_patches: Any) -> Any:
         channels = self.graph.in_channels, self.graph.out_channels
         size = [
             ring_layout(window, ring_rows(window, spare=spare), channels)[1]
@@ -77,7 +77,7 @@ class FakeGenerator(FunctionGenerator):
         ]
         most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]
         with streamed_window.open_window_buffers(self.compiled) as opened:  # type: ignore[attr-defined]
-            return opened.run(source, window, target, opened.allocate(window, most), on_tiles)
+            return opened.run(source, window, target, opened.allocate(window, most), on_patches)
 
 
 class KeepingGenerator(FakeGenerator):
@@ -87,9 +87,9 @@ class KeepingGenerator(FakeGenerator):
         object.__setattr__(self, "opened", opened)
         return self
 
-    def run_window(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
+    def run_window(self, source: Any, window: Any, target: Any, on_patches: Any) -> Any:
         kept: streamed_window.WindowBuffers = self.opened  # type: ignore[attr-defined]
-        return kept.run(source, window, target, kept.allocate(window, 1 << 40), on_tiles)
+        return kept.run(source, window, target, kept.allocate(window, 1 << 40), on_patches)
 
 
 def replace_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,14 +122,14 @@ def run_window_into(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streamed_window, "Stream", gpu.stream)
         generator = FakeGenerator(function, **graph)
-        generator.on(gpu, window.tiling.patch, batch, most)
-        tiles: list[int] = []
-        translate_array(source, target, generator, window, Stopwatch(), tiles.append)
-    assert sum(tiles) == len(window.tiling)
+        generator.on(gpu, window.layout.patch, batch, most)
+        patches: list[int] = []
+        translate_array(source, target, generator, window, Stopwatch(), patches.append)
+    assert sum(patches) == len(window.layout)
 
 
 def bent(given_patches: Any) -> Any:
-    """Something that depends on the place in the patch, so that no tile is like its neighbour.
+    """Something that depends on the place in the patch, so that no patch is like its neighbour.
 
     And on other voxels, so that what fills a patch beyond the array counts.
     """

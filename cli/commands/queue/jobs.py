@@ -196,9 +196,8 @@ def view(
         from ...render.overview import viewing
 
         selection = _selection(batch, since, name, route)
-        if batch is not None:
-            _known(jobs, batch)
-        found = viewing(overview_of(jobs, selection))
+        rows = None if batch is None else _known(jobs, batch)
+        found = viewing(overview_of(jobs, selection, rows))
     if not found.studies:
         complain("None of these jobs has ended; 'jobs' lists all batches.")
         raise typer.Exit(Exit.USAGE)

@@ -1,7 +1,6 @@
 """`cuda-cyclegan watch`: queues studies as they arrive in a folder."""
 
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -126,10 +125,7 @@ def watch(
                     known = link.queue().known_keys()
                     found = jobs_of(request, search)
                     expected = (*FOR_THE_USER, OSError)  # the options are valid
-                    for name, reason in complaints.due(found.refused | _unread(found)).items():
-                        log(f"{name} is not queued: {flagged(reason)}", "warning")
-                    for line in _news(found, skips):
-                        log(line)
+                    _log_found(found, complaints, skips)
                     ready = arrivals.complete(found.jobs, found.identity, found.words)
                     took = time.monotonic() - begun
                     if new := [job for job in ready if job.key() not in known]:
@@ -166,14 +162,14 @@ class _Trouble:
         self._logged = kind
 
 
-def _unread(found: "Submission") -> dict[str, str]:
-    return {str(skip.path): skip.reason for skip in found.skipped if skip.missed}
-
-
-def _news(found: "Submission", known: "Complaints") -> Iterator[str]:
-    """Return lines about scans that are skipped, each reported once."""
-    due = known.due({str(skip.path): skip.reason for skip in found.skipped if skip.kind})
-    return skipped_scans(skip for skip in found.skipped if skip.kind and str(skip.path) in due)
+def _log_found(found: "Submission", complaints: "Complaints", skips: "Complaints") -> None:
+    """Log the studies that are refused or unread and the scans that are skipped, each once."""
+    unread = {str(skip.path): skip.reason for skip in found.skipped if skip.missed}
+    for name, reason in complaints.due(found.refused | unread).items():
+        log(f"{name} is not queued: {flagged(reason)}", "warning")
+    due = skips.due({str(skip.path): skip.reason for skip in found.skipped if skip.kind})
+    for line in skipped_scans(skip for skip in found.skipped if str(skip.path) in due):
+        log(line)
 
 
 def _log_batch(submitted: "Submitted") -> None:

@@ -35,9 +35,9 @@ class ProgramPlan:
     batch: int
     run_seconds: float | None
 
-    def seconds(self, tiles: int) -> float | None:
-        """Return the seconds for so many tiles of an array."""
-        runs = -(-tiles // self.batch)
+    def seconds(self, patches: int) -> float | None:
+        """Return the seconds for so many patches of an array."""
+        runs = -(-patches // self.batch)
         return None if self.run_seconds is None else runs * self.run_seconds
 
 

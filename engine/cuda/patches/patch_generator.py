@@ -242,12 +242,12 @@ class CudaGenerator:
         source: Stored,
         window: PatchWindow,
         target: Stored,
-        on_tiles: Callable[[int], None],
+        on_patches: Callable[[int], None],
     ) -> list[Timing]:
         """Translate [C, D, H, W] into `target`, cut and blended on the GPU.
 
-        Threads may call this concurrently; their runs take turns. on_tiles: called with how many
-        more tiles are done. Raises DeviceMemoryError if the array's rows do not fit on the GPU or
+        Threads may call this concurrently; their runs take turns. on_patches: called with how many
+        more patches are done. Raises DeviceMemoryError if the array's rows do not fit on the GPU or
         the host has no memory to copy them from, and PrecisionOverflowError.
         """
         self._gpu.context.use()
@@ -255,7 +255,7 @@ class CudaGenerator:
             with self._placing:
                 free = self._budget.bytes - self.held + buffers.held
                 placed = buffers.allocate(window, free)
-            return buffers.run(source, window, target, placed, on_tiles)
+            return buffers.run(source, window, target, placed, on_patches)
 
     @contextmanager
     def _window_buffers(self) -> Generator[WindowBuffers]:

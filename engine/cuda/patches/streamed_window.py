@@ -1,9 +1,9 @@
 """A whole array through a program on the GPU: cut, translated and blended there, row by row.
 
 The GPU holds a ring of rows of the array and of its result, along the slowest axis in memory, so
-the array may be of any length there. While one row of tiles is computed, the next is copied in and
-the last one copied out, each on a stream of its own. The host waits once per row of tiles, never
-per patch. Voxels come and go as they are stored: the GPU maps their intensities.
+the array may be of any length there. While one row of patches is computed, the next is copied in
+and the last one copied out, each on a stream of its own. The host waits once per row of patches,
+never per patch. Voxels come and go as they are stored: the GPU maps their intensities.
 """
 
 import threading
@@ -108,9 +108,9 @@ class WindowBuffers:
         window: PatchWindow,
         target: Stored,
         placed: RingBuffers,
-        on_tiles: Callable[[int], None],
+        on_patches: Callable[[int], None],
     ) -> list[Timing]:
-        """Translate [C, D, H, W] into `target`; on_tiles: called with how many more tiles are done.
+        """Translate [C, D, H, W] into `target`; on_patches: called with how many more are done.
 
         Raises DeviceMemoryError if the host has no memory to pin, and PrecisionOverflowError if a
         result is not finite.
@@ -123,7 +123,7 @@ class WindowBuffers:
                 streamed = _StreamedWindow(
                     self._compiled, window, placed, self._streams, slots, phases, (source, target)
                 )
-                return streamed.run(on_tiles)
+                return streamed.run(on_patches)
             except BaseException:
                 with suppress(CudaError):  # of a lost context, which is reported anyway
                     into, out_of = self._streams
@@ -177,8 +177,8 @@ class _StreamedWindow:
         self._uploaded, self._computed = ([phases.event() for _ in self._steps] for _ in range(2))
         self._due: list[tuple[int, Triple]] = []
 
-    def run(self, on_tiles: Callable[[int], None]) -> list[Timing]:
-        """Fill the target; on_tiles: called with how many more tiles are done.
+    def run(self, on_patches: Callable[[int], None]) -> list[Timing]:
+        """Fill the target; on_patches: called with how many more are done.
 
         Raises PrecisionOverflowError if a result is not finite.
         """
@@ -187,7 +187,7 @@ class _StreamedWindow:
             self._into.upload_now(addresses.lowest, self._source.lowest().tobytes())
         self._into.upload_now(addresses.overflowed, bytes(4))
         last = len(self._steps) - 1
-        tiles = len(self._window.origins[1]) * len(self._window.origins[2])
+        patches = len(self._window.origins[1]) * len(self._window.origins[2])
         self._upload(0)
         for step in range(last + 1):
             self._compute(step, waits=lag > 1 and step < last)
@@ -195,10 +195,10 @@ class _StreamedWindow:
                 self._upload(step + 1)
             if step + 1 - lag >= 0:
                 self._download(step + 1 - lag)
-                on_tiles(tiles)
+                on_patches(patches)
         for step in range(last + 2 - lag, last + 1):
             self._download(step)
-            on_tiles(tiles)
+            on_patches(patches)
         if self._slots_out.flag(self._out_of, addresses.overflowed):
             raise PrecisionOverflowError.of(self._compiled.kernels.precision)
         return self._phases.timings(self._out_of)
@@ -222,7 +222,7 @@ class _StreamedWindow:
         self._uploaded[step].record(self._into)
 
     def _compute(self, step: int, *, waits: bool) -> None:
-        """Queue the tiles of a step; waits: whether fewer than a batch wait for the next step."""
+        """Queue the patches of a step; waits: whether fewer than a batch wait for the next step."""
         stream, window = self._compiled.stream, self._window
         touched = self._steps[step][0]
         with self._compiled.turn:

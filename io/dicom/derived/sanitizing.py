@@ -8,13 +8,12 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from pydicom.config import IGNORE
-from pydicom.datadict import dictionary_VM
+from pydicom.datadict import dictionary_VM, keyword_for_tag
 from pydicom.valuerep import PersonName, format_number_as_ds
 
 from ..dataset import PARSING_ERRORS, DataSet, pydicom, word
@@ -80,8 +79,12 @@ def sanitized_elements(source: DataSet, keywords: Iterable[str]) -> tuple[DataSe
 
 def _add(element: Any, keyword: str, elements: DataSet, wrong: dict[str, str]) -> None:
     if element.VR == "SQ":
-        items = [_item(item, wrong) for item in element.value]
-        items = [item for item in items if not _is_empty_code(item, keyword)]
+        items = list[DataSet]()
+        for item in (_item(item, wrong) for item in element.value):
+            if not _is_incomplete_code(item, keyword):
+                items.append(item)
+            elif item:
+                wrong[keyword] = f"{_OMITTED}, not a complete code"
         if items:
             setattr(elements, keyword, items)
         return
@@ -99,20 +102,26 @@ def _add(element: Any, keyword: str, elements: DataSet, wrong: dict[str, str]) -
 
 
 def _item(item: DataSet, wrong: dict[str, str]) -> DataSet:
-    """Return an item with its standard elements sanitized and its private ones unchanged."""
+    """Return an item with its standard elements sanitized and its private ones unchanged.
+
+    Private elements that cannot be parsed are omitted without a note, as outside of items.
+    """
     elements = pydicom.Dataset()
     keep_stored_text(item)
     for tag in list(item.keys()):
-        with suppress(*PARSING_ERRORS):
+        try:
             element = item[tag]
             if element.keyword:
                 _add(element, element.keyword, elements, wrong)
             else:
                 elements[tag] = as_stored(element)
+        except PARSING_ERRORS:
+            if keyword := keyword_for_tag(tag):
+                wrong[keyword] = f"{_OMITTED}, not parsable"
     return elements
 
 
-def _is_empty_code(item: DataSet, keyword: str) -> bool:
+def _is_incomplete_code(item: DataSet, keyword: str) -> bool:
     """Return whether an item of a code sequence lacks what makes it one (PS3.3 8.8)."""
     if not keyword.endswith("CodeSequence"):
         return False

@@ -58,6 +58,7 @@ class Claims:
     def claim(self, scheduling: SchedulingClass) -> Claim | None:
         """Claim the next job of a scheduling class, or return None.
 
+        The jobs of one submission, which share their time of creation, go in order of their names.
         No other worker gets it: SQLite lets one writer in at a time, and PostgreSQL skips rows that
         another transaction is about to claim.
         """
@@ -82,7 +83,7 @@ class Claims:
                 jobs.c.application_version == VERSION,
                 IN_FLIGHT,
             )
-            .order_by(jobs.c.priority, jobs.c.created_at)
+            .order_by(jobs.c.priority, jobs.c.created_at, jobs.c.workflow_uuid)
             .limit(1)
             .with_for_update(skip_locked=True)
             .scalar_subquery()

@@ -241,19 +241,17 @@ class QueueTables:
         states: Collection[JobState] = (),
         *,
         among: Sequence[str] = (),
-        ended_before: datetime | None = None,
         ended_after: datetime | None = None,
     ) -> list[WorkflowStatus]:
         """Return the jobs of a batch, or the one `<batch>/<number>`, in order; "" is any batch.
 
         states, among: only jobs in one of these states, or with one of these names, if given.
-        ended_before, ended_after: by the database's clock.
+        ended_after: by the database's clock.
         """
         found = self.client.list_workflows(
             workflow_ids=[batch] if "/" in batch else [*among] or None,
             workflow_id_prefix=f"{batch}/" if batch and "/" not in batch else None,
             status=[NAMES[state] for state in states] or None,
-            completed_before=ended_before.isoformat() if ended_before else None,
             completed_after=ended_after.isoformat() if ended_after else None,
             application_name=APPLICATION,
             load_input=False,

@@ -18,8 +18,8 @@ from support.result_marks import read_mark
 from typer.testing import Result
 
 from cuda_cyclegan.engine.devices import choose_device
+from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
 from cuda_cyclegan.engine.model.intensity_maps import Window
-from cuda_cyclegan.engine.model.model_card import CycleReference, Typical
 from cuda_cyclegan.engine.model.model_file import load_model
 
 WIDE = Window(0.0, 2000.0)
@@ -228,7 +228,7 @@ def test_several_devices_show_what_one_does(
     assert report["use"]["devices"] == 2
 
 
-def test_plan_shows_tiles_and_memory_of_the_way_back(world: PairWorld) -> None:
+def test_plan_shows_patches_and_memory_of_the_way_back(world: PairWorld) -> None:
     plain = world.did(*world.planned())
     checked = world.did(*world.planned("--cycle-check", str(world.back)))
     assert "Cycle check: 16 patches translated back" in checked

@@ -276,8 +276,8 @@ def test_discover_and_plan_say_the_same(world: QueueWorld) -> None:
         assert planned.stdout.count("--volume N, or translate all with --volume all") == refused
     plan = done(world.command("plan", "--volume", "all")).stdout
     one = done(world.command("plan", "--volume", "0")).stdout
-    tiles = [int(text.splitlines()[2].split()[1]) for text in (plan, one)]
-    assert tiles[0] == COUNT * tiles[1]
+    patches = [int(text.splitlines()[2].split()[1]) for text in (plan, one)]
+    assert patches[0] == COUNT * patches[1]
     assert f"note: a.nii: its {COUNT} volumes are translated one by one" in plan
 
 

@@ -199,7 +199,9 @@ def test_a_volume_too_small_for_the_network_fails_alone(world: World) -> None:
         ("--patch", "8,8,8"),
     ],
 )
-def test_what_only_tiles_can_do_is_refused_by_name(world: World, options: tuple[str, str]) -> None:
+def test_what_only_patches_can_do_is_refused_by_name(
+    world: World, options: tuple[str, str]
+) -> None:
     model_of(world.model, "stored")  # also where volumes are the default
     for command in ("plan", "translate"):
         done = world.run(command, *options)

@@ -8,7 +8,7 @@ from support.calibration_scans import calibrated_model, head, inverted, referenc
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 
-from cuda_cyclegan.engine.model.model_card import DEVIATIONS
+from cuda_cyclegan.engine.model.calibration import DEVIATIONS
 from cuda_cyclegan.engine.model.model_file import load_model
 
 NOTE = "it differs from the 6 scans of the model's calibration set: "

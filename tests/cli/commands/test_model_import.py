@@ -158,7 +158,7 @@ class TestImportInTheWild:
         patch, expected = training.pair(module)
         reference = bench.folder / "reference.npz"
         np.savez(reference, input=patch, output=expected)
-        result = bench.import_(checkpoint, f"--reference {reference}")
+        result = bench.import_(checkpoint, f"--reference '{reference}'")
         assert result.exit_code == 0, result.stderr
         assert "matches the training code" in result.stdout
         model = load_model(bench.output)
@@ -286,7 +286,7 @@ class TestImport:
         reference = bench.folder / "reference.npz"
         np.savez(reference, input=patch, output=output)
         checkpoint = bench.checkpoint(module.state_dict())
-        result = bench.import_(checkpoint, f"--padding reflect --reference {reference}")
+        result = bench.import_(checkpoint, f"--padding reflect --reference '{reference}'")
         assert result.exit_code == 2
         assert (
             "The reference contradicts --padding reflect: it was computed with --padding replicate."
@@ -302,7 +302,7 @@ class TestImport:
         patch, output = pair_of(made.padded_resnet())
         np.savez(reference, input=patch, output=output)
         checkpoint = bench.checkpoint(made.trained(made.padded_resnet()).state_dict())
-        result = bench.import_(checkpoint, f"--reference {reference}")
+        result = bench.import_(checkpoint, f"--reference '{reference}'")
         assert result.exit_code == 2
         assert re.search(r"the closest \(.*\) is \d.* away", result.stderr)
         assert not bench.output.exists()

@@ -160,13 +160,13 @@ def test_a_reference_proves_the_graph_or_refuses_it(bench: Bench) -> None:
     expected = computed(bench.imported(tiny()), patch)
     reference = bench.folder / "reference.npz"
     np.savez(reference, input=patch, output=expected)
-    found = bench.imported(tiny(), f"--reference {reference}")
+    found = bench.imported(tiny(), f"--reference '{reference}'")
     assert found.card.reference.made_by == "training code"
     assert run("model", "verify", bench.output).exit_code == 0
     assert "graph, proved by a reference" in run("model", "inspect", bench.output).stdout
     np.savez(reference, input=patch, output=expected + FLOAT(0.01))
     bench.output.unlink()
-    result = bench.import_(tiny(), f"--reference {reference}")
+    result = bench.import_(tiny(), f"--reference '{reference}'")
     assert result.exit_code == 2
     assert "The graph does not compute the reference" in result.stderr
     assert not bench.output.exists()

@@ -130,12 +130,12 @@ def test_a_plan_resamples_no_scan(world: World, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Resampling, "rows", counted)
     told = CliRunner().invoke(app, ["plan", *world.arguments()])
     assert (told.exit_code, resampled) == (0, []), told.output
-    tiles = re.search(r"a\.nii +(\d+) ", told.output)
-    assert tiles
+    patches = re.search(r"a\.nii +(\d+) ", told.output)
+    assert patches
     assert world.translate("--report", str(world.report)).exit_code == 0
     assert resampled
     [row] = json.loads(world.report.read_text())["studies"]
-    assert row["tiles"] == int(tiles[1])
+    assert row["tiles"] == int(patches[1])
 
 
 def test_a_plan_notes_scans_that_are_padded_to_a_patch(world: World) -> None:

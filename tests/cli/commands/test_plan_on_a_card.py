@@ -30,7 +30,7 @@ from cuda_cyclegan.engine.whole_volume import VolumePlan
 from cuda_cyclegan.pipelines import dry_run
 from cuda_cyclegan.pipelines.rates import HostRates, RateCache, host_keys
 from cuda_cyclegan.pipelines.study.inference import window_grid
-from cuda_cyclegan.pipelines.study.tiles import tile
+from cuda_cyclegan.pipelines.study.patches import cover
 
 MIB = 1 << 20
 CARD = Device("cuda", "fp16", ("fp16",))
@@ -78,7 +78,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def arrays(extents: tuple[int, int, int], voxel: str = "int16") -> int:
     """Bytes of the rings; a NIfTI file's last axis is the slowest in memory."""
     array = np.empty(extents, voxel, order="F")[None]
-    found = rings(window_grid(array, tile(extents, (16, 16, 16), 0.25)), (1, 1), 1 << 40)
+    found = rings(window_grid(array, cover(extents, (16, 16, 16), 0.25)), (1, 1), 1 << 40)
     assert found is not None
     return found.bytes
 
@@ -110,8 +110,8 @@ def test_a_way_back_is_a_second_program_in_the_other_half(
     other = 100 * MIB + arrays((16, 16, 16), "float32")
     assert re.search(rf"a\.nii +1 +2 MiB +{(one + other) / MIB:.0f} MiB", told)
     assert told.count("100 MiB for a program of 2 patches per run") == 2
-    tiles = len(tile(LARGE, (16, 16, 16), 0.25)) + 2
-    assert f"Cycle check: {tiles} patches translated back" in told
+    patches = len(cover(LARGE, (16, 16, 16), 0.25)) + 2
+    assert f"Cycle check: {patches} patches translated back" in told
 
 
 def test_seconds_with_a_way_back_are_those_of_both_programs(
@@ -125,7 +125,7 @@ def test_seconds_with_a_way_back_are_those_of_both_programs(
     cache = RateCache(world._root / "cache" / "cuda-cyclegan")
     cache.put(dict.fromkeys(host_keys(study, "another model", "same"), HostRates(0.0, 0.0)))
     told = world.plan(PLAN, CARD, "--cycle-check", str(back))
-    runs = 2 * (-(-len(tile(LARGE, (16, 16, 16), 0.25)) // 2) + 2)
+    runs = 2 * (-(-len(cover(LARGE, (16, 16, 16), 0.25)) // 2) + 2)
     found = re.search(r"Total time: ([\d.]+)", told)
     assert found is not None
     assert float(found[1]) == pytest.approx(runs * 0.25, rel=0.01)
@@ -164,8 +164,8 @@ def test_seconds_are_those_of_the_program_once_such_files_were_read(world: World
     cache = RateCache(world._root / "cache" / "cuda-cyclegan")
     cache.put(dict.fromkeys(host_keys(study, "another model", "same"), HostRates(0.0, 0.0)))
     told = world.plan(PLAN)
-    tiles = len(tile(LARGE, (16, 16, 16), 0.25))
-    runs = -(-tiles // 2) + 2
+    patches = len(cover(LARGE, (16, 16, 16), 0.25))
+    runs = -(-patches // 2) + 2
     found = re.search(r"Total time: ([\d.]+)", told)
     assert found is not None
     assert float(found[1]) == pytest.approx(runs * 0.25, rel=0.01)

@@ -238,10 +238,10 @@ def test_a_plan_counts_every_flip(world: World) -> None:
         count: re.search(r"large\.nii +(\d+) +(\d+) MiB", world.run("plan", *options).stdout)
         for count, options in ((1, []), (2, ["--spread", "2"]), (8, ["--spread", "8"]))
     }
-    tiles, mebibytes = (
+    patches, mebibytes = (
         {count: int(line[at]) for count, line in lines.items() if line} for at in (1, 2)
     )
-    assert tiles == {1: tiles[1], 2: 2 * tiles[1], 8: 8 * tiles[1]}
+    assert patches == {1: patches[1], 2: 2 * patches[1], 8: 8 * patches[1]}
     assert mebibytes[2] == mebibytes[8]
     two_maps = 2 * 4 * 96**3 / 2**20
     assert two_maps - 1 <= mebibytes[2] - mebibytes[1] <= two_maps + 4 * 96**3 / 2**20 + 1

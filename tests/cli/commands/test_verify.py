@@ -1,4 +1,4 @@
-"""`--verify N`: tiles are computed a second time, and what differs is not written."""
+"""`--verify N`: patches are computed a second time, and what differs is not written."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def wrong(monkeypatch: pytest.MonkeyPatch, factor: float, every: int = 1) -> None:
-    """Have the device be wrong in every so-manieth tile."""
+    """Have the device be wrong in every so-manieth patch."""
     right = networks.open_generator
 
     @contextmanager
@@ -77,12 +77,12 @@ def wrong(monkeypatch: pytest.MonkeyPatch, factor: float, every: int = 1) -> Non
         with right(*asked) as generator:
 
             class Off:
-                device, graph, tiles = "broken", generator.graph, 0
+                device, graph, patches = "broken", generator.graph, 0
 
                 def __call__(self, patches: FloatArray) -> FloatArray:
-                    self.tiles += 1
+                    self.patches += 1
                     made = generator(patches)
-                    return made if self.tiles % every else made * np.float32(factor)
+                    return made if self.patches % every else made * np.float32(factor)
 
             yield Off()
 
@@ -124,14 +124,14 @@ def test_a_wrong_result_fails_and_nothing_is_written(
     assert {row["status"] for row in world.rows()} == {"translated"}
 
 
-def test_one_wrong_tile_is_found_where_all_are_computed_again(
+def test_one_wrong_patch_is_found_where_all_are_computed_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong(monkeypatch, 1.02, every=5)
     assert {row["status"] for row in world.rows("--verify", "99")} == {"failed"}
 
 
-def test_the_same_tiles_are_taken_each_time(world: World) -> None:
+def test_the_same_patches_are_taken_each_time(world: World) -> None:
     first, again = (world.rows("--verify", "2", "--overwrite") for _ in range(2))
     for one, other in zip(first, again, strict=True):
         assert one["verified"]["error"] == other["verified"]["error"]

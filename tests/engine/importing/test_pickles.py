@@ -4,6 +4,7 @@ import functools
 import io
 import os
 import pickle
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from cuda_cyclegan.engine.importing import pickles
 
 
 def touch(sentinel: Path) -> str:
-    return f"touch {sentinel}"
+    return shlex.join(["touch", str(sentinel)])
 
 
 def code(sentinel: Path) -> str:
@@ -35,7 +36,7 @@ GADGETS: dict[str, Callable[[Path], object]] = {
     "exec": lambda sentinel: Gadget(exec, code(sentinel)),
     "getattr": lambda _: Gadget(getattr, Gadget(__import__, "os"), "system"),
     "open": lambda sentinel: Gadget(open, str(sentinel), "w"),
-    "Popen": lambda sentinel: Gadget(subprocess.Popen, touch(sentinel).split()),
+    "Popen": lambda sentinel: Gadget(subprocess.Popen, shlex.split(touch(sentinel))),
     "torch.load": loading,
     "_load_from_bytes": lambda _: Gadget(torch.storage._load_from_bytes, b"x"),
     "partial": lambda sentinel: functools.partial(os.system, touch(sentinel)),
@@ -72,7 +73,7 @@ def test_gadgets_among_honest_weights_are_refused(tmp_path: Path) -> None:
 
     sentinel = tmp_path / "ran"
     for how in ("zip", "legacy"):
-        value = {"a": torch.ones(2), "hook": Gadget(os.system, f"touch {sentinel}")}
+        value = {"a": torch.ones(2), "hook": Gadget(os.system, touch(sentinel))}
         with pytest.raises(CheckpointError, match=r"tries to run '(posix|nt)\.system'"):
             read(written(value, **FORMATS[how]), tmp_path)
     assert not sentinel.exists()

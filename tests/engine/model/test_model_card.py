@@ -16,15 +16,9 @@ from support.model_cards import CARD, SPEC, cards
 from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import ModelFileError
+from cuda_cyclegan.engine.model.calibration import CycleReference, Expectations, Typical
 from cuda_cyclegan.engine.model.intensity_maps import MinMax, Percentiles, Window
-from cuda_cyclegan.engine.model.model_card import (
-    CycleReference,
-    Expectations,
-    ModelCard,
-    Typical,
-    card_from_json,
-    card_to_json,
-)
+from cuda_cyclegan.engine.model.model_card import ModelCard, card_from_json, card_to_json
 from cuda_cyclegan.engine.model.model_file import Model, decode_model, encode_model, load_model
 from cuda_cyclegan.engine.model.reference import make_reference
 from cuda_cyclegan.engine.network.architectures import Groups

@@ -162,6 +162,24 @@ def test_a_folder_that_moved_aside_is_not_taken_for_abandoned(
     assert (target / "1.dcm").read_text() == "old"
 
 
+def test_the_cause_is_reported_although_moving_the_old_folder_back_fails_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, replace = tmp_path / "series", Path.replace
+    target.mkdir()
+
+    def fail_twice(path: Path, place: Path) -> Path:
+        if place == target:
+            code = {"new": errno.ENOSPC, "old": errno.EROFS}[path.name]
+            raise OSError(code, os.strerror(code))
+        return replace(path, place)
+
+    monkeypatch.setattr(Path, "replace", fail_twice)
+    with pytest.raises(WriteError, match="the disk is full"), whole_folder(target):
+        pass
+    assert names(tmp_path) == []
+
+
 def test_threads_of_one_process_leave_each_others_parts_alone(tmp_path: Path) -> None:
     everyone_writes = threading.Barrier(8)
 

@@ -32,8 +32,8 @@ def test_the_file_is_that_of_the_command(tmp_path: Path) -> None:
     said = "--source T1 --target T2 --axes RAS --spacing 1,1,1 --patch 32,32,32"
     maps = "--intensity-in percentile:0,99.5 --intensity-out window:-1000,2000"
     choices = "--unproven --padding reflect --upsampling nearest"
-    options = f"--output {tmp_path / 'theirs'} {choices} {said} {maps}"
-    command = ["model", "import", str(WEIGHTS), *options.split()]
+    options = f"{choices} {said} {maps}".split()
+    command = ["model", "import", str(WEIGHTS), "--output", str(tmp_path / "theirs"), *options]
     assert CliRunner().invoke(app, command).exit_code == 0
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
     assert cc.load_model(tmp_path / "ours").sha256 == made.sha256

@@ -163,17 +163,17 @@ def test_nothing_is_printed_or_handled(
     assert [file.name for file in tmp_path.iterdir()] == ["a.nii.gz"]
 
 
-def test_the_events_show_of_the_device_and_of_each_tile(model: cc.Model) -> None:
+def test_the_events_show_of_the_device_and_of_each_patch(model: cc.Model) -> None:
     events: list[cc.Event] = []
     with cc.Translator(model, device="cpu", on_event=events.append) as translator:
         translator.translate_volume(
             cc.from_nibabel(nibabel.Nifti1Image(noise(0), AFFINE)), name="mine"
         )
-    opened, *tiles = events
+    opened, *patches = events
     assert opened == cc.DeviceOpened(translator.device)
-    told = [tile for tile in tiles if isinstance(tile, cc.TilesDone)]
-    assert [tile.done for tile in told] == list(range(told[0].total + 1))
-    assert {tile.study for tile in tiles if isinstance(tile, cc.TilesDone)} == {"mine"}
+    told = [patch for patch in patches if isinstance(patch, cc.TilesDone)]
+    assert [patch.done for patch in told] == list(range(told[0].total + 1))
+    assert {patch.study for patch in patches if isinstance(patch, cc.TilesDone)} == {"mine"}
 
 
 def test_an_interrupted_translation_leaves_the_translator_as_it_was(model: cc.Model) -> None:

@@ -86,7 +86,7 @@ def test_waste_is_counted() -> None:
     scan = Scan((128, 128, 200), overlap=0.25)
     tried = Candidates(((128, 128, 128),), (1, 4), ("fp16",))
     one, four = sweep(BENCH, NETWORK, tried, scan)
-    assert one.tiles == four.tiles == 2
+    assert one.patches == four.patches == 2
     assert one.seconds == pytest.approx(2 * (2e-3 + 128**3 / 1e9))
     assert four.seconds == pytest.approx(2e-3 + 4 * 128**3 / 1e9), "half of its batch is idle"
     assert one.voxels_per_second(scan) == pytest.approx(128 * 128 * 200 / one.seconds)

@@ -23,7 +23,7 @@ def test_the_command_gets_the_counts_since_the_last_time(
 ) -> None:
     monkeypatch.setenv("CUDA_CYCLEGAN_QUEUE", "postgresql://me:secret@host/jobs")
     told: list[str] = []
-    found = hook(f"env | grep ^CUDA_CYCLEGAN_ | sort >> {tmp_path}/counts", told)
+    found = hook(f"env | grep ^CUDA_CYCLEGAN_ | sort >> '{tmp_path}/counts'", told)
     found.count("translated")
     found.close()
     assert not (tmp_path / "counts").exists()
@@ -63,7 +63,7 @@ def test_the_end_waits_for_a_command_that_has_begun(
         return run(*arguments, **options)
 
     monkeypatch.setattr(subprocess, "run", run_at_the_end)
-    found = hook(f"touch {tmp_path}/done", [])
+    found = hook(f"touch '{tmp_path}/done'", [])
     found.count("failed")
     found.run_now()
     assert begins.wait(ENOUGH)

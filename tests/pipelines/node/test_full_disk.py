@@ -12,7 +12,7 @@ from support.node_world import NodeWorld, phantom
 from support.processes import started
 from support.waiting import eventually
 
-SMALL_DISK = "mount -t tmpfs -o size=2600k none {state} || exit 99; echo mounted; exec sleep 600"
+SMALL_DISK = "mount -t tmpfs -o size=2600k none '{state}' || exit 99; echo mounted; exec sleep 600"
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def world(tmp_path: Path) -> Iterator[NodeWorld]:
 
 
 def can_mount(folder: Path) -> bool:
-    trial = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs none {folder}"]
+    trial = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs none '{folder}'"]
     tools = all(map(shutil.which, ("unshare", "nsenter")))
     return tools and subprocess.run(trial, capture_output=True, check=False).returncode == 0
 
@@ -49,7 +49,7 @@ def check(world: NodeWorld, prefix: tuple[str, ...]) -> None:
         return subprocess.run([*prefix, *command], capture_output=True, text=True, check=False)
 
     def taken() -> int:
-        return int(inside("sh", "-c", f"ls {world.state}/inbox/*/*/*.dcm | wc -l").stdout)
+        return int(inside("sh", "-c", f"ls '{world.state}'/inbox/*/*/*.dcm | wc -l").stdout)
 
     def studies() -> Any:
         done = inside(*world.command("node", "--status", "--json"))

@@ -100,7 +100,7 @@ def told_by(*command: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("mounted", ["--bind {root}/real", "-t tmpfs none"])
+@pytest.mark.parametrize("mounted", ["--bind '{root}/real'", "-t tmpfs none"])
 def test_the_record_of_a_folder_that_is_mounted_by_itself_is_inside(
     tmp_path: Path, mounted: str
 ) -> None:
@@ -117,7 +117,7 @@ def test_the_record_of_a_folder_that_is_mounted_by_itself_is_inside(
 def test_a_record_beside_a_mount_point_is_not_that_of_what_is_mounted(tmp_path: Path) -> None:
     output = tmp_path / "out"
     record(output, "a.nii")
-    mount = f'mount -t tmpfs none {output} && exec "$@"'
+    mount = f"mount -t tmpfs none '{output}' && exec \"$@\""
     words = [sys.executable, "-c", RECORD, str(output)]
     told = told_by("unshare", "--mount", "sh", "-c", mount, "sh", *words)
     assert told == str(output / INSIDE)

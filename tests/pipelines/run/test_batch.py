@@ -63,7 +63,7 @@ def raising(error: BaseException) -> Callable[[], object]:
 
 
 class World:
-    """Three studies of one tile each."""
+    """Three studies of one patch each."""
 
     def __init__(self, root: Path, generator: SessionGenerator, model: Model) -> None:
         self.inputs, self.output = root / "scans", root / "results"
@@ -141,9 +141,9 @@ def test_events_of_a_study_come_in_order_and_rows_in_that_of_the_studies(world: 
     done = [event.row for event in world.events if isinstance(event, StudyDone)]
     assert done == rows
     for row in (rows[0], rows[2]):
-        started, *tiles, over = [event for event in world.events if study_of(event) == row.name]
+        started, *patches, over = [event for event in world.events if study_of(event) == row.name]
         assert isinstance(started, StudyStarted)
-        assert tiles == [TilesDone(row.name, 0, 1), TilesDone(row.name, 1, 1)]
+        assert patches == [TilesDone(row.name, 0, 1), TilesDone(row.name, 1, 1)]
         assert over == StudyDone(row, None)
 
 

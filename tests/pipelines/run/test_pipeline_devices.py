@@ -94,12 +94,12 @@ def test_why_a_study_was_blended_on_the_host_stands_in_its_row(world: PipelineWo
 
         studies = 0
 
-        def run_window(self, source: Any, _: Any, target: Any, on_tiles: Any) -> list[Any]:
+        def run_window(self, source: Any, _: Any, target: Any, on_patches: Any) -> list[Any]:
             FullGenerator.studies += 1
             if FullGenerator.studies == 2:
                 raise DeviceMemoryError("The card is full.")
             target.values[...] = source.values
-            on_tiles(1)
+            on_patches(1)
             return []
 
     rows = world.run_opened(lambda *_: nullcontext(FullGenerator()))
@@ -112,8 +112,10 @@ def test_why_a_study_was_blended_on_the_host_stands_in_its_row(world: PipelineWo
 
 def test_memory_that_runs_out_in_the_middle_fails_the_study(world: PipelineWorld) -> None:
     class FullGenerator(FunctionGenerator):
-        def run_window(self, _source: Any, _window: Any, _target: Any, on_tiles: Any) -> list[Any]:
-            on_tiles(1)
+        def run_window(
+            self, _source: Any, _window: Any, _target: Any, on_patches: Any
+        ) -> list[Any]:
+            on_patches(1)
             raise DeviceMemoryError("The card is full.")
 
     rows = world.run_opened(lambda *_: nullcontext(FullGenerator()))

@@ -37,7 +37,7 @@ from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_arr
 from cuda_cyclegan.pipelines.study.prepare import Prepared
 
 PATCH, EXTENTS, OVERLAP = (16, 16, 16), (28, 16, 22), 0.25
-"""The origins of both tilings are the same where the patch less its overlap divides the rest."""
+"""The origins of both layouts are the same where the patch less its overlap divides the rest."""
 
 MAPS_IN: tuple[IntensityMap, ...] = (Percentiles(1, 99), Window(0, 300))
 MAPS_OUT: tuple[IntensityMap, ...] = (Window(-1000, 2000), Percentiles(1, 99))
@@ -144,7 +144,7 @@ def test_on_the_cpu_it_is_what_pytorch_and_monai_make(name: str, kind: str) -> N
     network, of = small_network(build(spec)), card_of(spec)
     volumes = scans(spec.in_channels, kind)
     prepared = prepared_scan(volumes, of, settings=TranslateSettings(PATCH, OVERLAP))
-    made, window = canvas(prepared), SlidingWindow(prepared.plan.tiling, "gaussian", "edge")
+    made, window = canvas(prepared), SlidingWindow(prepared.plan.layout, "gaussian", "edge")
     with open_cpu_generator(network, threads=1) as generator:
         translate_array(
             prepared.network_input, made.target, generator, window, Stopwatch(), lambda _: None
@@ -164,7 +164,7 @@ def test_as_on_a_card_it_is_what_pytorch_and_monai_make(
     network, of = small_network(build(spec)), card_of(spec)
     volumes = scans(spec.in_channels, kind)
     prepared = prepared_scan(volumes, of, settings=TranslateSettings(PATCH, OVERLAP))
-    made, window = canvas(prepared), SlidingWindow(prepared.plan.tiling, "gaussian", "edge")
+    made, window = canvas(prepared), SlidingWindow(prepared.plan.layout, "gaussian", "edge")
     run_window_into(
         prepared.network_input,
         made.target,
@@ -243,7 +243,7 @@ class TestFootprint:
         assert foreseen.read == read + sum(asked)
         kept = read if not np.shares_memory(prepared.network_input.values, volumes[0].voxels) else 0
         made = canvas(prepared, empty)
-        rows = prepared.plan.tiling.patch[0] * EXTENTS[1] * EXTENTS[2] * 4
+        rows = prepared.plan.layout.patch[0] * EXTENTS[1] * EXTENTS[2] * 4
         held = read - kept + sum(asked)
         assert foreseen.translated == held + (1 + spec.out_channels) * rows
         made.target.values[...] = 0

@@ -16,9 +16,9 @@ from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.study.finish import canvas, finish
 from cuda_cyclegan.pipelines.study.geometry import Resampling, nnunet_resampling, resizing
 from cuda_cyclegan.pipelines.study.intensities import crop_box
+from cuda_cyclegan.pipelines.study.patches import cover_as_nnunet, patch_weights
 from cuda_cyclegan.pipelines.study.plan import plan_study
 from cuda_cyclegan.pipelines.study.prepare import Prepared, prepare
-from cuda_cyclegan.pipelines.study.tiles import nnunet_tiles, patch_weights
 
 JUDGES: dict[str, Any] = dict(
     np.load(Path(__file__).parents[2] / "fixtures/preprocessing/judges.npz")
@@ -134,9 +134,9 @@ def whole(resampling: Resampling, values: FloatArray) -> FloatArray:
 
 
 def test_patches_are_nnunets() -> None:
-    tiling = nnunet_tiles((50, 33, 16), (16, 16, 16), 0.5)
-    assert [list(row) for row in tiling.origins] == [[0, 7, 14, 20, 27, 34], [0, 6, 11, 17], [0]]
-    weights = patch_weights(nnunet_tiles((10, 12, 7), (10, 12, 7), 0.5), "gaussian")
+    layout = cover_as_nnunet((50, 33, 16), (16, 16, 16), 0.5)
+    assert [list(row) for row in layout.origins] == [[0, 7, 14, 20, 27, 34], [0, 6, 11, 17], [0]]
+    weights = patch_weights(cover_as_nnunet((10, 12, 7), (10, 12, 7), 0.5), "gaussian")
     np.testing.assert_array_equal(weights, JUDGES["nnunet_gaussian"].astype(np.float32))
 
 

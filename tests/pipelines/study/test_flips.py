@@ -13,13 +13,13 @@ from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.patch_grid import SmallVolumePadding
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow
-from cuda_cyclegan.pipelines.study.tiles import (
+from cuda_cyclegan.pipelines.study.patches import (
     UNFLIPPED,
     Flip,
+    cover,
     flipped,
     flipped_in_memory,
     flips,
-    tile,
 )
 
 AXES = ["".join(code) for order in permutations(["RL", "AP", "SI"]) for code in product(*order)]
@@ -69,28 +69,28 @@ def bent(patches: FloatArray) -> FloatArray:
 def test_patches_are_mirrored_where_they_lie(
     extents: Triple, patch: Triple, flip: Flip, padding: SmallVolumePadding
 ) -> None:
-    """Which is as if the network were another one: tiles, cutting and blending stay the same."""
+    """Which is as if the network were another one: patches, cutting and blending stay the same."""
     array = np.random.default_rng(1).uniform(-1, 1, (1, *extents)).astype(np.float32)
-    tiling = tile(extents, patch, 0.4)
+    layout = cover(extents, patch, 0.4)
     other = FunctionGenerator(lambda patches: flipped(bent(flipped(patches, flip)), flip))
-    expected = through(array, other, SlidingWindow(tiling, "gaussian", padding))
-    made = through(array, FunctionGenerator(bent), SlidingWindow(tiling, "gaussian", padding, flip))
+    expected = through(array, other, SlidingWindow(layout, "gaussian", padding))
+    made = through(array, FunctionGenerator(bent), SlidingWindow(layout, "gaussian", padding, flip))
     np.testing.assert_array_equal(made, expected)
 
 
 @pytest.mark.parametrize("flip", [*flips(8, "RAS")])
-def test_where_tiles_lie_alike_from_either_end_the_volume_may_as_well_be_mirrored(
+def test_where_patches_lie_alike_from_either_end_the_volume_may_as_well_be_mirrored(
     flip: Flip,
 ) -> None:
-    """As those who mirror whole volumes do; the order in which tiles are blended differs."""
+    """As those who mirror whole volumes do; the order in which patches are blended differs."""
     array = np.random.default_rng(3).uniform(-1, 1, (1, 40, 28, 16)).astype(np.float32)
-    tiling = tile((40, 28, 16), (16, 16, 16), 0.25)
-    for row, extent in zip(tiling.origins, tiling.extents, strict=True):
+    layout = cover((40, 28, 16), (16, 16, 16), 0.25)
+    for row, extent in zip(layout.origins, layout.extents, strict=True):
         assert [extent - 16 - origin for origin in reversed(row)] == [*row]
     axes = [1 + axis for axis in range(3) if flip[axis]]
     with open_cpu_generator(small_resnet(), threads=2) as generator:
         plain, mirrored = (
-            SlidingWindow(tiling, "gaussian", "edge", each) for each in (UNFLIPPED, flip)
+            SlidingWindow(layout, "gaussian", "edge", each) for each in (UNFLIPPED, flip)
         )
         whole = np.flip(through(np.flip(array, axes).copy(), generator, plain), axes)
         patchwise = through(array, generator, mirrored)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.calibration_scans import head, inverted
 
-from cuda_cyclegan.engine.model.model_card import DEVIATIONS
+from cuda_cyclegan.engine.model.calibration import DEVIATIONS
 from cuda_cyclegan.engine.scaling import Scaling, Stored
 from cuda_cyclegan.pipelines.study.statistics import (
     InputFigures,

@@ -1,6 +1,6 @@
 """Same patch, overlap and gaussian: the same volume as MONAI's sliding_window_inference, to 1e-5.
 
-MONAI steps by a fixed interval and pulls the last tile back into the volume; `tile` spreads its
+MONAI steps by a fixed interval and pulls the last patch back into the volume; `patch` spreads its
 origins evenly. Both grids are one where the interval divides what the patch leaves over. Elsewhere
 cutting and blending are held against MONAI on MONAI's own origins.
 """
@@ -20,7 +20,7 @@ from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.patch_grid import SmallVolumePadding
 from cuda_cyclegan.pipelines.settings import Blend
-from cuda_cyclegan.pipelines.study.tiles import Origins, Tiling, tile
+from cuda_cyclegan.pipelines.study.patches import Origins, PatchLayout, cover
 
 edges = st.integers(1, 9)
 patches = st.tuples(edges, edges, edges)
@@ -84,7 +84,7 @@ def test_volumes_whose_regular_grid_fits(
         for p, gap in zip(patch, gaps, strict=True)
     )
     array = array_of((d, h, w))
-    ours = translated(array, FunctionGenerator(placed), tile((d, h, w), patch, overlap), blend)
+    ours = translated(array, FunctionGenerator(placed), cover((d, h, w), patch, overlap), blend)
     theirs = monai_translates(array, placed, patch, overlap, blend)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
@@ -97,9 +97,9 @@ def test_any_volume_on_monais_own_grid(
 ) -> None:
     d, h, w = (monai_origins(e, p, overlap) for e, p in zip(extents, patch, strict=True))
     array = array_of(extents)
-    tiling = Tiling(extents, patch, (d, h, w))
-    assert len(tiling) == len(tile(extents, patch, overlap))
-    ours = translated(array, FunctionGenerator(placed), tiling, blend)
+    layout = PatchLayout(extents, patch, (d, h, w))
+    assert len(layout) == len(cover(extents, patch, overlap))
+    ours = translated(array, FunctionGenerator(placed), layout, blend)
     theirs = monai_translates(array, placed, patch, overlap, blend)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
@@ -117,9 +117,9 @@ def test_a_generator_of_the_product(
     extents: Triple, padding: SmallVolumePadding, monai_padding: str, blend: Blend
 ) -> None:
     array, patch, network = array_of(extents), (32, 32, 32), small_resnet()
-    tiling = tile(extents, patch, 0.25, network.graph.stride)
+    layout = cover(extents, patch, 0.25, network.graph.stride)
     with open_cpu_generator(network, threads=1) as generator:
-        ours = translated(array, generator, tiling, blend, padding)
+        ours = translated(array, generator, layout, blend, padding)
         theirs = monai_translates(array, generator, patch, 0.25, blend, monai_padding)
     assert ours.std() > 0.05
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)

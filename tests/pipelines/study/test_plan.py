@@ -56,17 +56,17 @@ def test_large_arrays_are_those_that_were_foreseen(
         return array
 
     prepared = prepared_scan(study, of, empty, in_network=in_network)
-    foreseen, tiling = prepared.plan.footprint, prepared.plan.tiling
+    foreseen, layout = prepared.plan.footprint, prepared.plan.layout
     assert foreseen.read == study.voxels.nbytes + sum(asked)
     kept = (
         0 if np.shares_memory(prepared.network_input.values, study.voxels) else study.voxels.nbytes
     )
     made = canvas(prepared, empty)
-    window, generator = SlidingWindow(tiling, "gaussian", "edge"), FunctionGenerator()
+    window, generator = SlidingWindow(layout, "gaussian", "edge"), FunctionGenerator()
     translate_array(
         prepared.network_input, made.target, generator, window, Stopwatch(), lambda _: None
     )
-    blended = 2 * 8 * tiling.extents[1] * tiling.extents[2] * 4
+    blended = 2 * 8 * layout.extents[1] * layout.extents[2] * 4
     held = study.voxels.nbytes - kept + sum(asked)
     unknown = 0 if prepared.plan.results[0].voxel_type else study.voxels.size
     assert held + blended <= foreseen.translated <= held + blended + 2 * unknown
@@ -82,5 +82,5 @@ def test_extents_on_the_models_grid_are_known_from_the_header(spacing: Any) -> N
     study = volume(np.arange(6 * 9 * 13, dtype=np.int16).reshape(6, 9, 13), affine)
     of = card(spacing=spacing)
     extents = model_extents(study.shape, study.affine, of)
-    assert extents == prepared_scan(study, of).plan.tiling.extents
+    assert extents == prepared_scan(study, of).plan.layout.extents
     assert spacing or extents == (13, 6, 9)

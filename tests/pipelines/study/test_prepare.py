@@ -49,7 +49,7 @@ def run(
     asked = TranslateSettings(patch, overlap)
     prepared = prepared_scan(study, of, settings=asked, stride=generator.graph.stride)
     made = canvas(prepared)
-    window = SlidingWindow(prepared.plan.tiling, "gaussian", "edge")
+    window = SlidingWindow(prepared.plan.layout, "gaussian", "edge")
     translate_array(
         prepared.network_input, made.target, generator, window, Stopwatch(), lambda _: None
     )
@@ -125,7 +125,7 @@ def test_axes_point_where_their_letters_say() -> None:
     i, j, k = np.meshgrid(np.arange(4), np.arange(5), np.arange(6), indexing="ij")
     study = volume((i + 10 * j + 100 * k).astype(np.int16), affine)
     prepared = prepared_scan(study, card(axes="SPL"))
-    assert prepared.plan.tiling.extents == (6, 5, 4)
+    assert prepared.plan.layout.extents == (6, 5, 4)
     assert intensities(prepared)[0, 0, 0, 0] == 503  # D begins at the bottom, W at the right
     assert intensities(prepared)[0, 1, 0, 0] == 403
     assert intensities(prepared)[0, 0, 1, 0] == 513
@@ -305,12 +305,12 @@ def test_the_field_of_view_is_kept() -> None:
     voxels = np.broadcast_to(np.arange(10.0)[:, None, None], (10, 4, 4)).astype(np.float32)
     study = volume(voxels, np.diag([0.8, 1, 1, 1]))
     prepared = prepared_scan(study, card(spacing=(1, 1, 1)))
-    assert prepared.plan.tiling.extents == (8, 4, 4)
+    assert prepared.plan.layout.extents == (8, 4, 4)
     expected = (np.arange(8) + 0.5) / 0.8 - 0.5
     np.testing.assert_allclose(intensities(prepared)[0, :, 0, 0], expected, atol=1e-5)
     # 9 voxels of 0.8 mm are 7.2 mm: 8 voxels reach 0.4 mm beyond them at either end.
     shorter = prepared_scan(volume(voxels[:9], study.affine), card(spacing=(1, 1, 1)))
-    assert shorter.plan.tiling.extents[0] == 8
+    assert shorter.plan.layout.extents[0] == 8
 
 
 def test_resampling_does_not_depend_on_the_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +335,7 @@ def test_thin_volumes_are_resampled(extents: tuple[int, int, int]) -> None:
     study = volume(voxels, np.diag([5.0, 1, 1, 1]))
     of = card(spacing=(1, 1, 1))
     prepared = prepared_scan(study, of)
-    assert prepared.plan.tiling.extents[0] == extents[0] * 5
+    assert prepared.plan.layout.extents[0] == extents[0] * 5
     np.testing.assert_allclose(finished(prepared, intensities(prepared)).voxels, voxels, atol=1e-4)
 
 

@@ -13,64 +13,67 @@ from support.tiers import examples
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.study.figures import SeamScore
-from cuda_cyclegan.pipelines.study.tiles import Tiling, seam_score, tile
+from cuda_cyclegan.pipelines.study.patches import PatchLayout, cover, seam_score
 
 SCAN = np.random.default_rng(0).normal(0, 0.1, (1, 40, 44, 48)).astype(np.float32)
 
 
 def scored(
-    function: Callable[[FloatArray], FloatArray], tiling: Tiling, blend: Blend, scan: FloatArray
+    function: Callable[[FloatArray], FloatArray],
+    layout: PatchLayout,
+    blend: Blend,
+    scan: FloatArray,
 ) -> SeamScore:
-    made = translated(scan, FunctionGenerator(function), tiling, blend)
-    return seam_score(scan, made, tiling, blend)
+    made = translated(scan, FunctionGenerator(function), layout, blend)
+    return seam_score(scan, made, layout, blend)
 
 
 def at_odds() -> Callable[[FloatArray], FloatArray]:
-    """Every second tile comes out brighter, as a network may with each tile's own statistics."""
+    """Every second patch comes out brighter, as a network may with each patch's own statistics."""
     calls = count()
     return lambda patches: patches + np.float32(next(calls) % 2)
 
 
 @pytest.mark.parametrize("blend", ["gaussian", "linear", "constant"])
 def test_a_generator_that_changes_nothing_has_no_seam(blend: Blend) -> None:
-    score = scored(lambda patches: patches, tile(SCAN.shape[1:], (16, 16, 16), 0.25), blend, SCAN)
+    score = scored(lambda patches: patches, cover(SCAN.shape[1:], (16, 16, 16), 0.25), blend, SCAN)
     assert score.axes == (1.0, 1.0, 1.0)
     assert score.worst == 1.0
 
 
-def test_tiles_at_odds_show_and_the_softer_blend_shows_less() -> None:
-    tiling = tile(SCAN.shape[1:], (16, 16, 16), 0.25)
-    worst = {b: scored(at_odds(), tiling, b, SCAN).worst or 0 for b in ("constant", "gaussian")}
+def test_patches_at_odds_show_and_the_softer_blend_shows_less() -> None:
+    layout = cover(SCAN.shape[1:], (16, 16, 16), 0.25)
+    worst = {b: scored(at_odds(), layout, b, SCAN).worst or 0 for b in ("constant", "gaussian")}
     assert worst["constant"] > 3
     assert 1.2 < worst["gaussian"] < 0.8 * worst["constant"]
 
 
 def test_only_the_axis_with_the_seam_is_blamed() -> None:
-    tiling = tile(SCAN.shape[1:], (16, 44, 48), 0.0)
-    score = scored(at_odds(), tiling, "constant", SCAN)
+    layout = cover(SCAN.shape[1:], (16, 44, 48), 0.0)
+    score = scored(at_odds(), layout, "constant", SCAN)
     assert score.axes[0] is not None
     assert score.axes[0] > 3
     assert score.axes[1:] == (None, None)
 
 
 def test_the_score_is_the_quotient_of_mean_steps() -> None:
-    """A ramp of steps of 1; tiles that are 9 apart step by 1 + 4.5 where the mean begins and ends.
+    """A ramp of steps of 1; patches 9 apart step by 1 + 4.5 where the mean begins and ends.
 
     Half of the mix changes there, so half of each of these two steps counts as elsewhere.
     """
     ramp = np.broadcast_to(np.arange(28, dtype=np.float32)[:, None, None], (1, 28, 4, 4)).copy()
     calls = count()
-    tiling = tile((28, 4, 4), (16, 4, 4), 0.25)
-    score = scored(lambda p: p + np.float32(9 * next(calls)), tiling, "constant", ramp)
+    layout = cover((28, 4, 4), (16, 4, 4), 0.25)
+    score = scored(lambda p: p + np.float32(9 * next(calls)), layout, "constant", ramp)
     elsewhere = (25 * 1 + 2 * 0.5 * 5.5) / (25 + 2 * 0.5)
     assert score.axes[0] == pytest.approx(5.5 / elsewhere, rel=1e-5)
     assert score.axes[1:] == (None, None)
 
 
-def test_one_tile_has_no_score() -> None:
+def test_one_patch_has_no_score() -> None:
     score = scored(
         lambda patches: patches,
-        tile((8, 8, 8), (16, 16, 16), 0.25),
+        cover((8, 8, 8), (16, 16, 16), 0.25),
         "gaussian",
         SCAN[:, :8, :8, :8],
     )
@@ -80,8 +83,8 @@ def test_one_tile_has_no_score() -> None:
 def test_anatomy_that_happens_to_lie_at_a_border_is_no_seam() -> None:
     scan = SCAN.copy()
     scan[:, 16:] += 5
-    tiling = tile(scan.shape[1:], (16, 16, 16), 0.0)
-    score = scored(lambda patches: np.tanh(patches), tiling, "constant", scan)
+    layout = cover(scan.shape[1:], (16, 16, 16), 0.0)
+    score = scored(lambda patches: np.tanh(patches), layout, "constant", scan)
     assert score.worst is not None
     assert 0.9 < score.worst < 1.1
 
@@ -103,5 +106,5 @@ def test_a_change_of_scale_is_no_seam(
 ) -> None:
     scan = np.random.default_rng(1).normal(0, 1, (1, *shape)).astype(np.float32)
     factor = np.float32(scale)
-    score = scored(lambda p: p * factor, tile(shape, patch, overlap), blend, scan)
+    score = scored(lambda p: p * factor, cover(shape, patch, overlap), blend, scan)
     assert all(axis is None or axis == pytest.approx(1, abs=1e-4) for axis in score.axes)

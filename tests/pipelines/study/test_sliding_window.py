@@ -1,4 +1,4 @@
-"""Arrays through a generator, tile by tile."""
+"""Arrays through a generator, patch by patch."""
 
 from typing import get_args
 
@@ -16,7 +16,7 @@ from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.tiles import tile
+from cuda_cyclegan.pipelines.study.patches import cover
 
 edges = st.tuples(st.integers(1, 14), st.integers(1, 14), st.integers(1, 14))
 
@@ -34,13 +34,13 @@ def test_an_identity_generator_gives_the_array(
 ) -> None:
     array = np.random.default_rng(1).uniform(-1, 1, (1, *extents)).astype(np.float32)
     before = array.copy()
-    tiles: list[int] = []
-    tiling = tile(extents, patch, overlap)
-    window = SlidingWindow(tiling, blend, padding)
-    result = through(array, FunctionGenerator(), window, tiles.append)
+    patches: list[int] = []
+    layout = cover(extents, patch, overlap)
+    window = SlidingWindow(layout, blend, padding)
+    result = through(array, FunctionGenerator(), window, patches.append)
     np.testing.assert_array_equal(result, array)
     np.testing.assert_array_equal(array, before)
-    assert tiles == [1] * len(tiling)
+    assert patches == [1] * len(layout)
 
 
 def test_a_generator_may_overwrite_its_patch() -> None:
@@ -49,8 +49,8 @@ def test_a_generator_may_overwrite_its_patch() -> None:
     def negate(patches: FloatArray) -> FloatArray:
         return np.negative(patches, out=patches)
 
-    tiling = tile((12, 8, 8), (8, 8, 8), 0.5)
-    result = translated(array, FunctionGenerator(negate), tiling, "gaussian")
+    layout = cover((12, 8, 8), (8, 8, 8), 0.5)
+    result = translated(array, FunctionGenerator(negate), layout, "gaussian")
     np.testing.assert_array_equal(array, 1)
     np.testing.assert_array_equal(result, -1)
 
@@ -74,8 +74,8 @@ def test_small_volumes_grow_as_the_card_says(
         seen.append(patches.copy())
         return patches
 
-    tiling = tile((3, 1, 2), (6, 1, 2), 0)
-    translated(array, FunctionGenerator(remember), tiling, "constant", padding)
+    layout = cover((3, 1, 2), (6, 1, 2), 0)
+    translated(array, FunctionGenerator(remember), layout, "constant", padding)
     np.testing.assert_array_equal(seen[0][0, 0, :, 0, 0], expected)
 
 
@@ -88,7 +88,7 @@ def test_a_result_that_is_not_finite_is_refused(bad: float) -> None:
         return np.where(patches > 0, np.float32(bad), patches)
 
     with pytest.raises(PreparationError, match="not finite"):
-        translated(array, FunctionGenerator(spoil), tile((24, 8, 8), (8, 8, 8), 0.25))
+        translated(array, FunctionGenerator(spoil), cover((24, 8, 8), (8, 8, 8), 0.25))
 
 
 @pytest.mark.parametrize("padding", get_args(SmallVolumePadding))
@@ -97,7 +97,7 @@ def test_stored_voxels_are_mapped_on_their_way(radius: float, padding: SmallVolu
     """As if they had been mapped before and after, to the last bit."""
     voxels = np.random.default_rng(6).integers(-90, 90, (1, 6, 9, 7)).astype(np.int16)
     inward, outward = Scaling(7.5, radius, clips=True), Scaling(3, 50)
-    window = SlidingWindow(tile((6, 9, 7), (8, 6, 6), 0.5), "gaussian", padding)
+    window = SlidingWindow(cover((6, 9, 7), (8, 6, 6), 0.5), "gaussian", padding)
     made = np.zeros((1, 6, 9, 7), np.int16)
     shifted = FunctionGenerator(lambda patches: np.roll(-patches, 3, axis=2))
     source, target = Stored(voxels, inward), Stored(made, outward)
@@ -113,21 +113,21 @@ def test_an_interrupt_passes_through() -> None:
     def interrupted(_: FloatArray) -> FloatArray:
         raise KeyboardInterrupt
 
-    tiling = tile((8, 8, 8), (8, 8, 8), 0)
+    layout = cover((8, 8, 8), (8, 8, 8), 0)
     array = np.zeros((1, 8, 8, 8), np.float32)
     with pytest.raises(KeyboardInterrupt):
-        translated(array, FunctionGenerator(interrupted), tiling)
+        translated(array, FunctionGenerator(interrupted), layout)
 
 
-def test_a_foreign_tiling_is_refused() -> None:
+def test_a_foreign_layout_is_refused() -> None:
     array = np.zeros((1, 8, 8, 8), np.float32)
     with pytest.raises(ValueError, match="does not fit"):
-        translated(array, FunctionGenerator(), tile((8, 8, 9), (8, 8, 8), 0))
+        translated(array, FunctionGenerator(), cover((8, 8, 9), (8, 8, 8), 0))
 
 
 def test_the_same_array_gives_the_same_bits() -> None:
     array = np.random.default_rng(5).uniform(-1, 1, (1, 30, 20, 20)).astype(np.float32)
-    tiling = tile((30, 20, 20), (16, 16, 16), 0.5)
+    layout = cover((30, 20, 20), (16, 16, 16), 0.5)
     with open_cpu_generator(small_resnet(), threads=2) as generator:
-        first, second = (translated(array, generator, tiling, "gaussian") for _ in range(2))
+        first, second = (translated(array, generator, layout, "gaussian") for _ in range(2))
     assert first.tobytes() == second.tobytes()

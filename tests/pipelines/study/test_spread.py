@@ -18,8 +18,8 @@ from cuda_cyclegan.engine.scaling import Scaling, Stored
 from cuda_cyclegan.io.volume import Empty, Volume
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, SpreadMoments, mean_in_foreground
+from cuda_cyclegan.pipelines.study.patches import flipped, flips
 from cuda_cyclegan.pipelines.study.prepare import prepare
-from cuda_cyclegan.pipelines.study.tiles import flipped, flips
 from cuda_cyclegan.pipelines.study.translator import (
     InferredStudy,
     Scans,
@@ -66,7 +66,7 @@ class Study:
         """What comes out of each flip by itself, in network intensity on the model's grid."""
         prepared = prepare([self.scan], self.plan, self.model.card)
         given = prepared.network_input.scaling.forward(prepared.network_input.values)
-        window = SlidingWindow(self.plan.tiling, self.options.blend, "edge")
+        window = SlidingWindow(self.plan.layout, self.options.blend, "edge")
         return [
             through(
                 given,
@@ -159,11 +159,13 @@ def test_maps_are_mean_and_deviation_of_the_results_before_they_are_rounded(
     assert made.spread
     assert made.spread.flips == flip_count
     assert made.spread.deviation == pytest.approx(500 * _in_foreground(study), rel=1e-4)
-    assert made.tiles == flip_count * len(study.plan.tiling)
+    assert made.patches == flip_count * len(study.plan.layout)
     assert study.told == [
-        (done, made.tiles)
-        for tiles in range(flip_count)
-        for done in range(tiles * len(study.plan.tiling), (tiles + 1) * len(study.plan.tiling) + 1)
+        (done, made.patches)
+        for before in range(flip_count)
+        for done in range(
+            before * len(study.plan.layout), (before + 1) * len(study.plan.layout) + 1
+        )
     ]
 
 
@@ -239,7 +241,7 @@ def test_large_arrays_are_those_that_were_foreseen(dtype: str, out: Any, spacing
         scan_of(dtype), card(intensity_in=MinMax(), intensity_out=out, spacing=spacing), 5
     )
     inferred = study.inferred(empty)
-    foreseen, extents = study.plan.footprint, study.plan.tiling.extents
+    foreseen, extents = study.plan.footprint, study.plan.layout.extents
     given_values = inferred.study.prepared.network_input.values
     is_given = np.shares_memory(given_values, study.scan.voxels)
     scan = study.scan.voxels.nbytes if is_given else 0

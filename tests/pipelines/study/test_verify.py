@@ -7,7 +7,7 @@ import pytest
 
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.scaling import Scaling, Stored
-from cuda_cyclegan.pipelines.study.tiles import Box, tile
+from cuda_cyclegan.pipelines.study.patches import Box, cover
 from cuda_cyclegan.pipelines.study.verify import chosen_places, deviation
 
 SHAPE = (1, 6, 5, 4)
@@ -79,8 +79,8 @@ def test_a_result_that_is_no_number_is_infinitely_far() -> None:
     assert deviation(result(made, AROUND_ZERO), filled(0.5), WHOLE) == (inf, 0.0)
 
 
-def test_where_no_tile_shows_much_some_are_taken_nevertheless() -> None:
+def test_where_no_patch_shows_much_some_are_taken_nevertheless() -> None:
     slope = np.linspace(0, 1, 160, dtype=np.float32)[None, :, None, None]
     given = Stored(np.broadcast_to(slope, (1, 160, 8, 8)).copy())
-    tiling = tile((160, 8, 8), (8, 8, 8), 0.25)
-    assert len(chosen_places(given, tiling, 3, "study")) == 3
+    layout = cover((160, 8, 8), (8, 8, 8), 0.25)
+    assert len(chosen_places(given, layout, 3, "study")) == 3

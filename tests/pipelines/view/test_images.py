@@ -86,6 +86,22 @@ def test_what_cannot_be_read_is_a_sentence_and_the_rest_is_shown(tmp_path: Path)
     assert found.grid is found.images["input"]
 
 
+def test_an_image_is_shown_once_its_file_is_repaired(tmp_path: Path) -> None:
+    """Not before the page requests the study again: the grid of its planes would change."""
+    whole = stored(tmp_path / "a.nii", np.eye(4), noise()).path.read_bytes()
+    other = stored(tmp_path / "b.nii", np.eye(4), noise((3, 3, 3)))
+    (tmp_path / "a.nii").write_bytes(whole[:-1])
+    result = ImageFile(tmp_path / "a.nii")
+    store = ImageStore((ViewedStudy("a", tmp_path, {"input": other, "result": result}),))
+    assert store.study(0).faults.keys() == {"result"}
+    (tmp_path / "a.nii").write_bytes(whole)
+    assert store.plane(0, "input", "axial", 0).stored.shape == (3, 3)
+    found = store.study(0)
+    assert found.faults == {}
+    assert found.grid is found.images["result"]
+    assert store.plane(0, "input", "axial", 0).stored.shape == (8, 7)
+
+
 def test_images_that_were_not_looked_at_for_longest_are_dropped(tmp_path: Path) -> None:
     scans = [ImageFile(scan(tmp_path / f"{n}.nii.gz", n)) for n in range(3)]
     store = ImageStore(

@@ -100,7 +100,7 @@ def test_a_service_of_the_machine_is_confined(tmp_path: Path) -> None:
         "WantedBy=multi-user.target",
     ):
         assert line in done.stdout.splitlines()
-    assert f" --config {config} node\n" in done.stdout
+    assert f" --config {quoted(str(config))} node\n" in done.stdout
     worker = install("worker", "--device", "cpu", "--system", "--dry-run").stdout
     assert "PrivateDevices" not in worker  # it needs its GPU
 

@@ -1,5 +1,6 @@
 """What submit and watch queue, what they do not, and what they say."""
 
+import shlex
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -31,7 +32,7 @@ def test_a_submission_ends_with_the_next_step(world: QueueWorld) -> None:
     with membership(queue_place(world.queue), "cpu"):
         again = world.run("submit", *paths, "--overlap", "0.5", "--queue", world.queue)
     assert "1 worker is running.\nTo see them:  cuda-cyclegan jobs " in again.stderr
-    assert again.stderr.splitlines()[-1].endswith(f"--queue {world.queue}")
+    assert again.stderr.splitlines()[-1].endswith(f"--queue {shlex.quote(world.queue)}")
 
 
 def test_what_cannot_be_done_along_with_another_is_not_queued_and_said(world: QueueWorld) -> None:

@@ -93,7 +93,7 @@ def test_a_worker_logs_to_a_file_and_runs_the_command_after_failures(world: Queu
     (world.inputs / "empty.nii").touch()
     world.submit()
     log, counts = world.folder / "worker.log", world.folder / "counts"
-    hook = f"echo $CUDA_CYCLEGAN_TRANSLATED $CUDA_CYCLEGAN_FAILED > {counts}"
+    hook = f"echo $CUDA_CYCLEGAN_TRANSLATED $CUDA_CYCLEGAN_FAILED > '{counts}'"
     options = ["--log-file", str(log), "--log-format", "json", "--on-failure", hook]
     worker = world.start("worker", "--device", "cpu", "--until-empty", *options)
     assert worker.wait() == 0

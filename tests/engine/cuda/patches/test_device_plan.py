@@ -30,7 +30,7 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.patch_grid import ring_rows
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES
 from cuda_cyclegan.pipelines.study.inference import window_grid
-from cuda_cyclegan.pipelines.study.tiles import tile
+from cuda_cyclegan.pipelines.study.patches import cover
 
 NETWORK = random_network(build(ResNetSpec(1, 1, width=16, blocks=1)), 0)
 WANTED = ProgramRequest((32, 32, 32), 2, "fp16", H200)
@@ -130,7 +130,7 @@ NONE = Candidate("own kernel", 0, 1.0)
 class TestArrays:
     plan = DevicePlan("card", ProgramPlan(1000, 1, None), 1 << 30, (1, 1))
     large, small = (
-        window_grid(np.empty((1, *extents), np.float32), tile(extents, PATCH, 0.25))
+        window_grid(np.empty((1, *extents), np.float32), cover(extents, PATCH, 0.25))
         for extents in ((200, 64, 64), (40, 64, 64))
     )
 
@@ -145,7 +145,7 @@ class TestArrays:
 
     @pytest.mark.parametrize("name", VOXEL_TYPES)
     def test_what_is_given_takes_the_bytes_of_its_voxels(self, name: str) -> None:
-        grid = window_grid(np.empty((1, 200, 64, 64), name), tile((200, 64, 64), PATCH, 0.25))
+        grid = window_grid(np.empty((1, 200, 64, 64), name), cover((200, 64, 64), PATCH, 0.25))
         saved = 4 - np.dtype(name).itemsize
         rows = ring_rows(grid, spare=True)
         assert self.size(grid) == self.size(self.large) - saved * rows * 64 * 64

@@ -21,7 +21,7 @@ from cuda_cyclegan.engine.model.model_card import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.tiles import Flip, tile
+from cuda_cyclegan.pipelines.study.patches import Flip, cover
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
@@ -51,7 +51,7 @@ def on_the_host(source: Stored, target: Stored, window: SlidingWindow) -> None:
     st.sampled_from([None, 0]),
     st.integers(0, 10**6),
 )
-def test_a_window_of_mirrored_patches_gives_what_tiles_one_by_one_give(
+def test_a_window_of_mirrored_patches_gives_what_patches_one_by_one_give(
     extents: Any,
     patch: Any,
     flip: Flip,
@@ -63,7 +63,7 @@ def test_a_window_of_mirrored_patches_gives_what_tiles_one_by_one_give(
     voxels = np.random.default_rng(seed).uniform(0, 120, (1, *extents)).astype(np.int16)
     source = Stored(voxels, Scaling(60, 25))
     here, there = (Stored(np.empty_like(voxels, np.float32)) for _ in range(2))
-    window = SlidingWindow(tile(extents, patch, 0.4), "gaussian", padding, flip)
+    window = SlidingWindow(cover(extents, patch, 0.4), "gaussian", padding, flip)
     on_the_host(source, here, window)
     run_window_into(source, there, window, bent, seed=seed, batch=batch, most=most)
     np.testing.assert_array_equal(there.values, here.values)
@@ -89,7 +89,7 @@ def test_mirroring_is_along_the_axes_of_the_network_however_an_array_lies(
 
     source = seen(lying.astype(np.float32))
     here, there = (seen(np.empty(lying.shape, np.float32)) for _ in range(2))
-    window = SlidingWindow(tile(extents, patch, 0.4), "gaussian", "edge", flip)
+    window = SlidingWindow(cover(extents, patch, 0.4), "gaussian", "edge", flip)
     on_the_host(source, here, window)
     run_window_into(source, there, window, bent, seed=seed)
     np.testing.assert_allclose(there.values, here.values, rtol=0, atol=2e-6)
@@ -106,7 +106,7 @@ def test_the_kernels_mirror_as_the_host_does(flip: Flip, padding: SmallVolumePad
         Stored(np.empty_like(lying, np.float32).transpose(1, 2, 0)[None, :, ::-1, ::-1])
         for _ in range(2)
     )
-    window = SlidingWindow(tile(extents, patch, 0.3), "gaussian", padding, flip)
+    window = SlidingWindow(cover(extents, patch, 0.3), "gaussian", padding, flip)
     on_the_host(source, here, window)
     run_window_into(source, there, window, bent)
     np.testing.assert_allclose(there.values, here.values, rtol=0, atol=2e-6)
@@ -118,7 +118,7 @@ def test_voxels_stored_on_the_host_have_the_bytes_that_the_kernel_stores(result:
     extents, patch = (20, 12, 10), (8, 8, 8)
     voxels = np.random.default_rng(0).uniform(0, 120, (1, *extents)).astype(np.int16)
     source, outward = Stored(voxels, Scaling(60.3, 45.7, clips=True)), Scaling(40.1, 90.3)
-    window = SlidingWindow(tile(extents, patch, 0.3), "gaussian", "edge")
+    window = SlidingWindow(cover(extents, patch, 0.3), "gaussian", "edge")
     by_gpu = Stored(np.empty_like(voxels, result), outward)
     network = Stored(np.empty_like(voxels, np.float32))
     for target in (by_gpu, network):

@@ -28,7 +28,7 @@ from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.tiles import patch_weights, tile
+from cuda_cyclegan.pipelines.study.patches import cover, patch_weights
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
@@ -51,7 +51,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     st.sampled_from([None, 0]),
     st.integers(0, 10**6),
 )
-def test_a_window_gives_what_tiles_one_by_one_give(
+def test_a_window_gives_what_patches_one_by_one_give(
     extents: Any,
     patch: Any,
     overlap: float,
@@ -62,8 +62,8 @@ def test_a_window_gives_what_tiles_one_by_one_give(
     seed: int,
 ) -> None:
     array = np.random.default_rng(seed).uniform(-1, 1, (1, *extents)).astype(np.float32)
-    window = SlidingWindow(tile(extents, patch, overlap), blend, padding)
-    here = translated(array, FunctionGenerator(bent), window.tiling, blend, padding)
+    window = SlidingWindow(cover(extents, patch, overlap), blend, padding)
+    here = translated(array, FunctionGenerator(bent), window.layout, blend, padding)
     there = streamed(array, window, bent, seed=seed, batch=batch, most=most)
     np.testing.assert_array_equal(there, here)
 
@@ -85,7 +85,7 @@ def test_an_array_is_gone_over_as_it_lies_in_memory(
     padding: SmallVolumePadding,
     seed: int,
 ) -> None:
-    """Tiles come in another order then, which changes the rounding of their mean, no more."""
+    """Patches come in another order then, which changes the rounding of their mean, no more."""
     lying = np.random.default_rng(seed).uniform(-1, 1, [extents[axis] for axis in axes])
 
     def seen(memory: Any) -> Any:
@@ -93,8 +93,8 @@ def test_an_array_is_gone_over_as_it_lies_in_memory(
         return memory.transpose(np.argsort(axes))[None, ::d, ::h, ::w]
 
     array, made = seen(lying.astype(np.float32)), seen(np.empty(lying.shape, np.float32))
-    window = SlidingWindow(tile(extents, patch, 0.4), "gaussian", padding)
-    here = translated(array, FunctionGenerator(bent), window.tiling, "gaussian", padding)
+    window = SlidingWindow(cover(extents, patch, 0.4), "gaussian", padding)
+    here = translated(array, FunctionGenerator(bent), window.layout, "gaussian", padding)
     run_window_into(Stored(array), Stored(made), window, bent, seed=seed)
     np.testing.assert_allclose(made, here, rtol=0, atol=2e-6)
 
@@ -112,7 +112,7 @@ def test_rows_are_reported_when_they_are_final(way: int) -> None:
     def handle(rows: int) -> None:
         told.append((rows, made[:rows].copy()))
 
-    window = SlidingWindow(tile((7, 6, 11), (4, 4, 4), 0.4), "gaussian", "edge")
+    window = SlidingWindow(cover((7, 6, 11), (4, 4, 4), 0.4), "gaussian", "edge")
     run_window_into(Stored(seen(lying)), Stored(seen(made), on_rows=handle), window, bent)
     rows = [count for count, _ in told]
     assert len(rows) > 2
@@ -125,7 +125,7 @@ def test_rows_are_reported_when_they_are_final(way: int) -> None:
 @pytest.mark.parametrize("blend", get_args(Blend))
 def test_weights_are_the_same_from_either_end(blend: Blend) -> None:
     """So that an array that lies the other way round needs no others."""
-    weights = patch_weights(tile((40, 41, 30), (16, 15, 11), 0.3), blend)
+    weights = patch_weights(cover((40, 41, 30), (16, 15, 11), 0.3), blend)
     np.testing.assert_array_equal(weights, weights[::-1, ::-1, ::-1])
 
 
@@ -159,7 +159,7 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(
     voxels = np.random.default_rng(seed).uniform(0, 120, (1, *extents)).astype(kind)
     source = Stored(voxels, Scaling(60, radius, clips, lowest))
     here, there = (Stored(np.empty_like(voxels, result), Scaling(40, 90)) for _ in range(2))
-    window = SlidingWindow(tile(extents, patch, 0.4), "gaussian", padding)
+    window = SlidingWindow(cover(extents, patch, 0.4), "gaussian", padding)
     generator = FunctionGenerator(bent)
     translate_array(source, here, generator, window, Stopwatch(), lambda _: None)
     run_window_into(source, there, window, bent, seed=seed, batch=batch, most=most)
@@ -184,10 +184,10 @@ def test_the_kernels_of_a_window_do_as_the_host_does(
         Stored(np.empty_like(lying, result).transpose(1, 2, 0)[None, :, ::-1, ::-1], outward)
         for outward in [Scaling(40.1, 90.3)] * 2
     )
-    window = SlidingWindow(tile(extents, patch, 0.3), "gaussian", padding)
+    window = SlidingWindow(cover(extents, patch, 0.3), "gaussian", padding)
     translate_array(source, here, FunctionGenerator(bent), window, Stopwatch(), lambda _: None)
     run_window_into(source, there, window, bent)
-    # Tiles come in another order, as above.
+    # Patches come in another order, as above.
     limit = 1e-5 if result == "float32" else 0
     np.testing.assert_allclose(there.values, here.values, rtol=0, atol=limit)
 
@@ -203,7 +203,7 @@ def test_what_overflows_after_the_network_is_noticed(huge: str, result: str) -> 
 
     array = np.ones((1, 12, 4, 4), np.float32)
     target = Stored(np.empty_like(array, result), Scaling(0, 1 if huge == "blended" else 3e38))
-    window = SlidingWindow(tile((12, 4, 4), (5, 4, 4), 0.5), "gaussian", "edge")
+    window = SlidingWindow(cover((12, 4, 4), (5, 4, 4), 0.5), "gaussian", "edge")
 
     def run() -> None:
         run_window_into(Stored(array), target, window, function)
@@ -223,11 +223,11 @@ def test_what_overflows_after_the_network_is_noticed(huge: str, result: str) -> 
 def test_only_the_last_run_of_an_array_has_patches_to_spare(
     batch: int, most: int | None, runs: int
 ) -> None:
-    """Three rows of six tiles; without spare rows in the rings, each row ends with a run."""
+    """Three rows of six patches; without spare rows in the rings, each row ends with a run."""
     extents, patch = (20, 18, 12), (8, 8, 8)
     array = np.random.default_rng(0).uniform(-1, 1, (1, *extents)).astype(np.float32)
-    window = SlidingWindow(tile(extents, patch, 0.25), "gaussian", "edge")
-    assert [len(row) for row in window.tiling.origins] == [3, 3, 2]
+    window = SlidingWindow(cover(extents, patch, 0.25), "gaussian", "edge")
+    assert [len(row) for row in window.layout.origins] == [3, 3, 2]
     done: list[int] = []
 
     def counted(given_patches: Any) -> Any:
@@ -243,7 +243,7 @@ def test_patches_of_an_earlier_array_do_not_overflow_in_this_one() -> None:
         return np.where(given_patches > 5, np.inf, given_patches)
 
     extents = (4, 6, 18), (4, 6, 12)
-    windows = [SlidingWindow(tile(e, (4, 6, 6), 0), "gaussian", "edge") for e in extents]
+    windows = [SlidingWindow(cover(e, (4, 6, 6), 0), "gaussian", "edge") for e in extents]
     arrays = [np.full((1, *e), value, np.float32) for e, value in zip(extents, (7, 1), strict=True)]
     gpu = Gpu.in_random_order(0)
     with pytest.MonkeyPatch.context() as patch:
@@ -255,10 +255,10 @@ def test_patches_of_an_earlier_array_do_not_overflow_in_this_one() -> None:
     np.testing.assert_allclose(made, arrays[1])
 
 
-def test_one_overflow_among_many_tiles_is_noticed() -> None:
+def test_one_overflow_among_many_patches_is_noticed() -> None:
     array = np.zeros((1, 40, 6, 6), np.float32)
     array[0, 13] = 7
-    window = SlidingWindow(tile((40, 6, 6), (4, 6, 6), 0), "gaussian", "edge")
+    window = SlidingWindow(cover((40, 6, 6), (4, 6, 6), 0), "gaussian", "edge")
 
     def overflowing(given_patches: Any) -> Any:
         return np.where(given_patches > 5, np.inf, given_patches)

@@ -29,7 +29,7 @@ from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.tiles import tile
+from cuda_cyclegan.pipelines.study.patches import cover
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 
@@ -55,8 +55,8 @@ def test_arrays_of_all_sizes_follow_each_other(arrays: list[Any], seed: int) -> 
             for extents, blend in arrays:
                 array = np.random.default_rng(seed).uniform(-1, 1, (1, *extents))
                 array = array.astype(np.float32)
-                window = SlidingWindow(tile(extents, patch, 0.5), blend, "minimum")
-                here = translated(array, FunctionGenerator(bent), window.tiling, blend, "minimum")
+                window = SlidingWindow(cover(extents, patch, 0.5), blend, "minimum")
+                here = translated(array, FunctionGenerator(bent), window.layout, blend, "minimum")
                 there = through(array, generator, window)
                 np.testing.assert_array_equal(there, here)
 
@@ -68,8 +68,8 @@ def test_weights_stay_on_the_gpu_for_studies_that_are_alike() -> None:
         sent.append(len(content))
         upload(stream, target, content)
 
-    window = SlidingWindow(tile((20, 18, 12), (8, 8, 8), 0.25), "gaussian", "edge")
-    other = SlidingWindow(tile((30, 18, 12), (8, 8, 8), 0.25), "constant", "edge")
+    window = SlidingWindow(cover((20, 18, 12), (8, 8, 8), 0.25), "gaussian", "edge")
+    other = SlidingWindow(cover((30, 18, 12), (8, 8, 8), 0.25), "constant", "edge")
     with pytest.MonkeyPatch.context() as fake:
         fake.setattr(streamed_window, "Stream", gpu.stream)
         fake.setattr(Stream, "upload_now", counted)
@@ -78,21 +78,21 @@ def test_weights_stay_on_the_gpu_for_studies_that_are_alike() -> None:
         with streamed_window.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             for following in (window, window, other, window):
-                array = np.ones((1, *following.tiling.extents), np.float32)
+                array = np.ones((1, *following.layout.extents), np.float32)
                 through(array, generator, following)
     assert sent.count(8 * 8 * 8 * 4) == 3
 
 
-def test_without_space_for_the_least_the_tiles_are_handed_over_one_by_one() -> None:
+def test_without_space_for_the_least_the_patches_are_handed_over_one_by_one() -> None:
     array = np.ones((1, 20, 6, 6), np.float32)
-    window = SlidingWindow(tile((20, 6, 6), (8, 6, 6), 0.5), "gaussian", "edge")
-    here = translated(array, FunctionGenerator(bent), window.tiling)
+    window = SlidingWindow(cover((20, 6, 6), (8, 6, 6), 0.5), "gaussian", "edge")
+    here = translated(array, FunctionGenerator(bent), window.layout)
     np.testing.assert_array_equal(streamed(array, window, bent, most=-1), here)
 
 
 def test_why_the_host_had_to_blend_is_reported() -> None:
     extents, patch = (20, 6, 6), (8, 6, 6)
-    window = SlidingWindow(tile(extents, patch, 0.5), "gaussian", "edge")
+    window = SlidingWindow(cover(extents, patch, 0.5), "gaussian", "edge")
     array = np.ones((1, *extents), np.float32)
     for most in (None, 0, -1):
         gpu = Gpu.in_random_order(0)
@@ -134,13 +134,13 @@ def test_without_memory_to_pin_the_host_blends_and_later_arrays_have_what_they_n
             told: list[int] = []
             for extents in ((20, 6, 6), (20, 16, 16), (20, 6, 6)):
                 array = np.random.default_rng(0).uniform(-1, 1, (1, *extents)).astype(np.float32)
-                window = SlidingWindow(tile(extents, patch, 0.5), "gaussian", "edge")
+                window = SlidingWindow(cover(extents, patch, 0.5), "gaussian", "edge")
                 made = np.empty_like(array)
-                ends, tiles = (Stored(array), Stored(made)), list[int]()
-                notes = translate_array(*ends, generator, window, Stopwatch(), tiles.append)
+                ends, patches = (Stored(array), Stored(made)), list[int]()
+                notes = translate_array(*ends, generator, window, Stopwatch(), patches.append)
                 told.append(len(notes))
-                assert sum(tiles) == len(window.tiling)
-                here = translated(array, FunctionGenerator(bent), window.tiling)
+                assert sum(patches) == len(window.layout)
+                here = translated(array, FunctionGenerator(bent), window.layout)
                 np.testing.assert_array_equal(made, here)
                 assert len(pinned) == (0 if notes else 4)
     assert told == [0, 1, 0]
@@ -155,9 +155,9 @@ def test_memory_does_not_grow_with_the_depth() -> None:
             PatchGrid(
                 (depth, 64, 64),
                 (32, 32, 32),
-                tile((depth, 64, 64), (32, 32, 32), 0.25).origins,
+                cover((depth, 64, 64), (32, 32, 32), 0.25).origins,
                 (0, 1, 2),
             )
         ]
     ]
-    assert sizes[1] < 1.05 * sizes[0]  # the tiles are spread by a row more or less
+    assert sizes[1] < 1.05 * sizes[0]  # the patches are spread by a row more or less

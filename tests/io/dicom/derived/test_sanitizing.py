@@ -144,13 +144,14 @@ def test_long_decimals_of_each_slice_are_rounded_where_they_lie(tmp_path: Path) 
     assert "ImagePositionPatient (rounded to 16 characters)" in note
 
 
-def test_a_value_in_a_sequence_is_mended_and_an_empty_code_is_left_out(tmp_path: Path) -> None:
-    def code(meaning: str) -> Any:
-        item = pydicom.Dataset()
-        item.CodeValue, item.CodingSchemeDesignator = "1", "99X"
-        put(item, "CodeMeaning", meaning)
-        return item
+def code(meaning: str) -> Any:
+    item = pydicom.Dataset()
+    item.CodeValue, item.CodingSchemeDesignator = "1", "99X"
+    put(item, "CodeMeaning", meaning)
+    return item
 
+
+def test_a_value_in_a_sequence_is_mended_and_an_empty_code_is_left_out(tmp_path: Path) -> None:
     def edit(data: Any, _: int) -> None:
         data.ProcedureCodeSequence = [code(LONG), code("")]
 
@@ -159,6 +160,34 @@ def test_a_value_in_a_sequence_is_mended_and_an_empty_code_is_left_out(tmp_path:
     assert item.CodeMeaning == "x" * 64
     [note] = notes_of_result(read_in(tmp_path / "in"), tmp_path / "out")
     assert "CodeMeaning (truncated to 64 characters)" in note
+    assert "ProcedureCodeSequence (omitted, not a complete code)" in note
+
+
+def test_an_empty_item_is_omitted_without_a_note(tmp_path: Path) -> None:
+    def edit(data: Any, _: int) -> None:
+        data.ProcedureCodeSequence = [code("meaning"), pydicom.Dataset()]
+
+    CT.write(tmp_path / "in", edit)
+    [item] = derived(tmp_path / "in", tmp_path / "out")[0].ProcedureCodeSequence
+    assert item.CodeMeaning == "meaning"
+    assert notes_of_result(read_in(tmp_path / "in"), tmp_path / "out") == ()
+
+
+def test_an_unparsable_element_of_an_item_is_noted_if_it_is_a_standard_one(tmp_path: Path) -> None:
+    def edit(data: Any, _: int) -> None:
+        item = code("meaning")
+        item.PatientWeight = "123.25"
+        item.private_block(0x9, "MAKER", create=True).add_new(1, "DS", "123.25")
+        data.ProcedureCodeSequence = [item]
+
+    for path in CT.write(tmp_path / "in", edit):
+        path.write_bytes(path.read_bytes().replace(b"123.25", b"heavy "))
+    [item] = derived(tmp_path / "in", tmp_path / "out")[0].ProcedureCodeSequence
+    assert (item.CodeMeaning, "PatientWeight" in item) == ("meaning", False)
+    assert notes_of_result(read_in(tmp_path / "in"), tmp_path / "out") == (
+        "its header violates the DICOM standard; changed in the result: "
+        "PatientWeight (omitted, not parsable)",
+    )
 
 
 def test_two_results_of_a_source_without_frame_of_reference_share_one(tmp_path: Path) -> None:

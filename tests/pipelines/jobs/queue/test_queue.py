@@ -103,6 +103,17 @@ def test_four_workers_claim_every_job_once(place: QueuePlace, tmp_path: Path) ->
         assert states(queue, batch) == ["done"] * 60
 
 
+def test_jobs_of_a_batch_go_in_order_although_one_was_changed(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    """PostgreSQL stores a changed row behind the others."""
+    batch = queue.submit(jobs(tmp_path, 3), NORMAL).batch
+    queue.hold(f"{batch}/00001")
+    queue.run_now(f"{batch}/00001")
+    claims = [Claims(tables, "one").claim(NORMAL) for _ in range(3)]
+    assert [claim and claim.job[-1] for claim in claims] == ["1", "2", "3"]
+
+
 def test_urgent_jobs_go_first_and_a_window_before_any_time(
     queue: Queue, tables: QueueTables, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Tiles of a volume: where patches are cut, how they are mirrored, how results are blended, and how
+"""Patches of a volume: where they are cut, how they are mirrored, how results are blended, and how
 visible the borders are.
 """
 
@@ -22,18 +22,11 @@ Origins: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
-    """One position of the patch; origin (D, H, W): of its first voxel in the padded volume."""
+class PatchLayout:
+    """All patches of a volume; together they cover every voxel.
 
-    origin: Triple
-
-
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """All tiles of a volume; together they cover every voxel.
-
-    extents: of the volume. patch: of every tile. origins: one ascending row for each axis, in the
-    padded volume. scheme: code whose Gaussian weighs the patches. Tiles come with D changing
+    extents: of the volume. patch: of every patch. origins: one ascending row for each axis, in the
+    padded volume. scheme: code whose Gaussian weighs the patches. Patches come with D changing
     slowest, so that slabs along D finish early.
     """
 
@@ -45,8 +38,8 @@ class Tiling:
     def __len__(self) -> int:
         return prod(len(row) for row in self.origins)
 
-    def __iter__(self) -> Iterator[Tile]:
-        return (Tile(origin) for origin in product(*self.origins))
+    def __iter__(self) -> Iterator[Triple]:
+        return product(*self.origins)
 
     @property
     def padded(self) -> Triple:
@@ -58,25 +51,25 @@ class Tiling:
         """Voxels of padding before the volume; an odd one goes after it, as in MONAI."""
         return triple((n - e) // 2 for n, e in zip(self.padded, self.extents, strict=True))
 
-    def within_volume(self, tile: Tile) -> Box:
-        """Return the part of the volume that a tile covers."""
-        starts = [o - b for o, b in zip(tile.origin, self.before, strict=True)]
+    def within_volume(self, origin: Triple) -> Box:
+        """Return the part of the volume that a patch covers."""
+        starts = [o - b for o, b in zip(origin, self.before, strict=True)]
         return triple(
             slice(max(start, 0), min(start + p, e))
             for start, p, e in zip(starts, self.patch, self.extents, strict=True)
         )
 
-    def within_patch(self, tile: Tile) -> Box:
-        """Return the part of a tile's patch that lies in the volume; the rest is padding."""
-        starts = [o - b for o, b in zip(tile.origin, self.before, strict=True)]
+    def within_patch(self, origin: Triple) -> Box:
+        """Return the part of a patch's patch that lies in the volume; the rest is padding."""
+        starts = [o - b for o, b in zip(origin, self.before, strict=True)]
         return triple(
             slice(covered.start - start, covered.stop - start)
-            for covered, start in zip(self.within_volume(tile), starts, strict=True)
+            for covered, start in zip(self.within_volume(origin), starts, strict=True)
         )
 
 
-def nnunet_tiles(extents: Triple, patch: Triple, overlap: float) -> Tiling:
-    """Cover a volume with tiles at the positions of nnU-Net v2 (compute_steps_for_sliding_window).
+def cover_as_nnunet(extents: Triple, patch: Triple, overlap: float) -> PatchLayout:
+    """Cover a volume as nnU-Net v2 does (compute_steps_for_sliding_window).
 
     extents: at least those of the patch. overlap: least share of a patch edge that neighbours
     share.
@@ -84,7 +77,7 @@ def nnunet_tiles(extents: Triple, patch: Triple, overlap: float) -> Tiling:
     origins = triple(
         _nnunet_origins(e - p, p * (1 - overlap)) for e, p in zip(extents, patch, strict=True)
     )
-    return Tiling(extents, patch, origins, "nnunet")
+    return PatchLayout(extents, patch, origins, "nnunet")
 
 
 def _nnunet_origins(last: int, interval: float) -> Origins:
@@ -92,19 +85,21 @@ def _nnunet_origins(last: int, interval: float) -> Origins:
     return tuple(round(last / gaps * at) for at in range(gaps + 1)) if gaps else (0,)
 
 
-def tile(extents: Triple, patch: Triple, overlap: float, stride: Triple = (1, 1, 1)) -> Tiling:
-    """Cover a volume with tiles, as few as the overlap requires and evenly spread.
+def cover(
+    extents: Triple, patch: Triple, overlap: float, stride: Triple = (1, 1, 1)
+) -> PatchLayout:
+    """Cover a volume with patches, as few as the overlap requires and evenly spread.
 
     extents: of the volume (D, H, W). overlap: least share of a patch edge that neighbours share, 0
     <= overlap < 1. stride: the network's, see `Graph.stride`.
 
     The count is that of MONAI's `sliding_window_inference`. If its regular grid fits the volume the
-    origins, and so the result, are its own; otherwise it pulls the last tile back onto the one
-    before, and this spreads all of them. (Given MONAI's own origins, a `Tiling` gives its result.)
+    origins, and so the result, are its own; otherwise it pulls the last patch back onto the one
+    before, and this spreads all of them. (Given MONAI's own origins, the result is MONAI's.)
 
     A network that shrinks its maps gives other results when its input moves by less than its stride
     (Majurski and Bajcsy, J. Res. NIST 126, 2021). So origins are multiples of the stride where that
-    costs no tile and keeps the overlap; the last one, fixed by the volume's end, need not be.
+    costs no patch and keeps the overlap; the last one, fixed by the volume's end, need not be.
     """
     if not 0 <= overlap < 1:
         raise ValueError(f"overlap {overlap} is not in [0, 1)")
@@ -114,7 +109,7 @@ def tile(extents: Triple, patch: Triple, overlap: float, stride: Triple = (1, 1,
         _origins(e, p, max(int(p * (1 - overlap)), 1), s)
         for e, p, s in zip(extents, patch, stride, strict=True)
     )
-    return Tiling(extents, patch, origins)
+    return PatchLayout(extents, patch, origins)
 
 
 def _origins(extent: int, patch: int, interval: int, stride: int) -> Origins:
@@ -171,18 +166,18 @@ _LOWEST = 1e-3
 """Floor of the gaussian, whose peak is 1; without it a patch's corners would count nothing."""
 
 
-def patch_weights(tiling: Tiling, blend: Blend, axes: Triple = (0, 1, 2)) -> FloatArray:
+def patch_weights(layout: PatchLayout, blend: Blend, axes: Triple = (0, 1, 2)) -> FloatArray:
     """Return the weight of each voxel of a patch, positive and not normalised, read-only.
 
     gaussian: MONAI's importance map, or nnU-Net's. linear: rises over the voxels shared with the
     neighbour and is flat between. constant: the mean of all patches. axes: which of D, H and W come
     first to last, in memory too. Like studies share one array.
     """
-    steps = tiling.patch
+    steps = layout.patch
     if blend == "linear":
-        pairs = zip(tiling.patch, tiling.origins, strict=True)
+        pairs = zip(layout.patch, layout.origins, strict=True)
         steps = triple(int(max(np.diff(row), default=edge)) for edge, row in pairs)
-    return _weights(tiling.patch, steps, blend, axes, tiling.scheme)
+    return _weights(layout.patch, steps, blend, axes, layout.scheme)
 
 
 @lru_cache(maxsize=2)
@@ -242,33 +237,33 @@ class BlendedSlab:
 class Blender:
     """Weighted mean of translated patches, released slab by slab along D.
 
-    It holds as many rows as a patch is deep, never the volume. Tiles come in the tiling's order.
+    It holds as many rows as a patch is deep, never the volume. Patches come in the layout's order.
 
     The mean is updated patch by patch (West, Comm. ACM 22, 1979) instead of dividing a sum at the
     end: where all patches agree, the result is their value to the last bit.
     """
 
-    def __init__(self, tiling: Tiling, channels: int, blend: Blend) -> None:
-        depth, height, width = tiling.extents
-        rows = min(tiling.patch[0], depth)
-        self._tiling = tiling
-        self._patch_weights = patch_weights(tiling, blend)
+    def __init__(self, layout: PatchLayout, channels: int, blend: Blend) -> None:
+        depth, height, width = layout.extents
+        rows = min(layout.patch[0], depth)
+        self._layout = layout
+        self._patch_weights = patch_weights(layout, blend)
         self._mean = np.zeros((channels, rows, height, width), np.float32)
         self._weights = np.zeros((rows, height, width), np.float32)
         self._start = 0
         self._released = 0
-        self._tiles = iter(tiling)
+        self._next_origins = iter(layout)
 
-    def add(self, tile: Tile, patch: FloatArray) -> BlendedSlab | None:
-        """Add a translated patch [C, D, H, W]; return a slab once no later tile touches it.
+    def add(self, origin: Triple, patch: FloatArray) -> BlendedSlab | None:
+        """Add a translated patch [C, D, H, W]; return a slab once no later patch touches it.
 
         The slab's values are overwritten by the next `add`.
         """
-        if tile != next(self._tiles, None):
-            raise ValueError(f"tile {tile.origin} is out of the tiling's order")
+        if origin != next(self._next_origins, None):
+            raise ValueError(f"patch at {origin} is out of the layout's order")
         self._forget_released()
-        part = self._tiling.within_patch(tile)
-        depth, height, width = self._tiling.within_volume(tile)
+        part = self._layout.within_patch(origin)
+        depth, height, width = self._layout.within_volume(origin)
         rows = slice(depth.start - self._start, depth.stop - self._start)
         mean, weights = self._mean[:, rows, height, width], self._weights[rows, height, width]
         weights += self._patch_weights[part]
@@ -276,16 +271,16 @@ class Blender:
             change = patch[:, *part] - mean
             change *= self._patch_weights[part] / weights
             mean += change
-        return self._release(tile)
+        return self._release(origin)
 
-    def _release(self, tile: Tile) -> BlendedSlab | None:
-        along_d, along_h, along_w = self._tiling.origins
-        depth, height, width = tile.origin
+    def _release(self, origin: Triple) -> BlendedSlab | None:
+        along_d, along_h, along_w = self._layout.origins
+        depth, height, width = origin
         if (height, width) != (along_h[-1], along_w[-1]):
             return None
         following = along_d.index(depth) + 1
         if following == len(along_d):
-            self._released = self._tiling.extents[0] - self._start
+            self._released = self._layout.extents[0] - self._start
         else:
             self._released = along_d[following] - self._start
         return BlendedSlab(self._start, self._mean[:, : self._released])
@@ -308,25 +303,25 @@ _PerPlane: TypeAlias = npt.NDArray[np.float64]
 
 
 def seam_score(
-    source: FloatArray, translated: FloatArray, tiling: Tiling, blend: Blend
+    source: FloatArray, translated: FloatArray, layout: PatchLayout, blend: Blend
 ) -> SeamScore:
-    """Compare steps between neighbouring voxels across tile borders with those elsewhere.
+    """Compare steps between neighbouring voxels across patch borders with those elsewhere.
 
     source, translated: [C, D, H, W] in network intensity on the same grid; channels may differ.
 
     As in metrics of block artefacts (Wu and Yuen, IEEE Signal Process. Lett. 4, 1997), mean
     absolute steps between neighbouring planes are compared at the borders and elsewhere. Two things
-    are our own. A blend may pass from tile to tile at once or gradually, so a step counts as border
-    by the share of the mix that changes across it, and as elsewhere by the rest. And anatomy steps
-    too, so the same ratio of the input, which has no seams, divides that of the output.
+    are our own. A blend may pass from patch to patch at once or gradually, so a step counts as
+    border by the share of the mix that changes across it, and as elsewhere by the rest. And anatomy
+    steps too, so the same ratio of the input, which has no seams, divides that of the output.
 
-    Below 1.0 the overlaps are smoother than the rest, since a mean of tiles has less noise.
+    Below 1.0 the overlaps are smoother than the rest, since a mean of patches has less noise.
     """
-    weights = patch_weights(tiling, blend)
+    weights = patch_weights(layout, blend)
     scores = triple(
         _ratio(change, after, before)
         for change, after, before in zip(
-            (_change_of_mix(tiling, weights, axis) for axis in range(3)),
+            (_change_of_mix(layout, weights, axis) for axis in range(3)),
             _steps(translated),
             _steps(source),
             strict=True,
@@ -335,14 +330,14 @@ def seam_score(
     return SeamScore(scores)
 
 
-def _change_of_mix(tiling: Tiling, weights: FloatArray, axis: int) -> _PerPlane:
-    """Return the share of the mix of tiles, 0 to 1, that changes from each voxel of an axis to the
-    next, along a line through the middle of the tiles.
+def _change_of_mix(layout: PatchLayout, weights: FloatArray, axis: int) -> _PerPlane:
+    """Return the share of the mix of patches, 0 to 1, that changes from each voxel of an axis to
+    the next, along a line through the middle of the patches.
     """
-    origins, extent = tiling.origins[axis], tiling.extents[axis]
+    origins, extent = layout.origins[axis], layout.extents[axis]
     if len(origins) == 1:
         return np.zeros(extent - 1)
-    middle = [edge // 2 for edge in tiling.patch]
+    middle = [edge // 2 for edge in layout.patch]
     line = weights[tuple(slice(None) if n == axis else m for n, m in enumerate(middle))]
     mix = np.zeros((len(origins), extent))
     for row, origin in zip(mix, origins, strict=True):
