@@ -10,6 +10,7 @@ reported in the middle half of it. Medians over the rounds.
 """
 
 import resource
+import shutil
 import sys
 import tempfile
 import threading
@@ -62,9 +63,11 @@ def processor_seconds() -> float:
 
 def observed(scans: Path, root: Path, *arguments: str) -> tuple[Observed, float, float]:
     """Translate a folder; return the run, its processor seconds, and the GPU's utilisation."""
+    for earlier in (root / "out", root / ".out.cuda-cyclegan"):
+        shutil.rmtree(earlier, ignore_errors=True)
     before, begin = processor_seconds(), time.monotonic()
     with Utilisation(0) as busy:
-        run = translate(scans, root / "model.safetensors", root / "out", *arguments, "--overwrite")
+        run = translate(scans, root / "model.safetensors", root / "out", *arguments)
     seconds, length = processor_seconds() - before, time.monotonic() - begin
     ends = run.ends()
     middle = (ends[-1] - ends[0]) / 4
