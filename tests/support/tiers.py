@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, find, settings, strategies
 
 LIMIT = 1.0
-PROCESS_LIMIT = 10.0
+PROCESS_LIMIT = 5.0
 FAST_EXAMPLES = 20
 CALIBRATION_SECONDS = 0.0225
 """The least that the work of `calibrate` took on two quiet cores of an AMD EPYC at 2.6 GHz,
