@@ -40,6 +40,7 @@ LONG = {
 }
 """Pages whose examples take a second or more. tests/test_sample.py runs the README's first one."""
 SAMPLE = ROOT / "sample_data"
+MODEL = "t1-to-t2.safetensors"
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
 BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
 
@@ -60,8 +61,17 @@ def python_of(page: Path) -> str:
 
 
 @pytest.fixture
-def workplace(tmp_path: Path) -> Path:
+def workplace(tmp_path: Path, filled: Path) -> Path:
     """A folder with all that the pages speak of, small."""
+    shutil.copytree(filled, tmp_path, symlinks=True, dirs_exist_ok=True)
+    (tmp_path / "night.toml").write_text(f'[translate]\nmodel = "{tmp_path / MODEL}"\n')
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder to copy: its models alone take 0.1 s."""
+    tmp_path = tmp_path_factory.mktemp("workplace")
     for name in ("a", "b"):
         voxels = np.random.default_rng(len(name)).integers(0, 900, (20, 18, 16), np.int16)
         (tmp_path / "scans").mkdir(exist_ok=True)
@@ -78,10 +88,9 @@ def workplace(tmp_path: Path) -> Path:
     for seed, name in enumerate(("1_T1w", "1_T2w", "2_mprage", "2_tse")):
         scan(tmp_path / "patients" / f"sub-0{name}.nii.gz", seed)
     _fill_evaluation(tmp_path)
-    model = write_model(tmp_path / "t1-to-t2.safetensors", 2, 1, (16, 16, 16))
+    write_model(tmp_path / MODEL, 2, 1, (16, 16, 16))
     tiny_model(tmp_path / "t2-to-t1.safetensors", 1, "T2", "T1", Percentiles(1, 99))
     reference_set(tmp_path / "reference")
-    (tmp_path / "night.toml").write_text(f'[translate]\nmodel = "{model}"\n')
     return tmp_path
 
 

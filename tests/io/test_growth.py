@@ -75,6 +75,7 @@ def test_an_image_is_opened_once_and_what_its_series_shares_is_decoded_once(
     tmp_path: Path, opened: Counter[str], decoded: Counter[str]
 ) -> None:
     files = Phantom(series="1.2.3.4.5.20261123", slices=SLICES).write(tmp_path)
+    opened.clear()
     [series] = search(tmp_path).series
     assert series.verdict == "taken"
     assert {file.name: opened[file.name] for file in files} == dict.fromkeys(opened, 1)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,23 @@ PERCENTILES = Percentiles(0.5, 99.5)
 
 def scan(path: Path, seed: int = 0, shape: tuple[int, ...] = SHAPE) -> Path:
     """A sound int16 scan of noise in a file whose name says its format."""
-    voxels = np.random.default_rng(seed).integers(0, 1000, shape).astype(np.int16)
-    return stored(path, voxels)
+    if path.suffix not in (".nii", ".gz"):
+        return stored(path, _noise(seed, shape))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_noise_file(seed, shape, is_packed=path.suffix == ".gz"))
+    return path
+
+
+def _noise(seed: int, shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
+    return np.random.default_rng(seed).integers(0, 1000, shape).astype(np.int16)
+
+
+@lru_cache(maxsize=64)
+def _noise_file(seed: int, shape: tuple[int, ...], *, is_packed: bool) -> bytes:
+    """A NIfTI file of noise, which many tests write."""
+    voxels = _noise(seed, shape)
+    file = nibabel.Nifti1Image(voxels, np.eye(4)).to_bytes()
+    return gzip.compress(file, 1, mtime=0) if is_packed else file
 
 
 def stored(path: Path, voxels: "np.ndarray[Any, Any]") -> Path:

@@ -58,6 +58,11 @@ class Pacs:
         self._running[-1].terminate()
         self._running[-1].wait()
 
+    def kill(self) -> None:
+        """End it at once."""
+        self._running[-1].kill()
+        self._running[-1].wait()
+
     def series_by_study(self) -> dict[str, dict[str, int]]:
         """How many instances each series of each study has, by their DICOM UIDs."""
         found: dict[str, dict[str, int]] = {}
@@ -99,7 +104,7 @@ def receiver(folder: Path, *options: str) -> Generator[int]:
 def orthanc(
     folder: Path, peers: Mapping[str, int] | None = None, **more: object
 ) -> Generator[Pacs]:
-    """Run Orthanc in `folder` until the test is through.
+    """Run Orthanc in `folder` for a test, and kill it: to end in order would take it 3.5 s.
 
     peers: ports of this machine that it can send to, by their AE titles. more: its
     further configuration.
@@ -113,7 +118,7 @@ def orthanc(
             pacs.start(folder)
             yield pacs
         finally:
-            pacs.stop()
+            pacs.kill()
 
 
 DICOMWEB = Path("/usr/share/orthanc/plugins/libOrthancDicomWeb.so")

@@ -1,6 +1,7 @@
 """Two random generators, of which one leads back what the other made."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,19 @@ def random_model(
     window: Window = WINDOW,
 ) -> Path:
     """A random ResNet of 16x16x16 patches, with a fixed window to both sides."""
+    path.write_bytes(_random_model(source, target, seed, spacing, axes, window))
+    return path
+
+
+@cache
+def _random_model(
+    source: str,
+    target: str,
+    seed: int,
+    spacing: tuple[float, float, float] | None,
+    axes: str,
+    window: Window,
+) -> bytes:
     spec = ResNetSpec(1, 1, 2, 1, downsamplings=1)
     random = np.random.default_rng(seed)
     weights = {
@@ -31,7 +45,4 @@ def random_model(
     }
     model = decode_model(model_bytes(spec, weights, window, target, source))
     card = replace(model.card, spacing=spacing, axes=axes)
-    path.write_bytes(
-        encode_model(card, model.network, model.reference_input, model.reference_output)
-    )
-    return path
+    return encode_model(card, model.network, model.reference_input, model.reference_output)

@@ -10,7 +10,7 @@ import builtins
 import gc
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, find, settings, strategies
 
 LIMIT = 1.0
-PROCESS_LIMIT = 10.0
+PROCESS_LIMIT = 5.0
 FAST_EXAMPLES = 20
 CALIBRATION_SECONDS = 0.0225
 """The least that the work of `calibrate` took on two quiet cores of an AMD EPYC at 2.6 GHz,
@@ -185,7 +185,7 @@ def pytest_collection_finish() -> None:
     """Spare the collector the objects of all test modules: each of its passes would read them."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000)
+    gc.set_threshold(200_000, 20, 20)
 
 
 _import = builtins.__import__
@@ -194,10 +194,26 @@ _import = builtins.__import__
 @wraps(_import)  # by whose name it is pickled
 def _import_uncounted(name: str, *rest: Any, **named: Any) -> Any:
     """Import a module, whose first import counts for no test."""
-    if name in sys.modules or _is_uncounted:
+    if _is_uncounted or _is_imported(name, *rest):
         return _import(name, *rest, **named)
     with uncounted():
         return _import(name, *rest, **named)
+
+
+def _is_imported(
+    name: str,
+    globals_: dict[str, Any] | None = None,
+    _: object = None,
+    names: Sequence[str] | None = (),
+    level: int = 0,
+) -> bool:
+    """Whether an import statement of these arguments only looks up what is there."""
+    if level:
+        package = (globals_ or {}).get("__package__") or ""
+        parent = package.rsplit(".", level - 1)[0]
+        name = f"{parent}.{name}" if name else parent
+    module = sys.modules.get(name)
+    return module is not None and all(hasattr(module, each) for each in names or ())
 
 
 builtins.__import__ = _import_uncounted

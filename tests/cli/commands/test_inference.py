@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,13 @@ def weights_of(norm: Norm) -> dict[str, FloatArray]:
 
 
 def model_of(path: Path, norm: Norm, intensity: Any = PERCENTILES) -> Path:
-    path.write_bytes(model_bytes(spec_of(norm), weights_of(norm), intensity))
+    path.write_bytes(_model_bytes(norm, intensity))
     return path
+
+
+@cache
+def _model_bytes(norm: Norm, intensity: Any) -> bytes:
+    return model_bytes(spec_of(norm), weights_of(norm), intensity)
 
 
 class World:

@@ -30,7 +30,7 @@ def can_mount(folder: Path) -> bool:
     return tools and subprocess.run(trial, capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_and_what_was_taken_stays(world: NodeWorld) -> None:
     world.state.mkdir(mode=0o700)
     if not can_mount(world.state):

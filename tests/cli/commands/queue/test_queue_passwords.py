@@ -22,6 +22,7 @@ from support.waiting import eventually
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.doctor import machine, self_test
 from cuda_cyclegan.pipelines.doctor import queue as doctor_queue
 from cuda_cyclegan.pipelines.errors import QueueError
 from cuda_cyclegan.pipelines.jobs.queue.liveness import ServerLocks
@@ -221,6 +222,8 @@ def test_a_password_in_the_address_or_in_libpqs_own_file_opens_the_queue(
     with open_tables(place, create=True), ServerLocks(place.url) as locks:
         assert locks.hold("one")
     monkeypatch.setattr(doctor_queue, "_LIMIT", "connect_timeout=300")  # as `address_of`
+    monkeypatch.setattr(self_test, "_USUAL_ON_CPU", (24, 24, 24))
+    monkeypatch.setattr(machine, "_MOST_BLOCKS", 1)
     shown = run("doctor", "--json", queue=address_of(locked_server, BY_ADDRESS))
     [found] = [one for one in json.loads(shown.stdout)["findings"] if one["subject"] == "Queue"]
     # The other tests of this server may have run before.

@@ -1,7 +1,7 @@
 """The compiled steps, carried out in numpy, give what ONNX Runtime gives."""
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pytest
@@ -71,6 +71,7 @@ UNETS = {
 
 
 @cache
+@lru_cache(maxsize=4)
 def reference(graph: Graph, patch: Triple, batch: int) -> tuple[Network, FloatArray, FloatArray]:
     """A network, patches for it, and what ONNX Runtime makes of them, whatever is compiled."""
     network = random_network(graph, seed=1)
