@@ -77,6 +77,13 @@ BENCHMARKS = (
         "other",
         what="clones of the repositories that networks_of_others.json lists",
     ),
+    Benchmark(
+        "networks_of_others",
+        ("networks_of_others_gpu.json",),
+        (*PATCHES, "engine/importing"),
+        "other",
+        what="a GPU, and models kept by `--keep`",
+    ),
     Benchmark("batch_sizes", ("batch_sizes.json",), PATCHES, "GPU"),
     Benchmark("checked_plans", ("checked_plans.json",), PATCHES, "GPU"),
     Benchmark(
@@ -99,6 +106,7 @@ BENCHMARKS = (
     ),
     Benchmark("huge_volume", ("huge_volume.json",), BATCHES, "GPU"),
     Benchmark("batch_on_a_card", ("batch_on_a_card.json",), BATCHES, "GPU"),
+    Benchmark("batch_cost", ("batch_cost.json",), BATCHES, "GPU"),
     Benchmark("batch_against_monai", ("batch_against_monai.json",), BATCHES, "GPU"),
     Benchmark("planned_seconds", ("planned_seconds.json",), ("pipelines/rates.py",), "GPU"),
     Benchmark("first_scan", ("first_scan.json",), START, "GPU"),

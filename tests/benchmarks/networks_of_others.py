@@ -184,9 +184,13 @@ def measured(each: Row, network: Row, arguments: argparse.Namespace) -> Row:
                 continue
             row["routes"][route] = tried(source, write, place, patch, exact)
         if arguments.keep:
-            label = re.sub(r"\W+", "_", f"{each['repository']} {network['name']}")
-            keep(folder, arguments.keep / label, patch, exact)
+            keep(folder, arguments.keep / label(each["repository"], network["name"]), patch, exact)
     return row
+
+
+def label(repository: str, network: str) -> str:
+    """Return the name of the files of a model that is kept."""
+    return re.sub(r"\W+", "_", f"{repository} {network}")
 
 
 # The network
@@ -404,7 +408,13 @@ def measure_on_card(folder: Path, output: Path, cache: Path) -> None:
     from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
     from cuda_cyclegan.engine.options import SearchSettings
 
-    errors: dict[str, Row] = {"card": {"name": torch.cuda.get_device_name()}}
+    errors: dict[str, Row] = {}
+    record = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "gpu": torch.cuda.get_device_name(),
+        "cudnn": torch.backends.cudnn.version(),
+        "errors": errors,
+    }
     for path in sorted(folder.glob("*.safetensors")):
         model = load_model(path)
         with np.load(path.with_suffix(".npz")) as pair:
@@ -424,7 +434,7 @@ def measure_on_card(folder: Path, output: Path, cache: Path) -> None:
                 row[precision] = _sentence(error)
         errors[path.stem] = row
         print(path.stem, row, flush=True)
-        output.write_text(json.dumps(errors, indent=1) + "\n")
+        output.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def write_page(record: Row) -> None:
@@ -435,6 +445,7 @@ def write_page(record: Row) -> None:
     exact = sum(map(is_exact, imported))
     reasons = {(each["repository"], network["name"]): network for each, network in listed("")}
     used = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
+    on_gpu = json.loads(GPU_RESULT.read_text())
     lines = [
         PAGE_START.format(
             networks=len(rows),
@@ -444,11 +455,14 @@ def write_page(record: Row) -> None:
             exact="all of them" if exact == len(imported) else f"{exact} of them",
             date=record["date"],
             versions=used,
+            on_gpu=len(on_gpu["errors"]),
+            gpu=on_gpu["gpu"],
+            gpu_date=on_gpu["date"],
         ),
         "## Imported\n",
-        "| repository, commit | network | imported from | error | PyTorch |",
-        "| --- | --- | --- | --- | --- |",
-        *map(_imported_line, imported),
+        "| repository, commit | network | imported from | error | PyTorch | GPU fp32 | GPU fp16 |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *(_imported_line(row, on_gpu["errors"]) for row in imported),
         "\n## Refused\n",
         "| repository, commit | network | reason | message |",
         "| --- | --- | --- | --- |",
@@ -471,6 +485,7 @@ computed wrongly.
   the exported size only.
 - *Error:* relative L2 distance to the network in float64, the largest of the ways; beside it that
   of PyTorch in float32. At most 5e-6 is allowed, or 1.5 times PyTorch's own: {exact} meet it.
+- *GPU fp32, fp16:* the same distance on a GPU ({gpu}, {gpu_date}, {on_gpu} networks).
 - *Reason:* a network that sees the whole patch gives other values from patch to patch, and one that
   makes other extents has no value for each voxel of a scan.
 
@@ -483,11 +498,13 @@ def _place(row: Row) -> str:
     return f"[{name}](https://github.com/{name}) {commit[:7]}".strip()
 
 
-def _imported_line(row: Row) -> str:
+def _imported_line(row: Row, on_gpu: Row) -> str:
     ways = {name: route for name, route in row["routes"].items() if "error" in route}
     shown = ", ".join(name + ("*" if "one patch" in route else "") for name, route in ways.items())
     error = max(route["error"] for route in ways.values())
-    return f"| {_place(row)} | {row['name']} | {shown} | {error:.1e} | {row['own']:.1e} |"
+    errors = [error, row["own"], *on_gpu.get(label(row["repository"], row["name"]), {}).values()]
+    shown = " | ".join((shown, *(f"{each:.1e}" for each in errors), *["-"] * (4 - len(errors))))
+    return f"| {_place(row)} | {row['name']} | {shown} |"
 
 
 def _refused_line(row: Row, network: Row) -> str:
