@@ -52,22 +52,25 @@ def _measured(scan: AnyArray, result: AnyArray) -> Measures | None:
     ranges = [(float(image.min()), float(image.max())) for image in (before, after)]
     if not all(0 < high - low < np.finfo(np.float32).max for low, high in ranges):
         return None
-    for image, (low, high) in zip((before, after), ranges, strict=True):
-        np.subtract(image, np.float32(low), out=image)
-        np.multiply(image, np.float32(1 / (high - low)), out=image)
     every = max(1, round(sqrt(before.size / _SAMPLE)))
-    inside = before > foreground_level(before[:, ::every, ::every])
-    if not inside.any():
+    inside = after[before > foreground_level(before[:, ::every, ::every])]
+    if not inside.size:
         return None
-    in_foreground = after[inside]
-    at_end = (in_foreground <= _AT_END) | (in_foreground >= 1 - _AT_END)
-    edges = [_edges(image) for image in (before, after)]
-    if not all(each.size and np.ptp(each) > _ROUNDING * each.max() for each in edges):
+    low, high = ranges[1]
+    inside -= np.float32((low + high) / 2)
+    at_end = np.count_nonzero(np.abs(inside, out=inside) >= (0.5 - _AT_END) * (high - low))
+    (edges, mean), (other_edges, other_mean) = map(_centred, map(_edges, (before, after)))
+    spreads = _products(edges, edges), _products(other_edges, other_edges)
+    if not all(
+        spread > (_ROUNDING * size) ** 2 * edges.size
+        for spread, size in zip(spreads, (mean, other_mean), strict=True)
+    ):
         return None
+    contrasts = [sqrt(_products(image, image)) for image, _ in map(_centred, (before, after))]
     return Measures(
-        cut_off=float(at_end.mean()),
-        edges=max(_correlation(*edges), 0.0),
-        detail=_roughness(edges[1], after) / _roughness(edges[0], before),
+        cut_off=float(at_end / inside.size),
+        edges=max(_products(edges, other_edges) / sqrt(spreads[0] * spreads[1]), 0.0),
+        detail=(other_mean / contrasts[1]) / (mean / contrasts[0]),
     )
 
 
@@ -92,13 +95,13 @@ def _edges(image: FloatArray) -> FloatArray:
     return np.sqrt(down, out=down)
 
 
-def _correlation(one: FloatArray, other: FloatArray) -> float:
-    first, second = one - one.mean(), other - other.mean()
-    product = first * second
-    squares = [np.square(each, out=each).sum(dtype=np.float64) for each in (first, second)]
-    return float(product.sum(dtype=np.float64) / sqrt(squares[0] * squares[1]))
+def _centred(values: FloatArray) -> tuple[FloatArray, float]:
+    """Subtract the mean in place; return both."""
+    mean = values.mean(dtype=np.float64) if values.size else np.float64(0)
+    values -= np.float32(mean)
+    return values, float(mean)
 
 
-def _roughness(edges: FloatArray, image: FloatArray) -> float:
-    """Return the mean size of the gradient by the contrast of the image."""
-    return float(edges.mean(dtype=np.float64) / image.std(dtype=np.float64))
+def _products(one: FloatArray, other: FloatArray) -> float:
+    """Return the sum of the products of two images."""
+    return float(np.vdot(one, other))
