@@ -6,6 +6,7 @@ from math import ceil, floor, isfinite, sqrt
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...engine.cores import in_parallel
 from ...engine.model.calibration import DEVIATIONS, PERCENTILES, Expectations, Typical
@@ -54,7 +55,9 @@ def order_statistics(flat: AnyArray, groups: Sequence[Sequence[int]]) -> list[li
     """
     sample = np.sort(flat[:: max(flat.size // _SAMPLE, 1) | 1])
     bounds = [_bounds(sample, flat.size, ranks) for ranks in groups]
-    picked = in_parallel(lambda chunk: [own.pick(chunk) for own in bounds], _chunks(flat))
+    picked = in_parallel(
+        lambda chunk: [own.pick(chunk) for own in bounds], _chunks(flat, _LARGE_CHUNK)
+    )
     return [
         _at(ranks, own, [chunk[group] for chunk in picked], flat)
         for group, (ranks, own) in enumerate(zip(groups, bounds, strict=True))
@@ -85,6 +88,11 @@ def _at(
 _CHUNK = 1 << 20
 """Voxels per step; their float64 copy stays within a processor's caches."""
 
+_LARGE_CHUNK = 1 << 21
+"""Voxels per step without such a copy: the threads of a batch wait for the interpreter's lock after
+each step.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -109,7 +117,7 @@ def extremes(values: AnyArray) -> Range:
         with np.errstate(invalid="ignore"):
             return part.min(), part.max()
 
-    lows, highs = zip(*in_parallel(measure, _chunks(values)), strict=True)
+    lows, highs = zip(*in_parallel(measure, _chunks(values, _LARGE_CHUNK)), strict=True)
     return Range(float(np.min(lows)), float(np.max(highs)))
 
 
@@ -193,9 +201,9 @@ def _flat(voxels: AnyArray) -> AnyArray:
     return voxels.ravel(order="K")
 
 
-def _chunks(voxels: AnyArray) -> Iterator[AnyArray]:
+def _chunks(voxels: AnyArray, size: int = _CHUNK) -> Iterator[AnyArray]:
     flat = _flat(voxels)
-    return (flat[start : start + _CHUNK] for start in range(0, flat.size, _CHUNK))
+    return (flat[start : start + size] for start in range(0, flat.size, size))
 
 
 _BINS = 256
@@ -223,18 +231,24 @@ def level_of(source: Stored) -> float:
 def foreground_level(values: FloatArray) -> float:
     """Return the level above which intensities are foreground, by Otsu's method.
 
-    It splits the values into two classes such that the variance between them is the largest (Otsu,
-    IEEE Trans. Syst. Man Cybern. 9, 1979): air and body of a CT, or background and head of an MR.
     values: of any shape, finite. If all are equal, as in a sample next to a single bright voxel,
     the level is just below, and all is foreground.
     """
     low, high = float(values.min()), float(values.max())
     if low == high:
         return low - 1.0
-    counts, edges = np.histogram(values, _BINS)
+    return level_between(*np.histogram(values, _BINS))
+
+
+def level_between(counts: npt.NDArray[Any], edges: npt.NDArray[Any]) -> float:
+    """Return the level that splits a histogram into two classes such that the variance between them
+    is the largest: air and body of a CT, or background and head of an MR.
+
+    Source: Otsu, IEEE Trans. Syst. Man Cybern. 9, 1979.
+    """
     centres = (edges[:-1] + edges[1:]) / 2
     below = np.cumsum(counts)[:-1]
-    above = values.size - below
+    above = counts.sum() - below
     sums = np.cumsum(counts * centres)
     between = below * above * (sums[:-1] / below - (sums[-1] - sums[:-1]) / above) ** 2
     # Levels within a gap between the classes are equally good: the middle one.
