@@ -60,7 +60,7 @@ class PatchLayout:
         )
 
     def within_patch(self, origin: Triple) -> Box:
-        """Return the part of a patch's patch that lies in the volume; the rest is padding."""
+        """Return the part of a patch that lies in the volume; the rest is padding."""
         starts = [o - b for o, b in zip(origin, self.before, strict=True)]
         return triple(
             slice(covered.start - start, covered.stop - start)

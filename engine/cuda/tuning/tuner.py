@@ -291,13 +291,13 @@ class Tuner:
     def _found(self, shape: Convolution, workspace: int, effort: Effort, seconds: float) -> Tactic:
         """Return the fastest right tactic, of those that were kept before or else of all.
 
-        Without a search, a plan of cuDNN's first heuristic usually will do.
+        Without a search, and with nothing kept, a plan of cuDNN's first heuristic usually will do.
         """
-        gpu = self._gpu
-        sizes = convolution_blocks(shape, workspace)
+        gpu, sizes = self._gpu, convolution_blocks(shape, workspace)
+        any_will_do = effort == "off" and not self._known(shape).candidates
         with open_bench(gpu.kernels, gpu.stream, sizes, self._budget) as bench:
             trial = _Trial(shape, effort, None, workspace, bench, ConvolutionCheck(bench, shape))
-            for is_quick in (True, False) if effort == "off" else (False,):
+            for is_quick in (True, False) if any_will_do else (False,):
                 trial = replace(trial, plans=plans_of(gpu, shape, is_quick=is_quick))
                 if tactic := self._of_plans(trial, seconds):
                     return tactic

@@ -182,6 +182,17 @@ def test_without_tuning_other_heuristics_are_asked_if_the_first_has_no_plan(sear
     assert measured == []
 
 
+def test_without_tuning_a_plan_that_was_kept_is_looked_for_in_all_heuristics(search, monkeypatch):
+    find, measured, plans = search
+    assert find(1 << 20) == "hungry"
+    plans.clear()
+    monkeypatch.setattr(tuner, "VERSION", "later")
+    monkeypatch.setattr(Plans, "of_first_heuristic", ("slow",))
+    assert find(1 << 20, "off") == "hungry"
+    assert [each.is_quick for each in plans] == [False]
+    assert len(measured) == 3
+
+
 def test_a_spent_budget_ends_the_search_with_what_is_known(search):
     find, measured, _ = search
     assert find(1 << 20, seconds=0) == "slow"
