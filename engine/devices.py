@@ -74,6 +74,7 @@ def choose_devices(
     """Return the devices for "auto", "cpu", "cuda" (all usable GPUs), "cuda:0,1" or
     "onnxruntime:PROVIDER".
 
+    A GPU that is named several times is returned as often, each time with its part of the memory.
     gpus: usable GPUs, if the caller has already listed them; else the driver is queried. Only
     "auto" falls back on the CPU, and it uses one GPU; another device that was requested and cannot
     be used raises DeviceUnavailableError.
@@ -119,12 +120,15 @@ def _cuda(requested: str, limits: CudaLimits, gpus: Collection[CudaDevice]) -> t
         first = usable[min(usable)]
         return (_on_gpu(first, limits, f"the first usable GPU, {first.name}"),)
     _, _, numbers = requested.partition(":")
-    chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else usable
+    chosen = [*map(int, numbers.split(","))] if numbers else [*usable]
     for index in chosen:
         if index not in usable:
             there = ", ".join(f"cuda:{number} ({d.name})" for number, d in usable.items())
             raise DeviceUnavailableError(f"Device cuda:{index} does not exist; use {there} or cpu.")
-    return tuple(_on_gpu(usable[index], limits) for index in chosen)
+    return tuple(
+        _on_gpu(usable[index], _part_of_memory(usable[index], limits, chosen.count(index)))
+        for index in chosen
+    )
 
 
 def _on_gpu(gpu: CudaDevice, limits: CudaLimits, note: str | None = None) -> Device:
@@ -146,16 +150,28 @@ def in_a_process_of_its_own(device: Device) -> Device:
 def with_half_the_memory(device: Device) -> Device:
     """Return a device for one of two networks that are open on it concurrently.
 
-    On a GPU each may use half of the memory limit, or of what is free now: so neither finds less
-    than it was promised because the other came first. Other devices have no limit of their own.
+    Devices other than GPUs have no memory limit of their own.
     """
     if device.kind != "cuda":
         return device
     [gpu] = [gpu for gpu in cuda_devices() if gpu.index == device.index]
+    return replace(device, limits=_part_of_memory(gpu, device.limits, networks=2))
+
+
+def _part_of_memory(
+    gpu: CudaDevice, limits: CudaLimits, processes: int = 1, networks: int = 1
+) -> CudaLimits:
+    """Return the limits for one of so many networks in each of so many processes on a GPU.
+
+    Each may use its part of the memory limit, or of what is free now: so none finds less than it
+    was promised because another came first. Each process has a CUDA context.
+    """
+    parts = processes * networks
+    if parts == 1:
+        return limits
     free = gpu.total_bytes if gpu.free_bytes is None else gpu.free_bytes
-    room, limit = max(free - _CUDA_ITSELF, 0), device.limits.vram
-    half = (room if limit is None else min(room, limit)) // 2
-    return replace(device, limits=replace(device.limits, vram=half))
+    room = max(free - processes * _CUDA_ITSELF, 0)
+    return replace(limits, vram=(room if limits.vram is None else min(room, limits.vram)) // parts)
 
 
 def open_generator(

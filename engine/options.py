@@ -75,7 +75,7 @@ _DEVICE = re.compile(r"auto|cpu|(?:cuda|gpu)(?::(\d+(?:,\d+)*))?|(\d+(?:,\d+)*)|
 def device_name(text: str) -> str:
     """auto, cpu, cuda, cuda:0, cuda:0,1 or onnxruntime:PROVIDER.
 
-    gpu stands for cuda, and a number for the GPU of that index.
+    gpu stands for cuda, and a number for the GPU of that index, once for each process on it.
 
     Raises ValueError for all else.
     """

@@ -14,14 +14,14 @@ from .probe.gpus import VARIABLE, early_context, usable_gpus, visible_gpu_count,
 
 
 def several_gpus(requested: str) -> tuple[str, ...]:
-    """Return the names of the GPUs behind a device name if these are several; starts no driver.
+    """Return the name of the GPU of each process behind a device name if these are several.
 
-    Whether they are usable is not known yet.
+    Starts no driver; whether the GPUs are usable is not known yet.
     """
     kind, _, numbers = requested.partition(":")
     if kind != "cuda":
         return ()
-    chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else range(visible_gpu_count())
+    chosen = [*map(int, numbers.split(","))] if numbers else range(visible_gpu_count())
     return tuple(f"cuda:{index}" for index in chosen) if len(chosen) > 1 else ()
 
 

@@ -201,7 +201,8 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
         if any(study.differs for study in planned):
             confirm()
         listen(BatchStarted(planned))
-        meter = EnergyMeter([device.bus for device in job.devices if device.kind == "cuda"])
+        buses = dict.fromkeys(device.bus for device in job.devices if device.kind == "cuda")
+        meter = EnergyMeter([*buses])
         with nullcontext(job.networks) if job.networks else _networks_of(job) as networks:
             opens = any(study.action == "translate" for study in planned)
             kind = JobKind(job.model, job.options, job.recipe, job.back, opens)

@@ -20,8 +20,8 @@ DEVICES = ("auto", "cpu", "gpu", "cuda", "cuda:0")
 DeviceName: TypeAlias = Annotated[
     str,
     Option(
-        "Device; auto uses a GPU if there is one, else the CPU; 0 means cuda:0; also "
-        "onnxruntime:PROVIDER.",
+        "Device; auto uses a GPU if there is one, else the CPU; 0 means cuda:0, and 0,0 two "
+        "processes on it; also onnxruntime:PROVIDER.",
         Shown("Speed", metavar="auto|cpu|gpu|cuda:N[,M]", short="d", words=DEVICES),
         Rules(Effect.HARMLESS),
     ),

@@ -59,7 +59,8 @@ def translate_folder(
 
     inputs: scan files, and folders to search for them. model: model or its file. output: folder of
     results, which mirrors the inputs; up-to-date results are kept. device: "auto", "cpu",
-    "cuda", "cuda:0,1" for several GPUs, or "onnxruntime:PROVIDER". options: options of each study.
+    "cuda", "cuda:0,1" for several GPUs, "cuda:0,0" for two processes on one, or
+    "onnxruntime:PROVIDER". options: options of each study.
     modality, series: for DICOM series, the modalities to take, and a regular expression to find in
     their description or label. channels: patterns by the names of a model's channels, if scans
     are not named after them as in BIDS. include, exclude: patterns of paths below an input folder

@@ -197,8 +197,13 @@ class Use:
 
     @property
     def computing_share(self) -> float:
-        """Share of the wall time in which the devices ran the network."""
-        return self.computing / (self.wall * self.devices) if self.wall and self.devices else 0.0
+        """Share of the wall time in which the devices ran the network.
+
+        Of several processes that share a device, each also counts the time in which it waits for
+        the others, so that the share is then an upper bound.
+        """
+        whole = self.wall * self.devices
+        return min(1.0, self.computing / whole) if whole else 0.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)

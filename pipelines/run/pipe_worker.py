@@ -109,10 +109,10 @@ class PipeSource(JobSource):
 class PipeWorker:
     """Target of a worker process of a batch; picklable.
 
-    name: the device's name, numbered as in the process that starts the worker. kind: kind of its
-    jobs. device: the device, numbered as in the worker, with the memory limit of one of two
-    networks if there are two. place: output place of the manifest. concurrency: this worker's
-    share of the machine. open_network: function that opens its networks.
+    name: name of the process by `process_names`, from the device's number in the process that
+    starts it. kind: kind of its jobs. device: the device, numbered as in the worker, with the
+    memory limit of one of two networks if there are two. place: output place of the manifest.
+    concurrency: this worker's share of the machine. open_network: function that opens its networks.
     """
 
     name: str

@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -66,6 +67,22 @@ Target: TypeAlias = Callable[[Channel[News, Order]], int | None]
 
 It returns an exit status, or None for 0.
 """
+
+
+def process_names(devices: Iterable[str]) -> tuple[str, ...]:
+    """Return a name for the process of each device: the device's, numbered from the second on."""
+    counts = Counter[str]()
+    names: list[str] = []
+    for device in devices:
+        counts[device] += 1
+        names.append(device if counts[device] == 1 else f"{device} ({counts[device]})")
+    return tuple(names)
+
+
+def device_of(process: str) -> str:
+    """Return the name of the device of a process that was named by `process_names`."""
+    return process.partition(" ")[0]
+
 
 _START = "from cuda_cyclegan.pipelines.run.process import main; main()"
 

@@ -1,4 +1,4 @@
-"""A batch in worker processes, one per device; a study goes to a process that has room for it."""
+"""A batch in worker processes, one or more per device; a study goes to one that has room."""
 
 import threading
 from collections import deque
@@ -29,7 +29,7 @@ from .messages import (
 from .outcomes import BatchEvents
 from .pipe_worker import PipeWorker
 from .pipeline import concurrency_of
-from .process import WorkerProcess, ending, launch
+from .process import WorkerProcess, device_of, ending, launch, process_names
 from .source import BatchStudies, JobKind
 from .spare_workers import SpareWorkers
 from .supervisor import Restart, Supervisor
@@ -43,22 +43,26 @@ More than the workers that one study can crash, first together with others and t
 
 
 def pipe_workers(devices: Sequence[Device], kind: JobKind, place: OutputPlace) -> list[PipeWorker]:
-    """Return a worker for each device. place: output place of the manifest."""
+    """Return a worker for each device, which may be named several times.
+
+    place: output place of the manifest.
+    """
+    names = process_names(device.name for device in devices)
     return [
         PipeWorker(
-            name=device.name,
+            name=name,
             kind=kind,
             device=in_a_process_of_its_own(with_half_the_memory(device) if kind.back else device),
             place=place,
             concurrency=concurrency_of(device, sharing=len(devices)),
         )
-        for device in devices
+        for name, device in zip(names, devices, strict=True)
     ]
 
 
 @dataclass(slots=True)
 class _AtWork:
-    """State of a device's process.
+    """State of a process.
 
     claimed: its claimed studies by name. finished: number of studies. has_device: whether its
     device has opened. trouble: the error it reported as its last message.
@@ -75,10 +79,11 @@ class SharedBatch:
 
     Studies of a process that dies go to another one, alone, to find out which of them was the
     cause. The process is replaced if its device had opened, unless too many die on that device one
-    after another. studies: studies to translate. processes: one for each device. manifest: manifest
-    of the output folder. spares: the first process of a device, if one was started already; then
-    this process is a command, which may end before its workers have closed their GPUs. opened:
-    names of devices whose opening was reported before.
+    after another. studies: studies to translate. processes: at least one for each device.
+    manifest: manifest of the output folder. spares: the first workers of these names, if they were
+    started already; then this process is a command, which may end before its workers have closed
+    their GPUs. opened: names of devices whose opening was reported before; it is reported once for
+    each device, not for each process.
     """
 
     def __init__(
@@ -144,25 +149,25 @@ class SharedBatch:
         self._supervisor.stop(order)
         self._dispatch()
 
-    def _handle(self, device: str, news: BatchNews) -> None:
+    def _handle(self, process: str, news: BatchNews) -> None:
         match news:
             case StudyRequested():
-                self._asking.append(device)
+                self._asking.append(process)
                 self._dispatch()
             case ResultMade(entry):
-                self._supervisor.send(device, ResultRecorded(self._record(entry)))
+                self._supervisor.send(process, ResultRecorded(self._record(entry)))
             case Ended(trouble):
-                self._at_work[device].trouble = trouble
+                self._at_work[process].trouble = trouble
                 if not (trouble or self._awaits_ends):  # in trouble, a successor needs the GPU
-                    self._supervisor.let_go(device)
+                    self._supervisor.let_go(process)
             case _:
-                self._note(device, news)
+                self._note(process, news)
 
-    def _on_end(self, device: str, status: int, _seconds: float) -> Restart:
+    def _on_end(self, process: str, status: int, _seconds: float) -> Restart:
         """Requeue the studies that a process had claimed, unless the batch stops."""
-        dead, self._at_work[device] = self._at_work[device], _AtWork()
-        self._asking = deque(other for other in self._asking if other != device)
-        self._trouble = dead.trouble or _death(device, status)
+        dead, self._at_work[process] = self._at_work[process], _AtWork()
+        self._asking = deque(other for other in self._asking if other != process)
+        self._trouble = dead.trouble or _death(process, status)
         if not self._is_stopped:
             claimed = dead.claimed
             counts = dead.has_device
@@ -187,16 +192,16 @@ class SharedBatch:
             return error
         return None
 
-    def _note(self, device: str, event: Event) -> None:
-        worker = self._at_work[device]
+    def _note(self, process: str, event: Event) -> None:
+        worker = self._at_work[process]
         match event:
             case DeviceOpened():
                 worker.has_device = True
-                if device in self._opened:
+                if device_of(process) in self._opened:
                     return
-                self._opened.add(device)
+                self._opened.add(device_of(process))
             case Worked(span):
-                event = Worked(replace(span, track=f"{device}: {span.track}"))
+                event = Worked(replace(span, track=f"{process}: {span.track}"))
             case StudyDone(row):
                 worker.claimed.pop(row.name, None)
                 worker.finished += 1
@@ -212,15 +217,15 @@ class SharedBatch:
         Send the end of the batch once no claimed study is left that might be requeued.
         """
         if not self._is_stopped:
-            self._asking = deque(device for device in self._asking if not self._assign_one(device))
+            self._asking = deque(one for one in self._asking if not self._assign_one(one))
         if self._is_stopped or not any(one.claimed for one in self._at_work.values()):
             while self._asking:
                 self._supervisor.send(self._asking.popleft(), StudyAssigned(None))
 
-    def _assign_one(self, device: str) -> bool:
-        planned = self._studies.take(self._at_work[device].claimed)
+    def _assign_one(self, process: str) -> bool:
+        planned = self._studies.take(self._at_work[process].claimed)
         if planned:
-            self._supervisor.send(device, StudyAssigned(planned))
+            self._supervisor.send(process, StudyAssigned(planned))
         return planned is not None
 
     def _fail(self, planned: PlannedStudy) -> None:
@@ -243,11 +248,11 @@ def _launched(
     process: PipeWorker, spares: SpareWorkers | None
 ) -> WorkerProcess[BatchOrder, BatchNews]:
     spare = spares.take(process) if spares else None
-    return spare or launch(process, device=process.name)
+    return spare or launch(process, device=device_of(process.name))
 
 
-def _death(device: str, status: int) -> str:
+def _death(process: str, status: int) -> str:
     return (
-        f"The process for {device} ended in the middle of its work ({ending(status)}); see "
+        f"The process for {process} ended in the middle of its work ({ending(status)}); see "
         "the system's log for memory or driver errors."
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine.errors import ModelFileError
 from ...engine.probe.gpus import CudaDevice, only_usable_gpu
-from .process import Channel, WorkerProcess, launch
+from .process import Channel, WorkerProcess, device_of, launch, process_names
 
 if TYPE_CHECKING:
     from .pipe_worker import PipeWorker
@@ -39,7 +39,7 @@ class JobAssigned:
 
 
 class SpareWorkers:
-    """Prewarmed workers that wait for a job, by device."""
+    """Prewarmed workers that wait for a job, by name."""
 
     def __init__(self, workers: Mapping[str, WorkerProcess[Any, Any]]) -> None:
         self._workers = dict(workers)
@@ -50,14 +50,14 @@ class SpareWorkers:
 
         Waits until their drivers have started.
         """
-        found = [self._gpu(device) for device in self._workers]
+        found = [self._gpu(worker) for worker in self._workers]
         known = tuple(gpu for gpu in found if gpu)
         return known if len(known) == len(found) else ()
 
     def take(self, job: "PipeWorker") -> WorkerProcess[Any, Any] | None:
-        """Send a device's worker its job and return the worker, which the caller owns from then on.
+        """Send the worker of that name its job, and return it; the caller owns it from then on.
 
-        Returns None if the device has no spare worker.
+        Returns None if there is no such spare worker.
         """
         if job.name not in self._workers:
             return None
@@ -73,27 +73,28 @@ class SpareWorkers:
         for worker in self._workers.values():
             worker.reap()
 
-    def _gpu(self, device: str) -> CudaDevice | None:
-        if device not in self._found:
-            self._found[device] = self._received(device)
-        return self._found[device]
+    def _gpu(self, worker: str) -> CudaDevice | None:
+        if worker not in self._found:
+            self._found[worker] = self._received(worker)
+        return self._found[worker]
 
-    def _received(self, device: str) -> CudaDevice | None:
+    def _received(self, worker: str) -> CudaDevice | None:
         try:
-            gpu = self._workers[device].channel.receive().gpu
+            gpu = self._workers[worker].channel.receive().gpu
         except EOFError:
             return None
-        return gpu and replace(gpu, index=int(device.rpartition(":")[2]))
+        return gpu and replace(gpu, index=int(device_of(worker).rpartition(":")[2]))
 
 
 @contextmanager
 def spare_workers(devices: Sequence[str], model: Path) -> Generator[SpareWorkers]:
-    """Start a process for each of these devices; end those not taken by the end of the block.
+    """Start a process for each of these GPUs; end those not taken by the end of the block.
 
     model: file of the model that their jobs will use.
     """
     task = partial(_work, model)
-    spares = SpareWorkers({device: launch(task, device=device) for device in devices})
+    names = process_names(devices)
+    spares = SpareWorkers({name: launch(task, device=device_of(name)) for name in names})
     try:
         yield spares
     finally:

@@ -36,9 +36,24 @@ def test_gpus_that_are_too_old_are_skipped():
     assert devices.choose_device("cpu").kind == "cpu"
     with pytest.raises(DeviceUnavailableError, match=r"cuda:1 \(NVIDIA A100\)"):
         devices.choose_device("cuda:0")
-    assert [d.index for d in devices.choose_devices("cuda:2,1,2")] == [2, 1]
+    assert [d.index for d in devices.choose_devices("cuda:2,1,2")] == [2, 1, 2]
     assert [d.index for d in devices.choose_devices("cuda")] == [1, 2]
     assert [d.index for d in devices.choose_devices("auto")] == [1]
+
+
+@pytest.mark.usefixtures("without_cards")
+@pytest.mark.parametrize(
+    ("free", "limit", "parts"),
+    [(None, None, 70 << 30), (20 << 30, None, 10 << 30), (20 << 30, 4 << 30, 2 << 30)],
+    ids=["of all", "of what is free", "of the limit"],
+)
+def test_a_gpu_that_is_named_twice_is_shared(free: int | None, limit: int | None, parts: int):
+    gpus = [replace(card, free_bytes=free) for card in CARDS[1:]]
+    first, other, second = devices.choose_devices("cuda:2,1,2", CudaLimits(vram=limit), gpus)
+    assert first == second
+    assert first.limits.vram is not None
+    assert 0 <= parts - first.limits.vram < 1 << 30  # both have a context, too
+    assert other.limits.vram == limit
 
 
 def test_a_gpu_before_ampere_has_neither_bf16_nor_tf32(monkeypatch):

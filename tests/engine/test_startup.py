@@ -19,7 +19,7 @@ from cuda_cyclegan.engine.startup import early_model
 @pytest.mark.parametrize(
     ("asked", "shown", "names"),
     [
-        ("cuda:2,0,2", 0, ("cuda:2", "cuda:0")),
+        ("cuda:2,0,2", 0, ("cuda:2", "cuda:0", "cuda:2")),
         ("cuda:1", 2, ()),
         ("cuda", 3, ("cuda:0", "cuda:1", "cuda:2")),
         ("cuda", 1, ()),

@@ -319,13 +319,21 @@ def _log_stop(number: int) -> None:
 
 
 def devices_of(asked: str) -> list[str]:
-    """Return the devices, one per process; without numbers, every usable GPU."""
+    """Return the devices, one per process; without numbers, every usable GPU.
+
+    Raises BadParameter for a GPU that is named twice.
+    """
     from ....engine.devices import choose_devices
 
     chosen = choose_devices(asked)
     if asked == "auto" and chosen[0].kind == "cuda":
         chosen = choose_devices("cuda")
-    return [device.name for device in chosen]
+    names = [device.name for device in chosen]
+    if len({*names}) < len(names):
+        raise wrong_value(
+            "--device", f"{asked} names a GPU twice; a worker has one process on each."
+        )
+    return names
 
 
 def _log(device: str, text: str, level: Level = "info", **facts: object) -> None:

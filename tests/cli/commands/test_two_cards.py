@@ -114,6 +114,21 @@ def test_each_process_sees_one_gpu_and_none_starts_the_driver_of_all(
     assert machine.report["totals"]["translated"] == len(NAMES)
 
 
+def test_a_gpu_that_is_named_twice_has_two_processes(machine: Machine) -> None:
+    done = machine.translate("cuda:1,1")
+    assert done.returncode == 0, done.stderr
+    assert machine.cards_of_processes == ["1", "1"]
+    report = machine.report
+    assert report["totals"]["translated"] == len(NAMES)
+    assert report["use"]["devices"] == 1
+
+
+def test_a_worker_of_the_queue_takes_each_gpu_once(machine: Machine) -> None:
+    status, said = machine.work("cuda:0,0")
+    assert status == 2
+    assert "cuda:0,0 names a GPU twice; a worker has one process on each." in said
+
+
 @pytest.mark.slow
 def test_a_gpu_that_is_not_there_is_reported_with_those_that_are(machine: Machine) -> None:
     done = machine.translate("cuda:1,2")
