@@ -174,11 +174,21 @@ class PhaseTimes:
 
     def __init__(self, opened: ExitStack) -> None:
         self._opened = opened
+        self._events: list[CudaEvent] = []
+        self._used = 0
         self._marks: list[PhaseMark] = []
 
+    def restart(self) -> None:
+        """Forget the phases; their events serve the next array."""
+        self._used = 0
+        self._marks.clear()
+
     def event(self) -> CudaEvent:
-        """Return an event that stays open as long as this."""
-        return self._opened.enter_context(CudaEvent())
+        """Return an event that stays open as long as this, for use until the next restart."""
+        if self._used == len(self._events):
+            self._events.append(self._opened.enter_context(CudaEvent()))
+        self._used += 1
+        return self._events[self._used - 1]
 
     def mark(self, part: Phase) -> PhaseMark:
         """Return the mark of a phase, whose ends are to be recorded."""

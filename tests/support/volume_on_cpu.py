@@ -99,8 +99,7 @@ class VolumeOnCpu:
         placed.queue_start(placed.program.stream)
         given = np.ascontiguousarray(volume, np.float32)
         ctypes.memmove(placed.at(PATCHES), given.ctypes.data, given.nbytes)
-        for one in placed.memory.passes:
-            placed.queue_pass(one)
+        placed.queue_passes(placed.memory.passes)
         made = np.empty((self.channels[1], *self.grid.extents), np.float32)
         ctypes.memmove(made.ctypes.data, placed.at(TRANSLATED), made.nbytes)
         return made

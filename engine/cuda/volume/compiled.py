@@ -64,6 +64,24 @@ def costs_of(passes: Sequence[Pass], grid: BlockGrid) -> list[float]:
     ]
 
 
+_PRODUCTS_AT_ONCE = 4e12
+"""Products of passes that are queued together: 20 ms on an H200, 0.3 s on a T4."""
+
+
+def parts_of_passes(costs: Sequence[float]) -> list[range]:
+    """Return the numbers of the passes between the first and the last in parts that are queued
+    together; costs: of all passes.
+    """
+    parts: list[range] = []
+    for number, cost in enumerate(costs[1:-1], 1):
+        last = parts[-1] if parts else range(0)
+        if last and sum(costs[last.start : last.stop]) + cost <= _PRODUCTS_AT_ONCE:
+            parts[-1] = range(last.start, number + 1)
+        else:
+            parts.append(range(number, number + 1))
+    return parts
+
+
 def _products_of_a_block(step: Step) -> float:
     if not is_planned(step):
         return 0.0

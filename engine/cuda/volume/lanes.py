@@ -6,7 +6,7 @@ of voxels as they are stored, and the overflow flag. The maps between exist once
 different volumes follow each other on one stream.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import prod
@@ -25,7 +25,7 @@ from ...errors import DeviceMemoryError
 from ...network.graph import Graph
 from ...whole_volume import VOLUMES_AT_A_TIME
 from ..driver import CapturedGraph, Context, CudaEvent, DeviceBuffer, Stream
-from ..streaming import PinnedSlots, copying_thread
+from ..streaming import PhaseTimes, PinnedSlots, copying_thread
 from .transfer import slot_voxels
 
 
@@ -71,15 +71,16 @@ class Lane:
     """Streams, memory and graphs that serve one volume at a time.
 
     entering, leaving: streams of its copies to and from the GPU. arrived: event after what was
-    copied to the GPU so far. own: addresses of the data that lies in memory of its own. graphs: of
-    the passes between the first and the last, once captured.
+    copied to the GPU so far. phases: of the last volume. own: addresses of the data that lies in
+    memory of its own.
     """
 
     def __init__(self, context: Context, opened: ExitStack) -> None:
         self.entering, self.leaving = (opened.enter_context(Stream()) for _ in range(2))
         self.arrived = opened.enter_context(CudaEvent())
+        self.phases = PhaseTimes(opened)
         self.own: Mapping[str, int] = {}
-        self.graphs: list[CapturedGraph] = []
+        self._graphs: dict[Hashable, CapturedGraph] = {}
         self._context = context
         self._captured, self._pinned, self._allocated = (
             opened.enter_context(ExitStack()) for _ in range(3)
@@ -93,14 +94,19 @@ class Lane:
         assert self._slots is not None
         return self._slots
 
-    def capture(self, stream: Stream, passes: Iterable[Callable[[], None]]) -> None:
-        """Keep passes as graphs, each of which is one launch that costs the host little."""
-        for queue in passes:
-            self.graphs.append(self._captured.enter_context(CapturedGraph(stream, queue)))
+    def queue_captured(self, stream: Stream, work: Hashable, queue: Callable[[], None]) -> None:
+        """Queue work as one launch, which costs the host little.
+
+        work: which work it is, so that the same is captured only once.
+        """
+        if (graph := self._graphs.get(work)) is None:
+            graph = self._captured.enter_context(CapturedGraph(stream, queue))
+            self._graphs[work] = graph
+        graph.launch()
 
     def forget_graphs(self) -> None:
         """Close the graphs, which hold addresses of earlier volumes."""
-        self.graphs.clear()
+        self._graphs.clear()
         self._captured.close()
 
     def release(self) -> None:

@@ -1,7 +1,9 @@
 """Overlap of the first pass with the input copy, and of the last pass with the output copy."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 from ...compiler.blocks import BlockGrid, BlockRun
 from ...compiler.steps import AddPatches, Conv, Pack
@@ -29,16 +31,29 @@ class AxisRows:
         return self.start < other.stop and other.start < self.stop
 
 
+QueueWork: TypeAlias = Callable[[Hashable, Callable[[], None]], None]
+"""Queue work, named by the first argument, by calling the second, or as a graph captured before."""
+
+
+def queue_by_launches(_work: Hashable, queue: Callable[[], None]) -> None:
+    """Queue work as a launch of each kernel."""
+    queue()
+
+
 class RunsByRows:
     """A pass whose runs are queued by their position. left: those that are not queued yet."""
 
     def __init__(
-        self, queued: PassInRuns, on_first: Callable[[], None], on_last: Callable[[], None]
+        self,
+        queued: PassInRuns,
+        on_first: Callable[[], None],
+        on_last: Callable[[], None],
+        queue_work: QueueWork = queue_by_launches,
     ) -> None:
         """on_first, on_last: called before the first run is queued, and after the last one."""
         self.queued = queued
         self.left = list(queued.runs)
-        self._on_first, self._on_last = on_first, on_last
+        self._on_first, self._on_last, self._queue_work = on_first, on_last, queue_work
         self._rows: dict[int, AxisRows] = {}
 
     def queue_those_that_read(self, rows: AxisRows) -> None:
@@ -60,14 +75,16 @@ class RunsByRows:
         self._queue_if(lambda _: True)
 
     def _queue_if(self, is_due: Callable[[BlockRun], bool]) -> None:
-        due = [run for run in self.left if is_due(run)]
-        for run in due:
-            if len(self.left) == len(self.queued.runs):
-                self._on_first()
-            self.left.remove(run)
-            self.queued.queue(run)
-        if due and not self.left:
-            self.queued.finish()
+        due = tuple(run for run in self.left if is_due(run))
+        if not due:
+            return
+        if len(self.left) == len(self.queued.runs):
+            self._on_first()
+        self.left = [run for run in self.left if run not in due]
+        is_last = not self.left
+        queue = partial(self.queued.queue_together, due, is_last=is_last)
+        self._queue_work((self.queued.one.first, due), queue)
+        if is_last:
             self._on_last()
 
     def _rows_of_runs(

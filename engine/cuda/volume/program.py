@@ -144,12 +144,11 @@ class PlacedVolume:
         """Whether runs are queued before the input is complete: if the volume is on the GPU."""
         return PATCHES not in self.memory.host_offsets
 
-    def queue_pass(self, one: Pass) -> None:
-        """Queue a pass over all blocks."""
-        queued = self.in_runs(one)
-        for run in queued.runs:
-            queued.queue(run)
-        queued.finish()
+    def queue_passes(self, passes: Iterable[Pass]) -> None:
+        """Queue passes over all blocks, one after another."""
+        for one in passes:
+            queued = self.in_runs(one)
+            queued.queue_together(queued.runs, is_last=True)
 
     def in_runs(self, one: Pass, slowest: int = 0) -> "PassInRuns":
         """Return a pass, run by run; slowest: slowest axis of the order, if that is free."""
@@ -250,7 +249,7 @@ class PlacedVolume:
 
 @dataclass(frozen=True, slots=True)
 class PassInRuns:
-    """A pass whose runs are queued one by one, in any order, followed by the work that joins them.
+    """A pass whose runs are queued in any order, followed by the work that joins them.
 
     volume: that it belongs to. one: the pass. grid: of its blocks. runs: all of them, in their
     usual order. leaving: maps that it writes for host memory. fetched: maps whose blocks are copied
@@ -265,7 +264,14 @@ class PassInRuns:
     fetched: Sequence[str]
     _stages: Iterator[int] = field(default_factory=lambda: cycle(range(STAGES)))
 
-    def queue(self, run: BlockRun) -> None:
+    def queue_together(self, runs: Iterable[BlockRun], *, is_last: bool) -> None:
+        """Queue runs; is_last: whether the work that needs all runs follows them."""
+        for run in runs:
+            self._queue(run)
+        if is_last:
+            self._finish()
+
+    def _queue(self, run: BlockRun) -> None:
         """Queue all steps for some blocks."""
         volume, stage = self.volume, next(self._stages)
         placed = _PlacedRun(volume, self.one, run, stage, self.grid, self.leaving, self.fetched)
@@ -300,7 +306,7 @@ class PassInRuns:
             for step_number, step in enumerate((maker, reader), self.one.first + index):
                 self.volume.queue_step(step_number, step, one)
 
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """Queue the work that needs all runs."""
         volume, gpu = self.volume, self.volume.program.lowered.gpu
         for stage in range(STAGES):

@@ -1,7 +1,7 @@
 """Generator that runs a network over a whole volume on an NVIDIA GPU."""
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +29,6 @@ from ...whole_volume import (
 )
 from ..driver import CudaEvent, Stream
 from ..open_gpu import OpenGpu, open_gpu
-from ..streaming import PhaseTimes
 from ..tuning.cache import TuningCache
 from ..tuning.tuner import Tuner, refused_kernels
 from .compiled import (
@@ -37,11 +36,12 @@ from .compiled import (
     compiled_blocks,
     costs_of,
     memory_of,
+    parts_of_passes,
     time_key,
 )
 from .held_memory import HeldMemory, check_host_budget
 from .lanes import Lane, LanePlan, Lanes, plan_lanes
-from .overlap import AxisRows, RunsByRows
+from .overlap import AxisRows, QueueWork, RunsByRows, queue_by_launches
 from .program import BlockProgram, HostCopies, PlacedVolume, StagedCopies
 from .transfer import download_voxels, rows_to_download, slot_voxels, slowest_axis, upload_voxels
 
@@ -124,11 +124,12 @@ def open_cuda_volume_generator(
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A volume's grid with its memory; lanes: those that it may take."""
+    """A volume's grid with its memory. lanes: those that it may take. costs: of its passes."""
 
     compiled: CompiledBlocks
     placed: PlacedVolume
     lanes: LanePlan
+    costs: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,42 +271,45 @@ class CudaVolumeGenerator:
         placed = replace(ready.placed, own=lane.own)
         most, stream = slot_voxels(placed.grid.extents), self._gpu.stream
         first, *others = placed.memory.passes
-        with ExitStack() as opened:
-            phases = PhaseTimes(opened)
-            entering, computing, leaving = map(phases.mark, ("copy in", "compute", "copy out"))
-            entering.start.record(lane.entering)
-            placed.queue_start(lane.entering)
-            coming = RunsByRows(
-                placed.in_runs(first),
-                lambda: computing.start.record(stream),
+        phases = lane.phases
+        phases.restart()
+        entering, computing, leaving = map(phases.mark, ("copy in", "compute", "copy out"))
+        entering.start.record(lane.entering)
+        placed.queue_start(lane.entering)
+        queue_work = self._queue_work(placed, lane, ready.costs)
+        coming = RunsByRows(
+            placed.in_runs(first),
+            lambda: computing.start.record(stream),
+            lambda: computing.stop.record(stream),
+            queue_work,
+        )
+        turn = _Turn(self._computing)
+        with turn:
+            self._copy_in(placed, lane, source, most, coming, turn)
+            entering.stop.record(lane.entering)
+            turn.take()
+            lane.arrived.record(lane.entering)
+            stream.after(lane.arrived)
+            coming.queue_all()
+            self._compute(placed, lane, ready.costs, on_share)
+            going = RunsByRows(
+                placed.in_runs(others[-1] if others else first, slowest_axis(target)),
+                _nothing,
                 lambda: computing.stop.record(stream),
+                queue_work,
             )
-            turn = _Turn(self._computing)
-            with turn:
-                self._copy_in(placed, lane, source, most, coming, turn)
-                entering.stop.record(lane.entering)
-                turn.take()
-                lane.arrived.record(lane.entering)
-                stream.after(lane.arrived)
-                coming.queue_all()
-                self._compute(placed, lane, on_share, opened)
-                going = RunsByRows(
-                    placed.in_runs(others[-1] if others else first, slowest_axis(target)),
-                    _nothing,
-                    lambda: computing.stop.record(stream),
-                )
-                computed: list[CudaEvent] = []
-                for rows in rows_to_download(target, most):
-                    if others:
-                        going.queue_those_that_write(rows)
-                    computed.append(phases.event())
-                    computed[-1].record(stream)
-            lane.leaving.after(computed[0])
-            leaving.start.record(lane.leaving)
-            is_finite = download_voxels(placed, target, lane.slots, most, lane.leaving, computed)
-            leaving.stop.record(lane.leaving)
-            timings = phases.timings(lane.leaving)
-            self._keep_time(ready, computing.seconds)
+            computed: list[CudaEvent] = []
+            for rows in rows_to_download(target, most):
+                if others:
+                    going.queue_those_that_write(rows)
+                computed.append(phases.event())
+                computed[-1].record(stream)
+        lane.leaving.after(computed[0])
+        leaving.start.record(lane.leaving)
+        is_finite = download_voxels(placed, target, lane.slots, most, lane.leaving, computed)
+        leaving.stop.record(lane.leaving)
+        timings = phases.timings(lane.leaving)
+        self._keep_time(ready, computing.seconds)
         if not is_finite:
             raise PrecisionOverflowError.of(self.options.precision)
         on_share(1.0)
@@ -338,30 +342,41 @@ class CudaVolumeGenerator:
         self,
         placed: PlacedVolume,
         lane: Lane,
+        costs: Sequence[float],
         on_share: Callable[[float], None],
-        opened: ExitStack,
     ) -> None:
-        """Queue all passes but the first and the last.
+        """Queue all passes but the first and the last, several at a time in a small volume.
 
-        The host stays one pass ahead of the GPU, to report progress.
+        The host stays one part ahead of the GPU, to report progress.
         """
         stream, passes = self._gpu.stream, placed.memory.passes
-        if self._has_run and not lane.graphs and not placed.memory.host_bytes:
-            lane.capture(stream, (partial(placed.queue_pass, one) for one in passes[1:-1]))
-        shares = costs_of(passes, placed.grid)
-        total, done, before = sum(shares), 0.0, None
-        for number in range(len(passes[1:-1])):
-            if lane.graphs:
-                lane.graphs[number].launch()
+        total, done, before = sum(costs), 0.0, None
+        for part in parts_of_passes(costs):
+            queue = partial(placed.queue_passes, passes[part.start : part.stop])
+            if self._may_capture(placed):
+                lane.queue_captured(stream, part, queue)
             else:
-                placed.queue_pass(passes[1 + number])
-            mark = opened.enter_context(CudaEvent())
-            mark.record(stream)
+                queue()
             if before is not None:
                 before.wait()
-                done += shares[number]
                 on_share(done / total)
-            before = mark
+            done += sum(costs[part.start : part.stop])
+            before = lane.phases.event()
+            before.record(stream)
+
+    def _may_capture(self, placed: PlacedVolume) -> bool:
+        """Return whether work may be captured: if kernels are loaded, and no map is copied."""
+        return self._has_run and not placed.memory.host_bytes
+
+    def _queue_work(self, placed: PlacedVolume, lane: Lane, costs: Sequence[float]) -> QueueWork:
+        """Return how runs of the first and the last pass are queued.
+
+        They are captured for small volumes, whose rows come in a few pieces, always alike.
+        """
+        is_small = len(parts_of_passes(costs)) <= 1
+        if not (is_small and self._may_capture(placed)):
+            return queue_by_launches
+        return partial(lane.queue_captured, self._gpu.stream)
 
     def _keep_time(self, ready: _Ready, seconds: float) -> None:
         """Keep the time for later plans: of the first volume for which all kernels were loaded."""
@@ -384,7 +399,7 @@ class CudaVolumeGenerator:
             placed = self._placed(compiled, grid, may_recompute=False)
         lanes = plan_lanes(placed.memory, grid, self.graph, self._budget)
         self._lanes.arrange(lanes)
-        self._ready = _Ready(compiled, placed, lanes)
+        self._ready = _Ready(compiled, placed, lanes, costs_of(placed.memory.passes, grid))
         return self._ready
 
     def _placed(

@@ -31,7 +31,8 @@ from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.scaling import Stored
 
 with cudnn_where_there_is_none():
-    from cuda_cyclegan.engine.cuda.volume import volume_generator
+    from cuda_cyclegan.engine.cuda.volume import compiled, volume_generator
+    from cuda_cyclegan.engine.cuda.volume.compiled import costs_of
     from cuda_cyclegan.engine.cuda.volume.volume_generator import (
         CudaVolumeGenerator,
         CudaVolumeOptions,
@@ -122,9 +123,10 @@ def world(gpu: Gpu) -> Iterator[World]:
         one._gpu = SimpleNamespace(stream=computing)  # type: ignore[assignment]
         one._computing, one._has_run = threading.Lock(), True
         one._keep_time = lambda *_: None
+        costs = costs_of(placed.memory.passes, GRID)
         taken = Lanes(context, opened)
         taken.arrange(plan_lanes(placed.memory, GRID, GRAPH, PLENTY))
-        yield World(one, SimpleNamespace(placed=replace(placed, program=late)), taken)
+        yield World(one, SimpleNamespace(placed=replace(placed, program=late), costs=costs), taken)
 
 
 @pytest.mark.parametrize("gpu", [*FIRST, *RANDOM], indirect=True)
@@ -144,6 +146,30 @@ def test_volumes_of_several_threads_are_as_each_by_itself(world: World) -> None:
             done.result()
     assert len(results) == len(right)
     assert all(np.array_equal(results[number], right[number]) for number in results)
+
+
+@pytest.mark.parametrize("gpu", FIRST[:1], indirect=True)
+@pytest.mark.parametrize(("products", "graphs"), [(1e12, 1), (0, 4)], ids=["small", "large"])
+def test_a_small_volume_is_queued_as_few_graphs(
+    world: World, products: float, graphs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large one, each pass between the first and the last is one; launches queue these two."""
+    monkeypatch.setattr(compiled, "_PRODUCTS_AT_ONCE", products)
+    captured: list[Any] = []
+
+    class Counted(Graph):
+        def __init__(self, stream: Any, queue: Any) -> None:
+            captured.append(queue)
+            super().__init__(stream, queue)
+
+    monkeypatch.setattr(lanes, "CapturedGraph", Counted)
+    lane = world.lanes.take()
+    assert lane is not None
+    for volume, right in zip(volumes(), alone(), strict=True):
+        assert np.array_equal(world.run(volume, lane), right)
+    between = [queue for queue in captured if queue.func.__name__ == "queue_passes"]
+    assert len(between) == graphs
+    assert (len(captured) > len(between)) == (graphs == 1)
 
 
 @pytest.mark.parametrize("gpu", FIRST[:1], indirect=True)

@@ -98,8 +98,7 @@ def test_no_run_reads_rows_that_are_not_there_nor_leaves_some_out(
             coming.queue_those_that_read(AxisRows(axis, *there))
             queued.append(len(coming.queued.runs) - len(coming.left))
         assert 0 < queued[len(queued) // 2] < queued[-1] == len(coming.queued.runs)
-        for one in between:
-            placed.queue_pass(one)
+        placed.queue_passes(between)
         going = RunsByRows(placed.in_runs(last, axis), nothing, nothing)
         left: list[int] = []
         for start, stop in pieces(axis, is_turned=is_turned):

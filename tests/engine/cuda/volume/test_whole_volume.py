@@ -397,8 +397,7 @@ def test_copies_beside_runs_change_no_byte(order: tuple[str, ...]) -> None:
         placed.queue_start(placed.program.stream)
         gpu.finish()
         ctypes.memmove(placed.at(PATCHES), volume.ctypes.data, volume.nbytes)
-        for one in memory.passes:
-            placed.queue_pass(one)
+        placed.queue_passes(memory.passes)
         gpu.finish()
         result = array_at(placed.at(TRANSLATED), "f4", *grid.extents)
         assert result.tobytes() == made(volume).tobytes()
