@@ -124,7 +124,7 @@ def test_a_full_or_old_card_is_a_warning() -> None:
     assert judged_gpu(full, []).state == "warning"
     assert "not shown here" in judged_gpu(full, []).words
     old = CudaDevice(0, "V100", (7, 0), 16 << 30, None, "570")
-    assert "older than 7.5" in judged_gpu(old, []).words
+    assert "its compute capability is below 7.5" in judged_gpu(old, []).words
 
 
 def test_an_integrated_gpu_is_reported_with_the_memory_it_shares() -> None:
