@@ -174,9 +174,13 @@ def known_fault(number: int) -> str | None:
     return f"version {dotted(number)} {reasons}"
 
 
-TESTED_TOGETHER = (("9.19", "13.0", "1.20"), ("9.19", "13.0", "1.26"))
-"""Versions of cuDNN, NVRTC and cuDNN's frontend with which all tests passed on a GPU. The lock
-files take the last of them.
+TESTED_TOGETHER = (
+    ("9.19", "13.0", "1.20"),
+    ("9.28", "13.5", "1.26"),
+    ("9.19", "13.0", "1.26"),
+)
+"""Versions of cuDNN, NVRTC and cuDNN's frontend with which the tests passed on a GPU, as
+docs/supported-gpus.md states. The lock file for CUDA 13 takes the last of them.
 """
 
 
@@ -188,8 +192,9 @@ def untested(*versions: str) -> str | None:
         return None
     cudnn, nvrtc, frontend = TESTED_TOGETHER[-1]
     return (
-        f"not tested together on a GPU (cuDNN {cudnn}, NVRTC {nvrtc} and cuDNN's frontend "
-        f"{frontend} were); each plan and kernel is checked on this GPU before use"
+        f"not tested together on a GPU (others were, such as cuDNN {cudnn}, NVRTC {nvrtc} and "
+        f"cuDNN's frontend {frontend}); each plan and Tensor Core kernel is checked on this GPU "
+        "before use"
     )
 
 

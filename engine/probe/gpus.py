@@ -103,8 +103,9 @@ def driver_fault() -> tuple[str, str] | None:
     try:
         _driver()
     except _DriverFaultError as fault:
-        what, _, remedy = str(fault).rpartition(": ")
-        return what, remedy
+        what, _, advice = str(fault).rpartition(": ")
+        cause, _, remedy = advice.rpartition("; ")
+        return f"{what}: {cause}" if cause else what, remedy
     except _NoCudaError:
         pass
     return None

@@ -66,7 +66,8 @@ def judged_gpu(gpu: CudaDevice, held_by: Sequence[Holder]) -> Finding:
         f"{gpu.driver}, {_memory(gpu, held_by)}"
     )
     if gpu.capability < OLDEST_CAPABILITY:
-        return warning(subject, f"{words}: older than 7.5, so not used", "use another GPU")
+        words = f"{words}; not used, as its compute capability is below 7.5"
+        return warning(subject, words, "use another GPU, or the CPU")
     if gpu.free_bytes is not None and gpu.free_bytes < _ENOUGH_BYTES:
         remedy = (
             "stop the programs that use it, choose another GPU with setting device=cuda:N, or wait"

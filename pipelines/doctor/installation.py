@@ -27,7 +27,8 @@ def examine_installation() -> Iterator[Finding]:
     broken = {finding.subject for finding in found if finding.state != "ok"}
     if "onnxruntime" not in broken:
         yield _onnxruntime()
-    yield _openvino()
+    if broken.isdisjoint(("msgspec", "numpy")):
+        yield _openvino()
     words = f"ONNX Runtime's is off ({SWITCH}=1), and OpenVINO's is not loaded: nothing is sent"
     yield ok("Telemetry", words)
     if "isal" not in broken:

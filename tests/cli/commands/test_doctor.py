@@ -148,6 +148,47 @@ def test_packages_that_are_missing_old_or_broken_are_named_with_the_command(
     assert found["Packages"]["words"].startswith("rich ")
     assert "extra" not in found
     assert "Self-test, CPU" not in found, "what needs the packages is not tried"
+    assert found["Self-test"]["words"] == "skipped, as it needs what failed above: numpy"
+    assert found["Queue"]["state"] == "ok", "what needs none of them is"
+
+
+def test_gpus_and_devices_are_examined_though_the_queue_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installed, "requires", lambda _: ["dbos>=99"])
+    found = findings(tmp_path, 1)
+    assert found["Queue"]["words"] == "skipped, as it needs what failed above: dbos"
+    assert found["Self-test, CPU"]["state"] == "ok"
+    assert [subject for subject in found if subject.startswith("CUDA")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "modules",
+    [
+        ("PIL", "SimpleITK", "imagecodecs", "isal", "jinja2", "nibabel", "pydicom"),
+        *(("croniter",), ("dbos",), ("msgspec",), ("numpy",), ("onnx",), ("onnxruntime",)),
+        *(("psycopg",), ("safetensors",), ("sqlalchemy",)),
+    ],
+    ids=lambda modules: modules[0],
+)
+def test_a_broken_package_ends_no_examination(tmp_path: Path, modules: tuple[str, ...]) -> None:
+    world = QueueWorld(tmp_path)
+    world.scans(1)
+    world.submit()
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for module in modules:
+        (broken / f"{module}.py").write_text(f"raise ImportError('{module} is broken')")
+    command = [sys.executable, "-m", "cuda_cyclegan", "doctor", "--queue", world.queue]
+    variables = {**os.environ, "PYTHONPATH": str(broken)}
+    done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    for module in modules:
+        assert re.search(f"^failure .*{module} is broken", done.stdout, re.MULTILINE), module
+    for subject in ("Queue", "CUDA", "Self-test"):
+        assert re.search(f"^(ok|warning) +{subject}\\b", done.stdout, re.MULTILINE), done.stdout
+    assert not re.search("^failure +(Queue|CUDA|Self-test)", done.stdout, re.MULTILINE)
 
 
 def test_a_folder_that_cannot_be_written_is_a_failure(tmp_path: Path) -> None:

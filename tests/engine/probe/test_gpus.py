@@ -233,6 +233,16 @@ class TestTheDriver:
     def test_one_that_does_not_start(self, monkeypatch, status, words):
         assert re.search(words, self.told(monkeypatch, self.Library(status)))
 
+    def test_its_cause_is_kept_apart_from_the_remedy(self, monkeypatch):
+        self.told(monkeypatch, self.Library(803))
+        what, remedy = gpus.driver_fault()
+        assert what.endswith(
+            "(cuInit returned 803): its library and its kernel module have different versions"
+        )
+        assert remedy == "restart the machine"
+        self.told(monkeypatch, self.Library(999))
+        assert gpus.driver_fault()[1] == "see the system's log"
+
     def test_one_that_is_none(self, monkeypatch):
         told = self.told(monkeypatch, object())
         assert (

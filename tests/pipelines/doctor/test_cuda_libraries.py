@@ -124,7 +124,7 @@ def test_a_full_or_old_card_is_a_warning() -> None:
     assert judged_gpu(full, []).state == "warning"
     assert "not shown here" in judged_gpu(full, []).words
     old = CudaDevice(0, "V100", (7, 0), 16 << 30, None, "570")
-    assert "older than 7.5" in judged_gpu(old, []).words
+    assert "its compute capability is below 7.5" in judged_gpu(old, []).words
 
 
 def test_an_integrated_gpu_is_reported_with_the_memory_it_shares() -> None:
@@ -135,25 +135,32 @@ def test_an_integrated_gpu_is_reported_with_the_memory_it_shares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "frontend", "words"),
+    ("number", "nvrtc", "frontend", "was_tested"),
     [
-        (91900, "1.26.0", "cuDNN's frontend 1.26.0: tested together on a GPU"),
-        (92800, "1.26.0", "not tested together on a GPU (cuDNN 9.19, NVRTC 13.0"),
+        (91900, "13.0", "1.26.0", True),
+        (92801, "13.5", "1.26.0", True),
+        (91900, "13.5", "1.26.0", False),
+        (92801, "13.0", "1.26.0", False),
+        (92801, "13.5", "1.20.0", False),
+        (92800, "12.9", "1.26.0", False),
     ],
 )
 def test_versions_that_were_not_tested_together_are_reported(
-    number: int, frontend: str, words: str, monkeypatch: pytest.MonkeyPatch
+    number: int, nvrtc: str, frontend: str, was_tested: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cudnn = SimpleNamespace(backend_version=lambda: number, __version__=frontend)
     compiler = SimpleNamespace(
-        toolkit=lambda: "13.0", headers=lambda: Path("/headers"), newest_chip=lambda: (12, 0)
+        toolkit=lambda: nvrtc, headers=lambda: Path("/headers"), newest_chip=lambda: (12, 0)
     )
     monkeypatch.setitem(sys.modules, "cudnn", cudnn)
     monkeypatch.setitem(sys.modules, "cuda_cyclegan.engine.cuda.nvrtc", compiler)
     *_, finding = examine_cuda_libraries([(9, 0)])
     assert finding.subject == "CUDA versions"
     assert finding.state == "ok"
-    assert words in finding.words
+    assert f"NVRTC {nvrtc}, cuDNN's frontend {frontend}: " in finding.words
+    verdict = finding.words.partition(": ")[2]
+    others = "not tested together on a GPU (others were, such as cuDNN 9."
+    assert verdict == "tested together on a GPU" if was_tested else verdict.startswith(others)
 
 
 def test_a_card_that_is_there_and_not_used_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
