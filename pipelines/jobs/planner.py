@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -27,6 +27,7 @@ from ..results.bids import BidsDataset
 from ..results.earlier_results import synthetic_checked
 from ..results.manifest import Manifest, Recipe
 from ..results.resume import PlannedStudy, Planner
+from ..run.concurrency import StoppedError
 from ..run.networks import Networks
 from ..run.source import JobKind
 from ..settings import CycleCheck, TranslateOptions
@@ -140,6 +141,18 @@ class JobPlanner:
         with self._networks.use(*kind.uses, progress=self._report) as (network, *_):
             network.open(kind.precision)  # an error here concerns this job
         return kind
+
+    def tune(self, until: float, is_wanted: Callable[[], bool]) -> None:
+        """Let open networks search as `Networks.tune` does, as long as that is wanted."""
+
+        def progress(what: str, share: float | None) -> None:
+            if not is_wanted():
+                raise StoppedError
+            if share is None:
+                self._report(what, share)
+
+        with suppress(StoppedError):
+            self._networks.tune(until, progress)
 
     def _report(self, what: str, share: float | None) -> None:
         self._on_event(opening_event(what, share))

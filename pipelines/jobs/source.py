@@ -119,6 +119,7 @@ class QueueSource(JobSource):
         self._planned_again: set[str] = set()
         self._stopped: SimpleQueue[None] = SimpleQueue()
         self._waits_for: str | None = ""
+        self._may_tune = False
 
     @property
     def record(self) -> Manifest:
@@ -280,12 +281,19 @@ class QueueSource(JobSource):
         return True
 
     def _wait(self, reason: str | None) -> None:
-        """Report why no job starts, unless that was done, and pause."""
+        """Report why no job starts, unless that was done, and pause.
+
+        If nothing hinders, the time is used to find faster tactics, until none are left to try.
+        """
         if reason != self._waits_for:
             with suppress(QueueLostError):
                 self._on_event(Waiting(reason) if reason else self._outlook())
             self._waits_for = reason
         self._planner.close_folder()
+        if self._may_tune and not reason:
+            until = time.monotonic() + PAUSE_SECONDS
+            self._planner.tune(until, lambda: self._is_open)
+            self._may_tune = time.monotonic() >= until
         with suppress(Empty):
             self._stopped.get(timeout=PAUSE_SECONDS)
 
@@ -298,6 +306,7 @@ class QueueSource(JobSource):
         if self._first is None:
             return None
         self._like = None if claim.alone else claim
+        self._may_tune = True
         try:
             return self._planner.kind(claim.work)
         except DeviceUnavailableError:

@@ -163,6 +163,15 @@ class Networks:
             if not self._keeps:
                 self.close_networks()
 
+    def tune(self, until: float, progress: Progress) -> None:
+        """Let the networks that stay open search for faster tactics, for later starts.
+
+        until: time of the monotonic clock from which nothing more is begun. progress: may raise an
+        error, which ends the search.
+        """
+        for shared in self._shared:
+            shared.tune(until, progress)
+
     def verifier(self, model: Model) -> StudyVerifier:
         """Return the verifier, which recomputes parts of results on the CPU and opens on first use.
 

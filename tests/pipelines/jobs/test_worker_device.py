@@ -5,8 +5,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -31,9 +32,10 @@ from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.options import Precision, Progress
 from cuda_cyclegan.io.discovery import discover, images_sha256
 from cuda_cyclegan.io.errors import UnreadableScanError
-from cuda_cyclegan.pipelines.events import Tuning
-from cuda_cyclegan.pipelines.jobs import worker
+from cuda_cyclegan.pipelines.events import Remark, Tuning
+from cuda_cyclegan.pipelines.jobs import source, worker
 from cuda_cyclegan.pipelines.jobs.events import (
+    JobEnded,
     WorkerEvent,
     WorkerSettings,
 )
@@ -109,6 +111,45 @@ def test_a_program_stays_open_from_job_to_job(
         world.submit("--overlap", overlap, "--overwrite")
     world.work()
     assert card.log == ["open fp16", "close fp16"]
+
+
+class Tunable(FunctionGenerator):
+    """A network whose search for tactics is the test's."""
+
+    def __init__(self, tune: Callable[[float, Progress], None]) -> None:
+        super().__init__(lambda patches: patches)
+        self.tune = tune
+
+
+@pytest.mark.parametrize("ends", ["the search", "the worker"])
+def test_an_idle_worker_searches_for_tactics_until_none_is_left_or_it_is_stopped(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    monkeypatch.setattr(source, "PAUSE_SECONDS", 0.1)
+    world.scans(1)
+    world.submit()
+    searches: list[int] = []
+    stops: list[Callable[[], None]] = []
+    told: list[WorkerEvent] = []
+
+    def tune(until: float, progress: Progress) -> None:
+        searches.append(sum(isinstance(event, JobEnded) for event in told))
+        if len(searches) == 1:  # it has more to try
+            time.sleep(max(0.0, until - time.monotonic()))
+            progress("a plan is rejected", None)
+        elif ends == "the worker":
+            stops[0]()
+            progress("a convolution", 0.5)
+            raise AssertionError("it was not stopped")
+        else:
+            threading.Timer(0.4, stops[0]).start()
+
+    opened: Any = lambda *_: nullcontext(Tunable(tune))  # noqa: E731
+    monkeypatch.setattr(networks, "open_generator", opened)
+    ready = lambda worker: stops.append(worker.finish)  # noqa: E731
+    assert work(queue_place(world.queue), "cpu", WorkerSettings(), told.append, ready) == "stopped"
+    assert searches == [1, 1]
+    assert told.count(Remark("a plan is rejected")) == 1
 
 
 def test_jobs_with_other_settings_take_turns(world: QueueWorld) -> None:
