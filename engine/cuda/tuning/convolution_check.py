@@ -29,7 +29,7 @@ from ...compiler.tensors import NUMBER_BYTES, Tensor
 from ...compiler.weight_layout import encoded
 from ...network.layers import Triple, triple
 from ..driver import Stream
-from .bench import TrialBench
+from .bench import Output, TrialBench
 from .tactics import lone_tensors
 
 VERSION = "1"
@@ -129,7 +129,7 @@ class ConvolutionCheck:
         """Run into a target of NaN, and fingerprint it with the guard after it."""
         self._spoil_workspace(workspace)
         number_bytes = NUMBER_BYTES[self._shape.precision]
-        self._bench.run(queue, "target", self._fenced_bytes, number_bytes)
+        self._bench.run(queue, Output("target", self._fenced_bytes, number_bytes))
 
     def _spoil_workspace(self, workspace: int) -> None:
         if workspace:
