@@ -101,7 +101,7 @@ class Lowered:
         """Return a constant or weight as the device stores it."""
         if name in self.constants:
             return encoded(self.constants[name], "fp32")
-        return encoded(self.weights[name].numbers(), self.layout.precision)
+        return self.weights[name].encoded(self.layout.precision)
 
     def constant_bytes(self) -> Mapping[str, int]:
         """Return the bytes of each constant and weight on the device."""

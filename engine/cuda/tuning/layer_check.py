@@ -132,8 +132,8 @@ class _LayerCheck:
         few = kernel_numbers(trial.shape, numbers).density
         kernel = host_signs(prod(trial.kernel), few, seed=2)
         for name, stored in trial.weights.items():
-            packed = stored(kernel.reshape(trial.kernel)).numbers()
-            bench.upload(name, encoded(packed, trial.shape.precision))
+            packed = stored(kernel.reshape(trial.kernel))
+            bench.upload(name, packed.encoded(trial.shape.precision))
         for table in trial.tables:
             content = whole_numbers(table.patches, table.channels)
             bench.upload(table.name, encoded(content, "fp32"))
