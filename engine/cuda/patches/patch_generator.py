@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...compiler.gpu_properties import GpuProperties
 from ...compiler.kernels.checks import NOISE, fill_patches
-from ...compiler.lowered import EarlyConstants, Layout
+from ...compiler.lowered import EarlyConstants, Layout, Lowered
 from ...compiler.program.fitting import (
     MOST_WORKSPACE,
     Fitted,
@@ -138,9 +138,13 @@ def _fitted(
 ) -> Fitted[Tactic]:
     """Return the program of the fastest tactics that were verified on this GPU."""
 
+    def begin(lowered: Lowered) -> None:
+        constants.begin(lowered)
+        tuner.check_layers(lowered)
+
     def attempt(without: frozenset[str]) -> Fitted[Tactic]:
         wanted = options.wanted(network.graph, gpu.context.properties, without)
-        fitted = fit(network, wanted, budget, tuner.convolutions, constants.begin)
+        fitted = fit(network, wanted, budget, tuner.convolutions, begin)
         tuner.compare_forms(network, fitted.lowered)
         fitted = in_faster_forms(network, wanted, fitted, budget, tuner.convolutions, tuner.cache)
         tuner.check_layers(fitted.lowered)

@@ -84,11 +84,17 @@ class ConvolutionCheck:
                 return TacticVerdict(f"wrong results ({numbers.name})", error)
         return TacticVerdict(f"{error:.2g} times the rounding error" if wrong else None, error)
 
-    def unsteady(self, queue: Callable[[], None], workspace: int) -> str | None:
-        """Return what is wrong in many runs on the same numbers, None if nothing is."""
+    def unsteady(
+        self, queue: Callable[[], None], workspace: int, meanwhile: Callable[[], None]
+    ) -> str | None:
+        """Return what is wrong in many runs on the same numbers, None if nothing is.
+
+        meanwhile: called while the GPU is busy with them.
+        """
         self._fill_alike(self._shape, self._sets[0])
         for _ in range(RUNS):
             self._run(queue, workspace)
+        meanwhile()
         wrong = int((self._bench.fingerprints() != self._right[0]).sum())
         self._fill(self._shape, NOISE)
         return f"wrong results in {wrong} of {RUNS} runs" if wrong else None

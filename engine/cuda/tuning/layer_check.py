@@ -5,7 +5,7 @@ both results are equal to the last bit. Statistics that a step takes of its resu
 those of a pass of their own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import count, repeat
@@ -56,19 +56,25 @@ channels by less than four times as much.
 
 
 def wrong_step(
-    step: Conv, kernels: Kernels, stream: Stream, budget: int, grid: BlockGrid | None = None
+    step: Conv,
+    kernels: Kernels,
+    stream: Stream,
+    budget: int,
+    grid: BlockGrid | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> str | None:
     """Return what is wrong with the custom kernel of a step, None if nothing is.
 
     budget: bytes that the trial may take. grid: of a volume of one block, for kernels of blocks;
-    their statistics are also checked in a volume that ends inside its block.
+    their statistics are also checked in a volume that ends inside its block. meanwhile: called
+    while the GPU is busy with many runs.
     """
     trial = plain(of_one_patch(step) if grid else step)
     with open_bench(kernels, stream, layer_blocks(trial, kernels.gpu), budget) as bench:
         check = _LayerCheck(trial, bench, grid)
         check.fill(_SIGNS)
         right = check.plainly()
-        results, *tables = check.in_many_runs(check.outputs)
+        results, *tables = check.in_many_runs(check.outputs, meanwhile)
         if wrong := int((results != right).sum()):
             return f"wrong results in {wrong} of {RUNS} runs"
         if trial.measured is None:
@@ -78,7 +84,7 @@ def wrong_step(
             return found
         check = _LayerCheck(trial, bench, _that_ends_inside(trial.measured.source))
         found = _wrong_statistics(check, trial.measured)
-        return found or _unsteady(*check.in_many_runs(check.outputs[1:]))
+        return found or _unsteady(*check.in_many_runs(check.outputs[1:], meanwhile))
 
 
 def _that_ends_inside(measured: TensorView) -> BlockGrid:
@@ -169,10 +175,11 @@ class _LayerCheck:
         """Queue the step as a program runs it."""
         self._bench.launch(self._used)
 
-    def in_many_runs(self, outputs: Sequence[Output]) -> Any:
+    def in_many_runs(self, outputs: Sequence[Output], meanwhile: Callable[[], None]) -> Any:
         """Return fingerprints [output, run] of many runs of the step."""
         for _ in range(RUNS):
             self._bench.run(self.as_used, *outputs)
+        meanwhile()
         return self._bench.fingerprints().reshape(RUNS, -1).T
 
     def measure_plainly(self, measured: Statistics) -> None:
