@@ -1,7 +1,9 @@
 """A network lowered to steps, and the choices on which the lowering depended."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Literal, TypeAlias
 
 from ..cores import in_parallel
@@ -14,6 +16,9 @@ from .weight_layout import PackedWeight, encoded
 
 _PACKED_TOGETHER = 8
 """Weights that are packed in parallel: the host holds no more copies of them at a time."""
+
+_ENCODED_EARLY = 256 << 20
+"""Most bytes of constants that the host holds while layers are tuned."""
 
 TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "own"]
 """Tactic of a transposed convolution of stride 2.
@@ -87,12 +92,13 @@ class Lowered:
     weights: Mapping[str, PackedWeight]
     undivided: UndividedSteps | None = None
 
-    def encoded_constants(self) -> Iterator[tuple[str, bytes]]:
+    def encoded_constants(self, without: Container[str] = ()) -> Iterator[tuple[str, bytes]]:
         """Yield each constant and weight by name, as the device stores it.
 
-        Some are packed in parallel, so that few copies of the weights exist at a time.
+        Some are packed in parallel, so that few copies of the weights exist at a time. without:
+        names to omit.
         """
-        names = (*self.constants, *self.weights)
+        names = [name for name in (*self.constants, *self.weights) if name not in without]
         for first in range(0, len(names), _PACKED_TOGETHER):
             some = names[first : first + _PACKED_TOGETHER]
             yield from zip(some, in_parallel(self.encoded_constant, some), strict=True)
@@ -101,7 +107,7 @@ class Lowered:
         """Return a constant or weight as the device stores it."""
         if name in self.constants:
             return encoded(self.constants[name], "fp32")
-        return encoded(self.weights[name].numbers(), self.layout.precision)
+        return self.weights[name].encoded(self.layout.precision)
 
     def constant_bytes(self) -> Mapping[str, int]:
         """Return the bytes of each constant and weight on the device."""
@@ -110,3 +116,35 @@ class Lowered:
             **{name: 4 * array.size for name, array in self.constants.items()},
             **{name: each * weight.size for name, weight in self.weights.items()},
         }
+
+
+class EarlyConstants:
+    """Constants of a program that are encoded in threads while its layers are tuned."""
+
+    def __init__(self) -> None:
+        self._lowered: Lowered | None = None
+        self._encoding: Future[Mapping[str, bytes]] | None = None
+
+    def begin(self, lowered: Lowered) -> None:
+        """Start to encode constants, the first ones of a program that has too many bytes of them;
+        those of another program are dropped.
+        """
+        sizes = lowered.constant_bytes()
+        ends = zip(sizes, accumulate(sizes.values()), strict=True)
+        names = [name for name, end in ends if end <= _ENCODED_EARLY]
+
+        def encode() -> Mapping[str, bytes]:
+            return dict(zip(names, in_parallel(lowered.encoded_constant, names), strict=True))
+
+        thread = ThreadPoolExecutor(1, "constants")
+        self._lowered, self._encoding = lowered, thread.submit(encode)
+        thread.shutdown(wait=False)
+
+    def encoded(self, lowered: Lowered) -> Iterator[tuple[str, bytes]]:
+        """Yield what `lowered.encoded_constants` does, in another order; only once."""
+        early: Mapping[str, bytes] = {}
+        if self._encoding is not None and self._lowered is lowered:
+            early = self._encoding.result()
+        self._lowered = self._encoding = None
+        yield from early.items()
+        yield from lowered.encoded_constants(without=early)

@@ -4,13 +4,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ..network.graph_analysis import subpixel_reach
 from ..network.layers import FloatArray, Triple
 from ..options import Precision
+
+WeightArray: TypeAlias = npt.NDArray[Any]
+"""Numbers of any kind that are moved but not changed."""
 
 Slots: TypeAlias = Sequence[int]
 """Stored position of each channel of a tensor."""
@@ -21,13 +25,13 @@ class PackedWeight:
     """A weight in the order in which the device reads it, packed when its numbers are requested.
 
     A network is lowered for several layouts until one fits the GPU, and `plan` runs none of them.
-    trained: source of all values but zeros. shape: as packed. pack: returns an array of that
-    shape.
+    trained: source of all values but zeros. shape: as packed. pack: moves numbers of the trained
+    shape, of any kind, into an array of the packed one.
     """
 
     trained: FloatArray
     shape: tuple[int, ...]
-    pack: Callable[[], FloatArray]
+    pack: Callable[[WeightArray], WeightArray]
 
     @property
     def size(self) -> int:
@@ -36,13 +40,24 @@ class PackedWeight:
 
     def numbers(self) -> FloatArray:
         """Pack the weight and return it."""
-        packed = self.pack()
+        return self._packed(self.trained)
+
+    def encoded(self, precision: Precision) -> bytes:
+        """Pack the weight as the device stores it; rounded first, as less is moved then."""
+        return self._packed(_rounded(self.trained, precision)).tobytes()
+
+    def _packed(self, numbers: WeightArray) -> WeightArray:
+        packed = self.pack(numbers)
         assert packed.shape == self.shape
         return packed
 
     def split_fp16(self, scale: float) -> "PackedWeight":
-        """Return its products with scale as fp16 pairs."""
-        return replace(self, pack=lambda: split_fp16_pairs(self.numbers(), scale))
+        """Return its products with scale as fp16 pairs, of a weight that is stored as float."""
+
+        def packed(weight: WeightArray) -> WeightArray:
+            return split_fp16_pairs(self.pack(weight), scale)
+
+        return replace(self, pack=packed)
 
 
 def slot_index(slots: Slots) -> slice | list[int]:
@@ -56,8 +71,8 @@ def forward(weight: FloatArray, slots: Slots, source: int, target: int) -> Packe
     """[K, C, kD, kH, kW] -> [target, kD, kH, kW, source] with input channels at their slots."""
     shape = target, *weight.shape[2:], source
 
-    def packed() -> FloatArray:
-        filled = np.zeros(shape, np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros(shape, weight.dtype)
         filled[: weight.shape[0], ..., slot_index(slots)] = weight.transpose(0, 2, 3, 4, 1)
         return filled
 
@@ -68,8 +83,8 @@ def transposed(weight: FloatArray, slots: Slots, source: int, target: int) -> Pa
     """[in, out, kD, kH, kW] -> [source, kD, kH, kW, target]: the forward weight of a gradient."""
     shape = source, *weight.shape[2:], target
 
-    def packed() -> FloatArray:
-        filled = np.zeros(shape, np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros(shape, weight.dtype)
         filled[slot_index(slots), ..., : weight.shape[1]] = weight.transpose(0, 2, 3, 4, 1)
         return filled
 
@@ -90,8 +105,8 @@ def taps_as_inputs(weight: FloatArray, source: int, target: int) -> PackedWeight
     outputs, channels, depth, height, width = weight.shape
     shape = target, depth, 1, 1, source
 
-    def packed() -> FloatArray:
-        filled = np.zeros(shape, np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros(shape, weight.dtype)
         folded = weight.transpose(0, 2, 1, 3, 4).reshape(outputs, depth, channels * height * width)
         filled[:outputs, :, 0, 0, : folded.shape[-1]] = folded
         return filled
@@ -106,15 +121,20 @@ def taps_as_outputs(
     outputs, channels, depth, height, width = weight.shape
     shape = target, depth, 1, 1, source
 
-    def packed() -> FloatArray:
-        spread = np.zeros((outputs, height, lane_w, depth, channels), np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        spread = np.zeros((outputs, height, lane_w, depth, channels), weight.dtype)
         spread[:, :, :width] = weight.transpose(0, 3, 4, 2, 1)
         rows = spread.reshape(outputs * height * lane_w, depth, channels)
-        filled = np.zeros(shape, np.float32)
+        filled = np.zeros(shape, weight.dtype)
         filled[: len(rows), :, 0, 0, slot_index(slots)] = rows
         return filled
 
     return PackedWeight(weight, shape, packed)
+
+
+def _taps_apart(weight: WeightArray) -> WeightArray:
+    """Return [A, B, kD, kH, kW] with each tap's numbers adjacent: taps copy twice as fast then."""
+    return np.ascontiguousarray(weight.transpose(2, 3, 4, 0, 1)).transpose(3, 4, 0, 1, 2)
 
 
 def subpixels(
@@ -129,14 +149,15 @@ def subpixels(
     extents = [last - first + 1 for first, last in reach]
     shape = 8 * target, *extents, source
 
-    def packed() -> FloatArray:
-        filled = np.zeros((8, target, *extents, source), np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        numbers = _taps_apart(weight)
+        filled = np.zeros((8, target, *extents, source), weight.dtype)
         for group, parities in enumerate(product(range(2), repeat=3)):
             for offsets in product(*(range(first, last + 1) for first, last in reach)):
                 taps = [r + p - 2 * o for r, p, o in zip(parities, padding, offsets, strict=True)]
                 if all(0 <= tap < k for tap, k in zip(taps, kernel, strict=True)):
                     position = [o - first for o, (first, _) in zip(offsets, reach, strict=True)]
-                    tap = weight[:, :, taps[0], taps[1], taps[2]]
+                    tap = numbers[:, :, taps[0], taps[1], taps[2]]
                     filled[group, : weight.shape[1], *position][:, slot_index(slots)] = tap.T
         return filled.reshape(shape)
 
@@ -152,9 +173,9 @@ def cells_as_inputs(weight: FloatArray, slots: Slots, source: int, target: int) 
     depth, height, width = (extent // 2 for extent in kernel)
     shape = target, depth, height, width, 8 * source
 
-    def packed() -> FloatArray:
+    def packed(weight: WeightArray) -> WeightArray:
         pairs = weight.reshape(outputs, channels, depth, 2, height, 2, width, 2)
-        filled = np.zeros((target, depth, height, width, 2, 2, 2, source), np.float32)
+        filled = np.zeros((target, depth, height, width, 2, 2, 2, source), weight.dtype)
         filled[:outputs, ..., slot_index(slots)] = pairs.transpose(0, 2, 4, 6, 3, 5, 7, 1)
         return filled.reshape(shape)
 
@@ -170,10 +191,11 @@ def cells_as_outputs(weight: FloatArray, slots: Slots, source: int, target: int)
     depth, height, width = (extent // 2 for extent in kernel)
     shape = 8 * target, depth, height, width, source
 
-    def packed() -> FloatArray:
-        pairs = weight.reshape(channels, outputs, depth, 2, height, 2, width, 2)
+    def packed(weight: WeightArray) -> WeightArray:
+        numbers = _taps_apart(weight)
+        pairs = numbers.reshape(channels, outputs, depth, 2, height, 2, width, 2)
         nearest_last = pairs[:, :, ::-1, :, ::-1, :, ::-1]
-        filled = np.zeros((2, 2, 2, target, depth, height, width, source), np.float32)
+        filled = np.zeros((2, 2, 2, target, depth, height, width, source), weight.dtype)
         filled[..., :outputs, :, :, :, slot_index(slots)] = nearest_last.transpose(
             3, 5, 7, 1, 2, 4, 6, 0
         )
@@ -199,12 +221,17 @@ def split_fp16_pairs(weight: FloatArray, scale: float) -> FloatArray:
 
 def encoded(array: FloatArray, precision: Precision) -> bytes:
     """Return the numbers as the device stores them, rounded to nearest even."""
+    return _rounded(array, precision).tobytes()
+
+
+def _rounded(array: FloatArray, precision: Precision) -> WeightArray:
+    """Return the numbers as the device stores them; bf16 as the upper half of a float's bits."""
     match precision:
         case "fp32" | "tf32":
-            return np.ascontiguousarray(array, np.float32).tobytes()
+            return array.astype(np.float32, copy=False)
         case "fp16":
-            return array.astype(np.float16).tobytes()
+            return array.astype(np.float16)
         case "bf16":
             bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
             rounded = bits + 0x7FFF + ((bits >> 16) & 1)
-            return (rounded >> 16).astype(np.uint16).tobytes()
+            return (rounded >> 16).astype(np.uint16)

@@ -116,9 +116,10 @@ def main() -> None:
     steady = Watch(ConvolutionCheck, "unsteady")
     expected = Watch(ConvolutionCheck, "_expected")
     layers = Watch(Tuner, "check_layers")
+    preparing = Watch(Tuner, "_prepare_next")
     cache = Path(tempfile.mkdtemp())
     compile_all(precisions, cache)
-    watches = timed, verdicts, steady, expected, layers
+    watches = timed, preparing, verdicts, steady, expected, layers
     rows: list[dict[str, Any]] = []
     for name in asked.networks.split(","):
         network = random_network(build(NETWORKS[name]), 0)
@@ -138,7 +139,7 @@ def main() -> None:
                 batch = opened.batch
                 tactics = opened._fitted.algorithms
                 used = [one.plans is None for one in tactics.values()]
-            checking = sum(watch.seconds for watch in watches[1:])
+            checking = sum(watch.seconds for watch in watches[2:]) - preparing.seconds
             right = [one.error for one in verdicts.given if one.wrong is None]
             rows.append(
                 {

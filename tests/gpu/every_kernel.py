@@ -72,7 +72,8 @@ def check(
     with open_cpu_generator(network) as reference:
         right = reference(patches)
     got = np.empty_like(right)
-    with open_program(Fitted(lowered, plan, own), kernels, stream) as program:
+    constants = lowered.encoded_constants()
+    with open_program(Fitted(lowered, plan, own), constants, kernels, stream) as program:
         poison(program)
         stream.upload(program.patches, patches.ctypes.data, patches.nbytes)
         program.launch()

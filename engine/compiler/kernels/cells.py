@@ -12,7 +12,7 @@ from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import IDENTITY, Conv, Geometry
 from ..tensors import TensorView
-from ..weight_layout import PackedWeight, Slots, slot_index
+from ..weight_layout import PackedWeight, Slots, WeightArray, slot_index
 from .launch import Addresses, Launch, PlaneBox, part_of, strides_of
 from .spec import HALF, ConvKernel
 
@@ -102,11 +102,11 @@ def _pack(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     ]
     shape = outputs // each, len(order), 3, 4, 64, 8
 
-    def packed() -> FloatArray:
-        filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros((outputs, source, 3, 3, 3), weight.dtype)
         filled[:, slot_index(slots)] = weight.transpose(1, 0, 2, 3, 4)
         split = filled.reshape(-1, each, chunks, 4, 8, 3, 3, 3)
-        operands = np.zeros((*shape[:3], 4, 64 // each, each, 8), np.float32)
+        operands = np.zeros((*shape[:3], 4, 64 // each, each, 8), weight.dtype)
         for stage, (upper, below, plane, chunk, row) in enumerate(order):
             cell_rows = (below,) if below is not None else (0, 1)
             for number, own_row in enumerate(cell_rows):
@@ -137,8 +137,8 @@ def _pack_voxels(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     outputs = weight.shape[1]
     shape = outputs, source // 32, 32, 8
 
-    def packed() -> FloatArray:
-        filled = np.zeros((2, 2, 2, outputs, source), np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros((2, 2, 2, outputs, source), weight.dtype)
         # A list: to a slice, this transposed copy takes longer.
         filled[..., list(slots)] = weight.transpose(2, 3, 4, 1, 0)
         split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8)

@@ -18,7 +18,7 @@ from ..kernel_source import constants, structure
 from ..steps import Convolution
 from ..tensors import Tensor
 from .convolutions import convolution_geometry
-from .launch import BLOCK, Launch
+from .launch import BLOCK, WARP, Launch
 
 RUNS = 96
 """Check runs of each candidate. A tactic that is wrong in one of 20 of its runs passes these and
@@ -310,15 +310,15 @@ def plain(
         is_gradient=shape.transposed,
         is_translated=is_translated,
     )
-    across = min(_CHANNELS, 1 << (shape.target_channels - 1).bit_length())
-    along, each = BLOCK // across, constants("check.cu")["EACH"]
+    each = constants("check.cu")["EACH"]
+    in_eights = shape.target_channels // shape.groups % each == 0
+    threads = shape.target_channels // each if in_eights else shape.target_channels
+    across = min(BLOCK // WARP, 1 << (threads - 1).bit_length())
+    along = BLOCK // across
     voxels = shape.batch * prod(shape.target_extents)
-    grid = (
-        -(-voxels // (along * each)),
-        -(-shape.target_channels // across),
-        1,
-    )
-    return Launch("check", "plain", grid, (across, along, 1), 0, values)
+    grid = -(-voxels // along), -(-threads // across), 1
+    kernel = "plain_eights" if in_eights else "plain"
+    return Launch("check", kernel, grid, (along, across, 1), 0, values)
 
 
 def expect(

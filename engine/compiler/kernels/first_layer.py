@@ -10,7 +10,7 @@ from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import Conv, Geometry
 from ..tensors import NUMBER_BYTES, PATCHES, Tensor
-from ..weight_layout import PackedWeight, Slots
+from ..weight_layout import PackedWeight, Slots, WeightArray
 from .launch import (
     MOST_WALKS,
     WARP_GROUP_COLUMNS,
@@ -82,8 +82,8 @@ def _pack(weight: FloatArray, _slots: Slots, _channels: int) -> PackedWeight:
     steps = -(-lines // 2)
     shape = steps, outputs // 8, 32, 4
 
-    def packed() -> FloatArray:
-        filled = np.zeros((outputs, 2 * steps, 8), np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros((outputs, 2 * steps, 8), weight.dtype)
         filled[:, :lines, :width] = weight.reshape(outputs, lines, width)
         split = filled.reshape(outputs // 8, 8, steps, 2, 4, 2)
         return split.transpose(2, 0, 1, 4, 3, 5).reshape(shape)
@@ -115,8 +115,8 @@ def _pack_wgmma(weight: FloatArray, _slots: Slots, _channels: int) -> PackedWeig
     products = window * window // 16
     shape = outputs // each, edge, products, 4, 32, 8
 
-    def packed() -> FloatArray:
-        filled = np.zeros((outputs // each, 64 // each, each, edge, window, window), np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros((outputs // each, 64 // each, each, edge, window, window), weight.dtype)
         for row in range(64 // each):
             own = weight.reshape(-1, each, edge, edge, edge)
             filled[:, row, :, :, row : row + edge, :edge] = own

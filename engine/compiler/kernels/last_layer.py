@@ -11,7 +11,7 @@ from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import IDENTITY, Conv, Geometry
 from ..tensors import TRANSLATED, stored_channels
-from ..weight_layout import PackedWeight, Slots, slot_index
+from ..weight_layout import PackedWeight, Slots, WeightArray, slot_index
 from .launch import (
     MOST_WALKS,
     OVERFLOW,
@@ -141,8 +141,8 @@ def _pack(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     outputs, _, depth, height, width = weight.shape
     shape = outputs, depth, source // 32, 4, 2, 32, 8
 
-    def packed() -> FloatArray:
-        filled = np.zeros((outputs, source, depth, 8, 8), np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros((outputs, source, depth, 8, 8), weight.dtype)
         filled[:, slot_index(slots), :, :height, :width] = weight
         split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, depth, 4, 2, 8)
         return split.transpose(0, 6, 1, 7, 3, 9, 2, 4, 8, 5).reshape(shape)
@@ -160,8 +160,8 @@ def _pack_wgmma(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     outputs, _, depth, height, width = weight.shape
     shape = outputs, depth, source // 16, 2, 15, 8, 8
 
-    def packed() -> FloatArray:
-        filled = np.zeros((outputs, source, depth, 8, 8), np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros((outputs, source, depth, 8, 8), weight.dtype)
         filled[:, slot_index(slots), :, :height, :width] = weight
         turned = filled[:, :, :, -np.arange(15) % 8]
         split = turned.reshape(outputs, source // 16, 2, 8, depth, 15, 8)
@@ -184,8 +184,8 @@ def _pack_transposed(weight: FloatArray, slots: Slots, source: int) -> PackedWei
     outputs = weight.shape[1]
     shape = outputs, 2, source // 32, 2, 2, 32, 8
 
-    def packed() -> FloatArray:
-        filled = np.zeros((outputs, source, 4, 4, 4), np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros((outputs, source, 4, 4, 4), weight.dtype)
         filled[:, slot_index(slots)] = weight.transpose(1, 0, 2, 3, 4)
         split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, 2, 2, 2, 2, 2, 2)
         farther_first = split[:, :, :, :, :, :, ::-1, :, :, :, ::-1]
@@ -198,8 +198,8 @@ def _pack_voxels(weight: FloatArray, slots: Slots, channels: int) -> PackedWeigh
     """[K, C, 1, 1, 1] -> [K, channels]."""
     shape = weight.shape[0], channels
 
-    def packed() -> FloatArray:
-        filled = np.zeros(shape, np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros(shape, weight.dtype)
         filled[:, slot_index(slots)] = weight.reshape(shape[0], -1)
         return filled
 

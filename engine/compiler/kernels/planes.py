@@ -7,7 +7,7 @@ from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import Conv, Geometry
 from ..tensors import TensorView
-from ..weight_layout import PackedWeight, Slots, slot_index
+from ..weight_layout import PackedWeight, Slots, WeightArray, slot_index
 from .launch import Addresses, Launch, PlaneBox, Walks, part_of, strides_of, table_addresses
 from .spec import HALF, ConvKernel
 
@@ -70,8 +70,8 @@ def _pack(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     outputs = weight.shape[0]
     shape = outputs // 32, source // 32, 3, 3, 4, 96, 8
 
-    def packed() -> FloatArray:
-        filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros((outputs, source, 3, 3, 3), weight.dtype)
         filled[:, slot_index(slots)] = weight[:, :, ::-1]
         split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8, 3, 3, 3)
         return split.transpose(0, 4, 8, 9, 5, 7, 2, 1, 3, 6).reshape(shape)
@@ -87,8 +87,8 @@ def _pack_strided(weight: FloatArray, slots: Slots, source: int) -> PackedWeight
     outputs, chunks = weight.shape[0], source // 16
     shape = outputs // 64, chunks, 3, 9, 2, 64, 8
 
-    def packed() -> FloatArray:
-        filled = np.zeros((outputs, source, 3, 3, 3), np.float32)
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros((outputs, source, 3, 3, 3), weight.dtype)
         filled[:, slot_index(slots)] = weight
         split = filled.reshape(-1, 64, chunks, 2, 8, 3, 9)
         return np.ascontiguousarray(split.transpose(0, 2, 5, 6, 3, 1, 4))

@@ -158,9 +158,15 @@ class Fitted(Generic[A_co]):
 
 
 def fit(
-    network: Network, wanted: ProgramRequest, budget: MemoryBudget, choose: Choose[A]
+    network: Network,
+    wanted: ProgramRequest,
+    budget: MemoryBudget,
+    choose: Choose[A],
+    on_lowered: Callable[[Lowered], None] = lambda _: None,
 ) -> Fitted[A]:
     """Return the program for the available memory, in which its layers are tried before.
+
+    on_lowered: called with the steps before tactics are chosen, which takes longest.
 
     It leaves half of the memory to the arrays if it can, by fewer patches per run, smaller slabs
     of the outer layers or less workspace: cutting and blending on the host costs more. Raises
@@ -171,12 +177,14 @@ def fit(
         least = _least(network, layout, wanted.gpu)
         if least.bytes <= budget.bytes:
             if least.memory.bytes <= budget.bytes // 2:
+                on_lowered(least.lowered)
                 return _fastest(network, least, budget.bytes, budget.bytes // 2, choose)
             if layout.batch == 1 and tight is None:
                 tight = least
         smallest = min(smallest or least.bytes, least.bytes)
     if tight is None:
         raise budget.too_small(smallest, wanted.patch, _fitting_patch(network, wanted, budget))
+    on_lowered(tight.lowered)
     return _fastest(network, tight, budget.bytes, budget.bytes, choose)
 
 

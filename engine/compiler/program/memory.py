@@ -211,7 +211,7 @@ def layer_blocks(trial: PlainCounterpart, gpu: GpuProperties) -> Mapping[str, in
     """Return bytes by name of all memory of an outer layer's trial, and of the results of its
     check.
     """
-    sizes = {**trial.sizes, FINGERPRINTS: 8 * RUNS, OVERFLOW: 4}
+    sizes = {**trial.sizes, FINGERPRINTS: 2 * 8 * RUNS, OVERFLOW: 4}
     sizes.update((table.name, table.bytes) for table in trial.tables)
     if measured := trial.measured:
         table = measured.target

@@ -74,7 +74,7 @@ constexpr float NOISE_WIDTH = 0.2f;
 constexpr int HIGHEST = 15;           // of PAIRED and OPPOSED
 constexpr float LAST_DIGIT = 1.0f / 4096;
 constexpr int SUMMING = 256;          // threads of a block that sums
-constexpr int EACH = 8;               // voxels of a thread
+constexpr int EACH = 8;               // channels of a thread of plain_eights
 
 // lowbias32 by C. Wellons.
 __device__ __forceinline__ unsigned mixed(unsigned x) {
@@ -176,66 +176,51 @@ __device__ __forceinline__ double stored(const void* numbers, Index index, bool 
     return (double)__half2float(pair[0]) + (double)__half2float(pair[8]);
 }
 
-// Where the first tap finds the source of a result's voxel. at: place in its patch, which may lie
-// outside of it. before: voxels of all patches before that one.
-struct Origin {
-    int at[3];
-    Index before;
-};
-
-// voxel: of the result, counted through all patches.
+// Where a tap finds the source of a result's voxel along an axis; -1 outside.
 template <class Shape>
-__device__ __forceinline__ Origin origin_of(const Shape& p, Index voxel) {
-    Origin origin;
-    origin.before = 1;
-    for (int axis = 2; axis >= 0; --axis) {
-        const int place = voxel % p.target_extents[axis];
-        origin.at[axis] = p.is_gradient ? place + p.before[axis]
-                                        : place * p.stride[axis] - p.before[axis];
-        origin.before *= p.source_extents[axis];
-        voxel /= p.target_extents[axis];
+__device__ __forceinline__ int seen(const Shape& p, int axis, int voxel, int tap) {
+    const int stride = p.stride[axis], way = tap * p.dilation[axis];
+    int at = voxel * stride - p.before[axis] + way;
+    if (p.is_gradient) {
+        at = voxel + p.before[axis] - way;
+        if (at % stride) return -1;
+        at /= stride;
     }
-    origin.before *= voxel;
-    return origin;
+    return at >= 0 && at < p.source_extents[axis] ? at : -1;
 }
 
-// The place of a tap, counted in voxels from the first one.
-struct Tap {
-    int at[3] = {};
-
-    template <class Shape>
-    __device__ __forceinline__ void advance(const Shape& p) {
-        for (int axis = 2; axis >= 0; --axis) {
-            at[axis] += p.dilation[axis];
-            if (axis == 0 || at[axis] < p.kernel[axis] * p.dilation[axis]) return;
-            at[axis] = 0;
+// Calls `sum` for each tap that finds a source of a result's voxel, with the number of the tap and
+// the source's voxel. Voxels are counted through all patches.
+template <class Shape, class Sum>
+__device__ __forceinline__ void over_taps(const Shape& p, Index voxel, const Sum& sum) {
+    int place[3];
+    for (int axis = 2; axis >= 0; --axis) {
+        place[axis] = voxel % p.target_extents[axis];
+        voxel /= p.target_extents[axis];
+    }
+    const Index patch = voxel;
+    for (int d = 0; d < p.kernel[0]; ++d) {
+        const int depth = seen(p, 0, place[0], d);
+        for (int h = 0; h < p.kernel[1]; ++h) {
+            const int height = seen(p, 1, place[1], h);
+            if (depth < 0 || height < 0) continue;
+            const Index plane = patch * p.source_extents[0] + depth;
+            const Index row = (plane * p.source_extents[1] + height) * p.source_extents[2];
+            const int first = (d * p.kernel[1] + h) * p.kernel[2];
+#pragma unroll 1
+            for (int w = 0; w < p.kernel[2]; ++w) {
+                const int column = seen(p, 2, place[2], w);
+                if (column >= 0) sum(first + w, row + column);
+            }
         }
     }
-};
-
-// Where a tap finds the source of a result's voxel: counted through all patches, below 0 outside.
-template <class Shape>
-__device__ __forceinline__ Index seen(const Shape& p, const Origin& origin, const Tap& tap) {
-    int at[3];
-    bool inside = true;
-    if (p.is_gradient) {
-        for (int axis = 0; axis < 3; ++axis) {
-            const int place = origin.at[axis] - tap.at[axis];
-            inside = inside && place >= 0 && place % p.stride[axis] == 0;
-            at[axis] = place / p.stride[axis];
-        }
-    } else {
-        for (int axis = 0; axis < 3; ++axis) at[axis] = origin.at[axis] + tap.at[axis];
-    }
-    for (int axis = 0; axis < 3; ++axis) inside &= (unsigned)at[axis] < p.source_extents[axis];
-    const int row = at[0] * p.source_extents[1] + at[1];
-    return inside ? origin.before + row * p.source_extents[2] + at[2] : -1;
 }
 
 // The source channels that a channel of the result sums up, and where their weights lie.
 struct Summands {
     int first, count;
-    Index weight, step, next;  // of the first channel; to the next channel, and to the next tap
+    Index weight;                // of the first source channel and tap
+    Index step, next, beside;    // to the next source channel, tap, and channel of the result
 
     template <class Shape>
     __device__ __forceinline__ Summands(const Shape& p, int channel) {
@@ -245,86 +230,96 @@ struct Summands {
         first = group * count;
         step = p.is_gradient ? (Index)taps * outputs : 1;
         next = p.is_gradient ? outputs : count;
-        weight = p.is_gradient ? (Index)first * step + channel - group * outputs
-                               : (Index)channel * taps * count;
+        beside = p.is_gradient ? 1 : (Index)taps * count;
+        weight = p.is_gradient ? (Index)first * step + channel - group * outputs : channel * beside;
+    }
+
+    // Whether their numbers lie in whole vectors.
+    __device__ __forceinline__ bool are_vectors() const { return count % LANES == 0; }
+
+    // The weights of as many of them as a vector holds.
+    __device__ __forceinline__ Vector factors(const Element* weights) const {
+        if (step == 1) return load(weights);
+        Vector gathered;
+        for (int lane = 0; lane < LANES; ++lane) gathered.lanes[lane] = weights[lane * step];
+        return gathered;
     }
 };
 
-// A convolution or its data gradient in the plainest way that is not slow: a thread sums 8 voxels of
-// one channel. What all others are compared with, so it shares nothing with them.
-extern "C" __global__ void plain(Plain p) {
-    const int channel = blockIdx.y * blockDim.x + threadIdx.x;
+// A convolution or its data gradient in the plainest way that is not slow: a thread finds the sources
+// of one voxel, and sums some of its channels, which are of one group.
+template <int CHANNELS>
+__device__ __forceinline__ void convolve_plainly(const Plain& p) {
     const Index each = (Index)p.target_extents[0] * p.target_extents[1] * p.target_extents[2];
-    const Index first = ((Index)blockIdx.x * blockDim.y + threadIdx.y) * EACH;
-    const Index voxels = each * p.patches;
-    if (channel >= p.target_channels || first >= voxels) return;
-    const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
-    Origin origins[EACH];
-    for (int i = 0; i < EACH; ++i) origins[i] = origin_of(p, min(first + i, voxels - 1));
+    const Index voxel = (Index)blockIdx.x * blockDim.x + threadIdx.x;
+    const int channel = (blockIdx.y * blockDim.y + threadIdx.y) * CHANNELS;
+    if (voxel >= each * p.patches || channel >= p.target_channels) return;
     const Summands summands(p, channel);
-    const Element* weight = p.weight + summands.weight;
-    float sums[EACH] = {};
-    Tap at;
+    float sums[CHANNELS] = {};
+    over_taps(p, voxel, [&](int tap, Index from) {
+        const Element* source = p.source + from * p.source_channels + summands.first;
+        const Element* weight = p.weight + summands.weight + tap * summands.next;
+        if (!summands.are_vectors() || p.used_channels % LANES) {
 #pragma unroll 1
-    for (int tap = 0; tap < taps; ++tap, at.advance(p), weight += summands.next) {
-        const Element* from[EACH];
-        for (int i = 0; i < EACH; ++i) {
-            const Index voxel = seen(p, origins[i], at);
-            from[i] = voxel < 0 ? nullptr : p.source + voxel * p.source_channels + summands.first;
-        }
-        if (p.is_gradient || summands.count % LANES) {
-#pragma unroll 2
-            for (int c = 0; c < summands.count; ++c) {
-                const float factor = to_float(weight[c * summands.step]);
-                for (int i = 0; i < EACH; ++i)
-                    if (from[i]) sums[i] = fmaf(factor, to_float(from[i][c]), sums[i]);
+            for (int c = 0; c < p.used_channels; ++c, weight += summands.step) {
+                const float value = to_float(source[c]);
+                for (int k = 0; k < CHANNELS; ++k)
+                    sums[k] = fmaf(to_float(weight[k * summands.beside]), value, sums[k]);
             }
-            continue;
+            return;
         }
 #pragma unroll 1
-        for (int c = 0; c < p.used_channels; c += LANES) {
-            const Vector factors = load(weight + c);
-            for (int i = 0; i < EACH; ++i) {
-                if (!from[i]) continue;
-                const Vector values = load(from[i] + c);
-                for (int lane = 0; lane < LANES && (lane == 0 || lane < p.used_channels); ++lane)
-                    sums[i] = fmaf(to_float(factors.lanes[lane]), to_float(values.lanes[lane]), sums[i]);
+        for (int c = 0; c < p.used_channels; c += LANES, weight += LANES * summands.step) {
+            const Vector values = load(source + c);
+            for (int k = 0; k < CHANNELS; ++k) {
+                const Vector factors = summands.factors(weight + k * summands.beside);
+                for (int lane = 0; lane < LANES; ++lane)
+                    sums[k] = fmaf(to_float(factors.lanes[lane]), to_float(values.lanes[lane]), sums[k]);
             }
         }
-    }
-    for (int i = 0; i < EACH; ++i) {
-        const Index voxel = first + i;
-        if (voxel >= voxels) continue;
+    });
+    for (int k = 0; k < CHANNELS; ++k) {
         if (p.is_translated) {
-            const Index line = voxel / each * p.target_channels + channel;
-            static_cast<float*>(p.target)[line * each + voxel % each] = sums[i];
+            const Index line = voxel / each * p.target_channels + channel + k;
+            static_cast<float*>(p.target)[line * each + voxel % each] = sums[k];
         } else {
-            static_cast<Element*>(p.target)[voxel * p.target_channels + channel] = to_element(sums[i]);
+            static_cast<Element*>(p.target)[voxel * p.target_channels + channel + k] = to_element(sums[k]);
         }
     }
 }
+
+// What all others are compared with, so it shares nothing with them.
+extern "C" __global__ void plain(Plain p) { convolve_plainly<1>(p); }
+
+// The same for groups of whole eights of channels.
+extern "C" __global__ void plain_eights(Plain p) { convolve_plainly<EACH>(p); }
 
 // A block a voxel and 64 of its channels.
 extern "C" __global__ void expect(Expect p) {
     const int channel = blockIdx.y * blockDim.x + threadIdx.x;
     if (channel >= p.target_channels) return;
-    const Origin origin = origin_of(p, p.voxels[blockIdx.x]);
-    const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
     const Summands summands(p, channel);
     double sum = 0, magnitudes = 0;
-    Tap at;
-    for (int tap = 0; tap < taps; ++tap, at.advance(p)) {
-        const Index from = seen(p, origin, at);
-        if (from < 0) continue;
-        const Index first = from * p.source_channels + summands.first;
-        const Index weight = summands.weight + tap * summands.next;
-        for (int c = 0; c < summands.count; ++c) {
-            const double product = stored(p.source, first + c, p.split_fp16) *
-                                   stored(p.weight, weight + c * summands.step, p.split_fp16);
-            sum += product;
-            magnitudes += fabs(product);
+    const auto add = [&](double factor, double value) {
+        sum += factor * value;
+        magnitudes += fabs(factor * value);
+    };
+    over_taps(p, p.voxels[blockIdx.x], [&](int tap, Index from) {
+        Index source = from * p.source_channels + summands.first;
+        Index weight = summands.weight + tap * summands.next;
+        if (p.split_fp16 || !summands.are_vectors()) {
+            for (int c = 0; c < summands.count; ++c, ++source, weight += summands.step)
+                add(stored(p.weight, weight, p.split_fp16), stored(p.source, source, p.split_fp16));
+            return;
         }
-    }
+#pragma unroll 1
+        for (int c = 0; c < summands.count; c += LANES, source += LANES, weight += LANES * summands.step) {
+            const Vector values = load(static_cast<const Element*>(p.source) + source);
+            const Vector factors = summands.factors(static_cast<const Element*>(p.weight) + weight);
+            for (int lane = 0; lane < LANES; ++lane)
+                add(to_float(factors.lanes[lane]), to_float(values.lanes[lane]));
+        }
+    });
     const Index place = (Index)blockIdx.x * p.target_channels + channel;
     p.sums[place] = sum;
     p.sums[place + (Index)p.samples * p.target_channels] = magnitudes;

@@ -1,6 +1,6 @@
 """A lowered network in device memory, captured as one CUDA graph."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,11 +22,20 @@ _OFTEN = 20
 
 
 @contextmanager
-def open_program(fitted: Fitted[Tactic], kernels: Kernels, stream: Stream) -> Generator["Program"]:
-    """Open the program with its memory and its graph, to be run on the stream."""
+def open_program(
+    fitted: Fitted[Tactic],
+    constants: Iterable[tuple[str, bytes]],
+    kernels: Kernels,
+    stream: Stream,
+) -> Generator["Program"]:
+    """Open the program with its memory and its graph, to be run on the stream.
+
+    constants: encoded, by name.
+    """
     with DeviceBuffer(fitted.memory.bytes) as arena:
         placed = _Placed(fitted, kernels, stream, arena.address)
-        placed.store_constants()
+        for name, content in constants:
+            stream.upload_now(placed.at(name), content)
         # Loads what is loaded on first use, which may not happen during a capture.
         placed.queue()
         stream.wait()
@@ -46,11 +55,6 @@ class _Placed:
     def at(self, name: str) -> int:
         """Return the device address of a tensor, table or constant, or of the input or output."""
         return self.base + self.fitted.memory.offsets[name]
-
-    def store_constants(self) -> None:
-        """Copy all constants to the device, and wait for it."""
-        for name, content in self.fitted.lowered.encoded_constants():
-            self.stream.upload_now(self.at(name), content)
 
     def queue(self) -> None:
         """Queue all steps."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...compiler.gpu_properties import GpuProperties
 from ...compiler.kernels.checks import NOISE, fill_patches
-from ...compiler.lowered import Layout
+from ...compiler.lowered import EarlyConstants, Layout, Lowered
 from ...compiler.program.fitting import (
     MOST_WORKSPACE,
     Fitted,
@@ -103,8 +103,10 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
         budget = MemoryBudget(gpu.context.memory[0], options.vram_limit)
         cache = TuningCache(options.cache, gpu.identity)
         tuner = Tuner(gpu, cache, budget.bytes, options.search)
-        fitted = _fitted(network, options, gpu, tuner, budget)
-        program = opening.enter_context(open_program(fitted, gpu.kernels, gpu.stream))
+        constants = EarlyConstants()
+        fitted = _fitted(network, options, gpu, tuner, budget, constants)
+        encoded = constants.encoded(fitted.lowered)
+        program = opening.enter_context(open_program(fitted, encoded, gpu.kernels, gpu.stream))
         staging = opening.enter_context(_open_staging(network.graph, fitted.lowered.layout))
         windows = opening.enter_context(ExitStack())
         generator = CudaGenerator(
@@ -132,12 +134,17 @@ def _fitted(
     gpu: OpenGpu,
     tuner: Tuner,
     budget: MemoryBudget,
+    constants: EarlyConstants,
 ) -> Fitted[Tactic]:
     """Return the program of the fastest tactics that were verified on this GPU."""
 
+    def begin(lowered: Lowered) -> None:
+        constants.begin(lowered)
+        tuner.check_layers(lowered)
+
     def attempt(without: frozenset[str]) -> Fitted[Tactic]:
         wanted = options.wanted(network.graph, gpu.context.properties, without)
-        fitted = fit(network, wanted, budget, tuner.convolutions)
+        fitted = fit(network, wanted, budget, tuner.convolutions, begin)
         tuner.compare_forms(network, fitted.lowered)
         fitted = in_faster_forms(network, wanted, fitted, budget, tuner.convolutions, tuner.cache)
         tuner.check_layers(fitted.lowered)

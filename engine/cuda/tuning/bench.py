@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from statistics import median
@@ -28,6 +29,18 @@ _NAN = 0xFF
 
 _SHORT = 100
 """Microseconds that the host may need to launch a run; a longer run takes its own time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Start of a block that a run writes. name: of the block. bytes: of whole words.
+
+    number_bytes: of a number.
+    """
+
+    name: str
+    bytes: int
+    number_bytes: int
 
 
 @contextmanager
@@ -86,21 +99,20 @@ class TrialBench:
         """Queue filling bytes from the start of a block with NaN."""
         self.stream.fill(self.at(name), _NAN, size)
 
-    def run(self, queue: Callable[[], None], output: str, size: int, number_bytes: int) -> None:
-        """Queue a run whose result goes to a spoilt block, and the fingerprint of the result.
-
-        output: the block. size: bytes of the result, in whole words. number_bytes: of a number.
-        """
-        self.spoil(output, size)
+    def run(self, queue: Callable[[], None], *outputs: Output) -> None:
+        """Queue a run whose outputs are spoilt before, and the fingerprint of each."""
+        for output in outputs:
+            self.spoil(output.name, output.bytes)
         queue()
-        into = self.at(FINGERPRINTS) + 8 * self._taken
-        self.stream.fill(into, 0, 8)
-        gpu = self.kernels.gpu
-        self.launch([checks.fingerprint(self.at(output), size, number_bytes, into, gpu)])
-        self._taken += 1
+        for output in outputs:
+            into = self.at(FINGERPRINTS) + 8 * self._taken
+            self.stream.fill(into, 0, 8)
+            address, gpu = self.at(output.name), self.kernels.gpu
+            self.launch([checks.fingerprint(address, output.bytes, output.number_bytes, into, gpu)])
+            self._taken += 1
 
     def fingerprints(self) -> npt.NDArray[Any]:
-        """Return the fingerprints of all runs since the last call, once the queue is done."""
+        """Return the fingerprints since the last call in their order, once the queue is done."""
         taken, self._taken = self._taken, 0
         return self.download(FINGERPRINTS, taken, np.uint64)
 

@@ -29,7 +29,7 @@ from ...compiler.tensors import NUMBER_BYTES, Tensor
 from ...compiler.weight_layout import encoded
 from ...network.layers import Triple, triple
 from ..driver import Stream
-from .bench import TrialBench
+from .bench import Output, TrialBench
 from .tactics import lone_tensors
 
 VERSION = "1"
@@ -84,11 +84,17 @@ class ConvolutionCheck:
                 return TacticVerdict(f"wrong results ({numbers.name})", error)
         return TacticVerdict(f"{error:.2g} times the rounding error" if wrong else None, error)
 
-    def unsteady(self, queue: Callable[[], None], workspace: int) -> str | None:
-        """Return what is wrong in many runs on the same numbers, None if nothing is."""
+    def unsteady(
+        self, queue: Callable[[], None], workspace: int, meanwhile: Callable[[], None]
+    ) -> str | None:
+        """Return what is wrong in many runs on the same numbers, None if nothing is.
+
+        meanwhile: called while the GPU is busy with them.
+        """
         self._fill_alike(self._shape, self._sets[0])
         for _ in range(RUNS):
             self._run(queue, workspace)
+        meanwhile()
         wrong = int((self._bench.fingerprints() != self._right[0]).sum())
         self._fill(self._shape, NOISE)
         return f"wrong results in {wrong} of {RUNS} runs" if wrong else None
@@ -129,7 +135,7 @@ class ConvolutionCheck:
         """Run into a target of NaN, and fingerprint it with the guard after it."""
         self._spoil_workspace(workspace)
         number_bytes = NUMBER_BYTES[self._shape.precision]
-        self._bench.run(queue, "target", self._fenced_bytes, number_bytes)
+        self._bench.run(queue, Output("target", self._fenced_bytes, number_bytes))
 
     def _spoil_workspace(self, workspace: int) -> None:
         if workspace:

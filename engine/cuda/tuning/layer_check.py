@@ -5,8 +5,9 @@ both results are equal to the last bit. Statistics that a step takes of its resu
 those of a pass of their own.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import count, repeat
 from math import prod, sqrt
 from typing import Any
@@ -22,6 +23,7 @@ from ...compiler.kernels.checks import (
     kernel_numbers,
     whole_numbers,
 )
+from ...compiler.kernels.launch import Launch
 from ...compiler.kernels.plain import PLAIN_WEIGHT, PlainCounterpart, of_one_patch, plain
 from ...compiler.kernels.step_launches import block_launches, launches, measured_volume
 from ...compiler.program.memory import PARTIALS, layer_blocks
@@ -32,7 +34,7 @@ from ...network.layers import FloatArray, triple
 from ...options import Precision
 from ..driver import Stream
 from ..kernel_images import Kernels
-from .bench import TrialBench, open_bench
+from .bench import Output, TrialBench, open_bench
 
 _SIGNS = Filling("signs", 0.75)
 
@@ -54,27 +56,35 @@ channels by less than four times as much.
 
 
 def wrong_step(
-    step: Conv, kernels: Kernels, stream: Stream, budget: int, grid: BlockGrid | None = None
+    step: Conv,
+    kernels: Kernels,
+    stream: Stream,
+    budget: int,
+    grid: BlockGrid | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> str | None:
     """Return what is wrong with the custom kernel of a step, None if nothing is.
 
     budget: bytes that the trial may take. grid: of a volume of one block, for kernels of blocks;
-    their statistics are also checked in a volume that ends inside its block.
+    their statistics are also checked in a volume that ends inside its block. meanwhile: called
+    while the GPU is busy with many runs.
     """
     trial = plain(of_one_patch(step) if grid else step)
     with open_bench(kernels, stream, layer_blocks(trial, kernels.gpu), budget) as bench:
         check = _LayerCheck(trial, bench, grid)
         check.fill(_SIGNS)
-        [right] = check.results(check.plainly, 1)
-        wrong = int((check.results(check.as_used, RUNS) != right).sum())
-        if wrong:
+        right = check.plainly()
+        results, *tables = check.in_many_runs(check.outputs, meanwhile)
+        if wrong := int((results != right).sum()):
             return f"wrong results in {wrong} of {RUNS} runs"
         if trial.measured is None:
             return None
-        if (found := _wrong_statistics(check, trial.measured)) or grid is None:
+        found = _wrong_statistics(check, trial.measured) or _unsteady(*tables)
+        if found or grid is None:
             return found
         check = _LayerCheck(trial, bench, _that_ends_inside(trial.measured.source))
-        return _wrong_statistics(check, trial.measured)
+        found = _wrong_statistics(check, trial.measured)
+        return found or _unsteady(*check.in_many_runs(check.outputs[1:], meanwhile))
 
 
 def _that_ends_inside(measured: TensorView) -> BlockGrid:
@@ -91,8 +101,7 @@ def _that_ends_inside(measured: TensorView) -> BlockGrid:
 def _wrong_statistics(check: "_LayerCheck", measured: Statistics) -> str | None:
     """Return what is wrong with the statistics that the step takes, None if nothing is.
 
-    They are summed in float, so they may differ from those of a separate pass in the last bits, but
-    must be the same in every run.
+    They are summed in float, so they may differ from those of a separate pass in the last bits.
     """
     check.fill_unevenly()
     check.as_used()
@@ -104,8 +113,12 @@ def _wrong_statistics(check: "_LayerCheck", measured: Statistics) -> str | None:
     rounding = _ROUNDED.get(view.tensor.precision, 0.0) / sqrt(prod(view.extents))
     if not (off <= _STATISTICS_BOUND + 4 * rounding).all():
         return f"wrong statistics, by {off.max():.1e},"
-    first, *others = check.tables_taken(measured, RUNS)
-    wrong = sum(other != first for other in others)
+    return None
+
+
+def _unsteady(tables: Any) -> str | None:
+    """Return in how many runs the statistics were others; tables: fingerprints, one per run."""
+    wrong = int((tables != tables[0]).sum())
     return f"different statistics in {wrong} of {RUNS} runs" if wrong else None
 
 
@@ -125,8 +138,8 @@ class _LayerCheck:
         few = kernel_numbers(trial.shape, numbers).density
         kernel = host_signs(prod(trial.kernel), few, seed=2)
         for name, stored in trial.weights.items():
-            packed = stored(kernel.reshape(trial.kernel)).numbers()
-            bench.upload(name, encoded(packed, trial.shape.precision))
+            packed = stored(kernel.reshape(trial.kernel))
+            bench.upload(name, packed.encoded(trial.shape.precision))
         for table in trial.tables:
             content = whole_numbers(table.patches, table.channels)
             bench.upload(table.name, encoded(content, "fp32"))
@@ -143,39 +156,46 @@ class _LayerCheck:
             shape = self._trial.conv.batch, patches.channels, *patches.extents
             bench.launch([checks.fill_patches(shape, next(fillings), bench.at(PATCHES), gpu)])
 
-    def plainly(self) -> None:
-        """Queue the plain convolution."""
+    def plainly(self) -> Any:
+        """Return the fingerprint of the plain convolution's result."""
+        self._bench.run(self._convolve_plainly, self.outputs[0])
+        return self._bench.fingerprints()[0]
+
+    def _convolve_plainly(self) -> None:
         trial, bench = self._trial, self._bench
         for step in trial.passes:
             bench.launch(launches(step, bench.at, bench.kernels.gpu))
-        names = trial.passes[0].target.name, PLAIN_WEIGHT, self._output
-        source, weight, target = map(bench.at, names)
+        source, output = trial.passes[0].target.name, self.outputs[0].name
+        addresses = bench.at(source), bench.at(PLAIN_WEIGHT), bench.at(output)
         is_translated = trial.output is None
         channels = trial.kernel[0 if trial.shape.transposed else 1]
-        launch = checks.plain(
-            trial.shape, (source, weight, target), channels, is_translated=is_translated
-        )
-        bench.launch([launch])
+        bench.launch([checks.plain(trial.shape, addresses, channels, is_translated=is_translated)])
 
     def as_used(self) -> None:
         """Queue the step as a program runs it."""
-        self._queue(self._trial.conv, is_measured=self._trial.measured is not None)
+        self._bench.launch(self._used)
+
+    def in_many_runs(self, outputs: Sequence[Output], meanwhile: Callable[[], None]) -> Any:
+        """Return fingerprints [output, run] of many runs of the step."""
+        for _ in range(RUNS):
+            self._bench.run(self.as_used, *outputs)
+        meanwhile()
+        return self._bench.fingerprints().reshape(RUNS, -1).T
 
     def measure_plainly(self, measured: Statistics) -> None:
         """Queue the pass that takes statistics of the result."""
         table, bench = measured.target, self._bench
         bench.stream.fill(bench.at(COUNTERS), 0, 4 * table.patches * table.channels)
-        self._queue(measured, is_measured=True)
+        bench.launch(self._launches(measured, is_measured=True))
 
-    def _queue(self, step: Step, *, is_measured: bool) -> None:
-        bench, gpu, at = self._bench, self._bench.kernels.gpu, self._bench.at
+    def _launches(self, step: Step, *, is_measured: bool) -> tuple[Launch, ...]:
+        gpu, at = self._bench.kernels.gpu, self._bench.at
         partials = at(PARTIALS) if is_measured else 0
         if not self._grid:
-            bench.launch(launches(step, at, gpu, partials))
-            return
-        bench.launch(block_launches(step, at, gpu, self._grid, BlockRun(0, 1), partials))
-        if is_measured:
-            bench.launch([measured_volume(step, at, gpu, partials, 1)])
+            return tuple(launches(step, at, gpu, partials))
+        own = block_launches(step, at, gpu, self._grid, BlockRun(0, 1), partials)
+        joined = [measured_volume(step, at, gpu, partials, 1)] if is_measured else []
+        return *own, *joined
 
     def table(self, measured: Statistics) -> FloatArray:
         """Return factors and summands [2, patches x channels] once the queue is done."""
@@ -184,21 +204,18 @@ class _LayerCheck:
         self._bench.spoil(table.name, table.bytes)
         return numbers.reshape(2, -1)
 
-    def tables_taken(self, measured: Statistics, runs: int) -> Any:
-        """Return fingerprints of the statistics of each of many runs of the step."""
-        for _ in range(runs):
-            self._bench.run(self.as_used, measured.target.name, measured.target.bytes, 4)
-        return self._bench.fingerprints()
+    @cached_property
+    def _used(self) -> tuple[Launch, ...]:
+        return self._launches(self._trial.conv, is_measured=self._trial.measured is not None)
 
-    def results(self, queue: Callable[[], None], runs: int) -> Any:
-        """Return fingerprints of the result of each of many runs."""
-        output = self._trial.output
-        size = self._trial.tensor_bytes[self._output]
+    @cached_property
+    def outputs(self) -> tuple[Output, ...]:
+        """Result of the step, and the statistics that it takes of it."""
+        trial, output = self._trial, self._trial.output
+        name = output.name if output else TRANSLATED
         number_bytes = NUMBER_BYTES[output.precision] if output else 4
-        for _ in range(runs):
-            self._bench.run(queue, self._output, size, number_bytes)
-        return self._bench.fingerprints()
-
-    @property
-    def _output(self) -> str:
-        return self._trial.output.name if self._trial.output else TRANSLATED
+        result = Output(name, trial.tensor_bytes[name], number_bytes)
+        if trial.measured is None:
+            return (result,)
+        table = trial.measured.target
+        return result, Output(table.name, table.bytes, 4)

@@ -131,6 +131,8 @@ class Tuner:
         self._gpu = gpu
         self._budget = budget
         self._settings = settings
+        self._coming: dict[Convolution, Effort] = {}
+        self._ready: dict[tuple[Convolution, bool], ConvolutionPlans | None] = {}
 
     def with_right_kernels(self, attempt: Callable[[frozenset[str]], _Result]) -> _Result:
         """Repeat an attempt until no custom kernel that it takes is wrong on this GPU.
@@ -161,8 +163,10 @@ class Tuner:
         found: dict[Convolution, Tactic] = {}
         is_reported = False
         levels = self._tuning_levels(shapes)
+        self._coming = {**levels}
         try:
             for index, (shape, effort) in enumerate(levels.items()):
+                self._coming.pop(shape, None)
                 known = self._proven(shape, workspace, effort)
                 if known is None:
                     is_reported = True
@@ -232,6 +236,7 @@ class Tuner:
         Raises DeviceMemoryError if a trial of a single patch does not fit.
         """
         layout, kernels = lowered.layout, self._gpu.kernels
+        self._coming = {**self._tuning_levels([step.shape for step in planned(lowered.steps)])}
         grid = BlockGrid(layout.patch, layout.patch) if layout.in_blocks else None
         for step in checked(lowered.steps):
             source = str(step.kernel)
@@ -249,7 +254,24 @@ class Tuner:
 
     def _wrong_step(self, step: Conv, grid: BlockGrid | None) -> str | None:
         gpu = self._gpu
-        return layer_check.wrong_step(step, gpu.kernels, gpu.stream, self._budget, grid)
+        return layer_check.wrong_step(
+            step, gpu.kernels, gpu.stream, self._budget, grid, self._prepare_next
+        )
+
+    def _prepare_next(self) -> None:
+        """Get and build plans of the next convolution of which no results are kept.
+
+        It is called while the GPU runs a check, as both take the host 5 ms and more.
+        """
+        while self._coming:
+            shape = next(iter(self._coming))
+            is_quick = self._coming.pop(shape) == "off"
+            if (shape, is_quick) in self._ready or self._known(shape).candidates:
+                continue
+            plans = self._ready[shape, is_quick] = plans_of(self._gpu, shape, is_quick=is_quick)
+            if plans is not None:
+                _build_early(plans, is_any=is_quick)
+            return
 
     def is_same_anywhere(
         self, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]
@@ -298,7 +320,9 @@ class Tuner:
         with open_bench(gpu.kernels, gpu.stream, sizes, self._budget) as bench:
             trial = _Trial(shape, effort, None, workspace, bench, ConvolutionCheck(bench, shape))
             for is_quick in (True, False) if any_will_do else (False,):
-                trial = replace(trial, plans=plans_of(gpu, shape, is_quick=is_quick))
+                ready = self._ready.pop((shape, is_quick), None)
+                plans = ready or plans_of(gpu, shape, is_quick=is_quick)
+                trial = replace(trial, plans=plans)
                 if tactic := self._of_plans(trial, seconds):
                     return tactic
             self._measure_own(trial)
@@ -328,7 +352,7 @@ class Tuner:
             wrong = None
             if best.plan not in trial.right:
                 wrong = trial.check.verdict(run, tactic.workspace).wrong
-            wrong = wrong or trial.check.unsteady(run, tactic.workspace)
+            wrong = wrong or trial.check.unsteady(run, tactic.workspace, self._prepare_next)
             if wrong is None:
                 self._change(shape, methodcaller("with_proof", best.plan, proof))
                 return tactic
@@ -455,6 +479,13 @@ class Tuner:
 
     def _time(self, steps: Iterable[Step], lowered: Lowered) -> float:
         return time_of_steps(steps, lowered, self._gpu.kernels, self._gpu.stream, self._budget)
+
+
+def _build_early(plans: ConvolutionPlans, *, is_any: bool) -> None:
+    """Build the plans that a quick search times, or the first one if any will do."""
+    for index in [*distinct(plans).values()][:_QUICK_PLANS]:
+        if unless_refused(partial(plans.build, index)) is not None and is_any:
+            return
 
 
 def _custom_may_be_fastest(shape: Convolution) -> bool:

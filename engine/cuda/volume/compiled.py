@@ -122,9 +122,9 @@ def compiled_blocks(
             network, grid, gpu.kernels.precision, gpu.context.properties, without
         )
         on_lowered(lowered)
+        tuner.check_layers(lowered)
         shapes = [step.shape for step in planned(lowered.steps)]
         tactics = tuner.convolutions(shapes, WORKSPACE_BYTES)
-        tuner.check_layers(lowered)
         return CompiledBlocks(grid, lowered, tactics)
 
     return tuner.with_right_kernels(attempt)

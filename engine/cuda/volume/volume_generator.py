@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ...compiler.blocks import BlockGrid, grid_of
-from ...compiler.lowered import Lowered
+from ...compiler.lowered import EarlyConstants, Lowered
 from ...compiler.program.fitting import MemoryBudget
 from ...compiler.steps import Conv
 from ...compiler.volume.recomputed import recomputed_convolutions
@@ -447,17 +447,17 @@ class CudaVolumeGenerator:
         self._compiled = None
         self._held.release()
         self._lanes.release()
-        compiled = compiled_blocks(
-            self._network,
-            self._gpu,
-            self._tuner,
-            grid,
-            lambda lowered: self._take_host_memory(lowered, grid),
-        )
+        early = EarlyConstants()
+
+        def begin(lowered: Lowered) -> None:
+            self._take_host_memory(lowered, grid)
+            early.begin(lowered)
+
+        compiled = compiled_blocks(self._network, self._gpu, self._tuner, grid, begin)
         offsets, size = compiled.constants
         base = self._held.constants_for(size)
         self._constants = {name: base + offset for name, offset in offsets.items()}
-        for name, content in compiled.lowered.encoded_constants():
+        for name, content in early.encoded(compiled.lowered):
             self._gpu.stream.upload_now(self._constants[name], content)
         self._compiled = compiled
         return compiled

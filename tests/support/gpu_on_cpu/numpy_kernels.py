@@ -173,6 +173,7 @@ _TWINS: dict[str, Any] = {
     "fill_numbers": fill_numbers,
     "fingerprint": fingerprint,
     "plain": convolve,
+    "plain_eights": convolve,
     "expect": expect,
     "compare": compare,
 }

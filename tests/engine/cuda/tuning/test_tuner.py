@@ -96,8 +96,8 @@ def search(monkeypatch):
         def verdict(self, *_):
             return TacticVerdict(None, 0.0)
 
-        def unsteady(self, *_) -> None:
-            return None
+        def unsteady(self, _queue, _workspace, meanwhile) -> None:
+            meanwhile()
 
     plans: list[Plans] = []
 
@@ -191,6 +191,62 @@ def test_without_tuning_a_plan_that_was_kept_is_looked_for_in_all_heuristics(sea
     assert find(1 << 20, "off") == "hungry"
     assert [each.is_quick for each in plans] == [False]
     assert len(measured) == 3
+
+
+def test_plans_of_the_next_convolution_are_built_during_a_check(search, monkeypatch):
+    find, _, plans = search
+    usual, built = tuner.ConvolutionCheck, []
+
+    class Noting(usual):
+        def unsteady(self, queue, workspace, meanwhile) -> None:
+            usual.unsteady(self, queue, workspace, meanwhile)
+            built.append([list(each.built) for each in plans])
+
+    monkeypatch.setattr(tuner, "ConvolutionCheck", Noting)
+    assert find(1 << 20, "off", shapes=[SHAPE, SMALL, SHAPE]) == "slow"
+    assert [len(of_each) for of_each in built] == [2, 2]
+    assert built[0][1] == ["slow"]
+    plans.clear()
+    find(1 << 20, "off", shapes=[SHAPE, SMALL])
+    assert [each.asked for each in plans] == ["slow", "slow"]
+
+
+@pytest.fixture
+def checked_layer(search, monkeypatch):
+    """Checks one layer by a tuner of an effort; which plans were built during the check."""
+    _, _, plans = search
+    step = types.SimpleNamespace(kernel="own", target=types.SimpleNamespace(batch=1))
+    layout = types.SimpleNamespace(in_blocks=False)
+    kernels = types.SimpleNamespace(image_key=lambda _source: "image", gpu=None)
+    gpu = OpenGpu(types.SimpleNamespace(), None, None, kernels)
+    built: list[list[str]] = []
+
+    def wrong_step(*arguments) -> None:
+        arguments[-1]()
+        built.extend(list(each.built) for each in plans)
+
+    monkeypatch.setattr(tuner.layer_check, "wrong_step", wrong_step)
+    monkeypatch.setattr(tuner, "checked", lambda _steps: [step])
+
+    def check(effort: str):
+        one = tuner.Tuner(gpu, TuningCache(None, {"card": "none"}), 0, SearchSettings(effort))
+        one.check_layers(types.SimpleNamespace(layout=layout, steps=[SHAPE, SMALL]))
+        return one, built
+
+    return check
+
+
+def test_a_plan_of_the_first_convolution_is_built_while_a_layer_is_checked(search, checked_layer):
+    _, _, plans = search
+    one, built = checked_layer("off")
+    assert built == [["slow"]]
+    assert one.convolutions([SHAPE, SMALL], 1 << 20)[SMALL].name == "slow"
+    assert len(plans) == 2
+
+
+def test_all_plans_of_a_quick_search_are_built_while_a_layer_is_checked(checked_layer):
+    _, built = checked_layer("quick")
+    assert set(built[0]) == {"slow", "hungry", "middling"}
 
 
 def test_a_spent_budget_ends_the_search_with_what_is_known(search):

@@ -67,7 +67,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Patches of each trial of a custom kernel; nothing runs, but memory is counted."""
     found: list[int] = []
 
-    def tried_in_memory(step: Any, kernels: Any, stream: Any, room: int, _grid: Any) -> None:
+    def tried_in_memory(step: Any, kernels: Any, stream: Any, room: int, *_: Any) -> None:
         trial = plain(of_one_patch(step))
         with bench.open_bench(kernels, stream, layer_blocks(trial, H200), room):
             found.append(trial.shape.batch)
