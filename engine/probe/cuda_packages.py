@@ -176,8 +176,8 @@ def known_fault(number: int) -> str | None:
 
 TESTED_TOGETHER = (
     ("9.19", "13.0", "1.20"),
-    ("9.28", "13.5", "1.26"),
     ("9.19", "13.0", "1.26"),
+    ("9.28", "13.5", "1.26"),
 )
 """Versions of cuDNN, NVRTC and cuDNN's frontend with which the tests passed on a GPU, as
 docs/supported-gpus.md states. The lock file for CUDA 13 takes the last of them.
