@@ -116,7 +116,8 @@ def open_writer(path: Path, mode: Literal["wb", "r+b"] = "wb") -> Generator[Sink
 
     The same writes give the same bytes: no name, no date.
     """
-    with path.open(mode) as file, HashedFile(file) as hashed:
+    with path.open(mode) as file:
+        hashed = HashedFile(file)
         if not is_gzip_name(path):
             yield hashed
             return
