@@ -7,6 +7,7 @@ takes a lock does not.
 """
 
 import threading
+from _thread import start_new_thread
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -127,11 +128,10 @@ def running_in_background(
         except BaseException as error:
             output.set_exception(error)
 
-    thread = threading.Thread(target=run, name="background", daemon=True)
-    thread.start()
+    start_new_thread(run, ())  # a Thread would have its starter wait for it
     try:
         yield output.result
     except BaseException:
         failed.set()
-        thread.join()
+        output.exception()
         raise
