@@ -21,6 +21,10 @@ _HASHED_AT_ONCE = 1 << 16
 """Bytes, such as of a header, that are hashed sooner than another thread wakes up."""
 
 
+_DROPPED_BYTES = 8 << 20
+"""Bytes after which the system starts to store what was written."""
+
+
 class Sink(Protocol):
     """Takes bytes, one after the other, that may not change before its hash is read."""
 
@@ -43,7 +47,7 @@ class HashedFile:
         self._digest = hashlib.sha256()
         self._waiting: deque[bytes | memoryview] = deque()
         self._hashing: Future[None] | None = None
-        self._written = 0
+        self._written = self._dropped = 0
 
     def write(self, data: bytes | memoryview) -> object:
         """Write these bytes next. Raises OSError."""
@@ -57,9 +61,11 @@ class HashedFile:
         elif len(self._waiting) > LARGEST_LAG:
             self._hashing.result()
         self._file.write(data)
-        with suppress(OSError):  # of a file that is in memory only
-            drop_cached(self._file.fileno(), self._written, size)
         self._written += size
+        if self._written - self._dropped >= _DROPPED_BYTES:
+            with suppress(OSError):  # of a file that is in memory only
+                drop_cached(self._file.fileno(), self._dropped, self._written - self._dropped)
+            self._dropped = self._written
 
     @property
     def sha256(self) -> str:

@@ -135,7 +135,7 @@ def open_writer(path: Path, mode: Literal["wb", "r+b"] = "wb") -> Generator[Sink
 
     The same writes give the same bytes: no name, no date.
     """
-    with path.open(mode) as file:
+    with path.open(mode, io.DEFAULT_BUFFER_SIZE) as file:
         hashed = HashedFile(file)
         if not is_gzip_name(path):
             yield hashed

@@ -45,9 +45,12 @@ class FileState:
 
         go_on: called now and then during reading; an exception that it raises ends the reading.
         """
-        with open_regular(path) as file:
-            status = os.fstat(file.fileno())
-            sha256 = sha256 or _sha256(file, status.st_size, go_on)
+        if sha256:
+            status = path.stat()
+        else:
+            with open_regular(path) as file:
+                status = os.fstat(file.fileno())
+                sha256 = _sha256(file, status.st_size, go_on)
         return cls(path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, sha256)
 
     @classmethod
