@@ -36,10 +36,10 @@ class WeightedSemaphore:
             return not self._closed
 
     def release(self, amount: int = 1) -> None:
-        """Release `amount`."""
+        """Release `amount`, and wake as many waiting threads as could each take a part of it."""
         with self._lock:
             self._used -= amount
-            self._changed.notify_all()
+            self._changed.notify(max(amount, 0))
 
     def exchange(self, taken: int, needed: int) -> None:
         """Change an acquired amount from `taken` to `needed`, without waiting for any increase.
