@@ -46,14 +46,16 @@ def in_parallel(
     Each thread fetches its next part itself, since waking another thread costs as much as many a
     part. The calling thread works too, so all parts get done even if the others are busy.
     """
-    numbered = enumerate(list(parts))  # no two threads get the same next item
+    every = list(parts)
+    numbered = enumerate(every)  # no two threads get the same next item
     results = dict[int, Made]()
 
     def take_parts() -> None:
         for number, part in numbered:
             results[number] = work(part)
 
-    helpers = [_threads().submit(take_parts) for _ in range(min(most, usable_cores()) - 1)]
+    threads = min(most, len(every), usable_cores())
+    helpers = [_threads().submit(take_parts) for _ in range(threads - 1)]
     try:
         take_parts()
     finally:

@@ -14,9 +14,9 @@ import nibabel as _nibabel
 import numpy as np
 
 from .errors import UnreadableScanError, UnsupportedScanError
-from .files.header_limits import check_series, check_start, pick_volume
-from .files.regular import NotRegularError
-from .files.streams import GZIP_ERRORS, TooManyBytesError
+from .files.header_limits import check_series, pick_volume
+from .files.regular import NotRegularError, open_regular
+from .files.streams import GZIP_ERRORS, GZIP_MAGIC, TooManyBytesError, check_start
 from .formats.registry import format_named
 from .volume import Empty, Grid, Study, Volume, spacing_of
 
@@ -48,8 +48,10 @@ def read_each(study: Study, empty: Empty = np.empty) -> Iterator[Volume]:
 
 
 def _check_starts(study: Study) -> None:
-    for file in study.files:
-        check_start(file)
+    for path in format_named(study.format).files_to_check(study):
+        with open_regular(path) as file:
+            start = file.read(len(GZIP_MAGIC))
+        check_start(path, start)
 
 
 def as_one_study(volumes: Sequence[Volume]) -> tuple[Volume, ...]:

@@ -44,7 +44,7 @@ def reads(tree: ast.Module) -> Iterator[str]:
                 yield "open"
             case ast.Call(ast.Attribute(_, "open"), _, [ast.keyword(), *_]):
                 yield "open"
-            case ast.Call(ast.Name("open")):
+            case ast.Call(ast.Name("open" | "FileIO")):
                 yield "open"
             case ast.Call(ast.Attribute(_, "dcmread"), [ast.Name("file" | "path"), *_]):
                 yield "dcmread"

@@ -7,6 +7,7 @@ with the arrays of those names.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd, inf, lcm
 from typing import TypeAlias, cast
 
@@ -261,20 +262,7 @@ class Graph(Tagged, frozen=True, tag="graph"):
     @property
     def stride(self) -> Triple:
         """Extents of which every patch must be a multiple: the total down-sampling."""
-        scales: dict[str, tuple[_Ratio, _Ratio, _Ratio]] = {INPUT: ((1, 1), (1, 1), (1, 1))}
-        stride = [1, 1, 1]
-        for node in self.nodes:
-            up, down = sampling_factors(node.layer)
-            source = scales[node.inputs[0]]
-            if up == down:
-                scales[node.name] = source
-                continue
-            scale = tuple(
-                _reduced(n * u, d * s) for (n, d), u, s in zip(source, up, down, strict=True)
-            )
-            scales[node.name] = (scale[0], scale[1], scale[2])
-            stride = [lcm(a, d) for a, (_, d) in zip(stride, scale, strict=True)]
-        return stride[0], stride[1], stride[2]
+        return _stride(self)
 
     def weight_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield the name and required shape of each weight of the graph."""
@@ -309,6 +297,22 @@ class Graph(Tagged, frozen=True, tag="graph"):
                 f"This network turns a patch of {times(patch)} into {times(leaving)}; "
                 "only networks that keep the extents can translate a volume."
             )
+
+
+@lru_cache  # used several times per study
+def _stride(graph: Graph) -> Triple:
+    scales: dict[str, tuple[_Ratio, _Ratio, _Ratio]] = {INPUT: ((1, 1), (1, 1), (1, 1))}
+    stride = [1, 1, 1]
+    for node in graph.nodes:
+        up, down = sampling_factors(node.layer)
+        source = scales[node.inputs[0]]
+        if up == down:
+            scales[node.name] = source
+            continue
+        scale = tuple(_reduced(n * u, d * s) for (n, d), u, s in zip(source, up, down, strict=True))
+        scales[node.name] = (scale[0], scale[1], scale[2])
+        stride = [lcm(a, d) for a, (_, d) in zip(stride, scale, strict=True)]
+    return stride[0], stride[1], stride[2]
 
 
 LARGEST_WEIGHTS = 2 << 30

@@ -13,8 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from ..files.header_limits import GZIP_MAGIC
 from ..files.regular import open_regular
+from ..files.streams import GZIP_MAGIC
 
 if TYPE_CHECKING:
     from .frames import Instance

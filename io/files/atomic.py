@@ -3,13 +3,14 @@
 import errno
 import os
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import DiskFullError, WriteError
 from .disk import flush
 from .parts import NO_GATE, Gate, part_beside
+from .regular import mode_of
 
 _FLUSHING_THREADS = 16
 
@@ -21,9 +22,11 @@ def whole_file(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
     Missing parent folders are created. If the body raises, the part is removed and an existing
     target stays as it was. Raises WriteError for any file system error, also in the body.
     """
-    with whole_files(target, gate) as part:
-        part.touch()
+    with _failures_named(target), part_beside(target, gate) as folder:
+        part = folder / target.name
+        part.touch(exist_ok=False)
         yield part
+        _move([part], target.parent, gate)
 
 
 @contextmanager
@@ -36,14 +39,18 @@ def whole_files(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
     with _failures_named(target), part_beside(target, gate) as folder:
         yield folder / target.name
         parts = sorted(folder.iterdir(), key=lambda path: (path.name == target.name, path.name))
+        _move(parts, target.parent, gate)
+
+
+def _move(parts: Sequence[Path], folder: Path, gate: Gate) -> None:
+    """Move files to a folder in this order, once all are on disk and none is refused."""
+    for part in parts:
+        flush(part)
+        _check_replaceable(folder / part.name, by_folder=False)
+    with gate.passed(parts):
         for part in parts:
-            flush(part)
-            _refuse_folder(target.parent / part.name)
-            _check_replaceable(target.parent / part.name)
-        with gate.passed(parts):
-            for part in parts:
-                part.replace(target.parent / part.name)
-        flush_folder(target.parent)
+            part.replace(folder / part.name)
+    flush_folder(folder)
 
 
 @contextmanager
@@ -67,7 +74,7 @@ def whole_folder(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
         flush(new)
         try:
             with gate.passed(files):
-                _check_replaceable(target)
+                _check_replaceable(target, by_folder=True)
                 if os.path.lexists(target):
                     target.replace(old)
                 new.replace(target)
@@ -85,13 +92,11 @@ def flush_folder(folder: Path) -> None:
         flush(folder)
 
 
-def _refuse_folder(target: Path) -> None:
-    if target.is_dir() and not target.is_symlink():
+def _check_replaceable(target: Path, *, by_folder: bool) -> None:
+    mode = mode_of(target, follow_symlinks=False)
+    if stat.S_ISDIR(mode) and not by_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
-
-
-def _check_replaceable(target: Path) -> None:
-    if kind := irreplaceable(target):
+    if kind := _irreplaceable(mode):
         raise WriteError(
             f"{target} was not written: it is {kind}, which is not replaced; move it away."
         )
@@ -102,13 +107,14 @@ def irreplaceable(target: Path) -> str | None:
 
     None if it is a file, a folder or nothing.
     """
-    try:
-        mode = target.lstat().st_mode
-    except OSError:  # nothing is there, or the write reports the error
-        return None
+    return _irreplaceable(mode_of(target, follow_symlinks=False))
+
+
+def _irreplaceable(mode: int) -> str | None:
     if stat.S_ISLNK(mode):
         return "a link"
-    return None if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else "a pipe, socket or device"
+    is_replaced = not mode or stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+    return None if is_replaced else "a pipe, socket or device"
 
 
 @contextmanager

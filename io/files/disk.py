@@ -16,7 +16,7 @@ def flush(path: Path) -> None:
     Folders that cannot be opened, as on Windows, are skipped.
     """
     can_open_folders = hasattr(os, "O_DIRECTORY")
-    if path.is_dir() and not can_open_folders:
+    if not can_open_folders and path.is_dir():
         return
     # Elsewhere flushing a file requires permission to write it.
     descriptor = os.open(path, os.O_RDONLY if can_open_folders else os.O_RDWR)

@@ -17,6 +17,13 @@ from .disk import drop_cached
 LARGEST_LAG = 8
 """Writes that may wait to be hashed."""
 
+_HASHED_AT_ONCE = 1 << 16
+"""Bytes, such as of a header, that are hashed sooner than another thread wakes up."""
+
+
+_DROPPED_BYTES = 8 << 20
+"""Bytes after which the system starts to store what was written."""
+
 
 class Sink(Protocol):
     """Takes bytes, one after the other, that may not change before its hash is read."""
@@ -38,33 +45,40 @@ class HashedFile:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._digest = hashlib.sha256()
-        self._thread = ThreadPoolExecutor(1)
-        self._waiting: deque[Future[None]] = deque()
-        self._written = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, failure: object, *_: object) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=failure is not None)
+        self._waiting: deque[bytes | memoryview] = deque()
+        self._hashing: Future[None] | None = None
+        self._written = self._dropped = 0
 
     def write(self, data: bytes | memoryview) -> object:
         """Write these bytes next. Raises OSError."""
-        self._waiting.append(self._thread.submit(self._digest.update, data))
-        if len(self._waiting) > LARGEST_LAG:
-            self._waiting.popleft().result()
         size = memoryview(data).nbytes
+        self._waiting.append(data)
+        if self._hashing is None or self._hashing.done():
+            if size <= _HASHED_AT_ONCE:
+                self._hash()
+            else:
+                self._hashing = _threads().submit(self._hash)
+        elif len(self._waiting) > LARGEST_LAG:
+            self._hashing.result()
         self._file.write(data)
-        with suppress(OSError):  # of a file that is in memory only
-            drop_cached(self._file.fileno(), self._written, size)
         self._written += size
+        if self._written - self._dropped >= _DROPPED_BYTES:
+            with suppress(OSError):  # of a file that is in memory only
+                drop_cached(self._file.fileno(), self._dropped, self._written - self._dropped)
+            self._dropped = self._written
 
     @property
     def sha256(self) -> str:
         """Hash of all that was written, in hexadecimal; only once it is closed."""
-        while self._waiting:
-            self._waiting.popleft().result()
+        if self._hashing:
+            self._hashing.result()
+        self._hash()
         return self._digest.hexdigest()
+
+    def _hash(self) -> None:
+        """Hash all that waits, in one thread at a time."""
+        while self._waiting:
+            self._digest.update(self._waiting.popleft())
 
 
 isal_zlib: Any = _isal_zlib  # typed only in part
@@ -149,8 +163,8 @@ class GzipWriter:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Kept for the process: each file would wait for its own to start."""
-    return ThreadPoolExecutor(THREADS, "pack")
+    """Threads of the process that hash and pack: each file would wait for its own to start."""
+    return ThreadPoolExecutor(THREADS, "write")
 
 
 def _packed(data: bytes | memoryview) -> _Block:

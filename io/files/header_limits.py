@@ -7,10 +7,8 @@ from typing import Literal, TypeAlias
 
 from ..errors import UnreadableScanError, UnsupportedScanError
 from .machine_limits import most_memory
-from .regular import open_regular
 from .streams import is_gzip_name
 
-GZIP_MAGIC = b"\x1f\x8b"
 VoxelStorage: TypeAlias = Literal["plain", "compressed", "bzip2", "text"]
 """Encoding of voxels in a file: uncompressed, deflate, bzip2, or text digits."""
 # Deflate codes at most 258 bytes in two bits. Bzip2 packs equal bytes a million to one, but no scan
@@ -21,22 +19,6 @@ _LARGEST_RATIOS: dict[VoxelStorage, int] = {
     "bzip2": 1 << 14,
     "text": 8,
 }
-
-
-def check_start(path: Path) -> None:
-    """Raise if a file is absent, empty or packed against its name, which is not damage."""
-    with open_regular(path) as file:
-        start = file.read(len(GZIP_MAGIC))
-    if not start:
-        raise UnreadableScanError(f"{path} is empty; copy or export it again.")
-    if is_gzip_name(path) and start != GZIP_MAGIC:
-        raise UnreadableScanError(
-            f"{path} is not gzip-compressed despite its name; rename or export it again."
-        )
-    if path.suffix.lower() == ".nii" and start == GZIP_MAGIC:
-        raise UnreadableScanError(
-            f"{path} is gzip-compressed but its name does not end in .gz; rename it."
-        )
 
 
 def check_extents(path: Path, extents: Sequence[int]) -> None:

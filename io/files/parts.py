@@ -85,10 +85,13 @@ def remove_parts_of_this_process(folder: Path) -> int:
 
 def remove(path: Path) -> None:
     """Remove a file, or a folder with all that is in it, if it is there."""
-    if path.is_dir() and not path.is_symlink():
-        _remove_folder(path)
-    else:
-        path.unlink(missing_ok=True)
+    try:
+        path.rmdir()  # as most parts are empty in the end
+    except OSError:
+        if path.is_dir() and not path.is_symlink():
+            _remove_folder(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _remove_folder(folder: Path) -> None:

@@ -5,7 +5,7 @@ reader.
 import errno
 import os
 import stat
-from io import BufferedReader
+from io import BufferedReader, FileIO
 from pathlib import Path
 
 MOST_LINKS = 40
@@ -28,7 +28,7 @@ def open_regular(path: Path) -> BufferedReader:
     that no file can have.
     """
     try:
-        return open(path, "rb", opener=_opened)
+        return BufferedReader(FileIO(path, opener=_opened))
     except ValueError as error:  # without asking the system
         raise OSError(errno.EINVAL, "its name contains a zero byte", str(path)) from error
 

@@ -14,6 +14,7 @@ import numpy as np
 from isal import igzip_lib as _igzip_lib
 from isal import isal_zlib as _isal_zlib
 
+from ..errors import UnreadableScanError
 from ..volume import AnyArray, Volume
 from .disk import can_read_anywhere, read_into
 from .file_writers import GzipWriter, HashedFile, Sink
@@ -23,6 +24,7 @@ igzip_lib: Any = _igzip_lib  # typed only in part, as the next
 isal_zlib: Any = _isal_zlib
 
 GZIP_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, isal_zlib.error, BadGzipFile)
+GZIP_MAGIC = b"\x1f\x8b"
 Packing: TypeAlias = Literal["gzip", "zlib", "bzip2"]
 
 BLOCK_BYTES = 1 << 20
@@ -58,8 +60,10 @@ def open_reader(path: Path, end: int | None = None) -> Generator[BinaryIO]:
     """Read the bytes of `path`, unpacked if its name ends in .gz.
 
     end: how many bytes of a gzip file to read, if not all. Corrupt gzip raises while it is read.
+    Raises as `check_start` does.
     """
     with open_regular(path) as whole:
+        check_start(path, whole.peek(len(GZIP_MAGIC)))
         if not is_gzip_name(path):
             yield whole
             return
@@ -68,6 +72,21 @@ def open_reader(path: Path, end: int | None = None) -> Generator[BinaryIO]:
         unpacker = isal_zlib._GzipReader(file, _PACKED_BYTES)
         with io.BufferedReader(unpacker) as unpacked:
             yield unpacked
+
+
+def check_start(path: Path, start: bytes) -> None:
+    """Raise if a file is empty or packed against its name, which is not damage."""
+    is_packed = start.startswith(GZIP_MAGIC)
+    if not start:
+        raise UnreadableScanError(f"{path} is empty; copy or export it again.")
+    if is_gzip_name(path) and not is_packed:
+        raise UnreadableScanError(
+            f"{path} is not gzip-compressed despite its name; rename or export it again."
+        )
+    if path.suffix.lower() == ".nii" and is_packed:
+        raise UnreadableScanError(
+            f"{path} is gzip-compressed but its name does not end in .gz; rename it."
+        )
 
 
 class _FirstBytes(io.RawIOBase):
@@ -116,7 +135,8 @@ def open_writer(path: Path, mode: Literal["wb", "r+b"] = "wb") -> Generator[Sink
 
     The same writes give the same bytes: no name, no date.
     """
-    with path.open(mode) as file, HashedFile(file) as hashed:
+    with path.open(mode, io.DEFAULT_BUFFER_SIZE) as file:
+        hashed = HashedFile(file)
         if not is_gzip_name(path):
             yield hashed
             return

@@ -77,6 +77,10 @@ class Format(ABC):
         del header
         return []
 
+    def files_to_check(self, study: Study) -> tuple[Path, ...]:
+        """Return the files whose start nothing checks when they are read."""
+        return study.files
+
     def labels(self, file: BinaryIO) -> HeaderLabels | None:
         """Return the labels in a header, or None if the file is of another format.
 

@@ -10,12 +10,13 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 
 from ..errors import UnsupportedScanError
-from ..files.header_limits import GZIP_MAGIC, check_extents, check_size, pick_volume, storage_of
+from ..files.header_limits import check_extents, check_size, pick_volume, storage_of
 from ..files.nifti_start import HeaderStart, gzip_unpacker
 from ..files.regular import is_there, read_regular
 from ..files.streams import (
     GOES_ON,
     GZIP_ERRORS,
+    GZIP_MAGIC,
     UNPACKING_BYTES,
     end_of_gzip,
     expect_end,
@@ -225,6 +226,10 @@ class Nifti(Format):
             return []
         mat = mat_beside(header)
         return [image_beside(header), mat] if is_there(mat) else [image_beside(header)]
+
+    def files_to_check(self, study: Study) -> tuple[Path, ...]:
+        """Return the files of a pair, of which not every reader opens each."""
+        return () if is_single_file(study.files[0]) else study.files
 
     def labels(self, file: BinaryIO) -> HeaderLabels | None:
         """Return texts of extensions and of the description, and the meaning of the intent."""

@@ -6,6 +6,7 @@ import math
 import struct
 import warnings
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -88,7 +89,8 @@ def read_header(stream: BinaryIO, path: Path) -> Header:
     header = header_class(start, check=False)
     voxel_type_of(header, path)
     _check_edges(header, path)
-    header.check_fix(_log, _UNREADABLE_AT_LEVEL)
+    fixed = _fixed(header_class, start)
+    header = header_class(fixed, check=False)
     offset = float(header["vox_offset"])
     if not (len(start) if single else 0) <= offset <= _LARGEST_HEADER_BYTES:
         raise UnreadableScanError(
@@ -100,7 +102,15 @@ def read_header(stream: BinaryIO, path: Path) -> Header:
         rest = read_exactly(stream, header.get_data_offset() - len(start))
     else:
         rest = stream.read(_LARGEST_HEADER_BYTES)
-    return header_class.from_fileobj(io.BytesIO(header.binaryblock + rest), check=False)
+    return header_class.from_fileobj(io.BytesIO(fixed + rest), check=False)
+
+
+@lru_cache  # needed before a scan is read and when it is read
+def _fixed(header_class: Any, stored: bytes) -> bytes:
+    """Return a header with what nibabel can repair; raises its HeaderDataError for the rest."""
+    header = header_class(stored, check=False)
+    header.check_fix(_log, _UNREADABLE_AT_LEVEL)
+    return header.binaryblock
 
 
 def with_unit_quaternion(header: Header) -> tuple[Header, tuple[str, ...]]:
@@ -153,15 +163,24 @@ def affine_of(header: Header, path: Path) -> Affine:
     with np.errstate(over="ignore", invalid="ignore"):  # a NaN may signal
         affine: Affine = np.asarray(header.get_best_affine(), dtype=np.float64)
         affine[:3] *= MILLIMETRES[unit_of(header)]
-        squares = np.square(affine[:3, :3]).sum(axis=0)  # 0 or infinite of absurd edges
-    scale = np.abs(affine[:3, :3]).max()
-    rank = np.linalg.matrix_rank(affine[:3, :3] / (scale or 1)) if np.isfinite(affine).all() else 0
-    if rank < 3 or not (np.isfinite(squares) & (squares > 0)).all():
+    if not _is_invertible(affine.tobytes()):
         raise UnreadableScanError(
             f"{path} has no valid position: its affine cannot be inverted; repair the header's "
             "sform or qform."
         )
     return affine
+
+
+@lru_cache  # needed before a scan is read, when it is read, and for its result
+def _is_invertible(stored: bytes) -> bool:
+    affine = np.frombuffer(stored).reshape(4, 4)
+    if not np.isfinite(affine).all():
+        return False
+    with np.errstate(over="ignore"):
+        squares = np.square(affine[:3, :3]).sum(axis=0)  # 0 or infinite of absurd edges
+    scale = np.abs(affine[:3, :3]).max()
+    rank = np.linalg.matrix_rank(affine[:3, :3] / (scale or 1))
+    return bool(rank == 3 and (np.isfinite(squares) & (squares > 0)).all())
 
 
 def unit_of(header: Header) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import nibabel as _nibabel
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ScanError, WriteError
 from ..files.atomic import whole_file, whole_files
@@ -135,10 +136,8 @@ def _verify(part: Path, target: Path, header: Header, volume: Volume) -> None:
         and found.get_data_dtype() == volume.voxels.dtype
         and tuple(found.get_data_shape())[:3] == volume.shape
         and math.prod(found.get_data_shape()[3:]) == math.prod(volume.further)
-        and np.allclose(affine_of(found, target), affine, rtol=1e-6, atol=1e-6)
-        and np.allclose(
-            scaling_of(found, target), (volume.slope, volume.intercept), rtol=1e-6, atol=0
-        )
+        and _close(affine_of(found, target), affine, atol=1e-6)
+        and _close(scaling_of(found, target), (volume.slope, volume.intercept))
         and all(_equal(found, source, field) for field in GEOMETRY_FIELDS)
     )
     if not same:
@@ -149,4 +148,11 @@ def _verify(part: Path, target: Path, header: Header, volume: Volume) -> None:
 
 
 def _equal(found: Header, source: Header, field: str) -> bool:
-    return field not in found or np.array_equal(found[field], source[field], equal_nan=True)
+    if field not in found:
+        return True
+    one, other = found[field], source[field]
+    return one.tolist() == other.tolist() or np.array_equal(one, other, equal_nan=True)
+
+
+def _close(one: npt.ArrayLike, other: npt.ArrayLike, atol: float = 0.0) -> bool:
+    return np.array_equal(one, other) or np.allclose(one, other, rtol=1e-6, atol=atol)

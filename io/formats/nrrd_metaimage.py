@@ -162,7 +162,8 @@ def _write_files(
     is_packed = header.storage.is_packed
     head = _head(volume, header, beside, 0)
     voxels_file = beside or part
-    with voxels_file.open("wb") as file, HashedFile(file) as hashed:
+    with voxels_file.open("wb") as file:
+        hashed = HashedFile(file)
         if beside is None:
             hashed.write(head)
         if is_packed:

@@ -14,10 +14,11 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from ..errors import UnreadableScanError
-from ..files.header_limits import GZIP_MAGIC, VoxelStorage, check_memory, check_size
+from ..files.header_limits import VoxelStorage, check_memory, check_size
 from ..files.regular import open_regular
 from ..files.streams import (
     BLOCK_BYTES,
+    GZIP_MAGIC,
     SLAB_BYTES,
     UNPACKING_BYTES,
     PackedReader,

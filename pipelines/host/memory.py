@@ -3,11 +3,13 @@
 import ctypes
 import os
 import threading
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from mmap import PAGESIZE, mmap
 from pathlib import Path
 
+from ...io.files.disk import read_at
 from ...io.files.machine_limits import address_space_limit, memory_left, most_memory
 from ..errors import PreparationError
 
@@ -26,7 +28,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _STATM = Path("/proc/self/statm")
 """File whose first figure is the number of pages of address space."""
 
-_CLEAR_PEAK = "5"  # proc(5): writing it to clear_refs resets the peak resident set size
+_CLEAR_PEAK = b"5"  # proc(5): writing it to clear_refs resets the peak resident set size
+_STATUS_BYTES = 1 << 16
+"""More than a process's status has: its longest line lists the user's groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +46,20 @@ class PeakMemory:
 
 
 class PeakMeter:
-    """Meter of the peak since its creation."""
+    """Meter of the peak since its creation or its last reset."""
 
     def __init__(self, process: Path = Path("/proc/self")) -> None:
-        self._process = process
+        # Kept open: each system call waits for the interpreter's lock in a batch.
+        self._status = self._clear_refs = -1
+        with suppress(OSError):
+            self._status = _kept_open(process / "status", os.O_RDONLY, self)
+            self._clear_refs = _kept_open(process / "clear_refs", os.O_WRONLY, self)
+        self.reset()
+
+    def reset(self) -> None:
+        """Start again, if the system can do so."""
         try:
-            (process / "clear_refs").write_text(_CLEAR_PEAK)
+            os.write(self._clear_refs, _CLEAR_PEAK)
             self._was_reset = True
         except OSError:
             self._was_reset = False
@@ -55,9 +67,9 @@ class PeakMeter:
     def read(self) -> PeakMemory:
         """Return the peak so far."""
         if self._was_reset:
-            for line in (self._process / "status").read_text().splitlines():
-                if line.startswith("VmHWM:"):
-                    return PeakMemory(int(line.split()[1]) * 1024, of_run=False)
+            _, found, rest = read_at(self._status, _STATUS_BYTES, 0).partition(b"VmHWM:")
+            if found:
+                return PeakMemory(int(rest.split(None, 1)[0]) * 1024, of_run=False)
         return PeakMemory(_peak_of_run(), of_run=True)
 
 
@@ -74,7 +86,7 @@ class PeakMeters:
         """Start measuring a study."""
         with self._lock:
             self._take_note()
-            self._peaks[study] = self._meter.read()
+            self._peaks[study] = PeakMemory(0, of_run=False)
 
     def finish(self, study: str) -> PeakMemory | None:
         """End a study and return its largest resident set; None if the system has no figure."""
@@ -88,7 +100,14 @@ class PeakMeters:
         peak = self._meter.read()
         for study, before in self._peaks.items():
             self._peaks[study] = max(before, peak, key=lambda one: one.bytes)
-        self._meter = PeakMeter()
+        self._meter.reset()
+
+
+def _kept_open(path: Path, flags: int, owner: object) -> int:
+    """Open a file for as long as an object exists. Raises OSError."""
+    descriptor = os.open(path, flags)
+    weakref.finalize(owner, os.close, descriptor).atexit = False
+    return descriptor
 
 
 def available_memory() -> int:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from io import BufferedReader
+from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -13,9 +14,9 @@ from ...io.files.regular import open_regular
 if TYPE_CHECKING:
     from ..report.report import Content
 
-_HASHED_BYTES = 4 << 20
-"""Bytes hashed per step: the threads of a batch wait for the interpreter's lock after each. Of
-hashlib.file_digest, a step is a sixteenth of it.
+_HASHED_BYTES = 8 << 20
+"""Bytes hashed per step: the threads of a batch wait for the interpreter's lock after each. A step
+of hashlib.file_digest is a small part of it.
 """
 
 
@@ -44,9 +45,12 @@ class FileState:
 
         go_on: called now and then during reading; an exception that it raises ends the reading.
         """
-        with open_regular(path) as file:
-            status = os.fstat(file.fileno())
-            sha256 = sha256 or _sha256(file, go_on)
+        if sha256:
+            status = path.stat()
+        else:
+            with open_regular(path) as file:
+                status = os.fstat(file.fileno())
+                sha256 = _sha256(file, status.st_size, go_on)
         return cls(path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, sha256)
 
     @classmethod
@@ -86,9 +90,12 @@ def content_of(states: Collection[FileState]) -> "Content | None":
     return Content(len(states), sum(state.size for state in states), digests[0])
 
 
-def _sha256(file: BufferedReader, go_on: Callable[[], None]) -> str:
-    digest, block = hashlib.sha256(), memoryview(bytearray(_HASHED_BYTES))
-    while count := file.readinto(block):
+def _sha256(file: BufferedReader, size: int, go_on: Callable[[], None]) -> str:
+    # Memory that the system clears when it is read into; a bytearray is cleared under the lock.
+    block = memoryview(mmap(-1, min(size + 1, _HASHED_BYTES)))
+    digest, count = hashlib.sha256(), len(block)
+    while count == len(block):
+        count = file.readinto(block)
         digest.update(block[:count])
         go_on()
     return digest.hexdigest()

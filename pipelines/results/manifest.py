@@ -266,8 +266,7 @@ class Manifest:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
         line = json.dumps({"version": VERSION, **encode_stated(entry)}).encode() + b"\n"
         with self._one_at_a_time, self._alone():
-            self._end_torn_line()
-            end = os.fstat(self._descriptor).st_size
+            end = self._end_torn_line()
             self._begun += 1
             own = self._begun
             try:
@@ -338,11 +337,15 @@ class Manifest:
                 "other's results; choose an output folder on another file system."
             ) from error
 
-    def _end_torn_line(self) -> None:
-        """End a partial line that a killed run left, so that it does not damage the next line."""
+    def _end_torn_line(self) -> int:
+        """End a partial line that a killed run left, so that it does not damage the next line.
+
+        Returns the size of the file.
+        """
         size = os.fstat(self._descriptor).st_size
         if size and read_at(self._descriptor, 1, size - 1) != b"\n":
-            os.write(self._descriptor, b"\n")
+            size += os.write(self._descriptor, b"\n")
+        return size
 
     def _keep_aside(self, lines: Iterable[bytes]) -> None:
         """Copy lines into the file next to the manifest, unless it already contains them."""

@@ -7,6 +7,7 @@ takes a lock does not.
 """
 
 import threading
+from _thread import start_new_thread
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -35,10 +36,10 @@ class WeightedSemaphore:
             return not self._closed
 
     def release(self, amount: int = 1) -> None:
-        """Release `amount`."""
+        """Release `amount`, and wake as many waiting threads as could each take a part of it."""
         with self._lock:
             self._used -= amount
-            self._changed.notify_all()
+            self._changed.notify(max(amount, 0))
 
     def exchange(self, taken: int, needed: int) -> None:
         """Change an acquired amount from `taken` to `needed`, without waiting for any increase.
@@ -127,11 +128,10 @@ def running_in_background(
         except BaseException as error:
             output.set_exception(error)
 
-    thread = threading.Thread(target=run, name="background", daemon=True)
-    thread.start()
+    start_new_thread(run, ())  # a Thread would have its starter wait for it
     try:
         yield output.result
     except BaseException:
         failed.set()
-        thread.join()
+        output.exception()
         raise

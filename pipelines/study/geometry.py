@@ -4,6 +4,7 @@ scans of a study, and slices as a reader of scans sees them.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib import import_module
 from itertools import product
 from math import ceil, floor, prod
@@ -57,6 +58,13 @@ def orientation(affine: Affine, axes: str) -> Orientation:
     An oblique scan takes the nearest such orientation (nibabel's io_orientation) and keeps its own
     rotation. Raises PreparationError if the affine does not span three directions.
     """
+    return _orientation(affine.astype(np.float64).tobytes(), axes)
+
+
+@lru_cache
+def _orientation(stored: bytes, axes: str) -> Orientation:
+    """Return `orientation`, which is needed several times per study, of an affine's bytes."""
+    affine = np.frombuffer(stored).reshape(4, 4)
     check_affine(affine)
     scan = orientations.io_orientation(affine)
     wanted = orientations.axcodes2ornt(tuple(axes))

@@ -116,4 +116,5 @@ def _moments(pair: FloatArray) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.
     flat = pair.reshape(2, -1)
     means = flat.mean(axis=1, dtype=np.float64)
     flat -= means[:, np.newaxis].astype(np.float32)
-    return means, (flat @ flat.T).astype(np.float64)
+    # Not by the operator @, which holds the interpreter's lock.
+    return means, np.dot(flat, flat.T).astype(np.float64)

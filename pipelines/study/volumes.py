@@ -48,7 +48,7 @@ def look_at_study(study: Study, options: TranslateOptions) -> UnreadStudy:
     moved = first.with_voxels(np.broadcast_to(np.zeros((), np.float32), first.shape))
     volumes, resampling = list[Volume](), 0
     for scan in scans:
-        is_moved = grid_difference(scan.volume, first) is not None
+        is_moved = scan.volume is not first and grid_difference(scan.volume, first) is not None
         volumes.append(moved if is_moved else scan.volume)
         if is_moved:
             copies = (

@@ -56,14 +56,14 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def test_files_are_opened_twice_and_limits_of_memory_read_once_a_second(
+def test_files_are_opened_once_and_limits_of_memory_read_once_a_second(
     tmp_path: Path, opened: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: -1.0)  # a second that no machine is in
     names = [save_nifti(tmp_path / f"{number}.nii.gz").name for number in range(SCANS)]
     for study in discover([tmp_path], None).studies:
         assert read_study_header(study).refusal is None
-    assert {name: opened[name] for name in names} == dict.fromkeys(names, 2)
+    assert {name: opened[name] for name in names} == dict.fromkeys(names, 1)
     assert opened[machine_limits.MEMBERSHIP.name] == 2
 
 

@@ -22,7 +22,7 @@ BLOCK = bytes(range(256)) * 700
 def write(
     file: BinaryIO, writes: Sequence[bytes | memoryview], kind: Literal["gzip", "zlib"] = "gzip"
 ) -> None:
-    with HashedFile(file) as hashed, GzipWriter(hashed, kind) as writer:
+    with GzipWriter(HashedFile(file), kind) as writer:
         for data in writes:
             writer.write(data)
 
@@ -65,7 +65,7 @@ def test_a_view_is_packed_as_its_bytes() -> None:
 
 def test_a_failure_in_the_block_leaves_the_file_without_an_end() -> None:
     file = io.BytesIO()
-    with suppress(KeyError), HashedFile(file) as hashed, GzipWriter(hashed) as writer:
+    with suppress(KeyError), GzipWriter(HashedFile(file)) as writer:
         writer.write(BLOCK)
         raise KeyError
     unpacker = zlib.decompressobj(GZIP)

@@ -49,6 +49,17 @@ def test_what_is_larger_than_the_space_gets_in_alone(waits: threading.Event) -> 
         assert taking.result(timeout=ENOUGH)
 
 
+def test_all_that_fit_into_what_is_given_back_get_in(waits: threading.Event) -> None:
+    places = WeightedSemaphore(3)
+    assert places.acquire(3)
+    with ThreadPoolExecutor() as others:
+        taking = [others.submit(places.acquire) for _ in range(3)]
+        assert waits.wait(ENOUGH)
+        places.release(2)
+        places.release()
+        assert all(each.result(timeout=ENOUGH) for each in taking)
+
+
 @pytest.mark.parametrize("amount", [1, 100])
 def test_a_closed_space_lets_nobody_wait(amount: int, waits: threading.Event) -> None:
     places = WeightedSemaphore(1)
