@@ -113,6 +113,7 @@ BENCHMARKS = (
     Benchmark("start_time", ("start_time.json",), START, "GPU"),
     Benchmark("start_timeline", ("start_timeline.json",), START, "2 GPUs"),
     Benchmark("cards_scaling", ("cards_scaling.json",), BATCHES, "2 GPUs"),
+    Benchmark("peer_copies", ("peer_copies.json",), (), "2 GPUs"),
     Benchmark("soak_on_a_card", ("soak_on_a_card.json",), BATCHES, "GPU"),
     Benchmark("checks_cost", ("checks_cost.json",), CHECKS, "GPU", arguments=("cpu", "cuda")),
     Benchmark("cpu_against_rivals", ("cpu_against_rivals.json",), CPU),
