@@ -84,7 +84,7 @@ class HashedFile:
 isal_zlib: Any = _isal_zlib  # typed only in part
 
 _LEVEL = 1
-THREADS = max(2, min(8, (os.cpu_count() or 1) // 4))
+THREADS = max(2, min(8, (os.cpu_count() or 1) // 2))
 """Threads for all files that are written at a time; a file's bytes do not depend on it."""
 
 Deflated: TypeAlias = Literal["gzip", "zlib"]
