@@ -159,6 +159,7 @@ def test_the_model_is_opened_once_a_batch_and_only_if_asked_for(
     assert opened == ["opened", "closed"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("factor", "status"), [(1.0, "translated"), (1.02, "failed")])
 def test_several_devices_verify_each_what_it_computed(
     world: World, monkeypatch: pytest.MonkeyPatch, factor: float, status: str
