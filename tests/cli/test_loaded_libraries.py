@@ -144,8 +144,9 @@ def test_modules_of_the_program_are_loaded_for_what_they_do(
 
 @pytest.mark.process
 def test_a_card_does_not(study: Path, batch: tuple[object, ...]) -> None:
+    """Meanwhile the study may be read so far that its result needs the program's version."""
     found = loaded("translate", study, *batch, before=UNTIL_A_CARD_OPENS, status=4)
-    assert found == TO_PLAN - {"rich"}
+    assert found - {"importlib.metadata"} == TO_PLAN - {"rich"}
 
 
 @pytest.mark.process
