@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -39,7 +40,7 @@ from cuda_cyclegan.pipelines.jobs.events import (
     WorkerEvent,
     WorkerSettings,
 )
-from cuda_cyclegan.pipelines.jobs.planner import find_study
+from cuda_cyclegan.pipelines.jobs.planner import JobPlanner, find_study
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
 from cuda_cyclegan.pipelines.jobs.queue.job import Claim, StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
@@ -125,7 +126,7 @@ class Tunable(FunctionGenerator):
 def test_an_idle_worker_searches_for_tactics_until_none_is_left_or_it_is_stopped(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    monkeypatch.setattr(source, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(source, "PAUSE_SECONDS", 0.0)  # the first search uses all of it
     world.scans(1)
     world.submit()
     searches: list[int] = []
@@ -135,15 +136,23 @@ def test_an_idle_worker_searches_for_tactics_until_none_is_left_or_it_is_stopped
     def tune(until: float, progress: Progress) -> None:
         searches.append(sum(isinstance(event, JobEnded) for event in told))
         if len(searches) == 1:  # it has more to try
-            time.sleep(max(0.0, until - time.monotonic()))
+            assert time.monotonic() >= until
+            monkeypatch.setattr(source, "PAUSE_SECONDS", 0.1)
             progress("a plan is rejected", None)
         elif ends == "the worker":
             stops[0]()
             progress("a convolution", 0.5)
             raise AssertionError("it was not stopped")
-        else:
-            threading.Timer(0.4, stops[0]).start()
 
+    pauses = count()
+
+    def close_folder(planner: JobPlanner) -> None:
+        if len(searches) >= 2 and next(pauses) == 2:
+            stops[0]()
+        usual(planner)
+
+    usual = JobPlanner.close_folder
+    monkeypatch.setattr(JobPlanner, "close_folder", close_folder)
     opened: Any = lambda *_: nullcontext(Tunable(tune))  # noqa: E731
     monkeypatch.setattr(networks, "open_generator", opened)
     ready = lambda worker: stops.append(worker.finish)  # noqa: E731
