@@ -373,11 +373,15 @@ def resident_blocks(
 
 
 class CapturedGraph:
-    """The work that a function queues on a stream, kept to be launched as one."""
+    """The work that a function queues on a stream, kept to be launched as one.
+
+    The capture is relaxed: the interpreter may collect garbage meanwhile, such as plans of cuDNN
+    with their memory, and freeing that ends any other capture with an error.
+    """
 
     def __init__(self, stream: Stream, queue_work: Callable[[], None]) -> None:
         self._stream = stream
-        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         call(driver.cuStreamBeginCapture, stream.handle, mode)
         try:
             queue_work()
