@@ -1,7 +1,9 @@
 """Outcomes of the studies of a batch, and the queue of its events to the listening thread."""
 
 import threading
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -64,39 +66,46 @@ class BatchEvents:
 
     outcomes: record each event in the thread where it happens, so that an interrupt of the
     listening thread may lose an event, but no outcome. expected: errors that end a thread and not
-    the batch.
+    the batch. Spans of work, a dozen per study, wake nobody: each time the listening thread wakes
+    up, the others wait for the interpreter's lock. They come with the next event of another kind.
     """
 
     def __init__(self, outcomes: Outcomes, expected: tuple[type[BaseException], ...] = ()) -> None:
         self.outcomes = outcomes
         self.is_over = False
         self.expected = expected
-        self._queue: SimpleQueue[Event | BaseException | None] = SimpleQueue()
+        self._queue: deque[Event | BaseException | None] = deque()
+        self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def report(self, event: Event) -> None:
         """Record an event and queue it for the listening thread."""
         self.outcomes.handle(event)
-        self._queue.put(event)
+        self._put(event)
 
     def fail(self, error: BaseException) -> None:
         """Queue the error that ended a thread."""
-        self._queue.put(error)
+        self._put(error)
 
     def end(self) -> None:
         """Mark the end: no event follows."""
-        self._queue.put(None)
+        self._put(None)
 
     def listen(self, seconds: float = threading.TIMEOUT_MAX) -> Iterator[Event]:
         """Yield events until the end, or for `seconds`; raise an error that is not expected."""
         end = monotonic() + seconds
         while not self.is_over and (left := end - monotonic()) > 0:
-            try:
-                event = self._queue.get(timeout=min(left, _DEAF_SECONDS))
-            except Empty:
-                continue
-            if event is None:
-                self.is_over = True
-            elif not isinstance(event, BaseException):
-                yield event
-            elif not isinstance(event, self.expected):
-                raise event
+            with suppress(Empty):
+                self._wakes.get(timeout=min(left, _DEAF_SECONDS))
+            while self._queue:
+                event = self._queue.popleft()
+                if event is None:
+                    self.is_over = True
+                elif not isinstance(event, BaseException):
+                    yield event
+                elif not isinstance(event, self.expected):
+                    raise event
+
+    def _put(self, event: Event | BaseException | None) -> None:
+        self._queue.append(event)
+        if not isinstance(event, Worked):
+            self._wakes.put(None)

@@ -78,6 +78,18 @@ def test_an_outcome_is_kept_before_its_event_is_handled() -> None:
     assert events.is_over
 
 
+def test_spans_of_work_come_with_the_next_event_and_wake_nobody() -> None:
+    events = BatchEvents(Outcomes())
+    events.report(StudyStarted(PLANNED))
+    assert next(events.listen(ENOUGH)) == StudyStarted(PLANNED)
+    events.report(READ)
+    assert events._wakes.empty()
+    events.report(DONE)
+    events.report(INFERRED)
+    events.end()
+    assert list(events.listen(ENOUGH)) == [READ, DONE, INFERRED]
+
+
 def test_a_signal_that_another_thread_receives_ends_the_wait_for_events() -> None:
     """As at the end of a stop by SIGSTOP, or while another signal is on its way."""
     waits = threading.Event()
@@ -92,7 +104,7 @@ def test_a_signal_that_another_thread_receives_ends_the_wait_for_events() -> Non
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
 
     events = BatchEvents(Outcomes())
-    events._queue = WatchedQueue()
+    events._wakes = WatchedQueue()
     before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
     try:
         begin = time.monotonic()

@@ -32,6 +32,7 @@ from cuda_cyclegan.pipelines.results.manifest import load
 from cuda_cyclegan.pipelines.run import in_flight, pipeline, stages
 from cuda_cyclegan.pipelines.run.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.run.in_flight import InputFiles, StudiesInFlight, StudyProgress
+from cuda_cyclegan.pipelines.run.outcomes import BatchEvents
 from cuda_cyclegan.pipelines.run.pipeline import Concurrency
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.translator import Scans, StudyTranslator
@@ -371,16 +372,17 @@ def test_seconds_are_those_of_work_and_not_of_waiting(
 ) -> None:
     """The clock only goes on in the network, while the threads before and after it wait."""
     now, runs = [100.0], iter(range(9))
-    told = threading.Condition()
+    told, reported, report = threading.Condition(), list[Event](), BatchEvents.report
     monkeypatch.setattr(in_flight, "Stopwatch", partial(Stopwatch, clock=lambda: now[0]))
 
-    def handle(event: Event) -> None:
+    def reported_by(events: BatchEvents, event: Event) -> None:
+        report(events, event)
         with told:
-            world.events.append(event)
+            reported.append(event)
             told.notify_all()
 
     def others_wait(run: int) -> bool:
-        spans = [event.span for event in world.events if isinstance(event, Worked)]
+        spans = [event.span for event in reported if isinstance(event, Worked)]
         stages = [span.stage for span in spans]
         prepared = 3 * min(run + 2, 5)
         return stages.count("write") == run and stages.count("prepare") == prepared
@@ -392,7 +394,7 @@ def test_seconds_are_those_of_work_and_not_of_waiting(
         now[0] += 1.0
         return patches
 
-    monkeypatch.setattr(world, "handle", handle)
+    monkeypatch.setattr(BatchEvents, "report", reported_by)
     timeline = Timeline(now[0])
     rows = world.run(network)
     for event in world.events:
