@@ -5,8 +5,7 @@ direction and each array in flight is enough for copies that overlap other work.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import cycle
@@ -17,9 +16,9 @@ import numpy as np
 from ..cores import in_parallel
 from ..patch_grid import Phase, Timing
 from ..scaling import VoxelArray
-from .driver import Context, CudaEvent, PinnedBuffer, Stream
+from .driver import CudaEvent, PinnedBuffer, Stream
 
-_SHARE = 4 << 20
+_SHARE = 8 << 20
 """Bytes of each part of a copy on the host; in smaller ones, threads wait for the interpreter."""
 
 
@@ -57,45 +56,27 @@ class StagedRows:
 class PinnedSlots:
     """Two pinned buffers: while the host fills or empties one, the GPU copies the other.
 
-    size: bytes of each. One array at a time may use them.
+    size: bytes of each. One array at a time may use them, and one thread.
     """
 
-    def __init__(self, size: int, copying: Executor, opened: ExitStack) -> None:
-        """copying: a thread for the host's copies, one after another; see `copying_thread`.
-
-        Raises DeviceMemoryError if the host has no memory to pin.
-        """
+    def __init__(self, size: int, opened: ExitStack) -> None:
+        """opened: closes the buffers. Raises DeviceMemoryError if the host has no memory to pin."""
         self.size = size
         buffers = [opened.enter_context(PinnedBuffer(size)) for _ in range(2)]
         slots = [_Slot(buffer, opened.enter_context(CudaEvent())) for buffer in buffers]
         self._first, *_ = slots
         self._turns = cycle(slots)
-        self._copying = copying
 
     def upload(
-        self, pieces: Sequence[VoxelArray], queue: Callable[[int, StagedRows], None]
+        self, pieces: Iterable[VoxelArray], queue: Callable[[int, StagedRows], None]
     ) -> None:
-        """Stage pieces of an array, one ahead; queue: queues the copy of a piece by its number."""
-        turns = self._turns
-
-        def staged(piece: VoxelArray) -> StagedRows:
-            slot = next(turns)
+        """Stage pieces of an array; queue: queues the copy of a piece by its number."""
+        for number, piece in enumerate(pieces):
+            slot = next(self._turns)
             slot.copied.wait()
             rows = StagedRows(slot.buffer.array(piece.shape, piece.dtype), slot)
             _copy(rows.voxels, piece)
-            return rows
-
-        coming: deque[Future[StagedRows]] = deque()
-        try:
-            for number, piece in enumerate(pieces):
-                if not coming:
-                    coming.append(self._copying.submit(staged, piece))
-                rows = coming.popleft().result()
-                if number + 1 < len(pieces):
-                    coming.append(self._copying.submit(staged, pieces[number + 1]))
-                queue(number, rows)
-        finally:
-            wait(coming)
+            queue(number, rows)
 
     def download(
         self,
@@ -105,27 +86,24 @@ class PinnedSlots:
     ) -> None:
         """Fill places of an array, and wait until all are.
 
-        queue: queues the copy of a piece by its number. put: called in the copying thread once it
-        is in its place.
+        queue: queues the copy of a piece by its number. put: called once it is in its place.
         """
+        queued: deque[tuple[int, VoxelArray, StagedRows]] = deque()
 
-        def put_in(target: VoxelArray, rows: StagedRows, number: int) -> None:
+        def put_first() -> None:
+            number, target, rows = queued.popleft()
             rows.put(target)
             put(number)
 
-        going: deque[Future[None]] = deque()
-        try:
-            for number, target in enumerate(targets):
-                if len(going) == 2:
-                    going.popleft().result()
-                slot = next(self._turns)
-                rows = StagedRows(slot.buffer.array(target.shape, target.dtype), slot)
-                queue(number, rows)
-                going.append(self._copying.submit(put_in, target, rows, number))
-            while going:
-                going.popleft().result()
-        finally:  # pending copies must not overwrite the result of a retry
-            wait(going)
+        for number, target in enumerate(targets):
+            slot = next(self._turns)
+            rows = StagedRows(slot.buffer.array(target.shape, target.dtype), slot)
+            queue(number, rows)
+            queued.append((number, target, rows))
+            if len(queued) == 2:  # frees the slot of the next
+                put_first()
+        while queued:
+            put_first()
 
     def flag(self, stream: Stream, address: int) -> bool:
         """Return whether the int32 at an address is not 0, once the stream's work is done."""
@@ -133,11 +111,6 @@ class PinnedSlots:
         stream.download(flag.ctypes.data, address, 4)
         stream.wait()
         return bool(flag[0])
-
-
-def copying_thread(context: Context, opened: ExitStack) -> Executor:
-    """Return a thread for the host's copies that may wait for events of a context."""
-    return opened.enter_context(ThreadPoolExecutor(1, "copying", context.use))
 
 
 def _copy(target: VoxelArray, source: VoxelArray) -> None:

@@ -52,12 +52,10 @@ def main() -> None:
         kernels = opened.enter_context(Kernels(precision, context.properties, None))
         for name in wanted:
             for batch in (1, 2):
-                check(name, batch, precision, kernels, context, stream)
+                check(name, batch, precision, kernels, stream)
 
 
-def check(
-    name: str, batch: int, precision: str, kernels: Kernels, context: Context, stream: Stream
-) -> None:
+def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Stream) -> None:
     graph, patch = GRAPHS[name]
     network = random_network(graph, 0)
     has_matrix = precision in ("fp16", "bf16")
@@ -80,9 +78,7 @@ def check(
         stream.download(got.ctypes.data, program.translated, got.nbytes)
         stream.wait()
         channels = graph.in_channels, graph.out_channels
-        run_window(
-            Compiled(program, kernels, context, stream, threading.Lock(), batch, channels), patch
-        )
+        run_window(Compiled(program, kernels, stream, threading.Lock(), batch, channels), patch)
     error = np.linalg.norm(got - right) / np.linalg.norm(right)
     print(f"{precision} {name}, batch {batch}: relative error {error:.1e}", flush=True)
     assert error < LIMITS[precision]

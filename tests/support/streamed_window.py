@@ -2,7 +2,6 @@
 
 import ctypes
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,6 @@ class FakeGenerator(FunctionGenerator):
         made: Any = streamed_window.Compiled(
             program,  # type: ignore[arg-type]
             Kernels("fp32"),  # type: ignore[arg-type]
-            SimpleNamespace(use=lambda: None),  # type: ignore[arg-type]
             stream,  # type: ignore[arg-type]
             threading.Lock(),
             batch,

@@ -271,8 +271,7 @@ class CudaGenerator:
         except IndexError:
             channels = self.graph.in_channels, self.graph.out_channels
             kernels, stream = self._gpu.kernels, self._gpu.stream
-            context, program = self._gpu.context, self._program
-            compiled = Compiled(program, kernels, context, stream, self._turn, self.batch, channels)
+            compiled = Compiled(self._program, kernels, stream, self._turn, self.batch, channels)
             buffers = self._opened.enter_context(open_window_buffers(compiled))
             self._windows.append(buffers)
         try:

@@ -27,8 +27,8 @@ from ...errors import CudaError, PrecisionOverflowError
 from ...network.layers import FloatArray, Triple
 from ...patch_grid import PatchGrid, PatchWindow, Rows, Timing, steps
 from ...scaling import Stored
-from ..driver import Context, DeviceBuffer, Stream
-from ..streaming import PhaseTimes, PinnedSlots, StagedRows, copying_thread
+from ..driver import DeviceBuffer, Stream
+from ..streaming import PhaseTimes, PinnedSlots, StagedRows
 
 if TYPE_CHECKING:
     from ..kernel_images import Kernels
@@ -43,13 +43,12 @@ class Compiled:
     """A program and what it runs with. turn: held while a run is queued, as its input and output
     are shared by all windows.
 
-    context: of the GPU. kernels: on it. stream: in which the program runs. batch: patches in one
-    run. channels: of a patch and of its translation.
+    kernels: on the GPU. stream: in which the program runs. batch: patches in one run. channels: of
+    a patch and of its translation.
     """
 
     program: "Program"
     kernels: "Kernels"
-    context: Context
     stream: Stream
     turn: threading.Lock
     batch: int
@@ -145,8 +144,7 @@ class WindowBuffers:
             self._pinned.close()
             size = max(SLOT_BYTES, row)
             with ExitStack() as opening:
-                copying = copying_thread(self._compiled.context, opening)
-                slots = PinnedSlots(size, copying, opening), PinnedSlots(size, copying, opening)
+                slots = PinnedSlots(size, opening), PinnedSlots(size, opening)
                 self._pinned.push(opening.pop_all())
             self._slots = slots
         return self._slots

@@ -24,8 +24,8 @@ from ...compiler.volume.volume_memory import (
 from ...errors import DeviceMemoryError
 from ...network.graph import Graph
 from ...whole_volume import VOLUMES_AT_A_TIME
-from ..driver import CapturedGraph, Context, CudaEvent, DeviceBuffer, Stream
-from ..streaming import PhaseTimes, PinnedSlots, copying_thread
+from ..driver import CapturedGraph, CudaEvent, DeviceBuffer, Stream
+from ..streaming import PhaseTimes, PinnedSlots
 from .transfer import slot_voxels
 
 
@@ -75,13 +75,12 @@ class Lane:
     memory of its own.
     """
 
-    def __init__(self, context: Context, opened: ExitStack) -> None:
+    def __init__(self, opened: ExitStack) -> None:
         self.entering, self.leaving = (opened.enter_context(Stream()) for _ in range(2))
         self.arrived = opened.enter_context(CudaEvent())
         self.phases = PhaseTimes(opened)
         self.own: Mapping[str, int] = {}
         self._graphs: dict[Hashable, CapturedGraph] = {}
-        self._context = context
         self._captured, self._pinned, self._allocated = (
             opened.enter_context(ExitStack()) for _ in range(3)
         )
@@ -120,8 +119,7 @@ class Lane:
         if self._slots is None or self._slots.size < plan.slot_bytes:
             self._slots = None
             self._pinned.close()
-            copying = copying_thread(self._context, self._pinned)
-            self._slots = PinnedSlots(plan.slot_bytes, copying, self._pinned)
+            self._slots = PinnedSlots(plan.slot_bytes, self._pinned)
         size = plan.own.bytes
         if size and (self._buffer is None or self._buffer.size < size):
             self.release()
@@ -133,9 +131,9 @@ class Lane:
 class Lanes:
     """Lanes of a GPU, opened when volumes need them, and kept from one grid to the next."""
 
-    def __init__(self, context: Context, opened: ExitStack) -> None:
+    def __init__(self, opened: ExitStack) -> None:
         """opened: closes them."""
-        self._context, self._opened = context, opened
+        self._opened = opened
         self._all: list[Lane] = []
         self._free: list[Lane] = []
         self._taken = 0
@@ -163,7 +161,7 @@ class Lanes:
         if self._taken == self._plan.count:
             return None
         if not self._free:
-            self._free.append(Lane(self._context, self._opened))
+            self._free.append(Lane(self._opened))
             self._all.append(self._free[-1])
         try:
             self._free[-1].fit(self._plan)

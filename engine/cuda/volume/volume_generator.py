@@ -124,12 +124,15 @@ def open_cuda_volume_generator(
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A volume's grid with its memory. lanes: those that it may take. costs: of its passes."""
+    """A volume's grid with its memory. lanes: those that it may take. costs: of its passes. parts:
+    of the passes between the first and the last, see `parts_of_passes`.
+    """
 
     compiled: CompiledBlocks
     placed: PlacedVolume
     lanes: LanePlan
     costs: Sequence[float]
+    parts: Sequence[range]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,7 @@ class CudaVolumeGenerator:
         self._budget = budget
         self._copies = _host_copies(opened)
         self._held = opened.enter_context(HeldMemory(options.host_budget))
-        self._lanes = Lanes(gpu.context, opened)
+        self._lanes = Lanes(opened)
         self._computing, self._entrance = threading.Lock(), threading.Lock()
         self._changed = threading.Condition()
         self._in_flight = 0
@@ -276,7 +279,7 @@ class CudaVolumeGenerator:
         entering, computing, leaving = map(phases.mark, ("copy in", "compute", "copy out"))
         entering.start.record(lane.entering)
         placed.queue_start(lane.entering)
-        queue_work = self._queue_work(placed, lane, ready.costs)
+        queue_work = self._queue_work(placed, lane, ready)
         coming = RunsByRows(
             placed.in_runs(first),
             lambda: computing.start.record(stream),
@@ -291,7 +294,7 @@ class CudaVolumeGenerator:
             lane.arrived.record(lane.entering)
             stream.after(lane.arrived)
             coming.queue_all()
-            self._compute(placed, lane, ready.costs, on_share)
+            self._compute(placed, lane, ready, on_share)
             going = RunsByRows(
                 placed.in_runs(others[-1] if others else first, slowest_axis(target)),
                 _nothing,
@@ -342,7 +345,7 @@ class CudaVolumeGenerator:
         self,
         placed: PlacedVolume,
         lane: Lane,
-        costs: Sequence[float],
+        ready: _Ready,
         on_share: Callable[[float], None],
     ) -> None:
         """Queue all passes but the first and the last, several at a time in a small volume.
@@ -350,8 +353,8 @@ class CudaVolumeGenerator:
         The host stays one part ahead of the GPU, to report progress.
         """
         stream, passes = self._gpu.stream, placed.memory.passes
-        total, done, before = sum(costs), 0.0, None
-        for part in parts_of_passes(costs):
+        total, done, before = sum(ready.costs), 0.0, None
+        for part in ready.parts:
             queue = partial(placed.queue_passes, passes[part.start : part.stop])
             if self._may_capture(placed):
                 lane.queue_captured(stream, part, queue)
@@ -360,7 +363,7 @@ class CudaVolumeGenerator:
             if before is not None:
                 before.wait()
                 on_share(done / total)
-            done += sum(costs[part.start : part.stop])
+            done += sum(ready.costs[part.start : part.stop])
             before = lane.phases.event()
             before.record(stream)
 
@@ -368,13 +371,12 @@ class CudaVolumeGenerator:
         """Return whether work may be captured: if kernels are loaded, and no map is copied."""
         return self._has_run and not placed.memory.host_bytes
 
-    def _queue_work(self, placed: PlacedVolume, lane: Lane, costs: Sequence[float]) -> QueueWork:
+    def _queue_work(self, placed: PlacedVolume, lane: Lane, ready: _Ready) -> QueueWork:
         """Return how runs of the first and the last pass are queued.
 
         They are captured for small volumes, whose rows come in a few pieces, always alike.
         """
-        is_small = len(parts_of_passes(costs)) <= 1
-        if not (is_small and self._may_capture(placed)):
+        if len(ready.parts) > 1 or not self._may_capture(placed):
             return queue_by_launches
         return partial(lane.queue_captured, self._gpu.stream)
 
@@ -399,7 +401,8 @@ class CudaVolumeGenerator:
             placed = self._placed(compiled, grid, may_recompute=False)
         lanes = plan_lanes(placed.memory, grid, self.graph, self._budget)
         self._lanes.arrange(lanes)
-        self._ready = _Ready(compiled, placed, lanes, costs_of(placed.memory.passes, grid))
+        costs = costs_of(placed.memory.passes, grid)
+        self._ready = _Ready(compiled, placed, lanes, costs, parts_of_passes(costs))
         return self._ready
 
     def _placed(

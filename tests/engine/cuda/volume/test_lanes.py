@@ -32,7 +32,7 @@ from cuda_cyclegan.engine.scaling import Stored
 
 with cudnn_where_there_is_none():
     from cuda_cyclegan.engine.cuda.volume import compiled, volume_generator
-    from cuda_cyclegan.engine.cuda.volume.compiled import costs_of
+    from cuda_cyclegan.engine.cuda.volume.compiled import costs_of, parts_of_passes
     from cuda_cyclegan.engine.cuda.volume.volume_generator import (
         CudaVolumeGenerator,
         CudaVolumeOptions,
@@ -116,7 +116,6 @@ def world(gpu: Gpu) -> Iterator[World]:
         return True
 
     late = replace(made.program, stream=computing, convolve=convolve)
-    context: Any = SimpleNamespace(use=lambda: None)
     with made.placed() as placed, ExitStack() as opened:
         one = object.__new__(CudaVolumeGenerator)
         one.graph, one.options = GRAPH, CudaVolumeOptions("fp32")
@@ -124,9 +123,12 @@ def world(gpu: Gpu) -> Iterator[World]:
         one._computing, one._has_run = threading.Lock(), True
         one._keep_time = lambda *_: None
         costs = costs_of(placed.memory.passes, GRID)
-        taken = Lanes(context, opened)
+        taken = Lanes(opened)
         taken.arrange(plan_lanes(placed.memory, GRID, GRAPH, PLENTY))
-        yield World(one, SimpleNamespace(placed=replace(placed, program=late), costs=costs), taken)
+        ready = SimpleNamespace(
+            placed=replace(placed, program=late), costs=costs, parts=parts_of_passes(costs)
+        )
+        yield World(one, ready, taken)
 
 
 @pytest.mark.parametrize("gpu", [*FIRST, *RANDOM], indirect=True)
@@ -155,6 +157,7 @@ def test_a_small_volume_is_queued_as_few_graphs(
 ) -> None:
     """Of a large one, each pass between the first and the last is one; launches queue these two."""
     monkeypatch.setattr(compiled, "_PRODUCTS_AT_ONCE", products)
+    world.ready.parts = compiled.parts_of_passes(world.ready.costs)
     captured: list[Any] = []
 
     class Counted(Graph):

@@ -4,7 +4,6 @@ import ctypes
 import shutil
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from typing import Any
@@ -60,13 +59,12 @@ def opened(larger: int = 1) -> Iterator[tuple[PlacedVolume, PinnedSlots]]:
     wanted = VolumeRequest(made.program.lowered, made.passes, GRID, (1, 1), rows)
     with (
         made.placed(volume_memory(wanted, 1 << 40)) as placed,
-        ThreadPoolExecutor(1) as copying,
         ExitStack() as kept,
         pytest.MonkeyPatch.context() as patched,
     ):
         patched.setattr(streaming, "PinnedBuffer", Buffer)
         patched.setattr(streaming, "CudaEvent", Event)
-        yield placed, PinnedSlots(4 * larger * SLOT_VOXELS, copying, kept)
+        yield placed, PinnedSlots(4 * larger * SLOT_VOXELS, kept)
 
 
 def noise() -> np.ndarray[Any, np.dtype[np.int16]]:
