@@ -218,7 +218,7 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: tuple[str, ...]
 
 
-class Graph(Tagged, frozen=True, tag="graph"):
+class Graph(Tagged, frozen=True, tag="graph", cache_hash=True):
     """Nodes in a topological order; the last one is the output.
 
     in_channels: channels of a patch. nodes: all but the input. patch: the only extents (D, H, W)

@@ -14,7 +14,7 @@ from isal import isal_zlib as _isal_zlib
 
 from .disk import drop_cached
 
-LARGEST_LAG = 8
+LARGEST_LAG = 4
 """Writes that may wait to be hashed."""
 
 _HASHED_AT_ONCE = 1 << 16
@@ -26,7 +26,12 @@ _DROPPED_BYTES = 8 << 20
 
 
 class Sink(Protocol):
-    """Takes bytes, one after the other, that may not change before its hash is read."""
+    """Takes bytes, one after the other, that may not change before its hash is read.
+
+    block: bytes per write that suit it.
+    """
+
+    block: int
 
     def write(self, data: bytes | memoryview, /) -> object: ...
 
@@ -39,8 +44,11 @@ class Sink(Protocol):
 class HashedFile:
     """File whose bytes are hashed and flushed concurrently with the writing of the next ones.
 
-    Hashing and flushing add little to the time of writing.
+    Hashing and flushing add little to the time of writing. Few large writes hand the interpreter's
+    lock around least.
     """
+
+    block = 8 << 20
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -112,6 +120,8 @@ class GzipWriter:
     scan, not a thousand, which would slow many studies in one interpreter. Written buffers must not
     change before the writer is closed, which a failure in its `with` block skips.
     """
+
+    block = 2 << 20
 
     def __init__(self, file: Sink, packing: Deflated = "gzip") -> None:
         self._file = file

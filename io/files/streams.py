@@ -29,7 +29,7 @@ Packing: TypeAlias = Literal["gzip", "zlib", "bzip2"]
 
 BLOCK_BYTES = 1 << 20
 SLAB_BYTES = 2 << 20
-"""Bytes per write."""
+"""Bytes per read of slices of which only a part is kept."""
 
 LEAST_SIDE_BY_SIDE, PART_BYTES, _READING_THREADS = 64 << 20, 32 << 20, 8
 """Smallest buffer that several threads fill from a file, and bytes per read of each:
@@ -291,7 +291,7 @@ def write_voxels(stream: Sink, voxels: AnyArray, arrival: Arrival = all_there) -
     """
     stored = voxels.dtype.newbyteorder("<")
     slice_bytes = max(1, voxels[:, :, 0].nbytes)
-    slices = max(1, SLAB_BYTES // slice_bytes)
+    slices = max(1, stream.block // slice_bytes)
     for first in range(0, voxels.shape[2], slices):
         arrival(min(first + slices, voxels.shape[2]))
         slab = np.asarray(voxels[:, :, first : first + slices], dtype=stored, order="F")

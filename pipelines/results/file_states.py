@@ -5,9 +5,10 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from io import BufferedReader
-from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+import numpy as np
 
 from ...io.files.regular import open_regular
 
@@ -91,8 +92,8 @@ def content_of(states: Collection[FileState]) -> "Content | None":
 
 
 def _sha256(file: BufferedReader, size: int, go_on: Callable[[], None]) -> str:
-    # Memory that the system clears when it is read into; a bytearray is cleared under the lock.
-    block = memoryview(mmap(-1, min(size + 1, _HASHED_BYTES)))
+    # Of NumPy, as a bytearray would be cleared under the lock.
+    block = memoryview(np.empty(min(size + 1, _HASHED_BYTES), np.uint8))
     digest, count = hashlib.sha256(), len(block)
     while count == len(block):
         count = file.readinto(block)

@@ -1,6 +1,5 @@
 """Work on one study at each stage of the pipeline."""
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -66,8 +65,6 @@ class StudyStages:
         self._in_flight = StudiesInFlight(memory, on_event, commits)
         self._arrays = HostArrays()
         self._disk_space = disk_space
-        # Each study's preparation takes several cores, and the network waits for the first only.
-        self._preparing = threading.Lock()
         self._on_event = on_event
         self._aliases: dict[str, tuple[PlannedStudy, ...]] = {}
 
@@ -239,8 +236,7 @@ class StudyStages:
         if not volumes.number:
             needed = self._needed(scans.volumes[0], plan, is_series=volumes.is_series)
             self._in_flight.adjust_memory(progress, needed)
-        with self._preparing:
-            prepared = translator.prepare(scans, plan)
+        prepared = translator.prepare(scans, plan)
         progress.note(*prepared.notes)
         return prepared
 

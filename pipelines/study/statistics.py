@@ -88,7 +88,7 @@ def _at(
 _CHUNK = 1 << 20
 """Voxels per step; their float64 copy stays within a processor's caches."""
 
-_LARGE_CHUNK = 1 << 21
+_LARGE_CHUNK = 1 << 23
 """Voxels per step without such a copy: the threads of a batch wait for the interpreter's lock after
 each step.
 """
