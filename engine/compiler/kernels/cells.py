@@ -177,9 +177,13 @@ def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None)
     )
     rings = boxes * tile["BOX"] + stages * tile["STAGE"]
     shared = rings + 2 * tile["STAGED"] + 8 * 16 * 12 + 8 * (2 * (boxes + stages) + 1)
-    name = "conv_transpose_to_cells"
-    kernel, block = f"{name}_{conv.channels}_{outputs}", (tile["THREADS"], 1, 1)
-    return Launch(name, kernel, walks.grid, block, shared, values)
+    kernel, block = _instance(conv.channels, outputs), (tile["THREADS"], 1, 1)
+    return Launch("conv_transpose_to_cells", kernel, walks.grid, block, shared, values)
+
+
+def _instance(channels: int, outputs: int) -> str:
+    boxes, stages = _RINGS[channels]
+    return f"conv_transpose_to_cells<{channels}, {outputs}, {boxes}, {stages}>"
 
 
 def _cache_key(conv: Conv) -> str:
@@ -203,7 +207,8 @@ def _launch_voxels(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int
     walks = min(resident, -(-voxels // tile["VOXELS"]))
     name, grid = "conv_transpose_voxels", (walks, parts, source.batch)
     shared = _TURNS * tile["VOXELS"] * source.channels * 2
-    return Launch(name, f"{name}_{source.channels}", grid, (tile["THREADS"], 1, 1), shared, values)
+    kernel, block = f"{name}<{source.channels}>", (tile["THREADS"], 1, 1)
+    return Launch(name, kernel, grid, block, shared, values)
 
 
 def _cache_key_of_voxels(conv: Conv) -> str:
@@ -215,7 +220,7 @@ def _cache_key_of_voxels(conv: Conv) -> str:
 KERNELS = (
     ConvKernel(
         "conv_transpose_voxels",
-        {f"conv_transpose_voxels_{n}": f"conv_transpose_voxels<{n}>" for n in _VOXEL_CHANNELS},
+        tuple(f"conv_transpose_voxels<{n}>" for n in _VOXEL_CHANNELS),
         HALF,
         launch=_launch_voxels,
         fits=_fits_voxels,
@@ -225,13 +230,7 @@ KERNELS = (
     ),
     ConvKernel(
         "conv_transpose_to_cells",
-        {
-            f"conv_transpose_to_cells_{channels}_{outputs}": (
-                f"conv_transpose_to_cells<{channels}, {outputs}, {boxes}, {stages}>"
-            )
-            for channels, (boxes, stages) in _RINGS.items()
-            for outputs in _OUTPUTS
-        },
+        tuple(_instance(channels, outputs) for channels in _RINGS for outputs in _OUTPUTS),
         HALF,
         needs_wgmma=True,
         in_blocks=True,

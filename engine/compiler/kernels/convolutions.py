@@ -8,7 +8,7 @@ from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import Conv, Convolution
 from ..tensors import VECTOR_BYTES
-from .launch import WARP, Addresses, Launch, block_shape, region_address, vectors
+from .launch import WARP, Addresses, Launch, block_shape, cpp, region_address, vectors
 from .spec import ConvKernel
 
 _OUTPUT_TILES = {32: 256, 64: 128, 128: 64}
@@ -25,10 +25,10 @@ def _convolve_split_fp16(
     width = _outputs(shape)
     voxels, piece = _SPLIT_TILES[width], tile["VECTORS"] * VECTOR_BYTES
     warps = voxels // tile["WARP_VOXELS"] * width // tile["WARP_OUTPUTS"]
-    border = "_border" if any(shape.before + shape.after) else ""
+    has_border = any(shape.before + shape.after)
     return Launch(
         source="convolve_split_fp16",
-        kernel=f"convolve_split_fp16_{width}{border}",
+        kernel=_split_instance(width, has_border=has_border),
         grid=_tiles(shape, voxels, width),
         block=(warps * WARP, 1, 1),
         shared=tile["STAGES"] * (voxels + width) * piece,
@@ -40,7 +40,7 @@ def _convolve_split_fp16(
 
 def _convolve(conv: Conv, at: Addresses, _gpu: GpuProperties, _partials: int | None) -> Launch:
     shape = conv.shape
-    width, kind = _outputs(shape), "gradient" if shape.transposed else "convolve"
+    width = _outputs(shape)
     values = structure("convolve.cu", "Convolve")(
         **_convolved(conv, shape, at),
         dilation=shape.dilation,
@@ -48,14 +48,14 @@ def _convolve(conv: Conv, at: Addresses, _gpu: GpuProperties, _partials: int | N
         outputs=shape.target_channels // shape.groups,
     )
     grid, threads = _tiles(shape, _OUTPUT_TILES[width], width), constants("convolve.cu")["THREADS"]
-    return Launch("convolve", f"{kind}_{width}", grid, (threads, 1, 1), 0, values)
+    kernel = _instance(width, is_gradient=shape.transposed)
+    return Launch("convolve", kernel, grid, (threads, 1, 1), 0, values)
 
 
 def _convolve_depthwise(
     conv: Conv, at: Addresses, _gpu: GpuProperties, _partials: int | None
 ) -> Launch:
     shape = conv.shape
-    kind = "gradient" if shape.transposed else "convolve"
     values = structure("convolve_depthwise.cu", "ConvolveDepthwise")(
         **_convolved(conv, shape, at), dilation=shape.dilation
     )
@@ -65,7 +65,16 @@ def _convolve_depthwise(
     runs = shape.batch * depth * height * -(-width // run)
     columns = -(-vectors(shape.target_channels, shape.precision) // across)
     grid, block = (-(-runs // along), columns, 1), (across, along, 1)
-    return Launch("convolve_depthwise", f"{kind}_depthwise", grid, block, 0, values)
+    kernel = f"convolve_depthwise<{cpp(shape.transposed)}>"
+    return Launch("convolve_depthwise", kernel, grid, block, 0, values)
+
+
+def _instance(outputs: int, *, is_gradient: bool) -> str:
+    return f"convolve<{_OUTPUT_TILES[outputs]}, {outputs}, {cpp(is_gradient)}>"
+
+
+def _split_instance(outputs: int, *, has_border: bool) -> str:
+    return f"convolve_split_fp16<{cpp(has_border)}, {_SPLIT_TILES[outputs]}, {outputs}>"
 
 
 def _outputs(shape: Convolution) -> int:
@@ -110,33 +119,20 @@ def convolution_geometry(shape: Convolution) -> dict[str, Any]:
 KERNELS = (
     ConvKernel(
         "convolve_split_fp16",
-        {
-            f"convolve_split_fp16_{outputs}{border}": (
-                f"convolve_split_fp16<{has_border}, {voxels}, {outputs}>"
-            )
-            for border, has_border in (("", "false"), ("_border", "true"))
-            for outputs, voxels in _SPLIT_TILES.items()
-        },
+        tuple(_split_instance(n, has_border=each) for each in (False, True) for n in _SPLIT_TILES),
         ("tf32", "fp32"),
         launch=_convolve_split_fp16,
         replaces_plan=lambda shape: shape.split_fp16,
     ),
     ConvKernel(
         "convolve_depthwise",
-        {
-            "convolve_depthwise": "convolve_depthwise<false>",
-            "gradient_depthwise": "convolve_depthwise<true>",
-        },
+        ("convolve_depthwise<false>", "convolve_depthwise<true>"),
         launch=_convolve_depthwise,
         replaces_plan=lambda shape: shape.is_depthwise,
     ),
     ConvKernel(
         "convolve",
-        {
-            f"{name}_{outputs}": f"convolve<{voxels}, {outputs}, {is_gradient}>"
-            for name, is_gradient in (("convolve", "false"), ("gradient", "true"))
-            for outputs, voxels in _OUTPUT_TILES.items()
-        },
+        tuple(_instance(n, is_gradient=each) for each in (False, True) for n in _OUTPUT_TILES),
         launch=_convolve,
         replaces_plan=lambda _: True,
     ),

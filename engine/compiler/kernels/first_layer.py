@@ -145,6 +145,11 @@ def _rows_of_groups(conv: Conv) -> int:
     return 64 // _outputs_of_groups(conv)
 
 
+def _resident(edge: int) -> int:
+    """Return the blocks of the wgmma kernel on each multiprocessor; edge: of the kernel."""
+    return 1 if edge == 7 else 2
+
+
 def _columns_of_groups(conv: Conv) -> int:
     """Return the columns of a block: for a small kernel, few enough for two resident blocks."""
     return warp_group_columns(conv.target.extents[2]) if conv.geometry.kernel[2] == 7 else 64
@@ -161,7 +166,7 @@ def _walk_of_groups(conv: Conv, gpu: GpuProperties) -> _Walk:
     shared = numbers * NUMBER_BYTES[target.precision] + 8 * (2 * tile["RING"] + 2) + 12 * 128
     blocks = -(-width // columns) * -(-height // rows)
     parts = target.batch * target.channels // outputs
-    concurrent = gpu.multiprocessors * (1 if edge == 7 else 2)
+    concurrent = gpu.multiprocessors * _resident(edge)
     planes = _fastest_planes(depth, blocks * parts, concurrent, _BEGINNING)
     return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
 
@@ -228,7 +233,7 @@ def _limit(conv: Conv) -> Triple:
 
 def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
     name, walk = "convolve_patches", _walk(conv, gpu)
-    kernel, values = f"{name}_{_outputs(conv.target)}", _arguments(conv, at, walk, partials)
+    kernel, values = f"{name}<{_outputs(conv.target)}>", _arguments(conv, at, walk, partials)
     block = constants("convolve_patches.cu")["THREADS"], 1, 1
     return Launch(name, kernel, walk.grid, block, walk.shared, values)
 
@@ -236,10 +241,19 @@ def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None)
 def _launch_wgmma(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
     walk = _walk_of_groups(conv, gpu)
     values = _arguments(conv, at, walk, partials)
-    form = conv.geometry.kernel[2], _outputs_of_groups(conv), _columns_of_groups(conv)
-    kernel = f"convolve_patches_{form[0]}_{form[1]}_{form[2]}"
+    edge, outputs, columns = (
+        conv.geometry.kernel[2],
+        _outputs_of_groups(conv),
+        _columns_of_groups(conv),
+    )
+    kernel = _wgmma_instance(edge, outputs, columns)
     block = constants("convolve_patches_wgmma.cu")["THREADS"], 1, 1
     return Launch("convolve_patches_wgmma", kernel, walk.grid, block, walk.shared, values)
+
+
+def _wgmma_instance(edge: int, outputs: int, columns: int) -> str:
+    """Return the C++ name for a kernel of this edge, of which so many blocks are resident."""
+    return f"convolve_patches_wgmma<{edge}, {outputs}, {columns}, {_resident(edge)}>"
 
 
 def _arguments(conv: Conv, at: Addresses, walk: _Walk, partials: int | None) -> Structure:
@@ -283,21 +297,16 @@ def _launch_strided(
     )
     grid = strips * -(-height // tile["ROWS"]), -(-depth // tile["PLANES"]), target.batch
     name, block = "convolve_strided_patches", (tile["WARPS"] * 32, 1, 1)
-    return Launch(name, f"{name}_{_outputs(target)}", grid, block, 0, values)
+    return Launch(name, f"{name}<{_outputs(target)}>", grid, block, 0, values)
 
 
 KERNELS = (
     ConvKernel(
         "convolve_patches_wgmma",
-        {
-            f"convolve_patches_{kernel}_{outputs}_{columns}": (
-                f"convolve_patches_wgmma<{kernel}, {outputs}, {columns}, {blocks}>"
-            )
-            for kernel, outputs, columns, blocks in (
-                (3, 32, 64, 2),
-                *((7, outputs, n, 1) for outputs in (32, 64) for n in WARP_GROUP_COLUMNS),
-            )
-        },
+        (
+            _wgmma_instance(3, 32, 64),
+            *(_wgmma_instance(7, n, columns) for n in (32, 64) for columns in WARP_GROUP_COLUMNS),
+        ),
         HALF,
         needs_wgmma=True,
         in_blocks=True,
@@ -309,7 +318,7 @@ KERNELS = (
     ),
     ConvKernel(
         "convolve_patches",
-        {f"convolve_patches_{n}": f"convolve_patches<{n}>" for n in (16, 32)},
+        ("convolve_patches<16>", "convolve_patches<32>"),
         HALF,
         in_blocks=True,
         launch=_launch,
@@ -319,7 +328,7 @@ KERNELS = (
     ),
     ConvKernel(
         "convolve_strided_patches",
-        {f"convolve_strided_patches_{n}": f"convolve_strided_patches<{n}>" for n in (16, 32)},
+        ("convolve_strided_patches<16>", "convolve_strided_patches<32>"),
         HALF,
         launch=_launch_strided,
         fits=_fits_strided,

@@ -23,6 +23,7 @@ from .launch import (
     address_of,
     border_of,
     cheapest_walk,
+    cpp,
     most_shared,
     part_of,
     strides_of,
@@ -218,7 +219,7 @@ def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None
         **fields,
     )
     name, shared = "convolve_to_patches", _shared(conv.geometry.kernel, conv.channels)
-    kernel = f"{name}_zero" if conv.geometry.mode == "zero" else name
+    kernel = f"{name}<{cpp(conv.geometry.mode == 'zero')}>"
     return Launch(name, kernel, grid, (tile["THREADS"], 1, 1), shared, values)
 
 
@@ -230,8 +231,12 @@ def _launch_wgmma(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int 
     )
     name, channels = "convolve_to_patches_wgmma", conv.channels
     block = constants("convolve_to_patches_wgmma.cu")["THREADS"], 1, 1
-    kernel, shared = f"convolve_to_patches_{channels}_{wide}", _shared_of_groups(channels, wide)
+    kernel, shared = _wgmma_instance(channels, wide), _shared_of_groups(channels, wide)
     return Launch(name, kernel, grid, block, shared, values)
+
+
+def _wgmma_instance(channels: int, columns: int) -> str:
+    return f"convolve_to_patches_wgmma<{channels}, {columns}, {_STAGES[channels]}>"
 
 
 def _walk(
@@ -338,19 +343,13 @@ def _launch_voxels(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int
     blocks = min(-(-voxels // (tile["AT_ONCE"] * voxels_each)), _VOXEL_BLOCKS * gpu.multiprocessors)
     name = "convolve_voxels"
     grid, block = (blocks, tensor.batch, 1), (lanes, voxels_each, 1)
-    return Launch(name, f"{name}_{conv.outputs}", grid, block, 0, values)
+    return Launch(name, f"{name}<{conv.outputs}>", grid, block, 0, values)
 
 
 KERNELS = (
     ConvKernel(
         "convolve_to_patches_wgmma",
-        {
-            f"convolve_to_patches_{channels}_{columns}": (
-                f"convolve_to_patches_wgmma<{channels}, {columns}, {stages}>"
-            )
-            for channels, stages in _STAGES.items()
-            for columns in WARP_GROUP_COLUMNS
-        },
+        tuple(_wgmma_instance(channels, n) for channels in _STAGES for n in WARP_GROUP_COLUMNS),
         HALF,
         needs_wgmma=True,
         in_blocks=True,
@@ -361,10 +360,7 @@ KERNELS = (
     ),
     ConvKernel(
         "convolve_to_patches",
-        {
-            "convolve_to_patches": "convolve_to_patches<false>",
-            "convolve_to_patches_zero": "convolve_to_patches<true>",
-        },
+        ("convolve_to_patches<false>", "convolve_to_patches<true>"),
         HALF,
         in_blocks=True,
         launch=_launch,
@@ -380,7 +376,7 @@ KERNELS = (
     ),
     ConvKernel(
         "convolve_voxels",
-        {f"convolve_voxels_{n}": f"convolve_voxels<{n}>" for n in range(1, _MOST_SUMMED + 1)},
+        tuple(f"convolve_voxels<{n}>" for n in range(1, _MOST_SUMMED + 1)),
         launch=_launch_voxels,
         fits=_fits_voxels,
         pack=_pack_voxels,

@@ -46,7 +46,7 @@ class Launch:
     """One kernel launch; source names the .cu file.
 
     cooperative: its blocks wait for each other, so all must be resident: the grid is cut to what
-    fits on the GPU, along its first axis rather than its second. source, kernel: file and function.
+    fits on the GPU, along its first axis rather than its second. source, kernel: file and C++ name.
     grid, block: blocks and threads along x, y and z. shared: bytes of dynamic shared memory per
     block. arguments: the kernel's one parameter. in_blocks: whether the patches are blocks of one
     volume, which further arguments describe.
@@ -60,6 +60,11 @@ class Launch:
     arguments: Structure
     cooperative: bool = False
     in_blocks: bool = False
+
+
+def cpp(value: bool) -> str:
+    """Return a template argument as C++ spells it."""
+    return "true" if value else "false"
 
 
 def most_shared(gpu: GpuProperties) -> int:

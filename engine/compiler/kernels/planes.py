@@ -121,7 +121,12 @@ def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None)
     rings = boxes * (tile["BOX"] + 3 * _BARRIER) + held * (tile["CHUNK"] + _BARRIER)
     shared = rings + 2 * tile["WARPS"] * tile["OUTPUTS"] * _JOINED
     block = tile["THREADS"], 1, 1
-    return Launch(name, f"{name}_{conv.channels}", walks.grid, block, shared, values)
+    return Launch(name, _instance(conv.channels), walks.grid, block, shared, values)
+
+
+def _instance(channels: int) -> str:
+    boxes, held = _RINGS[channels]
+    return f"convolve_by_planes<{channels // 32}, {boxes}, {held}>"
 
 
 def _launch_strided(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
@@ -163,12 +168,7 @@ def _cache_key(conv: Conv) -> str:
 KERNELS = (
     ConvKernel(
         "convolve_by_planes",
-        {
-            f"convolve_by_planes_{channels}": (
-                f"convolve_by_planes<{channels // 32}, {boxes}, {held}>"
-            )
-            for channels, (boxes, held) in _RINGS.items()
-        },
+        tuple(map(_instance, _RINGS)),
         HALF,
         needs_wgmma=True,
         launch=_launch,

@@ -8,8 +8,8 @@ from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import ChannelGroups, Normalise, Statistics
 from ..tensors import COUNTERS, NUMBER_BYTES, VECTOR_BYTES, TensorView
-from .launch import WARP, Addresses, Launch, address_of, strides_of, vectors
-from .pointwise import FORMS, is_linear, pass_arguments
+from .launch import WARP, Addresses, Launch, address_of, cpp, strides_of, vectors
+from .pointwise import FORMS, form_of, pass_arguments
 from .spec import KernelSpec
 
 _MEASURING = 2
@@ -182,11 +182,7 @@ def normalise(step: Normalise, at: Addresses, gpu: GpuProperties, scratch: int) 
         held=held,
         epsilon=statistics.epsilon,
     )
-    kernel = "normalise" if step.pointwise.residual is None else "normalise_residual"
-    if not is_linear(step.pointwise):
-        kernel = "normalise_general"
-    if held:
-        kernel += "_held"
+    kernel = f"normalise<{form_of(step.pointwise)}, {cpp(held > 0)}>"
     tile = constants("normalise.cu")
     block = tile["ACROSS"], tile["BESIDE"], 1
     return Launch(
@@ -212,10 +208,6 @@ KERNELS = (
     KernelSpec("statistics", in_blocks=True),
     KernelSpec(
         "normalise",
-        {
-            f"normalise{suffix}{held}": f"normalise<{form}, {is_held}>"
-            for held, is_held in (("", "false"), ("_held", "true"))
-            for suffix, form in FORMS.items()
-        },
+        tuple(f"normalise<{form}, {held}>" for held in ("false", "true") for form in FORMS),
     ),
 )

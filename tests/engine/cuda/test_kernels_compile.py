@@ -316,7 +316,7 @@ def test_the_table_says_what_a_file_asks_for(name: str) -> None:
     is_of_volumes = "struct Blocks" in source_of(f"{name}.cu") and name != "normalise"
     assert spec.in_blocks == is_of_volumes  # a normalisation is of a volume that fills its block
     templates = set(re.findall(r"template <[^;{]*>\s*__global__ [^{;]*?\b(\w+)\(\w+ p\)", text))
-    assert {instance.partition("<")[0] for instance in spec.instances.values()} == templates
+    assert {instance.partition("<")[0] for instance in spec.instances} == templates
 
 
 @pytest.mark.parametrize("name", KERNELS)

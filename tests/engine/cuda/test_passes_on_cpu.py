@@ -194,7 +194,7 @@ def test_a_normalisation_at_once_into_another_frame(
     wanted = padded(np.maximum(normal, 0) + beside, 5, mode)
     [launch] = launches(step, lambda _: 256, gpu)
     is_held = held > 0 and before == behind == (0, 0, 0)
-    assert launch.kernel == ("normalise_residual_held" if is_held else "normalise_residual")
+    assert launch.kernel == f"normalise<RESIDUAL, {'true' if is_held else 'false'}>"
     inner = tuple(slice(5 - b, 5 - b + extent) for b, extent in zip(before, wide, strict=True))
     assert np.abs(target - wanted[(slice(None), *inner)]).max() < 1e-5
     assert not counters.any()
