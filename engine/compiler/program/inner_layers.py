@@ -1,4 +1,4 @@
-"""Lower convolutions between tensors in memory, and choose the tactic of a transposed one."""
+"""Lower convolutions between tensors in memory, and choose the form of a transposed one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

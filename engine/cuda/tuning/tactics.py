@@ -46,18 +46,15 @@ def plans_of(
     """
     if shape.split_fp16:
         return None
-    try:
-        return ConvolutionPlans(gpu.library, shape, name, is_quick=is_quick)
-    except (CudaError, DeviceMemoryError):
-        return None
+    return unless_refused(lambda: ConvolutionPlans(gpu.library, shape, name, is_quick=is_quick))
 
 
 def distinct(plans: ConvolutionPlans | None) -> dict[str, int]:
     """Return the plans' indices by name, without those that an earlier heuristic has named."""
     first: dict[str, int] = {}
-    for index in range(plans.count if plans else 0):
-        assert plans is not None
-        first.setdefault(plans.name(index), index)
+    if plans is not None:
+        for index in range(plans.count):
+            first.setdefault(plans.name(index), index)
     return first
 
 
@@ -73,11 +70,7 @@ def named(plans: ConvolutionPlans | None, name: str, workspace: int) -> Tactic |
         return CUSTOM_TACTIC
     if plans is None or (index := distinct(plans).get(name)) is None:
         return None
-    try:
-        tactic = Tactic(plans, index, plans.build(index))
-    except (CudaError, DeviceMemoryError):
-        return None
-    return tactic if tactic.workspace <= workspace else None
+    return built(plans, index, workspace)
 
 
 def run_of(
