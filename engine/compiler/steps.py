@@ -11,7 +11,7 @@ from .tensors import AffineTable, Operand, Region, Tensor, TensorView
 
 
 @dataclass(frozen=True, slots=True)
-class Convolution:
+class ConvShape:
     """Shape of one convolution; everything that the choice of its tactic depends on.
 
     transposed: source and target change places, as in the gradient with respect to the input.
@@ -267,7 +267,7 @@ class Conv:
 
     @classmethod
     def of_shape(
-        cls, layer: str, shape: Convolution, source: Tensor, target: Tensor, weight: str
+        cls, layer: str, shape: ConvShape, source: Tensor, target: Tensor, weight: str
     ) -> "Conv":
         """Return a convolution of this shape between whole tensors."""
         geometry = Geometry(
@@ -330,7 +330,7 @@ class Conv:
         return self.output.channels
 
     @property
-    def shape(self) -> Convolution:
+    def shape(self) -> ConvShape:
         """Shape by which tactics are found, for a convolution without its own custom kernel."""
         geometry, source, target = self.geometry, self.source, self.target
         extents = target.extents
@@ -338,7 +338,7 @@ class Conv:
             planes = source.extents[0] + geometry.before[0] + geometry.after[0]
             spanned = (geometry.kernel[0] - 1) * geometry.dilation[0]
             extents = (planes - spanned - 1) // geometry.stride[0] + 1, *extents[1:]
-        return Convolution(
+        return ConvShape(
             batch=source.batch,
             source_extents=source.extents,
             source_channels=source.channels,

@@ -11,7 +11,7 @@ from ..compiler.kernels.launch import Launch
 from ..compiler.kernels.table import KERNELS
 from ..errors import CudaError
 from ..options import Precision
-from .driver import CudaModule, Stream, resident_blocks
+from .driver import CudaModule, Stream, concurrent_blocks
 from .kernel_archive import KernelArchive
 from .nvrtc import Image, compiled, image_key
 
@@ -58,7 +58,7 @@ class Kernels:
         kernel = self.kernel(launch.source, launch.kernel, in_blocks=launch.in_blocks)
         grid = launch.grid
         if launch.cooperative:
-            blocks = resident_blocks(kernel, launch.block, launch.shared, self.gpu)
+            blocks = concurrent_blocks(kernel, launch.block, launch.shared, self.gpu)
             shares, columns, _ = grid
             columns = min(columns, blocks)
             grid = min(shares, blocks // columns), columns, 1

@@ -35,7 +35,7 @@ from cuda_cyclegan.engine.compiler.kernels.sliding_window import (
     store_voxels,
 )
 from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
-from cuda_cyclegan.engine.compiler.steps import IDENTITY, Conv, Convolution, Pack, Step, Unpack
+from cuda_cyclegan.engine.compiler.steps import IDENTITY, Conv, ConvShape, Pack, Step, Unpack
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED, Region, Tensor
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.cuda.driver import Context, Stream
@@ -140,7 +140,7 @@ def _checks() -> Iterator[Alone]:
 def _convolution() -> Iterator[Alone]:
     extents, channels = (32, 32, 32), 128
     ends = extents, channels
-    shape = Convolution(1, *ends, *ends, THREE, ONE, ONE, ONE, "fp32")
+    shape = ConvShape(1, *ends, *ends, THREE, ONE, ONE, ONE, "fp32")
     source, target = (Tensor(name, 1, *ends, "fp32") for name in ("source", "target"))
     step = Conv.of_shape("layer", shape, source, target, "weight")
     sizes = {"source": source.bytes, "target": target.bytes, "weight": 4 * shape.weights}
@@ -295,7 +295,7 @@ def show(kernel: str, network: Network, shape: Shape, device: int) -> bool:
     with open_cuda_generator(network, options) as generator:
         got = generator(patches)
         timed = [(step, us / 1e6) for step, us in generator.step_times(ROUNDS)]
-        rows = layer_times(timed, layer_flops(network.graph, shape.extents), generator.algorithm)
+        rows = layer_times(timed, layer_flops(network.graph, shape.extents), generator.tactic)
         name = generator.device
     with Context(device) as context:
         gpu, room = context.properties, context.memory[0] * 9 // 10

@@ -6,7 +6,7 @@ from typing import Any
 from ...network.layers import Triple
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
-from ..steps import Conv, Convolution
+from ..steps import Conv, ConvShape
 from ..tensors import VECTOR_BYTES
 from .launch import WARP, Addresses, Launch, block_shape, cpp, region_address, vectors
 from .spec import ConvKernel
@@ -77,20 +77,20 @@ def _split_instance(outputs: int, *, has_border: bool) -> str:
     return f"convolve_split_fp16<{cpp(has_border)}, {_SPLIT_TILES[outputs]}, {outputs}>"
 
 
-def _outputs(shape: Convolution) -> int:
+def _outputs(shape: ConvShape) -> int:
     """Return how many output channels a block computes."""
     outputs = shape.target_channels // shape.groups
     return next((width for width in _OUTPUT_TILES if outputs <= width), max(_OUTPUT_TILES))
 
 
-def _tiles(shape: Convolution, voxels: int, outputs: int) -> Triple:
+def _tiles(shape: ConvShape, voxels: int, outputs: int) -> Triple:
     """Return the grid of blocks, each of which computes `outputs` channels of `voxels` voxels."""
     total = shape.batch * prod(shape.target_extents)
     columns = shape.groups * -(-shape.target_channels // shape.groups // outputs)
     return -(-total // voxels), columns, 1
 
 
-def _convolved(conv: Conv, shape: Convolution, at: Addresses) -> dict[str, Any]:
+def _convolved(conv: Conv, shape: ConvShape, at: Addresses) -> dict[str, Any]:
     """Return the fields that all three structures have."""
     return {
         "source": at(conv.source.name),
@@ -103,7 +103,7 @@ def _convolved(conv: Conv, shape: Convolution, at: Addresses) -> dict[str, Any]:
     }
 
 
-def convolution_geometry(shape: Convolution) -> dict[str, Any]:
+def convolution_geometry(shape: ConvShape) -> dict[str, Any]:
     """Return the geometry fields shared by the arguments of every convolution kernel."""
     return {
         "source_extents": shape.source_extents,

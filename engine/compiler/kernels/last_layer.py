@@ -19,7 +19,7 @@ from .launch import (
     WARP_GROUP_COLUMNS,
     Addresses,
     Launch,
-    activation_of,
+    activation_argument,
     address_of,
     border_of,
     cheapest_walk,
@@ -262,7 +262,7 @@ def _walk(
         "border": border_of(conv.geometry.mode)[0],
         "rows": rows,
         "outputs": conv.outputs,
-        "activation": activation_of(conv.activation, at),
+        "activation": activation_argument(conv.activation, at),
     }
 
 
@@ -312,7 +312,7 @@ def _launch_transposed(
         extents=extents,
         rows=rows,
         outputs=conv.outputs,
-        activation=activation_of(conv.activation, at),
+        activation=activation_argument(conv.activation, at),
     )
     name = "conv_transpose_to_patches"
     grid = blocks, -(-(height + 1) // rows), repeats
@@ -334,7 +334,7 @@ def _launch_voxels(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int
         translated=at(TRANSLATED),
         overflow=at(OVERFLOW),
         voxels=voxels,
-        activation=activation_of(conv.activation, at),
+        activation=activation_argument(conv.activation, at),
     )
     # Lanes of a warp that share a voxel, of which each has a vector at most.
     lanes = 1 << (vectors(tensor.channels, tensor.precision) - 1).bit_length()

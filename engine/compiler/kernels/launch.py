@@ -176,7 +176,7 @@ def region_address(step: Conv, at: Addresses) -> int:
     return at(target.name) + first * NUMBER_BYTES[target.precision]
 
 
-def activation_of(activation: Activation, at: Addresses, channel: int = 0) -> Structure:
+def activation_argument(activation: Activation, at: Addresses, channel: int = 0) -> Structure:
     """Return the activation as a kernel argument, for the channels from `channel` on."""
     return structure("element.cuh", "Activation")(
         slopes=at(activation.slopes) + 4 * channel if activation.slopes else None,

@@ -10,7 +10,7 @@ from .launch import (
     OVERFLOW,
     Addresses,
     Launch,
-    activation_of,
+    activation_argument,
     address_of,
     border_of,
     strides_of,
@@ -72,7 +72,7 @@ def sum_taps(step: SumTaps, at: Addresses) -> Launch:
         source_channels=source.channels,
         taps=step.taps,
         lane_width=step.lane_w,
-        activation=activation_of(step.activation, at),
+        activation=activation_argument(step.activation, at),
     )
     outputs = threads - step.taps[1] + 1
     grid = -(-width // outputs), -(-height // 2), source.extents[0] * source.batch
@@ -100,7 +100,7 @@ def unpack(step: Unpack, at: Addresses) -> Launch:
         extents=view.extents,
         count=step.count,
         channels=step.channels,
-        activation=activation_of(step.activation, at, step.source_channel),
+        activation=activation_argument(step.activation, at, step.source_channel),
     )
     grid = -(-voxels // BLOCK), view.tensor.batch, 1
     return Launch("unpack", "unpack", grid, (BLOCK, 1, 1), 0, values)

@@ -17,7 +17,7 @@ from ..steps import (
     ActivatedView,
     Activation,
     Conv,
-    Convolution,
+    ConvShape,
     Geometry,
     Pack,
     Pointwise,
@@ -47,15 +47,15 @@ class PlainCounterpart:
     """A convolution by a custom kernel, and the plain one of the same result.
 
     conv: of weight STORED_WEIGHT, without bias, activation and learned parameters of a norm.
-    passes: they write the plain convolution's source. shape: of the plain convolution. kernel:
-    shape of the weight [K, C, kD, kH, kW], of a transposed one to patches [C, K, ...]. weights: how
-    each of the two packs it, by name.
+    passes: they write the plain convolution's source. shape: of the plain convolution.
+    weight_shape: [K, C, kD, kH, kW], of a transposed one to patches [C, K, ...]. weights: how each
+    of the two packs such a weight, by name.
     """
 
     conv: Conv
     passes: tuple[Pack | Pointwise, ...]
-    shape: Convolution
-    kernel: tuple[int, ...]
+    shape: ConvShape
+    weight_shape: tuple[int, ...]
     weights: Mapping[str, Callable[[FloatArray], PackedWeight]]
 
     @property
@@ -92,7 +92,7 @@ class PlainCounterpart:
     @property
     def sizes(self) -> Mapping[str, int]:
         """Bytes by name of the memory that both take, besides tables."""
-        stored = self.weights[STORED_WEIGHT](np.zeros(self.kernel, np.float32))
+        stored = self.weights[STORED_WEIGHT](np.zeros(self.weight_shape, np.float32))
         return {
             **self.tensor_bytes,
             PLAIN_WEIGHT: self.shape.weights * NUMBER_BYTES[self.shape.precision],
@@ -118,7 +118,7 @@ def _of_first_patch(part: Any) -> Any:
     return replace(part, **held)
 
 
-def plain(conv: Conv) -> PlainCounterpart:
+def plain_counterpart(conv: Conv) -> PlainCounterpart:
     """Return the passes and the plain convolution that compute the result of a custom kernel.
 
     Bias, activation and everything else that is not the convolution itself are omitted. For a
@@ -136,7 +136,7 @@ def plain(conv: Conv) -> PlainCounterpart:
         conv=bare,
         passes=passes,
         shape=shape,
-        kernel=(*(ends[::-1] if shape.transposed else ends), *geometry.kernel),
+        weight_shape=(*(ends[::-1] if shape.transposed else ends), *geometry.kernel),
         weights=_weights(bare, source.channels, to_cells),
     )
 
@@ -148,14 +148,14 @@ def _weights(
     geometry, pack, slots = conv.geometry, kernel_of(conv).pack, range(conv.channels)
     assert pack is not None
 
-    def stored(kernel: FloatArray) -> PackedWeight:
-        return pack(kernel.swapaxes(0, 1) if to_cells else kernel, slots, conv.channels)
+    def stored(weight: FloatArray) -> PackedWeight:
+        return pack(weight.swapaxes(0, 1) if to_cells else weight, slots, conv.channels)
 
-    def plainly(kernel: FloatArray) -> PackedWeight:
+    def plainly(weight: FloatArray) -> PackedWeight:
         if to_cells:
-            return subpixels(kernel.swapaxes(0, 1), geometry.before, slots, channels, conv.outputs)
+            return subpixels(weight.swapaxes(0, 1), geometry.before, slots, channels, conv.outputs)
         pack_plain = transposed if geometry.transposed else forward
-        return pack_plain(kernel, slots, channels, conv.outputs)
+        return pack_plain(weight, slots, channels, conv.outputs)
 
     return {PLAIN_WEIGHT: plainly, STORED_WEIGHT: stored}
 

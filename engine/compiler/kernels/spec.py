@@ -8,7 +8,7 @@ from ...network.layers import FloatArray
 from ...options import Precision
 from ..gpu_properties import WGMMA_CAPABILITY, GpuProperties
 from ..lowered import LayerForm, Layout
-from ..steps import Conv, Convolution
+from ..steps import Conv, ConvShape
 from ..tensors import ELEMENTS
 from ..weight_layout import PackedWeight, Slots
 from .launch import Addresses, Launch
@@ -95,7 +95,7 @@ class ConvKernel(KernelSpec):
 
     launch: Callable[[Conv, Addresses, GpuProperties, int | None], Launch]
     fits: Fits | None = None
-    replaces_plan: Callable[[Convolution], bool] | None = None
+    replaces_plan: Callable[[ConvShape], bool] | None = None
     pack: Callable[[FloatArray, Slots, int], PackedWeight] | None = None
     has_float_weight: bool = False
     measures: bool = False

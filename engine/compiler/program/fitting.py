@@ -13,7 +13,7 @@ from ...options import Precision
 from ..gpu_properties import WGMMA_CAPABILITY, GpuProperties
 from ..kernels.table import TENSOR_CORE_KERNELS
 from ..lowered import LayerForm, Layout, Lowered
-from ..steps import Convolution, is_planned, planned
+from ..steps import ConvShape, is_planned, planned
 from .lowering import lower
 from .memory import MemoryPlan, bytes_of_trials, plan_memory
 from .split_fp16 import split_fp16_pays
@@ -49,7 +49,7 @@ def usual_batch(graph: Graph, patch: Triple, multiprocessors: int) -> int:
     return min(_MOST_PATCHES, 1 << round(log2(best)))
 
 
-class ChosenAlgorithm(Protocol):
+class ChosenTactic(Protocol):
     """Tactic of a convolution: a cuDNN plan or the custom kernel."""
 
     @property
@@ -63,10 +63,10 @@ class ChosenAlgorithm(Protocol):
         ...
 
 
-A = TypeVar("A", bound=ChosenAlgorithm)
-A_co = TypeVar("A_co", bound=ChosenAlgorithm, covariant=True)
+A = TypeVar("A", bound=ChosenTactic)
+A_co = TypeVar("A_co", bound=ChosenTactic, covariant=True)
 
-Choose: TypeAlias = Callable[[list[Convolution], int], Mapping[Convolution, A]]
+Choose: TypeAlias = Callable[[list[ConvShape], int], Mapping[ConvShape, A]]
 """Choose a tactic for each convolution that takes at most so many bytes of workspace."""
 
 
@@ -149,12 +149,12 @@ class MemoryBudget:
 class Fitted(Generic[A_co]):
     """A lowered network with its memory plan, and the tactic of each convolution.
 
-    algorithms: by the convolution's shape.
+    tactics: by the convolution's shape.
     """
 
     lowered: Lowered
     memory: MemoryPlan
-    algorithms: Mapping[Convolution, A_co]
+    tactics: Mapping[ConvShape, A_co]
 
 
 def fit(
@@ -227,20 +227,20 @@ def _fastest(
     lowered = least.lowered
     shapes = [step.shape for step in planned(lowered.steps)]
     spare = min(share - least.memory.bytes, budget - least.trial, MOST_WORKSPACE)
-    algorithms = choose(shapes, spare + _LEAST_WORKSPACE)
-    plan = _memory_plan(network, lowered, algorithms)
+    tactics = choose(shapes, spare + _LEAST_WORKSPACE)
+    plan = _memory_plan(network, lowered, tactics)
     if plan.bytes <= share:
-        return Fitted(lowered, plan, algorithms)
+        return Fitted(lowered, plan, tactics)
     return Fitted(lowered, least.memory, choose(shapes, _LEAST_WORKSPACE))
 
 
 def _memory_plan(
-    network: Network, lowered: Lowered, algorithms: Mapping[Convolution, ChosenAlgorithm] | None
+    network: Network, lowered: Lowered, tactics: Mapping[ConvShape, ChosenTactic] | None
 ) -> MemoryPlan:
-    """Return the memory plan; without algorithms, with the least workspace for each convolution."""
+    """Return the memory plan; without tactics, with the least workspace for each convolution."""
     graph = network.graph
     workspaces = {
-        index: algorithms[step.shape].workspace if algorithms else _LEAST_WORKSPACE
+        index: tactics[step.shape].workspace if tactics else _LEAST_WORKSPACE
         for index, step in enumerate(lowered.steps)
         if is_planned(step)
     }

@@ -74,12 +74,12 @@ class _Placed:
         self._launch(step, scratch)
 
     def _convolve(self, step: Conv, scratch: int) -> None:
-        algorithm = self.fitted.algorithms[step.shape]
-        if algorithm.plans is None:
+        tactic = self.fitted.tactics[step.shape]
+        if tactic.plans is None:
             self._launch(step, scratch)
             return
-        algorithm.plans.run(
-            algorithm.index,
+        tactic.plans.run(
+            tactic.index,
             self.at(step.source.name),
             self.at(step.weight),
             region_address(step, self.at),

@@ -23,7 +23,7 @@ from ...compiler.program.fitting import (
     usual_batch,
 )
 from ...compiler.program.memory import MemoryPlan
-from ...compiler.steps import Convolution, Step
+from ...compiler.steps import ConvShape, Step
 from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import FloatArray, Triple
@@ -68,7 +68,7 @@ class CudaOptions:
         return ProgramRequest(self.patch, batch, self.precision, gpu, without)
 
 
-def planned(network: Network, options: CudaOptions) -> DevicePlan:
+def device_plan_of(network: Network, options: CudaOptions) -> DevicePlan:
     """Return the plan of a generator with these options; allocates nothing but CUDA's own context.
 
     Raises DeviceMemoryError if the generator would not fit.
@@ -330,6 +330,6 @@ class CudaGenerator:
         self._gpu.context.use()
         return self._program.step_times(repeats)
 
-    def algorithm(self, shape: Convolution) -> str:
+    def tactic(self, shape: ConvShape) -> str:
         """Return the tactic of a convolution of the program."""
-        return self._fitted.algorithms[shape].name
+        return self._fitted.tactics[shape].name

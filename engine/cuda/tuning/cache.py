@@ -9,7 +9,7 @@ from ....io.files.regular import read_regular
 from ...compiler.kernels.table import kernel_of
 from ...compiler.lowered import LayerForm, Lowered
 from ...compiler.program.forms import compared
-from ...compiler.steps import Conv, Convolution
+from ...compiler.steps import Conv, ConvShape
 from ...decoding import decode, encode, parse
 from ...options import Effort
 from ..user_cache import write_whole
@@ -136,11 +136,11 @@ class Measurements:
     places: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
 
-def _position_key(shape: Convolution, plan: str) -> str:
+def _position_key(shape: ConvShape, plan: str) -> str:
     return f"{plan} {key_of(shape)}, places {_PLACES_VERSION}"
 
 
-def key_of(shape: Convolution) -> str:
+def key_of(shape: ConvShape) -> str:
     """Return the cache key of a convolution, without later fields of the usual value."""
     values = asdict(shape)
     for name, usual in _USUAL.items():
@@ -168,7 +168,7 @@ class TuningCache:
         """Return the result of a layer."""
         return self._known.findings.get(key, NOTHING)
 
-    def best(self, shape: Convolution, workspace: int, effort: Effort) -> Candidate | None:
+    def best(self, shape: ConvShape, workspace: int, effort: Effort) -> Candidate | None:
         """Return the fastest candidate within the workspace if the search was as hard."""
         known = self.get(key_of(shape))
         return known.best(workspace) if known.covers(effort, workspace) else None
@@ -201,11 +201,11 @@ class TuningCache:
         self._reread()
         self._keep("kernels", kernel, wrong)
 
-    def is_same_anywhere(self, shape: Convolution, plan: str) -> bool | None:
+    def is_same_anywhere(self, shape: ConvShape, plan: str) -> bool | None:
         """Whether a plan gives a voxel the same bytes at every position, if that was checked."""
         return self._known.places.get(_position_key(shape, plan))
 
-    def put_same_anywhere(self, shape: Convolution, plan: str, is_same: bool) -> None:
+    def put_same_anywhere(self, shape: ConvShape, plan: str, is_same: bool) -> None:
         """Keep whether it does."""
         self._reread()
         self._keep("places", _position_key(shape, plan), is_same)

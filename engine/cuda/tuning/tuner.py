@@ -15,7 +15,7 @@ from ...compiler.kernels.table import checked, custom_kernel
 from ...compiler.lowered import Lowered
 from ...compiler.program.forms import compared, other_forms, passes_over
 from ...compiler.program.memory import convolution_blocks
-from ...compiler.steps import Conv, Convolution, Step, planned
+from ...compiler.steps import Conv, ConvShape, Step, planned
 from ...errors import CudaError, DeviceMemoryError
 from ...network.graph import Network
 from ...options import Effort, Progress, SearchSettings
@@ -86,7 +86,7 @@ class _Trial:
     effort: of its search. right: plans that have passed a run of each kind.
     """
 
-    shape: Convolution
+    shape: ConvShape
     effort: Effort
     plans: ConvolutionPlans | None
     workspace: int
@@ -106,8 +106,8 @@ class Tuner:
         self._gpu = gpu
         self._budget = budget
         self._settings = settings
-        self._coming: dict[Convolution, Effort] = {}
-        self._ready: dict[tuple[Convolution, bool], ConvolutionPlans | None] = {}
+        self._coming: dict[ConvShape, Effort] = {}
+        self._ready: dict[tuple[ConvShape, bool], ConvolutionPlans | None] = {}
 
     def with_right_kernels(self, attempt: Callable[[frozenset[str]], _Result]) -> _Result:
         """Repeat an attempt until no custom kernel that it takes is wrong on this GPU.
@@ -127,7 +127,7 @@ class Tuner:
                     None,
                 )
 
-    def convolutions(self, shapes: list[Convolution], workspace: int) -> dict[Convolution, Tactic]:
+    def convolutions(self, shapes: list[ConvShape], workspace: int) -> dict[ConvShape, Tactic]:
         """Return a tactic for each shape that takes at most `workspace` bytes besides its tensors.
 
         Each was compared with the plain custom kernel on this GPU. Raises WrongKernelError if the
@@ -135,7 +135,7 @@ class Tuner:
         """
         progress = self._settings.progress
         deadline = monotonic() + self._settings.seconds
-        found: dict[Convolution, Tactic] = {}
+        found: dict[ConvShape, Tactic] = {}
         is_reported = False
         levels = self._tuning_levels(shapes)
         self._coming = {**levels}
@@ -154,7 +154,7 @@ class Tuner:
                 progress("", 1.0)
         return found
 
-    def run(self, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]) -> None:
+    def run(self, shape: ConvShape, tactic: Tactic, addresses: tuple[int, int, int, int]) -> None:
         """Queue a convolution; addresses: of source, weight, target and workspace."""
         run_of(self._gpu, shape, tactic, addresses)()
 
@@ -247,7 +247,7 @@ class Tuner:
             return
 
     def is_same_anywhere(
-        self, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]
+        self, shape: ConvShape, tactic: Tactic, addresses: tuple[int, int, int, int]
     ) -> bool:
         """Return whether a tactic gives a voxel the same bytes at every position; checked once.
 
@@ -263,17 +263,17 @@ class Tuner:
             self.cache.put_same_anywhere(shape, tactic.name, is_same)
         return is_same
 
-    def _tuning_levels(self, shapes: Sequence[Convolution]) -> Mapping[Convolution, Effort]:
+    def _tuning_levels(self, shapes: Sequence[ConvShape]) -> Mapping[ConvShape, Effort]:
         """Return the tuning level of each of a network's convolutions, once each."""
         effort, total = self._settings.effort, sum(shape.products for shape in shapes)
 
-        def level(shape: Convolution) -> Effort:
+        def level(shape: ConvShape) -> Effort:
             share = shape.products * shapes.count(shape) / total
             return "quick" if share >= _HEAVY_SHARE else "off"
 
         return {shape: level(shape) if effort == "auto" else effort for shape in shapes}
 
-    def _proven(self, shape: Convolution, workspace: int, effort: Effort) -> Tactic | None:
+    def _proven(self, shape: ConvShape, workspace: int, effort: Effort) -> Tactic | None:
         """Return a tactic that needs neither a check nor a measurement."""
         best = self.cache.best(shape, workspace, effort)
         if best is None or best.proof != self._proof(shape, best.plan):
@@ -283,7 +283,7 @@ class Tuner:
         alone = named(plans_of(self._gpu, shape, best.plan), best.plan, workspace)
         return alone or named(plans_of(self._gpu, shape), best.plan, workspace)
 
-    def _found(self, shape: Convolution, workspace: int, effort: Effort, seconds: float) -> Tactic:
+    def _found(self, shape: ConvShape, workspace: int, effort: Effort, seconds: float) -> Tactic:
         """Return the fastest right tactic, of those that were kept before or else of all.
 
         Without a search, and with nothing kept, a plan of cuDNN's first heuristic usually will do.
@@ -342,13 +342,13 @@ class Tuner:
             None,
         )
 
-    def _proof(self, shape: Convolution, plan: str) -> str:
+    def _proof(self, shape: ConvShape, plan: str) -> str:
         """Return the proof that makes another check of a candidate needless."""
         if plan != CUSTOM:
             return VERSION
         return f"{VERSION} {self._gpu.kernels.image_key(custom_kernel(shape).source)}"
 
-    def _nothing_right(self, shape: Convolution) -> Exception:
+    def _nothing_right(self, shape: ConvShape) -> Exception:
         if shape.split_fp16:
             return WrongKernelError(
                 custom_kernel(shape).source, self._known(shape).refused.get(CUSTOM, "")
@@ -428,7 +428,7 @@ class Tuner:
         result = TuningResult(trial.effort, trial.workspace, kept, refused)
         self.cache.put(key_of(trial.shape), result)
 
-    def _known(self, shape: Convolution) -> TuningResult:
+    def _known(self, shape: ConvShape) -> TuningResult:
         return self.cache.get(key_of(shape))
 
     def _timed_forms(self, network: Network, lowered: Lowered, step: Conv) -> Iterator[Candidate]:
@@ -452,7 +452,7 @@ def _build_early(plans: ConvolutionPlans, *, is_any: bool) -> None:
             return
 
 
-def _custom_may_be_fastest(shape: Convolution) -> bool:
+def _custom_may_be_fastest(shape: ConvShape) -> bool:
     """Return whether Tensor Cores do not help: in fp32, and for sums over one channel."""
     return shape.precision == "fp32" or shape.is_depthwise
 

@@ -19,7 +19,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     AddPatches,
     ChannelGroups,
     Conv,
-    Convolution,
+    ConvShape,
     Normalise,
     Pack,
     Pointwise,
@@ -407,7 +407,7 @@ def test_a_dilated_convolution() -> None:
     dilation, border = (2, 3, 1), (2, 1, 0)
     extents = (6 + 4 - 4, 7 + 2 - 3, 8 - 2)
     target = np.full((1, *extents, 12), np.nan, np.float32)
-    shape = Convolution(
+    shape = ConvShape(
         1, (6, 7, 8), 8, extents, 12, (3, 2, 3), ONES, border, border, "fp32", dilation=dilation
     )
     step = Conv.of_shape(
