@@ -13,7 +13,15 @@ from ..kernel_source import constants, structure
 from ..steps import IDENTITY, Conv, Geometry
 from ..tensors import TensorView
 from ..weight_layout import PackedWeight, Slots, WeightArray, slot_index
-from .launch import Addresses, Launch, PlaneBox, part_of, strides_of
+from .launch import (
+    BARRIER_BYTES,
+    WARP_MOMENTS_BYTES,
+    Addresses,
+    Launch,
+    PlaneTile,
+    part_of,
+    strides_of,
+)
 from .spec import HALF, ConvKernel
 
 _RINGS = {64: (6, 8), 128: (8, 5)}
@@ -26,7 +34,7 @@ _OUTPUTS = (32, 64)
 _VOXEL_CHANNELS = (32, 64, 128)
 """Channels that conv_transpose_voxels.cu can read."""
 
-_WORTH = 0.72  # share of the cells that boxes compute which the target needs, for the kernel to pay
+_WORTH = 0.72  # share of the cells that tiles compute which the target needs, for the kernel to pay
 _RESIDENT = 2  # blocks of conv_transpose_voxels.cu on each multiprocessor
 _TURNS = 2  # buffers in shared memory for the voxels that its block takes at a time
 _ONE: Triple = (1, 1, 1)
@@ -147,23 +155,23 @@ def _pack_voxels(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
     return PackedWeight(weight, shape, packed)
 
 
-def _cells() -> PlaneBox:
+def _tile() -> PlaneTile:
     side = constants("conv_transpose_to_cells.cu")["SIDE"]
-    return PlaneBox(side, side, beginning=0.4)
+    return PlaneTile(side, side, beginning=0.4)
 
 
-def _fills_boxes(conv: Conv) -> bool:
+def _fills_tiles(conv: Conv) -> bool:
     """Return whether enough of the computed cells are in the target for the kernel to pay off."""
     _, height, width = extents = conv.target.extents
-    cells = _cells()
-    computed = cells.count(extents) * cells.height * cells.width
+    tile = _tile()
+    computed = tile.count(extents) * tile.height * tile.width
     return height * width >= _WORTH * computed
 
 
 def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
     tensor, outputs = conv.target, _outputs_of_product(conv.outputs)
     tile, (boxes, stages) = constants("conv_transpose_to_cells.cu"), _RINGS[conv.channels]
-    walks = _cells().walks(tensor.extents, conv.batch * conv.outputs // outputs, gpu)
+    grid, planes = _tile().loops(tensor.extents, conv.batch * conv.outputs // outputs, gpu)
     values = structure("conv_transpose_to_cells.cu", "ConvTransposeToCells")(
         source=at(conv.source.name),
         weights=at(conv.weight),
@@ -173,12 +181,13 @@ def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None)
         source_extents=conv.source.extents,
         cells=tensor.extents,
         outputs=conv.outputs,
-        planes=walks.planes,
+        planes=planes,
     )
     rings = boxes * tile["BOX"] + stages * tile["STAGE"]
-    shared = rings + 2 * tile["STAGED"] + 8 * 16 * 12 + 8 * (2 * (boxes + stages) + 1)
+    barriers = BARRIER_BYTES * (2 * (boxes + stages) + 1)
+    shared = rings + 2 * tile["STAGED"] + WARP_MOMENTS_BYTES + barriers
     kernel, block = _instance(conv.channels, outputs), (tile["THREADS"], 1, 1)
-    return Launch("conv_transpose_to_cells", kernel, walks.grid, block, shared, values)
+    return Launch("conv_transpose_to_cells", kernel, grid, block, shared, values)
 
 
 def _instance(channels: int, outputs: int) -> str:
@@ -204,8 +213,8 @@ def _launch_voxels(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int
         outputs=cells.channels,
     )
     resident = max(1, _RESIDENT * gpu.multiprocessors // (parts * source.batch))
-    walks = min(resident, -(-voxels // tile["VOXELS"]))
-    name, grid = "conv_transpose_voxels", (walks, parts, source.batch)
+    loops = min(resident, -(-voxels // tile["VOXELS"]))
+    name, grid = "conv_transpose_voxels", (loops, parts, source.batch)
     shared = _TURNS * tile["VOXELS"] * source.channels * 2
     kernel, block = f"{name}<{source.channels}>", (tile["THREADS"], 1, 1)
     return Launch(name, kernel, grid, block, shared, values)
@@ -240,7 +249,7 @@ KERNELS = (
         measures=True,
         forms=("gradient", "subpixel"),
         cache_key=_cache_key,
-        pays=_fills_boxes,
+        pays=_fills_tiles,
     ),
 )
 """Candidates in order: the first that fits a convolution computes it."""

@@ -13,22 +13,23 @@ from ..steps import IDENTITY, Conv, Geometry
 from ..tensors import TRANSLATED, stored_channels
 from ..weight_layout import PackedWeight, Slots, WeightArray, slot_index
 from .launch import (
-    MOST_WALKS,
+    BARRIER_BYTES,
+    MOST_LOOPS,
     OVERFLOW,
     WARP,
-    WARP_GROUP_COLUMNS,
+    WGMMA_COLUMNS,
     Addresses,
     Launch,
     activation_argument,
     address_of,
     border_of,
-    cheapest_walk,
     cpp,
+    fastest_loop,
     most_shared,
     part_of,
     strides_of,
     vectors,
-    warp_group_columns,
+    wgmma_columns,
 )
 from .spec import HALF, ConvKernel
 
@@ -210,7 +211,7 @@ def _pack_voxels(weight: FloatArray, slots: Slots, channels: int) -> PackedWeigh
 def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None) -> Launch:
     [part] = conv.views
     tile = constants("convolve_to_patches.cu")
-    grid, fields = _walk(conv, at, gpu, tile["COLUMNS"], tile["PLANES"])
+    grid, fields = _row_loops(conv, at, gpu, tile["COLUMNS"], tile["PLANES"])
     values = structure("convolve_to_patches.cu", "ConvolveToPatches")(
         source=address_of(part.source, at),
         source_strides=strides_of(conv.source),
@@ -224,14 +225,14 @@ def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None
 
 
 def _launch_wgmma(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None) -> Launch:
-    wide = warp_group_columns(conv.output.extents[2])
-    grid, fields = _walk(conv, at, gpu, wide, _planes_of_groups(wide))
+    wide = wgmma_columns(conv.output.extents[2])
+    grid, fields = _row_loops(conv, at, gpu, wide, _wgmma_planes(wide))
     values = structure("convolve_to_patches_wgmma.cu", "ConvolveActivatedToPatches")(
         part=part_of(conv.views[0], at), **fields
     )
     name, channels = "convolve_to_patches_wgmma", conv.channels
     block = constants("convolve_to_patches_wgmma.cu")["THREADS"], 1, 1
-    kernel, shared = _wgmma_instance(channels, wide), _shared_of_groups(channels, wide)
+    kernel, shared = _wgmma_instance(channels, wide), _wgmma_shared(channels, wide)
     return Launch(name, kernel, grid, block, shared, values)
 
 
@@ -239,7 +240,7 @@ def _wgmma_instance(channels: int, columns: int) -> str:
     return f"convolve_to_patches_wgmma<{channels}, {columns}, {_STAGES[channels]}>"
 
 
-def _walk(
+def _row_loops(
     conv: Conv, at: Addresses, gpu: GpuProperties, wide: int, deep: int
 ) -> tuple[Triple, dict[str, Any]]:
     """Return the grid of blocks of `wide` columns and `deep` planes, and the fields both kernels
@@ -249,7 +250,7 @@ def _walk(
     repeats = conv.batch * conv.outputs
     columns, planes = -(-width // wide), -(-depth // deep)
     loops, concurrent = columns * planes * repeats, gpu.multiprocessors
-    rows = cheapest_walk(height, loops, concurrent, _ROWS_BEFORE, range(1, height + 1))
+    rows = fastest_loop(height, loops, concurrent, _ROWS_BEFORE, range(1, height + 1))
     return (columns * -(-height // rows), planes, repeats), {
         "weights": at(conv.weight),
         "bias": at(conv.bias) if conv.bias else None,
@@ -274,17 +275,17 @@ def _shared(kernel: Triple, channels: int) -> int:
     return operands * 4 * 2 * 32 * 16 + tile["PLANES"] * (sums + operands + 2) * 4
 
 
-def _shared_of_groups(channels: int, columns: int) -> int:
+def _wgmma_shared(channels: int, columns: int) -> int:
     tile, stages = constants("convolve_to_patches_wgmma.cu"), _STAGES[channels]
     weights = tile["KERNEL"] * channels // 16 * 2 * tile["TURNED"] * tile["PIECE"] * 2
     width = columns + tile["TAPS"]
     stored = stages * channels * width * 2
     sums = tile["GROUPS"] * 8 * (width + 4) * 4
-    planes = _planes_of_groups(columns) + tile["KERNEL"] - 1
-    return weights + stored + sums + 16 * stages + 8 * planes + 4 * width
+    planes = _wgmma_planes(columns) + tile["KERNEL"] - 1
+    return weights + stored + sums + 2 * BARRIER_BYTES * stages + 8 * planes + 4 * width
 
 
-def _planes_of_groups(columns: int) -> int:
+def _wgmma_planes(columns: int) -> int:
     """Return the target planes of a block of the last layer's wgmma kernel."""
     groups = constants("convolve_to_patches_wgmma.cu")["GROUPS"]
     return 2 * groups if columns == 64 else groups
@@ -299,8 +300,8 @@ def _launch_transposed(
     blocks = -(-strips // tile["WARPS"])
     repeats = conv.batch * conv.outputs
     shared = _shared_of_cells(conv.channels)
-    concurrent = gpu.multiprocessors * min(MOST_WALKS, max(1, gpu.resident_blocks(shared)))
-    rows = cheapest_walk(
+    concurrent = gpu.multiprocessors * min(MOST_LOOPS, max(1, gpu.resident_blocks(shared)))
+    rows = fastest_loop(
         height + 1, blocks * repeats, concurrent, _CELLS_BEFORE, range(1, height + 2)
     )
     values = structure("conv_transpose_to_patches.cu", "ConvTransposeToPatches")(
@@ -349,7 +350,7 @@ def _launch_voxels(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int
 KERNELS = (
     ConvKernel(
         "convolve_to_patches_wgmma",
-        tuple(_wgmma_instance(channels, n) for channels in _STAGES for n in WARP_GROUP_COLUMNS),
+        tuple(_wgmma_instance(channels, n) for channels in _STAGES for n in WGMMA_COLUMNS),
         HALF,
         needs_wgmma=True,
         in_blocks=True,

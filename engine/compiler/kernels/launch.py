@@ -25,8 +25,14 @@ _MOST_SHARED = 99 << 10
 the same form on all GPUs with Tensor Core instruction m16n8k16: each offers as much.
 """
 
-MOST_WALKS = 2
+MOST_LOOPS = 2
 """Most concurrent depth loops per multiprocessor, for a block of the outer layers."""
+
+MOMENTS_BYTES, BARRIER_BYTES = 12, 8
+"""Bytes of `Moments` of moments.cuh, and of `Barrier` of pipeline.cuh."""
+
+WARP_MOMENTS_BYTES = 8 * 16 * MOMENTS_BYTES
+"""Bytes of the shared memory in which eight warps keep the moments of 16 channels each."""
 
 OVERFLOW = "overflow"
 """Name of the int32 that becomes nonzero once a result was not finite."""
@@ -72,13 +78,13 @@ def most_shared(gpu: GpuProperties) -> int:
     return min(_MOST_SHARED, gpu.shared_per_block)
 
 
-WARP_GROUP_COLUMNS = (128, 96, 64)
+WGMMA_COLUMNS = (128, 96, 64)
 """Columns of a block of the wgmma kernels of the outer layers."""
 
 
-def warp_group_columns(width: int) -> int:
+def wgmma_columns(width: int) -> int:
     """Return the columns of a block that leave its last block least empty; the wider on a tie."""
-    return min(WARP_GROUP_COLUMNS, key=lambda columns: -(-width // columns) * columns)
+    return min(WGMMA_COLUMNS, key=lambda columns: -(-width // columns) * columns)
 
 
 def vectors(channels: int, precision: Precision) -> int:
@@ -95,7 +101,7 @@ def block_shape(channels: int, precision: Precision) -> tuple[int, int]:
 _FILLED = 0.8  # least share of the GPU that is busy, if there are enough blocks
 
 
-def cheapest_walk(
+def fastest_loop(
     extent: int, loops: int, concurrent: int, beginning: float, offered: Iterable[int]
 ) -> int:
     """Return the steps of each loop, of those offered, that finish all loops along an axis soonest.
@@ -113,18 +119,10 @@ def cheapest_walk(
 
 
 @dataclass(frozen=True, slots=True)
-class Walks:
-    """Division of a tensor. grid: tiles across, loops along the depth, parts. planes: of a loop."""
+class PlaneTile:
+    """Tile of a plane that a block computes while it loops along the planes. height, width: of it.
 
-    grid: Triple
-    planes: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlaneBox:
-    """Tile of a plane that a block computes. height, width: of it.
-
-    beginning: fixed cost of a loop along the planes, counted in planes.
+    beginning: fixed cost of a loop, counted in planes.
     """
 
     height: int
@@ -136,16 +134,19 @@ class PlaneBox:
         _, height, width = extents
         return -(-height // self.height) * -(-width // self.width)
 
-    def walks(self, extents: Triple, parts: int, gpu: GpuProperties) -> Walks:
-        """Return the loops along a tensor's planes. parts: those computed per tile, one by one."""
+    def loops(self, extents: Triple, parts: int, gpu: GpuProperties) -> tuple[Triple, int]:
+        """Return the grid of a tensor's loops (tiles, along the depth, parts), and their planes.
+
+        parts: those computed per tile, one by one.
+        """
         depth, across, concurrent = extents[0], self.count(extents), gpu.multiprocessors
 
         def fills(planes: int) -> bool:
             return across * parts * -(-depth // planes) >= _FILLED * concurrent
 
         filling = list(filter(fills, range(1, depth + 1)))
-        planes = cheapest_walk(depth, across * parts, concurrent, self.beginning, filling or [1])
-        return Walks((across, -(-depth // planes), parts), planes)
+        planes = fastest_loop(depth, across * parts, concurrent, self.beginning, filling or [1])
+        return (across, -(-depth // planes), parts), planes
 
 
 def strides_of(tensor: Tensor) -> Structure:

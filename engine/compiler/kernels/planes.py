@@ -8,7 +8,17 @@ from ..kernel_source import constants, structure
 from ..steps import Conv, Geometry
 from ..tensors import TensorView
 from ..weight_layout import PackedWeight, Slots, WeightArray, slot_index
-from .launch import Addresses, Launch, PlaneBox, Walks, part_of, strides_of, table_addresses
+from .launch import (
+    BARRIER_BYTES,
+    MOMENTS_BYTES,
+    WARP_MOMENTS_BYTES,
+    Addresses,
+    Launch,
+    PlaneTile,
+    part_of,
+    strides_of,
+    table_addresses,
+)
 from .spec import HALF, ConvKernel
 
 _RINGS = {32: (6, 1), 64: (5, 2), 128: (5, 2)}
@@ -26,7 +36,6 @@ _STRIDED_CHANNELS = 32
 """Input channels of convolve_strided.cu. For 64 or 128 channels with stride 2, cuDNN and a pass
 were always faster than a version of it.
 """
-_JOINED, _BARRIER = 12, 8  # bytes of the moments of a channel, and of a barrier
 _ONE: Triple = (1, 1, 1)
 _TWO: Triple = (2, 2, 2)
 
@@ -96,18 +105,17 @@ def _pack_strided(weight: FloatArray, slots: Slots, source: int) -> PackedWeight
     return PackedWeight(weight, shape, packed)
 
 
-def _walks(conv: Conv, source: str, beginning: float, gpu: GpuProperties) -> Walks:
-    """Return how blocks loop over the planes of the target."""
+def _loops(conv: Conv, source: str, beginning: float, gpu: GpuProperties) -> tuple[Triple, int]:
+    """Return the grid of loops over the planes of the target, and the planes of each."""
     tile, target = constants(f"{source}.cu"), conv.target
-    box = PlaneBox(tile["HEIGHT"], tile["WIDTH"], beginning)
     parts = target.batch * target.channels // tile["OUTPUTS"]
-    return box.walks(target.extents, parts, gpu)
+    return PlaneTile(tile["HEIGHT"], tile["WIDTH"], beginning).loops(target.extents, parts, gpu)
 
 
 def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
     name = "convolve_by_planes"
     tile, (boxes, held) = constants(f"{name}.cu"), _RINGS[conv.channels]
-    walks = _walks(conv, name, _BEGINNING, gpu)
+    grid, planes = _loops(conv, name, _BEGINNING, gpu)
     values = structure(f"{name}.cu", "ConvolveByPlanes")(
         parts=tuple(part_of(part, at) for part in conv.views),
         weights=at(conv.weight),
@@ -116,12 +124,12 @@ def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None)
         target_strides=strides_of(conv.target),
         extents=conv.target.extents,
         outputs=conv.outputs,
-        planes=walks.planes,
+        planes=planes,
     )
-    rings = boxes * (tile["BOX"] + 3 * _BARRIER) + held * (tile["CHUNK"] + _BARRIER)
-    shared = rings + 2 * tile["WARPS"] * tile["OUTPUTS"] * _JOINED
+    rings = boxes * (tile["BOX"] + 3 * BARRIER_BYTES) + held * (tile["CHUNK"] + BARRIER_BYTES)
+    shared = rings + 2 * tile["WARPS"] * tile["OUTPUTS"] * MOMENTS_BYTES
     block = tile["THREADS"], 1, 1
-    return Launch(name, _instance(conv.channels), walks.grid, block, shared, values)
+    return Launch(name, _instance(conv.channels), grid, block, shared, values)
 
 
 def _instance(channels: int) -> str:
@@ -132,7 +140,7 @@ def _instance(channels: int) -> str:
 def _launch_strided(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
     name, [part] = "convolve_strided", conv.views
     source, target, tile = conv.source, conv.target, constants(f"{name}.cu")
-    walks = _walks(conv, name, _BEGINNING_OF_STRIDED, gpu)
+    grid, planes = _loops(conv, name, _BEGINNING_OF_STRIDED, gpu)
     factor, summand, stride = table_addresses(part.table, at)
     values = structure(f"{name}.cu", "ConvolveStrided")(
         source=at(source.name),
@@ -146,14 +154,14 @@ def _launch_strided(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int
         source_extents=source.extents,
         extents=target.extents,
         outputs=conv.outputs,
-        planes=walks.planes,
+        planes=planes,
     )
     boxes, stages, scales = tile["BOXES"], tile["STAGES"], 2 * source.channels * 4
-    barriers = _BARRIER * (3 * boxes + stages)
+    barriers = BARRIER_BYTES * (3 * boxes + stages)
     rings = boxes * tile["BOX"] + stages * tile["STAGE"] + 2 * tile["STAGED"]
-    shared = rings + scales + 8 * 16 * _JOINED + barriers
+    shared = rings + scales + WARP_MOMENTS_BYTES + barriers
     block = tile["THREADS"], 1, 1
-    return Launch(name, f"{name}_{conv.channels}", walks.grid, block, shared, values)
+    return Launch(name, f"{name}_{conv.channels}", grid, block, shared, values)
 
 
 def _cache_key(conv: Conv) -> str:

@@ -8,7 +8,7 @@ from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import ChannelGroups, Normalise, Statistics
 from ..tensors import COUNTERS, NUMBER_BYTES, VECTOR_BYTES, TensorView
-from .launch import WARP, Addresses, Launch, address_of, cpp, strides_of, vectors
+from .launch import MOMENTS_BYTES, WARP, Addresses, Launch, address_of, cpp, strides_of, vectors
 from .pointwise import FORMS, form_of, pass_arguments
 from .spec import KernelSpec
 
@@ -17,7 +17,7 @@ _MEASURING = 2
 
 _CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and threads for each
 _GROUPED = 256  # threads of a block that joins those of a group
-MOMENTS_BYTES, SUMS_BYTES = 12, 8  # of moments.cuh, and of normalise.cu
+SUMS_BYTES = 8  # of two floats per channel
 _ACROSS = 4  # vectors of a block of statistics.cu, of what a cache holds
 _LINE = 8  # vectors of a line of memory, which statistics read whole of what no cache holds
 _LEAST_SHARE = 64  # voxels of a block that normalises, by which it pays

@@ -24,7 +24,7 @@ from ..steps import (
     Unpack,
 )
 from ..tensors import NUMBER_BYTES, TRANSLATED, Region, Tensor, TensorView
-from .launch import Addresses, Launch, anywhere
+from .launch import MOMENTS_BYTES, Addresses, Launch, anywhere
 from .packing import (
     add_patches,
     pack,
@@ -33,7 +33,6 @@ from .packing import (
 )
 from .pointwise import pointwise
 from .statistics import (
-    MOMENTS_BYTES,
     SUMS_BYTES,
     blocks_that_measure,
     blocks_that_normalise,
