@@ -56,7 +56,7 @@ class FakeGenerator(FunctionGenerator):
         stream, channels = gpu.stream(), (self.graph.in_channels, self.graph.out_channels)
         shape = (batch, channels[0], *patch)
         program = FakeProgram(stream, shape, self.function, channels[1])
-        made: Any = streamed_window.Compiled(
+        made: Any = streamed_window.SharedProgram(
             program,  # type: ignore[arg-type]
             Kernels("fp32"),  # type: ignore[arg-type]
             SimpleNamespace(use=lambda: None),  # type: ignore[arg-type]

@@ -9,7 +9,6 @@ from msgspec import structs
 from ...network.graph import INPUT, Graph, Network, Node, TensorShape
 from ...network.layers import (
     Clip,
-    Conv3d,
     Downsample,
     Elu,
     Erf,
@@ -72,33 +71,13 @@ def activation_of(layer: Layer) -> Activation | None:
             return None
 
 
-_NONE: Triple = (0, 0, 0)
-
 _LARGEST_VOLUME = 1024
 """Edge of the largest volume for which bounds of values are guaranteed; beyond it a number may
 overflow, which a run reports, if nearly all voxels of a feature map are alike.
 """
 
 
-def with_halos(network: Network) -> Network:
-    """Return the same network with the zeros around its convolutions as layers, for patches that
-    are blocks of one volume.
-
-    Blocks are continued by their neighbours, and the volume by the padding, when the operand of a
-    convolution is written. So no convolution pads by itself.
-    """
-    nodes: list[Node] = []
-    for node in network.graph.nodes:
-        conv = node.layer
-        if isinstance(conv, Conv3d) and any(conv.padding):
-            halo = f"{node.name}.halo"
-            nodes.append(Node(halo, Pad("zero", conv.padding, conv.padding), node.inputs))
-            node = Node(node.name, structs.replace(conv, padding=_NONE), (halo,))
-        nodes.append(node)
-    return Network(Graph(network.graph.in_channels, tuple(nodes)), network.weights)
-
-
-def block_shapes(graph: Graph, block: Triple) -> dict[str, TensorShape]:
+def _block_shapes(graph: Graph, block: Triple) -> dict[str, TensorShape]:
     """Return the shape of every node's tensor for one block, which may be smaller than its mirrored
     border.
     """
@@ -112,11 +91,6 @@ def _unmirrored(layer: Layer) -> Layer:
             return structs.replace(layer, mode="zero")
         case _:
             return layer
-
-
-def largest_volume(graph: Graph) -> Triple:
-    """Return the extents for which values are bounded, whatever the extents of a volume."""
-    return triple(-(-_LARGEST_VOLUME // step) * step for step in graph.stride)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +196,8 @@ class ProgramBuilder:
         self.gpu = gpu
         graph, bounded = network.graph, layout.patch
         if layout.in_blocks:
-            self.shapes, bounded = block_shapes(graph, layout.patch), largest_volume(graph)
+            self.shapes = _block_shapes(graph, layout.patch)
+            bounded = triple(-(-_LARGEST_VOLUME // step) * step for step in graph.stride)
         else:
             self.shapes = graph.shapes(layout.patch)
         self.values: dict[str, Value] = {}

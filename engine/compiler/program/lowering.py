@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from ...network.graph import INPUT, Graph, Network, Node
 from ...network.layers import (
@@ -58,7 +59,6 @@ from .builder import (
     activation_of,
     in_memory,
     negative,
-    with_halos,
 )
 from .inner_layers import convolve, convolve_dense, convolve_transposed
 from .outer_layers import convolve_patches, lower_to_output, takes_patches
@@ -71,7 +71,7 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
     volume, the volume has to fit, and `volume_refusal` has to be None.
     """
     if layout.in_blocks:
-        network = with_halos(network)
+        network = _with_halos(network)
     else:
         network.graph.check_patch(layout.patch)
     network, adds_patches = _without_outer_sum(network)
@@ -86,6 +86,24 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
         channels = network.graph.out_channels
         builder.steps.append(AddPatches(channels, builder.all_patches, layout.patch))
     return builder.finished()
+
+
+def _with_halos(network: Network) -> Network:
+    """Return the same network with the zeros around its convolutions as layers, for patches that
+    are blocks of one volume.
+
+    Blocks are continued by their neighbours, and the volume by the padding, when the operand of a
+    convolution is written. So no convolution pads by itself.
+    """
+    nodes: list[Node] = []
+    for node in network.graph.nodes:
+        conv = node.layer
+        if isinstance(conv, Conv3d) and any(conv.padding):
+            halo = f"{node.name}.halo"
+            nodes.append(Node(halo, Pad("zero", conv.padding, conv.padding), node.inputs))
+            node = Node(node.name, structs.replace(conv, padding=(0, 0, 0)), (halo,))
+        nodes.append(node)
+    return Network(Graph(network.graph.in_channels, tuple(nodes)), network.weights)
 
 
 def _without_outer_sum(network: Network) -> tuple[Network, bool]:

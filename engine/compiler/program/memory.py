@@ -186,11 +186,6 @@ def between_guards(sizes: Mapping[str, int]) -> Arena:
     return Arena(offsets, end)
 
 
-def bytes_of_blocks(sizes: Mapping[str, int]) -> int:
-    """Return the bytes of blocks of these sizes, each between guards."""
-    return between_guards(sizes).bytes
-
-
 def convolution_blocks(shape: ConvShape, workspace: int) -> Mapping[str, int]:
     """Return bytes by name of a convolution's input and output, and of the results of its check."""
     item = NUMBER_BYTES[shape.precision]
@@ -231,4 +226,4 @@ def bytes_of_trials(lowered: Lowered, workspace: int) -> int:
     outer = (
         layer_blocks(plain_counterpart(of_one_patch(one)), gpu) for one in checked(lowered.steps)
     )
-    return max(map(bytes_of_blocks, chain(convolutions, outer)), default=0)
+    return max((between_guards(each).bytes for each in chain(convolutions, outer)), default=0)

@@ -38,7 +38,7 @@ from ..tuning.tactics import Tactic
 from ..tuning.tuner import Tuner, refused_kernels
 from .captured_program import Program, open_program
 from .device_plan import DevicePlan, in_faster_forms, plan_program, program_key
-from .streamed_window import Compiled, WindowBuffers, open_window_buffers
+from .streamed_window import SharedProgram, WindowBuffers, open_window_buffers
 
 _TIMED_RUNS = 9
 
@@ -272,8 +272,10 @@ class CudaGenerator:
             channels = self.graph.in_channels, self.graph.out_channels
             kernels, stream = self._gpu.kernels, self._gpu.stream
             context, program = self._gpu.context, self._program
-            compiled = Compiled(program, kernels, context, stream, self._turn, self.batch, channels)
-            buffers = self._opened.enter_context(open_window_buffers(compiled))
+            shared = SharedProgram(
+                program, kernels, context, stream, self._turn, self.batch, channels
+            )
+            buffers = self._opened.enter_context(open_window_buffers(shared))
             self._windows.append(buffers)
         try:
             yield buffers

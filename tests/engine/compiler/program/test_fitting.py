@@ -19,7 +19,7 @@ from cuda_cyclegan.engine.compiler.program.fitting import (
     usual_batch,
 )
 from cuda_cyclegan.engine.compiler.program.memory import (
-    bytes_of_blocks,
+    between_guards,
     bytes_of_trials,
     convolution_blocks,
 )
@@ -93,7 +93,9 @@ def check_limit(width: int, edge: int, choose: Choose, allowed: int) -> None:
         tried: list[int] = []
 
         def tries(shapes: list[ConvShape], workspace: int) -> Mapping[ConvShape, Plan]:
-            tried.extend(bytes_of_blocks(convolution_blocks(shape, workspace)) for shape in shapes)
+            tried.extend(
+                between_guards(convolution_blocks(shape, workspace)).bytes for shape in shapes
+            )
             return choose(shapes, workspace)
 
         fitted = fit(network(width), wanted, MemoryBudget(1 << 40, limit), tries)
