@@ -7,7 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
-from ..compiler.program.memory import bytes_of_blocks, convolution_blocks
+from ..compiler.program.memory import between_guards, convolution_blocks
 from ..compiler.steps import ConvShape
 from ..compiler.tensors import NUMBER_BYTES
 from ..compiler.weight_layout import encoded
@@ -154,7 +154,7 @@ def _product(extents: tuple[int, int, int], precision: Precision) -> ConvShape:
 
 
 def _trial_bytes(shape: ConvShape) -> int:
-    return bytes_of_blocks(convolution_blocks(shape, _WORKSPACE))
+    return between_guards(convolution_blocks(shape, _WORKSPACE)).bytes
 
 
 def _matrix_bytes(shape: ConvShape) -> int:

@@ -294,21 +294,16 @@ class Downsample(Tagged, frozen=True, tag="downsample"):
         return np.broadcast_to(cube, (channels, 1, *cube.shape))
 
 
+ActivationLayer: TypeAlias = (
+    Relu | LeakyRelu | PRelu | Elu | Softplus | Clip | Tanh | Sigmoid | Erf | Exp | Inverse
+)
+"""Layer that changes each number of its one input by itself."""
+
 VoxelwiseLayer: TypeAlias = (
     InstanceNorm
     | GroupNorm
     | ChannelAffine
-    | Relu
-    | LeakyRelu
-    | PRelu
-    | Elu
-    | Softplus
-    | Clip
-    | Tanh
-    | Sigmoid
-    | Erf
-    | Exp
-    | Inverse
+    | ActivationLayer
     | Channels
     | Add
     | Subtract

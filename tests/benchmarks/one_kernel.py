@@ -29,6 +29,7 @@ from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.compiler.kernels import checks
 from cuda_cyclegan.engine.compiler.kernels.launch import OVERFLOW, Addresses, Launch, anywhere
 from cuda_cyclegan.engine.compiler.kernels.sliding_window import (
+    RingLayout,
     blend,
     cut,
     ring_layout,
@@ -185,21 +186,27 @@ def _window() -> Iterator[Alone]:
         weights=weights,
         padding="edge",
     )
-    rings, size = ring_layout(window, extents[0], (1, 1))
+
+    def rings(base: int) -> RingLayout:
+        return ring_layout(window, extents[0], (1, 1), base)
+
     voxels = Stored(np.zeros((1, *extents), np.int16), Scaling(50, 50))
-    sizes = {"rings": size, "patch": 4 * patch_voxels, "voxels": 2 * prod(extents), OVERFLOW: 4}
+    sizes = {
+        "rings": rings(0).bytes,
+        "patch": 4 * patch_voxels,
+        "voxels": 2 * prod(extents),
+        OVERFLOW: 4,
+    }
     yield Alone(
         "cut a patch of 128x128x128 out of int16",
         sizes,
-        lambda at, _: [cut(window, rings.at(at("rings")), voxels, (0, 0, 0), at("patch"))],
+        lambda at, _: [cut(window, rings(at("rings")), voxels, (0, 0, 0), at("patch"))],
         (2 + 4) * patch_voxels,
     )
     yield Alone(
         "blend a patch of 128x128x128",
         sizes,
-        lambda at, _: [
-            blend(window, rings.at(at("rings")), 1, (0, 0, 0), at("patch"), at(OVERFLOW))
-        ],
+        lambda at, _: [blend(window, rings(at("rings")), 1, (0, 0, 0), at("patch"), at(OVERFLOW))],
         (4 + 4 + 2 * (4 + 4)) * patch_voxels,
     )
     count = prod(extents)
@@ -207,7 +214,7 @@ def _window() -> Iterator[Alone]:
         "store 256x256x180 voxels as int16",
         sizes,
         lambda at, _: [
-            store_voxels(rings.at(at("rings")).mean, count, voxels, at("voxels"), at(OVERFLOW))
+            store_voxels(rings(at("rings")).mean, count, voxels, at("voxels"), at(OVERFLOW))
         ],
         (4 + 2) * count,
     )

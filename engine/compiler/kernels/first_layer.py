@@ -13,12 +13,12 @@ from ..tensors import NUMBER_BYTES, PATCHES, Tensor
 from ..weight_layout import PackedWeight, Slots, WeightArray
 from .launch import (
     BARRIER_BYTES,
-    MOST_LOOPS,
     WARP_MOMENTS_BYTES,
     WGMMA_COLUMNS,
     Addresses,
     Launch,
     border_of,
+    concurrent_loops,
     fastest_loop,
     most_shared,
     wgmma_columns,
@@ -187,14 +187,8 @@ def _loops(conv: Conv, gpu: GpuProperties) -> _Loops:
     shared = weights + (rows + border) * line
     blocks = -(-width // tile["COLUMNS"]) * -(-height // rows)
     parts = target.batch * target.channels // outputs
-    planes = _planes(depth, blocks * parts, _concurrent_loops(gpu, shared), kernel[0] - 1)
+    planes = _planes(depth, blocks * parts, concurrent_loops(gpu, shared), kernel[0] - 1)
     return _Loops((blocks, -(-depth // planes), parts), rows, planes, shared)
-
-
-def _concurrent_loops(gpu: GpuProperties, shared: int) -> int:
-    """Return how many depth loops run concurrently, each with `shared` bytes of shared memory."""
-    each = min(MOST_LOOPS, max(1, gpu.resident_blocks(shared)))
-    return each * gpu.multiprocessors
 
 
 def _planes(depth: int, loops: int, concurrent: int, border: int) -> int:

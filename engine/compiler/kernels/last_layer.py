@@ -14,15 +14,16 @@ from ..tensors import TRANSLATED, stored_channels
 from ..weight_layout import PackedWeight, Slots, WeightArray, slot_index
 from .launch import (
     BARRIER_BYTES,
-    MOST_LOOPS,
     OVERFLOW,
     WARP,
     WGMMA_COLUMNS,
     Addresses,
     Launch,
     activation_argument,
+    address_if_any,
     address_of,
     border_of,
+    concurrent_loops,
     cpp,
     fastest_loop,
     most_shared,
@@ -116,7 +117,7 @@ def _fits_transposed(conv: Conv, gpu: GpuProperties, _in_blocks: bool) -> bool:
         and 1 <= len(conv.views) <= _MOST_PARTS
         and conv.output.extents == tuple(2 * e for e in conv.views[0].source.extents)
         and all(part.source.channels % 32 == 0 for part in conv.views)
-        and _shared_of_cells(conv.channels) <= most_shared(gpu)
+        and _transposed_shared(conv.channels) <= most_shared(gpu)
     )
 
 
@@ -252,10 +253,7 @@ def _row_loops(
     loops, concurrent = columns * planes * repeats, gpu.multiprocessors
     rows = fastest_loop(height, loops, concurrent, _ROWS_BEFORE, range(1, height + 1))
     return (columns * -(-height // rows), planes, repeats), {
-        "weights": at(conv.weight),
-        "bias": at(conv.bias) if conv.bias else None,
-        "translated": at(TRANSLATED),
-        "overflow": at(OVERFLOW),
+        **_translated(conv, at),
         "extents": conv.views[0].source.extents,
         "target_extents": conv.output.extents,
         "kernel": conv.geometry.kernel,
@@ -263,6 +261,16 @@ def _row_loops(
         "border": border_of(conv.geometry.mode)[0],
         "rows": rows,
         "outputs": conv.outputs,
+    }
+
+
+def _translated(conv: Conv, at: Addresses) -> dict[str, Any]:
+    """Return the fields of all kernels that write the translated patches."""
+    return {
+        "weights": at(conv.weight),
+        "bias": address_if_any(conv.bias, at),
+        "translated": at(TRANSLATED),
+        "overflow": at(OVERFLOW),
         "activation": activation_argument(conv.activation, at),
     }
 
@@ -299,28 +307,22 @@ def _launch_transposed(
     strips = (depth + 1) * -(-(width + 1) // tile["CELLS"])
     blocks = -(-strips // tile["WARPS"])
     repeats = conv.batch * conv.outputs
-    shared = _shared_of_cells(conv.channels)
-    concurrent = gpu.multiprocessors * min(MOST_LOOPS, max(1, gpu.resident_blocks(shared)))
-    rows = fastest_loop(
-        height + 1, blocks * repeats, concurrent, _CELLS_BEFORE, range(1, height + 2)
-    )
+    shared = _transposed_shared(conv.channels)
+    loops, concurrent = blocks * repeats, concurrent_loops(gpu, shared)
+    rows = fastest_loop(height + 1, loops, concurrent, _CELLS_BEFORE, range(1, height + 2))
     values = structure("conv_transpose_to_patches.cu", "ConvTransposeToPatches")(
         parts=tuple(part_of(part, at) for part in conv.views),
-        weights=at(conv.weight),
-        bias=at(conv.bias) if conv.bias else None,
-        translated=at(TRANSLATED),
-        overflow=at(OVERFLOW),
         extents=extents,
         rows=rows,
         outputs=conv.outputs,
-        activation=activation_argument(conv.activation, at),
+        **_translated(conv, at),
     )
     name = "conv_transpose_to_patches"
     grid = blocks, -(-(height + 1) // rows), repeats
     return Launch(name, name, grid, (tile["WARPS"] * 32, 1, 1), shared, values)
 
 
-def _shared_of_cells(channels: int) -> int:
+def _transposed_shared(channels: int) -> int:
     """Return the bytes of shared memory of a block of conv_transpose_to_patches.cu."""
     return 2 * channels // 32 * 4 * 32 * 16 + 2 * channels * 4
 
@@ -329,13 +331,7 @@ def _launch_voxels(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int
     tensor = conv.source
     voxels = prod(tensor.extents)
     values = structure("convolve_voxels.cu", "ConvolveVoxels")(
-        part=part_of(conv.views[0], at),
-        weights=at(conv.weight),
-        bias=at(conv.bias) if conv.bias else None,
-        translated=at(TRANSLATED),
-        overflow=at(OVERFLOW),
-        voxels=voxels,
-        activation=activation_argument(conv.activation, at),
+        part=part_of(conv.views[0], at), voxels=voxels, **_translated(conv, at)
     )
     # Lanes of a warp that share a voxel, of which each has a vector at most.
     lanes = 1 << (vectors(tensor.channels, tensor.precision) - 1).bit_length()

@@ -25,8 +25,8 @@ _MOST_SHARED = 99 << 10
 the same form on all GPUs with Tensor Core instruction m16n8k16: each offers as much.
 """
 
-MOST_LOOPS = 2
-"""Most concurrent depth loops per multiprocessor, for a block of the outer layers."""
+_MOST_LOOPS = 2
+"""Most concurrent loops per multiprocessor, for a block of the outer layers."""
 
 MOMENTS_BYTES, BARRIER_BYTES = 12, 8
 """Bytes of `Moments` of moments.cuh, and of `Barrier` of pipeline.cuh."""
@@ -118,6 +118,13 @@ def fastest_loop(
     return min(offered, key=duration)
 
 
+def concurrent_loops(gpu: GpuProperties, shared: int) -> int:
+    """Return how many loops of an outer layer run concurrently, each with `shared` bytes of shared
+    memory.
+    """
+    return min(_MOST_LOOPS, max(1, gpu.resident_blocks(shared))) * gpu.multiprocessors
+
+
 @dataclass(frozen=True, slots=True)
 class PlaneTile:
     """Tile of a plane that a block computes while it loops along the planes. height, width: of it.
@@ -157,6 +164,11 @@ def strides_of(tensor: Tensor) -> Structure:
     return structure("element.cuh", "Strides")(
         patch=tensor.extents[0] * plane, plane=plane, row=row, voxel=tensor.channels
     )
+
+
+def address_if_any(name: str | None, at: Addresses) -> int | None:
+    """Return the address of a constant that a step may lack."""
+    return at(name) if name else None
 
 
 def address_of(view: TensorView, at: Addresses, channel: int = 0) -> int:

@@ -11,6 +11,7 @@ from .launch import (
     Addresses,
     Launch,
     activation_argument,
+    address_if_any,
     address_of,
     border_of,
     strides_of,
@@ -63,7 +64,7 @@ def sum_taps(step: SumTaps, at: Addresses) -> Launch:
     first = step.patches.first * step.channels * depth + step.patches.plane
     values = structure("unpack.cu", "SumTaps")(
         source=at(source.name),
-        bias=at(step.bias) if step.bias else None,
+        bias=address_if_any(step.bias, at),
         translated=at(TRANSLATED) + first * height * width * 4,
         overflow=at(OVERFLOW),
         planes=source.extents[0],

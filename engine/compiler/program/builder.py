@@ -18,7 +18,6 @@ from ...network.layers import (
     Layer,
     LeakyRelu,
     Pad,
-    PadMode,
     Relu,
     Sigmoid,
     Softplus,
@@ -169,11 +168,6 @@ class Value:
             return self.extents
         sizes = zip(self.extents, self.pad.before, self.pad.after, strict=True)
         return triple(extent - before - after for extent, before, after in sizes)
-
-    @property
-    def border(self) -> PadMode:
-        """Padding of the value past its extents."""
-        return self.pad.mode if self.pad else "zero"
 
 
 def in_memory(view: TensorView, slots: tuple[int, ...]) -> Value:
@@ -365,32 +359,21 @@ class ProgramBuilder:
         """Write the voxels of a value from `origin` on that fit into target."""
         first = 0
         for part in value.parts:
-            self.steps.append(_pass(part, value, target, patches, origin, first, shuffles))
+            step = Pointwise(
+                part.source,
+                target,
+                patches,
+                value.sampled_extents,
+                origin,
+                value.pad.mode if value.pad else "zero",
+                first,
+                part.table,
+                part.activation,
+                part.residual,
+                value.sampling,
+                part.after,
+                part.combination,
+                shuffles,
+            )
+            self.steps.append(step)
             first += part.source.channels
-
-
-def _pass(
-    part: ValuePart,
-    value: Value,
-    target: Tensor,
-    patches: Region,
-    origin: Triple,
-    first: int,
-    shuffles: bool,
-) -> Pointwise:
-    return Pointwise(
-        part.source,
-        target,
-        patches,
-        value.sampled_extents,
-        origin,
-        value.border,
-        first,
-        part.table,
-        part.activation,
-        part.residual,
-        value.sampling,
-        part.after,
-        part.combination,
-        shuffles,
-    )

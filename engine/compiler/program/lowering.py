@@ -12,32 +12,22 @@ from msgspec import structs
 
 from ...network.graph import INPUT, Graph, Network, Node
 from ...network.layers import (
+    ActivationLayer,
     Add,
     ChannelAffine,
     Channels,
-    Clip,
     Concat,
     Conv3d,
     ConvTranspose3d,
     Crop,
     Downsample,
-    Elu,
-    Erf,
-    Exp,
     GroupNorm,
     InstanceNorm,
-    Inverse,
-    Layer,
-    LeakyRelu,
     Multiply,
     Pad,
     Pool,
     PRelu,
-    Relu,
-    Sigmoid,
-    Softplus,
     Subtract,
-    Tanh,
     Upsample,
 )
 from ..gpu_properties import GpuProperties
@@ -128,20 +118,6 @@ def _value(builder: ProgramBuilder, node: Node) -> Value:
             return _normalise(builder, node, norm)
         case ChannelAffine() as affine:
             return _scale(builder, node, affine)
-        case (
-            Relu()
-            | LeakyRelu()
-            | Elu()
-            | Softplus()
-            | Clip()
-            | Tanh()
-            | Sigmoid()
-            | Erf()
-            | Exp()
-            | Inverse()
-            | PRelu()
-        ) as layer:
-            return _activate(builder, node, layer)
         case Pad() as pad:
             return _pad(builder, node, pad)
         case Crop() as crop:
@@ -158,9 +134,11 @@ def _value(builder: ProgramBuilder, node: Node) -> Value:
             return _concat(builder, node)
         case Upsample() | Downsample() | Pool() as sampling:
             return _sample(builder, node, sampling)
+        case activation:
+            return _activate(builder, node, activation)
 
 
-def _activate(builder: ProgramBuilder, node: Node, layer: Layer) -> Value:
+def _activate(builder: ProgramBuilder, node: Node, layer: ActivationLayer) -> Value:
     value = builder.elementwise(node.inputs[0])
     only = value.parts[0] if len(value.parts) == 1 else None
     if only and only.residual and only.after == IDENTITY:
@@ -178,7 +156,7 @@ def _activate(builder: ProgramBuilder, node: Node, layer: Layer) -> Value:
 
 
 def _activations(
-    builder: ProgramBuilder, node: Node, layer: Layer, value: Value
+    builder: ProgramBuilder, node: Node, layer: ActivationLayer, value: Value
 ) -> Iterator[Activation]:
     """Yield the activation that a layer applies to each part of a value."""
     if not isinstance(layer, PRelu):

@@ -19,6 +19,7 @@ from ...compiler.kernels.sliding_window import (
     blend,
     cut,
     patch_bytes,
+    ring_layout,
     ring_memory_error,
     rings,
     store_voxels,
@@ -99,7 +100,8 @@ class WindowBuffers:
             self._buffer = self._weights = None
             self._device.close()
             buffer = self._buffer = self._device.enter_context(DeviceBuffer(found.bytes))
-        return replace(found, addresses=found.addresses.at(buffer.address))
+        rows = found.addresses.rows
+        return replace(found, addresses=ring_layout(window, rows, channels, buffer.address))
 
     def run(
         self,

@@ -19,12 +19,12 @@ from typing import Any
 
 from support.gpu_on_cpu.kept_nvrtc import KeptNvrtc
 
-from cuda_cyclegan.engine.compiler.kernel_source import structure
+from cuda_cyclegan.engine.compiler.kernel_source import FOLDER, structure
 from cuda_cyclegan.engine.compiler.kernels.table import KERNELS as TABLE
 from cuda_cyclegan.engine.compiler.tensors import ELEMENTS
 from cuda_cyclegan.engine.cuda import nvrtc
 from cuda_cyclegan.engine.cuda.kernel_archive import KernelArchive, write_archive
-from cuda_cyclegan.engine.cuda.nvrtc import FOLDER, Image, compiled, image_key
+from cuda_cyclegan.engine.cuda.nvrtc import Image, compiled, image_key
 from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.options import BF16_CAPABILITY, Precision
 
