@@ -20,6 +20,9 @@ _PACKED_TOGETHER = 8
 _ENCODED_EARLY = 256 << 20
 """Most bytes of constants that the host holds while layers are tuned."""
 
+USUAL_SLAB_BYTES = 112 << 20
+"""Bound of the tensors of a slab for which there is enough memory."""
+
 TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "own"]
 """Form in which a transposed convolution of stride 2 is lowered.
 
@@ -54,7 +57,7 @@ class Layout:
     patch: Triple
     batch: int
     precision: Precision
-    slab_bytes: int = 112 << 20
+    slab_bytes: int = USUAL_SLAB_BYTES
     matrix_kernels: bool = False
     wgmma: bool = False
     forms: Mapping[str, LayerForm] = field(default_factory=dict[str, LayerForm])

@@ -15,6 +15,10 @@ from ..decoding import Tagged
 Triple: TypeAlias = tuple[int, int, int]
 FloatArray: TypeAlias = npt.NDArray[np.float32]
 
+ZEROS: Triple = (0, 0, 0)
+ONES: Triple = (1, 1, 1)
+TWOS: Triple = (2, 2, 2)
+
 Each = TypeVar("Each")
 
 

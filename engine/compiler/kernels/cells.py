@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from ...network.layers import FloatArray, Triple
+from ...network.layers import ONES, TWOS, FloatArray
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import IDENTITY, Conv, Geometry
@@ -37,8 +37,6 @@ _VOXEL_CHANNELS = (32, 64, 128)
 _WORTH = 0.72  # share of the cells that tiles compute which the target needs, for the kernel to pay
 _RESIDENT = 2  # blocks of conv_transpose_voxels.cu on each multiprocessor
 _TURNS = 2  # buffers in shared memory for the voxels that its block takes at a time
-_ONE: Triple = (1, 1, 1)
-_TWO: Triple = (2, 2, 2)
 
 
 def _doubles(conv: Conv) -> bool:
@@ -61,7 +59,7 @@ def _fits(conv: Conv, _gpu: GpuProperties, in_blocks: bool) -> bool:
     [part] = conv.views
     after = 1 if in_blocks else 0
     return (
-        conv.geometry == Geometry((3, 3, 3), _TWO, _ONE, _ONE, transposed=True)
+        conv.geometry == Geometry((3, 3, 3), TWOS, ONES, ONES, transposed=True)
         and part.table is None
         and part.activation == IDENTITY
         and part.source.is_whole
@@ -75,7 +73,7 @@ def _fits_voxels(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
         return False
     [part] = conv.views
     return (
-        conv.geometry == Geometry(_TWO, _TWO, transposed=True)
+        conv.geometry == Geometry(TWOS, TWOS, transposed=True)
         and part.source.is_whole
         and part.activation.slope <= 1
         and conv.source.extents == conv.target.extents

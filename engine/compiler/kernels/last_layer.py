@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...network.layers import Constant, FloatArray, Triple
+from ...network.layers import ONES, Constant, FloatArray, Triple
 from ...options import Precision
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
@@ -60,7 +60,6 @@ _MOST_SUMMED = 4
 
 _ROWS_BEFORE, _CELLS_BEFORE = 6, 1  # rows that a loop reads before its first complete one
 _VOXEL_BLOCKS = 6  # of convolve_voxels.cu for each multiprocessor, at most
-_ONE: Triple = (1, 1, 1)
 
 
 def has_wide_kernel(geometry: Geometry, outputs: int, precision: Precision) -> bool:
@@ -110,7 +109,7 @@ def _fits(conv: Conv, gpu: GpuProperties, in_blocks: bool) -> bool:
 
 
 def _fits_transposed(conv: Conv, gpu: GpuProperties, _in_blocks: bool) -> bool:
-    geometry = Geometry((4, 4, 4), (2, 2, 2), _ONE, _ONE, transposed=True)
+    geometry = Geometry((4, 4, 4), (2, 2, 2), ONES, ONES, transposed=True)
     return (
         conv.translated is not None
         and conv.geometry == geometry
@@ -125,7 +124,7 @@ def _fits_voxels(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     """Return whether a convolution sums over the channels of each voxel."""
     return (
         conv.translated is not None
-        and conv.geometry == Geometry(_ONE, dilation=conv.geometry.dilation)
+        and conv.geometry == Geometry(ONES, dilation=conv.geometry.dilation)
         and len(conv.views) == 1
         and conv.views[0].source.is_whole
         and conv.source.scale is None

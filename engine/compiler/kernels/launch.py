@@ -49,13 +49,13 @@ def anywhere(_: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel launch; source names the .cu file.
+    """One kernel launch.
 
-    cooperative: its blocks wait for each other, so all must be resident: the grid is cut to what
-    fits on the GPU, along its first axis rather than its second. source, kernel: file and C++ name.
-    grid, block: blocks and threads along x, y and z. shared: bytes of dynamic shared memory per
-    block. arguments: the kernel's one parameter. in_blocks: whether the patches are blocks of one
-    volume, which further arguments describe.
+    source, kernel: name of the .cu file, and C++ name. grid, block: blocks and threads along x, y
+    and z. shared: bytes of dynamic shared memory per block. arguments: the kernel's one parameter.
+    cooperative: whether its blocks wait for each other, so that all must be resident: the grid is
+    cut to what fits on the GPU, along its first axis rather than its second. in_blocks: whether the
+    patches are blocks of one volume, which further arguments describe.
     """
 
     source: str

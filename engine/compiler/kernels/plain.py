@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...network.graph_analysis import subpixel_reach
-from ...network.layers import FloatArray, Triple, triple
+from ...network.layers import ZEROS, FloatArray, triple
 from ..steps import (
     IDENTITY,
     ActivatedView,
@@ -38,8 +38,6 @@ from .table import kernel_of
 
 PLAIN_WEIGHT, STORED_WEIGHT = "plain weight", "stored weight"
 _PLAIN_SOURCE = "plain source"
-_ZERO: Triple = (0, 0, 0)
-_ONE: Triple = (1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +206,7 @@ def _plain_source(conv: Conv) -> tuple[Tensor, tuple[Pack | Pointwise, ...]]:
         return source, (pack,)
     origin = geometry.origin
     if not _has_border(conv):
-        origin, extents = _ZERO, conv.views[0].source.extents
+        origin, extents = ZEROS, conv.views[0].source.extents
     source = Tensor(_PLAIN_SOURCE, batch, extents, conv.channels, precision)
     passes: list[Pointwise] = []
     first = 0
@@ -227,7 +225,7 @@ def _has_border(conv: Conv) -> bool:
 
 def _plain_geometry(conv: Conv) -> Geometry:
     geometry = replace(conv.geometry, mode="zero")
-    return replace(geometry, before=_ZERO, after=_ZERO) if _has_border(conv) else geometry
+    return replace(geometry, before=ZEROS, after=ZEROS) if _has_border(conv) else geometry
 
 
 def _of_cells(geometry: Geometry, source: Tensor, output: Tensor) -> Geometry:

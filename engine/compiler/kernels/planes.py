@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...network.layers import FloatArray, Triple
+from ...network.layers import ONES, TWOS, FloatArray, Triple
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import Conv, Geometry
@@ -36,8 +36,6 @@ _STRIDED_CHANNELS = 32
 """Input channels of convolve_strided.cu. For 64 or 128 channels with stride 2, cuDNN and a pass
 were always faster than a version of it.
 """
-_ONE: Triple = (1, 1, 1)
-_TWO: Triple = (2, 2, 2)
 
 
 def _is_by_planes(conv: Conv, source: str, stride: Triple) -> bool:
@@ -46,14 +44,14 @@ def _is_by_planes(conv: Conv, source: str, stride: Triple) -> bool:
         bool(conv.views)
         and isinstance(conv.output, TensorView)
         and conv.output.is_whole
-        and conv.geometry == Geometry((3, 3, 3), stride, _ONE, _ONE)
+        and conv.geometry == Geometry((3, 3, 3), stride, ONES, ONES)
         and conv.outputs % constants(f"{source}.cu")["OUTPUTS"] == 0
     )
 
 
 def _fits(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     return (
-        _is_by_planes(conv, "convolve_by_planes", _ONE)
+        _is_by_planes(conv, "convolve_by_planes", ONES)
         and conv.channels in _RINGS
         and len(conv.views) <= _MOST_PARTS
         and all(part.source.channels % 32 == 0 for part in conv.views)
@@ -62,7 +60,7 @@ def _fits(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
 
 
 def _fits_strided(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
-    if not _is_by_planes(conv, "convolve_strided", _TWO) or len(conv.views) != 1:
+    if not _is_by_planes(conv, "convolve_strided", TWOS) or len(conv.views) != 1:
         return False
     [part] = conv.views
     is_read = part.source.is_whole and 0 <= part.activation.slope <= 1

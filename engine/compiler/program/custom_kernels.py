@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, Pad, Triple
+from ...network.layers import ZEROS, Conv3d, ConvTranspose3d, FloatArray, Pad, Triple
 from ..kernels.spec import ConvKernel
 from ..kernels.table import fitting_kernel
 from ..steps import ActivatedView, Conv, Geometry, PatchArray, Pointwise
@@ -15,8 +15,6 @@ from .builder import (
     ValuePart,
     negative,
 )
-
-_ZERO: Triple = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +155,7 @@ def padded_operands(builder: ProgramBuilder, layer: str, value: Value) -> Iterat
             )
     if builder.layout.in_blocks:
         bordered = unwritten(builder, layer, value.extents, value.stored)
-        inside = Pad("replicate", _ZERO, _ZERO)
+        inside = Pad("replicate", ZEROS, ZEROS)
 
         def write() -> tuple[ActivatedView, ...]:
             target = builder.tensor(f"{layer}.bordered", value.extents, value.stored)
@@ -183,7 +181,7 @@ def _activated(builder: ProgramBuilder, layer: str, part: ValuePart) -> TensorVi
             target,
             builder.all_patches,
             source.extents,
-            _ZERO,
+            ZEROS,
             "zero",
             table=part.table,
             activation=part.activation,

@@ -12,14 +12,18 @@ from ...network.layers import Triple
 from ...options import Precision
 from ..gpu_properties import WGMMA_CAPABILITY, GpuProperties
 from ..kernels.table import TENSOR_CORE_KERNELS
-from ..lowered import LayerForm, Layout, Lowered
+from ..lowered import USUAL_SLAB_BYTES, LayerForm, Layout, Lowered
 from ..steps import ConvShape, is_planned, planned
 from .lowering import lower
 from .memory import MemoryPlan, bytes_of_trials, plan_memory
 from .split_fp16 import split_fp16_pays
 
-_SLABS = (112 << 20, 48 << 20, 16 << 20)
+_SLABS = (USUAL_SLAB_BYTES, 48 << 20, 16 << 20)
+"""Bytes of slabs (`Layout.slab_bytes`), from the fastest to the smallest."""
+
 _MATRIX_CAPABILITY = (8, 0)
+"""First compute capability with Tensor Core instruction m16n8k16 of both 16-bit types."""
+
 SPLIT_KERNEL = "convolve_split_fp16"
 """Custom kernel, by its .cu file, for convolutions on split fp16 (`Layout.split_fp16`)."""
 
@@ -54,7 +58,7 @@ class ChosenTactic(Protocol):
 
     @property
     def name(self) -> str:
-        """cuDNN's name of the plan."""
+        """cuDNN's name of the plan, or that of the custom kernel."""
         ...
 
     @property
@@ -72,10 +76,11 @@ Choose: TypeAlias = Callable[[list[ConvShape], int], Mapping[ConvShape, A]]
 
 @dataclass(frozen=True, slots=True)
 class ProgramRequest:
-    """Target for which a network is compiled; batch: patches in one run at most.
+    """Target for which a network is compiled.
 
-    patch: (D, H, W). precision: of its arithmetic. gpu: the one on which it is to run. without:
-    custom kernels, by their .cu files, that are wrong on this GPU. forms: as of `Layout`.
+    patch: (D, H, W). batch: patches in one run, at most. precision: of the arithmetic. gpu: the one
+    on which it is to run. without: custom kernels, by their .cu files, that are wrong on this GPU.
+    forms: as of `Layout`.
     """
 
     patch: Triple

@@ -45,11 +45,13 @@ _TIMED_RUNS = 9
 
 @dataclass(frozen=True, slots=True)
 class CudaOptions:
-    """Options for compiling a network. batch: patches in one run, at most; None for the fastest on
-    the GPU. vram_limit: bytes that program and arrays may take, without the CUDA context of about
-    half a GiB; None for all that is free. cache: folder of compiled kernels and measured plans,
-    None to keep nothing. patch: (D, H, W). precision: of its arithmetic. device: index of the GPU,
-    as CUDA counts. search: tuning level.
+    """Options for compiling a network.
+
+    patch: (D, H, W). batch: patches in one run, at most; None for the fastest on the GPU.
+    precision: of the arithmetic. device: index of the GPU, as CUDA counts. vram_limit: bytes that
+    program and arrays may take, without the CUDA context of about half a GiB; None for all that is
+    free. cache: folder of compiled kernels and tuning results, None to keep nothing. search: tuning
+    level.
     """
 
     patch: Triple

@@ -47,10 +47,11 @@ _EFFORTS: tuple[Effort, ...] = ("off", "quick", "full")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A tactic of a layer: cuDNN's plan name, bytes, and microseconds (0: not measured).
+    """A tactic of a convolution, or a form of a layer.
 
-    workspace: those bytes. proof: version of the check that many of its runs have passed, empty
-    before.
+    plan: its name: cuDNN's of a plan, `CUSTOM`, or that of the form. workspace: bytes that it takes
+    besides its tensors. microseconds: 0 if not measured. proof: version of the check that many of
+    its runs have passed, empty before.
     """
 
     plan: str
@@ -60,15 +61,15 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """cuDNN's name of the plan."""
+        """Name as a tactic has it; the file keeps the older word."""
         return self.plan
 
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """Candidates of one layer, the fastest first, and how hard it was searched.
+    """Candidates of one convolution or layer, the fastest first, and how hard it was searched.
 
-    workspace: bytes up to which candidates were tried. effort: of the search. refused: rejected
+    effort: of the search. workspace: bytes up to which candidates were tried. refused: rejected
     plans, and what was wrong with each.
     """
 

@@ -30,7 +30,7 @@ class Tactic:
 
     @property
     def name(self) -> str:
-        """cuDNN's name of the plan."""
+        """cuDNN's name of the plan, or `CUSTOM`."""
         return self.plans.name(self.index) if self.plans else CUSTOM
 
 
