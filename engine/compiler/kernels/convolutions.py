@@ -1,4 +1,4 @@
-"""Kernels of convolutions between tensors for which there is no cuDNN tactic."""
+"""Kernels that compute a bare convolution between tensors in place of a cuDNN plan."""
 
 from math import prod
 from typing import Any

@@ -89,8 +89,8 @@ class ConvKernel(KernelSpec):
     whether it reads neighbours of a block of a volume where these are stored. rows: rows of the
     output in one product; a row's place among them decides how its sums round. forms: how cuDNN may
     compute the layer instead, by which it is replaced where it is slower. cache_key: key of the
-    times of all forms; the older kernels have their own. pays: whether it pays in blocks of a
-    volume, where no times are taken; the last of the forms replaces it there.
+    times of all forms, which for some kernels is in other words on disk. pays: whether it pays in
+    blocks of a volume, where no times are taken; the last of the forms replaces it there.
     """
 
     launch: Callable[[Conv, Addresses, GpuProperties, int | None], Launch]

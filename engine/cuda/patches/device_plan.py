@@ -65,15 +65,12 @@ class DevicePlan:
         if self.program is None:
             return None
         held = self.program.bytes
-        for _, array in sorted(self._sizes(arrays), key=lambda one: -one[0])[:at_once]:
-            found = rings(array, self.channels, self.budget - held)
-            held += found.bytes if found else 0
+        found = ((array, rings(array, self.channels, self.budget)) for array in arrays)
+        sized = [(array, buffers.bytes) for array, buffers in found if buffers]
+        for array, _ in sorted(sized, key=lambda one: -one[1])[:at_once]:
+            buffers = rings(array, self.channels, self.budget - held)
+            held += buffers.bytes if buffers else 0
         return held
-
-    def _sizes(self, arrays: Iterable[PatchGrid]) -> Iterable[tuple[int, PatchGrid]]:
-        for array in arrays:
-            if found := rings(array, self.channels, self.budget):
-                yield found.bytes, array
 
 
 def program_key(graph: Graph, fitted: Fitted[ChosenTactic]) -> str:

@@ -205,6 +205,10 @@ class CudaGenerator:
         self._staging = staging
         self._opened = opened
         self._turn, self._placing = threading.Lock(), threading.Lock()
+        channels = network.graph.in_channels, network.graph.out_channels
+        self._shared = SharedProgram(
+            program, gpu.kernels, gpu.context, gpu.stream, self._turn, self.batch, channels
+        )
         self._windows: list[WindowBuffers] = []
         self._idle: list[WindowBuffers] = []
 
@@ -242,10 +246,6 @@ class CudaGenerator:
         into[...] = 0
         self._gpu.stream.fill(self._program.patches, 0, into.nbytes)
 
-    def _upload(self) -> None:
-        into = self._staging.into
-        self._gpu.stream.upload(self._program.patches, into.ctypes.data, into.nbytes)
-
     def run_window(
         self,
         source: Stored,
@@ -271,13 +271,7 @@ class CudaGenerator:
         try:
             buffers = self._idle.pop()
         except IndexError:
-            channels = self.graph.in_channels, self.graph.out_channels
-            kernels, stream = self._gpu.kernels, self._gpu.stream
-            context, program = self._gpu.context, self._program
-            shared = SharedProgram(
-                program, kernels, context, stream, self._turn, self.batch, channels
-            )
-            buffers = self._opened.enter_context(open_window_buffers(shared))
+            buffers = self._opened.enter_context(open_window_buffers(self._shared))
             self._windows.append(buffers)
         try:
             yield buffers
@@ -308,7 +302,7 @@ class CudaGenerator:
         staging, stream, program = self._staging, self._gpu.stream, self._program
         staging.into[: len(patches)] = patches
         staging.into[len(patches) :] = 0  # an earlier patch could overflow again
-        self._upload()
+        stream.upload(program.patches, staging.into.ctypes.data, staging.into.nbytes)
         program.launch()
         stream.download(staging.out_of.ctypes.data, program.translated, staging.out_of.nbytes)
         stream.download(staging.flag.ctypes.data, program.overflow, 4)
