@@ -6,12 +6,11 @@ from ..gpu_properties import GpuProperties
 from ..lowered import Layout
 from ..steps import Conv, ConvShape, Step
 from . import (
-    cells,
     convolutions,
     first_layer,
+    inner_layers,
     last_layer,
     packing,
-    planes,
     pointwise,
     statistics,
 )
@@ -20,8 +19,7 @@ from .spec import ConvKernel, KernelSpec
 _CONVOLUTIONS = (
     *first_layer.KERNELS,
     *last_layer.KERNELS,
-    *planes.KERNELS,
-    *cells.KERNELS,
+    *inner_layers.KERNELS,
     *convolutions.KERNELS,
 )
 _OTHERS = (
