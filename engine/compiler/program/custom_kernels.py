@@ -32,18 +32,16 @@ class KernelInputs:
     write: Callable[[], tuple[ActivatedView, ...]] | None = None
 
 
-def geometry_of(conv: Conv3d | ConvTranspose3d, pad: Pad | None = None) -> Geometry:
-    """Return the geometry of a layer; pad: that of its value, None for the layer's own."""
-    pad = pad or own_pad(conv)
+def geometry_of(conv: Conv3d | ConvTranspose3d) -> Geometry:
+    """Return the geometry of a layer with its own padding."""
     return Geometry(
         conv.kernel,
         conv.stride,
-        pad.before,
-        pad.after,
+        conv.padding,
+        conv.padding,
         conv.dilation,
         conv.groups,
         isinstance(conv, ConvTranspose3d),
-        pad.mode,
     )
 
 
@@ -93,12 +91,10 @@ def _with_constants(
     return replace(conv, kernel=spec.source, weight=key, output=output)
 
 
-def unwritten(
-    builder: ProgramBuilder, name: str, extents: Triple, channels: int, scale: float | None = None
-) -> Tensor:
+def unwritten(builder: ProgramBuilder, name: str, extents: Triple, channels: int) -> Tensor:
     """Return a tensor that a kernel would read or write."""
     layout = builder.layout
-    return Tensor(name, layout.batch, extents, channels, layout.precision, scale)
+    return Tensor(name, layout.batch, extents, channels, layout.precision)
 
 
 def operands_of(

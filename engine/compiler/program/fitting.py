@@ -131,10 +131,8 @@ class MemoryBudget:
         usable = max(0, self.free - _RESERVE)
         return usable if self.allowed is None else min(usable, self.allowed)
 
-    def too_small(
-        self, needed: int, patch: Triple, fitting: Triple | None = None
-    ) -> DeviceMemoryError:
-        """Return the error of a program that needs more; fitting: a smaller patch that fits."""
+    def too_small(self, needed: int, patch: Triple, fitting: Triple | None) -> DeviceMemoryError:
+        """Return the error of a program that needs more; fitting: a smaller patch, if any fits."""
         smaller = "use smaller patches"
         if fitting:
             smaller = f"use smaller patches (setting patch={','.join(map(str, fitting))} fits)"
