@@ -302,9 +302,9 @@ def plan_device(
     """
     if device.kind != "cuda":
         return None
-    from .cuda.patches.patch_generator import planned
+    from .cuda.patches.patch_generator import device_plan_of
 
-    return planned(network, cuda_options(device, precision, patch, ignore_progress))
+    return device_plan_of(network, cuda_options(device, precision, patch, ignore_progress))
 
 
 def cuda_options(

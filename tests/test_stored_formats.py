@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.cli.render.node import status_json
-from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.compiler.steps import ConvShape
 from cuda_cyclegan.engine.cuda.tuning.cache import Candidate, TuningCache, TuningResult, key_of
 from cuda_cyclegan.pipelines.jobs import worker
 from cuda_cyclegan.pipelines.jobs.events import WorkerSettings
@@ -358,7 +358,7 @@ def test_rates_foretell_seconds(root: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_measured_plans_are_found(root: Path) -> None:
     ones = (1, 1, 1)
-    shape = Convolution(1, (8, 8, 8), 8, (8, 8, 8), 8, (3, 3, 3), ones, ones, ones, "fp16")
+    shape = ConvShape(1, (8, 8, 8), 8, (8, 8, 8), 8, (3, 3, 3), ones, ones, ones, "fp16")
     identity = {"card": "NVIDIA H200", "driver": "12080", "cudnn": "91002", "precision": "fp16"}
     cache = TuningCache(root / "cache", identity)
     fast, slow = Candidate("eng0_k2=1", 4096, 10.5), Candidate("own kernel", 0, 30.25)

@@ -7,8 +7,8 @@ from time import perf_counter
 
 import numpy as np
 
-from ..compiler.program.memory import bytes_of_blocks, convolution_blocks
-from ..compiler.steps import Convolution
+from ..compiler.program.memory import between_guards, convolution_blocks
+from ..compiler.steps import ConvShape
 from ..compiler.tensors import NUMBER_BYTES
 from ..compiler.weight_layout import encoded
 from ..cuda.cudnn import Cudnn
@@ -90,7 +90,7 @@ def _layers(generator: CudaGenerator) -> tuple[LayerTime, ...]:
     timed = [(step, us / 1e6) for step, us in generator.step_times(_LAYER_ROUNDS)]
     each = layer_flops(generator.graph, generator.options.patch)
     batch = {layer: generator.batch * count for layer, count in each.items()}
-    return layer_times(timed, batch, generator.algorithm)
+    return layer_times(timed, batch, generator.tactic)
 
 
 _EDGES = ((8, 32, 32), (4, 32, 32))
@@ -148,16 +148,16 @@ def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: i
     return 2 * prod(shape.source_extents) * shape.source_channels**2 / seconds
 
 
-def _product(extents: tuple[int, int, int], precision: Precision) -> Convolution:
+def _product(extents: tuple[int, int, int], precision: Precision) -> ConvShape:
     edge, one, none = prod(extents), (1, 1, 1), (0, 0, 0)
-    return Convolution(1, extents, edge, extents, edge, one, one, none, none, precision)
+    return ConvShape(1, extents, edge, extents, edge, one, one, none, none, precision)
 
 
-def _trial_bytes(shape: Convolution) -> int:
-    return bytes_of_blocks(convolution_blocks(shape, _WORKSPACE))
+def _trial_bytes(shape: ConvShape) -> int:
+    return between_guards(convolution_blocks(shape, _WORKSPACE)).bytes
 
 
-def _matrix_bytes(shape: Convolution) -> int:
+def _matrix_bytes(shape: ConvShape) -> int:
     return shape.source_channels**2 * NUMBER_BYTES[shape.precision]
 
 

@@ -9,7 +9,7 @@ from ..compiler.kernels.table import kernel_of
 from ..compiler.steps import (
     AddPatches,
     Conv,
-    Convolution,
+    ConvShape,
     Normalise,
     Pack,
     PatchArray,
@@ -29,7 +29,7 @@ from .measurement import LayerTime
 def layer_times(
     timed: Sequence[tuple[Step, float]],
     flops: Mapping[str, int],
-    plan: Callable[[Convolution], str],
+    plan: Callable[[ConvShape], str],
 ) -> tuple[LayerTime, ...]:
     """Return one row per step, with its part of its layer's arithmetic.
 

@@ -20,8 +20,11 @@ _PACKED_TOGETHER = 8
 _ENCODED_EARLY = 256 << 20
 """Most bytes of constants that the host holds while layers are tuned."""
 
+USUAL_SLAB_BYTES = 112 << 20
+"""Bound of the tensors of a slab for which there is enough memory."""
+
 TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "own"]
-"""Tactic of a transposed convolution of stride 2.
+"""Form in which a transposed convolution of stride 2 is lowered.
 
 gradient: as the data gradient of a convolution. subpixel: as a convolution to the 8 voxels of each
 cell of 2^3, some of whose taps are 0. cells: for a kernel of even extents, as a convolution to the
@@ -30,7 +33,7 @@ cells that each pair of its taps leads to; none of its taps is 0. own: by the cu
 
 
 LayerForm: TypeAlias = TransposedForm | Literal["plain"]
-"""Tactic of a convolution; those of `TransposedForm` are for transposed ones.
+"""Form in which a convolution is lowered; those of `TransposedForm` are for transposed ones.
 
 plain: as it is. cells: for stride 2 and even extents, as a convolution of stride 1 and half the
 extents, from cells of 2^3 voxels. own: by the custom kernel.
@@ -44,8 +47,8 @@ class Layout:
     patch: (D, H, W). batch: patches in one run. precision: of the arithmetic. slab_bytes: bound of
     the tensors between the steps of an outermost layer, which goes through the depth in slabs.
     matrix_kernels: whether custom kernels for Tensor Cores may be used; wgmma: also those for
-    warpgroups, which require compute capability 9.0. forms: by layer, of convolutions that do not
-    use the default. split_fp16: whether a float program does convolutions on split fp16 where their
+    warpgroups, which require compute capability 9.0. forms: by layer, of convolutions that have
+    an unusual one. split_fp16: whether a float program does convolutions on split fp16 where their
     input allows it (`split_fp16.scales`). in_blocks: whether the patches are blocks of one volume,
     which read their neighbours and are normalised together. without: .cu files of kernels for
     Tensor Cores that are rejected.
@@ -54,7 +57,7 @@ class Layout:
     patch: Triple
     batch: int
     precision: Precision
-    slab_bytes: int = 112 << 20
+    slab_bytes: int = USUAL_SLAB_BYTES
     matrix_kernels: bool = False
     wgmma: bool = False
     forms: Mapping[str, LayerForm] = field(default_factory=dict[str, LayerForm])

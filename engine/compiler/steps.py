@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Literal, TypeAlias, TypeGuard
 
-from ..network.layers import Downsample, PadMode, Pool, Triple, Upsample, triple
+from ..network.layers import ONES, ZEROS, Downsample, PadMode, Pool, Triple, Upsample, triple
 from ..options import Precision
 from .tensors import AffineTable, Operand, Region, Tensor, TensorView
 
 
 @dataclass(frozen=True, slots=True)
-class Convolution:
+class ConvShape:
     """Shape of one convolution; everything that the choice of its tactic depends on.
 
     transposed: source and target change places, as in the gradient with respect to the input.
@@ -59,9 +59,6 @@ class Convolution:
         return 1 < self.groups == self.source_channels == self.target_channels
 
 
-_ZERO: Triple = (0, 0, 0)
-_ONE: Triple = (1, 1, 1)
-
 Curve: TypeAlias = Literal[
     "linear", "tanh", "sigmoid", "elu", "softplus", "clip", "erf", "exp", "inverse", "inverse_root"
 ]
@@ -69,12 +66,12 @@ Curve: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """Activation; below 0, linear is slope * x and elu slope * (exp(x) - 1); x itself above.
+    """Activation of each number x. One that is not finite stays not finite in all of them.
 
-    curve: tanh, sigmoid, softplus, erf and exp are those of x, clip keeps it from low to high,
-    inverse is 1 / x and inverse_root 1 / sqrt(x) of an x of at least low. slopes:
-    name of a float32 constant [stored channels] with linear's slope of each channel, in place of
-    the one slope. A value that is not finite stays not finite in every activation.
+    slope: below 0, linear is slope * x and elu slope * (exp(x) - 1); above, both are x. curve:
+    tanh, sigmoid, softplus, erf and exp are those of x, clip keeps x from low to high, inverse is
+    1 / x and inverse_root 1 / sqrt(x) of an x of at least low. slopes: name of a float32 constant
+    [stored channels] with linear's slope of each channel, in place of the one slope.
     """
 
     slope: float = 1.0
@@ -218,10 +215,10 @@ class Geometry:
     """
 
     kernel: Triple
-    stride: Triple = _ONE
-    before: Triple = _ZERO
-    after: Triple = _ZERO
-    dilation: Triple = _ONE
+    stride: Triple = ONES
+    before: Triple = ZEROS
+    after: Triple = ZEROS
+    dilation: Triple = ONES
     groups: int = 1
     transposed: bool = False
     mode: PadMode = "zero"
@@ -267,7 +264,7 @@ class Conv:
 
     @classmethod
     def of_shape(
-        cls, layer: str, shape: Convolution, source: Tensor, target: Tensor, weight: str
+        cls, layer: str, shape: ConvShape, source: Tensor, target: Tensor, weight: str
     ) -> "Conv":
         """Return a convolution of this shape between whole tensors."""
         geometry = Geometry(
@@ -330,7 +327,7 @@ class Conv:
         return self.output.channels
 
     @property
-    def shape(self) -> Convolution:
+    def shape(self) -> ConvShape:
         """Shape by which tactics are found, for a convolution without its own custom kernel."""
         geometry, source, target = self.geometry, self.source, self.target
         extents = target.extents
@@ -338,7 +335,7 @@ class Conv:
             planes = source.extents[0] + geometry.before[0] + geometry.after[0]
             spanned = (geometry.kernel[0] - 1) * geometry.dilation[0]
             extents = (planes - spanned - 1) // geometry.stride[0] + 1, *extents[1:]
-        return Convolution(
+        return ConvShape(
             batch=source.batch,
             source_extents=source.extents,
             source_channels=source.channels,
@@ -397,9 +394,9 @@ class ChannelGroups:
 class Statistics:
     """Normalisation of a view as factor and summand of each patch and channel.
 
-    scale, shift: names of learned float32 constants [C]. groups: None if each channel is normalised
-    by itself. source: view whose statistics are computed. target: table of factors and summands.
-    epsilon: added to the variance.
+    source: view whose statistics are computed. target: table of factors and summands. epsilon:
+    added to the variance. scale, shift: names of learned float32 constants [C]. groups: None if
+    each channel is normalised by itself.
     """
 
     source: TensorView
@@ -485,9 +482,11 @@ class SumTaps:
     """Convolutions that left the kernel taps of H and W as channels -> translated patches.
 
     Source channel (o * taps_h + i) * lane_w + j at (d, h + i, w + j) is a summand of output channel
-    o at (d, h, w). bias: name of a float32 constant [C]. source: tensor with the taps as channels.
-    patches: which of the batch. channels, extents: of a translated patch. taps: of the kernel along
-    H and W. activation: of the result.
+    o at (d, h, w).
+
+    source: tensor with the taps as channels. patches: which of the batch. channels, extents: of a
+    translated patch. taps: of the kernel along H and W. lane_w: channels kept for the taps along W,
+    in whole vectors. bias: name of a float32 constant [C]. activation: of the result.
     """
 
     source: Tensor

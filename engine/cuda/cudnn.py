@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, Self
 
-from ..compiler.steps import Convolution
+from ..compiler.steps import ConvShape
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..network.layers import Triple
 from ..options import Precision
@@ -136,7 +136,7 @@ class ConvolutionPlans:
     def __init__(
         self,
         library: Cudnn,
-        shape: Convolution,
+        shape: ConvShape,
         name: str | None = None,
         *,
         is_quick: bool = False,
@@ -211,7 +211,7 @@ def _engine_and_knobs(name: str) -> tuple[int, dict[Any, int]]:
     return int(found[1]), {types[_KNOBS[knob]]: value for knob, value in knobs.items()}
 
 
-def _graph(handle: int, shape: Convolution) -> Any:
+def _graph(handle: int, shape: ConvShape) -> Any:
     types = cudnn.data_type
     stored = {"fp16": types.HALF, "bf16": types.BFLOAT16}.get(shape.precision, types.FLOAT)
     graph = cudnn.pygraph(

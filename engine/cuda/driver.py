@@ -363,7 +363,7 @@ class CudaModule:
         return function
 
 
-def resident_blocks(
+def concurrent_blocks(
     kernel: Any, block: tuple[int, int, int], shared: int, gpu: GpuProperties
 ) -> int:
     """Return how many blocks of a kernel the GPU of the current context runs concurrently."""

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Self
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
+from ..compiler.kernel_source import FOLDER
 from ..compiler.kernels.table import KERNELS
 from ..compiler.tensors import ELEMENTS
 from ..options import BF16_CAPABILITY, Precision
-from .nvrtc import FOLDER, Image, compiled, toolkit
+from .nvrtc import Image, compiled, toolkit
 
 ARCHIVES = FOLDER / "compiled"
 

@@ -11,7 +11,7 @@ from ..compiler.kernels.launch import Launch
 from ..compiler.kernels.table import KERNELS
 from ..errors import CudaError
 from ..options import Precision
-from .driver import CudaModule, Stream, resident_blocks
+from .driver import CudaModule, Stream, concurrent_blocks
 from .kernel_archive import KernelArchive
 from .nvrtc import Image, compiled, image_key
 
@@ -58,7 +58,7 @@ class Kernels:
         kernel = self.kernel(launch.source, launch.kernel, in_blocks=launch.in_blocks)
         grid = launch.grid
         if launch.cooperative:
-            blocks = resident_blocks(kernel, launch.block, launch.shared, self.gpu)
+            blocks = concurrent_blocks(kernel, launch.block, launch.shared, self.gpu)
             shares, columns, _ = grid
             columns = min(columns, blocks)
             grid = min(shares, blocks // columns), columns, 1
@@ -79,7 +79,7 @@ class Kernels:
         return image_key(source, self.precision, self.gpu.capability)
 
     def kernel(self, source: str, name: str, *, in_blocks: bool = False) -> Any:
-        """Return a kernel of kernels/SOURCE.cu by the name that launches use.
+        """Return a kernel of kernels/SOURCE.cu by its C++ name.
 
         in_blocks: for patches that are blocks of one volume. An instance of a template is compiled
         by itself, as a network needs few of a file's.
@@ -87,9 +87,9 @@ class Kernels:
         key = source, name, in_blocks
         with self._loading:
             if key not in self._kernels:
-                instance = KERNELS[source].instances.get(name)
+                instance = name if KERNELS[source].instances else None
                 module, symbols = self._module(source, instance, in_blocks)
-                self._kernels[key] = module.kernel(symbols[instance] if instance else name)
+                self._kernels[key] = module.kernel(symbols[name] if instance else name)
             return self._kernels[key]
 
     def _module(

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...io.files.regular import read_regular
 from ..compiler.gpu_properties import WGMMA_CAPABILITY
+from ..compiler.kernel_source import FOLDER
 from ..compiler.tensors import ELEMENTS
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision
@@ -21,8 +22,6 @@ nvrtc: Any = import_module(
     "cuda.bindings.nvrtc"
 )  # the package's types are generated and incomplete
 pathfinder: Any = import_module("cuda.pathfinder")
-
-FOLDER = Path(__file__).parent / "kernels"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,10 @@ from ..decoding import Tagged
 Triple: TypeAlias = tuple[int, int, int]
 FloatArray: TypeAlias = npt.NDArray[np.float32]
 
+ZEROS: Triple = (0, 0, 0)
+ONES: Triple = (1, 1, 1)
+TWOS: Triple = (2, 2, 2)
+
 Each = TypeVar("Each")
 
 
@@ -294,21 +298,16 @@ class Downsample(Tagged, frozen=True, tag="downsample"):
         return np.broadcast_to(cube, (channels, 1, *cube.shape))
 
 
+ActivationLayer: TypeAlias = (
+    Relu | LeakyRelu | PRelu | Elu | Softplus | Clip | Tanh | Sigmoid | Erf | Exp | Inverse
+)
+"""Layer that changes each number of its one input by itself."""
+
 VoxelwiseLayer: TypeAlias = (
     InstanceNorm
     | GroupNorm
     | ChannelAffine
-    | Relu
-    | LeakyRelu
-    | PRelu
-    | Elu
-    | Softplus
-    | Clip
-    | Tanh
-    | Sigmoid
-    | Erf
-    | Exp
-    | Inverse
+    | ActivationLayer
     | Channels
     | Add
     | Subtract

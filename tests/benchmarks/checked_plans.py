@@ -21,7 +21,7 @@ from typing import Any
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.kernels.table import KERNELS
-from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.compiler.steps import ConvShape
 from cuda_cyclegan.engine.cuda import nvrtc
 from cuda_cyclegan.engine.cuda.cudnn import cudnn
 from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
@@ -93,7 +93,7 @@ def compile_all(precisions: list[Precision], cache: Path) -> None:
                     )
 
 
-def kept_plans(cache: Path, shapes: Iterable[Convolution]) -> int:
+def kept_plans(cache: Path, shapes: Iterable[ConvShape]) -> int:
     """What is kept of these convolutions; ways of launching own kernels lie in the same file."""
     [known] = cache.glob("plans-*.json")
     findings = json.loads(known.read_text())["findings"]
@@ -137,7 +137,7 @@ def main() -> None:
             with open_cuda_generator(network, options) as opened:
                 whole = time.perf_counter() - begin
                 batch = opened.batch
-                tactics = opened._fitted.algorithms
+                tactics = opened._fitted.tactics
                 used = [one.plans is None for one in tactics.values()]
             checking = sum(watch.seconds for watch in watches[2:]) - preparing.seconds
             right = [one.error for one in verdicts.given if one.wrong is None]

@@ -22,7 +22,7 @@ from cuda_cyclegan.engine.compiler.program.fitting import (
     fit,
     usual_batch,
 )
-from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.compiler.steps import ConvShape
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.options import Precision
@@ -45,7 +45,7 @@ class Way:
 def program(network: Network, gpu: DescribedGpu, precision: Precision) -> str:
     """MiB of the program, and its patches a run."""
 
-    def chosen(shapes: list[Convolution], _: int) -> Mapping[Convolution, Way]:
+    def chosen(shapes: list[ConvShape], _: int) -> Mapping[ConvShape, Way]:
         return dict.fromkeys(shapes, Way())
 
     batch = usual_batch(network.graph, PATCH, gpu.multiprocessors)

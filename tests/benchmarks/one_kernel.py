@@ -29,13 +29,14 @@ from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.compiler.kernels import checks
 from cuda_cyclegan.engine.compiler.kernels.launch import OVERFLOW, Addresses, Launch, anywhere
 from cuda_cyclegan.engine.compiler.kernels.sliding_window import (
+    RingLayout,
     blend,
     cut,
     ring_layout,
     store_voxels,
 )
 from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
-from cuda_cyclegan.engine.compiler.steps import IDENTITY, Conv, Convolution, Pack, Step, Unpack
+from cuda_cyclegan.engine.compiler.steps import IDENTITY, Conv, ConvShape, Pack, Step, Unpack
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED, Region, Tensor
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.cuda.driver import Context, Stream
@@ -140,7 +141,7 @@ def _checks() -> Iterator[Alone]:
 def _convolution() -> Iterator[Alone]:
     extents, channels = (32, 32, 32), 128
     ends = extents, channels
-    shape = Convolution(1, *ends, *ends, THREE, ONE, ONE, ONE, "fp32")
+    shape = ConvShape(1, *ends, *ends, THREE, ONE, ONE, ONE, "fp32")
     source, target = (Tensor(name, 1, *ends, "fp32") for name in ("source", "target"))
     step = Conv.of_shape("layer", shape, source, target, "weight")
     sizes = {"source": source.bytes, "target": target.bytes, "weight": 4 * shape.weights}
@@ -185,21 +186,27 @@ def _window() -> Iterator[Alone]:
         weights=weights,
         padding="edge",
     )
-    rings, size = ring_layout(window, extents[0], (1, 1))
+
+    def rings(base: int) -> RingLayout:
+        return ring_layout(window, extents[0], (1, 1), base)
+
     voxels = Stored(np.zeros((1, *extents), np.int16), Scaling(50, 50))
-    sizes = {"rings": size, "patch": 4 * patch_voxels, "voxels": 2 * prod(extents), OVERFLOW: 4}
+    sizes = {
+        "rings": rings(0).bytes,
+        "patch": 4 * patch_voxels,
+        "voxels": 2 * prod(extents),
+        OVERFLOW: 4,
+    }
     yield Alone(
         "cut a patch of 128x128x128 out of int16",
         sizes,
-        lambda at, _: [cut(window, rings.at(at("rings")), voxels, (0, 0, 0), at("patch"))],
+        lambda at, _: [cut(window, rings(at("rings")), voxels, (0, 0, 0), at("patch"))],
         (2 + 4) * patch_voxels,
     )
     yield Alone(
         "blend a patch of 128x128x128",
         sizes,
-        lambda at, _: [
-            blend(window, rings.at(at("rings")), 1, (0, 0, 0), at("patch"), at(OVERFLOW))
-        ],
+        lambda at, _: [blend(window, rings(at("rings")), 1, (0, 0, 0), at("patch"), at(OVERFLOW))],
         (4 + 4 + 2 * (4 + 4)) * patch_voxels,
     )
     count = prod(extents)
@@ -207,7 +214,7 @@ def _window() -> Iterator[Alone]:
         "store 256x256x180 voxels as int16",
         sizes,
         lambda at, _: [
-            store_voxels(rings.at(at("rings")).mean, count, voxels, at("voxels"), at(OVERFLOW))
+            store_voxels(rings(at("rings")).mean, count, voxels, at("voxels"), at(OVERFLOW))
         ],
         (4 + 2) * count,
     )
@@ -295,7 +302,7 @@ def show(kernel: str, network: Network, shape: Shape, device: int) -> bool:
     with open_cuda_generator(network, options) as generator:
         got = generator(patches)
         timed = [(step, us / 1e6) for step, us in generator.step_times(ROUNDS)]
-        rows = layer_times(timed, layer_flops(network.graph, shape.extents), generator.algorithm)
+        rows = layer_times(timed, layer_flops(network.graph, shape.extents), generator.tactic)
         name = generator.device
     with Context(device) as context:
         gpu, room = context.properties, context.memory[0] * 9 // 10

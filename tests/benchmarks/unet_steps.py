@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def timed(generator: CudaGenerator, step: Step, microseconds: float) -> dict[str, object]:
-    plan = generator.algorithm(step.shape) if is_planned(step) else None
+    plan = generator.tactic(step.shape) if is_planned(step) else None
     work = work_of(step)
     return asdict(StepTime(work.text, round(microseconds, 2), round(work.bytes / 1e6, 2), plan))
 

@@ -186,9 +186,9 @@ def test_checks_of_plans_take_no_library_of_their_own() -> None:
     program = (
         "import sys\n"
         "from cuda_cyclegan.engine.compiler.kernels.checks import sampled_voxels\n"
-        "from cuda_cyclegan.engine.compiler.steps import Convolution\n"
+        "from cuda_cyclegan.engine.compiler.steps import ConvShape\n"
         "cube, three, one = (16,) * 3, (3,) * 3, (1,) * 3\n"
-        "shape = Convolution(1, cube, 8, cube, 8, three, one, one, one, 'fp16')\n"
+        "shape = ConvShape(1, cube, 8, cube, 8, three, one, one, one, 'fp16')\n"
         "voxels = sampled_voxels(shape)\n"
         "print('numpy.ma' in sys.modules, (voxels[1:] > voxels[:-1]).all())"
     )

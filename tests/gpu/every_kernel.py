@@ -24,7 +24,7 @@ from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.cuda.driver import Context, Stream
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels
 from cuda_cyclegan.engine.cuda.patches.captured_program import open_program
-from cuda_cyclegan.engine.cuda.patches.streamed_window import Compiled, open_window_buffers
+from cuda_cyclegan.engine.cuda.patches.streamed_window import SharedProgram, open_window_buffers
 from cuda_cyclegan.engine.cuda.tuning.tactics import CUSTOM_TACTIC
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.patch_grid import PatchGrid, PatchWindow
@@ -78,13 +78,15 @@ def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Strea
         stream.download(got.ctypes.data, program.translated, got.nbytes)
         stream.wait()
         channels = graph.in_channels, graph.out_channels
-        run_window(Compiled(program, kernels, stream, threading.Lock(), batch, channels), patch)
+        run_window(
+            SharedProgram(program, kernels, stream, threading.Lock(), batch, channels), patch
+        )
     error = np.linalg.norm(got - right) / np.linalg.norm(right)
     print(f"{precision} {name}, batch {batch}: relative error {error:.1e}", flush=True)
     assert error < LIMITS[precision]
 
 
-def run_window(compiled: Compiled, patch: tuple[int, int, int]) -> None:
+def run_window(compiled: SharedProgram, patch: tuple[int, int, int]) -> None:
     """Two patches that overlap and are wider than their array."""
     extents = patch[0] + 3, patch[1], patch[2] - 2
     grid = PatchGrid(extents, patch, ((0, 3), (0,), (-1,)), (0, 1, 2))

@@ -11,19 +11,19 @@ from support.kernel_samples import computed_by, doubling
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.gpu_properties import WGMMA_CAPABILITY
-from cuda_cyclegan.engine.compiler.kernels.plain import STORED_WEIGHT, plain
+from cuda_cyclegan.engine.compiler.kernels.plain import STORED_WEIGHT, plain_counterpart
 from cuda_cyclegan.engine.compiler.kernels.table import checked
 from cuda_cyclegan.engine.compiler.program.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.program.fusion import with_fused_statistics
 from cuda_cyclegan.engine.compiler.program.lowering import lower
-from cuda_cyclegan.engine.compiler.steps import ActivatedView, Activation, Convolution, planned
+from cuda_cyclegan.engine.compiler.steps import ActivatedView, Activation, ConvShape, planned
 from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.options import SearchSettings
 
 ONE, TWO, NONE = (1, 1, 1), (2, 2, 2), (0, 0, 0)
 CUBE = (12, 10, 14)
-SAME = Convolution(3, CUBE, 32, CUBE, 40, (3, 3, 3), ONE, ONE, ONE, "fp16")
+SAME = ConvShape(3, CUBE, 32, CUBE, 40, (3, 3, 3), ONE, ONE, ONE, "fp16")
 SHAPES = {
     "same": SAME,
     "strided": replace(SAME, target_extents=(6, 5, 7), stride=TWO),
@@ -219,11 +219,11 @@ def test_kernels_of_the_outermost_layers(gpu, spec, precision, monkeypatch):
         assert wrong_in(step, kernels[precision], stream) is None
         if step.geometry.transposed:
             continue
-        right, (depth, height, width) = plain(step), step.geometry.before
+        right, (depth, height, width) = plain_counterpart(step), step.geometry.before
         geometry = replace(step.geometry, before=(depth, height - 1, width))
         moved = replace(right, conv=replace(right.conv, geometry=geometry))
         with monkeypatch.context() as patched:
-            patched.setattr(layer_check, "plain", lambda _, moved=moved: moved)
+            patched.setattr(layer_check, "plain_counterpart", lambda _, moved=moved: moved)
             assert wrong_in(step, kernels[precision], stream) is not None
 
 
@@ -241,12 +241,12 @@ def test_kernels_of_halving_and_doubling_layers(gpu, extents, precision, monkeyp
     for step in inner:
         assert wrong_in(step, kernels[precision], stream) is None
         with monkeypatch.context() as patched:
-            patched.setattr(layer_check, "plain", with_turned_weights)
+            patched.setattr(layer_check, "plain_counterpart", with_turned_weights)
             assert "wrong results" in wrong_in(step, kernels[precision], stream)
 
 
 def with_turned_weights(step):
-    right = plain(step)
+    right = plain_counterpart(step)
     laid = right.weights[STORED_WEIGHT]
     turned = {**right.weights, STORED_WEIGHT: lambda kernel: laid(kernel.swapaxes(3, 4))}
     return replace(right, weights=turned)
@@ -265,7 +265,7 @@ def test_kernels_of_cells_of_single_voxels(gpu, cells, channels, precision, monk
     view = TensorView(made, tuple(2 * extent for extent in cells), shuffled=True)
     step = doubling(read, view, edge=2)
     assert wrong_in(step, kernels[precision], stream) is None
-    monkeypatch.setattr(layer_check, "plain", with_turned_weights)
+    monkeypatch.setattr(layer_check, "plain_counterpart", with_turned_weights)
     assert "wrong results" in wrong_in(step, kernels[precision], stream)
 
 

@@ -83,9 +83,9 @@ def _opened(options: Any) -> Any:
 
 
 def _planned(options: Any) -> Any:
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import planned
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import device_plan_of
 
-    return planned(NETWORK, options)
+    return device_plan_of(NETWORK, options)
 
 
 def _through(generator: Any, on_patches: Any = lambda _: None) -> np.ndarray:

@@ -58,7 +58,7 @@ def test_a_gpu_that_runs_few_blocks_at_once_gives_the_same(open_generator, monke
     with open_generator() as generator:
         wanted = generator(patches)
     monkeypatch.setattr(
-        "cuda_cyclegan.engine.cuda.kernel_images.resident_blocks", lambda *_: blocks
+        "cuda_cyclegan.engine.cuda.kernel_images.concurrent_blocks", lambda *_: blocks
     )
     with open_generator() as generator:
         assert np.linalg.norm(generator(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)

@@ -125,7 +125,7 @@ def test_a_ring_without_spare_rows_and_no_space_at_all(opened):
     window = SlidingWindow(cover(extents, PATCH, 0.3), "gaussian", "edge")
     roomy, _, _ = translated(generator, array, window)
     plan = PatchGrid(extents, PATCH, window.layout.origins, (0, 1, 2))
-    tight = ring_layout(plan, ring_rows(plan, spare=False), (1, 1))[1]
+    tight = ring_layout(plan, ring_rows(plan, spare=False), (1, 1)).bytes
     for most, fits in ((tight, True), (tight - 1, False)):
         target = np.empty_like(array)
         with generator._window_buffers() as buffers:

@@ -14,7 +14,7 @@ from support.gpu_networks import ODD_GRAPHS, random_network
 
 from cuda_cyclegan.engine.compiler.program.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.program.lowering import lower
-from cuda_cyclegan.engine.compiler.steps import Convolution, planned
+from cuda_cyclegan.engine.compiler.steps import ConvShape, planned
 from cuda_cyclegan.engine.cuda import cudnn as convolutions
 from cuda_cyclegan.engine.cuda.cudnn import ConvolutionPlans
 from cuda_cyclegan.engine.errors import CudaError
@@ -95,7 +95,7 @@ class Graph:
 LIBRARY = cast("Any", SimpleNamespace(handle=None))
 
 
-def plans(shape: Convolution) -> tuple[int, int, list[str]]:
+def plans(shape: ConvShape) -> tuple[int, int, list[str]]:
     """How many there are, how many of them their names make, and why others are not made.
 
     The frontend has no name for some knobs.

@@ -91,7 +91,7 @@ def kernels(stream: cuda_driver.Stream, gpu: GpuProperties) -> None:
     arguments = Arguments(numbers.ctypes.data)
     with cuda_driver.CudaModule(b"\x7fELF", gpu) as module:
         kernel = module.kernel("pack")
-        assert cuda_driver.resident_blocks(kernel, (8, 4, 2), 128, gpu) == 2 * 132
+        assert cuda_driver.concurrent_blocks(kernel, (8, 4, 2), 128, gpu) == 2 * 132
         for cooperative, early in product((False, True), repeat=2):
             numbers[:] = 0
             stream.launch(

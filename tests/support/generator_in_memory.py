@@ -30,8 +30,8 @@ def main() -> None:
     from cuda_cyclegan.engine.cuda.driver import Context
     from cuda_cyclegan.engine.cuda.patches.patch_generator import (
         CudaOptions,
+        device_plan_of,
         open_cuda_generator,
-        planned,
     )
 
     replace_nvrtc()
@@ -56,7 +56,7 @@ def main() -> None:
             "results": results.shape,
             "parts": sorted({timing.part for timing in timings}),
         }
-        plan = planned(NETWORK, options).program
+        plan = device_plan_of(NETWORK, options).program
         found["planned"] = None if plan is None else plan.bytes
         with pytest.raises(DeviceMemoryError):
             open_cuda_generator(NETWORK, CudaOptions(PATCH, vram_limit=1 << 10)).__enter__()

@@ -14,7 +14,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     ActivatedView,
     Activation,
     Conv,
-    Convolution,
+    ConvShape,
     Geometry,
     PatchArray,
     Statistics,
@@ -123,7 +123,7 @@ def cells(name: str, counts: Triple, channels: int, batch: int = 1) -> TensorVie
     return TensorView(tensor, (2 * depth, 2 * height, 2 * width), shuffled=True)
 
 
-def planned(shape: Convolution, scale: float | None = None) -> Conv:
+def planned(shape: ConvShape, scale: float | None = None) -> Conv:
     """Between whole tensors, where no plan of cuDNN does it."""
     ends = (shape.source_extents, shape.source_channels, shape.target_extents)
     source = Tensor("source", shape.batch, ends[0], ends[1], shape.precision, scale)
@@ -174,7 +174,7 @@ def _of_voxels(channels: int) -> Conv:
 
 def _planned(precision: Precision, outputs: int, groups: int = 1, *, split: bool = False) -> Conv:
     extents, one = (3, 8, 9), (1, 1, 1)
-    shape = Convolution(
+    shape = ConvShape(
         1, extents, 64, extents, outputs, (3, 3, 3), one, one, one, precision, groups=groups
     )
     shape = replace(shape, split_fp16=split)

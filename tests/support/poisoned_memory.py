@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 def poison(program: "Program") -> None:
     """Set every byte that a run must write before reading to NaN."""
-    placed = program._placed
-    kept, memory = {*placed.fitted.lowered.constant_bytes(), PATCHES}, placed.fitted.memory
+    fitted = program._fitted
+    kept, memory = {*fitted.lowered.constant_bytes(), PATCHES}, fitted.memory
     bounds = sorted((o, n in kept) for n, o in memory.offsets.items())
     for (start, is_kept), (end, _) in pairwise([*bounds, (memory.bytes, True)]):
         if not is_kept:
-            placed.stream.fill(placed.base + start, 0xFF, end - start)
+            program._stream.fill(program._base + start, 0xFF, end - start)
 
 
 def poison_generator(generator: "CudaGenerator") -> None:

@@ -55,7 +55,7 @@ class FakeGenerator(FunctionGenerator):
         stream, channels = gpu.stream(), (self.graph.in_channels, self.graph.out_channels)
         shape = (batch, channels[0], *patch)
         program = FakeProgram(stream, shape, self.function, channels[1])
-        made: Any = streamed_window.Compiled(
+        made: Any = streamed_window.SharedProgram(
             program,  # type: ignore[arg-type]
             Kernels("fp32"),  # type: ignore[arg-type]
             stream,  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ class FakeGenerator(FunctionGenerator):
     def run_window(self, source: Any, window: Any, target: Any, on_patches: Any) -> Any:
         channels = self.graph.in_channels, self.graph.out_channels
         size = [
-            ring_layout(window, ring_rows(window, spare=spare), channels)[1]
+            ring_layout(window, ring_rows(window, spare=spare), channels).bytes
             for spare in (False, True)
         ]
         most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]

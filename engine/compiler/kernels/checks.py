@@ -15,7 +15,7 @@ from ...network.layers import FloatArray
 from ...options import Precision
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
-from ..steps import Convolution
+from ..steps import ConvShape
 from ..tensors import Tensor
 from .convolutions import convolution_geometry
 from .launch import BLOCK, WARP, Launch
@@ -68,12 +68,12 @@ class NumberSet:
 NOISE = NumberSet("usual numbers", Filling("noise"), Filling("noise"))
 
 
-def depth_of_sum(shape: Convolution) -> int:
+def depth_of_sum(shape: ConvShape) -> int:
     """Most products that are summed for an element of the result."""
     return prod(shape.kernel) * shape.summed_channels
 
 
-def exposing_sets(shape: Convolution) -> tuple[NumberSet, ...]:
+def exposing_sets(shape: ConvShape) -> tuple[NumberSet, ...]:
     """Return sets of whole numbers for which every order of summation has the same, exact result.
 
     Signs: each tap of each channel counts, at every border and in every patch, in a sum near 0.
@@ -82,7 +82,7 @@ def exposing_sets(shape: Convolution) -> tuple[NumberSet, ...]:
     signs, too: those of the source, then those of the weight.
     """
     source = Filling("signs", 0.75)
-    weight = kernel_numbers(shape, source)
+    weight = sparse_signs(shape, source)
     signs = [NumberSet("signs", source, weight)]
     if shape.split_fp16:
         source, weight = (Filling("signs", one.density, fraction=True) for one in (source, weight))
@@ -99,7 +99,7 @@ def exposing_sets(shape: Convolution) -> tuple[NumberSet, ...]:
     )
 
 
-def unlike_patches(shape: Convolution) -> Convolution:
+def unlike_patches(shape: ConvShape) -> ConvShape:
     """Return the convolution of only the patches that differ: a third one repeats the first.
 
     That saves most of the reference convolution; the usual test inputs differ in all patches.
@@ -107,8 +107,8 @@ def unlike_patches(shape: Convolution) -> Convolution:
     return replace(shape, batch=min(shape.batch, _UNLIKE))
 
 
-def kernel_numbers(shape: Convolution, source: Filling) -> Filling:
-    """Return signs for a kernel, so sparse that their sums with those of a source are exact."""
+def sparse_signs(shape: ConvShape, source: Filling) -> Filling:
+    """Return signs for a weight, so sparse that their sums with those of a source are exact."""
     few = _VARIANCE / (source.density * depth_of_sum(shape))
     return Filling("signs", min(source.density, few))
 
@@ -149,7 +149,7 @@ _FLOAT = 2.0**-24
 _CERTAINTY, _DRIFT = 8.0, 1 / 8
 
 
-def rounding_bound(shape: Convolution) -> Bound:
+def rounding_bound(shape: ConvShape) -> Bound:
     """Return the bound of rounding errors of a sum of n products in this precision.
 
         |y' - y| <= (u_out + 2 u_in) |y|
@@ -189,17 +189,17 @@ _TILE = 64
 """Voxels of which the tiles of kernels are whole multiples."""
 
 
-def most_samples(shape: Convolution) -> int:
+def most_samples(shape: ConvShape) -> int:
     """Return the most voxels that `sampled_voxels` may choose."""
     most = _samples(shape)
     return max(most, 2 * _BORDERS + most // 4 + 1)
 
 
-def _samples(shape: Convolution) -> int:
+def _samples(shape: ConvShape) -> int:
     return max(64, min(_MOST_SAMPLES, _MOST_SUMS // shape.target_channels))
 
 
-def sampled_voxels(shape: Convolution) -> npt.NDArray[np.int64]:
+def sampled_voxels(shape: ConvShape) -> npt.NDArray[np.int64]:
     """Return voxels of the result, counted through all patches, to compute in double.
 
     In the first and the last patch, these are the corners and the middles of edges and faces, each
@@ -251,7 +251,7 @@ def fill_patches(
     return _over(gpu, prod(shape), "fill_numbers", values)
 
 
-def fill_weight(shape: Convolution, numbers: Filling, target: int, gpu: GpuProperties) -> Launch:
+def fill_weight(shape: ConvShape, numbers: Filling, target: int, gpu: GpuProperties) -> Launch:
     """Return the launch that fills the weight; of a gradient, source channels come first."""
     values = _numbers(numbers, target, shape.weights, shape.summed_channels, shape.split_fp16)
     values.seed = _SEEDS["weight"]
@@ -286,8 +286,8 @@ def fingerprint(
     return _over(gpu, size // 4, "fingerprint", values)
 
 
-def plain(
-    shape: Convolution,
+def plain_convolution(
+    shape: ConvShape,
     addresses: tuple[int, int, int],
     used_channels: int | None = None,
     *,
@@ -322,7 +322,7 @@ def plain(
 
 
 def expect(
-    shape: Convolution, addresses: tuple[int, int], voxels: int, sums: int, samples: int
+    shape: ConvShape, addresses: tuple[int, int], voxels: int, sums: int, samples: int
 ) -> Launch:
     """Return the launch of sums in double at the voxels listed; addresses: of source and weight."""
     values = structure("check.cu", "Expect")(
@@ -342,7 +342,7 @@ def expect(
 
 
 def compare(
-    shape: Convolution, target: int, voxels: int, sums: int, samples: int, bound: Bound, found: int
+    shape: ConvShape, target: int, voxels: int, sums: int, samples: int, bound: Bound, found: int
 ) -> Launch:
     """Compare a result with those sums; found: two uint32, how many are wrong and the largest
     error.

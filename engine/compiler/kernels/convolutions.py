@@ -1,4 +1,4 @@
-"""Kernels of convolutions between tensors for which there is no cuDNN tactic."""
+"""Kernels that compute a bare convolution between tensors in place of a cuDNN plan."""
 
 from math import prod
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from ...network.layers import Triple
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
-from ..steps import Conv, Convolution
+from ..steps import Conv, ConvShape
 from ..tensors import VECTOR_BYTES
-from .launch import WARP, Addresses, Launch, block_shape, region_address, vectors
+from .launch import WARP, Addresses, Launch, block_shape, cpp, region_address, vectors
 from .spec import ConvKernel
 
 _OUTPUT_TILES = {32: 256, 64: 128, 128: 64}
@@ -25,10 +25,10 @@ def _convolve_split_fp16(
     width = _outputs(shape)
     voxels, piece = _SPLIT_TILES[width], tile["VECTORS"] * VECTOR_BYTES
     warps = voxels // tile["WARP_VOXELS"] * width // tile["WARP_OUTPUTS"]
-    border = "_border" if any(shape.before + shape.after) else ""
+    has_border = any(shape.before + shape.after)
     return Launch(
         source="convolve_split_fp16",
-        kernel=f"convolve_split_fp16_{width}{border}",
+        kernel=_split_instance(width, has_border=has_border),
         grid=_tiles(shape, voxels, width),
         block=(warps * WARP, 1, 1),
         shared=tile["STAGES"] * (voxels + width) * piece,
@@ -40,7 +40,7 @@ def _convolve_split_fp16(
 
 def _convolve(conv: Conv, at: Addresses, _gpu: GpuProperties, _partials: int | None) -> Launch:
     shape = conv.shape
-    width, kind = _outputs(shape), "gradient" if shape.transposed else "convolve"
+    width = _outputs(shape)
     values = structure("convolve.cu", "Convolve")(
         **_convolved(conv, shape, at),
         dilation=shape.dilation,
@@ -48,14 +48,14 @@ def _convolve(conv: Conv, at: Addresses, _gpu: GpuProperties, _partials: int | N
         outputs=shape.target_channels // shape.groups,
     )
     grid, threads = _tiles(shape, _OUTPUT_TILES[width], width), constants("convolve.cu")["THREADS"]
-    return Launch("convolve", f"{kind}_{width}", grid, (threads, 1, 1), 0, values)
+    kernel = _instance(width, is_gradient=shape.transposed)
+    return Launch("convolve", kernel, grid, (threads, 1, 1), 0, values)
 
 
 def _convolve_depthwise(
     conv: Conv, at: Addresses, _gpu: GpuProperties, _partials: int | None
 ) -> Launch:
     shape = conv.shape
-    kind = "gradient" if shape.transposed else "convolve"
     values = structure("convolve_depthwise.cu", "ConvolveDepthwise")(
         **_convolved(conv, shape, at), dilation=shape.dilation
     )
@@ -65,23 +65,32 @@ def _convolve_depthwise(
     runs = shape.batch * depth * height * -(-width // run)
     columns = -(-vectors(shape.target_channels, shape.precision) // across)
     grid, block = (-(-runs // along), columns, 1), (across, along, 1)
-    return Launch("convolve_depthwise", f"{kind}_depthwise", grid, block, 0, values)
+    kernel = f"convolve_depthwise<{cpp(shape.transposed)}>"
+    return Launch("convolve_depthwise", kernel, grid, block, 0, values)
 
 
-def _outputs(shape: Convolution) -> int:
+def _instance(outputs: int, *, is_gradient: bool) -> str:
+    return f"convolve<{_OUTPUT_TILES[outputs]}, {outputs}, {cpp(is_gradient)}>"
+
+
+def _split_instance(outputs: int, *, has_border: bool) -> str:
+    return f"convolve_split_fp16<{cpp(has_border)}, {_SPLIT_TILES[outputs]}, {outputs}>"
+
+
+def _outputs(shape: ConvShape) -> int:
     """Return how many output channels a block computes."""
     outputs = shape.target_channels // shape.groups
     return next((width for width in _OUTPUT_TILES if outputs <= width), max(_OUTPUT_TILES))
 
 
-def _tiles(shape: Convolution, voxels: int, outputs: int) -> Triple:
+def _tiles(shape: ConvShape, voxels: int, outputs: int) -> Triple:
     """Return the grid of blocks, each of which computes `outputs` channels of `voxels` voxels."""
     total = shape.batch * prod(shape.target_extents)
     columns = shape.groups * -(-shape.target_channels // shape.groups // outputs)
     return -(-total // voxels), columns, 1
 
 
-def _convolved(conv: Conv, shape: Convolution, at: Addresses) -> dict[str, Any]:
+def _convolved(conv: Conv, shape: ConvShape, at: Addresses) -> dict[str, Any]:
     """Return the fields that all three structures have."""
     return {
         "source": at(conv.source.name),
@@ -94,7 +103,7 @@ def _convolved(conv: Conv, shape: Convolution, at: Addresses) -> dict[str, Any]:
     }
 
 
-def convolution_geometry(shape: Convolution) -> dict[str, Any]:
+def convolution_geometry(shape: ConvShape) -> dict[str, Any]:
     """Return the geometry fields shared by the arguments of every convolution kernel."""
     return {
         "source_extents": shape.source_extents,
@@ -110,33 +119,20 @@ def convolution_geometry(shape: Convolution) -> dict[str, Any]:
 KERNELS = (
     ConvKernel(
         "convolve_split_fp16",
-        {
-            f"convolve_split_fp16_{outputs}{border}": (
-                f"convolve_split_fp16<{has_border}, {voxels}, {outputs}>"
-            )
-            for border, has_border in (("", "false"), ("_border", "true"))
-            for outputs, voxels in _SPLIT_TILES.items()
-        },
+        tuple(_split_instance(n, has_border=each) for each in (False, True) for n in _SPLIT_TILES),
         ("tf32", "fp32"),
         launch=_convolve_split_fp16,
         replaces_plan=lambda shape: shape.split_fp16,
     ),
     ConvKernel(
         "convolve_depthwise",
-        {
-            "convolve_depthwise": "convolve_depthwise<false>",
-            "gradient_depthwise": "convolve_depthwise<true>",
-        },
+        ("convolve_depthwise<false>", "convolve_depthwise<true>"),
         launch=_convolve_depthwise,
         replaces_plan=lambda shape: shape.is_depthwise,
     ),
     ConvKernel(
         "convolve",
-        {
-            f"{name}_{outputs}": f"convolve<{voxels}, {outputs}, {is_gradient}>"
-            for name, is_gradient in (("convolve", "false"), ("gradient", "true"))
-            for outputs, voxels in _OUTPUT_TILES.items()
-        },
+        tuple(_instance(n, is_gradient=each) for each in (False, True) for n in _OUTPUT_TILES),
         launch=_convolve,
         replaces_plan=lambda _: True,
     ),

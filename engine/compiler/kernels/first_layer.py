@@ -12,19 +12,21 @@ from ..steps import Conv, Geometry
 from ..tensors import NUMBER_BYTES, PATCHES, Tensor
 from ..weight_layout import PackedWeight, Slots, WeightArray
 from .launch import (
-    MOST_WALKS,
-    WARP_GROUP_COLUMNS,
+    BARRIER_BYTES,
+    WARP_MOMENTS_BYTES,
+    WGMMA_COLUMNS,
     Addresses,
     Launch,
     border_of,
-    cheapest_walk,
+    concurrent_loops,
+    fastest_loop,
     most_shared,
-    warp_group_columns,
+    wgmma_columns,
 )
 from .spec import HALF, ConvKernel
 
 _BEGINNING = 3  # as many planes of the target take as long as its first ones take to load
-_WALKS_EVEN, _MOST_IDLE = 16, 0.2
+_LOOPS_EVEN, _MOST_IDLE = 16, 0.2
 """Multiple to which the number of concurrent depth loops on a GPU is rounded, because loops next to
 each other in a patch mostly are a multiple of it; and the share of a GPU that may stay idle because
 of it.
@@ -127,7 +129,7 @@ def _pack_wgmma(weight: FloatArray, _slots: Slots, _channels: int) -> PackedWeig
 
 
 @dataclass(frozen=True, slots=True)
-class _Walk:
+class _Loops:
     """Distribution of the first layer over blocks; rows, planes: of the target, each."""
 
     grid: Triple
@@ -136,37 +138,43 @@ class _Walk:
     shared: int
 
 
-def _outputs_of_groups(conv: Conv) -> int:
+def _wgmma_outputs(conv: Conv) -> int:
     """Return how many of the target's channels a wgmma product computes."""
     return _outputs_of_product(conv.outputs, conv.geometry.kernel[0])
 
 
-def _rows_of_groups(conv: Conv) -> int:
-    return 64 // _outputs_of_groups(conv)
+def _wgmma_rows(conv: Conv) -> int:
+    return 64 // _wgmma_outputs(conv)
 
 
-def _columns_of_groups(conv: Conv) -> int:
+def _resident(edge: int) -> int:
+    """Return the blocks of the wgmma kernel on each multiprocessor; edge: of the kernel."""
+    return 1 if edge == 7 else 2
+
+
+def _wgmma_columns(conv: Conv) -> int:
     """Return the columns of a block: for a small kernel, few enough for two resident blocks."""
-    return warp_group_columns(conv.target.extents[2]) if conv.geometry.kernel[2] == 7 else 64
+    return wgmma_columns(conv.target.extents[2]) if conv.geometry.kernel[2] == 7 else 64
 
 
-def _walk_of_groups(conv: Conv, gpu: GpuProperties) -> _Walk:
+def _wgmma_loops(conv: Conv, gpu: GpuProperties) -> _Loops:
     target, edge = conv.target, conv.geometry.kernel[2]
     depth, height, width = target.extents
-    columns, outputs = _columns_of_groups(conv), _outputs_of_groups(conv)
+    columns, outputs = _wgmma_columns(conv), _wgmma_outputs(conv)
     tile_rows, tile = 64 // outputs, constants("convolve_patches_wgmma.cu")
     rows, window = tile["TILES"] * tile_rows, edge + 1
     lines = (rows + window - tile_rows) * window // tile["PIECE"]
     numbers = tile["RING"] * lines * columns * tile["PIECE"]
-    shared = numbers * NUMBER_BYTES[target.precision] + 8 * (2 * tile["RING"] + 2) + 12 * 128
+    barriers = BARRIER_BYTES * (2 * tile["RING"] + 2)
+    shared = numbers * NUMBER_BYTES[target.precision] + barriers + WARP_MOMENTS_BYTES
     blocks = -(-width // columns) * -(-height // rows)
     parts = target.batch * target.channels // outputs
-    concurrent = gpu.multiprocessors * (1 if edge == 7 else 2)
+    concurrent = gpu.multiprocessors * _resident(edge)
     planes = _fastest_planes(depth, blocks * parts, concurrent, _BEGINNING)
-    return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
+    return _Loops((blocks, -(-depth // planes), parts), rows, planes, shared)
 
 
-def _walk(conv: Conv, gpu: GpuProperties) -> _Walk:
+def _loops(conv: Conv, gpu: GpuProperties) -> _Loops:
     target, kernel = conv.target, conv.geometry.kernel
     depth, height, width = target.extents
     outputs = _outputs(target)
@@ -179,19 +187,13 @@ def _walk(conv: Conv, gpu: GpuProperties) -> _Walk:
     shared = weights + (rows + border) * line
     blocks = -(-width // tile["COLUMNS"]) * -(-height // rows)
     parts = target.batch * target.channels // outputs
-    planes = _planes(depth, blocks * parts, _walks(gpu, shared), kernel[0] - 1)
-    return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
-
-
-def _walks(gpu: GpuProperties, shared: int) -> int:
-    """Return how many depth loops run concurrently, each with `shared` bytes of shared memory."""
-    each = min(MOST_WALKS, max(1, gpu.resident_blocks(shared)))
-    return each * gpu.multiprocessors
+    planes = _planes(depth, blocks * parts, concurrent_loops(gpu, shared), kernel[0] - 1)
+    return _Loops((blocks, -(-depth // planes), parts), rows, planes, shared)
 
 
 def _planes(depth: int, loops: int, concurrent: int, border: int) -> int:
     """Return the planes of a depth loop; loops: that a plane takes. border: extra planes."""
-    even = max(1, concurrent // _WALKS_EVEN) * _WALKS_EVEN
+    even = max(1, concurrent // _LOOPS_EVEN) * _LOOPS_EVEN
     if even >= (1 - _MOST_IDLE) * concurrent:
         return max(_FEWEST_PLANES, -(-depth * loops // even))
     return _fastest_planes(depth, loops, concurrent, border)
@@ -200,7 +202,7 @@ def _planes(depth: int, loops: int, concurrent: int, border: int) -> int:
 def _fastest_planes(depth: int, loops: int, concurrent: int, border: int) -> int:
     """Return planes as `_planes`; border: planes that cost as much as the rest of a loop."""
     offered = range(_FEWEST_PLANES, max(depth, _FEWEST_PLANES) + 1)
-    return cheapest_walk(depth, loops, concurrent, border, offered)
+    return fastest_loop(depth, loops, concurrent, border, offered)
 
 
 def _outputs(target: Tensor) -> int:
@@ -227,22 +229,31 @@ def _limit(conv: Conv) -> Triple:
 
 
 def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
-    name, walk = "convolve_patches", _walk(conv, gpu)
-    kernel, values = f"{name}_{_outputs(conv.target)}", _arguments(conv, at, walk, partials)
+    name, loops = "convolve_patches", _loops(conv, gpu)
+    kernel, values = f"{name}<{_outputs(conv.target)}>", _arguments(conv, at, loops, partials)
     block = constants("convolve_patches.cu")["THREADS"], 1, 1
-    return Launch(name, kernel, walk.grid, block, walk.shared, values)
+    return Launch(name, kernel, loops.grid, block, loops.shared, values)
 
 
 def _launch_wgmma(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
-    walk = _walk_of_groups(conv, gpu)
-    values = _arguments(conv, at, walk, partials)
-    form = conv.geometry.kernel[2], _outputs_of_groups(conv), _columns_of_groups(conv)
-    kernel = f"convolve_patches_{form[0]}_{form[1]}_{form[2]}"
+    loops = _wgmma_loops(conv, gpu)
+    values = _arguments(conv, at, loops, partials)
+    edge, outputs, columns = (
+        conv.geometry.kernel[2],
+        _wgmma_outputs(conv),
+        _wgmma_columns(conv),
+    )
+    kernel = _wgmma_instance(edge, outputs, columns)
     block = constants("convolve_patches_wgmma.cu")["THREADS"], 1, 1
-    return Launch("convolve_patches_wgmma", kernel, walk.grid, block, walk.shared, values)
+    return Launch("convolve_patches_wgmma", kernel, loops.grid, block, loops.shared, values)
 
 
-def _arguments(conv: Conv, at: Addresses, walk: _Walk, partials: int | None) -> Structure:
+def _wgmma_instance(edge: int, outputs: int, columns: int) -> str:
+    """Return the C++ name for a kernel of this edge, of which so many blocks are resident."""
+    return f"convolve_patches_wgmma<{edge}, {outputs}, {columns}, {_resident(edge)}>"
+
+
+def _arguments(conv: Conv, at: Addresses, loops: _Loops, partials: int | None) -> Structure:
     target = conv.target
     return structure("convolve_patches.cuh", "ConvolvePatches")(
         patches=at(PATCHES),
@@ -258,8 +269,8 @@ def _arguments(conv: Conv, at: Addresses, walk: _Walk, partials: int | None) -> 
         border=border_of(conv.geometry.mode)[0],
         steps=_lines(conv),
         outputs=target.channels,
-        rows=walk.rows,
-        planes=walk.planes,
+        rows=loops.rows,
+        planes=loops.planes,
     )
 
 
@@ -283,21 +294,16 @@ def _launch_strided(
     )
     grid = strips * -(-height // tile["ROWS"]), -(-depth // tile["PLANES"]), target.batch
     name, block = "convolve_strided_patches", (tile["WARPS"] * 32, 1, 1)
-    return Launch(name, f"{name}_{_outputs(target)}", grid, block, 0, values)
+    return Launch(name, f"{name}<{_outputs(target)}>", grid, block, 0, values)
 
 
 KERNELS = (
     ConvKernel(
         "convolve_patches_wgmma",
-        {
-            f"convolve_patches_{kernel}_{outputs}_{columns}": (
-                f"convolve_patches_wgmma<{kernel}, {outputs}, {columns}, {blocks}>"
-            )
-            for kernel, outputs, columns, blocks in (
-                (3, 32, 64, 2),
-                *((7, outputs, n, 1) for outputs in (32, 64) for n in WARP_GROUP_COLUMNS),
-            )
-        },
+        (
+            _wgmma_instance(3, 32, 64),
+            *(_wgmma_instance(7, n, columns) for n in (32, 64) for columns in WGMMA_COLUMNS),
+        ),
         HALF,
         needs_wgmma=True,
         in_blocks=True,
@@ -305,11 +311,11 @@ KERNELS = (
         fits=_fits_wgmma,
         pack=_pack_wgmma,
         measures=True,
-        rows=_rows_of_groups,
+        rows=_wgmma_rows,
     ),
     ConvKernel(
         "convolve_patches",
-        {f"convolve_patches_{n}": f"convolve_patches<{n}>" for n in (16, 32)},
+        ("convolve_patches<16>", "convolve_patches<32>"),
         HALF,
         in_blocks=True,
         launch=_launch,
@@ -319,7 +325,7 @@ KERNELS = (
     ),
     ConvKernel(
         "convolve_strided_patches",
-        {f"convolve_strided_patches_{n}": f"convolve_strided_patches<{n}>" for n in (16, 32)},
+        ("convolve_strided_patches<16>", "convolve_strided_patches<32>"),
         HALF,
         launch=_launch_strided,
         fits=_fits_strided,

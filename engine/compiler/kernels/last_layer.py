@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...network.layers import Constant, FloatArray, Triple
+from ...network.layers import ONES, Constant, FloatArray, Triple
 from ...options import Precision
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
@@ -13,21 +13,24 @@ from ..steps import IDENTITY, Conv, Geometry
 from ..tensors import TRANSLATED, stored_channels
 from ..weight_layout import PackedWeight, Slots, WeightArray, slot_index
 from .launch import (
-    MOST_WALKS,
+    BARRIER_BYTES,
     OVERFLOW,
     WARP,
-    WARP_GROUP_COLUMNS,
+    WGMMA_COLUMNS,
     Addresses,
     Launch,
-    activation_of,
+    activation_argument,
+    address_if_any,
     address_of,
     border_of,
-    cheapest_walk,
+    concurrent_loops,
+    cpp,
+    fastest_loop,
     most_shared,
     part_of,
     strides_of,
     vectors,
-    warp_group_columns,
+    wgmma_columns,
 )
 from .spec import HALF, ConvKernel
 
@@ -57,7 +60,6 @@ _MOST_SUMMED = 4
 
 _ROWS_BEFORE, _CELLS_BEFORE = 6, 1  # rows that a loop reads before its first complete one
 _VOXEL_BLOCKS = 6  # of convolve_voxels.cu for each multiprocessor, at most
-_ONE: Triple = (1, 1, 1)
 
 
 def has_wide_kernel(geometry: Geometry, outputs: int, precision: Precision) -> bool:
@@ -107,14 +109,14 @@ def _fits(conv: Conv, gpu: GpuProperties, in_blocks: bool) -> bool:
 
 
 def _fits_transposed(conv: Conv, gpu: GpuProperties, _in_blocks: bool) -> bool:
-    geometry = Geometry((4, 4, 4), (2, 2, 2), _ONE, _ONE, transposed=True)
+    geometry = Geometry((4, 4, 4), (2, 2, 2), ONES, ONES, transposed=True)
     return (
         conv.translated is not None
         and conv.geometry == geometry
         and 1 <= len(conv.views) <= _MOST_PARTS
         and conv.output.extents == tuple(2 * e for e in conv.views[0].source.extents)
         and all(part.source.channels % 32 == 0 for part in conv.views)
-        and _shared_of_cells(conv.channels) <= most_shared(gpu)
+        and _transposed_shared(conv.channels) <= most_shared(gpu)
     )
 
 
@@ -122,7 +124,7 @@ def _fits_voxels(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     """Return whether a convolution sums over the channels of each voxel."""
     return (
         conv.translated is not None
-        and conv.geometry == Geometry(_ONE, dilation=conv.geometry.dilation)
+        and conv.geometry == Geometry(ONES, dilation=conv.geometry.dilation)
         and len(conv.views) == 1
         and conv.views[0].source.is_whole
         and conv.source.scale is None
@@ -209,7 +211,7 @@ def _pack_voxels(weight: FloatArray, slots: Slots, channels: int) -> PackedWeigh
 def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None) -> Launch:
     [part] = conv.views
     tile = constants("convolve_to_patches.cu")
-    grid, fields = _walk(conv, at, gpu, tile["COLUMNS"], tile["PLANES"])
+    grid, fields = _row_loops(conv, at, gpu, tile["COLUMNS"], tile["PLANES"])
     values = structure("convolve_to_patches.cu", "ConvolveToPatches")(
         source=address_of(part.source, at),
         source_strides=strides_of(conv.source),
@@ -218,23 +220,27 @@ def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None
         **fields,
     )
     name, shared = "convolve_to_patches", _shared(conv.geometry.kernel, conv.channels)
-    kernel = f"{name}_zero" if conv.geometry.mode == "zero" else name
+    kernel = f"{name}<{cpp(conv.geometry.mode == 'zero')}>"
     return Launch(name, kernel, grid, (tile["THREADS"], 1, 1), shared, values)
 
 
 def _launch_wgmma(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None) -> Launch:
-    wide = warp_group_columns(conv.output.extents[2])
-    grid, fields = _walk(conv, at, gpu, wide, _planes_of_groups(wide))
+    wide = wgmma_columns(conv.output.extents[2])
+    grid, fields = _row_loops(conv, at, gpu, wide, _wgmma_planes(wide))
     values = structure("convolve_to_patches_wgmma.cu", "ConvolveActivatedToPatches")(
         part=part_of(conv.views[0], at), **fields
     )
     name, channels = "convolve_to_patches_wgmma", conv.channels
     block = constants("convolve_to_patches_wgmma.cu")["THREADS"], 1, 1
-    kernel, shared = f"convolve_to_patches_{channels}_{wide}", _shared_of_groups(channels, wide)
+    kernel, shared = _wgmma_instance(channels, wide), _wgmma_shared(channels, wide)
     return Launch(name, kernel, grid, block, shared, values)
 
 
-def _walk(
+def _wgmma_instance(channels: int, columns: int) -> str:
+    return f"convolve_to_patches_wgmma<{channels}, {columns}, {_STAGES[channels]}>"
+
+
+def _row_loops(
     conv: Conv, at: Addresses, gpu: GpuProperties, wide: int, deep: int
 ) -> tuple[Triple, dict[str, Any]]:
     """Return the grid of blocks of `wide` columns and `deep` planes, and the fields both kernels
@@ -244,12 +250,9 @@ def _walk(
     repeats = conv.batch * conv.outputs
     columns, planes = -(-width // wide), -(-depth // deep)
     loops, concurrent = columns * planes * repeats, gpu.multiprocessors
-    rows = cheapest_walk(height, loops, concurrent, _ROWS_BEFORE, range(1, height + 1))
+    rows = fastest_loop(height, loops, concurrent, _ROWS_BEFORE, range(1, height + 1))
     return (columns * -(-height // rows), planes, repeats), {
-        "weights": at(conv.weight),
-        "bias": at(conv.bias) if conv.bias else None,
-        "translated": at(TRANSLATED),
-        "overflow": at(OVERFLOW),
+        **_translated(conv, at),
         "extents": conv.views[0].source.extents,
         "target_extents": conv.output.extents,
         "kernel": conv.geometry.kernel,
@@ -257,7 +260,17 @@ def _walk(
         "border": border_of(conv.geometry.mode)[0],
         "rows": rows,
         "outputs": conv.outputs,
-        "activation": activation_of(conv.activation, at),
+    }
+
+
+def _translated(conv: Conv, at: Addresses) -> dict[str, Any]:
+    """Return the fields of all kernels that write the translated patches."""
+    return {
+        "weights": at(conv.weight),
+        "bias": address_if_any(conv.bias, at),
+        "translated": at(TRANSLATED),
+        "overflow": at(OVERFLOW),
+        "activation": activation_argument(conv.activation, at),
     }
 
 
@@ -269,17 +282,17 @@ def _shared(kernel: Triple, channels: int) -> int:
     return operands * 4 * 2 * 32 * 16 + tile["PLANES"] * (sums + operands + 2) * 4
 
 
-def _shared_of_groups(channels: int, columns: int) -> int:
+def _wgmma_shared(channels: int, columns: int) -> int:
     tile, stages = constants("convolve_to_patches_wgmma.cu"), _STAGES[channels]
     weights = tile["KERNEL"] * channels // 16 * 2 * tile["TURNED"] * tile["PIECE"] * 2
     width = columns + tile["TAPS"]
     stored = stages * channels * width * 2
     sums = tile["GROUPS"] * 8 * (width + 4) * 4
-    planes = _planes_of_groups(columns) + tile["KERNEL"] - 1
-    return weights + stored + sums + 16 * stages + 8 * planes + 4 * width
+    planes = _wgmma_planes(columns) + tile["KERNEL"] - 1
+    return weights + stored + sums + 2 * BARRIER_BYTES * stages + 8 * planes + 4 * width
 
 
-def _planes_of_groups(columns: int) -> int:
+def _wgmma_planes(columns: int) -> int:
     """Return the target planes of a block of the last layer's wgmma kernel."""
     groups = constants("convolve_to_patches_wgmma.cu")["GROUPS"]
     return 2 * groups if columns == 64 else groups
@@ -293,28 +306,22 @@ def _launch_transposed(
     strips = (depth + 1) * -(-(width + 1) // tile["CELLS"])
     blocks = -(-strips // tile["WARPS"])
     repeats = conv.batch * conv.outputs
-    shared = _shared_of_cells(conv.channels)
-    concurrent = gpu.multiprocessors * min(MOST_WALKS, max(1, gpu.resident_blocks(shared)))
-    rows = cheapest_walk(
-        height + 1, blocks * repeats, concurrent, _CELLS_BEFORE, range(1, height + 2)
-    )
+    shared = _transposed_shared(conv.channels)
+    loops, concurrent = blocks * repeats, concurrent_loops(gpu, shared)
+    rows = fastest_loop(height + 1, loops, concurrent, _CELLS_BEFORE, range(1, height + 2))
     values = structure("conv_transpose_to_patches.cu", "ConvTransposeToPatches")(
         parts=tuple(part_of(part, at) for part in conv.views),
-        weights=at(conv.weight),
-        bias=at(conv.bias) if conv.bias else None,
-        translated=at(TRANSLATED),
-        overflow=at(OVERFLOW),
         extents=extents,
         rows=rows,
         outputs=conv.outputs,
-        activation=activation_of(conv.activation, at),
+        **_translated(conv, at),
     )
     name = "conv_transpose_to_patches"
     grid = blocks, -(-(height + 1) // rows), repeats
     return Launch(name, name, grid, (tile["WARPS"] * 32, 1, 1), shared, values)
 
 
-def _shared_of_cells(channels: int) -> int:
+def _transposed_shared(channels: int) -> int:
     """Return the bytes of shared memory of a block of conv_transpose_to_patches.cu."""
     return 2 * channels // 32 * 4 * 32 * 16 + 2 * channels * 4
 
@@ -323,13 +330,7 @@ def _launch_voxels(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int
     tensor = conv.source
     voxels = prod(tensor.extents)
     values = structure("convolve_voxels.cu", "ConvolveVoxels")(
-        part=part_of(conv.views[0], at),
-        weights=at(conv.weight),
-        bias=at(conv.bias) if conv.bias else None,
-        translated=at(TRANSLATED),
-        overflow=at(OVERFLOW),
-        voxels=voxels,
-        activation=activation_of(conv.activation, at),
+        part=part_of(conv.views[0], at), voxels=voxels, **_translated(conv, at)
     )
     # Lanes of a warp that share a voxel, of which each has a vector at most.
     lanes = 1 << (vectors(tensor.channels, tensor.precision) - 1).bit_length()
@@ -338,19 +339,13 @@ def _launch_voxels(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int
     blocks = min(-(-voxels // (tile["AT_ONCE"] * voxels_each)), _VOXEL_BLOCKS * gpu.multiprocessors)
     name = "convolve_voxels"
     grid, block = (blocks, tensor.batch, 1), (lanes, voxels_each, 1)
-    return Launch(name, f"{name}_{conv.outputs}", grid, block, 0, values)
+    return Launch(name, f"{name}<{conv.outputs}>", grid, block, 0, values)
 
 
 KERNELS = (
     ConvKernel(
         "convolve_to_patches_wgmma",
-        {
-            f"convolve_to_patches_{channels}_{columns}": (
-                f"convolve_to_patches_wgmma<{channels}, {columns}, {stages}>"
-            )
-            for channels, stages in _STAGES.items()
-            for columns in WARP_GROUP_COLUMNS
-        },
+        tuple(_wgmma_instance(channels, n) for channels in _STAGES for n in WGMMA_COLUMNS),
         HALF,
         needs_wgmma=True,
         in_blocks=True,
@@ -361,10 +356,7 @@ KERNELS = (
     ),
     ConvKernel(
         "convolve_to_patches",
-        {
-            "convolve_to_patches": "convolve_to_patches<false>",
-            "convolve_to_patches_zero": "convolve_to_patches<true>",
-        },
+        ("convolve_to_patches<false>", "convolve_to_patches<true>"),
         HALF,
         in_blocks=True,
         launch=_launch,
@@ -380,7 +372,7 @@ KERNELS = (
     ),
     ConvKernel(
         "convolve_voxels",
-        {f"convolve_voxels_{n}": f"convolve_voxels<{n}>" for n in range(1, _MOST_SUMMED + 1)},
+        tuple(f"convolve_voxels<{n}>" for n in range(1, _MOST_SUMMED + 1)),
         launch=_launch_voxels,
         fits=_fits_voxels,
         pack=_pack_voxels,

@@ -25,8 +25,14 @@ _MOST_SHARED = 99 << 10
 the same form on all GPUs with Tensor Core instruction m16n8k16: each offers as much.
 """
 
-MOST_WALKS = 2
-"""Most concurrent depth loops per multiprocessor, for a block of the outer layers."""
+_MOST_LOOPS = 2
+"""Most concurrent loops per multiprocessor, for a block of the outer layers."""
+
+MOMENTS_BYTES, BARRIER_BYTES = 12, 8
+"""Bytes of `Moments` of moments.cuh, and of `Barrier` of pipeline.cuh."""
+
+WARP_MOMENTS_BYTES = 8 * 16 * MOMENTS_BYTES
+"""Bytes of the shared memory in which eight warps keep the moments of 16 channels each."""
 
 OVERFLOW = "overflow"
 """Name of the int32 that becomes nonzero once a result was not finite."""
@@ -43,13 +49,13 @@ def anywhere(_: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel launch; source names the .cu file.
+    """One kernel launch.
 
-    cooperative: its blocks wait for each other, so all must be resident: the grid is cut to what
-    fits on the GPU, along its first axis rather than its second. source, kernel: file and function.
-    grid, block: blocks and threads along x, y and z. shared: bytes of dynamic shared memory per
-    block. arguments: the kernel's one parameter. in_blocks: whether the patches are blocks of one
-    volume, which further arguments describe.
+    source, kernel: name of the .cu file, and C++ name. grid, block: blocks and threads along x, y
+    and z. shared: bytes of dynamic shared memory per block. arguments: the kernel's one parameter.
+    cooperative: whether its blocks wait for each other, so that all must be resident: the grid is
+    cut to what fits on the GPU, along its first axis rather than its second. in_blocks: whether the
+    patches are blocks of one volume, which further arguments describe.
     """
 
     source: str
@@ -62,18 +68,23 @@ class Launch:
     in_blocks: bool = False
 
 
+def cpp(value: bool) -> str:
+    """Return a template argument as C++ spells it."""
+    return "true" if value else "false"
+
+
 def most_shared(gpu: GpuProperties) -> int:
     """Return the most bytes of shared memory that a block of the outermost layers takes."""
     return min(_MOST_SHARED, gpu.shared_per_block)
 
 
-WARP_GROUP_COLUMNS = (128, 96, 64)
+WGMMA_COLUMNS = (128, 96, 64)
 """Columns of a block of the wgmma kernels of the outer layers."""
 
 
-def warp_group_columns(width: int) -> int:
+def wgmma_columns(width: int) -> int:
     """Return the columns of a block that leave its last block least empty; the wider on a tie."""
-    return min(WARP_GROUP_COLUMNS, key=lambda columns: -(-width // columns) * columns)
+    return min(WGMMA_COLUMNS, key=lambda columns: -(-width // columns) * columns)
 
 
 def vectors(channels: int, precision: Precision) -> int:
@@ -90,7 +101,7 @@ def block_shape(channels: int, precision: Precision) -> tuple[int, int]:
 _FILLED = 0.8  # least share of the GPU that is busy, if there are enough blocks
 
 
-def cheapest_walk(
+def fastest_loop(
     extent: int, loops: int, concurrent: int, beginning: float, offered: Iterable[int]
 ) -> int:
     """Return the steps of each loop, of those offered, that finish all loops along an axis soonest.
@@ -107,19 +118,18 @@ def cheapest_walk(
     return min(offered, key=duration)
 
 
+def concurrent_loops(gpu: GpuProperties, shared: int) -> int:
+    """Return how many loops of an outer layer run concurrently, each with `shared` bytes of shared
+    memory.
+    """
+    return min(_MOST_LOOPS, max(1, gpu.resident_blocks(shared))) * gpu.multiprocessors
+
+
 @dataclass(frozen=True, slots=True)
-class Walks:
-    """Division of a tensor. grid: tiles across, loops along the depth, parts. planes: of a loop."""
+class PlaneTile:
+    """Tile of a plane that a block computes while it loops along the planes. height, width: of it.
 
-    grid: Triple
-    planes: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlaneBox:
-    """Tile of a plane that a block computes. height, width: of it.
-
-    beginning: fixed cost of a loop along the planes, counted in planes.
+    beginning: fixed cost of a loop, counted in planes.
     """
 
     height: int
@@ -131,16 +141,19 @@ class PlaneBox:
         _, height, width = extents
         return -(-height // self.height) * -(-width // self.width)
 
-    def walks(self, extents: Triple, parts: int, gpu: GpuProperties) -> Walks:
-        """Return the loops along a tensor's planes. parts: those computed per tile, one by one."""
+    def loops(self, extents: Triple, parts: int, gpu: GpuProperties) -> tuple[Triple, int]:
+        """Return the grid of a tensor's loops (tiles, along the depth, parts), and their planes.
+
+        parts: those computed per tile, one by one.
+        """
         depth, across, concurrent = extents[0], self.count(extents), gpu.multiprocessors
 
         def fills(planes: int) -> bool:
             return across * parts * -(-depth // planes) >= _FILLED * concurrent
 
         filling = list(filter(fills, range(1, depth + 1)))
-        planes = cheapest_walk(depth, across * parts, concurrent, self.beginning, filling or [1])
-        return Walks((across, -(-depth // planes), parts), planes)
+        planes = fastest_loop(depth, across * parts, concurrent, self.beginning, filling or [1])
+        return (across, -(-depth // planes), parts), planes
 
 
 def strides_of(tensor: Tensor) -> Structure:
@@ -151,6 +164,11 @@ def strides_of(tensor: Tensor) -> Structure:
     return structure("element.cuh", "Strides")(
         patch=tensor.extents[0] * plane, plane=plane, row=row, voxel=tensor.channels
     )
+
+
+def address_if_any(name: str | None, at: Addresses) -> int | None:
+    """Return the address of a constant that a step may lack."""
+    return at(name) if name else None
 
 
 def address_of(view: TensorView, at: Addresses, channel: int = 0) -> int:
@@ -171,7 +189,7 @@ def region_address(step: Conv, at: Addresses) -> int:
     return at(target.name) + first * NUMBER_BYTES[target.precision]
 
 
-def activation_of(activation: Activation, at: Addresses, channel: int = 0) -> Structure:
+def activation_argument(activation: Activation, at: Addresses, channel: int = 0) -> Structure:
     """Return the activation as a kernel argument, for the channels from `channel` on."""
     return structure("element.cuh", "Activation")(
         slopes=at(activation.slopes) + 4 * channel if activation.slopes else None,

@@ -10,7 +10,8 @@ from .launch import (
     OVERFLOW,
     Addresses,
     Launch,
-    activation_of,
+    activation_argument,
+    address_if_any,
     address_of,
     border_of,
     strides_of,
@@ -63,7 +64,7 @@ def sum_taps(step: SumTaps, at: Addresses) -> Launch:
     first = step.patches.first * step.channels * depth + step.patches.plane
     values = structure("unpack.cu", "SumTaps")(
         source=at(source.name),
-        bias=at(step.bias) if step.bias else None,
+        bias=address_if_any(step.bias, at),
         translated=at(TRANSLATED) + first * height * width * 4,
         overflow=at(OVERFLOW),
         planes=source.extents[0],
@@ -72,7 +73,7 @@ def sum_taps(step: SumTaps, at: Addresses) -> Launch:
         source_channels=source.channels,
         taps=step.taps,
         lane_width=step.lane_w,
-        activation=activation_of(step.activation, at),
+        activation=activation_argument(step.activation, at),
     )
     outputs = threads - step.taps[1] + 1
     grid = -(-width // outputs), -(-height // 2), source.extents[0] * source.batch
@@ -100,7 +101,7 @@ def unpack(step: Unpack, at: Addresses) -> Launch:
         extents=view.extents,
         count=step.count,
         channels=step.channels,
-        activation=activation_of(step.activation, at, step.source_channel),
+        activation=activation_argument(step.activation, at, step.source_channel),
     )
     grid = -(-voxels // BLOCK), view.tensor.batch, 1
     return Launch("unpack", "unpack", grid, (BLOCK, 1, 1), 0, values)

@@ -11,13 +11,13 @@ from typing import Any, cast
 import numpy as np
 
 from ...network.graph_analysis import subpixel_reach
-from ...network.layers import FloatArray, Triple, triple
+from ...network.layers import ZEROS, FloatArray, triple
 from ..steps import (
     IDENTITY,
     ActivatedView,
     Activation,
     Conv,
-    Convolution,
+    ConvShape,
     Geometry,
     Pack,
     Pointwise,
@@ -38,8 +38,6 @@ from .table import kernel_of
 
 PLAIN_WEIGHT, STORED_WEIGHT = "plain weight", "stored weight"
 _PLAIN_SOURCE = "plain source"
-_ZERO: Triple = (0, 0, 0)
-_ONE: Triple = (1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +45,15 @@ class PlainCounterpart:
     """A convolution by a custom kernel, and the plain one of the same result.
 
     conv: of weight STORED_WEIGHT, without bias, activation and learned parameters of a norm.
-    passes: they write the plain convolution's source. shape: of the plain convolution. kernel:
-    shape of the weight [K, C, kD, kH, kW], of a transposed one to patches [C, K, ...]. weights: how
-    each of the two packs it, by name.
+    passes: they write the plain convolution's source. shape: of the plain convolution.
+    weight_shape: [K, C, kD, kH, kW], of a transposed one to patches [C, K, ...]. weights: how each
+    of the two packs such a weight, by name.
     """
 
     conv: Conv
     passes: tuple[Pack | Pointwise, ...]
-    shape: Convolution
-    kernel: tuple[int, ...]
+    shape: ConvShape
+    weight_shape: tuple[int, ...]
     weights: Mapping[str, Callable[[FloatArray], PackedWeight]]
 
     @property
@@ -92,7 +90,7 @@ class PlainCounterpart:
     @property
     def sizes(self) -> Mapping[str, int]:
         """Bytes by name of the memory that both take, besides tables."""
-        stored = self.weights[STORED_WEIGHT](np.zeros(self.kernel, np.float32))
+        stored = self.weights[STORED_WEIGHT](np.zeros(self.weight_shape, np.float32))
         return {
             **self.tensor_bytes,
             PLAIN_WEIGHT: self.shape.weights * NUMBER_BYTES[self.shape.precision],
@@ -118,7 +116,7 @@ def _of_first_patch(part: Any) -> Any:
     return replace(part, **held)
 
 
-def plain(conv: Conv) -> PlainCounterpart:
+def plain_counterpart(conv: Conv) -> PlainCounterpart:
     """Return the passes and the plain convolution that compute the result of a custom kernel.
 
     Bias, activation and everything else that is not the convolution itself are omitted. For a
@@ -136,7 +134,7 @@ def plain(conv: Conv) -> PlainCounterpart:
         conv=bare,
         passes=passes,
         shape=shape,
-        kernel=(*(ends[::-1] if shape.transposed else ends), *geometry.kernel),
+        weight_shape=(*(ends[::-1] if shape.transposed else ends), *geometry.kernel),
         weights=_weights(bare, source.channels, to_cells),
     )
 
@@ -148,14 +146,14 @@ def _weights(
     geometry, pack, slots = conv.geometry, kernel_of(conv).pack, range(conv.channels)
     assert pack is not None
 
-    def stored(kernel: FloatArray) -> PackedWeight:
-        return pack(kernel.swapaxes(0, 1) if to_cells else kernel, slots, conv.channels)
+    def stored(weight: FloatArray) -> PackedWeight:
+        return pack(weight.swapaxes(0, 1) if to_cells else weight, slots, conv.channels)
 
-    def plainly(kernel: FloatArray) -> PackedWeight:
+    def plainly(weight: FloatArray) -> PackedWeight:
         if to_cells:
-            return subpixels(kernel.swapaxes(0, 1), geometry.before, slots, channels, conv.outputs)
+            return subpixels(weight.swapaxes(0, 1), geometry.before, slots, channels, conv.outputs)
         pack_plain = transposed if geometry.transposed else forward
-        return pack_plain(kernel, slots, channels, conv.outputs)
+        return pack_plain(weight, slots, channels, conv.outputs)
 
     return {PLAIN_WEIGHT: plainly, STORED_WEIGHT: stored}
 
@@ -208,7 +206,7 @@ def _plain_source(conv: Conv) -> tuple[Tensor, tuple[Pack | Pointwise, ...]]:
         return source, (pack,)
     origin = geometry.origin
     if not _has_border(conv):
-        origin, extents = _ZERO, conv.views[0].source.extents
+        origin, extents = ZEROS, conv.views[0].source.extents
     source = Tensor(_PLAIN_SOURCE, batch, extents, conv.channels, precision)
     passes: list[Pointwise] = []
     first = 0
@@ -227,7 +225,7 @@ def _has_border(conv: Conv) -> bool:
 
 def _plain_geometry(conv: Conv) -> Geometry:
     geometry = replace(conv.geometry, mode="zero")
-    return replace(geometry, before=_ZERO, after=_ZERO) if _has_border(conv) else geometry
+    return replace(geometry, before=ZEROS, after=ZEROS) if _has_border(conv) else geometry
 
 
 def _of_cells(geometry: Geometry, source: Tensor, output: Tensor) -> Geometry:

@@ -11,10 +11,11 @@ from ..tensors import NUMBER_BYTES, TensorView
 from .launch import (
     Addresses,
     Launch,
-    activation_of,
+    activation_argument,
     address_of,
     block_shape,
     border_of,
+    cpp,
     strides_of,
     table_addresses,
     vectors,
@@ -50,33 +51,32 @@ def pointwise(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
     across, _ = block_shape(view.channels, target.precision)
     columns = -(-vectors(view.channels, target.precision) // across)
     depth, height, _ = step.target_extents
-    tile, sampling = _tile(step, gpu), step.sampling
-    kernel = f"pointwise_{_sampled(sampling)}" if sampling else "pointwise"
-    if not is_linear(step):
-        kernel += "_general"
-    elif step.residual:
-        kernel += "_residual"
+    tile, kernel = _tile(step, gpu), f"pointwise{_template(step.sampling)}{form_of(step)}>"
     grid = -(-depth * height // tile.rows), columns, step.patches.count
     block = across, tile.columns, 1
     return Launch("pointwise", kernel, grid, block, 0, pass_arguments(step, at, tile))
 
 
-def is_linear(step: Pointwise) -> bool:
-    """Return whether a pass does without the form GENERAL of pass.cuh."""
+def form_of(step: Pointwise) -> str:
+    """Return the form of a pass in pass.cuh, one of `FORMS`."""
     activation = step.activation
     has_one_slope = activation.curve == "linear" and activation.slopes is None
-    return has_one_slope and step.after == IDENTITY and step.combination == "add"
+    if not has_one_slope or step.after != IDENTITY or step.combination != "add":
+        return "GENERAL"
+    return "RESIDUAL" if step.residual else "PLAIN"
 
 
-def _sampled(sampling: Sampling) -> str:
-    """Return the part of a kernel's name that describes a sampling."""
+def _template(sampling: Sampling | None) -> str:
+    """Return the part of a kernel's C++ name that describes a sampling, one of `_TEMPLATES`."""
     match sampling:
+        case None:
+            return "<"
         case Downsample():
-            return "binomial"
-        case Pool(mode):
-            return mode
-        case Upsample(mode, align_corners=align_corners):
-            return f"{mode}_corners" if align_corners else mode
+            return "_blended<Filtered, "
+        case Upsample("trilinear", align_corners=align_corners):
+            return f"_blended<Between<{cpp(align_corners)}>, "
+        case Pool(mode) | Upsample(mode):
+            return f"_sampled<{mode.upper()}, "
 
 
 def _factors(sampling: Sampling | None) -> Triple:
@@ -145,8 +145,8 @@ def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Str
         residual_unit=_unit(step.residual),
         target_scale=target.scale or 0.0,
         combination=constants("pass.cuh")[step.combination.upper()],
-        activation=activation_of(step.activation, at),
-        after=activation_of(step.after, at),
+        activation=activation_argument(step.activation, at),
+        after=activation_argument(step.after, at),
         border_value=border_value,
         filter=_filter(sampling),
         window=_window(sampling),
@@ -163,13 +163,13 @@ def _tile(step: Pointwise, gpu: GpuProperties) -> PassTile:
     depth, height, width = step.target_extents
     rows = -(-depth * height // (_ROW_BLOCKS * gpu.multiprocessors))
     across, _ = block_shape(step.source.channels, step.target.precision)
-    if is_blended(step):
+    if _is_blended(step):
         run = _run(step, gpu)
         return PassTile(rows, _columns(across, width, run), run)
     return PassTile(rows, _columns(across, width, constants("pointwise.cu")["VOXELS"]), 1)
 
 
-def is_blended(step: Pointwise) -> bool:
+def _is_blended(step: Pointwise) -> bool:
     """Return whether a voxel of the target lies between the voxels that it is computed from."""
     match step.sampling:
         case Downsample():
@@ -198,28 +198,18 @@ def _columns(across: int, width: int, each: int) -> int:
     return max(columns, _NARROW_BLOCK // across)
 
 
-FORMS = {"": "PLAIN", "_residual": "RESIDUAL", "_general": "GENERAL"}
-"""Forms of a pass in pass.cuh, by the ends of kernels' names."""
-
-_SAMPLINGS = {
-    "": "<",
-    "_nearest": "_sampled<NEAREST, ",
-    "_largest": "_sampled<LARGEST, ",
-    "_mean": "_sampled<MEAN, ",
-    "_trilinear": "_blended<Between<false>, ",
-    "_trilinear_corners": "_blended<Between<true>, ",
-    "_binomial": "_blended<Filtered, ",
-}
+FORMS = "PLAIN", "RESIDUAL", "GENERAL"
+_TEMPLATES = (
+    "<",
+    *(f"_sampled<{mode}, " for mode in ("NEAREST", "LARGEST", "MEAN")),
+    *(f"_blended<{taken}, " for taken in ("Between<false>", "Between<true>", "Filtered")),
+)
 
 
 KERNELS = (
     KernelSpec(
         "pointwise",
-        {
-            f"pointwise{name}{suffix}": f"pointwise{template}{form}>"
-            for name, template in _SAMPLINGS.items()
-            for suffix, form in FORMS.items()
-        },
+        tuple(f"pointwise{template}{form}>" for template in _TEMPLATES for form in FORMS),
         in_blocks=True,
     ),
 )

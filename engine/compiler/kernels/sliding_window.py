@@ -22,7 +22,7 @@ from .launch import BLOCK, Launch
 
 @dataclass(frozen=True, slots=True)
 class RingLayout:
-    """Device addresses of a sliding window's buffers, and rows of the rings.
+    """Device addresses of a sliding window's buffers, rows of the rings, and bytes of all.
 
     source: ring of voxels to be translated. mean, total: rings of the weighted sums and of their
     weights. weights: of a patch's voxels in the blend. lowest: lowest value of each channel.
@@ -36,41 +36,31 @@ class RingLayout:
     lowest: int
     overflowed: int
     rows: int
-
-    def at(self, base: int) -> "RingLayout":
-        """Return addresses from offsets."""
-        return RingLayout(
-            self.source + base,
-            self.mean + base,
-            self.total + base,
-            self.weights + base,
-            self.lowest + base,
-            self.overflowed + base,
-            self.rows,
-        )
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class RingBuffers:
-    """Offsets, bytes in all, and the steps until a ring's row may be reused.
+    """Buffers of a sliding window; addresses: from 0 on until memory is allocated.
 
-    With a lag of 2, the rows of the steps before and after are copied concurrently with a step's
-    work.
-
-    addresses: as offsets, or as addresses once memory is allocated. lag: those steps.
+    lag: steps until a ring's row may be reused. With a lag of 2, the rows of the steps before and
+    after are copied concurrently with a step's work.
     """
 
     addresses: RingLayout
-    bytes: int
     lag: int
+
+    @property
+    def bytes(self) -> int:
+        return self.addresses.bytes
 
 
 def rings(window: PatchGrid, channels: tuple[int, int], most_bytes: int) -> RingBuffers | None:
     """Return the rings for an array within so many bytes; None if a row of tiles does not fit."""
     for spare in (True, False):
-        addresses, size = ring_layout(window, ring_rows(window, spare=spare), channels)
-        if size <= most_bytes:
-            return RingBuffers(addresses, size, 2 if spare else 1)
+        layout = ring_layout(window, ring_rows(window, spare=spare), channels)
+        if layout.bytes <= most_bytes:
+            return RingBuffers(layout, 2 if spare else 1)
     return None
 
 
@@ -78,7 +68,7 @@ def ring_memory_error(
     window: PatchGrid, channels: tuple[int, int], most_bytes: int
 ) -> DeviceMemoryError:
     """Return the error for an array for which `rings` returns None."""
-    _, wanted = ring_layout(window, ring_rows(window, spare=False), channels)
+    wanted = ring_layout(window, ring_rows(window, spare=False), channels).bytes
     return DeviceMemoryError(
         f"The rows of one row of patches need {-(-wanted >> 20)} MiB of GPU memory besides the "
         f"program, but only {max(0, most_bytes) >> 20} MiB are left.",
@@ -87,8 +77,10 @@ def ring_memory_error(
     )
 
 
-def ring_layout(window: PatchGrid, rows: int, channels: tuple[int, int]) -> tuple[RingLayout, int]:
-    """Return offsets, and bytes in all."""
+def ring_layout(
+    window: PatchGrid, rows: int, channels: tuple[int, int], base: int = 0
+) -> RingLayout:
+    """Return the buffers of a window, one after another from the address `base` on."""
     voxels = rows * prod(window.extents[1:])
     sizes = [
         channels[0] * voxels * window.voxel_bytes,
@@ -99,9 +91,9 @@ def ring_layout(window: PatchGrid, rows: int, channels: tuple[int, int]) -> tupl
         4,
     ]
     source, mean, total, weights, lowest, overflowed, end = accumulate(
-        (-(-size // 256) * 256 for size in sizes), initial=0
+        (-(-size // 256) * 256 for size in sizes), initial=base
     )
-    return RingLayout(source, mean, total, weights, lowest, overflowed, rows), end
+    return RingLayout(source, mean, total, weights, lowest, overflowed, rows, end - base)
 
 
 def cut(

@@ -1,15 +1,14 @@
 """Descriptions of .cu files for the compiler."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...network.layers import FloatArray
 from ...options import Precision
 from ..gpu_properties import WGMMA_CAPABILITY, GpuProperties
 from ..lowered import LayerForm, Layout
-from ..steps import Conv, Convolution
+from ..steps import Conv, ConvShape
 from ..tensors import ELEMENTS
 from ..weight_layout import PackedWeight, Slots
 from .launch import Addresses, Launch
@@ -25,16 +24,15 @@ Fits: TypeAlias = Callable[[Conv, GpuProperties, bool], bool]
 class KernelSpec:
     """A .cu file.
 
-    source: its name. instances: C++ name of each kernel with its template arguments, by the name
-    that launches use; empty if the file's kernels are not templates, which are then declared
-    `extern "C" __global__`. precisions: those that it has
-    kernels for. needs_wgmma: whether it has them for compute capability 9.0 only. in_blocks:
-    whether patches may be blocks of a volume, for which it is compiled with -DIN_BLOCKS, and finds
-    neighbours and the volume's borders through blocks.cuh.
+    source: its name. instances: C++ names of its kernels with their template arguments; empty if
+    the kernels are not templates, which are then declared `extern "C" __global__`. precisions:
+    those that it has kernels for. needs_wgmma: whether it has them for compute capability 9.0 only.
+    in_blocks: whether patches may be blocks of a volume, for which it is compiled with -DIN_BLOCKS,
+    and finds neighbours and the volume's borders through blocks.cuh.
     """
 
     source: str
-    instances: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    instances: tuple[str, ...] = ()
     precisions: tuple[Precision, ...] = tuple(ELEMENTS)
     needs_wgmma: bool = False
     in_blocks: bool = False
@@ -53,7 +51,7 @@ class KernelSpec:
         is_on_chip = not self.needs_wgmma or capability == WGMMA_CAPABILITY
         if precision not in self.precisions or not is_on_chip:
             return ()
-        return (*self.instances.values(),) or (None,)
+        return self.instances or (None,)
 
     def is_allowed(self, layout: Layout) -> bool:
         """Return whether a program of this layout may use the kernel."""
@@ -91,13 +89,13 @@ class ConvKernel(KernelSpec):
     whether it reads neighbours of a block of a volume where these are stored. rows: rows of the
     output in one product; a row's place among them decides how its sums round. forms: how cuDNN may
     compute the layer instead, by which it is replaced where it is slower. cache_key: key of the
-    times of all forms; the older kernels have their own. pays: whether it pays in blocks of a
-    volume, where no times are taken; the last of the forms replaces it there.
+    times of all forms, which for some kernels is in other words on disk. pays: whether it pays in
+    blocks of a volume, where no times are taken; the last of the forms replaces it there.
     """
 
     launch: Callable[[Conv, Addresses, GpuProperties, int | None], Launch]
     fits: Fits | None = None
-    replaces_plan: Callable[[Convolution], bool] | None = None
+    replaces_plan: Callable[[ConvShape], bool] | None = None
     pack: Callable[[FloatArray, Slots, int], PackedWeight] | None = None
     has_float_weight: bool = False
     measures: bool = False

@@ -8,8 +8,18 @@ from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import ChannelGroups, Normalise, Statistics
 from ..tensors import COUNTERS, NUMBER_BYTES, VECTOR_BYTES, TensorView
-from .launch import WARP, Addresses, Launch, address_of, strides_of, vectors
-from .pointwise import FORMS, is_linear, pass_arguments
+from .launch import (
+    MOMENTS_BYTES,
+    WARP,
+    Addresses,
+    Launch,
+    address_if_any,
+    address_of,
+    cpp,
+    strides_of,
+    vectors,
+)
+from .pointwise import FORMS, form_of, pass_arguments
 from .spec import KernelSpec
 
 _MEASURING = 2
@@ -17,7 +27,7 @@ _MEASURING = 2
 
 _CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and threads for each
 _GROUPED = 256  # threads of a block that joins those of a group
-MOMENTS_BYTES, SUMS_BYTES = 12, 8  # of moments.cuh, and of normalise.cu
+SUMS_BYTES = 8  # of two floats per channel
 _ACROSS = 4  # vectors of a block of statistics.cu, of what a cache holds
 _LINE = 8  # vectors of a line of memory, which statistics read whole of what no cache holds
 _LEAST_SHARE = 64  # voxels of a block that normalises, by which it pays
@@ -83,8 +93,7 @@ def measure(
         source=address_of(view, at),
         partials=scratch,
         table=table,
-        scale=at(step.scale) if step.scale else None,
-        shift=at(step.shift) if step.shift else None,
+        **_learned(step, at),
         counters=at(COUNTERS),
         strides=strides_of(tensor),
         extents=spread.extents,
@@ -93,7 +102,6 @@ def measure(
         cells=spread.cells,
         dense=spread.extents == tensor.extents,
         chunk=spread.chunk,
-        epsilon=step.epsilon,
     )
     grid = spread.chunks, spread.columns, tensor.batch
     threads = constants("statistics.cu")["THREADS"]
@@ -101,6 +109,15 @@ def measure(
     width = spread.across * VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
     shared = max(threads * SUMS_BYTES, width * (threads // WARP * SUMS_BYTES + 4))
     return Launch("statistics", "measure", grid, block, shared, values)
+
+
+def _learned(step: Statistics, at: Addresses) -> dict[str, int | float | None]:
+    """Return the fields of all kernels that compute a table of factors and summands."""
+    return {
+        "scale": address_if_any(step.scale, at),
+        "shift": address_if_any(step.shift, at),
+        "epsilon": step.epsilon,
+    }
 
 
 def conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Launch:
@@ -113,12 +130,10 @@ def conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Laun
     values = structure("statistics.cu", "Conclude")(
         partials=scratch,
         table=at(step.target.name),
-        scale=at(step.scale) if step.scale else None,
-        shift=at(step.shift) if step.shift else None,
+        **_learned(step, at),
         patches=patches,
         channels=channels,
         chunks=chunks,
-        epsilon=step.epsilon,
     )
     grid = -(-channels // _CONCLUDED), patches, 1
     shared = MOMENTS_BYTES * _CONCLUDED * _PARTS
@@ -132,14 +147,12 @@ def _conclude_groups(
     values = structure("statistics.cu", "ConcludeGroups")(
         partials=scratch,
         table=at(step.target.name),
-        scale=at(step.scale) if step.scale else None,
-        shift=at(step.shift) if step.shift else None,
-        bias=at(groups.bias) if groups.bias else None,
+        **_learned(step, at),
+        bias=address_if_any(groups.bias, at),
         patches=tensor.batch,
         channels=view.channels,
         chunks=chunks,
         group=groups.channels,
-        epsilon=step.epsilon,
     )
     grid, shared = (groups.count, tensor.batch, 1), MOMENTS_BYTES * _GROUPED
     return Launch("statistics", "conclude_groups", grid, (_GROUPED, 1, 1), shared, values)
@@ -173,20 +186,14 @@ def normalise(step: Normalise, at: Addresses, gpu: GpuProperties, scratch: int) 
     values = structure("normalise.cu", "Normalise")(
         pointwise=pass_arguments(replace(step.pointwise, table=None), at, None),
         partials=scratch,
-        scale=at(statistics.scale) if statistics.scale else None,
-        shift=at(statistics.shift) if statistics.shift else None,
+        **_learned(statistics, at),
         counters=at(COUNTERS),
         voxels=prod(tensor.extents),
         groups=columns // tensor.batch,
         columns=columns,
         held=held,
-        epsilon=statistics.epsilon,
     )
-    kernel = "normalise" if step.pointwise.residual is None else "normalise_residual"
-    if not is_linear(step.pointwise):
-        kernel = "normalise_general"
-    if held:
-        kernel += "_held"
+    kernel = f"normalise<{form_of(step.pointwise)}, {cpp(held > 0)}>"
     tile = constants("normalise.cu")
     block = tile["ACROSS"], tile["BESIDE"], 1
     return Launch(
@@ -212,10 +219,6 @@ KERNELS = (
     KernelSpec("statistics", in_blocks=True),
     KernelSpec(
         "normalise",
-        {
-            f"normalise{suffix}{held}": f"normalise<{form}, {is_held}>"
-            for held, is_held in (("", "false"), ("_held", "true"))
-            for suffix, form in FORMS.items()
-        },
+        tuple(f"normalise<{form}, {held}>" for held in ("false", "true") for form in FORMS),
     ),
 )

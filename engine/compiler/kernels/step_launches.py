@@ -12,7 +12,6 @@ from ..blocks import BlockGrid, BlockRun
 from ..gpu_properties import GpuProperties
 from ..kernel_source import structure
 from ..steps import (
-    ActivatedView,
     AddPatches,
     Conv,
     Normalise,
@@ -23,8 +22,8 @@ from ..steps import (
     SumTaps,
     Unpack,
 )
-from ..tensors import NUMBER_BYTES, TRANSLATED, Region, Tensor, TensorView
-from .launch import Addresses, Launch, anywhere
+from ..tensors import NUMBER_BYTES, TRANSLATED, Region, TensorView
+from .launch import MOMENTS_BYTES, Addresses, Launch, anywhere
 from .packing import (
     add_patches,
     pack,
@@ -33,7 +32,6 @@ from .packing import (
 )
 from .pointwise import pointwise
 from .statistics import (
-    MOMENTS_BYTES,
     SUMS_BYTES,
     blocks_that_measure,
     blocks_that_normalise,
@@ -109,7 +107,7 @@ def measured_volume(
     """Join the partial sums of all blocks, in their order; partials: address of the first ones."""
     measured = step.flow.measures
     assert measured is not None
-    measured = replace(measured, source=_of_blocks(measured.source, 1))
+    measured = replace(measured, source=_of_blocks(measured.source, BlockRun(0, 1)))
     return conclude(measured, at, partials, measuring_blocks(step, gpu) * blocks)
 
 
@@ -134,8 +132,8 @@ def block_launches(
     region = _region(step, run)
     if region.count <= 0:
         return []
-    first = run.first + region.first * run.apart
-    blocks = _LaunchedBlocks(grid, stored, first, region.count, run.apart)
+    launched = BlockRun(run.first + region.first * run.apart, region.count, run.apart)
+    blocks = _LaunchedBlocks(grid, launched, stored)
     match step:
         case AddPatches():
             return launches(replace(step, patches=Region(0, 1), extents=grid.extents), at, gpu)
@@ -148,36 +146,35 @@ def block_launches(
         case Statistics():
             return [_measuring(step, at, gpu, blocks, scratch)]
         case Pack():
-            return [_packing(step, at, gpu, blocks)]
+            return [_packing(step, at, blocks)]
         case Pointwise():
             return [_pass(replace(step, patches=region), at, gpu, blocks, copy_of)]
         case SumTaps() | Unpack():
-            return [_unpacking(step, at, gpu, blocks, region.plane)]
+            return [_unpacking(step, at, blocks, region.plane)]
 
 
 @dataclass(frozen=True, slots=True)
 class _LaunchedBlocks:
-    """The blocks of one launch.
+    """The blocks of one launch: some of a volume's grid.
 
-    grid: of the volume. stored: by which maps are stored, None if by the same one. first, count,
-    apart: their numbers.
+    stored: grid by which maps are stored, None if by the same one.
     """
 
     grid: BlockGrid
+    run: BlockRun
     stored: BlockGrid | None
-    first: int
-    count: int
-    apart: int
 
     def argument(self, level: Triple, plane: int = 0) -> Structure:
         """Return the kernel argument for blocks with extents `level` at their resolution."""
-        return _blocks(self.grid, level, self.first, self.apart, plane)
+        return _blocks(self.grid, self.run, level, plane)
 
     def source_argument(self, level: Triple, stored_level: Triple) -> Structure:
         """Return the argument of the blocks that it reads; stored_level: extents of the blocks of a
-        map.
+        map, of which it gets the address of the first.
         """
-        return _blocks(self.stored, stored_level, 0) if self.stored else self.argument(level)
+        if self.stored is None:
+            return self.argument(level)
+        return _blocks(self.stored, BlockRun(0, 1), stored_level)
 
 
 def _convolution(
@@ -201,14 +198,14 @@ def _convolution(
         )
         arguments["source_around"] = _around(source, step.around)
     if step.translated:
-        own = replace(step, inputs=tuple(_part_of_blocks(one, blocks.count) for one in step.views))
-        return _in_blocks(convolution(own, at, gpu), **arguments)
+        views = (replace(one, source=_of_blocks(one.source, blocks.run)) for one in step.views)
+        return _in_blocks(convolution(replace(step, inputs=tuple(views)), at, gpu), **arguments)
     own = step
     if step.patches:
         own = replace(step, inputs=replace(step.patches, extents=blocks.grid.extents))
     launch = convolution(own, at, gpu, scratch)
     across, deep, each = launch.grid
-    grid = across, deep, each // step.target.batch * blocks.count
+    grid = across, deep, each // step.target.batch * blocks.run.count
     return _in_blocks(replace(launch, grid=grid), **arguments)
 
 
@@ -220,23 +217,20 @@ def _levels(step: Conv, grid: BlockGrid) -> tuple[Triple, Triple]:
     return step.target.extents, triple(stride * extent for stride, extent in sizes)
 
 
-def _part_of_blocks(part: ActivatedView, count: int) -> ActivatedView:
-    return replace(part, source=_of_blocks(part.source, count))
-
-
 def _measuring(
     step: Statistics, at: Addresses, gpu: GpuProperties, blocks: _LaunchedBlocks, scratch: int
 ) -> Launch:
     launch, source = measure(step, at, gpu, scratch, None), step.source
-    level = _halves(source.extents) if source.shuffled else source.extents
-    launch = replace(launch, grid=(*launch.grid[:2], blocks.count))
+    level = source.extents
+    if source.shuffled:
+        level = triple(extent // 2 for extent in level)
+    launch = replace(launch, grid=(*launch.grid[:2], blocks.run.count))
     return _in_blocks(launch, blocks=blocks.argument(level))
 
 
-def _packing(step: Pack, at: Addresses, gpu: GpuProperties, blocks: _LaunchedBlocks) -> Launch:
-    step = replace(step, extents=blocks.grid.extents, patches=Region(0, blocks.count))
-    [launch] = launches(step, at, gpu)
-    return _in_blocks(launch, blocks=blocks.argument(blocks.grid.block))
+def _packing(step: Pack, at: Addresses, blocks: _LaunchedBlocks) -> Launch:
+    step = replace(step, extents=blocks.grid.extents, patches=Region(0, blocks.run.count))
+    return _in_blocks(pack(step, at), blocks=blocks.argument(blocks.grid.block))
 
 
 def _pass(
@@ -247,10 +241,9 @@ def _pass(
     copy_of: Addresses | None,
 ) -> Launch:
     beyond = _bytes_before(step) if blocks.stored else {}
-    [launch] = launches(step, lambda name: at(name) - beyond.get(name, 0), gpu)
     level = step.source.extents
     return _in_blocks(
-        launch,
+        pointwise(step, lambda name: at(name) - beyond.get(name, 0), gpu),
         blocks=blocks.argument(step.extents),
         source_blocks=blocks.source_argument(level, level),
         source_around=_around(step.source, step.around),
@@ -271,19 +264,15 @@ def _bytes_before(step: Pointwise) -> dict[str, int]:
 
 
 def _unpacking(
-    step: SumTaps | Unpack,
-    at: Addresses,
-    gpu: GpuProperties,
-    blocks: _LaunchedBlocks,
-    plane: int,
+    step: SumTaps | Unpack, at: Addresses, blocks: _LaunchedBlocks, plane: int
 ) -> Launch:
+    count, channel = blocks.run.count, 0
     match step:
         case SumTaps(source=source):
-            of_blocks = replace(source, batch=blocks.count)
-            step, channel = replace(step, source=of_blocks, patches=Region(0, blocks.count)), 0
+            of_blocks = replace(source, batch=count)
+            launch = sum_taps(replace(step, source=of_blocks, patches=Region(0, count)), at)
         case Unpack(source=source, channel=channel):
-            step = replace(step, source=_of_blocks(source, blocks.count))
-    [launch] = launches(step, at, gpu)
+            launch = unpack(replace(step, source=_of_blocks(source, blocks.run)), at)
     return _in_blocks(
         launch,
         blocks=blocks.argument(blocks.grid.block, plane),
@@ -316,22 +305,15 @@ def _region(step: Step, run: BlockRun) -> Region:
             return Region(0, run.count)
 
 
-def _halves(extents: Triple) -> Triple:
-    return extents[0] // 2, extents[1] // 2, extents[2] // 2
+def _of_blocks(view: TensorView, run: BlockRun) -> TensorView:
+    return replace(view, tensor=replace(view.tensor, batch=run.count))
 
 
-def _of_blocks(view: TensorView, count: int) -> TensorView:
-    tensor: Tensor = replace(view.tensor, batch=count)
-    return replace(view, tensor=tensor)
-
-
-def _blocks(
-    grid: BlockGrid, level: Triple, first: int, apart: int = 1, plane: int = 0
-) -> Structure:
+def _blocks(grid: BlockGrid, run: BlockRun, level: Triple, plane: int = 0) -> Structure:
     """Return the kernel argument of blocks that have the extents `level` at its resolution."""
     return structure("blocks.cuh", "Blocks")(
-        first=first,
-        apart=apart,
+        first=run.first,
+        apart=run.apart,
         plane=plane,
         counts=grid.counts[1:],
         extents=level,

@@ -4,14 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ..gpu_properties import GpuProperties
 from ..lowered import Layout
-from ..steps import Conv, Convolution, Step
+from ..steps import Conv, ConvShape, Step
 from . import (
-    cells,
     convolutions,
     first_layer,
+    inner_layers,
     last_layer,
     packing,
-    planes,
     pointwise,
     statistics,
 )
@@ -20,8 +19,7 @@ from .spec import ConvKernel, KernelSpec
 _CONVOLUTIONS = (
     *first_layer.KERNELS,
     *last_layer.KERNELS,
-    *planes.KERNELS,
-    *cells.KERNELS,
+    *inner_layers.KERNELS,
     *convolutions.KERNELS,
 )
 _OTHERS = (
@@ -40,7 +38,7 @@ TENSOR_CORE_KERNELS = frozenset(spec.source for spec in KERNELS.values() if spec
 """Names of the kernels that use Tensor Cores, on GPUs where they compute correctly."""
 
 
-def custom_kernel(shape: Convolution) -> ConvKernel:
+def custom_kernel(shape: ConvShape) -> ConvKernel:
     """Return the kernel that computes a convolution of this shape where no plan of cuDNN does."""
     found = (spec for spec in _CONVOLUTIONS if spec.replaces_plan and spec.replaces_plan(shape))
     return next(found)

@@ -9,7 +9,6 @@ from msgspec import structs
 from ...network.graph import INPUT, Graph, Network, Node, TensorShape
 from ...network.layers import (
     Clip,
-    Conv3d,
     Downsample,
     Elu,
     Erf,
@@ -19,7 +18,6 @@ from ...network.layers import (
     Layer,
     LeakyRelu,
     Pad,
-    PadMode,
     Relu,
     Sigmoid,
     Softplus,
@@ -72,33 +70,13 @@ def activation_of(layer: Layer) -> Activation | None:
             return None
 
 
-_NONE: Triple = (0, 0, 0)
-
 _LARGEST_VOLUME = 1024
 """Edge of the largest volume for which bounds of values are guaranteed; beyond it a number may
 overflow, which a run reports, if nearly all voxels of a feature map are alike.
 """
 
 
-def with_halos(network: Network) -> Network:
-    """Return the same network with the zeros around its convolutions as layers, for patches that
-    are blocks of one volume.
-
-    Blocks are continued by their neighbours, and the volume by the padding, when the operand of a
-    convolution is written. So no convolution pads by itself.
-    """
-    nodes: list[Node] = []
-    for node in network.graph.nodes:
-        conv = node.layer
-        if isinstance(conv, Conv3d) and any(conv.padding):
-            halo = f"{node.name}.halo"
-            nodes.append(Node(halo, Pad("zero", conv.padding, conv.padding), node.inputs))
-            node = Node(node.name, structs.replace(conv, padding=_NONE), (halo,))
-        nodes.append(node)
-    return Network(Graph(network.graph.in_channels, tuple(nodes)), network.weights)
-
-
-def block_shapes(graph: Graph, block: Triple) -> dict[str, TensorShape]:
+def _block_shapes(graph: Graph, block: Triple) -> dict[str, TensorShape]:
     """Return the shape of every node's tensor for one block, which may be smaller than its mirrored
     border.
     """
@@ -112,11 +90,6 @@ def _unmirrored(layer: Layer) -> Layer:
             return structs.replace(layer, mode="zero")
         case _:
             return layer
-
-
-def largest_volume(graph: Graph) -> Triple:
-    """Return the extents for which values are bounded, whatever the extents of a volume."""
-    return triple(-(-_LARGEST_VOLUME // step) * step for step in graph.stride)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +169,6 @@ class Value:
         sizes = zip(self.extents, self.pad.before, self.pad.after, strict=True)
         return triple(extent - before - after for extent, before, after in sizes)
 
-    @property
-    def border(self) -> PadMode:
-        """Padding of the value past its extents."""
-        return self.pad.mode if self.pad else "zero"
-
 
 def in_memory(view: TensorView, slots: tuple[int, ...]) -> Value:
     """Return the value of a view."""
@@ -222,7 +190,8 @@ class ProgramBuilder:
         self.gpu = gpu
         graph, bounded = network.graph, layout.patch
         if layout.in_blocks:
-            self.shapes, bounded = block_shapes(graph, layout.patch), largest_volume(graph)
+            self.shapes = _block_shapes(graph, layout.patch)
+            bounded = triple(-(-_LARGEST_VOLUME // step) * step for step in graph.stride)
         else:
             self.shapes = graph.shapes(layout.patch)
         self.values: dict[str, Value] = {}
@@ -390,32 +359,21 @@ class ProgramBuilder:
         """Write the voxels of a value from `origin` on that fit into target."""
         first = 0
         for part in value.parts:
-            self.steps.append(_pass(part, value, target, patches, origin, first, shuffles))
+            step = Pointwise(
+                part.source,
+                target,
+                patches,
+                value.sampled_extents,
+                origin,
+                value.pad.mode if value.pad else "zero",
+                first,
+                part.table,
+                part.activation,
+                part.residual,
+                value.sampling,
+                part.after,
+                part.combination,
+                shuffles,
+            )
+            self.steps.append(step)
             first += part.source.channels
-
-
-def _pass(
-    part: ValuePart,
-    value: Value,
-    target: Tensor,
-    patches: Region,
-    origin: Triple,
-    first: int,
-    shuffles: bool,
-) -> Pointwise:
-    return Pointwise(
-        part.source,
-        target,
-        patches,
-        value.sampled_extents,
-        origin,
-        value.border,
-        first,
-        part.table,
-        part.activation,
-        part.residual,
-        value.sampling,
-        part.after,
-        part.combination,
-        shuffles,
-    )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, Pad, Triple
+from ...network.layers import ZEROS, Conv3d, ConvTranspose3d, FloatArray, Pad, Triple
 from ..kernels.spec import ConvKernel
 from ..kernels.table import fitting_kernel
 from ..steps import ActivatedView, Conv, Geometry, PatchArray, Pointwise
@@ -15,8 +15,6 @@ from .builder import (
     ValuePart,
     negative,
 )
-
-_ZERO: Triple = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +32,16 @@ class KernelInputs:
     write: Callable[[], tuple[ActivatedView, ...]] | None = None
 
 
-def geometry_of(conv: Conv3d | ConvTranspose3d, pad: Pad | None = None) -> Geometry:
-    """Return the geometry of a layer; pad: that of its value, None for the layer's own."""
-    pad = pad or own_pad(conv)
+def geometry_of(conv: Conv3d | ConvTranspose3d) -> Geometry:
+    """Return the geometry of a layer with its own padding."""
     return Geometry(
         conv.kernel,
         conv.stride,
-        pad.before,
-        pad.after,
+        conv.padding,
+        conv.padding,
         conv.dilation,
         conv.groups,
         isinstance(conv, ConvTranspose3d),
-        pad.mode,
     )
 
 
@@ -95,12 +91,10 @@ def _with_constants(
     return replace(conv, kernel=spec.source, weight=key, output=output)
 
 
-def unwritten(
-    builder: ProgramBuilder, name: str, extents: Triple, channels: int, scale: float | None = None
-) -> Tensor:
+def unwritten(builder: ProgramBuilder, name: str, extents: Triple, channels: int) -> Tensor:
     """Return a tensor that a kernel would read or write."""
     layout = builder.layout
-    return Tensor(name, layout.batch, extents, channels, layout.precision, scale)
+    return Tensor(name, layout.batch, extents, channels, layout.precision)
 
 
 def operands_of(
@@ -157,7 +151,7 @@ def padded_operands(builder: ProgramBuilder, layer: str, value: Value) -> Iterat
             )
     if builder.layout.in_blocks:
         bordered = unwritten(builder, layer, value.extents, value.stored)
-        inside = Pad("replicate", _ZERO, _ZERO)
+        inside = Pad("replicate", ZEROS, ZEROS)
 
         def write() -> tuple[ActivatedView, ...]:
             target = builder.tensor(f"{layer}.bordered", value.extents, value.stored)
@@ -183,7 +177,7 @@ def _activated(builder: ProgramBuilder, layer: str, part: ValuePart) -> TensorVi
             target,
             builder.all_patches,
             source.extents,
-            _ZERO,
+            ZEROS,
             "zero",
             table=part.table,
             activation=part.activation,

@@ -12,14 +12,18 @@ from ...network.layers import Triple
 from ...options import Precision
 from ..gpu_properties import WGMMA_CAPABILITY, GpuProperties
 from ..kernels.table import TENSOR_CORE_KERNELS
-from ..lowered import LayerForm, Layout, Lowered
-from ..steps import Convolution, is_planned, planned
+from ..lowered import USUAL_SLAB_BYTES, LayerForm, Layout, Lowered
+from ..steps import ConvShape, is_planned, planned
 from .lowering import lower
 from .memory import MemoryPlan, bytes_of_trials, plan_memory
 from .split_fp16 import split_fp16_pays
 
-_SLABS = (112 << 20, 48 << 20, 16 << 20)
+_SLABS = (USUAL_SLAB_BYTES, 48 << 20, 16 << 20)
+"""Bytes of slabs (`Layout.slab_bytes`), from the fastest to the smallest."""
+
 _MATRIX_CAPABILITY = (8, 0)
+"""First compute capability with Tensor Core instruction m16n8k16 of both 16-bit types."""
+
 SPLIT_KERNEL = "convolve_split_fp16"
 """Custom kernel, by its .cu file, for convolutions on split fp16 (`Layout.split_fp16`)."""
 
@@ -49,12 +53,12 @@ def usual_batch(graph: Graph, patch: Triple, multiprocessors: int) -> int:
     return min(_MOST_PATCHES, 1 << round(log2(best)))
 
 
-class ChosenAlgorithm(Protocol):
+class ChosenTactic(Protocol):
     """Tactic of a convolution: a cuDNN plan or the custom kernel."""
 
     @property
     def name(self) -> str:
-        """cuDNN's name of the plan."""
+        """cuDNN's name of the plan, or that of the custom kernel."""
         ...
 
     @property
@@ -63,19 +67,20 @@ class ChosenAlgorithm(Protocol):
         ...
 
 
-A = TypeVar("A", bound=ChosenAlgorithm)
-A_co = TypeVar("A_co", bound=ChosenAlgorithm, covariant=True)
+A = TypeVar("A", bound=ChosenTactic)
+A_co = TypeVar("A_co", bound=ChosenTactic, covariant=True)
 
-Choose: TypeAlias = Callable[[list[Convolution], int], Mapping[Convolution, A]]
+Choose: TypeAlias = Callable[[list[ConvShape], int], Mapping[ConvShape, A]]
 """Choose a tactic for each convolution that takes at most so many bytes of workspace."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramRequest:
-    """Target for which a network is compiled; batch: patches in one run at most.
+    """Target for which a network is compiled.
 
-    patch: (D, H, W). precision: of its arithmetic. gpu: the one on which it is to run. without:
-    custom kernels, by their .cu files, that are wrong on this GPU. forms: as of `Layout`.
+    patch: (D, H, W). batch: patches in one run, at most. precision: of the arithmetic. gpu: the one
+    on which it is to run. without: custom kernels, by their .cu files, that are wrong on this GPU.
+    forms: as of `Layout`.
     """
 
     patch: Triple
@@ -126,10 +131,8 @@ class MemoryBudget:
         usable = max(0, self.free - _RESERVE)
         return usable if self.allowed is None else min(usable, self.allowed)
 
-    def too_small(
-        self, needed: int, patch: Triple, fitting: Triple | None = None
-    ) -> DeviceMemoryError:
-        """Return the error of a program that needs more; fitting: a smaller patch that fits."""
+    def too_small(self, needed: int, patch: Triple, fitting: Triple | None) -> DeviceMemoryError:
+        """Return the error of a program that needs more; fitting: a smaller patch, if any fits."""
         smaller = "use smaller patches"
         if fitting:
             smaller = f"use smaller patches (setting patch={','.join(map(str, fitting))} fits)"
@@ -149,12 +152,12 @@ class MemoryBudget:
 class Fitted(Generic[A_co]):
     """A lowered network with its memory plan, and the tactic of each convolution.
 
-    algorithms: by the convolution's shape.
+    tactics: by the convolution's shape.
     """
 
     lowered: Lowered
     memory: MemoryPlan
-    algorithms: Mapping[Convolution, A_co]
+    tactics: Mapping[ConvShape, A_co]
 
 
 def fit(
@@ -227,20 +230,20 @@ def _fastest(
     lowered = least.lowered
     shapes = [step.shape for step in planned(lowered.steps)]
     spare = min(share - least.memory.bytes, budget - least.trial, MOST_WORKSPACE)
-    algorithms = choose(shapes, spare + _LEAST_WORKSPACE)
-    plan = _memory_plan(network, lowered, algorithms)
+    tactics = choose(shapes, spare + _LEAST_WORKSPACE)
+    plan = _memory_plan(network, lowered, tactics)
     if plan.bytes <= share:
-        return Fitted(lowered, plan, algorithms)
+        return Fitted(lowered, plan, tactics)
     return Fitted(lowered, least.memory, choose(shapes, _LEAST_WORKSPACE))
 
 
 def _memory_plan(
-    network: Network, lowered: Lowered, algorithms: Mapping[Convolution, ChosenAlgorithm] | None
+    network: Network, lowered: Lowered, tactics: Mapping[ConvShape, ChosenTactic] | None
 ) -> MemoryPlan:
-    """Return the memory plan; without algorithms, with the least workspace for each convolution."""
+    """Return the memory plan; without tactics, with the least workspace for each convolution."""
     graph = network.graph
     workspaces = {
-        index: algorithms[step.shape].workspace if algorithms else _LEAST_WORKSPACE
+        index: tactics[step.shape].workspace if tactics else _LEAST_WORKSPACE
         for index, step in enumerate(lowered.steps)
         if is_planned(step)
     }

@@ -1,4 +1,4 @@
-"""Lower convolutions between tensors in memory, and choose the tactic of a transposed one."""
+"""Lower convolutions between tensors in memory, and choose the form of a transposed one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,18 @@ from msgspec import structs
 
 from ...network.graph import Node
 from ...network.graph_analysis import can_be_subpixels, reach_of
-from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Pad, Triple, triple
+from ...network.layers import (
+    ONES,
+    TWOS,
+    ZEROS,
+    Conv3d,
+    ConvTranspose3d,
+    FloatArray,
+    InstanceNorm,
+    Pad,
+    Triple,
+    triple,
+)
 from .. import weight_layout
 from ..lowered import TransposedForm
 from ..steps import ActivatedView, Conv, Geometry
@@ -31,12 +42,7 @@ from .custom_kernels import (
 )
 from .split_fp16 import power_of_two
 
-_ZERO: Triple = (0, 0, 0)
-_ONE: Triple = (1, 1, 1)
-_TWO: Triple = (2, 2, 2)
-
-
-_PLAIN = Geometry(_ONE)
+_PLAIN = Geometry(ONES)
 
 _SUBPIXEL_CHANNELS = 32
 """Output channels up to which sub-pixels beat the data gradient; measured on an H200."""
@@ -59,7 +65,7 @@ def _fits_cells(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
     """Return whether a convolution of stride 2 may read whole cells of voxels instead."""
     if builder.layout.in_blocks or builder.layout.forms.get(node.name) == "plain":
         return False
-    if conv.stride != _TWO or conv.dilation != _ONE or conv.groups > 1:
+    if conv.stride != TWOS or conv.dilation != ONES or conv.groups > 1:
         return False
     value = builder.operand(node.inputs[0])
     if any(conv.padding) and value.pad is not None:
@@ -171,7 +177,7 @@ def _by_plan(
             return _to_cells(builder, node, conv, operands)
         case "subpixel":
             before, after = _reach_beside(conv)
-            geometry = Geometry(_ONE, before=before, after=after)
+            geometry = Geometry(ONES, before=before, after=after)
             return _to_subpixels(builder, node, conv, operands, geometry)
         case _:
             return _as_gradient(builder, node, conv, operands)
@@ -189,7 +195,7 @@ def _to_cells(
         operands.weight, operands.slots, source.channels, channels
     )
     target = builder.tensor(node.name, cells_written, 8 * channels)
-    geometry = Geometry(_ONE, before=border, after=border)
+    geometry = Geometry(ONES, before=border, after=border)
     emit(builder, node.name, packed, source, target, geometry)
     return TensorView(target, builder.shapes[node.name].extents, conv.padding, shuffled=True)
 
@@ -197,8 +203,8 @@ def _to_cells(
 def _leads_to_cells(conv: ConvTranspose3d) -> bool:
     """Return whether each pair of taps leads to a whole cell of 2 x 2 x 2 voxels."""
     is_even = not any(extent % 2 for extent in conv.kernel)
-    is_plain = conv.dilation == _ONE and conv.output_padding == _ZERO and conv.groups == 1
-    return conv.stride == _TWO and is_even and is_plain
+    is_plain = conv.dilation == ONES and conv.output_padding == ZEROS and conv.groups == 1
+    return conv.stride == TWOS and is_even and is_plain
 
 
 def _as_gradient(

@@ -8,35 +8,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from ...network.graph import INPUT, Graph, Network, Node
 from ...network.layers import (
+    ActivationLayer,
     Add,
     ChannelAffine,
     Channels,
-    Clip,
     Concat,
     Conv3d,
     ConvTranspose3d,
     Crop,
     Downsample,
-    Elu,
-    Erf,
-    Exp,
     GroupNorm,
     InstanceNorm,
-    Inverse,
-    Layer,
-    LeakyRelu,
     Multiply,
     Pad,
     Pool,
     PRelu,
-    Relu,
-    Sigmoid,
-    Softplus,
     Subtract,
-    Tanh,
     Upsample,
 )
 from ..gpu_properties import GpuProperties
@@ -58,7 +49,6 @@ from .builder import (
     activation_of,
     in_memory,
     negative,
-    with_halos,
 )
 from .inner_layers import convolve, convolve_dense, convolve_transposed
 from .outer_layers import convolve_patches, lower_to_output, takes_patches
@@ -71,7 +61,7 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
     volume, the volume has to fit, and `volume_refusal` has to be None.
     """
     if layout.in_blocks:
-        network = with_halos(network)
+        network = _with_halos(network)
     else:
         network.graph.check_patch(layout.patch)
     network, adds_patches = _without_outer_sum(network)
@@ -86,6 +76,24 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
         channels = network.graph.out_channels
         builder.steps.append(AddPatches(channels, builder.all_patches, layout.patch))
     return builder.finished()
+
+
+def _with_halos(network: Network) -> Network:
+    """Return the same network with the zeros around its convolutions as layers, for patches that
+    are blocks of one volume.
+
+    Blocks are continued by their neighbours, and the volume by the padding, when the operand of a
+    convolution is written. So no convolution pads by itself.
+    """
+    nodes: list[Node] = []
+    for node in network.graph.nodes:
+        conv = node.layer
+        if isinstance(conv, Conv3d) and any(conv.padding):
+            halo = f"{node.name}.halo"
+            nodes.append(Node(halo, Pad("zero", conv.padding, conv.padding), node.inputs))
+            node = Node(node.name, structs.replace(conv, padding=(0, 0, 0)), (halo,))
+        nodes.append(node)
+    return Network(Graph(network.graph.in_channels, tuple(nodes)), network.weights)
 
 
 def _without_outer_sum(network: Network) -> tuple[Network, bool]:
@@ -110,20 +118,6 @@ def _value(builder: ProgramBuilder, node: Node) -> Value:
             return _normalise(builder, node, norm)
         case ChannelAffine() as affine:
             return _scale(builder, node, affine)
-        case (
-            Relu()
-            | LeakyRelu()
-            | Elu()
-            | Softplus()
-            | Clip()
-            | Tanh()
-            | Sigmoid()
-            | Erf()
-            | Exp()
-            | Inverse()
-            | PRelu()
-        ) as layer:
-            return _activate(builder, node, layer)
         case Pad() as pad:
             return _pad(builder, node, pad)
         case Crop() as crop:
@@ -140,9 +134,11 @@ def _value(builder: ProgramBuilder, node: Node) -> Value:
             return _concat(builder, node)
         case Upsample() | Downsample() | Pool() as sampling:
             return _sample(builder, node, sampling)
+        case activation:
+            return _activate(builder, node, activation)
 
 
-def _activate(builder: ProgramBuilder, node: Node, layer: Layer) -> Value:
+def _activate(builder: ProgramBuilder, node: Node, layer: ActivationLayer) -> Value:
     value = builder.elementwise(node.inputs[0])
     only = value.parts[0] if len(value.parts) == 1 else None
     if only and only.residual and only.after == IDENTITY:
@@ -160,7 +156,7 @@ def _activate(builder: ProgramBuilder, node: Node, layer: Layer) -> Value:
 
 
 def _activations(
-    builder: ProgramBuilder, node: Node, layer: Layer, value: Value
+    builder: ProgramBuilder, node: Node, layer: ActivationLayer, value: Value
 ) -> Iterator[Activation]:
     """Yield the activation that a layer applies to each part of a value."""
     if not isinstance(layer, PRelu):

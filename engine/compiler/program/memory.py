@@ -11,11 +11,11 @@ from math import prod
 from ..gpu_properties import GpuProperties
 from ..kernels.checks import RUNS, most_samples
 from ..kernels.launch import OVERFLOW
-from ..kernels.plain import PlainCounterpart, of_one_patch, plain
+from ..kernels.plain import PlainCounterpart, of_one_patch, plain_counterpart
 from ..kernels.step_launches import scratch_bytes
 from ..kernels.table import checked
 from ..lowered import Lowered
-from ..steps import Convolution, Normalise, Pointwise, Step, planned
+from ..steps import ConvShape, Normalise, Pointwise, Step, planned
 from ..tensors import COUNTERS, NUMBER_BYTES, PATCHES, TRANSLATED
 
 ALIGNMENT = 256
@@ -186,12 +186,7 @@ def between_guards(sizes: Mapping[str, int]) -> Arena:
     return Arena(offsets, end)
 
 
-def bytes_of_blocks(sizes: Mapping[str, int]) -> int:
-    """Return the bytes of blocks of these sizes, each between guards."""
-    return between_guards(sizes).bytes
-
-
-def convolution_blocks(shape: Convolution, workspace: int) -> Mapping[str, int]:
+def convolution_blocks(shape: ConvShape, workspace: int) -> Mapping[str, int]:
     """Return bytes by name of a convolution's input and output, and of the results of its check."""
     item = NUMBER_BYTES[shape.precision]
     samples = most_samples(shape)
@@ -228,5 +223,7 @@ def bytes_of_trials(lowered: Lowered, workspace: int) -> int:
     """
     gpu = lowered.gpu
     convolutions = (convolution_blocks(one.shape, workspace) for one in planned(lowered.steps))
-    outer = (layer_blocks(plain(of_one_patch(one)), gpu) for one in checked(lowered.steps))
-    return max(map(bytes_of_blocks, chain(convolutions, outer)), default=0)
+    outer = (
+        layer_blocks(plain_counterpart(of_one_patch(one)), gpu) for one in checked(lowered.steps)
+    )
+    return max((between_guards(each).bytes for each in chain(convolutions, outer)), default=0)

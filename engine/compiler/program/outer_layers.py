@@ -6,7 +6,7 @@ The tensors between the steps of such a layer are processed in slabs, so that th
 from collections.abc import Iterator
 
 from ...network.graph import Node
-from ...network.layers import Conv3d, ConvTranspose3d, Pad, Triple, triple
+from ...network.layers import ONES, Conv3d, ConvTranspose3d, Pad, Triple, triple
 from .. import weight_layout
 from ..kernels.last_layer import MOST_TAPS, has_wide_kernel
 from ..steps import IDENTITY, Activation, Conv, Geometry, Pack, PatchArray, SumTaps
@@ -24,13 +24,11 @@ from .custom_kernels import (
 )
 from .inner_layers import biased, emit
 
-_ONE: Triple = (1, 1, 1)
-
 
 def takes_patches(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
     """Return whether a convolution reads the input patches directly, padded at most once."""
     source = node.inputs[0]
-    if not builder.is_input(source) or conv.dilation != _ONE or conv.groups > 1:
+    if not builder.is_input(source) or conv.dilation != ONES or conv.groups > 1:
         return False
     return builder.padded_inputs[source] is None or not any(conv.padding)
 
@@ -92,7 +90,7 @@ def _convolve_packed(builder: ProgramBuilder, node: Node, conv: Conv3d, pad: Pad
                 (conv.stride[1], conv.stride[2]) if folds else (1, 1),
             )
         )
-        emit(builder, node.name, packed, source, target, Geometry(_ONE, stride), region)
+        emit(builder, node.name, packed, source, target, Geometry(ONES, stride), region)
     return biased(builder, node, target.whole, conv.bias)
 
 
@@ -113,19 +111,21 @@ def lower_to_output(builder: ProgramBuilder, node: Node) -> bool:
         case Conv3d() if _is_wide(builder, name, conv):
             value = _padded(builder.operand(name), conv)
             operands = padded_operands(builder, node.name, value)
-            if not _append_custom(builder, node, conv, activation, operands):
+            if not _append_to_output(builder, node, conv, activation, operands):
                 _convolve_taps(builder, node, conv, value, activation)
             return True
         case Conv3d():
-            return _append_custom(builder, node, conv, activation, operands_of(builder, name, conv))
+            return _append_to_output(
+                builder, node, conv, activation, operands_of(builder, name, conv)
+            )
         case ConvTranspose3d():
             operands = operand_as_it_is(builder, name, conv)
-            return _append_custom(builder, node, conv, activation, operands)
+            return _append_to_output(builder, node, conv, activation, operands)
         case _:
             return False
 
 
-def _append_custom(
+def _append_to_output(
     builder: ProgramBuilder,
     node: Node,
     conv: Conv3d | ConvTranspose3d,

@@ -11,9 +11,9 @@ from ..gpu_properties import GpuProperties
 from ..kernels.table import kernel_of
 from ..lowered import LayerForm, Lowered, UndividedSteps
 from ..program.fitting import ProgramRequest
+from ..program.forms import compared
 from ..program.fusion import with_fused_normalisations, with_fused_statistics
 from ..program.lowering import lower
-from ..program.other_tactics import compared
 from ..steps import Conv, Pointwise, Statistics, Step
 from ..tensors import Tensor, TensorView
 from .passes import Pass, finds_blocks, passes_of

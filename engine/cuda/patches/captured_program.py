@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from statistics import median
@@ -32,91 +31,83 @@ def open_program(
 
     constants: encoded, by name.
     """
-    with DeviceBuffer(fitted.memory.bytes) as arena:
-        placed = _Placed(fitted, kernels, stream, arena.address)
-        for name, content in constants:
-            stream.upload_now(placed.at(name), content)
-        # Loads what is loaded on first use, which may not happen during a capture.
-        placed.queue()
-        stream.wait()
-        with CapturedGraph(stream, placed.queue) as graph:
-            yield Program(placed, graph)
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """A lowered network whose memory begins at the device address `base`."""
-
-    fitted: Fitted[Tactic]
-    kernels: Kernels
-    stream: Stream
-    base: int
-
-    def at(self, name: str) -> int:
-        """Return the device address of a tensor, table or constant, or of the input or output."""
-        return self.base + self.fitted.memory.offsets[name]
-
-    def queue(self) -> None:
-        """Queue all steps."""
-        self.stream.fill(self.at(OVERFLOW), 0, 4)
-        for index, step in enumerate(self.fitted.lowered.steps):
-            self.queue_step(index, step)
-
-    def queue_step(self, index: int, step: Step) -> None:
-        """Queue one step."""
-        scratch = self.fitted.memory.offsets.get(scratch_name(index), 0) + self.base
-        if is_planned(step):
-            try:
-                self._convolve(step, scratch)
-            except CudaError as error:
-                raise error.at(step.layer) from error
-            return
-        self._launch(step, scratch)
-
-    def _convolve(self, step: Conv, scratch: int) -> None:
-        algorithm = self.fitted.algorithms[step.shape]
-        if algorithm.plans is None:
-            self._launch(step, scratch)
-            return
-        algorithm.plans.run(
-            algorithm.index,
-            self.at(step.source.name),
-            self.at(step.weight),
-            region_address(step, self.at),
-            scratch,
-        )
-
-    def _launch(self, step: Step, scratch: int) -> None:
-        for launch in launches(step, self.at, self.fitted.lowered.gpu, scratch):
-            self.kernels.launch(self.stream, launch, early=True)
+    with ExitStack() as opened:
+        yield Program(fitted, constants, kernels, stream, opened)
 
 
 class Program:
     """Runs a batch of patches."""
 
-    def __init__(self, placed: _Placed, graph: CapturedGraph) -> None:
-        self._placed = placed
-        self._stream = placed.stream
-        self._graph = graph
+    def __init__(
+        self,
+        fitted: Fitted[Tactic],
+        constants: Iterable[tuple[str, bytes]],
+        kernels: Kernels,
+        stream: Stream,
+        opened: ExitStack,
+    ) -> None:
+        """opened: closes memory and graph."""
+        self._fitted = fitted
+        self._kernels = kernels
+        self._stream = stream
+        self._base = opened.enter_context(DeviceBuffer(fitted.memory.bytes)).address
+        for name, content in constants:
+            stream.upload_now(self.at(name), content)
+        # Loads what is loaded on first use, which may not happen during a capture.
+        self._queue()
+        stream.wait()
+        self._graph = opened.enter_context(CapturedGraph(stream, self._queue))
+
+    def at(self, name: str) -> int:
+        """Return the device address of a tensor, table or constant, or of the input or output."""
+        return self._base + self._fitted.memory.offsets[name]
 
     @property
     def patches(self) -> int:
         """Device address of the input."""
-        return self._placed.at(PATCHES)
+        return self.at(PATCHES)
 
     @property
     def translated(self) -> int:
         """Device address of the output."""
-        return self._placed.at(TRANSLATED)
+        return self.at(TRANSLATED)
 
     @property
     def overflow(self) -> int:
         """Device address of the int32 that becomes nonzero once a result was not finite."""
-        return self._placed.at(OVERFLOW)
+        return self.at(OVERFLOW)
 
     def launch(self) -> None:
         """Queue one run."""
         self._graph.launch()
+
+    def _queue(self) -> None:
+        """Queue all steps."""
+        self._stream.fill(self.overflow, 0, 4)
+        for index, step in enumerate(self._fitted.lowered.steps):
+            self._queue_step(index, step)
+
+    def _queue_step(self, index: int, step: Step) -> None:
+        scratch = self._fitted.memory.offsets.get(scratch_name(index), 0) + self._base
+        if not is_planned(step):
+            self._launch(step, scratch)
+            return
+        try:
+            self._convolve(step, scratch)
+        except CudaError as error:
+            raise error.at(step.layer) from error
+
+    def _convolve(self, step: Conv, scratch: int) -> None:
+        tactic = self._fitted.tactics[step.shape]
+        if tactic.plans is None:
+            self._launch(step, scratch)
+            return
+        source, weight = self.at(step.source.name), self.at(step.weight)
+        tactic.plans.run(tactic.index, source, weight, region_address(step, self.at), scratch)
+
+    def _launch(self, step: Step, scratch: int) -> None:
+        for launch in launches(step, self.at, self._fitted.lowered.gpu, scratch):
+            self._kernels.launch(self._stream, launch, early=True)
 
     def times(self, repeats: int) -> list[float]:
         """Return seconds of each of many runs on the GPU, queued without a pause between them."""
@@ -133,7 +124,7 @@ class Program:
     def step_times(self, repeats: int) -> list[tuple[Step, float]]:
         """Return microseconds of each step, the median of repeated runs."""
         times: list[tuple[Step, float]] = []
-        for index, step in enumerate(self._placed.fitted.lowered.steps):
+        for index, step in enumerate(self._fitted.lowered.steps):
             measured: list[float] = []
             with CapturedGraph(self._stream, partial(self._queue_often, index, step)) as graph:
                 for _ in range(repeats):
@@ -145,4 +136,4 @@ class Program:
 
     def _queue_often(self, index: int, step: Step) -> None:
         for _ in range(_OFTEN):
-            self._placed.queue_step(index, step)
+            self._queue_step(index, step)

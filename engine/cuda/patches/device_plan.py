@@ -8,20 +8,20 @@ from typing import TypeVar
 from ...compiler.kernels.sliding_window import rings
 from ...compiler.program.fitting import (
     Choose,
-    ChosenAlgorithm,
+    ChosenTactic,
     Fitted,
     MemoryBudget,
     ProgramRequest,
     fit,
 )
-from ...compiler.steps import Convolution
+from ...compiler.steps import ConvShape
 from ...errors import DeviceMemoryError
 from ...network.graph import Graph, Network
 from ...options import Effort
 from ...patch_grid import PatchGrid
 from ..tuning.cache import Candidate, TuningCache, faster_forms, key_of
 
-_Chosen = TypeVar("_Chosen", bound=ChosenAlgorithm)
+_Chosen = TypeVar("_Chosen", bound=ChosenTactic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +65,17 @@ class DevicePlan:
         if self.program is None:
             return None
         held = self.program.bytes
-        for _, array in sorted(self._sizes(arrays), key=lambda one: -one[0])[:at_once]:
-            found = rings(array, self.channels, self.budget - held)
-            held += found.bytes if found else 0
+        found = ((array, rings(array, self.channels, self.budget)) for array in arrays)
+        sized = [(array, buffers.bytes) for array, buffers in found if buffers]
+        for array, _ in sorted(sized, key=lambda one: -one[1])[:at_once]:
+            buffers = rings(array, self.channels, self.budget - held)
+            held += buffers.bytes if buffers else 0
         return held
 
-    def _sizes(self, arrays: Iterable[PatchGrid]) -> Iterable[tuple[int, PatchGrid]]:
-        for array in arrays:
-            if found := rings(array, self.channels, self.budget):
-                yield found.bytes, array
 
-
-def program_key(graph: Graph, fitted: Fitted[ChosenAlgorithm]) -> str:
+def program_key(graph: Graph, fitted: Fitted[ChosenTactic]) -> str:
     """Return the cache key of the time of a program."""
-    names = {key_of(shape): one.name for shape, one in fitted.algorithms.items()}
+    names = {key_of(shape): one.name for shape, one in fitted.tactics.items()}
     parts = repr((graph, fitted.lowered.layout, fitted.lowered.steps, sorted(names.items())))
     return hashlib.sha256(parts.encode()).hexdigest()[:24]
 
@@ -113,7 +110,7 @@ def plan_program(
     None if that start would have to tune first. Raises DeviceMemoryError.
     """
 
-    def known(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Candidate]:
+    def known(shapes: list[ConvShape], workspace: int) -> Mapping[ConvShape, Candidate]:
         return {shape: _best(cache, shape, workspace, effort) for shape in shapes}
 
     try:
@@ -130,7 +127,7 @@ class _UnknownError(Exception):
     """A convolution was never tuned with the current settings."""
 
 
-def _best(cache: TuningCache, shape: Convolution, workspace: int, effort: Effort) -> Candidate:
+def _best(cache: TuningCache, shape: ConvShape, workspace: int, effort: Effort) -> Candidate:
     best = cache.best(shape, workspace, effort)
     if best is None:
         raise _UnknownError

@@ -23,7 +23,7 @@ from ...compiler.program.fitting import (
     usual_batch,
 )
 from ...compiler.program.memory import MemoryPlan
-from ...compiler.steps import Convolution, Step
+from ...compiler.steps import ConvShape, Step
 from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import FloatArray, Triple
@@ -38,18 +38,20 @@ from ..tuning.tactics import Tactic
 from ..tuning.tuner import Tuner, refused_kernels
 from .captured_program import Program, open_program
 from .device_plan import DevicePlan, in_faster_forms, plan_program, program_key
-from .streamed_window import Compiled, WindowBuffers, open_window_buffers
+from .streamed_window import SharedProgram, WindowBuffers, open_window_buffers
 
 _TIMED_RUNS = 9
 
 
 @dataclass(frozen=True, slots=True)
 class CudaOptions:
-    """Options for compiling a network. batch: patches in one run, at most; None for the fastest on
-    the GPU. vram_limit: bytes that program and arrays may take, without the CUDA context of about
-    half a GiB; None for all that is free. cache: folder of compiled kernels and measured plans,
-    None to keep nothing. patch: (D, H, W). precision: of its arithmetic. device: index of the GPU,
-    as CUDA counts. search: tuning level.
+    """Options for compiling a network.
+
+    patch: (D, H, W). batch: patches in one run, at most; None for the fastest on the GPU.
+    precision: of the arithmetic. device: index of the GPU, as CUDA counts. vram_limit: bytes that
+    program and arrays may take, without the CUDA context of about half a GiB; None for all that is
+    free. cache: folder of compiled kernels and tuning results, None to keep nothing. search: tuning
+    level.
     """
 
     patch: Triple
@@ -68,7 +70,7 @@ class CudaOptions:
         return ProgramRequest(self.patch, batch, self.precision, gpu, without)
 
 
-def planned(network: Network, options: CudaOptions) -> DevicePlan:
+def device_plan_of(network: Network, options: CudaOptions) -> DevicePlan:
     """Return the plan of a generator with these options; allocates nothing but CUDA's own context.
 
     Raises DeviceMemoryError if the generator would not fit.
@@ -203,6 +205,10 @@ class CudaGenerator:
         self._staging = staging
         self._opened = opened
         self._turn, self._placing = threading.Lock(), threading.Lock()
+        channels = network.graph.in_channels, network.graph.out_channels
+        self._shared = SharedProgram(
+            program, gpu.kernels, gpu.stream, self._turn, self.batch, channels
+        )
         self._windows: list[WindowBuffers] = []
         self._idle: list[WindowBuffers] = []
 
@@ -240,10 +246,6 @@ class CudaGenerator:
         into[...] = 0
         self._gpu.stream.fill(self._program.patches, 0, into.nbytes)
 
-    def _upload(self) -> None:
-        into = self._staging.into
-        self._gpu.stream.upload(self._program.patches, into.ctypes.data, into.nbytes)
-
     def run_window(
         self,
         source: Stored,
@@ -269,10 +271,7 @@ class CudaGenerator:
         try:
             buffers = self._idle.pop()
         except IndexError:
-            channels = self.graph.in_channels, self.graph.out_channels
-            kernels, stream = self._gpu.kernels, self._gpu.stream
-            compiled = Compiled(self._program, kernels, stream, self._turn, self.batch, channels)
-            buffers = self._opened.enter_context(open_window_buffers(compiled))
+            buffers = self._opened.enter_context(open_window_buffers(self._shared))
             self._windows.append(buffers)
         try:
             yield buffers
@@ -303,7 +302,7 @@ class CudaGenerator:
         staging, stream, program = self._staging, self._gpu.stream, self._program
         staging.into[: len(patches)] = patches
         staging.into[len(patches) :] = 0  # an earlier patch could overflow again
-        self._upload()
+        stream.upload(program.patches, staging.into.ctypes.data, staging.into.nbytes)
         program.launch()
         stream.download(staging.out_of.ctypes.data, program.translated, staging.out_of.nbytes)
         stream.download(staging.flag.ctypes.data, program.overflow, 4)
@@ -329,6 +328,6 @@ class CudaGenerator:
         self._gpu.context.use()
         return self._program.step_times(repeats)
 
-    def algorithm(self, shape: Convolution) -> str:
+    def tactic(self, shape: ConvShape) -> str:
         """Return the tactic of a convolution of the program."""
-        return self._fitted.algorithms[shape].name
+        return self._fitted.tactics[shape].name

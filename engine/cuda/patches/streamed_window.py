@@ -19,6 +19,7 @@ from ...compiler.kernels.sliding_window import (
     blend,
     cut,
     patch_bytes,
+    ring_layout,
     ring_memory_error,
     rings,
     store_voxels,
@@ -39,12 +40,11 @@ SLOT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
-    """A program and what it runs with. turn: held while a run is queued, as its input and output
-    are shared by all windows.
+class SharedProgram:
+    """A program whose input and output all windows share, and what it runs with.
 
-    kernels: on the GPU. stream: in which the program runs. batch: patches in one run. channels: of
-    a patch and of its translation.
+    kernels: of the GPU. stream: in which the program runs. turn: held while a run is
+    queued. batch: patches in one run. channels: of a patch and of its translation.
     """
 
     program: "Program"
@@ -56,10 +56,10 @@ class Compiled:
 
 
 @contextmanager
-def open_window_buffers(compiled: Compiled) -> Generator["WindowBuffers"]:
-    """Open what runs arrays through the compiled program, one at a time."""
+def open_window_buffers(shared: SharedProgram) -> Generator["WindowBuffers"]:
+    """Open what runs arrays through the shared program, one at a time."""
     with Stream() as into, Stream() as out_of, ExitStack() as device, ExitStack() as pinned:
-        yield WindowBuffers(compiled, (into, out_of), device, pinned)
+        yield WindowBuffers(shared, (into, out_of), device, pinned)
 
 
 class WindowBuffers:
@@ -67,13 +67,13 @@ class WindowBuffers:
 
     def __init__(
         self,
-        compiled: Compiled,
+        shared: SharedProgram,
         streams: tuple[Stream, Stream],
         device: ExitStack,
         pinned: ExitStack,
     ) -> None:
         """streams: of copies in and out. device, pinned: owners of memory."""
-        self._compiled = compiled
+        self._shared = shared
         self._streams = streams
         self._device, self._pinned = device, pinned
         self._buffer: DeviceBuffer | None = None
@@ -90,7 +90,7 @@ class WindowBuffers:
 
         Raises DeviceMemoryError if it needs more than `most_bytes`.
         """
-        channels = self._compiled.channels
+        channels = self._shared.channels
         found = rings(window, channels, most_bytes)
         if found is None:
             raise ring_memory_error(window, channels, most_bytes)
@@ -99,7 +99,8 @@ class WindowBuffers:
             self._buffer = self._weights = None
             self._device.close()
             buffer = self._buffer = self._device.enter_context(DeviceBuffer(found.bytes))
-        return replace(found, addresses=found.addresses.at(buffer.address))
+        rows = found.addresses.rows
+        return replace(found, addresses=ring_layout(window, rows, channels, buffer.address))
 
     def run(
         self,
@@ -120,13 +121,13 @@ class WindowBuffers:
                 self._put_weights(placed.addresses.weights, window.weights)
                 phases = PhaseTimes(opened)
                 streamed = _StreamedWindow(
-                    self._compiled, window, placed, self._streams, slots, phases, (source, target)
+                    self._shared, window, placed, self._streams, slots, phases, (source, target)
                 )
                 return streamed.run(on_patches)
             except BaseException:
                 with suppress(CudaError):  # of a lost context, which is reported anyway
                     into, out_of = self._streams
-                    for stream in (into, self._compiled.stream, out_of):
+                    for stream in (into, self._shared.stream, out_of):
                         stream.wait()
                 raise
 
@@ -155,7 +156,7 @@ class _StreamedWindow:
 
     def __init__(
         self,
-        compiled: Compiled,
+        shared: SharedProgram,
         window: PatchWindow,
         placed: RingBuffers,
         streams: tuple[Stream, Stream],
@@ -164,7 +165,7 @@ class _StreamedWindow:
         ends: tuple[Stored, Stored],
     ) -> None:
         """streams, slots: for copies in and out. ends: source and target."""
-        self._compiled, self._window = compiled, window
+        self._shared, self._window = shared, window
         self._addresses, self._lag = placed.addresses, placed.lag
         self._source, self._target = ends
         self._into, self._out_of = streams
@@ -198,7 +199,7 @@ class _StreamedWindow:
             self._download(step)
             on_patches(patches)
         if self._slots_out.flag(self._out_of, addresses.overflowed):
-            raise PrecisionOverflowError.of(self._compiled.kernels.precision)
+            raise PrecisionOverflowError.of(self._shared.kernels.precision)
         return self._phases.timings(self._out_of)
 
     def _upload(self, step: int) -> None:
@@ -221,13 +222,13 @@ class _StreamedWindow:
 
     def _compute(self, step: int, *, waits: bool) -> None:
         """Queue the patches of a step; waits: whether fewer than a batch wait for the next step."""
-        stream, window = self._compiled.stream, self._window
+        stream, window = self._shared.stream, self._window
         touched = self._steps[step][0]
-        with self._compiled.turn:
+        with self._shared.turn:
             stream.after(self._uploaded[step])
             before = self._steps[step - 1][0].stop if step else 0
             for base, channels in (
-                (self._addresses.mean, self._compiled.channels[1]),
+                (self._addresses.mean, self._shared.channels[1]),
                 (self._addresses.total, 1),
             ):
                 for channel, rows in self._pieces(Rows(before, touched.stop), channels):
@@ -235,11 +236,11 @@ class _StreamedWindow:
                     stream.fill(self._row(base, channel, rows.start), 0, size)
         origins = product([window.origins[0][step]], *window.origins[1:])
         self._due += [(step, origin) for origin in origins]
-        batch = self._compiled.batch
+        batch = self._shared.batch
         while self._due and (not waits or len(self._due) >= batch or self._due[0][0] < step):
             group, self._due = self._due[:batch], self._due[batch:]
             left = {number for number, _ in self._due}
-            with self._compiled.turn:
+            with self._shared.turn:
                 self._translate([origin for _, origin in group])
                 for number in {number for number, _ in group} - left:
                     self._computed[number].record(stream)
@@ -250,22 +251,22 @@ class _StreamedWindow:
         The rest of the batch repeats the last patch, so that only this array's patches decide
         whether a result is finite.
         """
-        compiled, window, addresses = self._compiled, self._window, self._addresses
-        into, out_of = compiled.channels
-        spare = [origins[-1]] * (compiled.batch - len(origins))
-        with self._phases.around("cut", compiled.stream):
+        shared, window, addresses = self._shared, self._window, self._addresses
+        into, out_of = shared.channels
+        spare = [origins[-1]] * (shared.batch - len(origins))
+        with self._phases.around("cut", shared.stream):
             for slot, origin in enumerate([*origins, *spare]):
-                patch = compiled.program.patches + slot * patch_bytes(window, into)
+                patch = shared.program.patches + slot * patch_bytes(window, into)
                 launch = cut(window, addresses, self._source, origin, patch)
-                compiled.kernels.launch(compiled.stream, launch)
-        with self._phases.around("compute", compiled.stream):
-            compiled.program.launch()
-        with self._phases.around("blend", compiled.stream):
-            overflow = compiled.program.overflow
+                shared.kernels.launch(shared.stream, launch)
+        with self._phases.around("compute", shared.stream):
+            shared.program.launch()
+        with self._phases.around("blend", shared.stream):
+            overflow = shared.program.overflow
             for slot, origin in enumerate(origins):
-                patch = compiled.program.translated + slot * patch_bytes(window, out_of)
+                patch = shared.program.translated + slot * patch_bytes(window, out_of)
                 launch = blend(window, addresses, out_of, origin, patch, overflow)
-                compiled.kernels.launch(compiled.stream, launch)
+                shared.kernels.launch(shared.stream, launch)
 
     def _download(self, step: int) -> None:
         """Copy the finished rows of a step out, one piece while the one before is put in place.
@@ -284,7 +285,7 @@ class _StreamedWindow:
                 stored = self._row(self._addresses.total, 0, rows.start)
                 flag = self._addresses.overflowed
                 launch = store_voxels(mean, staged.voxels.size, self._target, stored, flag)
-                self._compiled.kernels.launch(self._out_of, launch)
+                self._shared.kernels.launch(self._out_of, launch)
                 staged.download(self._out_of, stored)
 
         targets = (voxels[channel, rows.start : rows.stop] for channel, rows in pieces)

@@ -1,23 +1,18 @@
 """Tuning results of one GPU: the fastest tactics of each layer, measured once and kept on disk."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ....io.files.regular import read_regular
 from ...compiler.kernels.table import kernel_of
 from ...compiler.lowered import LayerForm, Lowered
-from ...compiler.program.other_tactics import compared
-from ...compiler.steps import Conv
+from ...compiler.program.forms import compared
+from ...compiler.steps import Conv, ConvShape
 from ...decoding import decode, encode, parse
 from ...options import Effort
 from ..user_cache import write_whole
-
-if TYPE_CHECKING:
-    from ...compiler.steps import Convolution
-
 
 _FASTEST = 8
 """Candidates of a layer that are kept."""
@@ -39,6 +34,11 @@ _USUAL = {"dilation": (1, 1, 1), "groups": 1}
 CUSTOM = "own kernel"
 """Name of the tactic that needs no cuDNN plan."""
 
+OWN_FORM: LayerForm = "own"
+
+_COMPARED = 3
+"""Raised when custom kernels become faster, or are compared otherwise, to compare them again."""
+
 _PLACES_VERSION = "2"
 """Raised when the comparison of places finds more than before, so that plans are compared again."""
 
@@ -47,10 +47,11 @@ _EFFORTS: tuple[Effort, ...] = ("off", "quick", "full")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A tactic of a layer: cuDNN's plan name, bytes, and microseconds (0: not measured).
+    """A tactic of a convolution, or a form of a layer.
 
-    workspace: those bytes. proof: version of the check that many of its runs have passed, empty
-    before.
+    plan: its name: cuDNN's of a plan, `CUSTOM`, or that of the form. workspace: bytes that it takes
+    besides its tensors. microseconds: 0 if not measured. proof: version of the check that many of
+    its runs have passed, empty before.
     """
 
     plan: str
@@ -60,15 +61,15 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """cuDNN's name of the plan."""
+        """Name as a tactic has it; the file keeps the older word."""
         return self.plan
 
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """Candidates of one layer, the fastest first, and how hard it was searched.
+    """Candidates of one convolution or layer, the fastest first, and how hard it was searched.
 
-    workspace: bytes up to which candidates were tried. effort: of the search. refused: rejected
+    effort: of the search. workspace: bytes up to which candidates were tried. refused: rejected
     plans, and what was wrong with each.
     """
 
@@ -136,11 +137,11 @@ class Measurements:
     places: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
 
-def _position_key(shape: "Convolution", plan: str) -> str:
+def _position_key(shape: ConvShape, plan: str) -> str:
     return f"{plan} {key_of(shape)}, places {_PLACES_VERSION}"
 
 
-def key_of(shape: "Convolution") -> str:
+def key_of(shape: ConvShape) -> str:
     """Return the cache key of a convolution, without later fields of the usual value."""
     values = asdict(shape)
     for name, usual in _USUAL.items():
@@ -168,7 +169,7 @@ class TuningCache:
         """Return the result of a layer."""
         return self._known.findings.get(key, NOTHING)
 
-    def best(self, shape: "Convolution", workspace: int, effort: Effort) -> Candidate | None:
+    def best(self, shape: ConvShape, workspace: int, effort: Effort) -> Candidate | None:
         """Return the fastest candidate within the workspace if the search was as hard."""
         known = self.get(key_of(shape))
         return known.best(workspace) if known.covers(effort, workspace) else None
@@ -201,11 +202,11 @@ class TuningCache:
         self._reread()
         self._keep("kernels", kernel, wrong)
 
-    def is_same_anywhere(self, shape: "Convolution", plan: str) -> bool | None:
+    def is_same_anywhere(self, shape: ConvShape, plan: str) -> bool | None:
         """Whether a plan gives a voxel the same bytes at every position, if that was checked."""
         return self._known.places.get(_position_key(shape, plan))
 
-    def put_same_anywhere(self, shape: "Convolution", plan: str, is_same: bool) -> None:
+    def put_same_anywhere(self, shape: ConvShape, plan: str, is_same: bool) -> None:
         """Keep whether it does."""
         self._reread()
         self._keep("places", _position_key(shape, plan), is_same)
@@ -240,11 +241,10 @@ class TuningCache:
         return found if found.identity == empty.identity else empty
 
 
-def worth_keeping(candidates: list[Candidate]) -> tuple[Candidate, ...]:
+def worth_keeping(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """Return the fastest candidates, and those that are the fastest for their workspace."""
-    ordered = sorted(candidates, key=lambda candidate: candidate.microseconds)
     kept: list[Candidate] = []
-    for candidate in ordered:
+    for candidate in sorted(candidates, key=lambda candidate: candidate.microseconds):
         if len(kept) < _FASTEST or candidate.workspace < min(c.workspace for c in kept):
             kept.append(candidate)
     return tuple(kept)
@@ -252,12 +252,6 @@ def worth_keeping(candidates: list[Candidate]) -> tuple[Candidate, ...]:
 
 def _plain(text: str) -> str:
     return "".join(c if c.isalnum() or c in "._" else "_" for c in text)
-
-
-OWN_FORM: LayerForm = "own"
-
-_COMPARED = 3
-"""Raised when custom kernels become faster, or are compared otherwise, to compare them again."""
 
 
 def form_key(step: Conv) -> str:

@@ -24,7 +24,7 @@ from ...compiler.kernels.checks import (
     unlike_patches,
 )
 from ...compiler.program.memory import GUARD, aligned
-from ...compiler.steps import Convolution
+from ...compiler.steps import ConvShape
 from ...compiler.tensors import NUMBER_BYTES, Tensor
 from ...compiler.weight_layout import encoded
 from ...network.layers import Triple, triple
@@ -53,7 +53,7 @@ class ConvolutionCheck:
     Those are computed first. Usual numbers are left on the bench.
     """
 
-    def __init__(self, bench: TrialBench, shape: Convolution) -> None:
+    def __init__(self, bench: TrialBench, shape: ConvShape) -> None:
         voxels = sampled_voxels(shape)
         bench.upload("voxels", voxels.tobytes())
         self._bench = bench
@@ -106,7 +106,7 @@ class ConvolutionCheck:
             bench.at, ("source", "weight", "target", "voxels", "sums")
         )
         few = unlike_patches(replace(shape, split_fp16=False))
-        plain = checks.plain(few, (source, weight, target))
+        plain = checks.plain_convolution(few, (source, weight, target))
 
         def queue() -> None:
             bench.launch([plain])
@@ -141,7 +141,7 @@ class ConvolutionCheck:
         if workspace:
             self._bench.spoil("workspace", workspace)
 
-    def _fill_alike(self, shape: Convolution, numbers: NumberSet) -> None:
+    def _fill_alike(self, shape: ConvShape, numbers: NumberSet) -> None:
         few = unlike_patches(shape)
         self._fill(few, numbers)
         self._repeat(self._bench.at("source"), shape.batch, lone_tensors(few)[0])
@@ -153,7 +153,7 @@ class ConvolutionCheck:
             source = address + patch % few.batch * each
             self._bench.stream.copy(address + patch * each, source, each)
 
-    def _fill(self, shape: Convolution, numbers: NumberSet) -> None:
+    def _fill(self, shape: ConvShape, numbers: NumberSet) -> None:
         bench, gpu = self._bench, self._bench.kernels.gpu
         source, _ = lone_tensors(shape)
         address, groups = bench.at("source"), shape.groups
@@ -166,7 +166,7 @@ class ConvolutionCheck:
 
 
 def gives_the_same_anywhere(
-    shape: Convolution, source: int, target: int, run: Callable[[], object], stream: Stream
+    shape: ConvShape, source: int, target: int, run: Callable[[], object], stream: Stream
 ) -> bool:
     """Compare the results for noise and for the same noise moved by some voxels; wait for both.
 
@@ -189,7 +189,7 @@ def gives_the_same_anywhere(
     return np.array_equal(results[0][:, *here], results[1][:, *there])
 
 
-def _moves(shape: Convolution) -> Triple:
+def _moves(shape: ConvShape) -> Triple:
     """Return voxels along each axis, of which some are no multiple of any tile."""
     return triple(
         min(step, extent - 1) for step, extent in zip((1, 2, 3), shape.target_extents, strict=True)

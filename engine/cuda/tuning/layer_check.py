@@ -20,11 +20,16 @@ from ...compiler.kernels.checks import (
     RUNS,
     Filling,
     host_signs,
-    kernel_numbers,
+    sparse_signs,
     whole_numbers,
 )
 from ...compiler.kernels.launch import Launch
-from ...compiler.kernels.plain import PLAIN_WEIGHT, PlainCounterpart, of_one_patch, plain
+from ...compiler.kernels.plain import (
+    PLAIN_WEIGHT,
+    PlainCounterpart,
+    of_one_patch,
+    plain_counterpart,
+)
 from ...compiler.kernels.step_launches import block_launches, launches, measured_volume
 from ...compiler.program.memory import PARTIALS, layer_blocks
 from ...compiler.steps import Conv, Statistics, Step
@@ -69,7 +74,7 @@ def wrong_step(
     their statistics are also checked in a volume that ends inside its block. meanwhile: called
     while the GPU is busy with many runs.
     """
-    trial = plain(of_one_patch(step) if grid else step)
+    trial = plain_counterpart(of_one_patch(step) if grid else step)
     with open_bench(kernels, stream, layer_blocks(trial, kernels.gpu), budget) as bench:
         check = _LayerCheck(trial, bench, grid)
         check.fill(_SIGNS)
@@ -131,15 +136,14 @@ class _LayerCheck:
         self._grid = grid
 
     def fill(self, numbers: Filling) -> None:
-        """Fill the source with whole numbers, and the kernel with so few that sums are exact."""
+        """Fill the source with whole numbers, and the weight with so few that sums are exact."""
         trial, bench = self._trial, self._bench
         own = (replace(numbers, density=numbers.density / place) for place in count(1))
         self._fill_sources(own)  # so that all differ
-        few = kernel_numbers(trial.shape, numbers).density
-        kernel = host_signs(prod(trial.kernel), few, seed=2)
+        few = sparse_signs(trial.shape, numbers).density
+        weight = host_signs(prod(trial.weight_shape), few, seed=2).reshape(trial.weight_shape)
         for name, stored in trial.weights.items():
-            packed = stored(kernel.reshape(trial.kernel))
-            bench.upload(name, packed.encoded(trial.shape.precision))
+            bench.upload(name, stored(weight).encoded(trial.shape.precision))
         for table in trial.tables:
             content = whole_numbers(table.patches, table.channels)
             bench.upload(table.name, encoded(content, "fp32"))
@@ -168,8 +172,14 @@ class _LayerCheck:
         source, output = trial.passes[0].target.name, self.outputs[0].name
         addresses = bench.at(source), bench.at(PLAIN_WEIGHT), bench.at(output)
         is_translated = trial.output is None
-        channels = trial.kernel[0 if trial.shape.transposed else 1]
-        bench.launch([checks.plain(trial.shape, addresses, channels, is_translated=is_translated)])
+        channels = trial.weight_shape[0 if trial.shape.transposed else 1]
+        bench.launch(
+            [
+                checks.plain_convolution(
+                    trial.shape, addresses, channels, is_translated=is_translated
+                )
+            ]
+        )
 
     def as_used(self) -> None:
         """Queue the step as a program runs it."""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypeVar
 
 from ...compiler.kernels.step_launches import launches
-from ...compiler.steps import Conv, Convolution
+from ...compiler.steps import Conv, ConvShape
 from ...compiler.tensors import Tensor
 from ...errors import CudaError, DeviceMemoryError
 from ...network.graph import times
@@ -30,7 +30,7 @@ class Tactic:
 
     @property
     def name(self) -> str:
-        """cuDNN's name of the plan."""
+        """cuDNN's name of the plan, or `CUSTOM`."""
         return self.plans.name(self.index) if self.plans else CUSTOM
 
 
@@ -38,7 +38,7 @@ CUSTOM_TACTIC = Tactic(None, 0, 0)
 
 
 def plans_of(
-    gpu: OpenGpu, shape: Convolution, name: str | None = None, *, is_quick: bool = False
+    gpu: OpenGpu, shape: ConvShape, name: str | None = None, *, is_quick: bool = False
 ) -> ConvolutionPlans | None:
     """Return cuDNN's plans for a convolution, or the plan of that name; None if it has none.
 
@@ -46,18 +46,15 @@ def plans_of(
     """
     if shape.split_fp16:
         return None
-    try:
-        return ConvolutionPlans(gpu.library, shape, name, is_quick=is_quick)
-    except (CudaError, DeviceMemoryError):
-        return None
+    return unless_refused(lambda: ConvolutionPlans(gpu.library, shape, name, is_quick=is_quick))
 
 
 def distinct(plans: ConvolutionPlans | None) -> dict[str, int]:
     """Return the plans' indices by name, without those that an earlier heuristic has named."""
     first: dict[str, int] = {}
-    for index in range(plans.count if plans else 0):
-        assert plans is not None
-        first.setdefault(plans.name(index), index)
+    if plans is not None:
+        for index in range(plans.count):
+            first.setdefault(plans.name(index), index)
     return first
 
 
@@ -73,15 +70,11 @@ def named(plans: ConvolutionPlans | None, name: str, workspace: int) -> Tactic |
         return CUSTOM_TACTIC
     if plans is None or (index := distinct(plans).get(name)) is None:
         return None
-    try:
-        tactic = Tactic(plans, index, plans.build(index))
-    except (CudaError, DeviceMemoryError):
-        return None
-    return tactic if tactic.workspace <= workspace else None
+    return built(plans, index, workspace)
 
 
 def run_of(
-    gpu: OpenGpu, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]
+    gpu: OpenGpu, shape: ConvShape, tactic: Tactic, addresses: tuple[int, int, int, int]
 ) -> Callable[[], None]:
     """Return what queues a run; addresses: of source, weight, target and workspace."""
     if tactic.plans is None:
@@ -90,7 +83,7 @@ def run_of(
 
 
 def _run_custom_kernel(
-    gpu: OpenGpu, shape: Convolution, addresses: tuple[int, int, int, int]
+    gpu: OpenGpu, shape: ConvShape, addresses: tuple[int, int, int, int]
 ) -> None:
     source, target = lone_tensors(shape)
     step = Conv.of_shape("trial", shape, source, target, "weight")
@@ -99,7 +92,7 @@ def _run_custom_kernel(
         gpu.kernels.launch(gpu.stream, launch)
 
 
-def lone_tensors(shape: Convolution) -> tuple[Tensor, Tensor]:
+def lone_tensors(shape: ConvShape) -> tuple[Tensor, Tensor]:
     """Return source and target of a convolution that is run by itself."""
     scale = 1.0 if shape.split_fp16 else None
     batch, precision = shape.batch, shape.precision
@@ -121,7 +114,7 @@ def unless_refused(attempt: Callable[[], _Result]) -> _Result | None:
         return None
 
 
-def described(shape: Convolution) -> str:
+def described(shape: ConvShape) -> str:
     """Return a convolution in words, for progress and messages."""
     kind = "transposed convolution" if shape.transposed else "convolution"
     channels = f"{shape.source_channels} to {shape.target_channels} channels"

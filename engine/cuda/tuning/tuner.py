@@ -6,22 +6,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from operator import methodcaller
 from time import monotonic
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from ...compiler.blocks import BlockGrid
 from ...compiler.kernels.plain import of_one_patch
 from ...compiler.kernels.table import checked, custom_kernel
 from ...compiler.lowered import Lowered
+from ...compiler.program.forms import compared, other_forms, passes_over
 from ...compiler.program.memory import convolution_blocks
-from ...compiler.program.other_tactics import (
-    OtherForm,
-    compared,
-    other_forms,
-    passes_over,
-)
-from ...compiler.steps import Conv, Convolution, Step, planned
+from ...compiler.steps import Conv, ConvShape, Step, planned
 from ...errors import CudaError, DeviceMemoryError
 from ...network.graph import Network
 from ...options import Effort, Progress, SearchSettings
@@ -55,9 +49,6 @@ from .tactics import (
 
 _Result = TypeVar("_Result")
 
-_Offer: TypeAlias = Callable[[float], Candidate | None]
-"""Times a candidate, given the best time so far; None if it cannot run."""
-
 _QUICK_PLANS = 8
 _HEAVY_SHARE = 0.25
 """Share of a network's products from which a first start times plans of a convolution. In a 9-block
@@ -88,22 +79,6 @@ def refused_kernels(cache: TuningCache, kernels: Kernels) -> frozenset[str]:
     return frozenset(source for source, image, *_ in wrong if image == kernels.image_key(source))
 
 
-def timed_candidates(
-    offers: Iterable[_Offer], is_over: Callable[[], bool], known: Sequence[Candidate] = ()
-) -> list[Candidate]:
-    """Time candidates in the order offered, until time is over and one is found.
-
-    known: candidates that were timed before; they come first.
-    """
-    found = list(known)
-    for offer in offers:
-        if found and is_over():
-            break
-        if (candidate := offer(_fastest(found))) is not None:
-            found.append(candidate)
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class _Trial:
     """A convolution on the bench.
@@ -111,7 +86,7 @@ class _Trial:
     effort: of its search. right: plans that have passed a run of each kind.
     """
 
-    shape: Convolution
+    shape: ConvShape
     effort: Effort
     plans: ConvolutionPlans | None
     workspace: int
@@ -131,8 +106,8 @@ class Tuner:
         self._gpu = gpu
         self._budget = budget
         self._settings = settings
-        self._coming: dict[Convolution, Effort] = {}
-        self._ready: dict[tuple[Convolution, bool], ConvolutionPlans | None] = {}
+        self._coming: dict[ConvShape, Effort] = {}
+        self._ready: dict[tuple[ConvShape, bool], ConvolutionPlans | None] = {}
 
     def with_right_kernels(self, attempt: Callable[[frozenset[str]], _Result]) -> _Result:
         """Repeat an attempt until no custom kernel that it takes is wrong on this GPU.
@@ -152,7 +127,7 @@ class Tuner:
                     None,
                 )
 
-    def convolutions(self, shapes: list[Convolution], workspace: int) -> dict[Convolution, Tactic]:
+    def convolutions(self, shapes: list[ConvShape], workspace: int) -> dict[ConvShape, Tactic]:
         """Return a tactic for each shape that takes at most `workspace` bytes besides its tensors.
 
         Each was compared with the plain custom kernel on this GPU. Raises WrongKernelError if the
@@ -160,7 +135,7 @@ class Tuner:
         """
         progress = self._settings.progress
         deadline = monotonic() + self._settings.seconds
-        found: dict[Convolution, Tactic] = {}
+        found: dict[ConvShape, Tactic] = {}
         is_reported = False
         levels = self._tuning_levels(shapes)
         self._coming = {**levels}
@@ -179,7 +154,7 @@ class Tuner:
                 progress("", 1.0)
         return found
 
-    def run(self, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]) -> None:
+    def run(self, shape: ConvShape, tactic: Tactic, addresses: tuple[int, int, int, int]) -> None:
         """Queue a convolution; addresses: of source, weight, target and workspace."""
         run_of(self._gpu, shape, tactic, addresses)()
 
@@ -223,11 +198,9 @@ class Tuner:
         """
         for step in compared(lowered) if self._settings.effort in ("quick", "full") else ():
             if monotonic() < until and not self.cache.get(form_key(step)).candidates:
-                try:
-                    timed = timed_candidates(self._forms(network, lowered, step), lambda: False)
-                except DeviceMemoryError:
-                    continue
-                self.cache.put(form_key(step), TuningResult("full", 0, worth_keeping(timed)))
+                with suppress(DeviceMemoryError):
+                    timed = worth_keeping(self._timed_forms(network, lowered, step))
+                    self.cache.put(form_key(step), TuningResult("full", 0, timed))
 
     def check_layers(self, lowered: Lowered) -> None:
         """Raise WrongKernelError if the custom kernel of a layer is wrong; check each once.
@@ -274,7 +247,7 @@ class Tuner:
             return
 
     def is_same_anywhere(
-        self, shape: Convolution, tactic: Tactic, addresses: tuple[int, int, int, int]
+        self, shape: ConvShape, tactic: Tactic, addresses: tuple[int, int, int, int]
     ) -> bool:
         """Return whether a tactic gives a voxel the same bytes at every position; checked once.
 
@@ -290,17 +263,17 @@ class Tuner:
             self.cache.put_same_anywhere(shape, tactic.name, is_same)
         return is_same
 
-    def _tuning_levels(self, shapes: Sequence[Convolution]) -> Mapping[Convolution, Effort]:
+    def _tuning_levels(self, shapes: Sequence[ConvShape]) -> Mapping[ConvShape, Effort]:
         """Return the tuning level of each of a network's convolutions, once each."""
         effort, total = self._settings.effort, sum(shape.products for shape in shapes)
 
-        def level(shape: Convolution) -> Effort:
+        def level(shape: ConvShape) -> Effort:
             share = shape.products * shapes.count(shape) / total
             return "quick" if share >= _HEAVY_SHARE else "off"
 
         return {shape: level(shape) if effort == "auto" else effort for shape in shapes}
 
-    def _proven(self, shape: Convolution, workspace: int, effort: Effort) -> Tactic | None:
+    def _proven(self, shape: ConvShape, workspace: int, effort: Effort) -> Tactic | None:
         """Return a tactic that needs neither a check nor a measurement."""
         best = self.cache.best(shape, workspace, effort)
         if best is None or best.proof != self._proof(shape, best.plan):
@@ -310,7 +283,7 @@ class Tuner:
         alone = named(plans_of(self._gpu, shape, best.plan), best.plan, workspace)
         return alone or named(plans_of(self._gpu, shape), best.plan, workspace)
 
-    def _found(self, shape: Convolution, workspace: int, effort: Effort, seconds: float) -> Tactic:
+    def _found(self, shape: ConvShape, workspace: int, effort: Effort, seconds: float) -> Tactic:
         """Return the fastest right tactic, of those that were kept before or else of all.
 
         Without a search, and with nothing kept, a plan of cuDNN's first heuristic usually will do.
@@ -354,14 +327,14 @@ class Tuner:
                 wrong = trial.check.verdict(run, tactic.workspace).wrong
             wrong = wrong or trial.check.unsteady(run, tactic.workspace, self._prepare_next)
             if wrong is None:
-                self._change(shape, methodcaller("with_proof", best.plan, proof))
+                self.cache.put(key_of(shape), self._known(shape).with_proof(best.plan, proof))
                 return tactic
             self._reject(trial, best.plan, wrong)
         return None
 
     def _reject(self, trial: _Trial, plan: str, wrong: str) -> None:
         """Reject a plan for this GPU and these versions, and report it."""
-        self._change(trial.shape, methodcaller("without", plan, wrong))
+        self.cache.put(key_of(trial.shape), self._known(trial.shape).without(plan, wrong))
         what = "The custom kernel" if plan == CUSTOM else f"cuDNN plan {plan[:_SHOWN_NAME]}"
         self._settings.progress(
             f"{what} gave {wrong} in a {described(trial.shape)} in {trial.shape.precision} and is "
@@ -369,16 +342,13 @@ class Tuner:
             None,
         )
 
-    def _change(self, shape: Convolution, change: Callable[[TuningResult], TuningResult]) -> None:
-        self.cache.put(key_of(shape), change(self._known(shape)))
-
-    def _proof(self, shape: Convolution, plan: str) -> str:
+    def _proof(self, shape: ConvShape, plan: str) -> str:
         """Return the proof that makes another check of a candidate needless."""
         if plan != CUSTOM:
             return VERSION
         return f"{VERSION} {self._gpu.kernels.image_key(custom_kernel(shape).source)}"
 
-    def _nothing_right(self, shape: Convolution) -> Exception:
+    def _nothing_right(self, shape: ConvShape) -> Exception:
         if shape.split_fp16:
             return WrongKernelError(
                 custom_kernel(shape).source, self._known(shape).refused.get(CUSTOM, "")
@@ -401,22 +371,23 @@ class Tuner:
         A plan is checked only when it is the fastest that is left, so unused ones never are.
         """
         deadline = monotonic() + seconds
-        found = timed_candidates(
-            self._plans_to_time(trial),
-            lambda: trial.effort == "off" or monotonic() > deadline,
-        )
+        found: list[Candidate] = []
+        for index in self._plans_to_time(trial):
+            if found and (trial.effort == "off" or monotonic() > deadline):
+                break
+            if (candidate := self._timed_plan(trial, index, _fastest(found))) is not None:
+                found.append(candidate)
         self._keep(trial, found)
         if trial.effort != "off" and _custom_may_be_fastest(trial.shape):
             self._measure_own(trial)
         best = self.cache.best(trial.shape, trial.workspace, trial.effort)
         return bool(found) or best is not None
 
-    def _plans_to_time(self, trial: _Trial) -> Iterator[_Offer]:
+    def _plans_to_time(self, trial: _Trial) -> list[int]:
         offered = list(distinct(trial.plans).items())
         refused = self._known(trial.shape).refused
-        for name, index in offered[:_QUICK_PLANS] if trial.effort == "quick" else offered:
-            if name not in refused:
-                yield partial(self._timed_plan, trial, index)
+        some = offered[:_QUICK_PLANS] if trial.effort == "quick" else offered
+        return [index for name, index in some if name not in refused]
 
     def _timed_plan(self, trial: _Trial, index: int, best: float) -> Candidate | None:
         """Time a plan, or check it if any right plan will do; None if it does not run."""
@@ -448,11 +419,8 @@ class Tuner:
         if CUSTOM in known.refused:
             return
         run = self._run_on_bench(trial, CUSTOM_TACTIC)
-
-        def offer(best: float) -> Candidate:
-            return Candidate(CUSTOM, 0, trial.bench.time(run, best))
-
-        self._keep(trial, timed_candidates([offer], lambda: False, known.candidates))
+        time = trial.bench.time(run, _fastest(known.candidates))
+        self._keep(trial, [*known.candidates, Candidate(CUSTOM, 0, time)])
 
     def _keep(self, trial: _Trial, candidates: list[Candidate]) -> None:
         refused = self._known(trial.shape).refused
@@ -460,22 +428,18 @@ class Tuner:
         result = TuningResult(trial.effort, trial.workspace, kept, refused)
         self.cache.put(key_of(trial.shape), result)
 
-    def _known(self, shape: Convolution) -> TuningResult:
+    def _known(self, shape: ConvShape) -> TuningResult:
         return self.cache.get(key_of(shape))
 
-    def _forms(self, network: Network, lowered: Lowered, step: Conv) -> Iterator[_Offer]:
+    def _timed_forms(self, network: Network, lowered: Lowered, step: Conv) -> Iterator[Candidate]:
         own = step, *passes_over(lowered, step.target)
-        yield lambda _: Candidate(OWN_FORM, 0, self._time(own, lowered))
+        yield Candidate(OWN_FORM, 0, self._time(own, lowered))
         for form in other_forms(network, lowered, step):
-            yield partial(self._timed_form, form)
-
-    def _timed_form(self, form: OtherForm, _best: float) -> Candidate | None:
-        shape = form.convolve.shape
-        self.convolutions([shape], _WORKSPACE)
-        best = self.cache.best(shape, _WORKSPACE, self._settings.effort)
-        if best is None:
-            return None
-        return Candidate(form.name, 0, best.microseconds + self._time(form.passes, form.lowered))
+            shape = form.convolve.shape
+            self.convolutions([shape], _WORKSPACE)
+            if best := self.cache.best(shape, _WORKSPACE, self._settings.effort):
+                time = best.microseconds + self._time(form.passes, form.lowered)
+                yield Candidate(form.name, 0, time)
 
     def _time(self, steps: Iterable[Step], lowered: Lowered) -> float:
         return time_of_steps(steps, lowered, self._gpu.kernels, self._gpu.stream, self._budget)
@@ -488,7 +452,7 @@ def _build_early(plans: ConvolutionPlans, *, is_any: bool) -> None:
             return
 
 
-def _custom_may_be_fastest(shape: Convolution) -> bool:
+def _custom_may_be_fastest(shape: ConvShape) -> bool:
     """Return whether Tensor Cores do not help: in fp32, and for sums over one channel."""
     return shape.precision == "fp32" or shape.is_depthwise
 

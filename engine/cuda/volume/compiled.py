@@ -8,7 +8,7 @@ from functools import cached_property
 from ...compiler.blocks import BlockGrid
 from ...compiler.lowered import Lowered
 from ...compiler.program.memory import bytes_of_trials
-from ...compiler.steps import Convolution, Step, is_planned, planned
+from ...compiler.steps import ConvShape, Step, is_planned, planned
 from ...compiler.volume.passes import Pass, passes_of
 from ...compiler.volume.volume_lowering import lowered_blocks
 from ...compiler.volume.volume_memory import (
@@ -36,7 +36,7 @@ class CompiledBlocks:
 
     grid: BlockGrid
     lowered: Lowered
-    tactics: Mapping[Convolution, Tactic]
+    tactics: Mapping[ConvShape, Tactic]
 
     def serves(self, grid: BlockGrid) -> bool:
         """Return whether it is compiled for blocks and runs like those of a grid."""

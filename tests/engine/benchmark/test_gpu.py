@@ -84,7 +84,7 @@ class FakeGenerator:
         steps = lower(self._network, Layout(PATCH, self.batch, "fp16"), H200).steps
         return [(step, 10.0) for step in steps]
 
-    def algorithm(self, _: object) -> str:
+    def tactic(self, _: object) -> str:
         return "eng3_k2=1"
 
 

@@ -17,12 +17,12 @@ from cuda_cyclegan.engine.compiler.kernels.checks import (
     exposing_sets,
     sampled_voxels,
 )
-from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.compiler.steps import ConvShape
 from cuda_cyclegan.engine.compiler.tensors import Tensor
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 ONE = (1, 1, 1)
-SHAPE = Convolution(2, (3, 4, 5), 8, (3, 4, 5), 16, (3, 1, 3), ONE, (1, 0, 1), (1, 0, 1), "fp16")
+SHAPE = ConvShape(2, (3, 4, 5), 8, (3, 4, 5), 16, (3, 1, 3), ONE, (1, 0, 1), (1, 0, 1), "fp16")
 GRADIENT = replace(SHAPE, target_extents=(5, 4, 9), stride=(2, 1, 2), transposed=True)
 STORED = {"fp16": np.float16, "fp32": np.float32}
 
@@ -137,7 +137,7 @@ def test_sums_in_double_and_errors_in_bounds(torch, shape):
     for is_translated, kind in ((False, np.float16), (True, np.float32)):
         made = np.full((2, *shape.target_extents, 16), np.nan, kind)
         addresses = source.ctypes.data, weight.ctypes.data, made.ctypes.data
-        run(checks.plain(shape, addresses, is_translated=is_translated), "fp16")
+        run(checks.plain_convolution(shape, addresses, is_translated=is_translated), "fp16")
         if is_translated:
             made = made.reshape(2, 16, -1).transpose(0, 2, 1)
         limits = {"rtol": 1e-3, "atol": 1e-3} if kind is np.float16 else {"atol": 1e-5}

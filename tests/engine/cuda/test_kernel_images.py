@@ -39,9 +39,8 @@ def test_kernels_are_found_by_file_name_and_kind_of_patches(
             assert kernels.kernel("unpack", "unpack") == "unpack of unpack"
             assert kernels.kernel("pack", "pack", in_blocks=True) == "pack of pack in blocks"
             for channels in (1, 2):
-                name = f"convolve_voxels_{channels}"
-                found = kernels.kernel("convolve_voxels", name)
-                assert found == f"_convolve_voxels<{channels}> of convolve_voxels"
+                name = f"convolve_voxels<{channels}>"
+                assert kernels.kernel("convolve_voxels", name) == f"_{name} of convolve_voxels"
     assert made == [
         ("pack", (), False),
         ("unpack", (), False),

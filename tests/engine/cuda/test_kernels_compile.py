@@ -19,12 +19,12 @@ from typing import Any
 
 from support.gpu_on_cpu.kept_nvrtc import KeptNvrtc
 
-from cuda_cyclegan.engine.compiler.kernel_source import structure
+from cuda_cyclegan.engine.compiler.kernel_source import FOLDER, structure
 from cuda_cyclegan.engine.compiler.kernels.table import KERNELS as TABLE
 from cuda_cyclegan.engine.compiler.tensors import ELEMENTS
 from cuda_cyclegan.engine.cuda import nvrtc
 from cuda_cyclegan.engine.cuda.kernel_archive import KernelArchive, write_archive
-from cuda_cyclegan.engine.cuda.nvrtc import FOLDER, Image, compiled, image_key
+from cuda_cyclegan.engine.cuda.nvrtc import Image, compiled, image_key
 from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.options import BF16_CAPABILITY, Precision
 
@@ -316,7 +316,7 @@ def test_the_table_says_what_a_file_asks_for(name: str) -> None:
     is_of_volumes = "struct Blocks" in source_of(f"{name}.cu") and name != "normalise"
     assert spec.in_blocks == is_of_volumes  # a normalisation is of a volume that fills its block
     templates = set(re.findall(r"template <[^;{]*>\s*__global__ [^{;]*?\b(\w+)\(\w+ p\)", text))
-    assert {instance.partition("<")[0] for instance in spec.instances.values()} == templates
+    assert {instance.partition("<")[0] for instance in spec.instances} == templates
 
 
 @pytest.mark.parametrize("name", KERNELS)

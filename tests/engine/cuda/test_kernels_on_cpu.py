@@ -26,7 +26,7 @@ from cuda_cyclegan.engine.compiler.kernels.step_launches import convolution, lau
 from cuda_cyclegan.engine.compiler.steps import (
     ActivatedView,
     Activation,
-    Convolution,
+    ConvShape,
     Normalise,
     Pack,
     Pointwise,
@@ -493,7 +493,7 @@ def test_convolution_on_split_fp16(batch, channels, outputs, extents, kernel, st
     )
     source = Tensor("source", batch, extents, channels, "fp32", 8.0)
     target = Tensor("target", batch, (depth, height, width), outputs, "fp32")
-    shape = Convolution(
+    shape = ConvShape(
         batch,
         extents,
         channels,

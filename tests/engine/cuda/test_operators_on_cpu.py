@@ -14,7 +14,7 @@ from support.tiers import examples
 from cuda_cyclegan.engine.compiler.kernels import checks
 from cuda_cyclegan.engine.compiler.kernels.checks import sampled_voxels
 from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
-from cuda_cyclegan.engine.compiler.steps import Activation, Conv, Convolution, Pointwise
+from cuda_cyclegan.engine.compiler.steps import Activation, Conv, ConvShape, Pointwise
 from cuda_cyclegan.engine.compiler.tensors import AffineTable, Region, Tensor, TensorView
 from cuda_cyclegan.engine.network.layers import FloatArray, Pool, Triple
 from cuda_cyclegan.engine.options import Precision
@@ -147,7 +147,7 @@ def test_pooling_hides_no_overflow(mode: Any, huge: float) -> None:
 
 
 @st.composite
-def grouped(draw: st.DrawFn) -> Convolution:
+def grouped(draw: st.DrawFn) -> ConvShape:
     """A convolution of groups of whole vectors or of one channel, or its gradient."""
     precision = draw(precisions)
     lanes, groups = LANES[precision], draw(st.integers(2, 5))
@@ -165,7 +165,7 @@ def grouped(draw: st.DrawFn) -> Convolution:
     result = tuple(rest // step + 1 for rest, step in zip(left, stride, strict=True))
     is_gradient = draw(st.booleans())
     ends = (result, image) if is_gradient else (image, result)
-    return Convolution(
+    return ConvShape(
         batch,
         ends[0],
         groups * source,
@@ -182,7 +182,7 @@ def grouped(draw: st.DrawFn) -> Convolution:
     )
 
 
-def operands(shape: Convolution, seed: int) -> tuple[FloatArray, FloatArray]:
+def operands(shape: ConvShape, seed: int) -> tuple[FloatArray, FloatArray]:
     random, number = np.random.default_rng(seed), NUMBERS[shape.precision]
     source = random.normal(0, 1, (shape.batch, *shape.source_extents, shape.source_channels))
     ends = shape.target_channels, shape.source_channels // shape.groups
@@ -192,7 +192,7 @@ def operands(shape: Convolution, seed: int) -> tuple[FloatArray, FloatArray]:
     return source.astype(number), weight.astype(number)
 
 
-def in_torch(shape: Convolution, source: FloatArray, weight: FloatArray) -> Any:
+def in_torch(shape: ConvShape, source: FloatArray, weight: FloatArray) -> Any:
     import torch
 
     settings = {
@@ -215,7 +215,7 @@ def in_torch(shape: Convolution, source: FloatArray, weight: FloatArray) -> Any:
 
 @settings(deadline=None, max_examples=examples(60, 8))
 @given(grouped(), st.integers(0, 10**6))
-def test_convolutions_of_groups(shape: Convolution, seed: int) -> None:
+def test_convolutions_of_groups(shape: ConvShape, seed: int) -> None:
     """By the kernel that does them, and by the plain one that all others are compared with."""
     source, weight = operands(shape, seed)
     wanted = in_torch(shape, source, weight)
@@ -234,14 +234,14 @@ def test_convolutions_of_groups(shape: Convolution, seed: int) -> None:
     assert_close(made, wanted, shape.precision)
     made[...] = np.nan
     addresses = source.ctypes.data, weight.ctypes.data, made.ctypes.data
-    plain = checks.plain(shape, addresses)
+    plain = checks.plain_convolution(shape, addresses)
     kernels.run(plain, shape.precision)
     assert_close(made, wanted, shape.precision)
 
 
 @settings(deadline=None, max_examples=examples(20, 8))
 @given(grouped(), st.integers(0, 10**6))
-def test_exact_sums_of_groups(shape: Convolution, seed: int) -> None:
+def test_exact_sums_of_groups(shape: ConvShape, seed: int) -> None:
     source, weight = operands(shape, seed)
     voxels = sampled_voxels(shape)[::9].copy()
     sums = kernels.expected_sums(shape, source, weight, voxels)

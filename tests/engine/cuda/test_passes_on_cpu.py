@@ -19,7 +19,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     AddPatches,
     ChannelGroups,
     Conv,
-    Convolution,
+    ConvShape,
     Normalise,
     Pack,
     Pointwise,
@@ -194,7 +194,7 @@ def test_a_normalisation_at_once_into_another_frame(
     wanted = padded(np.maximum(normal, 0) + beside, 5, mode)
     [launch] = launches(step, lambda _: 256, gpu)
     is_held = held > 0 and before == behind == (0, 0, 0)
-    assert launch.kernel == ("normalise_residual_held" if is_held else "normalise_residual")
+    assert launch.kernel == f"normalise<RESIDUAL, {'true' if is_held else 'false'}>"
     inner = tuple(slice(5 - b, 5 - b + extent) for b, extent in zip(before, wide, strict=True))
     assert np.abs(target - wanted[(slice(None), *inner)]).max() < 1e-5
     assert not counters.any()
@@ -407,7 +407,7 @@ def test_a_dilated_convolution() -> None:
     dilation, border = (2, 3, 1), (2, 1, 0)
     extents = (6 + 4 - 4, 7 + 2 - 3, 8 - 2)
     target = np.full((1, *extents, 12), np.nan, np.float32)
-    shape = Convolution(
+    shape = ConvShape(
         1, (6, 7, 8), 8, extents, 12, (3, 2, 3), ONES, border, border, "fp32", dilation=dilation
     )
     step = Conv.of_shape(

@@ -86,19 +86,20 @@ def _compiler() -> str:
 
 
 def symbol_of(source: str, kernel: str) -> str:
-    """Return the name in the library of a kernel that launches know by another one."""
-    return f"instance_{kernel}" if kernel in KERNELS[source].instances else kernel
+    """Return the name in the library of a kernel, or of an instance of a template."""
+    instances = KERNELS[source].instances
+    return f"instance_{instances.index(kernel)}" if kernel in instances else kernel
 
 
 def _instances(source: str, precision: Precision) -> Iterator[str]:
     """Yield a function for each instance of the file's templates."""
     spec = KERNELS[source]
-    for kernel, instance in spec.instances.items() if precision in spec.precisions else ():
+    for instance in spec.instances if precision in spec.precisions else ():
         template = instance.partition("<")[0]
         taken = re.search(rf"__global__ [^{{;]*?\b{template}\((\w+) p\)", cpp_text(source))
         assert taken
         yield INSTANCE.format(
-            symbol=symbol_of(source, kernel), arguments=taken[1], instance=instance
+            symbol=symbol_of(source, instance), arguments=taken[1], instance=instance
         )
 
 

@@ -12,7 +12,7 @@ from support.gpu_on_cpu.streams import Stream
 
 from cuda_cyclegan.engine.compiler.kernels import checks
 from cuda_cyclegan.engine.compiler.kernels.launch import Launch
-from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.compiler.steps import ConvShape
 from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.options import Precision
 
@@ -109,7 +109,7 @@ class Kernels:
         run(launch, self.precision)
 
 
-def expected_sums(shape: Convolution, source: Array, weight: Array, voxels: Array) -> Array:
+def expected_sums(shape: ConvShape, source: Array, weight: Array, voxels: Array) -> Array:
     """Sums [2, voxels, K] in double at the voxels listed, of products and of their magnitudes."""
     sums = np.full((2, len(voxels), shape.target_channels), np.nan)
     operands = source.ctypes.data, weight.ctypes.data

@@ -8,7 +8,7 @@ from support.gpu_on_cpu.numpy_kernels import NUMBER, convolve
 
 from cuda_cyclegan.engine.compiler.kernel_source import structure
 from cuda_cyclegan.engine.compiler.kernels.convolutions import convolution_geometry
-from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.compiler.steps import ConvShape
 
 Fault = Callable[[Any], None]
 """Spoils a result [N, D, H, W, K] that was right."""
@@ -17,7 +17,7 @@ Fault = Callable[[Any], None]
 class Plans:
     """What cuDNN offers on that GPU: a right result, then the fault of the plan's name."""
 
-    def __init__(self, shape: Convolution, faults: dict[str, Fault | None]) -> None:
+    def __init__(self, shape: ConvShape, faults: dict[str, Fault | None]) -> None:
         self._shape = shape
         self._faults = list(faults.items())
         self.count = len(faults)

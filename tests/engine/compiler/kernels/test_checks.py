@@ -17,11 +17,11 @@ from cuda_cyclegan.engine.compiler.kernels.checks import (
     rounding_bound,
     sampled_voxels,
 )
-from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.compiler.steps import ConvShape
 from cuda_cyclegan.engine.compiler.tensors import Tensor
 
 ONE, CUBE = (1, 1, 1), (9, 9, 9)
-SHALLOW = Convolution(1, CUBE, 8, CUBE, 8, ONE, ONE, ONE, ONE, "fp16")
+SHALLOW = ConvShape(1, CUBE, 8, CUBE, 8, ONE, ONE, ONE, ONE, "fp16")
 SHAPES = {
     "shallow": SHALLOW,
     "usual": replace(SHALLOW, source_channels=128, kernel=(3, 3, 3)),

@@ -16,10 +16,10 @@ from cuda_cyclegan.engine.compiler.kernels.table import (
     custom_kernel,
     kernel_of,
 )
-from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.compiler.steps import ConvShape
 
 _ONE = (1, 1, 1)
-_PLAIN = Convolution(1, (4, 4, 4), 32, (4, 4, 4), 32, (3, 3, 3), _ONE, _ONE, _ONE, "fp32")
+_PLAIN = ConvShape(1, (4, 4, 4), 32, (4, 4, 4), 32, (3, 3, 3), _ONE, _ONE, _ONE, "fp32")
 _CONVOLUTIONS = {name: spec for name, spec in KERNELS.items() if isinstance(spec, ConvKernel)}
 
 

@@ -17,7 +17,7 @@ from cuda_cyclegan.engine.compiler.program.fitting import (
     fit,
     usual_batch,
 )
-from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.compiler.steps import ConvShape
 from cuda_cyclegan.engine.devices import _precisions
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
@@ -42,7 +42,7 @@ class Way:
     workspace: int = 0
 
 
-def chosen(shapes: list[Convolution], _workspace: int) -> Mapping[Convolution, Way]:
+def chosen(shapes: list[ConvShape], _workspace: int) -> Mapping[ConvShape, Way]:
     return dict.fromkeys(shapes, Way())
 
 

@@ -19,11 +19,11 @@ from cuda_cyclegan.engine.compiler.program.fitting import (
     usual_batch,
 )
 from cuda_cyclegan.engine.compiler.program.memory import (
-    bytes_of_blocks,
+    between_guards,
     bytes_of_trials,
     convolution_blocks,
 )
-from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.compiler.steps import ConvShape
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
@@ -45,15 +45,15 @@ class Plan:
     workspace: int
 
 
-Choose: TypeAlias = Callable[[list[Convolution], int], Mapping[Convolution, Plan]]
+Choose: TypeAlias = Callable[[list[ConvShape], int], Mapping[ConvShape, Plan]]
 
 
-def hungry(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Plan]:
+def hungry(shapes: list[ConvShape], workspace: int) -> Mapping[ConvShape, Plan]:
     """Takes every byte that it may."""
     return {shape: Plan("hungry", workspace) for shape in shapes}
 
 
-def modest(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Plan]:
+def modest(shapes: list[ConvShape], workspace: int) -> Mapping[ConvShape, Plan]:
     assert workspace >= 4096
     return {shape: Plan("modest", 0) for shape in shapes}
 
@@ -92,8 +92,10 @@ def check_limit(width: int, edge: int, choose: Choose, allowed: int) -> None:
     def held_in(limit: int) -> tuple[int, int]:
         tried: list[int] = []
 
-        def tries(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Plan]:
-            tried.extend(bytes_of_blocks(convolution_blocks(shape, workspace)) for shape in shapes)
+        def tries(shapes: list[ConvShape], workspace: int) -> Mapping[ConvShape, Plan]:
+            tried.extend(
+                between_guards(convolution_blocks(shape, workspace)).bytes for shape in shapes
+            )
             return choose(shapes, workspace)
 
         fitted = fit(network(width), wanted, MemoryBudget(1 << 40, limit), tries)

@@ -135,7 +135,7 @@ class TestArrays:
     )
 
     def size(self, grid, *, spare: bool = True) -> int:
-        return ring_layout(grid, ring_rows(grid, spare=spare), (1, 1))[1]
+        return ring_layout(grid, ring_rows(grid, spare=spare), (1, 1)).bytes
 
     def test_the_program_and_the_largest_arrays_at_once(self) -> None:
         both = [self.small, self.large, self.small]

@@ -149,7 +149,7 @@ def test_without_memory_to_pin_the_host_blends_and_later_arrays_have_what_they_n
 
 def test_memory_does_not_grow_with_the_depth() -> None:
     sizes = [
-        ring_layout(window, ring_rows(window, spare=True), (1, 1))[1]
+        ring_layout(window, ring_rows(window, spare=True), (1, 1)).bytes
         for depth in (400, 4000)
         for window in [
             PatchGrid(

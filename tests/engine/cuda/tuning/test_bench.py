@@ -13,7 +13,7 @@ from support.gpu_on_cpu.memory import array_at, used_buffer
 from support.gpu_on_cpu.numpy_kernels import NumPyKernels
 from support.gpu_on_cpu.streams import Stream
 
-from cuda_cyclegan.engine.compiler.program.memory import GUARD, bytes_of_blocks
+from cuda_cyclegan.engine.compiler.program.memory import GUARD, between_guards
 from cuda_cyclegan.engine.cuda.tuning import bench as benches
 from cuda_cyclegan.engine.cuda.tuning.bench import TrialBench, open_bench
 from cuda_cyclegan.engine.errors import DeviceMemoryError
@@ -98,7 +98,7 @@ def test_blocks_lie_between_nan(monkeypatch):
         return used_buffer(size)
 
     monkeypatch.setattr(benches, "DeviceBuffer", buffer)
-    room = bytes_of_blocks(SIZES)
+    room = between_guards(SIZES).bytes
     with open_bench(NumPyKernels(), Stream(), SIZES, room) as bench:
         assert taken == [room]
         for name, size in SIZES.items():
@@ -109,7 +109,7 @@ def test_blocks_lie_between_nan(monkeypatch):
 
 def test_what_is_more_than_may_be_taken_is_not_asked_for(monkeypatch):
     monkeypatch.setattr(benches, "DeviceBuffer", None)
-    room = bytes_of_blocks(SIZES) - 1
+    room = between_guards(SIZES).bytes - 1
     with (
         pytest.raises(DeviceMemoryError, match="larger setting vram-limit") as refused,
         open_bench(NumPyKernels(), Stream(), SIZES, room),

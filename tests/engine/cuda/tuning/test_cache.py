@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.compiler.steps import ConvShape
 from cuda_cyclegan.engine.cuda.tuning.cache import (
     NOTHING,
     Candidate,
@@ -27,7 +27,7 @@ def test_findings_are_there_at_the_next_start(tmp_path):
 
 
 def test_whether_a_plan_knows_no_place_is_kept_by_plan_and_convolution(tmp_path):
-    shape = Convolution(
+    shape = ConvShape(
         1, (6, 7, 9), 8, (5, 6, 8), 8, (2, 2, 2), (1, 1, 1), (0, 0, 0), (0, 0, 0), "fp16"
     )
     one, other = TuningCache(tmp_path, IDENTITY), TuningCache(tmp_path, IDENTITY)
@@ -43,7 +43,7 @@ def test_whether_a_plan_knows_no_place_is_kept_by_plan_and_convolution(tmp_path)
 
 
 def test_each_field_of_a_convolution_is_in_its_key():
-    shape = Convolution(
+    shape = ConvShape(
         1, (6, 7, 9), 8, (5, 6, 8), 8, (2, 2, 2), (1, 1, 1), (0, 0, 0), (0, 0, 0), "fp16"
     )
     others = [
@@ -65,7 +65,7 @@ def test_each_field_of_a_convolution_is_in_its_key():
             ("groups", 8),
         )
     ]
-    assert len(others) == len(fields(Convolution))
+    assert len(others) == len(fields(ConvShape))
     assert len({key_of(each) for each in (shape, *others)}) == 1 + len(others)
 
 

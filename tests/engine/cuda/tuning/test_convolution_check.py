@@ -22,7 +22,7 @@ from support.gpu_on_cpu.streams import Graph, Stream
 
 from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
 from cuda_cyclegan.engine.compiler.kernels.table import custom_kernel
-from cuda_cyclegan.engine.compiler.steps import Conv, Convolution
+from cuda_cyclegan.engine.compiler.steps import Conv, ConvShape
 from cuda_cyclegan.engine.compiler.tensors import Tensor
 from cuda_cyclegan.engine.compiler.weight_layout import encoded
 from cuda_cyclegan.engine.cuda.tuning.cache import (
@@ -46,7 +46,7 @@ with cudnn_where_there_is_none():
 
 ROOM = 1 << 30
 ONE = (1, 1, 1)
-SHAPE = Convolution(3, (4, 5, 3), 8, (4, 5, 3), 8, (3, 3, 3), ONE, ONE, ONE, "fp16")
+SHAPE = ConvShape(3, (4, 5, 3), 8, (4, 5, 3), 8, (3, 3, 3), ONE, ONE, ONE, "fp16")
 GROUPED = {
     "each channel by itself": replace(SHAPE, groups=8),
     "two groups": replace(SHAPE, source_channels=32, target_channels=16, groups=2),
@@ -296,7 +296,7 @@ def is_same_anywhere(precision: Precision, by_place: float, seen: list[Any] | No
 
     seen: gets the operands.
     """
-    shape = Convolution(
+    shape = ConvShape(
         2, SOURCE, 8, TARGET, 8, (2, 2, 2), (1, 1, 1), (0, 0, 0), (0, 0, 0), precision
     )
     number = STORED[precision]

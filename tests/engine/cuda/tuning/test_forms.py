@@ -20,8 +20,8 @@ from support.gpu_on_cpu.streams import Stream
 
 from cuda_cyclegan.engine.benchmark.layer_times import work_of
 from cuda_cyclegan.engine.compiler.lowered import Layout
+from cuda_cyclegan.engine.compiler.program.forms import compared
 from cuda_cyclegan.engine.compiler.program.lowering import lower
-from cuda_cyclegan.engine.compiler.program.other_tactics import compared
 from cuda_cyclegan.engine.cuda.tuning.cache import (
     Candidate,
     TuningCache,

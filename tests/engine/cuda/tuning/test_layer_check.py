@@ -31,7 +31,11 @@ from support.kernel_samples import (
 )
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
-from cuda_cyclegan.engine.compiler.kernels.plain import STORED_WEIGHT, of_one_patch, plain
+from cuda_cyclegan.engine.compiler.kernels.plain import (
+    STORED_WEIGHT,
+    of_one_patch,
+    plain_counterpart,
+)
 from cuda_cyclegan.engine.compiler.kernels.table import KERNELS
 from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
 from cuda_cyclegan.engine.compiler.program.fitting import SPLIT_KERNEL, ProgramRequest
@@ -112,7 +116,7 @@ def check_layers(lowered, kernels, cache):
 def wrong_in(trial, step, kernels, grid=None):
     """What is found wrong with a step by a trial that is not its own."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(layer_check, "plain", lambda _: trial)
+        patched.setattr(layer_check, "plain_counterpart", lambda _: trial)
         return layer_check.wrong_step(step, kernels, Stream(), ROOM, grid) or ""
 
 
@@ -134,7 +138,7 @@ def test_the_first_layer_is_right_and_found_wrong_when_it_is(step, grid, cache):
     check_layers(replace(LOWERED, layout=layout, steps=(step,)), kernels, cache)
     assert list(cache.kernels.values()) == [""]
     assert {launch.in_blocks for launch in kernels.first_layers} == {grid is not None}
-    right = plain(of_one_patch(step) if grid else step)
+    right = plain_counterpart(of_one_patch(step) if grid else step)
     moved = replace(step.geometry, before=(1, 0, 0))
     for geometry in (moved, replace(step.geometry, mode="zero")):
         trial = replace(right, conv=replace(right.conv, geometry=geometry))
@@ -155,7 +159,7 @@ CHECKED = {
 def test_a_sample_of_each_kernel_is_right_and_found_wrong_when_it_is(name):
     kernels, conv = LaneKernels(), CHECKED[name]
     assert layer_check.wrong_step(conv, kernels, Stream(), ROOM) is None
-    right = plain(conv)
+    right = plain_counterpart(conv)
     laid = right.weights[STORED_WEIGHT]
     negative = {**right.weights, STORED_WEIGHT: lambda kernel: laid(-kernel)}
     trial = replace(right, weights=negative)
@@ -240,7 +244,7 @@ def test_a_convolution_by_planes_is_right_and_found_wrong_when_it_is(extents, ca
     kernels, step = LaneKernels(), _by_planes(extents)
     check_layers(replace(LOWERED, steps=(step,)), kernels, cache)
     assert list(cache.kernels.values()) == [""]
-    right = plain(step)
+    right = plain_counterpart(step)
     laid = right.weights[STORED_WEIGHT]
     turned = {**right.weights, STORED_WEIGHT: lambda k: laid(k.swapaxes(2, 3))}
     first, second = right.conv.views
@@ -257,7 +261,7 @@ def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, cache):
     kernels, step = LaneKernels(), _halving(table)
     check_layers(replace(LOWERED, steps=(step,)), kernels, cache)
     assert list(cache.kernels.values()) == [""]
-    right = plain(step)
+    right = plain_counterpart(step)
     laid = right.weights[STORED_WEIGHT]
     turned = {**right.weights, STORED_WEIGHT: lambda k: laid(k.swapaxes(3, 4))}
     wrong_trials = [replace(right, weights=turned)]
@@ -277,7 +281,7 @@ def test_a_doubling_layer_of_voxels_is_right_and_found_wrong_when_it_is(table, c
     step = doubling(read, cells("target", counts, 32, 2), edge=2)
     check_layers(replace(LOWERED, steps=(step,)), kernels, cache)
     assert list(cache.kernels.values()) == [""]
-    right = plain(step)
+    right = plain_counterpart(step)
     laid = right.weights[STORED_WEIGHT]
     turned = {**right.weights, STORED_WEIGHT: lambda kernel: laid(kernel.swapaxes(3, 4))}
     wrong_trials = [replace(right, weights=turned)]
@@ -307,7 +311,7 @@ def test_a_doubling_layer_is_right_and_found_wrong_when_it_is(in_blocks, outputs
     assert {launch.in_blocks for launch in kernels.first_layers} == {in_blocks}
     step = of_one_patch(step) if in_blocks else step
     grid = BlockGrid(layout.patch, layout.patch) if in_blocks else None
-    right = plain(step)
+    right = plain_counterpart(step)
     laid = right.weights[STORED_WEIGHT]
     turned = {**right.weights, STORED_WEIGHT: lambda kernel: laid(kernel.swapaxes(3, 4))}
     trial = replace(right, weights=turned)
@@ -356,7 +360,7 @@ def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(cache):
     step = last_transposed((view("skip", extents, 32), view("up", extents, 32)))
     check_layers(replace(LOWERED, steps=(step,)), kernels, cache)
     assert list(cache.kernels.values()) == [""]
-    right = plain(step)
+    right = plain_counterpart(step)
     swapped = replace(right.conv, inputs=right.conv.views[::-1])
     trial = replace(right, conv=swapped)
     assert "wrong results in 2 of 2 runs" in wrong_in(trial, step, kernels)
@@ -383,7 +387,7 @@ def test_the_last_layer_of_warp_groups_is_right_and_found_wrong_when_it_is(
     kernels = LaneKernels()
     check_layers(replace(LOWERED, steps=(step,)), kernels, cache)
     assert list(cache.kernels.values()) == [""]
-    right = plain(step)
+    right = plain_counterpart(step)
     geometry = replace(right.conv.geometry, mode="replicate")
     wrong = replace(right, conv=replace(right.conv, geometry=geometry))
     assert "wrong results in 2 of 2 runs" in wrong_in(wrong, step, kernels)

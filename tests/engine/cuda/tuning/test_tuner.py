@@ -9,7 +9,7 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 
 from support.cudnn_stand_in import cudnn_where_there_is_none
 
-from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.compiler.steps import ConvShape
 from cuda_cyclegan.engine.cuda.tuning.cache import TuningCache
 from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError
 from cuda_cyclegan.engine.options import SearchSettings, ignore_progress
@@ -21,8 +21,8 @@ with cudnn_where_there_is_none():
 
 CUBE = (8, 8, 8)
 ONE, ZERO = (1, 1, 1), (0, 0, 0)
-SHAPE = Convolution(1, CUBE, 8, CUBE, 8, (3, 3, 3), ONE, ONE, ONE, "fp16")
-SMALL = Convolution(1, CUBE, 8, CUBE, 8, ONE, ONE, ZERO, ZERO, "fp16")
+SHAPE = ConvShape(1, CUBE, 8, CUBE, 8, (3, 3, 3), ONE, ONE, ONE, "fp16")
+SMALL = ConvShape(1, CUBE, 8, CUBE, 8, ONE, ONE, ZERO, ZERO, "fp16")
 PLANS = {  # workspace and microseconds; the third one does not build
     "slow": (0, 30.0),
     "hungry": (1 << 20, 10.0),

@@ -14,7 +14,7 @@ from support.gpu_networks import random_network
 from support.gpu_on_cpu.numpy_kernels import NumPyKernels
 
 from cuda_cyclegan.engine.compiler.blocks import grid_of
-from cuda_cyclegan.engine.compiler.kernels.plain import of_one_patch, plain
+from cuda_cyclegan.engine.compiler.kernels.plain import of_one_patch, plain_counterpart
 from cuda_cyclegan.engine.compiler.lowered import Lowered
 from cuda_cyclegan.engine.compiler.program.memory import layer_blocks
 from cuda_cyclegan.engine.compiler.volume.volume_memory import WORKSPACE_BYTES
@@ -68,7 +68,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
 
     def tried_in_memory(step: Any, kernels: Any, stream: Any, room: int, *_: Any) -> None:
-        trial = plain(of_one_patch(step))
+        trial = plain_counterpart(of_one_patch(step))
         with bench.open_bench(kernels, stream, layer_blocks(trial, H200), room):
             found.append(trial.shape.batch)
 

@@ -1,4 +1,4 @@
-"""Alternative tactics with which the custom kernels of inner layers compete."""
+"""Other forms of layers, with which the custom kernels of inner layers compete."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ PassOfForm: TypeAlias = Statistics | Pointwise | Normalise
 class OtherForm:
     """A convolution by cuDNN, and passes, with the same result as the custom kernel.
 
-    name: of the tactic. lowered: the program that has them. convolve: the convolution. passes: one
+    name: of the form. lowered: the program that has them. convolve: the convolution. passes: one
     that writes the source as the custom kernel activates it, and all that read the output.
     """
 
@@ -36,7 +36,7 @@ def compared(lowered: Lowered) -> Iterator[Conv]:
 
 
 def other_forms(network: Network, lowered: Lowered, step: Conv) -> Iterator[OtherForm]:
-    """Yield the alternative tactics of a step of a program."""
+    """Yield a step of a program in its other forms."""
     for name in kernel_of(step).forms:
         forms = {**lowered.layout.forms, step.layer: name}
         other = lower(network, replace(lowered.layout, forms=forms), lowered.gpu)
@@ -48,8 +48,8 @@ def other_forms(network: Network, lowered: Lowered, step: Conv) -> Iterator[Othe
 def passes_over(lowered: Lowered, tensor: Tensor) -> Iterator[PassOfForm]:
     """Yield the steps that compute statistics of a tensor or read it to write another.
 
-    A layer that computes statistics in its epilogue leaves less to these, and one with another
-    tactic may let them be fused.
+    A layer that computes statistics in its epilogue leaves less to these, and one in another form
+    may let them be fused.
     """
     for step in lowered.steps:
         match step:

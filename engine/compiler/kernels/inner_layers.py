@@ -1,0 +1,435 @@
+"""Kernels of inner layers: 3^3 convolutions, which loop over the planes of their input, and
+transposed convolutions of stride 2, whose output is space-to-depth cells of 2^3 voxels.
+"""
+
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from ...network.layers import ONES, TWOS, FloatArray, Triple
+from ..gpu_properties import GpuProperties
+from ..kernel_source import constants, structure
+from ..steps import IDENTITY, Conv, Geometry
+from ..tensors import TensorView
+from ..weight_layout import PackedWeight, Slots, WeightArray, slot_index
+from .launch import (
+    BARRIER_BYTES,
+    MOMENTS_BYTES,
+    WARP_MOMENTS_BYTES,
+    Addresses,
+    Launch,
+    PlaneTile,
+    part_of,
+    strides_of,
+    table_addresses,
+)
+from .spec import HALF, ConvKernel
+
+_PLANE_RINGS = {32: (6, 1), 64: (5, 2), 128: (5, 2)}
+"""Tiles and weight chunks in the shared memory of convolve_by_planes.cu, by the channels that it
+reads.
+"""
+_MOST_PARTS = 2
+"""Most prologue parts of the input of convolve_by_planes.cu."""
+
+_BEGINNING, _BEGINNING_OF_STRIDED = 2.3, 1.2
+"""Fixed cost of a depth loop, in planes; convolve_by_planes.cu begins with the halo of the loop's
+ends and with latency.
+"""
+_STRIDED_CHANNELS = 32
+"""Input channels of convolve_strided.cu. For 64 or 128 channels with stride 2, cuDNN and a pass
+were always faster than a version of it.
+"""
+
+_CELL_RINGS = {64: (6, 8), 128: (8, 5)}
+"""Tiles and pipeline stages of weights in the shared memory of conv_transpose_to_cells.cu, by the
+channels that it reads.
+"""
+_CELL_OUTPUTS = (32, 64)
+"""Output channels per block; the output channels of a layer are a multiple of the first."""
+
+_VOXEL_CHANNELS = (32, 64, 128)
+"""Channels that conv_transpose_voxels.cu can read."""
+
+_WORTH = 0.72  # share of the cells that tiles compute which the target needs, for the kernel to pay
+_RESIDENT = 2  # blocks of conv_transpose_voxels.cu on each multiprocessor
+_TURNS = 2  # buffers in shared memory for the voxels that its block takes at a time
+
+
+def _is_by_planes(conv: Conv, source: str, stride: Triple) -> bool:
+    """Return whether a convolution meets the conditions that both 3^3 kernels share."""
+    return (
+        bool(conv.views)
+        and isinstance(conv.output, TensorView)
+        and conv.output.is_whole
+        and conv.geometry == Geometry((3, 3, 3), stride, ONES, ONES)
+        and conv.outputs % constants(f"{source}.cu")["OUTPUTS"] == 0
+    )
+
+
+def _fits_planes(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
+    return (
+        _is_by_planes(conv, "convolve_by_planes", ONES)
+        and conv.channels in _PLANE_RINGS
+        and len(conv.views) <= _MOST_PARTS
+        and all(part.source.channels % 32 == 0 for part in conv.views)
+        and all(part.activation.slope <= 1 for part in conv.views)
+    )
+
+
+def _fits_strided(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
+    if not _is_by_planes(conv, "convolve_strided", TWOS) or len(conv.views) != 1:
+        return False
+    [part] = conv.views
+    is_read = part.source.is_whole and 0 <= part.activation.slope <= 1
+    return is_read and conv.channels == _STRIDED_CHANNELS
+
+
+def _pack_planes(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
+    """[K, C, 3, 3, 3] -> [K / 32, source / 32, 3, 3, 4, 96, 8]: second operands of m64n96k16.
+
+    For 32 outputs and 32 channels, for each tap along H and W: the channels, and for them the
+    outputs by the last tap along D, by the middle one, then by the first. Lane t of four gets
+    columns 2 t and 2 t + 1 of each 8: those are 8 consecutive outputs.
+    """
+    outputs = weight.shape[0]
+    shape = outputs // 32, source // 32, 3, 3, 4, 96, 8
+
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros((outputs, source, 3, 3, 3), weight.dtype)
+        filled[:, slot_index(slots)] = weight[:, :, ::-1]
+        split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8, 3, 3, 3)
+        return split.transpose(0, 4, 8, 9, 5, 7, 2, 1, 3, 6).reshape(shape)
+
+    return PackedWeight(weight, shape, packed)
+
+
+def _pack_strided(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
+    """[K, C, 3, 3, 3] -> [K / 64, source / 16, 3, 9, 2, 64, 8]: first operands of m64n128k16.
+
+    For each 64 outputs and 16 source channels, the operands of the taps, by the kernel's planes.
+    """
+    outputs, chunks = weight.shape[0], source // 16
+    shape = outputs // 64, chunks, 3, 9, 2, 64, 8
+
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros((outputs, source, 3, 3, 3), weight.dtype)
+        filled[:, slot_index(slots)] = weight
+        split = filled.reshape(-1, 64, chunks, 2, 8, 3, 9)
+        return np.ascontiguousarray(split.transpose(0, 2, 5, 6, 3, 1, 4))
+
+    return PackedWeight(weight, shape, packed)
+
+
+def _plane_loops(
+    conv: Conv, source: str, beginning: float, gpu: GpuProperties
+) -> tuple[Triple, int]:
+    """Return the grid of loops over the planes of the target, and the planes of each."""
+    tile, target = constants(f"{source}.cu"), conv.target
+    parts = target.batch * target.channels // tile["OUTPUTS"]
+    return PlaneTile(tile["HEIGHT"], tile["WIDTH"], beginning).loops(target.extents, parts, gpu)
+
+
+def _launch_planes(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
+    name = "convolve_by_planes"
+    tile, (boxes, held) = constants(f"{name}.cu"), _PLANE_RINGS[conv.channels]
+    grid, planes = _plane_loops(conv, name, _BEGINNING, gpu)
+    values = structure(f"{name}.cu", "ConvolveByPlanes")(
+        parts=tuple(part_of(part, at) for part in conv.views),
+        weights=at(conv.weight),
+        target=at(conv.target.name),
+        partials=partials,
+        target_strides=strides_of(conv.target),
+        extents=conv.target.extents,
+        outputs=conv.outputs,
+        planes=planes,
+    )
+    rings = boxes * (tile["BOX"] + 3 * BARRIER_BYTES) + held * (tile["CHUNK"] + BARRIER_BYTES)
+    shared = rings + 2 * tile["WARPS"] * tile["OUTPUTS"] * MOMENTS_BYTES
+    block = tile["THREADS"], 1, 1
+    return Launch(name, _planes_instance(conv.channels), grid, block, shared, values)
+
+
+def _planes_instance(channels: int) -> str:
+    boxes, held = _PLANE_RINGS[channels]
+    return f"convolve_by_planes<{channels // 32}, {boxes}, {held}>"
+
+
+def _launch_strided(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
+    name, [part] = "convolve_strided", conv.views
+    source, target, tile = conv.source, conv.target, constants(f"{name}.cu")
+    grid, planes = _plane_loops(conv, name, _BEGINNING_OF_STRIDED, gpu)
+    factor, summand, stride = table_addresses(part.table, at)
+    values = structure(f"{name}.cu", "ConvolveStrided")(
+        source=at(source.name),
+        weights=at(conv.weight),
+        target=at(target.name),
+        partials=partials,
+        factor=factor,
+        summand=summand,
+        table_stride=stride,
+        slope=part.activation.slope,
+        source_extents=source.extents,
+        extents=target.extents,
+        outputs=conv.outputs,
+        planes=planes,
+    )
+    boxes, stages, scales = tile["BOXES"], tile["STAGES"], 2 * source.channels * 4
+    barriers = BARRIER_BYTES * (3 * boxes + stages)
+    rings = boxes * tile["BOX"] + stages * tile["STAGE"] + 2 * tile["STAGED"]
+    shared = rings + scales + WARP_MOMENTS_BYTES + barriers
+    block = tile["THREADS"], 1, 1
+    return Launch(name, f"{name}_{conv.channels}", grid, block, shared, values)
+
+
+def _convolution_key(conv: Conv) -> str:
+    target = conv.target
+    read = [
+        (part.source.channels, part.source.shuffled, part.table is not None) for part in conv.views
+    ]
+    parts = target.batch, target.extents, target.channels, conv.statistics is not None, read
+    return f"convolution by planes, stride {conv.geometry.stride[0]}, {parts}"
+
+
+def _doubles(conv: Conv) -> bool:
+    """Return whether a convolution reads one view and doubles the voxels along each axis.
+
+    In blocks of a volume, its source has one voxel more, after those of the cells.
+    """
+    return (
+        isinstance(conv.output, TensorView)
+        and conv.output.shuffled
+        and conv.output.extents == tuple(2 * extent for extent in conv.target.extents)
+        and len(conv.views) == 1
+        and conv.outputs % _CELL_OUTPUTS[0] == 0
+    )
+
+
+def _fits_cells(conv: Conv, _gpu: GpuProperties, in_blocks: bool) -> bool:
+    if not _doubles(conv):
+        return False
+    [part] = conv.views
+    after = 1 if in_blocks else 0
+    return (
+        conv.geometry == Geometry((3, 3, 3), TWOS, ONES, ONES, transposed=True)
+        and part.table is None
+        and part.activation == IDENTITY
+        and part.source.is_whole
+        and conv.source.extents == tuple(extent + after for extent in conv.target.extents)
+        and conv.channels in _CELL_RINGS
+    )
+
+
+def _fits_voxels(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
+    if not _doubles(conv):
+        return False
+    [part] = conv.views
+    return (
+        conv.geometry == Geometry(TWOS, TWOS, transposed=True)
+        and part.source.is_whole
+        and part.activation.slope <= 1
+        and conv.source.extents == conv.target.extents
+        and conv.channels in _VOXEL_CHANNELS
+    )
+
+
+def _outputs_of_product(outputs: int) -> int:
+    """Return how many of the outputs a product of 64 rows computes."""
+    return 64 if outputs % 64 == 0 else 32
+
+
+def _pack_cells(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
+    """[C, K, 3, 3, 3] -> [K / n, stages, 3, 4, 64, 8]: first operands of m64n128k16.
+
+    The convolution is transposed, of stride 2, padding 1 and output padding 1; its cells of 2^3
+    target voxels depend on 2^3 source voxels. n is `_outputs_of_product` of K. The stages are
+    ordered by the cell's two planes; with n = 64, by its two rows; by the source planes that these
+    depend on; by 32 source channels; and by the source rows. The three operands of a stage lead
+    from the first source voxel of a row to the first of the cell's row, to the second, and from the
+    second to the second. Their 64 rows are the n outputs, with n = 32 of the cell's first row, then
+    its second.
+    """
+    outputs = weight.shape[1]
+    each, chunks = _outputs_of_product(outputs), source // 32
+    rows = (0, 1) if each == 64 else (None,)
+    order = [
+        (upper, below, plane, chunk, row)
+        for upper, below in product(range(2), rows)
+        for plane, chunk in product(range(upper + 1), range(chunks))
+        for row in range(2 if below is None else below + 1)
+    ]
+    shape = outputs // each, len(order), 3, 4, 64, 8
+
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros((outputs, source, 3, 3, 3), weight.dtype)
+        filled[:, slot_index(slots)] = weight.transpose(1, 0, 2, 3, 4)
+        split = filled.reshape(-1, each, chunks, 4, 8, 3, 3, 3)
+        operands = np.zeros((*shape[:3], 4, 64 // each, each, 8), weight.dtype)
+        for stage, (upper, below, plane, chunk, row) in enumerate(order):
+            cell_rows = (below,) if below is not None else (0, 1)
+            for number, own_row in enumerate(cell_rows):
+                for operand, (right, column) in enumerate(((0, 0), (1, 0), (1, 1))):
+                    taps = [_tap(upper, plane), _tap(own_row, row), _tap(right, column)]
+                    if None not in taps:
+                        tap = split[:, :, chunk, :, :, taps[0], taps[1], taps[2]]
+                        operands[:, stage, operand, :, number] = tap.transpose(0, 2, 1, 3)
+        return operands.reshape(shape)
+
+    return PackedWeight(weight, shape, packed)
+
+
+def _tap(parity: int, offset: int) -> int | None:
+    """Return the tap of 3, padding 1, that leads from source voxel i + offset to 2 i + parity."""
+    tap = parity + 1 - 2 * offset
+    return tap if tap >= 0 else None
+
+
+def _pack_voxels(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
+    """[C, K, 2, 2, 2] -> [K, source / 32, 32, 8]: second operands of m16n8k16.
+
+    The convolution is transposed, of stride 2; each of its cells of 2^3 target voxels depends on
+    one source voxel. Lane 4 n + t holds the channels 8 t to 8 t + 7 of 32 of column n, the first
+    four for one product, the others for the next. Of 32 outputs, lane t of four gets columns 2 t
+    and 2 t + 1 of each of four operands: those are 8 consecutive outputs.
+    """
+    outputs = weight.shape[1]
+    shape = outputs, source // 32, 32, 8
+
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros((2, 2, 2, outputs, source), weight.dtype)
+        # A list: to a slice, this transposed copy takes longer.
+        filled[..., list(slots)] = weight.transpose(2, 3, 4, 1, 0)
+        split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8)
+        return split.transpose(0, 2, 4, 1, 3, 5, 6).reshape(shape)
+
+    return PackedWeight(weight, shape, packed)
+
+
+def _cells_tile() -> PlaneTile:
+    side = constants("conv_transpose_to_cells.cu")["SIDE"]
+    return PlaneTile(side, side, beginning=0.4)
+
+
+def _fills_tiles(conv: Conv) -> bool:
+    """Return whether enough of the computed cells are in the target for the kernel to pay off."""
+    _, height, width = extents = conv.target.extents
+    tile = _cells_tile()
+    computed = tile.count(extents) * tile.height * tile.width
+    return height * width >= _WORTH * computed
+
+
+def _launch_cells(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
+    tensor, outputs = conv.target, _outputs_of_product(conv.outputs)
+    tile, (boxes, stages) = constants("conv_transpose_to_cells.cu"), _CELL_RINGS[conv.channels]
+    grid, planes = _cells_tile().loops(tensor.extents, conv.batch * conv.outputs // outputs, gpu)
+    values = structure("conv_transpose_to_cells.cu", "ConvTransposeToCells")(
+        source=at(conv.source.name),
+        weights=at(conv.weight),
+        target=at(tensor.name),
+        partials=partials,
+        target_strides=strides_of(tensor),
+        source_extents=conv.source.extents,
+        cells=tensor.extents,
+        outputs=conv.outputs,
+        planes=planes,
+    )
+    rings = boxes * tile["BOX"] + stages * tile["STAGE"]
+    barriers = BARRIER_BYTES * (2 * (boxes + stages) + 1)
+    shared = rings + 2 * tile["STAGED"] + WARP_MOMENTS_BYTES + barriers
+    kernel, block = _cells_instance(conv.channels, outputs), (tile["THREADS"], 1, 1)
+    return Launch("conv_transpose_to_cells", kernel, grid, block, shared, values)
+
+
+def _cells_instance(channels: int, outputs: int) -> str:
+    boxes, stages = _CELL_RINGS[channels]
+    return f"conv_transpose_to_cells<{channels}, {outputs}, {boxes}, {stages}>"
+
+
+def _cells_key(conv: Conv) -> str:
+    source, measures = conv.source, conv.statistics is not None
+    parts = source.batch, source.extents, source.channels, conv.outputs, measures
+    return f"transposed convolution {parts}"
+
+
+def _launch_voxels(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None) -> Launch:
+    source, cells = conv.source, conv.target
+    tile = constants("conv_transpose_voxels.cu")
+    voxels, parts = prod(source.extents), cells.channels // tile["OUTPUTS"]
+    values = structure("conv_transpose_voxels.cu", "ConvTransposeVoxels")(
+        part=part_of(conv.views[0], at),
+        weights=at(conv.weight),
+        target=at(cells.name),
+        voxels=voxels,
+        outputs=cells.channels,
+    )
+    resident = max(1, _RESIDENT * gpu.multiprocessors // (parts * source.batch))
+    loops = min(resident, -(-voxels // tile["VOXELS"]))
+    name, grid = "conv_transpose_voxels", (loops, parts, source.batch)
+    shared = _TURNS * tile["VOXELS"] * source.channels * 2
+    kernel, block = f"{name}<{source.channels}>", (tile["THREADS"], 1, 1)
+    return Launch(name, kernel, grid, block, shared, values)
+
+
+def _voxels_key(conv: Conv) -> str:
+    tensor, is_normalised = conv.source, conv.views[0].table is not None
+    parts = tensor.batch, tensor.extents, tensor.channels, conv.outputs, is_normalised
+    return f"transposed convolution of voxels {parts}"
+
+
+KERNELS = (
+    ConvKernel(
+        "convolve_by_planes",
+        tuple(map(_planes_instance, _PLANE_RINGS)),
+        HALF,
+        needs_wgmma=True,
+        launch=_launch_planes,
+        fits=_fits_planes,
+        pack=_pack_planes,
+        measures=True,
+        forms=("plain",),
+        cache_key=_convolution_key,
+    ),
+    ConvKernel(
+        "convolve_strided",
+        precisions=HALF,
+        needs_wgmma=True,
+        in_blocks=True,
+        launch=_launch_strided,
+        fits=_fits_strided,
+        pack=_pack_strided,
+        measures=True,
+        finds_blocks=True,
+        forms=("plain",),
+        cache_key=_convolution_key,
+    ),
+    ConvKernel(
+        "conv_transpose_voxels",
+        tuple(f"conv_transpose_voxels<{n}>" for n in _VOXEL_CHANNELS),
+        HALF,
+        launch=_launch_voxels,
+        fits=_fits_voxels,
+        pack=_pack_voxels,
+        forms=("cells",),
+        cache_key=_voxels_key,
+    ),
+    ConvKernel(
+        "conv_transpose_to_cells",
+        tuple(
+            _cells_instance(channels, outputs)
+            for channels in _CELL_RINGS
+            for outputs in _CELL_OUTPUTS
+        ),
+        HALF,
+        needs_wgmma=True,
+        in_blocks=True,
+        launch=_launch_cells,
+        fits=_fits_cells,
+        pack=_pack_cells,
+        measures=True,
+        forms=("gradient", "subpixel"),
+        cache_key=_cells_key,
+        pays=_fills_tiles,
+    ),
+)
+"""Candidates in order: the first that fits a convolution computes it."""
