@@ -294,21 +294,16 @@ class Downsample(Tagged, frozen=True, tag="downsample"):
         return np.broadcast_to(cube, (channels, 1, *cube.shape))
 
 
+ActivationLayer: TypeAlias = (
+    Relu | LeakyRelu | Elu | Softplus | Clip | Tanh | Sigmoid | Erf | Exp | Inverse
+)
+"""Layer that maps each value by itself, and those of all channels alike."""
 VoxelwiseLayer: TypeAlias = (
     InstanceNorm
     | GroupNorm
     | ChannelAffine
-    | Relu
-    | LeakyRelu
+    | ActivationLayer
     | PRelu
-    | Elu
-    | Softplus
-    | Clip
-    | Tanh
-    | Sigmoid
-    | Erf
-    | Exp
-    | Inverse
     | Channels
     | Add
     | Subtract

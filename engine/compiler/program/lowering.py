@@ -11,32 +11,22 @@ import numpy as np
 
 from ...network.graph import INPUT, Graph, Network, Node
 from ...network.layers import (
+    ActivationLayer,
     Add,
     ChannelAffine,
     Channels,
-    Clip,
     Concat,
     Conv3d,
     ConvTranspose3d,
     Crop,
     Downsample,
-    Elu,
-    Erf,
-    Exp,
     GroupNorm,
     InstanceNorm,
-    Inverse,
-    Layer,
-    LeakyRelu,
     Multiply,
     Pad,
     Pool,
     PRelu,
-    Relu,
-    Sigmoid,
-    Softplus,
     Subtract,
-    Tanh,
     Upsample,
 )
 from ..gpu_properties import GpuProperties
@@ -50,12 +40,12 @@ from ..steps import (
     Sampling,
     Statistics,
     Unpack,
+    as_activation,
 )
 from .builder import (
     ProgramBuilder,
     Value,
     ValuePart,
-    activation_of,
     in_memory,
     negative,
     with_halos,
@@ -99,6 +89,8 @@ def _without_outer_sum(network: Network) -> tuple[Network, bool]:
 
 
 def _value(builder: ProgramBuilder, node: Node) -> Value:
+    if isinstance(node.layer, ActivationLayer | PRelu):
+        return _activate(builder, node, node.layer)
     match node.layer:
         case Conv3d() as conv:
             if takes_patches(builder, node, conv):
@@ -110,20 +102,6 @@ def _value(builder: ProgramBuilder, node: Node) -> Value:
             return _normalise(builder, node, norm)
         case ChannelAffine() as affine:
             return _scale(builder, node, affine)
-        case (
-            Relu()
-            | LeakyRelu()
-            | Elu()
-            | Softplus()
-            | Clip()
-            | Tanh()
-            | Sigmoid()
-            | Erf()
-            | Exp()
-            | Inverse()
-            | PRelu()
-        ) as layer:
-            return _activate(builder, node, layer)
         case Pad() as pad:
             return _pad(builder, node, pad)
         case Crop() as crop:
@@ -142,7 +120,7 @@ def _value(builder: ProgramBuilder, node: Node) -> Value:
             return _sample(builder, node, sampling)
 
 
-def _activate(builder: ProgramBuilder, node: Node, layer: Layer) -> Value:
+def _activate(builder: ProgramBuilder, node: Node, layer: ActivationLayer | PRelu) -> Value:
     value = builder.elementwise(node.inputs[0])
     only = value.parts[0] if len(value.parts) == 1 else None
     if only and only.residual and only.after == IDENTITY:
@@ -160,13 +138,11 @@ def _activate(builder: ProgramBuilder, node: Node, layer: Layer) -> Value:
 
 
 def _activations(
-    builder: ProgramBuilder, node: Node, layer: Layer, value: Value
+    builder: ProgramBuilder, node: Node, layer: ActivationLayer | PRelu, value: Value
 ) -> Iterator[Activation]:
     """Yield the activation that a layer applies to each part of a value."""
     if not isinstance(layer, PRelu):
-        activation = activation_of(layer)
-        assert activation is not None
-        yield from [activation] * len(value.parts)
+        yield from [as_activation(layer)] * len(value.parts)
         return
     slopes, first = builder.by_slot(layer.slope, value), 0
     for number, part in enumerate(value.parts):
