@@ -193,50 +193,40 @@ def _columns(
         joules = report.shared_joules()
         total = scaled(report.energy.joules)
         yield _Column("~J", lambda row: scaled(joules.get(row.name, 0.0)), total)
-    if (seam := report.worst_seam) is not None:
-        yield _Column(
-            "seam", lambda row: score_text(row.seams and row.seams.worst), score_text(seam)
-        )
-    if (error := report.worst_verified) is not None:
-        total = error_text(error)
-        yield _Column(
-            "CPU diff", lambda row: error_text(row.verified and row.verified.error), total
-        )
+    seam, diff, spread = report.worst_seam, report.worst_verified, report.worst_spread
+    yield from _measured("seam", lambda row: row.seams and row.seams.worst, ".2f", seam)
+    yield from _measured("CPU diff", lambda row: row.verified and row.verified.error, ".1e", diff)
     if any(row.cycle for row in rows):
-        yield _Column("cycle", lambda row: cycle_text(row.cycle))
-    if (spread := report.worst_spread) is not None:
-        total = spread_text(spread)
-        yield _Column("spread", lambda row: spread_text(row.spread and row.spread.deviation), total)
+        yield _Column("cycle", lambda row: _cycle_text(row.cycle))
+    yield from _measured("spread", lambda row: row.spread and row.spread.deviation, ".3g", spread)
     yield _Column(
         "status",
         lambda row: "redone" if row.status == "translated" and row.due else STATUS[row.status],
     )
 
 
+def _measured(
+    head: str, of: Callable[[StudyReport], float | None], form: str, worst: float | None
+) -> Iterator[_Column]:
+    """Yield the column of a figure if any study has it. form: format of its numbers."""
+    if worst is not None:
+        yield _Column(head, lambda row: figure_text(of(row), form), figure_text(worst, form))
+
+
 def _stage_text(stage: Stage, row: StudyReport) -> str:
     return seconds(row.stages[stage]) if stage in row.stages else ""
 
 
-def score_text(score: float | None) -> str:
-    """Format a seam score; empty if it was not measured."""
-    return "" if score is None else f"{score:.2f}"
+def figure_text(value: float | None, form: str) -> str:
+    """Format a figure; empty if it was not measured."""
+    return "" if value is None else f"{value:{form}}"
 
 
-def cycle_text(cycle: CycleError | None) -> str:
+def _cycle_text(cycle: CycleError | None) -> str:
     """Format a cycle error, marked if it is beyond its limit."""
     if cycle is None:
         return ""
     return f"{cycle.error:.3g}{' !' if cycle.is_marked else ''}"
-
-
-def error_text(error: float | None) -> str:
-    """Format the error of verified patches; empty if they were not verified."""
-    return "" if error is None else f"{error:.1e}"
-
-
-def spread_text(deviation: float | None) -> str:
-    """Format the TTA spread; empty if it was not measured."""
-    return "" if deviation is None else f"{deviation:.3g}"
 
 
 def peak_text(peak: PeakMemory | None) -> str:

@@ -5,7 +5,27 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Literal, TypeAlias, TypeGuard
 
-from ..network.layers import ONES, ZEROS, Downsample, PadMode, Pool, Triple, Upsample, triple
+from ..network.layers import (
+    ONES,
+    ZEROS,
+    ActivationLayer,
+    Clip,
+    Downsample,
+    Elu,
+    Erf,
+    Exp,
+    Inverse,
+    LeakyRelu,
+    PadMode,
+    Pool,
+    Relu,
+    Sigmoid,
+    Softplus,
+    Tanh,
+    Triple,
+    Upsample,
+    triple,
+)
 from ..options import Precision
 from .tensors import AffineTable, Operand, Region, Tensor, TensorView
 
@@ -82,6 +102,32 @@ class Activation:
 
 
 IDENTITY = Activation()
+
+
+def as_activation(layer: ActivationLayer) -> Activation:
+    """Return the activation that a layer is in a step."""
+    match layer:
+        case Relu():
+            return Activation(0.0)
+        case LeakyRelu(slope):
+            return Activation(slope)
+        case Elu(alpha):
+            return Activation(alpha, "elu")
+        case Clip(low, high):
+            ends = -inf if low is None else low, inf if high is None else high
+            return Activation(curve="clip", low=ends[0], high=ends[1])
+        case Inverse(low, root):
+            return Activation(curve="inverse_root" if root else "inverse", low=low)
+        case Softplus():
+            return Activation(curve="softplus")
+        case Tanh():
+            return Activation(curve="tanh")
+        case Sigmoid():
+            return Activation(curve="sigmoid")
+        case Erf():
+            return Activation(curve="erf")
+        case Exp():
+            return Activation(curve="exp")
 
 
 Combination: TypeAlias = Literal["add", "subtract", "multiply", "gate"]

@@ -299,15 +299,16 @@ class Downsample(Tagged, frozen=True, tag="downsample"):
 
 
 ActivationLayer: TypeAlias = (
-    Relu | LeakyRelu | PRelu | Elu | Softplus | Clip | Tanh | Sigmoid | Erf | Exp | Inverse
+    Relu | LeakyRelu | Elu | Softplus | Clip | Tanh | Sigmoid | Erf | Exp | Inverse
 )
-"""Layer that changes each number of its one input by itself."""
+"""Layer that changes each number of its one input by itself, in all channels alike."""
 
 VoxelwiseLayer: TypeAlias = (
     InstanceNorm
     | GroupNorm
     | ChannelAffine
     | ActivationLayer
+    | PRelu
     | Channels
     | Add
     | Subtract

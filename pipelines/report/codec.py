@@ -1,4 +1,4 @@
-"""Batch reports as JSON and back; docs/reports.md describes the fields, a promise to scripts.
+"""Batch reports as JSON and back; docs/report-json.md describes the fields, a promise to scripts.
 
 The stored form is derived from the records in `report`; `_RENAMED`, `_TYPES`, `_Row` and `_File`
 state where it differs. Figures that are computed from others are written and not read.

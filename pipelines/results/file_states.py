@@ -78,7 +78,7 @@ class FileState:
 def content_of(states: Collection[FileState]) -> "Content | None":
     """Return the content of files (count, bytes, hash), or None without any.
 
-    docs/reports.md shows how to recompute the hash.
+    docs/report-json.md shows how to recompute the hash.
     """
     if not states:
         return None

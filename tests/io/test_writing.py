@@ -24,10 +24,10 @@ from cuda_cyclegan.io.files.parts import Gate, is_part, remove_leftovers
 from cuda_cyclegan.io.files.parts import remove_parts_of_this_process as remove_own_parts
 from cuda_cyclegan.io.files.streams import open_reader
 from cuda_cyclegan.io.formats import nifti_writing
+from cuda_cyclegan.io.formats.registry import SUFFIXES
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.io.writing import write
 
-SUFFIXES = (".nii", ".nii.gz", ".hdr", ".hdr.gz", ".nrrd", ".nhdr", ".mha", ".mhd")
 SMALL_DISK = """
 mount -t tmpfs -o size={size} none {folder} && exec {python} -c '
 import sys
@@ -49,12 +49,12 @@ def volume_in(folder: Path, suffix: str, extent: int = 40) -> Volume:
     """A volume of noise, read from a file of this suffix, too large for a small disk."""
     path = folder / f"source{suffix}"
     noise = np.random.default_rng(0).integers(0, 4000, (extent,) * 3).astype(np.int16)
-    if suffix in (".nrrd", ".nhdr", ".mha", ".mhd"):
-        SimpleITK.WriteImage(SimpleITK.GetImageFromArray(noise), str(path))
+    if suffix.startswith(".nii"):
+        save_nifti(path, noise)
     elif suffix.startswith(".hdr"):
         nibabel.Nifti1Pair(noise, OBLIQUE).to_filename(path)
     else:
-        save_nifti(path, noise)
+        SimpleITK.WriteImage(SimpleITK.GetImageFromArray(noise), str(path))
     return read_file(path)
 
 

@@ -2,25 +2,17 @@
 
 import gzip
 import os
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import nibabel
 import numpy as np
 
-from cuda_cyclegan.io.errors import ScanError
-from cuda_cyclegan.io.formats.nifti_header import image_beside
-from cuda_cyclegan.io.formats.nrrd_metaimage import read_text_header
+from cuda_cyclegan.io.formats.nifti import NIFTI
+from cuda_cyclegan.io.formats.registry import format_at
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import AnyArray, Study, Volume
 
-FORMATS: dict[str, str] = {
-    ".nrrd": "nrrd",
-    ".nhdr": "nrrd",
-    ".mha": "metaimage",
-    ".mhd": "metaimage",
-}
 OBLIQUE = np.array(
     [
         [-0.93, 0.21, 0.34, 90.5],
@@ -33,14 +25,8 @@ OBLIQUE = np.array(
 
 def study_of(path: Path, *others: Path) -> Study:
     """The study that discovery would make of `path`, without a search."""
-    name = path.name.lower()
-    if name.endswith((".hdr", ".hdr.gz")):
-        others = (image_beside(path),)
-    kind = FORMATS.get(path.suffix.lower(), "nifti")
-    if kind != "nifti" and path.is_file():
-        with suppress(ScanError, OSError):
-            others += tuple(file for file in read_text_header(path).data_files if file != path)
-    return Study(PurePosixPath(path.name), (path, *others), kind)
+    found = format_at(path) or NIFTI
+    return Study(PurePosixPath(path.name), (path, *others, *found.other_files(path)), found.name)
 
 
 def read_file(path: Path, volume_index: int | None = None) -> Volume:

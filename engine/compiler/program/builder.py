@@ -1,27 +1,16 @@
 """IR builder of a lowering: known values, in memory or not, and how to write one into memory."""
 
 from dataclasses import dataclass
-from math import inf
 
 import numpy as np
 from msgspec import structs
 
 from ...network.graph import INPUT, Graph, Network, Node, TensorShape
 from ...network.layers import (
-    Clip,
     Downsample,
-    Elu,
-    Erf,
-    Exp,
     FloatArray,
-    Inverse,
     Layer,
-    LeakyRelu,
     Pad,
-    Relu,
-    Sigmoid,
-    Softplus,
-    Tanh,
     Triple,
     triple,
 )
@@ -40,35 +29,6 @@ from ..tensors import (
 from ..weight_layout import PackedWeight
 from .fusion import fused
 from .split_fp16 import CHANNELS, scales
-
-
-def activation_of(layer: Layer) -> Activation | None:
-    """Return the kernel activation of a layer; None if it needs more than a few numbers."""
-    match layer:
-        case Relu():
-            return Activation(0.0)
-        case LeakyRelu(slope):
-            return Activation(slope)
-        case Elu(alpha):
-            return Activation(alpha, "elu")
-        case Softplus():
-            return Activation(curve="softplus")
-        case Clip(low, high):
-            ends = -inf if low is None else low, inf if high is None else high
-            return Activation(curve="clip", low=ends[0], high=ends[1])
-        case Tanh():
-            return Activation(curve="tanh")
-        case Sigmoid():
-            return Activation(curve="sigmoid")
-        case Erf():
-            return Activation(curve="erf")
-        case Exp():
-            return Activation(curve="exp")
-        case Inverse(low, root):
-            return Activation(curve="inverse_root" if root else "inverse", low=low)
-        case _:
-            return None
-
 
 _LARGEST_VOLUME = 1024
 """Edge of the largest volume for which bounds of values are guaranteed; beyond it a number may

@@ -41,12 +41,12 @@ from ..steps import (
     Sampling,
     Statistics,
     Unpack,
+    as_activation,
 )
 from .builder import (
     ProgramBuilder,
     Value,
     ValuePart,
-    activation_of,
     in_memory,
     negative,
 )
@@ -138,7 +138,7 @@ def _value(builder: ProgramBuilder, node: Node) -> Value:
             return _activate(builder, node, activation)
 
 
-def _activate(builder: ProgramBuilder, node: Node, layer: ActivationLayer) -> Value:
+def _activate(builder: ProgramBuilder, node: Node, layer: ActivationLayer | PRelu) -> Value:
     value = builder.elementwise(node.inputs[0])
     only = value.parts[0] if len(value.parts) == 1 else None
     if only and only.residual and only.after == IDENTITY:
@@ -156,13 +156,11 @@ def _activate(builder: ProgramBuilder, node: Node, layer: ActivationLayer) -> Va
 
 
 def _activations(
-    builder: ProgramBuilder, node: Node, layer: ActivationLayer, value: Value
+    builder: ProgramBuilder, node: Node, layer: ActivationLayer | PRelu, value: Value
 ) -> Iterator[Activation]:
     """Yield the activation that a layer applies to each part of a value."""
     if not isinstance(layer, PRelu):
-        activation = activation_of(layer)
-        assert activation is not None
-        yield from [activation] * len(value.parts)
+        yield from [as_activation(layer)] * len(value.parts)
         return
     slopes, first = builder.by_slot(layer.slope, value), 0
     for number, part in enumerate(value.parts):

@@ -6,12 +6,12 @@ The tensors between the steps of such a layer are processed in slabs, so that th
 from collections.abc import Iterator
 
 from ...network.graph import Node
-from ...network.layers import ONES, Conv3d, ConvTranspose3d, Pad, Triple, triple
+from ...network.layers import ONES, ActivationLayer, Conv3d, ConvTranspose3d, Pad, Triple, triple
 from .. import weight_layout
 from ..kernels.last_layer import MOST_TAPS, has_wide_kernel
-from ..steps import IDENTITY, Activation, Conv, Geometry, Pack, PatchArray, SumTaps
+from ..steps import IDENTITY, Activation, Conv, Geometry, Pack, PatchArray, SumTaps, as_activation
 from ..tensors import NUMBER_BYTES, Region
-from .builder import ProgramBuilder, Value, activation_of
+from .builder import ProgramBuilder, Value
 from .custom_kernels import (
     KernelInputs,
     append_custom,
@@ -156,7 +156,7 @@ def _final_activation(builder: ProgramBuilder, node: Node) -> Activation | None:
         return IDENTITY
     if last.inputs != (node.name,) or not builder.is_read_only_by(node.name, type(last.layer)):
         return None
-    return activation_of(last.layer)
+    return as_activation(last.layer) if isinstance(last.layer, ActivationLayer) else None
 
 
 def _padded(value: Value, conv: Conv3d) -> Value:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import Struct, structs
 from support.covering_networks import COVERING_GRAPHS, MIXED, graph_features
@@ -10,7 +10,7 @@ from support.gpu_networks import ODD_GRAPHS
 from support.network_features import FEATURES
 
 from cuda_cyclegan.engine.network.architectures import Groups, Spec, build, out_of_bounds
-from cuda_cyclegan.engine.network.layers import Relu
+from cuda_cyclegan.engine.network.layers import Layer, Relu
 
 INNER_PADDINGS = {"block_padding": None, "down_padding": "zero", "up_padding": None}
 """What is usual; others count as one."""
@@ -76,6 +76,12 @@ def test_mixed_generators_are_some_thirty_that_can_be() -> None:
     for spec in MIXED.values():
         assert not list(out_of_bounds(spec))
         build(spec).check_patch((16, 16, 24))
+
+
+def test_every_kind_of_layer_is_in_a_network_of_the_tests() -> None:
+    graphs = [*ODD_GRAPHS.values(), *map(build, MIXED.values())]
+    found = {type(node.layer) for graph in graphs for node in graph.nodes}
+    assert {*get_args(Layer)} - found == set()
 
 
 def test_chosen_graphs_have_all_kinds_of_layers_and_neighbours() -> None:

@@ -74,7 +74,8 @@ def test_all_rivals_are_named_to_each() -> None:
         }
         names = [str(each.name) for each in found.studies]
         assert names == ["a.mha", "a.nii.gz", "a.nrrd", "b.nii.gz", "sub/a.nii.gz"]
-    many = refused(in_format([study(f"a{end}") for end in (*SUFFIXES, ".NRRD")], "nifti"))
+    more = ("a.nhdr", "a.mhd", "a.NRRD")
+    many = refused(in_format(map(study, (*sources, *more)), "nifti"))
     assert blockers(many)["a.mha"] == overwriting("a.NRRD, a.mhd, a.nhdr and 2 more")
 
 
