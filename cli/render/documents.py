@@ -104,7 +104,8 @@ def _environment(filters: tuple[tuple[str, Callable[..., Any]], ...]) -> "Enviro
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update({**_FILTERS, **dict(filters)})
+    named: dict[str, Any] = {**_FILTERS, **dict(filters)}
+    environment.filters.update(named)
     return environment
 
 
