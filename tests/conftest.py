@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from itertools import count
@@ -53,6 +53,13 @@ def pytest_configure() -> None:
         signal.signal(
             signal.SIGHUP, lambda *_: None
         )  # which processes that we start do not inherit
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """Start one worker more than `-n auto` says: each waits a fifth of its time."""
+    workers = yield
+    return workers if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else workers + 1
 
 
 HANGING = 600.0
@@ -117,6 +124,16 @@ def processes_end_with_their_test() -> Iterator[None]:
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
     assert left == {}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def disk_is_not_waited_for() -> Iterator[None]:
+    """No test of this process cuts the power, which is all that a flush is for. Those of a closed
+    file still fail, and processes that tests start flush as ever.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

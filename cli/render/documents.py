@@ -4,6 +4,7 @@ import json
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -11,6 +12,7 @@ from .terminal import print_line
 from .text import counted, file_size, flagged, printable
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from markupsafe import Markup
 
     from ...pipelines.report.report import BatchReport
@@ -85,6 +87,12 @@ _FILTERS: dict[str, Callable[..., Any]] = {
 
 def rendered(template: str, filters: dict[str, Callable[..., Any]], **values: object) -> str:
     """Render a page. filters: functions that the template uses on values."""
+    environment = _environment(tuple(filters.items()))
+    return environment.get_template(template).render(**values)
+
+
+@lru_cache  # compiling the templates takes longer than rendering a page
+def _environment(filters: tuple[tuple[str, Callable[..., Any]], ...]) -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -96,8 +104,9 @@ def rendered(template: str, filters: dict[str, Callable[..., Any]], **values: ob
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update({**_FILTERS, **filters})
-    return environment.get_template(template).render(**values)
+    named: dict[str, Any] = {**_FILTERS, **dict(filters)}
+    environment.filters.update(named)
+    return environment
 
 
 def _text(value: object) -> "str | Markup":

@@ -274,10 +274,7 @@ class Graph(Tagged, frozen=True, tag="graph", cache_hash=True):
 
         Raises PatchShapeError if a layer cannot take its input.
         """
-        shapes = {INPUT: TensorShape(self.in_channels, patch)}
-        for node in self.nodes:
-            shapes[node.name] = shape_made(node.name, node.layer, [shapes[i] for i in node.inputs])
-        return shapes
+        return dict(_shapes(self, patch))
 
     def check_patch(self, patch: Triple) -> None:
         """Raise PatchShapeError unless the network maps a patch (D, H, W) to the same extents."""
@@ -297,6 +294,14 @@ class Graph(Tagged, frozen=True, tag="graph", cache_hash=True):
                 f"This network turns a patch of {times(patch)} into {times(leaving)}; "
                 "only networks that keep the extents can translate a volume."
             )
+
+
+@lru_cache  # used several times per network that is opened
+def _shapes(graph: Graph, patch: Triple) -> dict[str, TensorShape]:
+    shapes = {INPUT: TensorShape(graph.in_channels, patch)}
+    for node in graph.nodes:
+        shapes[node.name] = shape_made(node.name, node.layer, [shapes[i] for i in node.inputs])
+    return shapes
 
 
 @lru_cache  # used several times per study

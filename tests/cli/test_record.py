@@ -101,10 +101,6 @@ def test_files_in_a_folder_of_the_same_name_are_not_taken_for_results(world: Wor
     assert contents(world.output) == {f"{n}.nii": f"somebody's {n}".encode() for n in "ab"}
 
 
-class Killed(BaseException):
-    pass
-
-
 @pytest.fixture
 def killed_world(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """A run was killed when its first result was in place, before that was on record."""

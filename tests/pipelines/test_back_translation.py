@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 from support.batch_world import identity_model
 from support.calibration_scans import head
+from support.each_pair import each_pair
 from support.model_pair import WINDOW, random_model
 from support.queue_world import QueueWorld
 
@@ -54,9 +55,10 @@ def values(path: Path) -> FloatArray:
     return nibabel.load(path).get_fdata(dtype=np.float32)
 
 
-@pytest.mark.parametrize("dtype", [np.int16, np.float32])
-@pytest.mark.parametrize("spacing", [None, (1.5, 1.4, 1.2)])
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "spacing", "turned"),
+    each_pair([np.int16, np.float32], [None, (1.5, 1.4, 1.2)], [False, True]),
+)
 def test_it_is_what_a_user_gets_who_translates_the_result(
     tmp_path: Path, dtype: type, spacing: tuple[float, float, float] | None, turned: bool
 ) -> None:

@@ -181,6 +181,16 @@ def _garbage_uncounted(phase: Literal["start", "stop"], _: dict[str, int]) -> No
 gc.callbacks.append(_garbage_uncounted)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage among the modules and tests, which all stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """Spare the collector the objects of all test modules: each of its passes would read them."""
     gc.collect()

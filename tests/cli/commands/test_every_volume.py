@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from support.batch_world import (
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 from support.result_marks import read_mark
+from support.waiting import ENOUGH
 from typer.testing import Result
 
 import cuda_cyclegan as cc
@@ -32,6 +34,8 @@ from cuda_cyclegan.io.files.file_writers import LARGEST_LAG
 from cuda_cyclegan.io.files.parts import is_part
 from cuda_cyclegan.pipelines.run import host_arrays
 from cuda_cyclegan.pipelines.run.host_arrays import HostArrays
+from cuda_cyclegan.pipelines.run.outcomes import BatchEvents
+from cuda_cyclegan.pipelines.run.pipeline import StudyPipeline
 
 nibabel: Any = _nibabel
 sitk: Any = _SimpleITK
@@ -82,8 +86,9 @@ def one_by_one(world: QueueWorld, name: str, *options: str) -> list[Any]:
     return made
 
 
-@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz", "a.hdr"])
-@pytest.mark.parametrize("inference", ["patches", "volume"])
+@pytest.mark.parametrize(
+    ("name", "inference"), [("a.nii", "patches"), ("a.nii.gz", "volume"), ("a.hdr", "patches")]
+)
 def test_each_volume_is_that_of_its_number(world: QueueWorld, name: str, inference: str) -> None:
     image = over_time(series())
     kind = nibabel.Nifti1Pair if name == "a.hdr" else nibabel.Nifti1Image
@@ -102,8 +107,10 @@ def test_each_volume_is_that_of_its_number(world: QueueWorld, name: str, inferen
     assert "up to date" in kept.stdout
 
 
-@pytest.mark.parametrize("name", ["a.nrrd", "a.nhdr", "a.mha", "a.mhd"])
-@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize(
+    ("name", "compressed"),
+    [("a.nrrd", True), ("a.nhdr", False), ("a.mha", False), ("a.mhd", True)],
+)
 def test_series_of_itk_keep_their_time(world: QueueWorld, name: str, compressed: bool) -> None:
     image = sitk.GetImageFromArray(series().T, isVector=False)
     image.SetSpacing((2.0, 2.0, 3.0, 2.5))
@@ -363,8 +370,23 @@ def test_progress_counts_volumes(world: QueueWorld) -> None:
     assert dones[-1] == total
 
 
-def test_a_stop_leaves_nothing_of_a_series(world: QueueWorld) -> None:
+def test_a_stop_leaves_nothing_of_a_series(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     over_time(series()).to_filename(world.inputs / "a.nii.gz")
+    report, end, is_stopped = BatchEvents.report, StudyPipeline.stop, threading.Event()
+
+    def waiting(self: BatchEvents, event: cc.Event) -> None:
+        report(self, event)
+        if at_second_volume(event):
+            assert is_stopped.wait(ENOUGH), "the network went on before anybody could stop it"
+
+    def stopped(self: StudyPipeline) -> None:
+        end(self)
+        is_stopped.set()
+
+    monkeypatch.setattr(BatchEvents, "report", waiting)
+    monkeypatch.setattr(StudyPipeline, "stop", stopped)
 
     def stop(event: cc.Event) -> None:
         if at_second_volume(event):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import SimpleITK as _SimpleITK
 from support.batch_world import identity_model
+from support.each_pair import each_pair
 from support.io_files import write_later
 from support.result_marks import read_mark
 from typer.testing import CliRunner
@@ -110,9 +111,10 @@ def test_the_chosen_volume_of_a_4d_file_comes_out_alone(tmp_path: Path, model: P
     np.testing.assert_array_equal(found.affine, nibabel.load(source).affine)
 
 
-@pytest.mark.parametrize("suffix", [".nrrd", ".nhdr", ".mha", ".mhd"])
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
+@pytest.mark.parametrize(
+    ("suffix", "dtype", "compressed"),
+    each_pair([".nrrd", ".nhdr", ".mha", ".mhd"], TYPES, [False, True]),
+)
 def test_an_itk_file_keeps_voxels_geometry_and_words(
     tmp_path: Path, model: Path, suffix: str, dtype: Any, compressed: bool
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 import SimpleITK
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.each_pair import each_pair
 from support.io_files import ramp, read_file, study_of
 from support.tiers import WITH_FIXTURES, examples
 
@@ -89,9 +90,7 @@ def assert_same_image(source: Path, target: Path) -> None:
     assert np.allclose(affine_of(now), affine_of(was), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(("suffix", "dtype", "packed"), each_pair(SUFFIXES, TYPES, [False, True]))
 def test_reads_and_writes_what_simpleitk_wrote(
     tmp_path: Path, suffix: str, dtype: str, packed: bool
 ) -> None:

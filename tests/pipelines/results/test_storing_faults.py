@@ -128,12 +128,6 @@ def series(folder: Path) -> None:
     Phantom(slices=2, rows=4, columns=4).write(folder / "below")
 
 
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test stores a hundred results; flushing a file fails as asking about it does."""
-    monkeypatch.setattr(os, "fsync", os.fstat)
-
-
 @pytest.fixture(params=[nifti, pair, metaimage, series], ids=lambda make: make.__name__)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     request.param(tmp_path / "scans")

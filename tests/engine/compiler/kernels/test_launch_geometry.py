@@ -54,17 +54,12 @@ def launches_on(gpu: GpuProperties) -> Iterator[tuple[Step, Launch]]:
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=GPUS)
-def test_launches_are_of_kernels_that_the_gpu_has(gpu):
-    for _, launch in launches_on(gpu):
+def test_launches_are_of_kernels_of_the_gpu_keep_to_its_limits_and_fill_it(gpu):
+    """Up to a fifth of a GPU may stay empty, where each block has a whole share of the work."""
+    for step, launch in launches_on(gpu):
         spec = KERNELS[launch.source]
         assert launch.kernel in spec.instances or not spec.instances
         assert not spec.needs_wgmma or gpu.capability == WGMMA_CAPABILITY
-
-
-@pytest.mark.parametrize("gpu", GPUS.values(), ids=GPUS)
-def test_launches_keep_to_the_limits_of_a_gpu_and_fill_it(gpu):
-    """Up to a fifth of a GPU may stay empty, where each block has a whole share of the work."""
-    for step, launch in launches_on(gpu):
         across, *others = launch.grid
         blocks = prod(launch.grid)
         assert 0 < across < 2**31

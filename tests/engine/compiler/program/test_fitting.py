@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.described_gpus import H200
+from support.each_pair import each_pair
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.program.fitting import (
@@ -63,11 +64,12 @@ def bytes_of(allowed: int, choose=modest, wanted: ProgramRequest = WANTED) -> tu
     return fitted.memory.bytes, fitted.lowered.layout.batch
 
 
-@pytest.mark.parametrize("mebibytes", [0, 3, 5, 10, 16, 25, 40])
-@pytest.mark.parametrize("choose", [hungry, modest])
-@pytest.mark.parametrize("width", [16, 32])
+@pytest.mark.parametrize(
+    ("mebibytes", "width", "choose"),
+    each_pair([0, 3, 5, 10, 16, 25, 40], [16, 32], [hungry, modest]),
+)
 def test_what_is_planned_fits_and_the_named_limit_is_enough(
-    width: int, choose: Choose, mebibytes: int
+    mebibytes: int, width: int, choose: Choose
 ) -> None:
     check_limit(width, 32, choose, mebibytes * MIB)
 

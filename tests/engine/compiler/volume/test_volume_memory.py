@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.described_gpus import H200
+from support.each_pair import each_pair
 from support.kernel_samples import computed_by
 from support.zero_weights import zero_network
 
@@ -143,11 +144,11 @@ def test_a_pass_waits_for_neighbours_and_for_statistics(name: str) -> None:
     assert [one.first for one in passes] == [steps.index(one.steps[0]) for one in passes]
 
 
-@pytest.mark.parametrize("share", [0, 0.3, 0.7, 1])
-@pytest.mark.parametrize("matrix_kernels", [False, True])
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize(
+    ("name", "share", "matrix_kernels"), each_pair([*SPECS], [0, 0.3, 0.7, 1], [False, True])
+)
 def test_a_limit_is_kept_and_nothing_lies_on_something_else(
-    name: str, matrix_kernels: bool, share: float
+    name: str, share: float, matrix_kernels: bool
 ) -> None:
     check_limit(name, (96, 32, 128), share, matrix_kernels)  # one block
     check_limit(name, (256, 256, 192), share, matrix_kernels)
