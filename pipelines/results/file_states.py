@@ -93,7 +93,7 @@ def content_of(states: Collection[FileState]) -> "Content | None":
 
 def _sha256(file: BufferedReader, size: int, go_on: Callable[[], None]) -> str:
     # Of NumPy, as a bytearray would be cleared under the lock.
-    block = memoryview(np.empty(min(size + 1, _HASHED_BYTES), np.uint8))
+    block = np.empty(min(size + 1, _HASHED_BYTES), np.uint8).data
     digest, count = hashlib.sha256(), len(block)
     while count == len(block):
         count = file.readinto(block)
