@@ -73,3 +73,22 @@ def test_without_a_context_of_others_the_libraries_keep_theirs_once(tmp_path: Pa
     assert max(left) - left[0] <= MIB
     assert left[-1] <= CONTEXT
     assert ended <= MIB
+
+
+def test_memory_that_is_freed_during_a_capture_does_not_end_it() -> None:
+    """As that of garbage, which the interpreter may collect at any call."""
+    from cuda_cyclegan.engine.cuda.driver import CapturedGraph, Context, DeviceBuffer, Stream
+
+    with Context(0), Stream() as stream, DeviceBuffer(4) as kept:
+        stream.upload_now(kept.address, bytes(4))
+
+        def queue() -> None:
+            with DeviceBuffer(MIB):
+                stream.fill(kept.address, 7, 4)
+
+        with CapturedGraph(stream, queue) as graph:
+            graph.launch()
+            found = np.zeros(4, np.uint8)
+            stream.download(found.ctypes.data, kept.address, 4)
+            stream.wait()
+    assert found.tolist() == [7, 7, 7, 7]

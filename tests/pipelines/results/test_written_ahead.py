@@ -14,6 +14,7 @@ from support.waiting import ENOUGH, eventually
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import DiskFullError
 from cuda_cyclegan.io.files import file_writers
+from cuda_cyclegan.io.files.file_writers import HashedFile
 from cuda_cyclegan.io.files.parts import NO_GATE, Gate, is_part
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Volume
@@ -60,7 +61,10 @@ def test_it_is_the_file_that_is_written_at_the_end(
     assert left(target.parent) == [target]
 
 
-def test_slices_are_written_as_soon_as_they_are_final(volume: Volume, tmp_path: Path) -> None:
+def test_slices_are_written_as_soon_as_they_are_final(
+    volume: Volume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HashedFile, "block", 1 << 20)
     made, target = coming(volume), tmp_path / "ahead" / "a.nii"
     made.voxels[...] = volume.voxels
     ahead = WrittenAhead(made, target, NO_GATE)
