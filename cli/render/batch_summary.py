@@ -64,6 +64,12 @@ FEW_STUDIES = 10
 """Largest number of studies after which the use of the machine is shown only with --verbose."""
 
 
+_LONG_BATCH, _IDLE_SHARE = 60.0, 0.55
+"""Seconds of a batch, and the network's share of them, from which two processes on a GPU pay: a
+second one takes a second to start.
+"""
+
+
 def totals(
     report: BatchReport, not_reached: str = "not started", *, verbose: bool = False
 ) -> Iterator[str]:
@@ -140,6 +146,9 @@ def _use(report: BatchReport) -> Iterator[str]:
     devices = f" on each of {use.devices} devices" if use.devices > 1 else ""
     share, wall = percent(use.computing_share), seconds(use.wall)
     yield f"The network was computing for {share} of the batch's {wall} s{devices}"
+    is_idle = use.wall >= _LONG_BATCH and use.computing_share < _IDLE_SHARE
+    if is_idle and use.devices == 1 and "copy" in report.stages():
+        yield "The GPU waited for the rest; two processes on it may be faster: --device cuda:0,0"
 
 
 def _energy(report: BatchReport) -> Iterator[str]:

@@ -19,7 +19,8 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.cli.render.text import printable
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.report.previews import thumbnail
-from cuda_cyclegan.pipelines.report.report import BatchReport, Skip, StudyReport
+from cuda_cyclegan.pipelines.report.report import BatchReport, Skip, StudyReport, Use
+from cuda_cyclegan.pipelines.stopwatch import Stage
 from cuda_cyclegan.pipelines.study.geometry import mid_slices
 from cuda_cyclegan.pipelines.study.preview import Column, Shades
 from cuda_cyclegan.pipelines.study.preview import drawn as preview_of
@@ -64,6 +65,26 @@ def test_one_report_shows_stages_throughput_memory_and_failures_last(tmp_path: P
     assert re.search(r"wall time +10\.0 +200 +300 MiB", result.stdout)
     assert "The network was computing for 50 % of the batch's 10.0 s\n" in result.stdout
     assert result.stdout.splitlines()[-1] == "failed: bad.nii: unreadable: It is empty."
+
+
+@pytest.mark.parametrize(
+    ("wall", "computing", "stage", "is_said"),
+    [
+        (60, 30, "copy", True),
+        (59, 30, "copy", False),
+        (60, 30, "blend", False),
+        (60, 40, "copy", False),
+    ],
+    ids=["long", "short", "no GPU", "busy"],
+)
+def test_a_long_batch_on_a_gpu_that_waited_names_two_processes(
+    tmp_path: Path, wall: float, computing: float, stage: Stage, is_said: bool
+) -> None:
+    [first, *_] = BATCH.studies
+    rows = (replace(first, stages={**first.stages, stage: 1.0}),)
+    use = Use(wall, busy=wall, computing=computing, devices=1)
+    shown = report(written(replace(BATCH, studies=rows, use=use), tmp_path / "r.json")).stdout
+    assert ("--device cuda:0,0" in shown) == is_said
 
 
 def test_studies_that_overlap_in_time_are_shown_so(tmp_path: Path) -> None:
