@@ -8,8 +8,6 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
-
 from ...io.files.regular import open_regular
 
 if TYPE_CHECKING:
@@ -92,6 +90,8 @@ def content_of(states: Collection[FileState]) -> "Content | None":
 
 
 def _sha256(file: BufferedReader, size: int, go_on: Callable[[], None]) -> str:
+    import numpy as np  # late: few commands hash files
+
     # Of NumPy, as a bytearray would be cleared under the lock.
     block = np.empty(min(size + 1, _HASHED_BYTES), np.uint8).data
     digest, count = hashlib.sha256(), len(block)
