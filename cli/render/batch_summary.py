@@ -203,7 +203,7 @@ def _columns(
         total = scaled(report.energy.joules)
         yield _Column("~J", lambda row: scaled(joules.get(row.name, 0.0)), total)
     seam, diff, spread = report.worst_seam, report.worst_verified, report.worst_spread
-    yield from _measured("seam", lambda row: row.seams and row.seams.worst, ".2f", seam)
+    yield from _measured("seam", lambda row: row.seams and row.seams.worst, SEAM_FORM, seam)
     yield from _measured("CPU diff", lambda row: row.verified and row.verified.error, ".1e", diff)
     if any(row.cycle for row in rows):
         yield _Column("cycle", lambda row: _cycle_text(row.cycle))
@@ -212,6 +212,10 @@ def _columns(
         "status",
         lambda row: "redone" if row.status == "translated" and row.due else STATUS[row.status],
     )
+
+
+SEAM_FORM = ".2f"
+"""Format of a seam score."""
 
 
 def _measured(

@@ -286,7 +286,7 @@ def _figures(batch: BatchReport) -> dict[str, str]:
         "throughput": f"{scaled(rate)} voxels/s" if rate else "",
         "peak memory": batch_summary.peak_text(peak),
         "beyond cycle limit": str(sum(cycle.is_marked for cycle in batch.cycles) or ""),
-        "worst seam": batch_summary.figure_text(batch.worst_seam, ".2f"),
+        "worst seam": batch_summary.figure_text(batch.worst_seam, batch_summary.SEAM_FORM),
     }
 
 

@@ -28,8 +28,6 @@ GZIP_MAGIC = b"\x1f\x8b"
 Packing: TypeAlias = Literal["gzip", "zlib", "bzip2"]
 
 BLOCK_BYTES = 1 << 20
-SLAB_BYTES = 2 << 20
-"""Bytes per read of slices of which only a part is kept."""
 
 LEAST_SIDE_BY_SIDE, PART_BYTES, _READING_THREADS = 64 << 20, 32 << 20, 8
 """Smallest buffer that several threads fill from a file, and bytes per read of each:

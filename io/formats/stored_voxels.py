@@ -19,7 +19,6 @@ from ..files.regular import open_regular
 from ..files.streams import (
     BLOCK_BYTES,
     GZIP_MAGIC,
-    SLAB_BYTES,
     UNPACKING_BYTES,
     PackedReader,
     TooManyBytesError,
@@ -36,6 +35,8 @@ MOST_SKIPPED_LINES, MOST_SKIPPED_BYTES = 1 << 16, 16 << 20
 """Limits of skipped lines, and of skipped bytes that have to be unpacked or decoded."""
 _LONGEST_NUMBER = 64
 """Characters of one voxel in digits."""
+_SLAB_BYTES = 2 << 20
+"""Bytes per read of slices of which only a part is kept."""
 _SPACE = b" \t\n\r\v\f"
 _WHOLE = re.compile(rb"[-+0-9\s]*")
 _REAL = re.compile(rb"[-+.0-9eEnNaAiIfFtTyY\s]*")
@@ -366,7 +367,7 @@ def scratch_bytes(header: TextHeader) -> int:
     inside = header.sizes[: max(header.axes)]
     is_apart = len(inside) > 2
     row = math.prod(inside) * header.storage.voxel_type.itemsize * is_apart
-    return UNPACKING_BYTES + max(row, SLAB_BYTES * is_apart)
+    return UNPACKING_BYTES + max(row, _SLAB_BYTES * is_apart)
 
 
 def _place(header: TextHeader, volume: int) -> dict[int, int]:
@@ -399,7 +400,7 @@ def _picked(
         return voxels
     inside = header.sizes[:last]
     row = math.prod(inside) * size
-    rows = max(1, SLAB_BYTES // row)
+    rows = max(1, _SLAB_BYTES // row)
     scratch = np.empty(min(rows, shape[2]) * row, np.uint8)
     index = tuple(place.get(axis, slice(None)) for axis in range(last))
     for first in range(0, shape[2], rows):

@@ -238,12 +238,8 @@ def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None)
 def _launch_wgmma(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
     loops = _wgmma_loops(conv, gpu)
     values = _arguments(conv, at, loops, partials)
-    edge, outputs, columns = (
-        conv.geometry.kernel[2],
-        _wgmma_outputs(conv),
-        _wgmma_columns(conv),
-    )
-    kernel = _wgmma_instance(edge, outputs, columns)
+    edge = conv.geometry.kernel[2]
+    kernel = _wgmma_instance(edge, _wgmma_outputs(conv), _wgmma_columns(conv))
     block = constants("convolve_patches_wgmma.cu")["THREADS"], 1, 1
     return Launch("convolve_patches_wgmma", kernel, loops.grid, block, loops.shared, values)
 

@@ -43,8 +43,8 @@ SLOT_BYTES = 16 << 20
 class SharedProgram:
     """A program whose input and output all windows share, and what it runs with.
 
-    kernels: of the GPU. stream: in which the program runs. turn: held while a run is
-    queued. batch: patches in one run. channels: of a patch and of its translation.
+    kernels: of the GPU. stream: in which the program runs. turn: held while a run is queued. batch:
+    patches in one run. channels: of a patch and of its translation.
     """
 
     program: "Program"
