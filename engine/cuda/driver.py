@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib import import_module
 from math import prod
@@ -19,9 +19,6 @@ driver: Any = import_module(
 )  # the package's types are generated and incomplete
 
 _MIB = 1 << 20
-
-_EARLY_IN_GRAPHS = 12030
-"""The first version of CUDA whose graphs support other kinds of edges (cudaTypedefs.h)."""
 
 _STICKY = (
     "CONTAINED",
@@ -114,11 +111,6 @@ class Context:
         return call(driver.cuDriverGetVersion)
 
     @property
-    def may_begin_early(self) -> bool:
-        """Whether a launch of a captured graph may begin before the one before it has ended."""
-        return self.properties.capability >= (9, 0) and self.driver_version >= _EARLY_IN_GRAPHS
-
-    @property
     def name(self) -> str:
         """Name of the GPU."""
         name: bytes = call(driver.cuDeviceGetName, 128, self._device)
@@ -208,13 +200,11 @@ class Stream:
         arguments: ctypes.Structure,
         *,
         cooperative: bool = False,
-        early: bool = False,
     ) -> None:
         """Queue a kernel that takes one structure by value.
 
         shared: bytes of dynamic shared memory per block. cooperative: whether its blocks wait for
-        each other, so that all must be resident. early: whether it may start before the queued work
-        has ended, for which the kernel itself then waits.
+        each other, so that all must be resident.
         """
         # The driver copies the arguments before it returns, so they may die with this frame.
         pointers = np.array([ctypes.addressof(arguments)], np.uint64)
@@ -222,8 +212,11 @@ class Stream:
         launch.gridDimX, launch.gridDimY, launch.gridDimZ = grid
         launch.blockDimX, launch.blockDimY, launch.blockDimZ = block
         launch.sharedMemBytes, launch.hStream = shared, self.handle
-        attributes = list(_launch_attributes(cooperative=cooperative, early=early))
-        launch.attrs, launch.numAttrs = attributes, len(attributes)
+        if cooperative:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            attribute.value.cooperative = 1
+            launch.attrs, launch.numAttrs = [attribute], 1
         call(driver.cuLaunchKernelEx, launch, kernel, pointers.ctypes.data, 0)
 
     @contextmanager
@@ -236,20 +229,6 @@ class Stream:
             stop.record(self)
             stop.wait()
             elapsed.append(1000 * stop.seconds_since(start))
-
-
-def _launch_attributes(*, cooperative: bool, early: bool) -> Iterator[Any]:
-    kinds = driver.CUlaunchAttributeID
-    if cooperative:
-        attribute = driver.CUlaunchAttribute()
-        attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-        attribute.value.cooperative = 1
-        yield attribute
-    if early:
-        attribute = driver.CUlaunchAttribute()
-        attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        attribute.value.programmaticStreamSerializationAllowed = 1
-        yield attribute
 
 
 class CudaEvent:

@@ -19,21 +19,13 @@ from .nvrtc import Image, compiled, image_key
 class Kernels:
     """Kernels for one element type; a context manager that owns the loaded modules.
 
-    precision, gpu: for which they are compiled. may_begin_early: as reported by `Context`.
+    precision, gpu: for which they are compiled.
     """
 
-    def __init__(
-        self,
-        precision: Precision,
-        gpu: GpuProperties,
-        cache: Path | None,
-        *,
-        may_begin_early: bool = False,
-    ) -> None:
+    def __init__(self, precision: Precision, gpu: GpuProperties, cache: Path | None) -> None:
         self.precision: Precision = precision
         self.gpu = gpu
         self._cache = cache
-        self._may_begin_early = may_begin_early
         self._modules: dict[tuple[str, str | None, bool], tuple[CudaModule, Mapping[str, str]]] = {}
         self._kernels: dict[tuple[str, str, bool], Any] = {}
         self._opened, self._loading = ExitStack(), threading.Lock()
@@ -49,12 +41,8 @@ class Kernels:
         self._kernels.clear()
         self._opened.close()
 
-    def launch(self, stream: Stream, launch: Launch, *, early: bool = False) -> None:
-        """Queue a launch.
-
-        early: whether it may begin before what is queued has ended, for which its kernel waits by
-        `follow` of order.cuh.
-        """
+    def launch(self, stream: Stream, launch: Launch) -> None:
+        """Queue a launch."""
         kernel = self.kernel(launch.source, launch.kernel, in_blocks=launch.in_blocks)
         grid = launch.grid
         if launch.cooperative:
@@ -69,7 +57,6 @@ class Kernels:
             launch.shared,
             launch.arguments,
             cooperative=launch.cooperative,
-            early=early and self._may_begin_early,
         )
 
     def image_key(self, source: str) -> str:

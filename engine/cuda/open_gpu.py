@@ -46,8 +46,6 @@ def open_gpu(device: int, precision: Precision, cache: Path | None) -> Generator
         Context(device) as context,
         Stream() as stream,
         Cudnn(stream) as library,
-        Kernels(
-            precision, context.properties, cache, may_begin_early=context.may_begin_early
-        ) as kernels,
+        Kernels(precision, context.properties, cache) as kernels,
     ):
         yield OpenGpu(context, stream, library, kernels)

@@ -7,7 +7,6 @@ import ctypes
 import json
 import os
 from collections.abc import Callable
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,6 @@ def main() -> None:
         assert (context.name, context.bus) == ("Card in memory", "0000:01:00.0")
         assert context.memory == (70 << 30, 80 << 30)
         assert context.driver_version == int(os.environ["DRIVER_VERSION"])
-        assert context.may_begin_early
         assert [gpu.name for gpu in cuda_devices()] == [context.name]
         copies(stream)
         refusal()
@@ -92,14 +90,10 @@ def kernels(stream: cuda_driver.Stream, gpu: GpuProperties) -> None:
     with cuda_driver.CudaModule(b"\x7fELF", gpu) as module:
         kernel = module.kernel("pack")
         assert cuda_driver.concurrent_blocks(kernel, (8, 4, 2), 128, gpu) == 2 * 132
-        for cooperative, early in product((False, True), repeat=2):
+        for cooperative in (False, True):
             numbers[:] = 0
-            stream.launch(
-                kernel, (1, 2, 3), (4, 5, 6), 7, arguments, cooperative=cooperative, early=early
-            )
-            attributes = (
-                2 * cooperative + 6 * early
-            )  # of CUlaunchAttributeID, cooperative and early
+            stream.launch(kernel, (1, 2, 3), (4, 5, 6), 7, arguments, cooperative=cooperative)
+            attributes = 2 * cooperative  # of CUlaunchAttributeID
             assert numbers.tolist() == [1, 2, 3, 4, 5, 6, 7, attributes]
         with cuda_driver.CapturedGraph(stream, lambda: None) as graph:
             graph.launch()

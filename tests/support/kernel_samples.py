@@ -12,7 +12,6 @@ from dataclasses import replace
 from cuda_cyclegan.engine.compiler.kernels.table import kernel_of
 from cuda_cyclegan.engine.compiler.steps import (
     ActivatedView,
-    Activation,
     Conv,
     ConvShape,
     Geometry,
@@ -94,12 +93,11 @@ def by_planes(parts: tuple[ActivatedView, ...], target: Tensor, stride: int = 1)
     return Conv("conv", kernel, geometry, parts, target.whole, "weight")
 
 
-def doubling(source: ActivatedView, target: TensorView, edge: int = 3) -> Conv:
-    """To cells, with a kernel of 3^3 or 2^3."""
-    border = (edge - 2,) * 3
-    name = "conv_transpose_to_cells" if edge == 3 else "conv_transpose_voxels"
-    geometry = Geometry((edge,) * 3, (2, 2, 2), border, border, transposed=True)
-    return Conv("up", name, geometry, (source,), target, "weight")
+def doubling(source: ActivatedView, target: TensorView) -> Conv:
+    """A transposed convolution to cells, with a kernel of 3^3."""
+    one = (1, 1, 1)
+    geometry = Geometry((3, 3, 3), (2, 2, 2), one, one, transposed=True)
+    return Conv("up", "conv_transpose_to_cells", geometry, (source,), target, "weight")
 
 
 def last_transposed(parts: tuple[ActivatedView, ...], channels: int = 1) -> Conv:
@@ -166,12 +164,6 @@ def _doubling(channels: int) -> Conv:
     return with_statistics(doubling(source, cells("target", counts, 32)))
 
 
-def _of_voxels(channels: int) -> Conv:
-    counts = 4, 8, 8
-    source = replace(view("source", counts, channels), activation=Activation(0.0))
-    return doubling(source, cells("target", counts, 32), edge=2)
-
-
 def _planned(precision: Precision, outputs: int, groups: int = 1, *, split: bool = False) -> Conv:
     extents, one = (3, 8, 9), (1, 1, 1)
     shape = ConvShape(
@@ -184,7 +176,6 @@ def _planned(precision: Precision, outputs: int, groups: int = 1, *, split: bool
 SAMPLES: Mapping[str, tuple[Conv, ...]] = {
     "conv_transpose_to_cells": (_doubling(64), _doubling(128)),
     "conv_transpose_to_patches": (last_transposed((view("source", (2, 4, 26), 32),)),),
-    "conv_transpose_voxels": (_of_voxels(32), _of_voxels(128)),
     "convolve": (_planned("fp16", 32), _planned("fp32", 128)),
     "convolve_by_planes": (_by_planes(32), _by_planes(64, 64)),
     "convolve_depthwise": (_planned("fp16", 64, groups=64),),

@@ -3,7 +3,6 @@ transposed convolutions of stride 2, whose output is space-to-depth cells of 2^3
 """
 
 from itertools import product
-from math import prod
 
 import numpy as np
 
@@ -49,12 +48,7 @@ channels that it reads.
 _CELL_OUTPUTS = (32, 64)
 """Output channels per block; the output channels of a layer are a multiple of the first."""
 
-_VOXEL_CHANNELS = (32, 64, 128)
-"""Channels that conv_transpose_voxels.cu can read."""
-
 _WORTH = 0.72  # share of the cells that tiles compute which the target needs, for the kernel to pay
-_RESIDENT = 2  # blocks of conv_transpose_voxels.cu on each multiprocessor
-_TURNS = 2  # buffers in shared memory for the voxels that its block takes at a time
 
 
 def _is_by_planes(conv: Conv, source: str, stride: Triple) -> bool:
@@ -221,19 +215,6 @@ def _fits_cells(conv: Conv, _gpu: GpuProperties, in_blocks: bool) -> bool:
     )
 
 
-def _fits_voxels(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
-    if not _doubles(conv):
-        return False
-    [part] = conv.views
-    return (
-        conv.geometry == Geometry(TWOS, TWOS, transposed=True)
-        and part.source.is_whole
-        and part.activation.slope <= 1
-        and conv.source.extents == conv.target.extents
-        and conv.channels in _VOXEL_CHANNELS
-    )
-
-
 def _outputs_of_product(outputs: int) -> int:
     """Return how many of the outputs a product of 64 rows computes."""
     return 64 if outputs % 64 == 0 else 32
@@ -285,27 +266,6 @@ def _tap(parity: int, offset: int) -> int | None:
     return tap if tap >= 0 else None
 
 
-def _pack_voxels(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
-    """[C, K, 2, 2, 2] -> [K, source / 32, 32, 8]: second operands of m16n8k16.
-
-    The convolution is transposed, of stride 2; each of its cells of 2^3 target voxels depends on
-    one source voxel. Lane 4 n + t holds the channels 8 t to 8 t + 7 of 32 of column n, the first
-    four for one product, the others for the next. Of 32 outputs, lane t of four gets columns 2 t
-    and 2 t + 1 of each of four operands: those are 8 consecutive outputs.
-    """
-    outputs = weight.shape[1]
-    shape = outputs, source // 32, 32, 8
-
-    def packed(weight: WeightArray) -> WeightArray:
-        filled = np.zeros((2, 2, 2, outputs, source), weight.dtype)
-        # A list: to a slice, this transposed copy takes longer.
-        filled[..., list(slots)] = weight.transpose(2, 3, 4, 1, 0)
-        split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8)
-        return split.transpose(0, 2, 4, 1, 3, 5, 6).reshape(shape)
-
-    return PackedWeight(weight, shape, packed)
-
-
 def _cells_tile() -> PlaneTile:
     side = constants("conv_transpose_to_cells.cu")["SIDE"]
     return PlaneTile(side, side, beginning=0.4)
@@ -352,31 +312,6 @@ def _cells_key(conv: Conv) -> str:
     return f"transposed convolution {parts}"
 
 
-def _launch_voxels(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None) -> Launch:
-    source, cells = conv.source, conv.target
-    tile = constants("conv_transpose_voxels.cu")
-    voxels, parts = prod(source.extents), cells.channels // tile["OUTPUTS"]
-    values = structure("conv_transpose_voxels.cu", "ConvTransposeVoxels")(
-        part=part_of(conv.views[0], at),
-        weights=at(conv.weight),
-        target=at(cells.name),
-        voxels=voxels,
-        outputs=cells.channels,
-    )
-    resident = max(1, _RESIDENT * gpu.multiprocessors // (parts * source.batch))
-    loops = min(resident, -(-voxels // tile["VOXELS"]))
-    name, grid = "conv_transpose_voxels", (loops, parts, source.batch)
-    shared = _TURNS * tile["VOXELS"] * source.channels * 2
-    kernel, block = f"{name}<{source.channels}>", (tile["THREADS"], 1, 1)
-    return Launch(name, kernel, grid, block, shared, values)
-
-
-def _voxels_key(conv: Conv) -> str:
-    tensor, is_normalised = conv.source, conv.views[0].table is not None
-    parts = tensor.batch, tensor.extents, tensor.channels, conv.outputs, is_normalised
-    return f"transposed convolution of voxels {parts}"
-
-
 KERNELS = (
     ConvKernel(
         "convolve_by_planes",
@@ -402,16 +337,6 @@ KERNELS = (
         finds_blocks=True,
         forms=("plain",),
         cache_key=_convolution_key,
-    ),
-    ConvKernel(
-        "conv_transpose_voxels",
-        tuple(f"conv_transpose_voxels<{n}>" for n in _VOXEL_CHANNELS),
-        HALF,
-        launch=_launch_voxels,
-        fits=_fits_voxels,
-        pack=_pack_voxels,
-        forms=("cells",),
-        cache_key=_voxels_key,
     ),
     ConvKernel(
         "conv_transpose_to_cells",

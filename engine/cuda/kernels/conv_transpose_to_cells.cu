@@ -27,7 +27,6 @@
 #include "blocks.cuh"
 #include "copies.cuh"
 #include "epilogue.cuh"
-#include "order.cuh"
 #include "pipeline.cuh"
 #include "wgmma.cuh"
 
@@ -388,7 +387,6 @@ __device__ __forceinline__ void convolve(const ConvTransposeToCells& p) {
 
 template <int CHANNELS, int OUTPUTS, int BOXES, int STAGES>
 __global__ void __launch_bounds__(THREADS, 1) conv_transpose_to_cells(ConvTransposeToCells p) {
-    follow();
     convolve<Shared<CHANNELS, OUTPUTS, BOXES, STAGES>>(p);
 }
 

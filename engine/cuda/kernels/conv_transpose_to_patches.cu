@@ -19,7 +19,6 @@
 
 #include "element.cuh"
 #include "matrix.cuh"
-#include "order.cuh"
 #include "part.cuh"
 #include "view.cuh"
 
@@ -128,7 +127,6 @@ struct Products {
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) conv_transpose_to_patches(
     ConvTransposeToPatches p
 ) {
-    follow();
     extern __shared__ char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int first_chunks = p.parts[0].channels / CHUNK;

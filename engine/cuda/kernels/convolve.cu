@@ -10,7 +10,6 @@
 // 1.25 ms, 67 % of the bound by arithmetic.
 
 #include "element.cuh"
-#include "order.cuh"
 
 struct Convolve {
     const Element* source;
@@ -235,6 +234,5 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
 
 template <int VOXELS, int CHANNELS, bool GRADIENT>
 __global__ void __launch_bounds__(THREADS) convolve(Convolve p) {
-    follow();
     convolve_tile<VOXELS, CHANNELS, GRADIENT>(p);
 }

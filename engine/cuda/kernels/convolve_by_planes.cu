@@ -26,7 +26,6 @@
 // statistics 0.20 ms, bound by 116 GFLOP, 76 % of it.
 
 #include "epilogue.cuh"
-#include "order.cuh"
 #include "part.cuh"
 #include "pipeline.cuh"
 #include "view.cuh"
@@ -401,7 +400,6 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
 
 template <int CHUNKS, int BOXES, int HELD>
 __global__ void __launch_bounds__(THREADS, 1) convolve_by_planes(ConvolveByPlanes p) {
-    follow();
     convolve<Shared<CHUNKS, BOXES, HELD>>(p);
 }
 

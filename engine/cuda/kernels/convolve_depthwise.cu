@@ -9,7 +9,6 @@
 // 6.3 TFLOP/s, 9 % of the bound by fp32 arithmetic.
 
 #include "element.cuh"
-#include "order.cuh"
 
 struct ConvolveDepthwise {
     const Element* source;
@@ -92,6 +91,5 @@ __device__ __forceinline__ void convolve_channels(const ConvolveDepthwise& p) {
 
 template <bool GRADIENT>
 __global__ void __launch_bounds__(256) convolve_depthwise(ConvolveDepthwise p) {
-    follow();
     convolve_channels<GRADIENT>(p);
 }

@@ -16,7 +16,6 @@
 
 #include "convolve_patches.cuh"
 #include "epilogue.cuh"
-#include "order.cuh"
 
 constexpr int THREADS = 256;
 constexpr int RING = 8;        // planes in shared memory; the kernel has at most 7
@@ -228,7 +227,6 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
 
 template <int OUTPUTS>
 __global__ void __launch_bounds__(THREADS, 2) convolve_patches(ConvolvePatches p) {
-    follow();
     convolve<OUTPUTS>(p);
 }
 

@@ -25,7 +25,6 @@
 
 #include "convolve_patches.cuh"
 #include "epilogue.cuh"
-#include "order.cuh"
 #include "pipeline.cuh"
 #include "wgmma.cuh"
 
@@ -298,7 +297,6 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
 
 template <int KERNEL, int OUTPUTS, int COLUMNS, int BLOCKS>
 __global__ void __launch_bounds__(THREADS, BLOCKS) convolve_patches_wgmma(ConvolvePatches p) {
-    follow();
     convolve<Shared<KERNEL, OUTPUTS, COLUMNS, BLOCKS>>(p);
 }
 

@@ -23,7 +23,6 @@
 
 #include "copies.cuh"
 #include "matrix.cuh"
-#include "order.cuh"
 
 #include <cuda_fp16.h>
 
@@ -280,7 +279,6 @@ __device__ __forceinline__ void convolve(const ConvolveSplitFp16& p) {
 template <bool HAS_BORDER, int VOXELS, int OUTPUTS>
 __global__ void __launch_bounds__(VOXELS * OUTPUTS / 64, 2)
     convolve_split_fp16(ConvolveSplitFp16 p) {
-    follow();
     convolve<HAS_BORDER, VOXELS, OUTPUTS>(p);
 }
 

@@ -24,7 +24,6 @@
 
 #include "blocks.cuh"
 #include "epilogue.cuh"
-#include "order.cuh"
 #include "part.cuh"
 #include "pipeline.cuh"
 #include "wgmma.cuh"
@@ -424,7 +423,6 @@ __device__ __forceinline__ void multiply(const ConvolveStrided& p, const Task& t
 
 // Block (THREADS); grid (boxes across, walks along the depth, parts of the outputs x patches).
 extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_strided_32(ConvolveStrided p) {
-    follow();
     extern __shared__ char memory[];
     Shared& shared = *reinterpret_cast<Shared*>(memory);
     const Task task(p);

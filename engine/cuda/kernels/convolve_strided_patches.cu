@@ -11,7 +11,6 @@
 // 12.4 us, bound by 25 MB, 48 % of it.
 
 #include "epilogue.cuh"
-#include "order.cuh"
 
 struct ConvolveStridedPatches {
     const float* patches;
@@ -132,7 +131,6 @@ __device__ __forceinline__ void convolve(const ConvolveStridedPatches& p) {
 template <int OUTPUTS>
 __global__ void __launch_bounds__(WARPS * 32, 2)
     convolve_strided_patches(ConvolveStridedPatches p) {
-    follow();
     convolve<OUTPUTS>(p);
 }
 

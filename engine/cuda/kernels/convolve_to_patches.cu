@@ -19,7 +19,6 @@
 
 #include "blocks.cuh"
 #include "matrix.cuh"
-#include "order.cuh"
 #include "pipeline.cuh"
 #include "view.cuh"
 
@@ -214,7 +213,6 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
 
 template <bool HAS_ZEROS>
 __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches(ConvolveToPatches p) {
-    follow();
     convolve<HAS_ZEROS>(p);
 }
 

@@ -18,7 +18,6 @@
 
 #include "blocks.cuh"
 #include "copies.cuh"
-#include "order.cuh"
 #include "part.cuh"
 #include "pipeline.cuh"
 #include "view.cuh"
@@ -479,7 +478,6 @@ __device__ __forceinline__ void convolve(const ConvolveActivatedToPatches& p) {
 template <int CHANNELS, int COLUMNS, int STAGES>
 __global__ void __launch_bounds__(THREADS, 1)
     convolve_to_patches_wgmma(ConvolveActivatedToPatches p) {
-    follow();
     convolve<Shared<CHANNELS, COLUMNS, STAGES>>(p);
 }
 

@@ -10,7 +10,6 @@
 // Measured 2026-11-26 (H200, fp16; bounds as in docs/gpu-engine.md): 32 to 1 channels, 128^3, 46 us, bound
 // by 143 MB, 73 % of it.
 
-#include "order.cuh"
 #include "part.cuh"
 
 struct ConvolveVoxels {
@@ -109,6 +108,5 @@ __device__ __forceinline__ void convolve(const ConvolveVoxels& p) {
 
 template <int OUTPUTS>
 __global__ void __launch_bounds__(THREADS) convolve_voxels(ConvolveVoxels p) {
-    follow();
     convolve<OUTPUTS>(p);
 }

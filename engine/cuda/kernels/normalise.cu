@@ -13,7 +13,6 @@
 // channels, 10.3 us, bound by 18 MB, 42 % of it; 64^3 of 64 in place 31 us, bound by 67 MB, 51 %.
 
 #include "copies.cuh"
-#include "order.cuh"
 #include "pass.cuh"
 #include "walk.cuh"
 
@@ -442,6 +441,5 @@ __device__ __forceinline__ void normalise_all(const Normalise& p) {
 // Block (ACROSS, BESIDE); grid (shares, columns at once).
 template <Form FORM, bool IS_HELD>
 __global__ void __launch_bounds__(THREADS, 1) normalise(Normalise p) {
-    follow();
     normalise_all<FORM, IS_HELD>(p);
 }

@@ -8,7 +8,6 @@
 // 83 us, 42 % of the bound by bytes.
 
 #include "blocks.cuh"
-#include "order.cuh"
 
 struct Pack {
     const float* patches;   // first patch
@@ -27,7 +26,6 @@ struct Pack {
 
 // Block: `columns` voxels of one row of one patch.
 extern "C" __global__ void pack(Pack p) {
-    follow();
     extern __shared__ char shared[];
     int* places = reinterpret_cast<int*>(shared);                       // [channels]
     Element* seen = reinterpret_cast<Element*>(places + p.channels);    // [c][i][span]

@@ -9,7 +9,6 @@
 // Measured 2026-11-26 (H200, fp16; bounds as in docs/gpu-engine.md): 128^3 voxels of 64 channels, 144 us,
 // bound by 537 MB, 88 % of it.
 
-#include "order.cuh"
 #include "pass.cuh"
 
 enum Sampling { NEAREST, LARGEST, MEAN };
@@ -326,18 +325,15 @@ __device__ __forceinline__ void blended(const Pointwise& p) {
 
 template <Form FORM>
 __global__ void __launch_bounds__(MOST_THREADS, FORM == GENERAL ? 2 : 3) pointwise(Pointwise p) {
-    follow();
     plain<FORM>(p);
 }
 
 template <Sampling SAMPLING, Form FORM>
 __global__ void __launch_bounds__(MOST_THREADS, 2) pointwise_sampled(Pointwise p) {
-    follow();
     sampled<SAMPLING, FORM>(p);
 }
 
 template <class Axis, Form FORM>
 __global__ void __launch_bounds__(MOST_THREADS, 2) pointwise_blended(Pointwise p) {
-    follow();
     blended<Axis, FORM>(p);
 }

@@ -15,7 +15,6 @@
 
 #include "blocks.cuh"
 #include "moments.cuh"
-#include "order.cuh"
 #include "walk.cuh"
 
 struct Measure {
@@ -160,7 +159,6 @@ __device__ __forceinline__ void leave_out_what_is_beyond(Measure& p) {
 
 // Block (vectors, places), a power of two of vectors; grid (chunks, columns of channels, patches).
 extern "C" __global__ void __launch_bounds__(THREADS, 2) measure(Measure p) {
-    follow();
     extern __shared__ float shared[];
     const int across = blockDim.x, width = across * LANES;
     const int thread = threadIdx.y * across + threadIdx.x;
@@ -244,7 +242,6 @@ struct Conclude {
 
 // Block (channels, parts): a thread joins every parts-th partial of one channel.
 extern "C" __global__ void conclude(Conclude p) {
-    follow();
     extern __shared__ Moments joined[];  // [parts][channels]
     const int channel = blockIdx.x * blockDim.x + threadIdx.x;
     const int patch = blockIdx.y;
@@ -284,7 +281,6 @@ struct ConcludeGroups {
 
 // Block: one group of one patch. A thread joins every blockDim.x-th partial of all its channels.
 extern "C" __global__ void conclude_groups(ConcludeGroups p) {
-    follow();
     extern __shared__ Moments joined[];  // [blockDim.x]
     const int first = blockIdx.x * p.group, patch = blockIdx.y;
     const Moments* partials = p.partials + (Index)patch * p.chunks * p.channels + first;

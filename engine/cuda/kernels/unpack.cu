@@ -10,7 +10,6 @@
 // the bound by bytes.
 
 #include "blocks.cuh"
-#include "order.cuh"
 
 struct Unpack {
     const Element* source;    // first voxel and channel of the view
@@ -29,7 +28,6 @@ struct Unpack {
 };
 
 extern "C" __global__ void unpack(Unpack p) {
-    follow();
     const Index voxels = (Index)p.extents[0] * p.extents[1] * p.extents[2];
     const Index voxel = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (voxel >= voxels) return;
@@ -80,7 +78,6 @@ struct SumTaps {
 // Block: two rows of one plane, so that what is read of a voxel is a whole 32-byte sector;
 // blockDim.x columns of the source.
 extern "C" __global__ void sum_taps(SumTaps p) {
-    follow();
     extern __shared__ float sums[];  // [2][lane_width][blockDim.x]
     const int height = p.extents[1], width = p.extents[2];
     const int source_width = width + p.taps[1] - 1, source_height = height + p.taps[0] - 1;
@@ -154,7 +151,6 @@ struct AddPatches {
 };
 
 extern "C" __global__ void add_patches(AddPatches p) {
-    follow();
     const Index index = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (index < p.count) p.translated[index] += p.patches[index];
 }

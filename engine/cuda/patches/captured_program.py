@@ -107,7 +107,7 @@ class Program:
 
     def _launch(self, step: Step, scratch: int) -> None:
         for launch in launches(step, self.at, self._fitted.lowered.gpu, scratch):
-            self._kernels.launch(self._stream, launch, early=True)
+            self._kernels.launch(self._stream, launch)
 
     def times(self, repeats: int) -> list[float]:
         """Return seconds of each of many runs on the GPU, queued without a pause between them."""

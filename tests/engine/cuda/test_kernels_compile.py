@@ -56,32 +56,14 @@ def compiled_for_blocks(name: str) -> tuple[bool, ...]:
     return (False, True) if name in IN_BLOCKS else (False,)
 
 
-def asked_of_the_chip(name: str) -> str:
-    """A kernel's text but for order.cuh, of whose two kinds the oldest and the newest chip are."""
-    return source_of(f"{name}.cu").replace((FOLDER / "order.cuh").read_text(), "")
-
-
 HALF, WHOLE = ("fp16", "bf16"), ("tf32", "fp32")
-OUTSIDE_PROGRAMS = {"check", "sliding_window"}
-"""Kernels that no program launches."""
 
-
-@pytest.mark.parametrize("name", sorted({*KERNELS} - OUTSIDE_PROGRAMS))
-def test_each_kernel_of_a_program_waits_for_those_before_it(name: str) -> None:
-    text = re.sub(r"[\s\\]+", " ", (FOLDER / f"{name}.cu").read_text())
-    bodies = re.findall(r"__global__ [^{]*\{ ?([^}]*)", text)
-    assert bodies
-    assert all(body.startswith("follow();") for body in bodies)
-    # They would promise that nothing writes what a kernel reads from when its first blocks begin.
-    assert not re.search(r"__restrict__|__ldg|ld\.global\.nc", source_of(f"{name}.cu"))
-
-
-BY_CHIP = [name for name in KERNELS if "__CUDA_ARCH" in asked_of_the_chip(name)]
+BY_CHIP = [name for name in KERNELS if "__CUDA_ARCH" in source_of(f"{name}.cu")]
 
 
 def readers_of_each_text(name: str) -> list[list[tuple[int, int]]]:
     """Chips, from the oldest on, to which a kernel reads the same."""
-    asked = [holds for words, holds in CONDITIONS.items() if words in asked_of_the_chip(name)]
+    asked = [holds for words, holds in CONDITIONS.items() if words in source_of(f"{name}.cu")]
     readers: dict[tuple[bool, ...], list[tuple[int, int]]] = {}
     for chip in CHIPS:
         readers.setdefault(tuple(holds(chip) for holds in asked), []).append(chip)
@@ -108,7 +90,7 @@ def one_of_each_text(name: str, precision: str) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("name", BY_CHIP)
 def test_kernels_ask_for_nothing_of_the_chip_but_what_is_known(name: str) -> None:
-    text = asked_of_the_chip(name)
+    text = source_of(f"{name}.cu")
     for words in CONDITIONS:
         text = text.replace(words, "")
     assert "__CUDA_ARCH" not in text
@@ -200,7 +182,6 @@ REFUSED = {
     ),
     "warp groups on a later chip": ('asm volatile("wgmma.fence.sync.aligned;");', (12, 0)),
     "asynchronous copies on an earlier chip": ('asm volatile("cp.async.wait_all;");', (7, 5)),
-    "an overlapping launch on an earlier chip": ('asm volatile("griddepcontrol.wait;");', (8, 0)),
     "more shared memory than a block has": (
         "__shared__ int held[99999]; held[x[0]] = x[1]; x[2] = held[x[3]];",
         (9, 0),

@@ -221,43 +221,6 @@ def test_transposed_convolution_to_cells_and_its_statistics(batch, channels, out
 
 
 @pytest.mark.parametrize(
-    ("batch", "channels", "outputs", "cells", "is_normalised"),
-    [
-        (2, 32, 32, (3, 5, 7), True),
-        (1, 64, 32, (5, 9, 13), False),
-        (2, 64, 96, (1, 2, 3), True),
-        (1, 128, 64, (2, 7, 11), True),
-    ],
-)
-def test_transposed_convolution_of_voxels(batch, channels, outputs, cells, is_normalised):
-    """Blocks are fewer than there is to do; fp16 holds all numbers, and nothing rounds."""
-    gpu = replace(H200, multiprocessors=1)
-    random = np.random.default_rng(0)
-    values = random.integers(-3, 4, (batch, *cells, channels)).astype(np.float32)
-    weight = random.integers(-1, 2, (channels, outputs, 2, 2, 2)).astype(np.float32)
-    made = Tensor("target", batch, cells, 8 * outputs, "fp16")
-    fenced = np.full(made.batch * values[0, ..., 0].size * made.channels + 4096, np.nan, np.float16)
-    memory = {"source": values.astype(np.float16), "target": fenced}
-    table = None
-    if is_normalised:
-        table = AffineTable("table", batch, channels)
-        factors = random.choice([-1.0, 1.0, 2.0], (batch, channels)).astype(np.float32)
-        summands = random.integers(-2, 3, (batch, channels)).astype(np.float32)
-        memory["table"] = np.stack([factors, summands])
-        values = values * factors[:, None, None, None] + summands[:, None, None, None]
-        values = np.where(values < 0, 0.5 * values, values)
-    source = TensorView(Tensor("source", batch, cells, channels, "fp16"), cells)
-    read = ActivatedView(source, table, Activation(0.5 if table else 1.0))
-    view = TensorView(made, tuple(2 * extent for extent in cells), shuffled=True)
-    step = doubling(read, view, edge=2)
-    memory["weight"] = packed(step, weight).astype(np.float16)
-    run(step, memory, gpu)
-    wanted = np.einsum("ndhwc,ckxyz->ndhwxyzk", values, weight).ravel()
-    assert np.array_equal(fenced[: wanted.size].astype(np.float32), wanted)
-    assert np.isnan(fenced[wanted.size :]).all()
-
-
-@pytest.mark.parametrize(
     ("batch", "channels", "outputs", "extents", "shuffled", "planes"),
     [
         (1, (32,), 32, (5, 19, 37), False, 5),

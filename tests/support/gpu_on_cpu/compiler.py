@@ -35,7 +35,6 @@ INSTEAD = {
     "wgmma.": ";",
     "fence.proxy": ";",
     "setmaxnreg": ";",
-    "griddepcontrol": ";",
     'asm volatile(""': ";",
     "mma.sync": "on_cpu::multiply_add(sums, a, b0, b1);",
 }

@@ -272,26 +272,6 @@ def test_a_halving_layer_is_right_and_found_wrong_when_it_is(table, cache):
         assert "wrong results in 2 of 2 runs" in wrong_in(trial, step, kernels)
 
 
-@compiled
-@pytest.mark.parametrize("table", [None, AffineTable("norm.table", 2, 64)])
-def test_a_doubling_layer_of_voxels_is_right_and_found_wrong_when_it_is(table, cache):
-    counts, kernels = (2, 3, 17), LaneKernels()
-    source = Tensor("norm", 2, counts, 64, "fp16").whole
-    read = ActivatedView(source, table, Activation(0.01) if table else IDENTITY)
-    step = doubling(read, cells("target", counts, 32, 2), edge=2)
-    check_layers(replace(LOWERED, steps=(step,)), kernels, cache)
-    assert list(cache.kernels.values()) == [""]
-    right = plain_counterpart(step)
-    laid = right.weights[STORED_WEIGHT]
-    turned = {**right.weights, STORED_WEIGHT: lambda kernel: laid(kernel.swapaxes(3, 4))}
-    wrong_trials = [replace(right, weights=turned)]
-    if table:
-        bent = replace(right.conv.views[0], activation=Activation(0.5))
-        wrong_trials.append(replace(right, conv=replace(right.conv, inputs=(bent,))))
-    for trial in wrong_trials:
-        assert "wrong results in 2 of 2 runs" in wrong_in(trial, step, kernels)
-
-
 def _doubling(outputs, beyond=0):
     """Two patches of two blocks each. beyond: voxels that the source has behind the cells'."""
     counts = 2, 1, 17
@@ -440,7 +420,6 @@ def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch
         ({"convolve_patches_wgmma"}, "fp16", True, True, False),
         ({"convolve_to_patches_wgmma"}, "bf16", True, True, False),
         ({"conv_transpose_to_cells"}, "fp16", True, True, False),
-        ({"conv_transpose_voxels"}, "fp16", True, True, False),
         ({SPLIT_KERNEL}, "fp16", True, True, False),
         (set(), "fp32", False, False, True),
         ({SPLIT_KERNEL}, "tf32", False, False, False),
