@@ -8,8 +8,7 @@ from typing import Literal, TypeAlias
 
 from .errors import PatchShapeError
 from .network.graph import Graph, Node, TensorShape, times
-from .network.graph_analysis import can_be_subpixels
-from .network.layers import Conv3d, ConvTranspose3d, Pad, Triple, kind_of, triple
+from .network.layers import Conv3d, Pad, Triple, kind_of, triple
 
 VOLUMES_AT_A_TIME = 3
 """Whole volumes on a GPU at a time: one is copied in, one computed, one copied out."""
@@ -69,7 +68,7 @@ _EDGES = 24, 48
 
 
 def volume_refusal(graph: Graph) -> str | None:
-    """Return the part of a network that has no form for a volume in blocks; None if there is none.
+    """Return why a network has no form for a volume in blocks; None if it has one.
 
     Each feature map must have the volume's grid, made coarser by whole factors, so that its blocks
     are adjacent; a padding may grow it for the convolution that follows.
@@ -82,7 +81,9 @@ def volume_refusal(graph: Graph) -> str | None:
         return str(error)
     for node in graph.nodes:
         if not _has_form(graph, node, small, large):
-            return f"layer {node.name} ({kind_of(node.layer)}) is not supported for whole volumes"
+            before, after = (times(small[name].extents) for name in (node.inputs[0], node.name))
+            kind = f"layer {node.name} ({kind_of(node.layer)})"
+            return f"{kind} makes {after} voxels of {before}, which blocks do not divide evenly"
     return None
 
 
@@ -107,7 +108,5 @@ def _has_form(
             readers = [other.layer for other in graph.nodes if node.name in other.inputs]
             ends = node.name != graph.output and is_on_grid(node.inputs[0])
             return ends and all(isinstance(r, Conv3d) and not any(r.padding) for r in readers)
-        case ConvTranspose3d() as conv if not can_be_subpixels(conv):
-            return False
         case _:
             return is_on_grid(node.name)

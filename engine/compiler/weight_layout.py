@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..network.graph_analysis import subpixel_reach
+from ..network.graph_analysis import transposed_reach
 from ..network.layers import FloatArray, Triple
 from ..options import Precision
 
@@ -145,7 +145,7 @@ def subpixels(
     The 8 groups of outputs are the voxels (rD, rH, rW) of each 2 x 2 x 2 cell, rW fastest.
     """
     kernel = weight.shape[2:]
-    reach = [subpixel_reach(k, p) for k, p in zip(kernel, padding, strict=True)]
+    reach = [transposed_reach(k, p) for k, p in zip(kernel, padding, strict=True)]
     extents = [last - first + 1 for first, last in reach]
     shape = 8 * target, *extents, source
 

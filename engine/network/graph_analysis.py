@@ -219,15 +219,18 @@ def _mapped(ends: ValueRange, scale: FloatArray, shift: FloatArray) -> ValueRang
     return min(found), max(found)
 
 
-def subpixel_reach(kernel: int, padding: int) -> tuple[int, int]:
-    """Return the first and last input offset that a transposed kernel of stride 2 reads.
+def transposed_reach(
+    kernel: int, padding: int, stride: int = 2, dilation: int = 1
+) -> tuple[int, int]:
+    """Return the first and last input offset that a transposed kernel reads for one input voxel's
+    outputs.
 
-    Output 2 i + r takes tap t from input i + (r + padding - t) / 2.
+    Output stride * i + r takes tap t from input i + (r + padding - dilation * t) / stride.
     """
     offsets = [
-        (parity + padding - tap) // 2
-        for parity, tap in product(range(2), range(kernel))
-        if (parity + padding - tap) % 2 == 0
+        (phase + padding - dilation * tap) // stride
+        for phase, tap in product(range(stride), range(kernel))
+        if (phase + padding - dilation * tap) % stride == 0
     ]
     return min(offsets), max(offsets)
 
@@ -245,9 +248,11 @@ def can_be_subpixels(conv: ConvTranspose3d) -> bool:
 
 
 def reach_of(conv: ConvTranspose3d) -> list[tuple[int, int]]:
-    """Return the first and last input offset that such a convolution reads, along each axis."""
-    sizes = zip(conv.kernel, conv.padding, strict=True)
-    return [subpixel_reach(kernel, padding) for kernel, padding in sizes]
+    """Return the first and last input offset that a transposed convolution reads for the outputs of
+    one input voxel, along each axis.
+    """
+    sizes = zip(conv.kernel, conv.padding, conv.stride, conv.dilation, strict=True)
+    return [transposed_reach(*along) for along in sizes]
 
 
 _PATCH_SIZES = 64

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from support.gpu_networks import untrained_network
+from support.gpu_networks import TRANSPOSED, random_network, transposed_graph, untrained_network
 from support.kernel_samples import computed_by
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError
@@ -52,6 +52,7 @@ NETWORKS: dict[str, tuple[Spec, Triple]] = {
     ),
     "unet, affine norm": (replace(UNET, norm="instance_affine"), (150, 100, 139)),
     "unet, nearest": (replace(UNET, upsampling="nearest"), (77, 150, 70)),
+    "resnet, no stride along the slices": (replace(RESNET, stride=(1, 2, 2)), (40, 101, 139)),
 }
 
 
@@ -109,6 +110,22 @@ def test_a_volume_is_what_a_single_pass_makes(name: str, precision: Precision, c
     wanted = single_pass(network, volume)
     error = np.linalg.norm(made - wanted) / np.linalg.norm(wanted)
     print(name, precision, error)
+    assert error <= LIMITS[precision]
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+@pytest.mark.parametrize("kind", TRANSPOSED)
+def test_transposed_convolutions_of_any_stride(
+    kind: Any, precision: Precision, cache: Path
+) -> None:
+    graph = transposed_graph(*kind, width=16)
+    assert graph is not None
+    network = random_network(graph, 1)
+    volume = noise(graph, (78, 150, 72))
+    with opened(network, options(cache, precision=precision)) as generator:
+        made = translated(generator, volume)
+    wanted = single_pass(network, volume)
+    error = np.linalg.norm(made - wanted) / np.linalg.norm(wanted)
     assert error <= LIMITS[precision]
 
 

@@ -30,7 +30,9 @@ from cuda_cyclegan.engine.network.layers import (
     Softplus,
     Subtract,
     Tanh,
+    Triple,
     Upsample,
+    triple,
 )
 
 
@@ -435,3 +437,43 @@ ODD_GRAPHS = {
 
 ODD_PATCH = (6, 4, 8)
 """A patch that all of them take."""
+
+
+TRANSPOSED: tuple[tuple[Triple, Triple, Triple, int], ...] = (
+    ((1, 2, 2), (1, 2, 2), _ONE, 1),
+    ((3, 3, 3), _ONE, _ONE, 1),
+    ((3, 4, 2), (1, 2, 2), _ONE, 2),
+    ((3, 5, 4), (3, 3, 2), (1, 2, 1), 1),
+    (_DOUBLE, _DOUBLE, _ONE, 2),
+)
+"""Kernel, stride, dilation and groups of transposed convolutions that sub-pixels do not compute."""
+
+
+def transposed_graph(
+    kernel: Triple, stride: Triple, dilation: Triple, groups: int, width: int = 4
+) -> Graph | None:
+    """A transposed convolution that multiplies extents by its stride, between a convolution of that
+    stride and a norm; None if no padding makes it do so.
+    """
+    ends = [_on_grid(*along) for along in zip(kernel, stride, dilation, strict=True)]
+    if None in ends:
+        return None
+    padding, extra = (triple(side) for side in zip(*(end for end in ends if end), strict=True))
+    ups = "up.weight", "up.bias", stride, padding, extra, dilation, groups
+    return chain(
+        1,
+        ("down", Conv3d(1, width, stride, "down.weight", None, stride)),
+        ("norm", InstanceNorm(width)),
+        ("relu", Relu()),
+        ("up", ConvTranspose3d(width, 2 * width, kernel, *ups)),
+        ("after", InstanceNorm(2 * width)),
+        ("leave", _conv("leave", 2 * width, 1)),
+    )
+
+
+def _on_grid(kernel: int, stride: int, dilation: int) -> tuple[int, int] | None:
+    """Padding and output padding with which a transposed convolution multiplies an extent."""
+    more = dilation * (kernel - 1) + 1 - stride
+    padding = -(-more // 2)
+    extra = 2 * padding - more
+    return (padding, extra) if padding >= 0 and extra < max(stride, dilation) else None

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...network.graph_analysis import subpixel_reach
+from ...network.graph_analysis import transposed_reach
 from ...network.layers import ZEROS, FloatArray, triple
 from ..steps import (
     IDENTITY,
@@ -231,7 +231,7 @@ def _plain_geometry(conv: Conv) -> Geometry:
 def _of_cells(geometry: Geometry, source: Tensor, output: Tensor) -> Geometry:
     """Return the geometry of a plain convolution to as many channels as cells have."""
     sizes = zip(geometry.kernel, geometry.before, strict=True)
-    reach = [subpixel_reach(taps, before) for taps, before in sizes]
+    reach = [transposed_reach(taps, before) for taps, before in sizes]
     before = triple(-first for first, _ in reach)
     kernel = triple(last - first + 1 for first, last in reach)
     spans = zip(output.extents, kernel, before, source.extents, strict=True)

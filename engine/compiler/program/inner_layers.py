@@ -141,6 +141,8 @@ def convolve_transposed(builder: ProgramBuilder, node: Node, conv: ConvTranspose
         conv = structs.replace(conv, groups=1)
     if builder.layout.in_blocks:
         name = _bordered(builder, node, conv)
+        if not can_be_subpixels(conv):
+            return biased(builder, node, _in_blocks(builder, node, conv, name, weight), conv.bias)
     extents = builder.shapes[node.name].extents
     cells = triple(extent // 2 for extent in extents)
     target = unwritten(builder, node.name, cells, 8 * conv.out_channels)
@@ -180,7 +182,7 @@ def _by_plan(
             geometry = Geometry(ONES, before=before, after=after)
             return _to_subpixels(builder, node, conv, operands, geometry)
         case _:
-            return _as_gradient(builder, node, conv, operands)
+            return _as_gradient(builder, node, conv, operands, geometry_of(conv))
 
 
 def _to_cells(
@@ -208,13 +210,17 @@ def _leads_to_cells(conv: ConvTranspose3d) -> bool:
 
 
 def _as_gradient(
-    builder: ProgramBuilder, node: Node, conv: ConvTranspose3d, operands: _Operands
+    builder: ProgramBuilder,
+    node: Node,
+    conv: ConvTranspose3d,
+    operands: _Operands,
+    geometry: Geometry,
 ) -> TensorView:
     source, channels = operands.source, builder.stored(conv.out_channels)
     outputs = channels // conv.groups
     packed = weight_layout.transposed(operands.weight, operands.slots, source.channels, outputs)
     target = builder.tensor(node.name, builder.shapes[node.name].extents, channels)
-    emit(builder, node.name, packed, source, target, geometry_of(conv))
+    emit(builder, node.name, packed, source, target, geometry)
     return target.whole
 
 
@@ -236,14 +242,41 @@ def _to_subpixels(
     return TensorView(target, extents, shuffled=True)
 
 
+def _in_blocks(
+    builder: ProgramBuilder, node: Node, conv: ConvTranspose3d, bordered: str, weight: FloatArray
+) -> TensorView:
+    """Emit a convolution of any stride from a block with its halo to the block's own outputs.
+
+    What the halo's voxels add past the block is cut off as padding of the forward convolution.
+    """
+    value, source = builder.dense(bordered)
+    halo, _ = _reach_beside(conv)
+    extents = zip(
+        builder.shapes[node.name].extents,
+        source.extents,
+        conv.padding,
+        halo,
+        conv.stride,
+        conv.reach,
+        strict=True,
+    )
+    ends: list[tuple[int, int]] = []
+    for target, read, padding, before, stride, taps in extents:
+        cut = padding + before * stride
+        ends.append((cut, max(0, (read - 1) * stride + taps - target - cut)))
+    before, after = (triple(side) for side in zip(*ends, strict=True))
+    geometry = replace(geometry_of(conv), before=before, after=after)
+    return _as_gradient(builder, node, conv, _Operands(source, value.slots, weight), geometry)
+
+
 def _reach_beside(conv: ConvTranspose3d) -> tuple[Triple, Triple]:
-    """Return the halo that sub-pixels need before and after their own source voxel."""
+    """Return the halo before and after a source voxel that its outputs depend on."""
     reach = reach_of(conv)
-    return triple(-first for first, _ in reach), triple(last for _, last in reach)
+    return triple(max(0, -first) for first, _ in reach), triple(max(0, last) for _, last in reach)
 
 
 def _bordered(builder: ProgramBuilder, node: Node, conv: ConvTranspose3d) -> str:
-    """Return the name of a convolution's input with the border that sub-pixels need."""
+    """Return the name of a convolution's input with the halo that a block's outputs depend on."""
     name, bordered = node.inputs[0], f"{node.name}.bordered"
     value = builder.operand(name)
     if value.pad is not None:

@@ -1,9 +1,11 @@
 """A stand-in for cuDNN: convolutions by PyTorch, block by block."""
 
+from typing import Any
+
 import numpy as np
 from support.gpu_on_cpu.memory import array_at
 
-from cuda_cyclegan.engine.compiler.steps import Conv
+from cuda_cyclegan.engine.compiler.steps import Conv, ConvShape
 
 
 def convolved_exactly(step: Conv, addresses: tuple[int, int, int, int]) -> bool:
@@ -28,15 +30,35 @@ def convolved_by_torch(
             (addresses[2], step.target.extents, shape.target_channels),
         )
     )
-    weights = shape.target_channels, *shape.kernel, shape.summed_channels
+    ends = shape.target_channels, shape.summed_channels
+    if shape.transposed:
+        ends = shape.source_channels, shape.target_channels // shape.groups
+    weights = ends[0], *shape.kernel, ends[1]
     weight = torch.from_numpy(
         np.moveaxis(array_at(addresses[1], number, *weights), -1, 1).astype(number_of_sums)
     )
     planes = shape.target_extents[0]
     for source_block, target_block in zip(source, target, strict=True):
         block = torch.from_numpy(np.moveaxis(source_block, -1, 0).astype(number_of_sums))[None]
-        result = torch.nn.functional.conv3d(
-            block, weight, None, shape.stride, 0, shape.dilation, shape.groups
-        )
+        if shape.transposed:
+            result = _transposed(shape, block, weight)
+        else:
+            result = torch.nn.functional.conv3d(
+                block, weight, None, shape.stride, 0, shape.dilation, shape.groups
+            )
         target_block[:planes] = np.moveaxis(result[0].numpy(), 0, -1).astype(number)
     return True
+
+
+def _transposed(shape: ConvShape, block: Any, weight: Any) -> Any:
+    """All that the source adds to, without the padding of the forward convolution."""
+    import torch
+
+    full = torch.nn.functional.conv_transpose3d(
+        block, weight, None, shape.stride, 0, 0, shape.groups, shape.dilation
+    )
+    sizes = zip(shape.target_extents, shape.before, full.shape[2:], strict=True)
+    missing = [max(0, first + extent - size) for extent, first, size in sizes]
+    filled = torch.nn.functional.pad(full, [side for m in reversed(missing) for side in (0, m)])
+    ends = zip(shape.before, shape.target_extents, strict=True)
+    return filled[(..., *(slice(first, first + extent) for first, extent in ends))]

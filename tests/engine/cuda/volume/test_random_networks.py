@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from support.gpu_networks import random_network
+from support.gpu_networks import TRANSPOSED, random_network, transposed_graph
 from support.gpu_on_cpu.convolutions import convolved_exactly
 from support.random_graphs import random_graph
 from support.volume_on_cpu import volume_on_cpu
@@ -110,3 +110,43 @@ def test_any_network_on_matrix_units_gives_the_same_bytes_wherever_maps_are(
     assume(np.isfinite(wanted).all())  # else a value left the range of fp16
     for memory in (made.memory_away(), made.memory_recomputed()):
         assert made(volume, memory=memory).tobytes() == wanted.tobytes()
+
+
+def check_transposed(graph: Graph) -> None:
+    """In blocks, in all memories."""
+    extents, block = (12, 6, 12), (6, 6, 6)
+    assert volume_refusal(graph) is None
+    network = random_network(graph, seed=1)
+    volume = np.random.default_rng(2).uniform(-1, 1, (1, *extents)).astype(np.float32)
+    with open_cpu_generator(network, threads=1) as generator:
+        [wanted] = generator(volume[None])
+    for undivided in (0, 1 << 30):
+        made = volume_on_cpu(network, BlockGrid(extents, block), "fp32", undivided=undivided)
+        for memory in (made.memory(), made.memory_recomputed(), made.memory_away()):
+            difference = np.linalg.norm(made(volume, memory=memory) - wanted)
+            assert difference <= 1e-5 * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "dilation", "groups"), TRANSPOSED)
+def test_some_transposed_convolutions(
+    kernel: Triple, stride: Triple, dilation: Triple, groups: int
+) -> None:
+    graph = transposed_graph(kernel, stride, dilation, groups)
+    assert graph is not None
+    check_transposed(graph)
+
+
+def _triples(most: int) -> st.SearchStrategy[Triple]:
+    return st.tuples(*(st.integers(1, most) for _ in range(3)))
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(_triples(5), _triples(3), _triples(2), st.sampled_from([1, 2]))
+def test_any_transposed_convolution(
+    kernel: Triple, stride: Triple, dilation: Triple, groups: int
+) -> None:
+    graph = transposed_graph(kernel, stride, dilation, groups)
+    assume(graph is not None)
+    assert graph is not None
+    check_transposed(graph)
