@@ -364,7 +364,8 @@ class _TextFormat(Format):
 
     def write(self, result: ResultToWrite) -> dict[str, str]:
         """Store the volume in the header of its source."""
-        with whole_files(result.target, result.gate) as part:
+        files = self.result_files(result.target)
+        with whole_files(result.target, result.gate, files) as part:
             return _write(result, part)
 
     def result_files(self, target: Path) -> tuple[Path, ...]:
