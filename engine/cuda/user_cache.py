@@ -1,8 +1,8 @@
 """The user's cache folder for compiled kernels and tuning results.
 
-A power loss may leave a file there empty or cut, as nothing is flushed to disk. So no content is used
-without proof: `read_proven` compares a hash, and JSON is parsed and decoded as a whole. Anything else
-counts as missing.
+A power loss may leave a file there empty or cut, as nothing is flushed to disk. So no content is
+used without proof: `read_proven` compares a hash, and JSON is parsed and decoded as a whole.
+Anything else counts as missing.
 """
 
 import os
