@@ -386,5 +386,5 @@ def test_some_mutated_headers(tmp_path: Path, base: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base", BASES)
-def test_2000_mutated_headers(tmp_path: Path, base: Any) -> None:
-    try_mutated(tmp_path, base, range(2000))
+def test_3000_mutated_headers(tmp_path: Path, base: Any) -> None:
+    try_mutated(tmp_path, base, range(3000))
