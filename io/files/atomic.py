@@ -122,7 +122,7 @@ def whole_folder(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush file names if the disk can; the results are already in place."""
+    """Flush the names of files that are in place, if the disk can."""
     with suppress(OSError):
         flush(folder)
 
