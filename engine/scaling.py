@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,34 @@ VOXEL_TYPES = ("float32", "int8", "uint8", "int16", "uint16")
 """Voxel types that the GPU reads and writes itself, in the order of `enum Voxel` in
 sliding_window.cu.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Clipped:
+    """Values that an integer type could not hold, as stored numbers.
+
+    below, above: how many were less than the type's lowest number, or more than its highest.
+    lowest, highest: the farthest of them; the type's own if there were none.
+    """
+
+    below: int
+    above: int
+    lowest: float
+    highest: float
+
+    def __bool__(self) -> bool:
+        return bool(self.below or self.above)
+
+    def __add__(self, other: "Clipped") -> "Clipped":
+        return Clipped(
+            self.below + other.below,
+            self.above + other.above,
+            min(self.lowest, other.lowest),
+            max(self.highest, other.highest),
+        )
+
+
+NOTHING_CLIPPED = Clipped(0, 0, inf, -inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +93,17 @@ class Scaling:
         values += self.centre
         return values
 
-    def store(self, network: FloatArray, out: VoxelArray) -> None:
+    def store(self, network: FloatArray, out: VoxelArray) -> Clipped:
         """Write the values that network intensities represent to `out`.
 
-        Integers are rounded half to even and clipped to the type; nothing wraps around. Raises
-        PrecisionOverflowError if a value is too large for a floating-point type.
+        Integers are rounded half to even and clipped to the type; nothing wraps around. Return what
+        was clipped. Raises PrecisionOverflowError if a value is too large for a floating-point
+        type.
         """
-        values = self.inverse(network, out.dtype)
+        values, clipped = self.inverse(network, out.dtype), NOTHING_CLIPPED
         if out.dtype.kind in "iu":
             np.rint(values, out=values)
-            np.clip(values, np.iinfo(out.dtype).min, _largest(out.dtype), out=values)
+            clipped = _clip(values, np.iinfo(out.dtype).min, _largest(out.dtype))
         try:
             with np.errstate(over="raise"):
                 out[...] = values
@@ -81,10 +111,29 @@ class Scaling:
             raise PrecisionOverflowError(
                 f"A value of the result is too large for its voxel type, {out.dtype}."
             ) from error
+        return clipped
+
+
+def _clip(values: npt.NDArray[np.floating], low: float, high: float) -> Clipped:
+    """Clip values in place; return how many were beyond the ends.
+
+    Their extremes cost less time than clipping, which is then seldom needed.
+    """
+    lowest, highest = values.min(initial=low), values.max(initial=high)
+    if low == lowest and highest == high:
+        return NOTHING_CLIPPED
+    below = int(np.count_nonzero(values < low)) if lowest != low else 0
+    above = int(np.count_nonzero(values > high)) if highest != high else 0
+    np.clip(values, low, high, out=values)
+    return Clipped(below, above, float(lowest), float(highest))
 
 
 def _ignore_rows(_rows: int) -> None:
     """Progress callback that does nothing."""
+
+
+def _ignore_clipped(_clipped: Clipped) -> None:
+    """Callback that does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +142,18 @@ class Stored:
 
     values: the voxels. scaling: the map. on_rows: for output voxels, called with the number of rows
     of all channels that are final, counted from the start of the slowest axis in memory.
+    on_clipped: for output voxels, called with what their type could not hold, part by part.
     """
 
     values: VoxelArray
     scaling: Scaling = Scaling()
     on_rows: Callable[[int], None] = field(default=_ignore_rows, compare=False)
+    on_clipped: Callable[[Clipped], None] = field(default=_ignore_clipped, compare=False)
+
+    def store(self, network: FloatArray, row: int) -> None:
+        """Store network intensities [C, H, W] as a row along D. Raises PrecisionOverflowError."""
+        if clipped := self.scaling.store(network, self.values[:, row]):
+            self.on_clipped(clipped)
 
     def lowest(self) -> FloatArray:
         """Lowest network intensity of each channel, [C]."""

@@ -18,7 +18,7 @@ from .dicom.header_scan import (
     naming,
     scan,
 )
-from .errors import ScanError, UnreadableScanError, UnsupportedScanError
+from .errors import ScanError, UnreadableScanError, UnsupportedScanError, unexpected
 from .files.own_files import identity
 from .files.regular import is_folder, open_regular
 from .formats.format import Format
@@ -126,10 +126,14 @@ def _studies(
     for path in files:
         found = format_at(path)
         assert found is not None
-        if missing := found.missing_file(path):
+        try:
+            missing, others = found.missing_file(path), found.other_files(path)
+        except Exception as error:  # as in a batch, a failure affects only its study
+            skipped.append(Skipped(path, unexpected(error), missed=True))
+            continue
+        if missing:
             skipped.append(Skipped(path, f"its voxels are missing: {missing.name}", missed=True))
             continue
-        others = found.other_files(path)
         if any("\0" in str(other) for other in others):
             reason = "it refers to a file with a zero byte in its name, which cannot exist"
             skipped.append(Skipped(path, reason, missed=True))

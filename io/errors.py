@@ -17,6 +17,14 @@ class ScanError(Exception):
         return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in message)
 
 
+def unexpected(error: Exception) -> str:
+    """Return a message for an error that no code foresees."""
+    return (
+        f"{type(error).__name__}: {error}; this looks like a bug; please report it with the output "
+        "of setting verbose."
+    )
+
+
 class UnreadableScanError(ScanError):
     """The file is missing, empty, truncated, damaged, or may not be read."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .discovery import Discovery
-from .errors import UnsupportedScanError
+from .errors import UnsupportedScanError, unexpected
 from .reading import FileHeader, read_study_header
 from .volume import Study
 
@@ -82,4 +82,6 @@ def _judged(
         series.volume(Path(series.label), volume_index)
     except UnsupportedScanError as error:
         return replace(series, verdict="refused", reason=str(error).rstrip("."))
+    except Exception as error:  # as in a batch, a failure affects only its study
+        return replace(series, verdict="refused", reason=unexpected(error).rstrip("."))
     return series

@@ -4,6 +4,7 @@ The code that reads a format is loaded with the first study of it.
 """
 
 import errno
+import struct
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Any
 import nibabel as _nibabel
 import numpy as np
 
-from .errors import UnreadableScanError, UnsupportedScanError
+from .errors import UnreadableScanError, UnsupportedScanError, unexpected
 from .files.header_limits import check_series, pick_volume
 from .files.regular import NotRegularError, open_regular
 from .files.streams import GZIP_ERRORS, GZIP_MAGIC, TooManyBytesError, check_start
@@ -61,6 +62,10 @@ def as_one_study(volumes: Sequence[Volume]) -> tuple[Volume, ...]:
     return format_named(volumes[0].format).joined(volumes)
 
 
+_HEADER_ERRORS = nibabel.spatialimages.HeaderDataError, ValueError, ArithmeticError, struct.error
+"""Errors of the libraries at the numbers of a damaged header."""
+
+
 @contextmanager
 def causes_named(path: Path) -> Generator[None]:
     """Convert errors of the file system, isal and nibabel to ones that name the cause."""
@@ -85,7 +90,7 @@ def causes_named(path: Path) -> Generator[None]:
         raise UnreadableScanError(
             f"{path} does not fit into free memory; close other programs or use a larger machine."
         ) from error
-    except (nibabel.spatialimages.HeaderDataError, ValueError) as error:
+    except _HEADER_ERRORS as error:
         raise UnreadableScanError(
             f"{path} has a damaged header ({error}); export the scan again."
         ) from error
@@ -144,6 +149,8 @@ def read_file_header(
         return FileHeader(unreadable=str(error))
     except UnsupportedScanError as error:
         return FileHeader(unsupported=str(error))
+    except Exception as error:  # as in a batch, a failure affects only its study
+        return FileHeader(unreadable=unexpected(error))
     path = study.files[0]
     found = FileHeader(grid.extents[:3], spacing_of(grid.affine), grid.volumes, notes=grid.notes)
     try:

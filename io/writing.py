@@ -39,13 +39,18 @@ def write(
     Returns the SHA-256, in hexadecimal, of those files that were hashed as they were written.
     """
     volume = as_at(target, volume)
+    format_named(volume.format).check_name(target)
     result = ResultToWrite(volume, target, derivation, gate, arrival, series)
     return format_named(volume.format).write(result)
 
 
 def as_at(target: Path, volume: Volume) -> Volume:
-    """Return the volume in the format of its target, in a new header if that is another one."""
+    """Return the volume in the format of its target, in a new header if that is another one.
+
+    Raises WriteError if its name cannot be that of a result.
+    """
     source, wanted = format_named(volume.format), result_format(volume.format, target)
+    wanted.check_name(target)
     if wanted is source:
         return volume
     return wanted.converted(volume, target, source.step_of(volume))

@@ -4,8 +4,8 @@ import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from math import fsum
+from dataclasses import astuple, dataclass
+from math import fsum, inf
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -147,7 +147,7 @@ R = TypeVar("R", HostRates, NetworkRates, VerifyRates, DeviceNote)
 
 
 class RateCache:
-    """Cache file of rates and notes by their keys; an unreadable file counts as empty.
+    """Cache file of rates and notes by their keys; what cannot be read or be a rate is missing.
 
     folder: its folder; None to keep nothing.
     """
@@ -160,7 +160,9 @@ class RateCache:
         known = self._read()
         for key in keys:
             with suppress(FieldError):
-                return decode(kind, known.get(key))
+                rates = decode(kind, known.get(key))
+                if all(isinstance(each, str) or 0 <= each < inf for each in astuple(rates)):
+                    return rates
         return None
 
     def put(self, rates: Mapping[str, Rates]) -> None:

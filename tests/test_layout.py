@@ -190,7 +190,7 @@ MAY_IMPORT = {
     "io.choice": "io.links",
     "io.contrasts": "",
     "io.conversion": "io.discovery io.errors io.formats io.reading io.volume",
-    "io.dicom": "io.choice io.files io.volume",
+    "io.dicom": "io.choice io.errors io.files io.volume",
     "io.dicom.derived": "io.contrasts io.dicom io.dicom.pixels io.errors io.maps io.volume",
     "io.dicom.pixels": "io.dicom io.errors io.files io.volume",
     "io.dicom_network": "io.dicom io.files",

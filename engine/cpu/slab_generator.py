@@ -256,7 +256,7 @@ class _Passage:
         if not np.isfinite(seen).all():
             raise PrecisionOverflowError.of("fp32")
         for row in range(seen.shape[1]):
-            self._target.scaling.store(seen[:, row], values[:, rows.start + row])
+            self._target.store(seen[:, row], rows.start + row)
 
     def _allocate(self, name: str, shape: TensorShape) -> FloatArray:
         extents = shape.channels, *shape.extents

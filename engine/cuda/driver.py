@@ -345,9 +345,18 @@ class CudaModule:
 def concurrent_blocks(
     kernel: Any, block: tuple[int, int, int], shared: int, gpu: GpuProperties
 ) -> int:
-    """Return how many blocks of a kernel the GPU of the current context runs concurrently."""
-    threads = block[0] * block[1] * block[2]
-    each = call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, kernel, threads, shared)
+    """Return how many blocks of a kernel the GPU of the current context runs concurrently.
+
+    Raises CudaError if not one fits.
+    """
+    threads, occupancy = prod(block), driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
+    each: int = call(occupancy, kernel, threads, shared)
+    if not each:
+        raise CudaError(
+            occupancy.__name__,
+            f"no block of {threads} threads and {shared} bytes of shared memory fits this GPU",
+            "use setting device=cpu, and report this message",
+        )
     return each * gpu.multiprocessors
 
 

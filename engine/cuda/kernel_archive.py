@@ -13,7 +13,7 @@ import json
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -26,6 +26,8 @@ from ..options import BF16_CAPABILITY, Precision
 from .nvrtc import Image, compiled, toolkit
 
 ARCHIVES = FOLDER / "compiled"
+_DAMAGE = KeyError, OSError, BadZipFile, zlib.error, ValueError, RuntimeError
+"""Errors by which a damaged archive, or an encrypted or otherwise packed member, shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,11 @@ class KernelArchive:
     ) -> Self | None:
         """Return the archive for a GPU, or None if there is none of the installed sources."""
         path = (folder or ARCHIVES) / _name(precision, capability)
-        with suppress(OSError, BadZipFile, ValueError, KeyError):
-            file = ZipFile(path)
+        with suppress(*_DAMAGE, TypeError), ExitStack() as opened:
+            file = opened.enter_context(ZipFile(path))
             if json.loads(file.comment)["sources"] == sources_sha256():
                 text = f"{path.name} {file.comment.decode()}"
+                opened.pop_all()
                 return cls(hashlib.sha256(text.encode()).hexdigest()[:24], file)
         return None
 
@@ -59,7 +62,7 @@ class KernelArchive:
 
     def image(self, source: str, instance: str | None, *, in_blocks: bool) -> Image | None:
         """Return an instance's image of kernels/SOURCE.cu; None if it is missing or damaged."""
-        with suppress(KeyError, OSError, BadZipFile, zlib.error, ValueError):
+        with suppress(*_DAMAGE):
             return Image.read(self._file.read(_member(source, instance, in_blocks)))
         return None
 

@@ -9,14 +9,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ...io.files.regular import read_regular
 from ..compiler.gpu_properties import WGMMA_CAPABILITY
 from ..compiler.kernel_source import FOLDER
 from ..compiler.tensors import ELEMENTS
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision
 from ..probe.cuda_packages import nvrtc_package
-from .user_cache import write_whole
+from .user_cache import read_proven, write_proven
 
 nvrtc: Any = import_module(
     "cuda.bindings.nvrtc"
@@ -63,14 +62,13 @@ def compiled(
     """
     key = image_key(name, precision, capability, instances=instances, in_blocks=in_blocks)
     kept = cache / f"{name}-{precision}-{key}.bin" if cache else None
-    with suppress(OSError, ValueError):
-        if kept is not None and kept.is_file():
-            return Image.read(read_regular(kept))
+    if kept and (stored := read_proven(kept)):
+        return Image.read(stored)
     options = _options(precision, capability, in_blocks=in_blocks)
     image = _compile(name, *_sources(name), [*options, f"-I{headers()}"], instances)
     with suppress(OSError):  # a folder that cannot be written costs the next start some time
         if kept is not None:
-            write_whole(kept, image.stored())
+            write_proven(kept, image.stored())
     return image
 
 

@@ -13,9 +13,10 @@ from time import perf_counter
 
 import numpy as np
 
+from ..compiler.kernels.sliding_window import CLIPPED_BYTES, clipped_voxels
 from ..cores import in_parallel
 from ..patch_grid import Phase, Timing
-from ..scaling import VoxelArray
+from ..scaling import Stored, VoxelArray
 from .driver import CudaEvent, PinnedBuffer, Stream
 
 _SHARE = 8 << 20
@@ -105,12 +106,26 @@ class PinnedSlots:
         while queued:
             put_first()
 
-    def flag(self, stream: Stream, address: int) -> bool:
-        """Return whether the int32 at an address is not 0, once the stream's work is done."""
-        flag = self._first.buffer.array((1,), np.int32)
-        stream.download(flag.ctypes.data, address, 4)
+    def is_finite(self, stream: Stream, target: Stored, overflowed: int, clipped: int) -> bool:
+        """Return whether all voxels of a target are finite, once the stream's work is done.
+
+        What its voxel type could not hold is reported to it. overflowed, clipped: addresses of what
+        `store_voxels` counts.
+        """
+        if self._read(stream, overflowed, 4).any():
+            return False
+        if target.values.dtype.kind in "iu":
+            counted = self._read(stream, clipped, CLIPPED_BYTES)
+            if counted.any():
+                target.on_clipped(clipped_voxels(counted.tobytes(), target.values.dtype))
+        return True
+
+    def _read(self, stream: Stream, address: int, size: int) -> VoxelArray:
+        """Return bytes at an address, once the stream's work is done; valid until the next call."""
+        content = self._first.buffer.array((size,), np.uint8)
+        stream.download(content.ctypes.data, address, size)
         stream.wait()
-        return bool(flag[0])
+        return content
 
 
 def _copy(target: VoxelArray, source: VoxelArray) -> None:

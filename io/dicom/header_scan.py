@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from ..errors import unexpected
 from ..files.regular import open_regular
 from ..files.streams import GZIP_MAGIC
 
@@ -259,3 +260,5 @@ def _read(path: Path) -> _Found:
         return Unreadable(path, reason, is_dicom=has_dicom_suffix(path))
     except MemoryError:
         return Unreadable(path, "its header declares more data than this machine's memory can hold")
+    except Exception as error:  # as in a batch, a failure affects only its file
+        return Unreadable(path, unexpected(error), is_dicom=has_dicom_suffix(path))

@@ -26,31 +26,66 @@ def whole_file(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
         part = folder / target.name
         part.touch(exist_ok=False)
         yield part
-        _move([part], target.parent, gate)
+        flush(part)
+        _check_replaceable(target, by_folder=False)
+        with gate.passed([part]):
+            part.replace(target)
+        flush_folder(target.parent)
 
 
 @contextmanager
-def whole_files(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
+def whole_files(
+    target: Path, gate: Gate = NO_GATE, replaced: Sequence[Path] = ()
+) -> Generator[Path]:
     """Store a result of several files, such as a header and its voxels, as `whole_file` does.
 
     Yield a path named as `target` in an empty `.part` folder. All files that the body writes in
-    that folder move next to `target`, and the one named as `target` moves last.
+    that folder move next to `target`, and the one named as `target`, the header, moves last.
+
+    replaced: all files of an earlier result. They move aside first, the header before the others,
+    and are removed when the new ones are in place. If a move fails, they return, the header last.
+    So a header is never next to files of another result: if the program is killed between two
+    moves, or the disk fails and also when the old files return, there is no header.
     """
-    with _failures_named(target), part_beside(target, gate) as folder:
-        yield folder / target.name
-        parts = sorted(folder.iterdir(), key=lambda path: (path.name == target.name, path.name))
-        _move(parts, target.parent, gate)
+    with _failures_named(target), part_beside(target, gate) as part:
+        new, old = part / "new", part / "old"
+        new.mkdir()
+        old.mkdir()
+        yield new / target.name
+        parts = sorted(new.iterdir(), key=lambda path: (path.name == target.name, path.name))
+        for each in parts:
+            flush(each)
+            _check_replaceable(target.parent / each.name, by_folder=False)
+        with gate.passed(parts):
+            standing = [path for path in dict.fromkeys((target, *replaced)) if path.is_file()]
+            if standing == [target] and len(parts) == 1:
+                standing = []  # one rename replaces it
+            _move(
+                [
+                    *((path, old / path.name) for path in standing),
+                    *((path, target.parent / path.name) for path in parts),
+                ],
+                target.parent,
+            )
 
 
-def _move(parts: Sequence[Path], folder: Path, gate: Gate) -> None:
-    """Move files to a folder in this order, once all are on disk and none is refused."""
-    for part in parts:
-        flush(part)
-        _check_replaceable(folder / part.name, by_folder=False)
-    with gate.passed(parts):
-        for part in parts:
-            part.replace(folder / part.name)
-    flush_folder(folder)
+def _move(steps: Sequence[tuple[Path, Path]], folder: Path) -> None:
+    """Move files from and to their paths, each step on disk before the next.
+
+    folder: of results. If a step fails, those before it are undone in the reverse order, until one
+    of these fails, too.
+    """
+    try:
+        for source, target in steps:
+            source.replace(target)
+            flush_folder(folder)
+    except BaseException:
+        with suppress(OSError):  # the first failure is the cause
+            for source, target in reversed(steps):
+                if not os.path.lexists(source):
+                    target.replace(source)
+                    flush_folder(folder)
+        raise
 
 
 @contextmanager
@@ -87,7 +122,7 @@ def whole_folder(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush file names if the disk can; the results are already in place."""
+    """Flush the names of files that are in place, if the disk can."""
     with suppress(OSError):
         flush(folder)
 

@@ -139,6 +139,10 @@ class Format(ABC):
         """
         del volume, dtype
 
+    def check_name(self, target: Path) -> None:
+        """Raise WriteError if a result of this name could not be read again."""
+        del target
+
     def result_files(self, target: Path) -> tuple[Path, ...]:
         """Return every path that `write` may use for `target`, which comes first."""
         return (target,)

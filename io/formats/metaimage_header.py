@@ -39,7 +39,7 @@ _TYPES = {
 }
 """A long has 4 bytes in these files, on every machine."""
 _TYPE_NAMES = {code: name for name, code in _TYPES.items()}
-_ORIGIN = ("Offset", "Position", "Origin")
+_ORIGIN = ("Position", "Offset", "Origin")
 _DIRECTION = ("Orientation", "Rotation", "TransformMatrix")
 """Names of one field; of several, the last one counts."""
 _SCALE = {"ElementToIntensityFunctionSlope": 1.0, "ElementToIntensityFunctionOffset": 0.0}

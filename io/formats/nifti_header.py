@@ -89,13 +89,10 @@ def read_header(stream: BinaryIO, path: Path) -> Header:
     header = header_class(start, check=False)
     voxel_type_of(header, path)
     _check_edges(header, path)
+    _check_offset(header, 0, path)  # nibabel makes an integer of it
     fixed = _fixed(header_class, start)
     header = header_class(fixed, check=False)
-    offset = float(header["vox_offset"])
-    if not (len(start) if single else 0) <= offset <= _LARGEST_HEADER_BYTES:
-        raise UnreadableScanError(
-            f"{path} has a damaged header: its voxels start at byte {offset:g}; export it again."
-        )
+    _check_offset(header, len(start) if single else 0, path)
     if header_class is nibabel.spm2analyze.Spm2AnalyzeHeader:
         return header
     if single:
@@ -135,6 +132,15 @@ def with_unit_quaternion(header: Header) -> tuple[Header, tuple[str, ...]]:
 
 _MOST_ROUNDING = 1.000001e-6
 """Limit by which the square of a quaternion may exceed 1; one that is longer is damaged."""
+
+
+def _check_offset(header: Header, least: int, path: Path) -> None:
+    """Refuse voxels that begin before a byte, or nowhere."""
+    offset = float(header["vox_offset"])
+    if not least <= offset <= _LARGEST_HEADER_BYTES:
+        raise UnreadableScanError(
+            f"{path} has a damaged header: its voxels start at byte {offset:g}; export it again."
+        )
 
 
 def _check_edges(header: Header, path: Path) -> None:

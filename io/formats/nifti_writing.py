@@ -52,7 +52,7 @@ def write(result: ResultToWrite) -> dict[str, str]:
                 write_volumes(stream, volume, result.arrival, result.series)
             _verify(part, target, header, volume)
         return {target.name: stream.sha256}
-    with whole_files(target, result.gate) as part:
+    with whole_files(target, result.gate, (image_beside(target), mat_beside(target))) as part:
         with open_writer(part) as head:
             head.write(_stored(header))
         with open_writer(image_beside(part)) as stream:

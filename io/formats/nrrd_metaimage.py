@@ -95,10 +95,6 @@ def _write(result: ResultToWrite, part: Path) -> dict[str, str]:
         )
     header = _of_result(header, volume.format, volume.mark)
     beside = voxels_beside(part, header.storage.is_packed)
-    if beside and not _CAN_STAND[volume.format].fullmatch(os.fsencode(beside.name)):
-        raise WriteError(
-            f"{target} was not written: its name cannot be stored in its header; rename the source."
-        )
     hashes = _write_files(result, header, part, beside)
     _verify(volume, header, part, beside, target)
     return hashes
@@ -213,7 +209,7 @@ def _verify(
         found.extents == (*volume.shape, *volume.further)
         and found.storage.voxel_type == volume.voxels.dtype.newbyteorder("<")
         and found.storage.files == (beside or part,)
-        and found.metadata == meant.metadata
+        and sorted(found.metadata) == sorted(meant.metadata)  # MetaImage has dates first
         and np.allclose(affine, volume.affine, rtol=1e-6, atol=1e-6)
     )
     if not same:
@@ -357,9 +353,19 @@ class _TextFormat(Format):
         )
         return replace(volume, header=header, format=kind)
 
+    def check_name(self, target: Path) -> None:
+        """Raise WriteError if the header could not name its file of voxels."""
+        beside = voxels_beside(target, is_packed=False)
+        if beside and not _CAN_STAND[self.name].fullmatch(os.fsencode(beside.name)):
+            raise WriteError(
+                f"{target} cannot be written: the header could not contain the name of its voxels; "
+                "rename the source."
+            )
+
     def write(self, result: ResultToWrite) -> dict[str, str]:
         """Store the volume in the header of its source."""
-        with whole_files(result.target, result.gate) as part:
+        files = self.result_files(result.target)
+        with whole_files(result.target, result.gate, files) as part:
             return _write(result, part)
 
     def result_files(self, target: Path) -> tuple[Path, ...]:

@@ -48,11 +48,11 @@ def read_mat(mat: Path, volume_index: int) -> Affine | None:
     scipy_io: Any = _scipy_io  # typed only in part
     try:
         found: dict[str, Any] = scipy_io.loadmat(io.BytesIO(_unpacked(contents)))
-    except Exception:  # scipy has no common class for what is no MATLAB file
+        for name, flip in (("mat", np.eye(4)), ("M", _FLIP)):
+            if name in found:
+                return _affine(found[name], flip, volume_index)
+    except Exception:  # no common class: SciPy for other files, NumPy for a struct in place of numbers
         return None
-    for name, flip in (("mat", np.eye(4)), ("M", _FLIP)):
-        if name in found:
-            return _affine(found[name], flip, volume_index)
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from ...engine.errors import EngineError
 from ...engine.probe.gpus import Energy
-from ...io.errors import DiskFullError, ScanError, UnsupportedScanError, WriteError
+from ...io.errors import DiskFullError, ScanError, UnsupportedScanError, WriteError, unexpected
 from ..errors import (
     OccupiedError,
     OutputFolderAwaitedError,
@@ -354,10 +354,7 @@ def failure_of(error: Exception, stage: Stage | None, volume: str = "") -> Failu
     if kind == "internal" and is_out_of_threads(error):
         kind, reason = "memory", NO_MORE_THREADS
     if kind == "internal":
-        reason = (
-            f"{type(error).__name__}: {error}; this looks like a bug; please report it with the "
-            "output of setting verbose."
-        )
+        reason = unexpected(error)
     if volume and stage != "write":
         reason = f"In {volume}: {reason}"
     return Failure(kind, " ".join(reason.split()), stage, isinstance(error, _PASSING))

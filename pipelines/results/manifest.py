@@ -18,7 +18,7 @@ from typing import Literal, Self, TypeAlias
 import msgspec
 
 from ...engine.decoding import FieldError, Json, decode_known, encode_stated, parse
-from ...io.files.atomic import is_full
+from ...io.files.atomic import flush_folder, is_full
 from ...io.files.disk import read_at
 from ...io.files.locks import lock, wait_for_lock
 from ...io.files.own_files import held_folder, identity, open_own, open_unlinked
@@ -227,6 +227,8 @@ class Manifest:
                     self.output, self.record, (folder, identity(os.fstat(self._descriptor)))
                 )
                 self._lock()
+                if not os.fstat(self._descriptor).st_size:
+                    self._flush_names()
                 with self._alone():
                     self._end_torn_line()
                     self._keep_aside(self.refresh())
@@ -323,6 +325,14 @@ class Manifest:
         finally:
             os.close(turn)
 
+    def _flush_names(self) -> None:
+        """Flush the names of a new manifest and of its folders.
+
+        Without them a power loss would make all results files of another program.
+        """
+        for folder in dict.fromkeys((self.record, self.record.parent, self.output.parent)):
+            flush_folder(folder)
+
     def _lock(self) -> None:
         try:
             lock(self._descriptor, shared=self._shared)
@@ -357,6 +367,7 @@ class Manifest:
             new = [line + b"\n" for line in unread if line not in known]
             aside.write(b"".join(new))
             os.fsync(aside.fileno())
+        flush_folder(self.record)
         self.kept_aside = len(new)
 
     def _open(self, name: str) -> int:

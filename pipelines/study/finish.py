@@ -1,13 +1,15 @@
 """A translation back onto the grid of its scan, and the memory for it."""
 
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from ...engine.cores import in_parallel
-from ...engine.model.intensity_maps import NetworkRange
 from ...engine.network.layers import FloatArray
-from ...engine.scaling import Scaling, Stored
+from ...engine.scaling import NOTHING_CLIPPED, Clipped, Scaling, Stored
+from ...io.formats.registry import format_named
 from ...io.volume import Empty, Volume
 from ..settings import OutputType
 from .geometry import slabs
@@ -25,20 +27,28 @@ class Canvas:
     """Memory for a translation.
 
     target: filled by the network, [C, D, H, W]. volume: the one result, of which the target is a
-    view; None if network intensities are stored first, to be processed further.
+    view; None if network intensities are stored first, to be processed further. clipped: what the
+    voxel type of each result could not hold, part by part.
     """
 
     target: Stored
     volume: Volume | None = None
+    clipped: dict[int, list[Clipped]] = field(default_factory=lambda: defaultdict(list))
+
+    def clipped_in(self, channel: int) -> Clipped:
+        """Return all that the voxel type of a finished result could not hold."""
+        return sum(self.clipped[channel], NOTHING_CLIPPED)
 
 
 def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
     """Allocate a canvas: the result's own voxels if the plan says so."""
     results = prepared.plan.results
     if prepared.plan.is_output_as_stored and (voxel_type := results[0].voxel_type):
-        volume = _blank(prepared, 0, voxel_type, empty)
+        volume, clipped = _blank(prepared, 0, voxel_type, empty)
         target = mapped_voxels(volume, prepared.fit.outward[0], prepared.plan.orientation)
-        return Canvas(Stored(target.voxels[None], target.scaling), volume)
+        counted = defaultdict(list, {0: [clipped]})
+        stored = Stored(target.voxels[None], target.scaling, on_clipped=counted[0].append)
+        return Canvas(stored, volume, counted)
     return Canvas(Stored(lying_alike(prepared.network_input.values[0], len(results), empty)))
 
 
@@ -46,14 +56,14 @@ def map_canvas(prepared: Prepared, empty: Empty) -> Canvas:
     """Allocate a canvas for network intensities of a map: its own voxels if on the scan's grid."""
     plan = prepared.plan
     if plan.resampling is None and plan.crop is None and plan.inner is None:
-        volume = _blank(prepared, 0, _MAP_VOXELS, empty)
+        volume, _ = _blank(prepared, 0, _MAP_VOXELS, empty)
         return Canvas(Stored(plan.orientation.oriented(volume.voxels)[None]), volume)
     return Canvas(Stored(lying_alike(prepared.network_input.values[0], 1, empty)))
 
 
 def finish_map(prepared: Prepared, output: Canvas, fitted: FittedMap, empty: Empty) -> Volume:
     """Return a map as float32 on exactly the scan's grid; fitted: to the map's values."""
-    volume = output.volume or _blank(prepared, 0, _MAP_VOXELS, empty)
+    volume = output.volume or _blank(prepared, 0, _MAP_VOXELS, empty)[0]
     _scatter(output.target.values[0], prepared, volume, fitted)
     return volume
 
@@ -67,10 +77,13 @@ def finish(prepared: Prepared, output: Canvas, empty: Empty = np.empty) -> tuple
     if output.volume is not None:
         return (output.volume,)
     return tuple(
-        _finished(prepared, channel, network, empty)
+        _finished(prepared, channel, network, output.clipped[channel], empty)
         for channel, network in enumerate(output.target.values)
     )
 
+
+_NOISE = 0.01
+"""Share of the highest value of a result up to which values below 0 are noise of a background."""
 
 _EVERY = 16
 """Step along each axis of a first look: hardly any image is the same in all of these voxels."""
@@ -86,44 +99,52 @@ def note_of_one_value(result: Volume) -> str:
     return f"its result is {value:g} throughout, so the model does not suit this scan"
 
 
-def note_of_cut_values(
-    result: Volume, outward: FittedMap, network: NetworkRange, asked: OutputType | None = None
+def note_of_clipped_values(
+    result: Volume, clipped: Clipped, scan: "np.dtype[Any]", asked: OutputType | None = None
 ) -> str:
-    """Return a note if a result may be clipped at an end of its voxel type; else "".
+    """Return a note with the number of values that the voxel type of a result could not hold, and
+    the farthest of them; else "".
 
-    The type is the scan's or was requested. outward: from the network's values to those of the
-    result. network: its range, which may exclude clipping. asked: the requested type. The lowest
-    number of an unsigned type does not count, as it is the background of most scans that have one,
-    unless a type was requested that cannot hold values below it.
+    scan: voxel type of the scan. asked: the requested type. If the type was not requested, values
+    a little below the lowest number of an unsigned scan do not count: they are noise of the
+    background, which most such scans store as that number.
     """
-    dtype = result.voxels.dtype
-    if dtype.kind not in "iu":
+    dtype, size = result.voxels.dtype, result.voxels.size
+    if not clipped:
         return ""
-    limits = np.iinfo(dtype)
-    low, high = sorted((end - result.intercept) / result.slope for end in outward.ends)
-    if network != "open" and limits.min - 0.5 <= low and high <= limits.max + 0.5:
+    is_background = asked is None and scan.kind == dtype.kind == "u" and not clipped.above
+    if is_background and -clipped.lowest <= _NOISE * float(result.voxels.max()):
         return ""
-    is_background = dtype.kind == "u" and not (asked and low < limits.min - 0.5)
-    ends = (limits.max,) if is_background else (limits.min, limits.max)
-    cut = sum(int(np.count_nonzero(result.voxels == end)) for end in ends)
-    if not cut:
-        return ""
-    counted = f"{cut} of {result.voxels.size} voxels of its result are at an end of"
-    if asked:
-        return (
-            f"{counted} voxel type {dtype}, where values beyond it are clipped; float32 would keep "
-            "them"
-        )
-    return (
-        f"{counted} the scan's voxel type ({dtype}), where larger values are clipped; save the "
-        "scan as float32 to keep them"
+    ends = np.iinfo(dtype)
+    sides = [
+        (clipped.below, ends.min, clipped.lowest, ("below", "lowest")),
+        (clipped.above, ends.max, clipped.highest, ("above", "highest")),
+    ]
+    if result.slope < 0:
+        sides = [(*side[:3], other[3]) for side, other in zip(sides, sides[::-1], strict=True)]
+    counted = " and ".join(
+        f"{count} of {size} voxels of its result are {side} {_value(result, end)} "
+        f"({farthest}: {_value(result, stored)})"
+        for count, end, stored, (side, farthest) in sides
+        if count
     )
+    kind = f"voxel type {dtype}" if asked else f"the scan's voxel type ({dtype})"
+    other = ", as NIfTI" if format_named(result.format).is_series else ""
+    return f"{counted}, which {kind} cannot hold, and were clipped; float32{other} would keep them"
 
 
-def _finished(prepared: Prepared, channel: int, network: FloatArray, empty: Empty) -> Volume:
+def _value(result: Volume, stored: float) -> str:
+    """Return a stored number as a value, in words."""
+    return f"{stored * result.slope + result.intercept:g}"
+
+
+def _finished(
+    prepared: Prepared, channel: int, network: FloatArray, clipped: list[Clipped], empty: Empty
+) -> Volume:
     voxel_type = _voxel_type(network, channel, prepared)
-    volume = _blank(prepared, channel, voxel_type, empty)
-    _scatter(network, prepared, volume, prepared.fit.outward[channel])
+    volume, around = _blank(prepared, channel, voxel_type, empty)
+    inside = _scatter(network, prepared, volume, prepared.fit.outward[channel])
+    clipped[:] = [around, inside]
     return volume
 
 
@@ -142,33 +163,41 @@ def _voxel_type(network: FloatArray, channel: int, prepared: Prepared) -> VoxelT
     return choose_voxel_type(source, Demand(Range(low, high), steps), result.asked)
 
 
-def _blank(prepared: Prepared, channel: int, voxel_type: VoxelType, empty: Empty) -> Volume:
-    """Allocate a volume on the first scan's grid."""
+def _blank(
+    prepared: Prepared, channel: int, voxel_type: VoxelType, empty: Empty
+) -> tuple[Volume, Clipped]:
+    """Allocate a volume on the first scan's grid; return also what clips outside of the crop."""
     voxels = empty(prepared.source.shape[::-1], voxel_type.dtype).transpose()
     slope, intercept = voxel_type.slope, voxel_type.intercept
-    if prepared.plan.crop:
+    clipped = NOTHING_CLIPPED
+    if crop := prepared.plan.crop:
         around = np.empty((1, 1, 1), voxel_type.dtype)
         fill = np.full((1, 1, 1), prepared.fill, np.float32)
-        Scaling().of_stored(slope, intercept).store(fill, around)
+        one = Scaling().of_stored(slope, intercept).store(fill, around)
+        outside = voxels.size - voxels[crop].size
+        clipped = replace(one, below=one.below * outside, above=one.above * outside)
         voxels[...] = around
     keeps_unit = prepared.plan.results[channel].keeps_unit
     volume = prepared.source.with_voxels(voxels, slope, intercept, keeps_unit=keeps_unit)
     if prepared.marks:
         volume = replace(volume, mark=prepared.marks[channel])
-    return volume
+    return volume, clipped
 
 
-def _scatter(network: FloatArray, prepared: Prepared, volume: Volume, fitted: FittedMap) -> None:
-    """Write network intensities of the model's grid to a volume on the scan's grid."""
+def _scatter(network: FloatArray, prepared: Prepared, volume: Volume, fitted: FittedMap) -> Clipped:
+    """Write network intensities of the model's grid to a volume on the scan's grid.
+
+    Return what its voxel type could not hold.
+    """
     plan = prepared.plan
     target = mapped_voxels(plan.part(volume), fitted, plan.orientation)
     network, resample = plan.filled(network), plan.resampling
     if resample is None:
-        in_parallel(lambda slab: target.write(network[slab], slab), slabs(network))
-        return
+        parts = in_parallel(lambda slab: target.write(network[slab], slab), slabs(network))
+        return sum(parts, NOTHING_CLIPPED)
 
     def read(start: int, stop: int) -> FloatArray:
         return network[start:stop]
 
-    for part, values in resample.inverse.parts(read):
-        target.write(values, part)
+    resampled = resample.inverse.parts(read)
+    return sum((target.write(values, part) for part, values in resampled), NOTHING_CLIPPED)

@@ -203,7 +203,7 @@ def _store(slab: BlendedSlab, target: Stored) -> None:
             "check the model, or translate again with setting precision=fp32."
         )
     for row in range(slab.values.shape[1]):
-        target.scaling.store(slab.values[:, row], target.values[:, slab.start + row])
+        target.store(slab.values[:, row], slab.start + row)
 
 
 class Cutter:

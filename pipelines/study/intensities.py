@@ -37,7 +37,7 @@ from ...engine.model.intensity_maps import (
 )
 from ...engine.model.model_card import ModelCard
 from ...engine.network.layers import FloatArray, triple
-from ...engine.scaling import Scaling
+from ...engine.scaling import Clipped, Scaling
 from ...io.volume import AnyArray, Volume
 from ..errors import PreparationError
 from .patches import Box
@@ -146,16 +146,18 @@ class MappedVoxels:
             network[~self.inside[slab]] = 0
         return network
 
-    def write(self, network: FloatArray, slab: Any) -> None:
-        """Store a slab of network intensities. Raises PrecisionOverflowError."""
+    def write(self, network: FloatArray, slab: Any) -> Clipped:
+        """Store a slab of network intensities; return what the voxel type could not hold.
+
+        Raises PrecisionOverflowError.
+        """
         fitted, stored = self.fitted, self.voxels[slab]
         if fitted.is_linear:
-            self.scaling.store(network, stored)
-            return
+            return self.scaling.store(network, stored)
         values = fitted.values(network)
         if self.inside is not None:
             values[~self.inside[slab]] = 0
-        Scaling().of_stored(self.slope, self.intercept).store(values, stored)
+        return Scaling().of_stored(self.slope, self.intercept).store(values, stored)
 
 
 def fit_map(

@@ -31,7 +31,7 @@ from .finish import (
     finish,
     finish_map,
     map_canvas,
-    note_of_cut_values,
+    note_of_clipped_values,
     note_of_one_value,
 )
 from .geometry import Slice, mid_slices, on_one_grid
@@ -394,7 +394,7 @@ class StudyTranslator:
                 source, output = prepared.network_input.values, inferred.output.target.values
                 seams = seam_score(source, output, prepared.plan.layout, options.blend)
             patches = options.passes * prepared.plan.patches
-            notes = tuple(_notes_of_values(volumes, prepared, model.card))
+            notes = tuple(_notes_of_values(volumes, prepared, inferred.output))
             result = inferred.output.target.values[0]
             measures = measure(prepared.network_input.values[0], result, study.distance)
             return Translated(
@@ -458,12 +458,13 @@ def _unlike_expected(
 
 
 def _notes_of_values(
-    volumes: Sequence[Volume], prepared: Prepared, card: ModelCard
+    volumes: Sequence[Volume], prepared: Prepared, output: Canvas
 ) -> Iterator[str]:
-    results = zip(volumes, prepared.fit.outward, prepared.plan.results, strict=True)
-    for volume, outward, result in results:
-        cut = note_of_cut_values(volume, outward, card.output_range, result.asked)
-        yield from filter(None, (note_of_one_value(volume), cut))
+    scan = prepared.source.voxels.dtype
+    for channel, volume in enumerate(volumes):
+        clipped, asked = output.clipped_in(channel), prepared.plan.results[channel].asked
+        clipping = note_of_clipped_values(volume, clipped, scan, asked)
+        yield from filter(None, (note_of_one_value(volume), clipping))
 
 
 def _finish_spread(

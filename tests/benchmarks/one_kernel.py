@@ -27,8 +27,15 @@ from cuda_cyclegan.engine.benchmark.layer_times import layer_times
 from cuda_cyclegan.engine.benchmark.measurement import Ceilings, LayerTime
 from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.compiler.kernels import checks
-from cuda_cyclegan.engine.compiler.kernels.launch import OVERFLOW, Addresses, Launch, anywhere
+from cuda_cyclegan.engine.compiler.kernels.launch import (
+    CLIPPED,
+    OVERFLOW,
+    Addresses,
+    Launch,
+    anywhere,
+)
 from cuda_cyclegan.engine.compiler.kernels.sliding_window import (
+    CLIPPED_BYTES,
     RingLayout,
     blend,
     cut,
@@ -195,6 +202,7 @@ def _window() -> Iterator[Alone]:
         "patch": 4 * patch_voxels,
         "voxels": 2 * prod(extents),
         OVERFLOW: 4,
+        CLIPPED: CLIPPED_BYTES,
     }
     yield Alone(
         "cut a patch of 128x128x128 out of int16",
@@ -213,7 +221,9 @@ def _window() -> Iterator[Alone]:
         "store 256x256x180 voxels as int16",
         sizes,
         lambda at, _: [
-            store_voxels(rings(at("rings")).mean, count, voxels, at("voxels"), at(OVERFLOW))
+            store_voxels(
+                rings(at("rings")).mean, count, voxels, at("voxels"), at(OVERFLOW), at(CLIPPED)
+            )
         ],
         (4 + 2) * count,
     )

@@ -28,3 +28,21 @@ def test_halves_are_rounded_to_even() -> None:
     out = np.empty(4, np.int16)
     Scaling().store(np.array([0.5, 1.5, 2.5, -0.5]), out)
     assert out.tolist() == [0, 2, 2, 0]
+
+
+@given(
+    st.sampled_from(["u1", "i1", "u2", "i2", "u4", "i4"]),
+    st.lists(st.floats(-1e10, 1e10, width=32), max_size=9),
+)
+def test_what_a_type_cannot_hold_is_counted(dtype: str, values: list[float]) -> None:
+    """After rounding; not what lies at an end."""
+    limits = np.iinfo(dtype)
+    given_values = np.array([*values, limits.min, limits.max])
+    found = Scaling().store(given_values, np.empty(len(given_values), dtype))
+    rounded = [round(value) for value in values]
+    below = [value for value in rounded if value < limits.min]
+    above = [value for value in rounded if value > limits.max]
+    assert (found.below, found.above) == (len(below), len(above))
+    if found:
+        assert found.lowest == min([limits.min, *below])
+        assert found.highest == max([limits.max, *above])

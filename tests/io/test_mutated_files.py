@@ -23,7 +23,8 @@ from support.translate_world import World
 from cuda_cyclegan.io.dicom.pixels.unpacking import Coding, FrameUnpacker, codestream_in
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import ScanError
-from cuda_cyclegan.io.reading import read
+from cuda_cyclegan.io.found_headers import read_headers
+from cuda_cyclegan.io.reading import look_at, read
 from cuda_cyclegan.io.volume import Derivation
 from cuda_cyclegan.io.writing import write
 
@@ -31,7 +32,7 @@ imagecodecs: Any = _imagecodecs
 nibabel: Any = _nibabel
 PHANTOM = Phantom("MR", slices=8, rows=8, columns=8)
 DERIVATION = Derivation("model", "MR", "MR", "0", "0" * 64, STORED)
-FEW, MANY = range(10), range(2000)
+FEW, MANY = range(10), range(3000)
 pytestmark = pytest.mark.filterwarnings("ignore:::nibabel")  # as the program does
 
 
@@ -74,11 +75,25 @@ def nifti_header(folder: Path, seed: int) -> None:
         path.unlink()
 
 
-MAKERS = {"DICOM": dicom_header, "NIfTI": nifti_header}
+def analyze_header(folder: Path, seed: int) -> None:
+    """Analyze, and the place of its voxels by SPM; one of both files is mutated."""
+    folder.mkdir()
+    voxels = np.arange(8 * 9 * 10, dtype=np.int16).reshape(8, 9, 10)
+    image = nibabel.Spm99AnalyzeImage(voxels, np.diag([-2.0, 3, 4, 1]))
+    image.to_filename(folder / "one.img")
+    path = folder / ("one.hdr" if seed % 2 else "one.mat")
+    content = path.read_bytes()
+    path.write_bytes(mutated(content, seed, 0 if seed % 2 else 100, len(content)))
+
+
+MAKERS = {"DICOM": dicom_header, "NIfTI": nifti_header, "Analyze": analyze_header}
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-@pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "seeds",
+    [FEW, *(pytest.param(part, marks=pytest.mark.slow) for part in (MANY[:1500], MANY[1500:]))],
+)
 def test_mutated_headers_are_survived(tmp_path: Path, kind: str, seeds: range) -> None:
     read_well(MAKERS[kind], tmp_path, seeds)
 
@@ -89,9 +104,15 @@ def read_well(make: Callable[[Path, int], None], folder: Path, seeds: range) -> 
         beside.mkdir()
         make(beside / "mutated", seed)
         with within_seconds(f"seed {seed}"):
-            for study in discover([beside], None).studies:
+            found = discover([beside], None)
+            read_headers(found, 0, every_volume=False)
+            for study in found.studies:
                 with suppress(ScanError):
-                    write(read(study, 0), folder / "out" / f"{seed}", DERIVATION)
+                    look_at(study, 0)
+                with suppress(ScanError):
+                    suffix = "" if study.format == "dicom" else "".join(study.files[0].suffixes)
+                    place = folder / "out" / f"{seed}" / f"one{suffix}"
+                    write(read(study, 0), place, DERIVATION)
 
 
 def encoded(width: int) -> list[tuple[Coding, bytes]]:
@@ -114,7 +135,7 @@ def encoded(width: int) -> list[tuple[Coding, bytes]]:
     "seeds",
     [
         pytest.param(range(100), marks=pytest.mark.process),
-        pytest.param(MANY, marks=pytest.mark.slow),
+        pytest.param(range(2000), marks=pytest.mark.slow),
     ],
 )
 def test_mutated_codestreams_are_survived(seeds: range) -> None:

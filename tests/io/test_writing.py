@@ -201,29 +201,72 @@ def test_analyze_refuses_what_it_cannot_store(tmp_path: Path) -> None:
     assert "cannot store uint64" in refusal(volume, tmp_path / "b.hdr")
 
 
-def test_a_whole_file_is_flushed_and_then_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    happened: list[str] = []
+@pytest.fixture
+def happened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
+    """Flushes of files and folders, and moves to a path, in their order."""
+    found: list[tuple[str, Path]] = []
     fsync, rename = os.fsync, Path.replace
 
     def flush(descriptor: int) -> None:
-        happened.append("flush " + Path(f"/proc/self/fd/{descriptor}").readlink().suffix)
+        found.append(("flush", Path(f"/proc/self/fd/{descriptor}").readlink()))
         fsync(descriptor)
 
     def move(part: Path, target: Path) -> Path:
-        happened.append("name")
+        found.append(("move", target))
         return rename(part, target)
 
     monkeypatch.setattr(os, "fsync", flush)
     monkeypatch.setattr(Path, "replace", move)
-    with whole_file(tmp_path / "deep" / "a.json") as part:
+    return found
+
+
+def test_a_whole_file_is_flushed_and_then_named(
+    tmp_path: Path, happened: list[tuple[str, Path]]
+) -> None:
+    target = tmp_path / "deep" / "a.json"
+    with whole_file(target) as part:
         assert part.parent.parent == tmp_path / "deep"
         assert is_part(part.parent.name)
         part.write_text("whole")
-        assert not (tmp_path / "deep" / "a.json").exists()
-    assert happened == ["flush .json", "name", "flush "]
-    assert (tmp_path / "deep" / "a.json").read_text() == "whole"
+        assert not target.exists()
+    assert happened == [("flush", part), ("move", target), ("flush", target.parent)]
+    assert target.read_text() == "whole"
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_all_slices_of_a_series_are_on_disk_before_their_folder_has_its_name(
+    tmp_path: Path, happened: list[tuple[str, Path]], is_replaced: bool
+) -> None:
+    target = tmp_path / "series"
+    names = [f"{number}.dcm" for number in range(40)]  # more than threads that flush
+    if is_replaced:
+        target.mkdir()
+    with whole_folder(target) as new:
+        for name in names:
+            (new / name).write_bytes(b"slice")
+    slices, (folder, *moves) = sorted(happened[: len(names)]), happened[len(names) :]
+    assert slices == sorted(("flush", new / name) for name in names)
+    assert folder == ("flush", new)
+    aside = [("move", new.parent / "old")] if is_replaced else []
+    assert moves == [*aside, ("move", target), ("flush", tmp_path)]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_each_step_of_a_pair_is_on_disk_before_the_next(
+    tmp_path: Path, happened: list[tuple[str, Path]], is_replaced: bool
+) -> None:
+    header, voxels = tmp_path / "a.mhd", tmp_path / "a.raw"
+    if is_replaced:
+        header.touch()
+        voxels.touch()
+    with whole_files(header, replaced=(voxels,)) as part:
+        for path in (part, part.with_suffix(".raw")):
+            path.write_text("new")
+    new, old = part.parent, part.parent.parent / "old"
+    asides = [old / "a.mhd", old / "a.raw"] if is_replaced else []
+    moves = [[("move", place), ("flush", tmp_path)] for place in (*asides, voxels, header)]
+    flushes = [("flush", new / "a.raw"), ("flush", new / "a.mhd")]
+    assert happened == [*flushes, *(step for move in moves for step in move)]
 
 
 @pytest.mark.parametrize("whole", [whole_file, whole_files])

@@ -90,6 +90,10 @@ def kernels(stream: cuda_driver.Stream, gpu: GpuProperties) -> None:
     with cuda_driver.CudaModule(b"\x7fELF", gpu) as module:
         kernel = module.kernel("pack")
         assert cuda_driver.concurrent_blocks(kernel, (8, 4, 2), 128, gpu) == 2 * 132
+        with pytest.raises(
+            CudaError, match="no block of 2048 threads and 1 bytes of shared memory"
+        ):
+            cuda_driver.concurrent_blocks(kernel, (32, 8, 8), 1, gpu)
         for cooperative in (False, True):
             numbers[:] = 0
             stream.launch(kernel, (1, 2, 3), (4, 5, 6), 7, arguments, cooperative=cooperative)

@@ -209,7 +209,7 @@ int cuFuncSetAttribute(void *function, int attribute, int value) {
 }
 
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *kernel, int threads, size_t shared) {
-    *blocks = threads == 64 && shared == 128 ? 2 : 1;
+    *blocks = threads > 1024 ? 0 : threads == 64 && shared == 128 ? 2 : 1;
     return SUCCESS;
 }
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from random import Random
 
 _NUMBERS = (0, 1, 0x7F, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+_REALS = (0.0, -1.0, 1e-40, 1e38, float("nan"), float("inf"), -float("inf"), -352.0, 352.5, 1e18)
 MOST_SECONDS = 5.0
 
 
@@ -18,7 +19,7 @@ def mutated(content: bytes, seed: int, start: int = 0, end: int | None = None) -
     rest = len(content) - (len(content) if end is None else end)
     for _ in range(random.randint(1, 6)):
         at = random.randrange(start, len(changed) - rest)
-        match random.randrange(7):
+        match random.randrange(8):
             case 0:
                 changed[at] ^= 1 << random.randrange(8)
             case 1:
@@ -32,6 +33,10 @@ def mutated(content: bytes, seed: int, start: int = 0, end: int | None = None) -
             case 4:
                 del changed[at : min(at + random.randrange(1, 9), len(changed) - rest)]
             case 5:
+                form, aligned = random.choice("<<<>") + random.choice("fffd"), at - at % 4
+                real = struct.pack(form, random.choice(_REALS))
+                changed[aligned : aligned + len(real)] = real
+            case 6:
                 changed[at:at] = changed[at : at + random.randrange(1, 40)]
             case _:
                 end_of_it = at + random.randrange(1, 9)

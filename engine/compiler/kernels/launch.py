@@ -37,6 +37,9 @@ WARP_MOMENTS_BYTES = 8 * 16 * MOMENTS_BYTES
 OVERFLOW = "overflow"
 """Name of the int32 that becomes nonzero once a result was not finite."""
 
+CLIPPED = "clipped"
+"""Name of what a result's voxel type could not hold, as `store_voxels` counts it."""
+
 
 Addresses: TypeAlias = Callable[[str], int]
 """Device address of a tensor, table, constant, or one of the names above."""

@@ -5,17 +5,18 @@ The rings' size and addresses are planned here, too.
 """
 
 from collections.abc import Iterator
-from ctypes import Structure
+from ctypes import Structure, sizeof
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from ...errors import DeviceMemoryError
 from ...network.layers import Triple
 from ...patch_grid import PatchGrid, PatchWindow, Rows, ring_rows
-from ...scaling import VOXEL_TYPES, Stored, VoxelArray
+from ...scaling import VOXEL_TYPES, Clipped, Stored, VoxelArray
 from ..kernel_source import constants, structure
 from .launch import BLOCK, Launch
 
@@ -26,7 +27,7 @@ class RingLayout:
 
     source: ring of voxels to be translated. mean, total: rings of the weighted sums and of their
     weights. weights: of a patch's voxels in the blend. lowest: lowest value of each channel.
-    overflowed: a flag. rows: of each ring.
+    overflowed: a flag. clipped: see `clipped_voxels`. rows: of each ring.
     """
 
     source: int
@@ -35,6 +36,7 @@ class RingLayout:
     weights: int
     lowest: int
     overflowed: int
+    clipped: int
     rows: int
     bytes: int
 
@@ -89,11 +91,10 @@ def ring_layout(
         prod(window.patch) * 4,
         4 * channels[0],
         4,
+        CLIPPED_BYTES,
     ]
-    source, mean, total, weights, lowest, overflowed, end = accumulate(
-        (-(-size // 256) * 256 for size in sizes), initial=base
-    )
-    return RingLayout(source, mean, total, weights, lowest, overflowed, rows, end - base)
+    *addresses, end = accumulate((-(-size // 256) * 256 for size in sizes), initial=base)
+    return RingLayout(*addresses, rows=rows, bytes=end - base)
 
 
 def cut(
@@ -150,10 +151,24 @@ def blend(
     return Launch("sliding_window", "blend", grid, (BLOCK, 1, 1), 0, values)
 
 
-def store_voxels(mean: int, count: int, target: Stored, address: int, overflowed: int) -> Launch:
+CLIPPED_BYTES = sizeof(structure("sliding_window.cu", "Clipped"))
+"""Bytes in which `store_voxels` counts what it clips; all 0 before the first launch."""
+
+
+def clipped_voxels(counted: bytes, stored: "np.dtype[Any]") -> Clipped:
+    """Return what all launches of `store_voxels` for one array of integers have clipped."""
+    found: Any = structure("sliding_window.cu", "Clipped").from_buffer_copy(counted)
+    ends = np.iinfo(stored)
+    lowest, highest = ends.min - found.most_below, ends.max + found.most_above
+    return Clipped(found.below, found.above, lowest, highest)
+
+
+def store_voxels(
+    mean: int, count: int, target: Stored, address: int, overflowed: int, clipped: int
+) -> Launch:
     """Store `count` blended intensities from the address `mean` at `address`, as the target's type.
 
-    overflowed: address of the flag for values that are not finite.
+    overflowed: address of the flag for values that are not finite. clipped: see `clipped_voxels`.
     """
     kind = target.values.dtype
     limits = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
@@ -161,6 +176,7 @@ def store_voxels(mean: int, count: int, target: Stored, address: int, overflowed
         mean=mean,
         stored=address,
         overflowed=overflowed,
+        clipped=clipped,
         count=count,
         lowest=float(limits.min),
         highest=float(limits.max),

@@ -9,7 +9,8 @@ from ...errors import DeviceMemoryError
 from ...network.graph import times
 from ...whole_volume import Residence
 from ..blocks import BlockGrid
-from ..kernels.launch import OVERFLOW
+from ..kernels.launch import CLIPPED, OVERFLOW
+from ..kernels.sliding_window import CLIPPED_BYTES
 from ..kernels.step_launches import partial_bytes
 from ..lowered import Lowered
 from ..program.memory import Lifetime, arrange, scratch_name
@@ -66,6 +67,7 @@ def ends(wanted: VolumeRequest) -> Iterator[Lifetime]:
     yield Lifetime(VOXELS_IN, wanted.voxels[0], before, wanted.passes[0].last)
     yield Lifetime(VOXELS_OUT, wanted.voxels[1], wanted.passes[-1].first, after)
     yield Lifetime(OVERFLOW, 4, before, after)
+    yield Lifetime(CLIPPED, CLIPPED_BYTES, before, after)
     convolutions = [
         number
         for one in wanted.passes

@@ -7,7 +7,7 @@
 // Threads follow the volume; a patch fits into the L2 cache, where its scattered words are gathered.
 // cut: reads and writes each voxel of a patch once, and maps it to the network's intensity. blend:
 // reads a translated patch and its weights once, reads and writes what they cover of the ring once.
-// store_voxels: reads each float once and writes its voxel. The arithmetic is that of the host
+// store_voxels: reads each float once, writes its voxel and counts what is clipped. The arithmetic is that of the host
 // (Scaling in scaling.py, Blender in blending.py), operation by operation and without contraction,
 // so that both give the same bits.
 //
@@ -141,19 +141,28 @@ extern "C" __global__ void blend(Blend p) {
     }
 }
 
+// Values of a volume that its voxel type could not hold; all 0 at first.
+struct Clipped {
+    unsigned below, above;            // how many
+    float most_below, most_above;     // how far the farthest of them were from the type's ends
+};
+
+__device__ __forceinline__ void raise_to(float* most, float distance) {
+    if (distance > *most)  // bits of floats above 0 have the order of the floats
+        atomicMax(reinterpret_cast<unsigned*>(most), __float_as_uint(distance));
+}
+
 struct StoreVoxels {
     const float* mean;
     void* stored;
     int* overflowed;          // of all runs
+    Clipped* clipped;
     Index count;
     float lowest, highest;    // of the voxel type
     Scaling scaling;
 };
 
-// Grid: voxels by blocks.
-extern "C" __global__ void store_voxels(StoreVoxels p) {
-    const Index at = (Index)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= p.count) return;
+__device__ __forceinline__ void store_voxel(const StoreVoxels& p, Index at, Clipped& clipped) {
     const float network = p.mean[at];
     if (!is_finite(network)) *p.overflowed = 1;  // an integer would hide it
     if (p.scaling.voxel == VOXEL_FLOAT) {
@@ -165,4 +174,26 @@ extern "C" __global__ void store_voxels(StoreVoxels p) {
     const float centre = p.scaling.centre, radius = p.scaling.radius;
     const float value = rintf(__fadd_rn(__fmul_rn(network, radius), centre));
     put_short(p.stored, at, p.scaling.voxel, fminf(fmaxf(value, p.lowest), p.highest));
+    if (value < p.lowest) {
+        atomicAdd(&clipped.below, 1u);
+        raise_to(&clipped.most_below, __fsub_rn(p.lowest, value));
+    } else if (value > p.highest) {
+        atomicAdd(&clipped.above, 1u);
+        raise_to(&clipped.most_above, __fsub_rn(value, p.highest));
+    }
+}
+
+// Grid: voxels by blocks. Each block counts its own clipped values first.
+extern "C" __global__ void store_voxels(StoreVoxels p) {
+    __shared__ Clipped clipped;
+    if (threadIdx.x == 0) clipped = Clipped{0, 0, 0.0f, 0.0f};
+    __syncthreads();
+    const Index at = (Index)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at < p.count) store_voxel(p, at, clipped);
+    __syncthreads();
+    if (threadIdx.x != 0 || clipped.below + clipped.above == 0) return;
+    atomicAdd(&p.clipped->below, clipped.below);
+    atomicAdd(&p.clipped->above, clipped.above);
+    raise_to(&p.clipped->most_below, clipped.most_below);
+    raise_to(&p.clipped->most_above, clipped.most_above);
 }

@@ -15,6 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ...compiler.kernels.sliding_window import (
+    CLIPPED_BYTES,
     RingBuffers,
     blend,
     cut,
@@ -185,6 +186,7 @@ class _StreamedWindow:
         if self._window.needs_lowest:
             self._into.upload_now(addresses.lowest, self._source.lowest().tobytes())
         self._into.upload_now(addresses.overflowed, bytes(4))
+        self._into.upload_now(addresses.clipped, bytes(CLIPPED_BYTES))
         last = len(self._steps) - 1
         patches = len(self._window.origins[1]) * len(self._window.origins[2])
         self._upload(0)
@@ -198,7 +200,8 @@ class _StreamedWindow:
         for step in range(last + 2 - lag, last + 1):
             self._download(step)
             on_patches(patches)
-        if self._slots_out.flag(self._out_of, addresses.overflowed):
+        flags = addresses.overflowed, addresses.clipped
+        if not self._slots_out.is_finite(self._out_of, self._target, *flags):
             raise PrecisionOverflowError.of(self._shared.kernels.precision)
         return self._phases.timings(self._out_of)
 
@@ -283,8 +286,8 @@ class _StreamedWindow:
             with self._phases.around("copy out", self._out_of):
                 mean = self._row(self._addresses.mean, channel, rows.start)
                 stored = self._row(self._addresses.total, 0, rows.start)
-                flag = self._addresses.overflowed
-                launch = store_voxels(mean, staged.voxels.size, self._target, stored, flag)
+                flags = self._addresses.overflowed, self._addresses.clipped
+                launch = store_voxels(mean, staged.voxels.size, self._target, stored, *flags)
                 self._shared.kernels.launch(self._out_of, launch)
                 staged.download(self._out_of, stored)
 

@@ -42,7 +42,7 @@ _COMPARED = 3
 _PLACES_VERSION = "2"
 """Raised when the comparison of places finds more than before, so that plans are compared again."""
 
-_EFFORTS: tuple[Effort, ...] = ("off", "quick", "full")
+_EFFORTS: tuple[Effort, ...] = ("off", "auto", "quick", "full")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ...compiler.blocks import BlockGrid
-from ...compiler.kernels.launch import OVERFLOW
+from ...compiler.kernels.launch import CLIPPED, OVERFLOW
+from ...compiler.kernels.sliding_window import CLIPPED_BYTES
 from ...compiler.program.memory import Arena, Lifetime, arrange
 from ...compiler.tensors import PATCHES, TRANSLATED
 from ...compiler.volume.volume_memory import (
@@ -59,6 +60,7 @@ def plan_lanes(memory: VolumeMemory, grid: BlockGrid, graph: Graph, budget: int)
         VOXELS_IN: 4 * slot,
         VOXELS_OUT: 8 * slot,
         OVERFLOW: 4,
+        CLIPPED: CLIPPED_BYTES,
     }
     own = arrange(Lifetime(name, size, 0, 0) for name, size in sizes.items())
     count = min(VOLUMES_AT_A_TIME, (budget - memory.device_bytes) // in_device_pages(own.bytes))

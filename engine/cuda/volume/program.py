@@ -12,7 +12,8 @@ from math import prod
 from typing import Protocol, TypeAlias
 
 from ...compiler.blocks import BlockGrid, BlockRun
-from ...compiler.kernels.launch import OVERFLOW, Launch, region_address
+from ...compiler.kernels.launch import CLIPPED, OVERFLOW, Launch, region_address
+from ...compiler.kernels.sliding_window import CLIPPED_BYTES
 from ...compiler.kernels.step_launches import block_launches, measured_volume, partial_bytes
 from ...compiler.lowered import Lowered
 from ...compiler.program.memory import scratch_name
@@ -136,6 +137,7 @@ class PlacedVolume:
         finite numbers.
         """
         stream.fill(self.at(OVERFLOW), 0, 4)
+        stream.fill(self.at(CLIPPED), 0, CLIPPED_BYTES)
         if self.takes_runs_early:
             stream.fill(self.at(PATCHES), 0, 4 * self.channels * prod(self.grid.extents))
 

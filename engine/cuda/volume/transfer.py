@@ -7,7 +7,7 @@ caller queues what is done with them.
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
 
-from ...compiler.kernels.launch import OVERFLOW
+from ...compiler.kernels.launch import CLIPPED, OVERFLOW
 from ...compiler.kernels.sliding_window import (
     MemoryOrder,
     rows_into_volume,
@@ -86,6 +86,7 @@ def download_voxels(
     pieces = list(_pieces(len(voxels), order, most))
     floats = placed.at(VOXELS_OUT)
     stored = floats + 4 * most
+    flags = placed.at(OVERFLOW), placed.at(CLIPPED)
 
     def targets() -> Iterator[VoxelArray]:
         for (rows, channel), event in zip(pieces, computed, strict=True):
@@ -97,7 +98,7 @@ def download_voxels(
         volume = placed.at(TRANSLATED) + channel * prod(padded) * 4
         for launch in (
             rows_of_volume(order, rows, volume, padded, floats),
-            store_voxels(floats, staged.voxels.size, target, stored, placed.at(OVERFLOW)),
+            store_voxels(floats, staged.voxels.size, target, stored, *flags),
         ):
             program.kernels.launch(stream, launch)
         staged.download(stream, stored)
@@ -108,7 +109,7 @@ def download_voxels(
             target.on_rows(rows.stop)
 
     slots.download(targets(), queue, put)
-    return not slots.flag(stream, placed.at(OVERFLOW))
+    return slots.is_finite(stream, target, *flags)
 
 
 def rows_to_download(target: Stored, most: int) -> Iterator[AxisRows]:

@@ -117,10 +117,12 @@ def test_values_that_do_not_fit_are_counted(world: QueueWorld) -> None:
         assert found.dtype == dtype
         limits = np.iinfo(dtype)
         np.testing.assert_array_equal(found, np.rint(values).clip(limits.min, limits.max))
-        cut = int(np.isin(found, (limits.min, limits.max)).sum())
-        note = f"{cut} of {voxels.size} voxels of its result are at an end of voxel type {asked}"
-        assert cut
-        assert note.replace("same", "uint8") in told(done.stdout)
+        words = told(done.stdout)
+        rounded = np.rint(values)
+        for side, cut in (("below", rounded < limits.min), ("above", rounded > limits.max)):
+            note = f"{int(cut.sum())} of {voxels.size} voxels of its result are {side}"
+            assert (note in words) == cut.any()
+        assert f"which voxel type {np.dtype(dtype)} cannot hold, and were clipped" in words
 
 
 @pytest.mark.parametrize("command", ["plan", "translate"])

@@ -4,7 +4,9 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import SimpleITK
 from support.batch_world import scan, with_card
 from support.translate_world import World
 from typer.testing import CliRunner, Result
@@ -136,6 +138,18 @@ def test_a_plan_resamples_no_scan(world: World, monkeypatch: pytest.MonkeyPatch)
     assert resampled
     [row] = json.loads(world.report.read_text())["studies"]
     assert row["tiles"] == int(patches[1])
+
+
+def test_a_name_that_no_result_can_have_is_refused_before_it_is_computed(world: World) -> None:
+    world.inputs.mkdir(exist_ok=True)
+    image = SimpleITK.GetImageFromArray(np.arange(16**3, dtype=np.int16).reshape(16, 16, 16))
+    SimpleITK.WriteImage(image, str(world.inputs / "x.mhd"))
+    (world.inputs / "x.mhd").rename(world.inputs / "a%d.mhd")
+    planned, done = run(world), world.translate()
+    assert "would fail: a%d.mhd: " in planned.output
+    for told in (planned.output, done.output):
+        assert "the header could not contain the name of its voxels" in " ".join(told.split())
+    assert done.exit_code == 1
 
 
 def test_a_plan_notes_scans_that_are_padded_to_a_patch(world: World) -> None:

@@ -25,6 +25,7 @@ from cuda_cyclegan.engine.compiler.tensors import ELEMENTS
 from cuda_cyclegan.engine.cuda import nvrtc
 from cuda_cyclegan.engine.cuda.kernel_archive import KernelArchive, write_archive
 from cuda_cyclegan.engine.cuda.nvrtc import Image, compiled, image_key
+from cuda_cyclegan.engine.cuda.user_cache import write_proven
 from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.options import BF16_CAPABILITY, Precision
 
@@ -414,7 +415,7 @@ def test_compiled_kernels_are_kept(tmp_path):
     first = compiled("pack", "fp16", (9, 0), tmp_path)
     [kept] = tmp_path.iterdir()
     changed = Image(b"kept", {"pack<1>": "_pack_1", "pack<2>": "_pack_2"})
-    kept.write_bytes(changed.stored())
+    write_proven(kept, changed.stored())
     assert first != changed
     assert compiled("pack", "fp16", (9, 0), tmp_path) == changed
     assert compiled("pack", "bf16", (9, 0), tmp_path) != changed

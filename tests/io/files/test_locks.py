@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cuda_cyclegan.io.files import locks
+
 STAND_IN = Path(__file__).parents[2] / "support" / "without_posix"
 
 PROGRAM = """
@@ -121,3 +123,32 @@ def test_a_locked_file_is_read_and_appended_to_as_ever(
     command = [sys.executable, "-c", script, str(tmp_path / "file")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "cd abcd 4\n"
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_lock_of_a_folder_that_was_replaced_meanwhile_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """Between opening and locking it, as a run that takes it for abandoned removes it."""
+    folder, name = tmp_path / "part", "wait_for_lock" if waits else "lock"
+    folder.mkdir()
+    sound = getattr(locks, name)
+
+    def late(descriptor: int) -> None:
+        folder.rename(tmp_path / "away")
+        folder.mkdir()
+        sound(descriptor)
+
+    monkeypatch.setattr(locks, name, late)
+    with pytest.raises(FileNotFoundError), locks.folder_lock(folder, waits=waits):
+        pytest.fail("two programs would have a lock of the same name")
+    monkeypatch.undo()
+    with locks.folder_lock(folder, waits=waits), pytest.raises(BlockingIOError):
+        locks.folder_lock(folder).__enter__()
+
+
+def test_a_link_is_no_folder_to_lock(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "part").symlink_to("there")
+    with pytest.raises(OSError, match="part"):
+        locks.folder_lock(tmp_path / "part").__enter__()

@@ -278,7 +278,7 @@ def test_names_that_a_header_cannot_show_are_not_written(tmp_path: Path, name: s
     source = tmp_path / f"x{Path(name).suffix}"
     local = b"\n" if name.endswith("nhdr") else b"ElementDataFile = LOCAL\n"
     source.write_bytes((NRRD if name.endswith("nhdr") else METAIMAGE) + local + INNER)
-    with pytest.raises(WriteError, match="its name cannot be stored in its header; rename"):
+    with pytest.raises(WriteError, match="could not contain the name of its voxels; rename"):
         write(read_file(source), tmp_path / "out" / name)
 
 
@@ -386,5 +386,5 @@ def test_some_mutated_headers(tmp_path: Path, base: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base", BASES)
-def test_2000_mutated_headers(tmp_path: Path, base: Any) -> None:
-    try_mutated(tmp_path, base, range(2000))
+def test_3000_mutated_headers(tmp_path: Path, base: Any) -> None:
+    try_mutated(tmp_path, base, range(3000))

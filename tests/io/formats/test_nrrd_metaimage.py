@@ -2,13 +2,14 @@
 
 import gzip
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import SimpleITK
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.each_pair import each_pair
 from support.io_files import ramp, read_file, study_of
@@ -16,6 +17,7 @@ from support.tiers import WITH_FIXTURES, examples
 
 from cuda_cyclegan.io.errors import UnsupportedScanError, WriteError
 from cuda_cyclegan.io.reading import read_grid
+from cuda_cyclegan.io.volume import SyntheticMark
 from cuda_cyclegan.io.writing import write
 
 SUFFIXES = (".nrrd", ".nhdr", ".mha", ".mhd")
@@ -289,6 +291,35 @@ def test_metadata_is_kept(tmp_path: Path, suffix: str) -> None:
     assert found.GetMetaData("Scanner") == "3T, München"
     was = set(SimpleITK.ReadImage(str(source)).GetMetaDataKeys())
     assert set(found.GetMetaDataKeys()) == was
+
+
+MARK = SyntheticMark("t1-to-t2", "T1", "T2", "0.2.0", "0123456789ab")
+ITK_KEYS = ("ITK_ExperimentDate", "ITK_VoxelUnits", "ITK_FileNotes", "ITK_original_direction")
+METAIO_KEYS = ("Name", "ID", "ParentID", "Comment", "Modality", "ElementMin", "Color", "SequenceID")
+
+
+@settings(max_examples=examples(200), suppress_health_check=WITH_FIXTURES)
+@given(
+    st.sampled_from([".nrrd", ".mha", ".mhd"]),
+    st.lists(st.sampled_from([*ITK_KEYS, *METAIO_KEYS, "zone", "b c"]), unique=True),
+    st.booleans(),
+)
+@example(".mha", ["ITK_ExperimentDate"], True)
+def test_every_key_that_itk_reads_is_in_the_result(
+    tmp_path: Path, suffix: str, keys: list[str], is_marked: bool
+) -> None:
+    """But for those of the acquisition, and in any order; what cannot be kept is no failure."""
+    source, target = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    image = image_of(ramp())
+    for key in keys:
+        image.SetMetaData(key, "mm" if key == "ITK_VoxelUnits" else "20200131")
+    SimpleITK.WriteImage(image, str(source))
+    volume = read_file(source)
+    write(replace(volume, mark=MARK) if is_marked else volume, target)
+    was, found = (SimpleITK.ReadImage(str(path)) for path in (source, target))
+    replaced = {"Modality", *(["ITK_FileNotes"] if is_marked else [])}
+    for key in set(was.GetMetaDataKeys()) - replaced:
+        assert found.GetMetaData(key) == was.GetMetaData(key)
 
 
 @pytest.mark.parametrize("suffix", [".nrrd", ".mha"])

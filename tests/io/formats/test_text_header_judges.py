@@ -441,6 +441,8 @@ def test_geometry_by_axes_is_that_of_itk(tmp_path: Path, fields: str) -> None:
 
 METAIMAGE_FIELDS = {
     "names of one field": "Position = 7 8 9\nOrigin = 4 5 6\nOffset = 1 2 3",
+    "offset and position": "Offset = 1 2 3\nPosition = 7 8 9",
+    "position and origin": "Position = 7 8 9\nOrigin = 4 5 6",
     "matrices": "Rotation = 0 1 0 1 0 0 0 0 1\nTransformMatrix = 1 0 0 0 1 0 0 0 1",
     "orientation": "Orientation = 0 1 0 1 0 0 0 0 1\nRotation = 1 0 0 0 0 1 0 1 0",
     "size": "ElementSize = 3 4 5",

@@ -15,6 +15,7 @@ import pytest
 from support.waiting import ENOUGH, eventually
 
 from cuda_cyclegan.io.files import own_files
+from cuda_cyclegan.io.files.own_files import RECORD
 from cuda_cyclegan.pipelines.errors import NewerRecordError, OutputFolderError
 from cuda_cyclegan.pipelines.results.file_states import FileState
 from cuda_cyclegan.pipelines.results.manifest import (
@@ -284,8 +285,8 @@ def test_threads_share_a_flush_and_none_returns_before_its_line_is_on_disk(
             eventually(lambda: manifest._appended == len(names))
         flushed.append(content)
 
-    monkeypatch.setattr(os, "fsync", flush)
     with Manifest(output) as manifest:
+        monkeypatch.setattr(os, "fsync", flush)
 
         def append(name: str) -> bool:
             manifest.append(entry(name))
@@ -298,6 +299,54 @@ def test_threads_share_a_flush_and_none_returns_before_its_line_is_on_disk(
             assert first.result()
     assert len(load(output)) == len(names)
     assert len(flushed) == 2
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_name_of_a_new_manifest_is_on_disk_before_its_first_line(
+    output: Path, monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    """A power loss would else leave results without a record."""
+    output.mkdir()
+    if inside:
+        (output / RECORD).mkdir()
+    happened, fsync, write = list[Path | str](), os.fsync, os.write
+
+    def flush(descriptor: int) -> None:
+        happened.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    def write_line(descriptor: int, line: bytes) -> int:
+        happened.append("line")
+        return write(descriptor, line)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(os, "write", write_line)
+    with Manifest(output) as manifest:
+        manifest.append(entry("a.nii"))
+    record = record_of(output)
+    assert (record.parent == output) == inside
+    names = [record, *([output] if inside else []), output.parent]
+    assert happened == [*names, "line", record / NAME]
+    happened.clear()
+    with Manifest(output):
+        assert happened == []  # nor does a run wait whose record is there
+
+
+def test_what_is_kept_aside_has_its_name_on_disk(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Manifest(output) as manifest:
+        manifest.append(entry("a.nii"))
+    manifest_file(output).write_bytes(b"damaged\n")
+    flushed, fsync = list[Path](), os.fsync
+
+    def flush(descriptor: int) -> None:
+        flushed.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    with Manifest(output):
+        assert flushed == [record_of(output) / ASIDE, record_of(output)]
 
 
 def test_threads_share_the_loss_of_lines_that_no_disk_took(

@@ -7,7 +7,7 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK
-from support.numerics_models import FunctionGenerator, card, prepared_scan, shared
+from support.numerics_models import FunctionGenerator, card, shared
 
 from cuda_cyclegan.engine.model.intensity_maps import (
     Identity,
@@ -16,15 +16,12 @@ from cuda_cyclegan.engine.model.intensity_maps import (
     NetworkRange,
     Percentiles,
     Window,
-    ZScore,
 )
 from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.network.graph import Network
-from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.io.volume import Study, Volume
+from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.io.writing import write
 from cuda_cyclegan.pipelines.settings import TranslateOptions
-from cuda_cyclegan.pipelines.study.finish import Canvas, finish, note_of_cut_values
 from cuda_cyclegan.pipelines.study.translator import StudyTranslator
 
 OBLIQUE = np.array(
@@ -62,51 +59,39 @@ def translate_unchanged(
     return translated.notes
 
 
-@pytest.mark.parametrize(
-    ("dtype", "slope", "made", "cut"),
-    [
-        ("uint8", 1.0, "open", True),
-        ("int16", 1.0, "open", False),
-        ("int16", -0.01, "open", True),
-        ("float32", 1.0, "open", False),
-        ("uint8", 1.0, "-1..1", False),
-    ],
-)
-def test_values_that_a_voxel_type_cut_off_have_a_note(
-    dtype: str, slope: float, made: NetworkRange, cut: bool
-) -> None:
-    """Of a network that makes twice the deviation from the mean, if no range bounds it."""
-    stored = (voxels("uint8") / abs(slope)).astype(dtype)
-    scan = Volume(stored, np.eye(4), None, "nifti", slope)
-    intensity = MinMax() if made == "-1..1" else ZScore()
-    of = card(intensity_in=intensity, intensity_out=intensity, output_range=made)
-    prepared = prepared_scan(scan, of, in_network=True)
-    factor = 2 if made == "open" else 1
-    [volume] = finish(prepared, Canvas(Stored(factor * prepared.network_input.values)))
-    note = note_of_cut_values(volume, prepared.fit.outward[0], made)
-    assert bool(note) == cut
-    if cut:
-        limits = np.iinfo(dtype)
-        found = np.isin(volume.voxels, [limits.max, *([limits.min] if limits.min else [])]).sum()
-        assert note.startswith(f"{found} of {stored.size} voxels of its result are at an end")
-
-
-def test_a_note_on_values_that_were_cut_off_is_of_the_study(tmp_path: Path) -> None:
-    stored = voxels("uint8")
-    stored[3, 4, 5] = 255
-    nibabel.Nifti1Image(stored, OBLIQUE).to_filename(tmp_path / "a.nii")
-    notes = translate_unchanged(
-        tmp_path / "a.nii", "nifti", ZScore(), tmp_path / "b.nii", made="open"
-    )
-    assert notes == (
-        "1 of 1989 voxels of its result are at an end of the scan's voxel type (uint8), where "
-        "larger values are clipped; save the scan as float32 to keep them",
-    )
-
-
 def voxels(dtype: str) -> np.ndarray[Any, Any]:
     low, high = (0, 255) if dtype == "uint8" else (-2000, 3000)
     return np.random.default_rng(0).uniform(low, high, (13, 9, 17)).astype(dtype)
+
+
+@pytest.mark.parametrize("intensity", [Identity(), MinMax()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    ("dtype", "slope", "is_exact"),
+    [
+        ("int16", 0.37, True),
+        ("uint16", 2.5, True),
+        ("float32", 0.37, False),
+        ("float64", 1.0, False),
+        ("float64", 0.37, False),
+        ("int32", 1.0, False),
+    ],
+)
+def test_what_is_no_short_integer_comes_back_in_the_precision_of_networks(
+    tmp_path: Path, dtype: str, slope: float, is_exact: bool, intensity: IntensityMap
+) -> None:
+    low, high = (0, 1e9) if dtype == "int32" else (0, 3000)
+    stored = np.random.default_rng(0).uniform(low, high, (13, 9, 17)).astype(dtype)
+    image = nibabel.Nifti1Image(stored, OBLIQUE)
+    image.header.set_data_dtype(dtype)
+    image.header.set_slope_inter(slope, 0)
+    image.to_filename(tmp_path / "a.nii")
+    made = "open" if intensity == Identity() else "-1..1"
+    translate_unchanged(tmp_path / "a.nii", "nifti", intensity, tmp_path / "b.nii", made=made)
+    before, after = (nibabel.load(tmp_path / name) for name in ("a.nii", "b.nii"))
+    numbers = [np.asarray(each.dataobj.get_unscaled(), np.float64) for each in (before, after)]
+    limit = 0 if is_exact else 2.0**-23 * numbers[0].max()
+    assert after.get_data_dtype() == dtype
+    np.testing.assert_allclose(*numbers, rtol=0, atol=limit)
 
 
 @pytest.mark.parametrize("intensity", MAPS, ids=lambda m: type(m).__name__)

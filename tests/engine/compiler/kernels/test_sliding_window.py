@@ -7,7 +7,9 @@ from cuda_cyclegan.engine.compiler.kernels.sliding_window import RingLayout, ble
 from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.patch_grid import PatchWindow
 
-PLACES = RingLayout(source=0, mean=0, total=0, weights=0, lowest=0, overflowed=0, rows=64, bytes=0)
+PLACES = RingLayout(
+    source=0, mean=0, total=0, weights=0, lowest=0, overflowed=0, clipped=0, rows=64, bytes=0
+)
 
 
 @pytest.mark.parametrize("patch", [(4, 16, 16), (3, 17, 19), (5, 33, 31), (2, 48, 48)])

@@ -24,7 +24,13 @@ from support.tiers import examples
 from cuda_cyclegan.engine.cuda.patches import streamed_window
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.engine.model.model_card import SmallVolumePadding
-from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
+from cuda_cyclegan.engine.scaling import (
+    NOTHING_CLIPPED,
+    VOXEL_TYPES,
+    Clipped,
+    Scaling,
+    Stored,
+)
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
@@ -158,12 +164,21 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(
 ) -> None:
     voxels = np.random.default_rng(seed).uniform(0, 120, (1, *extents)).astype(kind)
     source = Stored(voxels, Scaling(60, radius, clips, lowest))
-    here, there = (Stored(np.empty_like(voxels, result), Scaling(40, 90)) for _ in range(2))
+    counts = list[Clipped](), list[Clipped]()
+    here, there = (
+        Stored(np.empty_like(voxels, result), Scaling(40, 90), on_clipped=count.append)
+        for count in counts
+    )
     window = SlidingWindow(cover(extents, patch, 0.4), "gaussian", padding)
     generator = FunctionGenerator(bent)
     translate_array(source, here, generator, window, Stopwatch(), lambda _: None)
     run_window_into(source, there, window, bent, seed=seed, batch=batch, most=most)
     np.testing.assert_array_equal(there.values, here.values)
+    on_host, on_gpu = (sum(count, NOTHING_CLIPPED) for count in counts)
+    assert (on_gpu.below, on_gpu.above) == (on_host.below, on_host.above)
+    if on_host:
+        ends = on_host.lowest, on_host.highest
+        np.testing.assert_allclose((on_gpu.lowest, on_gpu.highest), ends, rtol=1e-6)
 
 
 @pytest.mark.parametrize("lowest", [-1.0, 0.0])

@@ -19,6 +19,7 @@ from support.volume_on_cpu import VolumeOnCpu, volume_on_cpu
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
+from cuda_cyclegan.engine.compiler.kernels.sliding_window import CLIPPED_BYTES
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
 from cuda_cyclegan.engine.compiler.volume.volume_memory import VolumeRequest, volume_memory
 from cuda_cyclegan.engine.cuda import streaming
@@ -32,7 +33,7 @@ from cuda_cyclegan.engine.cuda.volume.transfer import (
 )
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.scaling import Stored
+from cuda_cyclegan.engine.scaling import Clipped, Scaling, Stored
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++"),
@@ -139,11 +140,27 @@ def test_rows_are_reported_when_they_are_in_their_place(rounds: int) -> None:
 
         with opened() as (placed, slots):
             ctypes.memset(placed.at("overflow"), 0, 4)
+            ctypes.memset(placed.at("clipped"), 0, CLIPPED_BYTES)
             going = Stored(target, on_rows=on_rows)
             made, stream = made_by(placed, result, going), placed.program.stream
             assert download_voxels(placed, going, slots, SLOT_VOXELS, stream, made)
         assert told == [1, 2, 3, 4, 5, 6, 7, 8]
         assert np.array_equal(target, result)
+
+
+def test_what_a_voxel_type_cannot_hold_is_counted() -> None:
+    """Over all pieces, as the host counts it."""
+    result, clipped = noise(), list[Clipped]()
+    target = np.empty_like(result, np.uint8)
+    with opened() as (placed, slots):
+        placed.queue_start(placed.program.stream)
+        going = Stored(target, Scaling(100.0, -1.0), on_clipped=clipped.append)
+        made, stream = made_by(placed, result, going), placed.program.stream
+        assert download_voxels(placed, going, slots, SLOT_VOXELS, stream, made)
+    there = np.empty_like(target)
+    assert [Scaling(100.0, -1.0).store(result.astype(np.float32), there)] == clipped
+    assert clipped[0].below > 0 < clipped[0].above
+    np.testing.assert_array_equal(target, there)
 
 
 def test_nothing_is_put_in_place_any_more_once_a_fault_is_reported() -> None:
