@@ -13,14 +13,17 @@ from .config import ROUTES, ConfigValues, options_of
 from .queue import scheduling_of
 from .spelling import declared_of, filled
 from .study import StudyOptions
+from .values import parsed_size
 
 if TYPE_CHECKING:
+    from ...io.dicom_network.limits import WebLimits
     from ...pipelines.node.routes import Route, Source
 
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|min|h|d)")
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIMES = ("quiet", "hold", "retry", "keep", "keep-failed")
-_SOURCE = ("source", "source-query", "source-token", "poll")
+_SOURCE_LIMITS = ("source-object-limit", "source-list-limit")
+_SOURCE = ("source", "source-query", "source-token", "poll", *_SOURCE_LIMITS)
 _OWN = ("callers", "destination", "destination-token", "tls", "batch-name", *_SOURCE, *_TIMES)
 
 
@@ -112,7 +115,18 @@ def _source(asked: Mapping[str, Any]) -> "Source | None":
         return None
     peer = parse_web_peer(str(asked["source"]), _path(asked, "source-token"))
     filters = parse_filters(str(asked.get("source-query", "")))
-    return Source(peer, filters, _seconds(asked.get("poll", "30 s")))
+    return Source(peer, filters, _seconds(asked.get("poll", "30 s")), _source_limits(asked))
+
+
+def _source_limits(asked: Mapping[str, Any]) -> "WebLimits":
+    from ...io.dicom_network.limits import DEFAULT_WEB_LIMITS, WebLimits
+
+    largest, longest = _SOURCE_LIMITS
+    size = parsed_size(largest, str(asked[largest])) if largest in asked else None
+    listed = asked.get(longest, DEFAULT_WEB_LIMITS.listed)
+    if type(listed) is not int or listed < 1:
+        raise ConfigError(f"{longest} must be a whole number from 1 on.")
+    return WebLimits(size or DEFAULT_WEB_LIMITS.bytes, listed)
 
 
 def _path(asked: Mapping[str, Any], key: str) -> Path | None:

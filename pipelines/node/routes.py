@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
+from ...io.dicom_network.limits import DEFAULT_WEB_LIMITS, WebLimits
 from ...io.dicom_network.sending import Peer
 from ...io.dicom_network.web import WebPeer
 from ..errors import ConfigError
@@ -107,12 +108,13 @@ class Source:
     """DICOMweb server from which a route fetches studies.
 
     peer: the server. filters: QIDO-RS keys and values of the studies; without StudyDate, those from
-    yesterday on. poll: seconds between two searches.
+    yesterday on. poll: seconds between two searches. limits: of what is read from it.
     """
 
     peer: WebPeer
     filters: Mapping[str, str] = field(default_factory=dict[str, str])
     poll: float = 30.0
+    limits: WebLimits = DEFAULT_WEB_LIMITS
 
     def filters_at(self, moment: datetime) -> dict[str, str]:
         """Return the filters of a search."""
