@@ -221,9 +221,13 @@ def web_link(
     """
     from .web_client import web_client
 
-    context = certificates.client_context() if certificates else ssl.create_default_context()
+    context = _tls_context(certificates) if peer.url.startswith("https:") else None
     with web_client(peer.url, context, _authorization(peer)) as client:
         yield WebLink(client, limits)
+
+
+def _tls_context(certificates: Certificates | None) -> ssl.SSLContext:
+    return certificates.client_context() if certificates else ssl.create_default_context()
 
 
 def _authorization(peer: WebPeer) -> dict[str, str]:

@@ -162,9 +162,12 @@ class _Upload:
 
 @contextmanager
 def web_client(
-    root: str, context: ssl.SSLContext, headers: Mapping[str, str]
+    root: str, context: ssl.SSLContext | None, headers: Mapping[str, str]
 ) -> Generator[WebClient]:
-    """Return a client of a server for the block. root: its URL. headers: of each request."""
+    """Return a client of a server for the block.
+
+    root: its URL. context: for HTTPS, or None. headers: of each request.
+    """
     for name in ("urllib3", "requests"):  # whose messages quote URLs with identifiers
         logging.getLogger(name).propagate = False
         logging.getLogger(name).addHandler(logging.NullHandler())
@@ -185,7 +188,7 @@ class _Session(requests.Session):
 class _Adapter(HTTPAdapter):
     """Connections with a deadline, and with the TLS settings of `context` alone."""
 
-    def __init__(self, deadline: Deadline, context: ssl.SSLContext) -> None:
+    def __init__(self, deadline: Deadline, context: ssl.SSLContext | None) -> None:
         self._deadline, self._context = deadline, context
         super().__init__(pool_connections=1, pool_maxsize=1)
 
