@@ -52,6 +52,15 @@ def test_any_split_of_a_body_gives_the_same_parts(
     assert read(iter([body])) == expected
 
 
+def test_a_body_may_be_cut_anywhere() -> None:
+    content = DELIMITER[:-1] * 2 + b"x\r"
+    body = DELIMITER[2:] + b"\r\nA: b\r\n\r\n" + content + DELIMITER + b"--"
+    bytewise = (body[at : at + 1] for at in range(len(body)))
+    assert read(bytewise) == [({"a": "b"}, content)]
+    for place in range(len(body)):
+        assert read(iter([body[:place], body[place:]])) == [({"a": "b"}, content)]
+
+
 def test_the_standard_library_reads_the_same() -> None:
     contents = [b"one\r\n", b"--two", b""]
     body = b"".join(DELIMITER + b"\r\nA: b\r\n\r\n" + one for one in contents) + DELIMITER + b"--"
