@@ -16,14 +16,13 @@ from .study import StudyOptions
 from .values import parsed_size
 
 if TYPE_CHECKING:
-    from ...io.dicom_network.limits import WebLimits
     from ...pipelines.node.routes import Route, Source
 
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|min|h|d)")
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIMES = ("quiet", "hold", "retry", "keep", "keep-failed")
-_SOURCE_LIMITS = ("source-object-limit", "source-list-limit")
-_SOURCE = ("source", "source-query", "source-token", "poll", *_SOURCE_LIMITS)
+_LARGEST, _LONGEST = "source-object-limit", "source-list-limit"
+_SOURCE = ("source", "source-query", "source-token", "poll", _LARGEST, _LONGEST)
 _OWN = ("callers", "destination", "destination-token", "tls", "batch-name", *_SOURCE, *_TIMES)
 
 
@@ -109,24 +108,22 @@ def _check_keys(place: str, asked: Mapping[str, Any], known: Set[str]) -> None:
 
 
 def _source(asked: Mapping[str, Any]) -> "Source | None":
-    from ...pipelines.node.routes import Source, parse_filters, parse_web_peer
+    from ...pipelines.node.routes import Source, parse_filters, parse_web_peer, web_limits
 
     if "source" not in asked:
         return None
     peer = parse_web_peer(str(asked["source"]), _path(asked, "source-token"))
     filters = parse_filters(str(asked.get("source-query", "")))
-    return Source(peer, filters, _seconds(asked.get("poll", "30 s")), _source_limits(asked))
+    largest = str(asked[_LARGEST]) if _LARGEST in asked else None
+    limits = web_limits(parsed_size(_LARGEST, largest), _count(asked, _LONGEST))
+    return Source(peer, filters, _seconds(asked.get("poll", "30 s")), limits)
 
 
-def _source_limits(asked: Mapping[str, Any]) -> "WebLimits":
-    from ...io.dicom_network.limits import DEFAULT_WEB_LIMITS, WebLimits
-
-    largest, longest = _SOURCE_LIMITS
-    size = parsed_size(largest, str(asked[largest])) if largest in asked else None
-    listed = asked.get(longest, DEFAULT_WEB_LIMITS.listed)
-    if type(listed) is not int or listed < 1:
-        raise ConfigError(f"{longest} must be a whole number from 1 on.")
-    return WebLimits(size or DEFAULT_WEB_LIMITS.bytes, listed)
+def _count(asked: Mapping[str, Any], key: str) -> int | None:
+    value = asked.get(key)
+    if value is not None and (type(value) is not int or value < 1):
+        raise ConfigError(f"{key} must be a whole number from 1 on.")
+    return value
 
 
 def _path(asked: Mapping[str, Any], key: str) -> Path | None:

@@ -11,14 +11,14 @@ _LINE_END = b"\r\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BodyPart:
     """Part of a body. headers: by lower-case names. pieces: its content, to be read once."""
 
     headers: Mapping[str, str]
     pieces: Iterator[bytes]
 
 
-def parts_of(pieces: Iterable[bytes], boundary: str) -> Iterator[Part]:
+def parts_of(pieces: Iterable[bytes], boundary: str) -> Iterator[BodyPart]:
     """Yield the parts of a body, each to be read before the next. pieces: the body.
 
     The body is read to its end. Raises ProtocolError if it is malformed or incomplete, also while a
@@ -28,7 +28,7 @@ def parts_of(pieces: Iterable[bytes], boundary: str) -> Iterator[Part]:
     for _ in reader.until_delimiter():
         pass  # the preamble
     while not reader.is_closed():
-        part = Part(reader.headers(), reader.until_delimiter())
+        part = BodyPart(reader.headers(), reader.until_delimiter())
         yield part
         for _ in part.pieces:
             pass

@@ -1,4 +1,4 @@
-"""What the answer to a STOW-RS request proves about the one object that was sent (PS3.18, 10.5)."""
+"""Answers to STOW-RS requests, and what they prove about the one object sent (PS3.18, 10.5)."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ DataSet = Mapping[str, Any]
 
 
 class Proof(Enum):
-    """What an answer proves. DOUBTFUL: that it failed, unless a search shows the object."""
+    """Kinds of proof. DOUBTFUL: that storing failed, unless a search shows the object."""
 
     STORED = "stored"
     ALREADY_THERE = "already there"
@@ -32,7 +32,10 @@ class Proof(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StowAnswer:
-    """Meaning of an answer. words: the server's warning or failure, or why it proves nothing."""
+    """Meaning of an answer.
+
+    proof: what it proves. words: the server's warning or failure, or why it proves nothing.
+    """
 
     proof: Proof
     words: str = ""
@@ -79,16 +82,15 @@ def meaning_of(status: int, media: MediaType, body: bytes, instance: str) -> Sto
 def _data_set(media: MediaType, body: bytes) -> DataSet:
     """Parse an answer. Raises ValueError and other errors if it is not DICOM."""
     if media.is_json:
-        found: Any = json.loads(body)
-        if isinstance(found, list) and len(cast("list[Any]", found)) == 1:
-            found = found[0]
+        found = json.loads(body)
+        [data_set] = found if isinstance(found, list) else [found]
     elif media.is_xml:
-        found = _from_xml(body)
+        data_set = _from_xml(body)
     else:
         raise ValueError
-    if not isinstance(found, dict):
+    if not isinstance(data_set, dict):
         raise ValueError
-    return cast("DataSet", found)
+    return cast("DataSet", data_set)
 
 
 def _items(answer: DataSet, tag: str) -> list[DataSet]:

@@ -68,7 +68,10 @@ class WebInstance:
 
 @dataclass(frozen=True, slots=True)
 class ArrivingObject:
-    """Object that a server sends. pieces: its data set, without the file meta, to be read once."""
+    """Object that a server sends.
+
+    offer: its identity. pieces: its data set, without the file meta, to be read once.
+    """
 
     offer: Offer
     pieces: Iterator[bytes]
@@ -178,7 +181,7 @@ class WebLink:
 
     def _found(self, path: str, filters: Mapping[str, str]) -> "list[_Row]":
         """Return all rows of a search, page by page."""
-        found: dict[tuple[str, ...], _Row] = {}
+        found: dict[tuple[tuple[str, ...], ...], _Row] = {}
         offset = 0
         while True:
             bounds = {"limit": str(PAGE), "offset": str(offset)}
@@ -256,7 +259,7 @@ class _Row(msgspec.Struct):
 
     @property
     def key(self) -> tuple[tuple[str, ...], ...]:
-        """Its identity in a list."""
+        """Identity in a list."""
         return tuple(tuple(each.values) for each in (self.study, self.series, self.instance))
 
 
@@ -297,7 +300,7 @@ def _file_meta(pieces: Iterator[bytes]) -> tuple[DataSet, bytes]:
             raise RefusedError("an object that it sends is not a whole DICOM file")
         if size == _BEFORE_META <= len(start):
             length = int.from_bytes(start[size - 4 : size], "little")
-            if start[128 : size - 4] != _META_START or length > _LONGEST_META:
+            if bytes(start[128 : size - 4]) != _META_START or length > _LONGEST_META:
                 raise RefusedError("an object that it sends is not a DICOM file")
             size += length
     try:

@@ -199,7 +199,7 @@ class _Adapter(HTTPAdapter):
             "https": _timed(HTTPSConnectionPool, self._deadline),
         }
 
-    def cert_verify(self, *_: object) -> None:
+    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
         """Add no authorities to those of the context."""
 
 
@@ -207,8 +207,10 @@ def _timed(pool: type[Any], deadline: Deadline) -> type[Any]:
     """Return a kind of connection pool whose connections keep a deadline."""
 
     class Connection(pool.ConnectionCls):
+        sock: Any
+
         def connect(self) -> None:
-            super().connect()
+            pool.ConnectionCls.connect(self)
             self.sock = _TimedSocket(self.sock, deadline)
 
     class Pool(pool):

@@ -85,6 +85,12 @@ def parse_web_peer(text: str, token: Path | None) -> WebPeer:
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
+def web_limits(largest: int | None, listed: int | None) -> WebLimits:
+    """Return the limits of a source. largest: bytes of an object. listed: length of a list."""
+    default = DEFAULT_WEB_LIMITS
+    return WebLimits(largest or default.bytes, listed or default.listed)
+
+
 def parse_filters(text: str) -> dict[str, str]:
     """Parse QIDO-RS filters from `KEY=VALUE&KEY=VALUE`. Raises ConfigError."""
     try:

@@ -156,7 +156,7 @@ BENCHMARKS = (
         NODE,
         "other",
         "Orthanc, its DICOMweb plug-in, dciodvfy",
-        ("--dicomweb", "--series", "200", "--kills", "20"),
+        ("--dicomweb", "--series", "80", "--kills", "14", "--restarts", "4"),
     ),
     Benchmark("random_kills", ("random_kills.json",), ("pipelines/run", "pipelines/results")),
     Benchmark(

@@ -25,6 +25,7 @@ from cuda_cyclegan.io.dicom_network.errors import (
     NetworkError,
     RefusedError,
 )
+from cuda_cyclegan.io.dicom_network.limits import WebLimits
 from cuda_cyclegan.io.dicom_network.synthetic_series import write_synthetic_series
 from cuda_cyclegan.io.dicom_network.web import WebPeer, web_link
 from cuda_cyclegan.pipelines.errors import ConfigError
@@ -292,3 +293,14 @@ def test_an_object_that_is_not_what_was_asked_for_is_refused(
         assert received.refusals == ((reason, 1),)
         world.pass_time(31)
         assert [held.gap for held in world.events(Held)]
+
+
+@pytest.mark.process
+def test_a_source_is_limited_as_its_route_says(tmp_path: Path) -> None:
+    held = Archive(phantom(0).write(tmp_path / "source"))
+    with web_server(held.answer) as server:
+        source = Source(server.peer, EVERY_STUDY, limits=WebLimits(bytes=500, listed=7))
+        with NodeInProcess(tmp_path, source=source) as world:
+            eventually(lambda: world.pass_time(31) or world.events(Trouble))
+            [trouble] = world.events(Trouble)
+            assert trouble.reason.endswith("it lists more than 7 in one search")
