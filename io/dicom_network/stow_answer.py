@@ -81,16 +81,16 @@ def meaning_of(status: int, media: MediaType, body: bytes, instance: str) -> Sto
 
 def _data_set(media: MediaType, body: bytes) -> DataSet:
     """Parse an answer. Raises ValueError and other errors if it is not DICOM."""
-    if media.is_json:
-        found = json.loads(body)
-        [data_set] = found if isinstance(found, list) else [found]
-    elif media.is_xml:
-        data_set = _from_xml(body)
-    else:
+    if media.is_xml:
+        return _from_xml(body)
+    if not media.is_json:
         raise ValueError
-    if not isinstance(data_set, dict):
+    found: object = json.loads(body)
+    if isinstance(found, list):
+        [found] = cast("list[object]", found)
+    if not isinstance(found, dict):
         raise ValueError
-    return cast("DataSet", data_set)
+    return cast("DataSet", found)
 
 
 def _items(answer: DataSet, tag: str) -> list[DataSet]:
