@@ -405,6 +405,7 @@ def test_the_node_is_as_fast_as_its_page_says() -> None:
     found = json.loads((RESULTS / "node_measures.json").read_text())
     chaos = json.loads((RESULTS / "node_chaos.json").read_text())
     server = json.loads((RESULTS / "node_chaos_server.json").read_text())
+    web = json.loads((RESULTS / "node_chaos_web.json").read_text())
     rate, late, hostile = (found[name] for name in ("rate", "latency", "hostile"))
     cost = found["cost"]
     disk = [rate[f"MB/s on a disk, associations: {count}"] for count in (1, 4)]
@@ -417,6 +418,9 @@ def test_the_node_is_as_fast_as_its_page_says() -> None:
         f"{server['kills']['node']} times and the worker {server['kills']['worker']} times: "
         f"{server['derived series']} derived series, each once. Results continued at most "
         f"{server['seconds until the next result, longest']} s after the server",
+        f"fetched {web['series']} series from Orthanc",
+        f"killed {web['kills']['node']} times, the worker {web['kills']['worker']} times and "
+        f"Orthanc {web['kills of Orthanc']} times: {web['derived series']} derived series, each",
         f"through the node and back took "
         f"{cost['from Orthanc through the node and back, seconds']} s",
         f"`submit` and then `worker` for the same files {cost['submit and worker, seconds']} s",

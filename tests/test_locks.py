@@ -14,11 +14,12 @@ from cuda_cyclegan.engine.probe.cuda_packages import TESTED_TOGETHER
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-WITH_NODE = PROJECT["dependencies"] + EXTRAS["node"]
+SERVICES = [one for extra in ("node", "dicomweb", "metrics") for one in EXTRAS[extra]]
+WITH_SERVICES = PROJECT["dependencies"] + SERVICES
 ASKED = {
-    "cpu": WITH_NODE,
-    "cuda12": WITH_NODE + EXTRAS["cuda12"],
-    "cuda13": WITH_NODE + EXTRAS["cuda13"],
+    "cpu": WITH_SERVICES,
+    "cuda12": WITH_SERVICES + EXTRAS["cuda12"],
+    "cuda13": WITH_SERVICES + EXTRAS["cuda13"],
 }
 
 VULNERABLE = {
@@ -27,6 +28,8 @@ VULNERABLE = {
     "pillow": {"11.3.0": "CVE-2025-54874"},
     "pydicom": {"3.0.1": "CVE-2026-32711"},
     "pynetdicom": {"3.0.3": "CVE-2026-56445"},
+    "requests": {"2.32.5": "CVE-2026-25645"},
+    "urllib3": {"2.6.3": "CVE-2026-44432"},
 }
 """The last versions that have a vulnerability which this program can meet."""
 
@@ -66,7 +69,7 @@ def test_locks_take_the_cuda_libraries_that_were_tested_together() -> None:
 
 
 def test_versions_with_known_vulnerabilities_are_excluded() -> None:
-    asked = {canonicalize_name(one.name): one for one in map(Requirement, WITH_NODE)}
+    asked = {canonicalize_name(one.name): one for one in map(Requirement, WITH_SERVICES)}
     table = (ROOT / ".github" / "SECURITY.md").read_text()
     for name, versions in VULNERABLE.items():
         assert not [version for version in versions if version in asked[name].specifier], name

@@ -60,5 +60,5 @@ def test_files_of_others_are_opened_by_the_opener() -> None:
     }
     # These read an open file.
     found -= {"io.dicom.series_files", "io.dicom_network.objects"}
-    found -= {"io.dicom_network.synthetic_series", "io.dicom_network.web"}
+    found -= {"io.dicom_network.synthetic_series", "io.dicom_network.sent_objects"}
     assert found == OPENERS | OTHERS.keys()

@@ -13,6 +13,7 @@ from .config import ROUTES, ConfigValues, options_of
 from .queue import scheduling_of
 from .spelling import declared_of, filled
 from .study import StudyOptions
+from .values import parsed_size
 
 if TYPE_CHECKING:
     from ...pipelines.node.routes import Route, Source
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|min|h|d)")
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIMES = ("quiet", "hold", "retry", "keep", "keep-failed")
-_SOURCE = ("source", "source-query", "source-token", "poll")
+_LARGEST, _LONGEST = "source-object-limit", "source-list-limit"
+_SOURCE = ("source", "source-query", "source-token", "poll", _LARGEST, _LONGEST)
 _OWN = ("callers", "destination", "destination-token", "tls", "batch-name", *_SOURCE, *_TIMES)
 
 
@@ -106,13 +108,22 @@ def _check_keys(place: str, asked: Mapping[str, Any], known: Set[str]) -> None:
 
 
 def _source(asked: Mapping[str, Any]) -> "Source | None":
-    from ...pipelines.node.routes import Source, parse_filters, parse_web_peer
+    from ...pipelines.node.routes import Source, parse_filters, parse_web_peer, web_limits
 
     if "source" not in asked:
         return None
     peer = parse_web_peer(str(asked["source"]), _path(asked, "source-token"))
     filters = parse_filters(str(asked.get("source-query", "")))
-    return Source(peer, filters, _seconds(asked.get("poll", "30 s")))
+    largest = str(asked[_LARGEST]) if _LARGEST in asked else None
+    limits = web_limits(parsed_size(_LARGEST, largest), _count(asked, _LONGEST))
+    return Source(peer, filters, _seconds(asked.get("poll", "30 s")), limits)
+
+
+def _count(asked: Mapping[str, Any], key: str) -> int | None:
+    value = asked.get(key)
+    if value is not None and (type(value) is not int or value < 1):
+        raise ConfigError(f"{key} must be a whole number from 1 on.")
+    return value
 
 
 def _path(asked: Mapping[str, Any], key: str) -> Path | None:

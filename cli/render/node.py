@@ -73,9 +73,10 @@ def _words(event: NodeEvent) -> str:
             return f"{series}: translated"
         case Failed(series, reason):
             return f"{series}: failed: {reason}"
-        case Sent(series, destination, objects, spent):
+        case Sent(series, destination, objects, spent, remark):
             objects_sent = f"{counted(objects, 'object')} sent to {destination}"
-            return f"{series}: {objects_sent}, {seconds(spent)} s"
+            line = f"{series}: {objects_sent}, {seconds(spent)} s"
+            return f"{line}; {remark}" if remark else line
         case NotSent(what, reason, again):
             return f"{what}: not sent: {reason}; again in {again:.0f} s"
         case SendingAbandoned(series, reason):

@@ -44,10 +44,11 @@ class Field(IntEnum):
 
 
 class DimseStatus(IntEnum):
-    """Answers of this program (PS3.4 B.2.3 and PS3.7 C)."""
+    """Answers of this program, and DUPLICATE of others (PS3.4 B.2.3 and PS3.7 C)."""
 
     SUCCESS = 0x0000
     FAILED = 0x0110
+    DUPLICATE = 0x0111
     CLASS_NOT_SUPPORTED = 0x0122
     UNRECOGNISED = 0x0211
     TOO_MUCH = 0x0213

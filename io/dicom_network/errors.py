@@ -4,7 +4,8 @@ NetworkError
 ├── ConnectionLostError   the peer closed, was silent too long, or cannot be reached
 ├── CertificateError      TLS files are missing or invalid
 ├── ProtocolError         it sent what DICOM does not allow, or more than it may
-└── RefusedError          it refuses the association, or everything that it was offered
+├── RefusedError          it refuses the association, an object, or everything that it was offered
+└── UnconfirmedError      it answered, but did not name the object as stored
 """
 
 
@@ -25,4 +26,8 @@ class ProtocolError(NetworkError):
 
 
 class RefusedError(NetworkError):
-    """Refusal of an association by the peer."""
+    """Refusal of an association, or of one object, by the peer."""
+
+
+class UnconfirmedError(NetworkError):
+    """No evidence that the peer has an object, nor that it lacks it."""

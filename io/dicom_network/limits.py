@@ -24,6 +24,20 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class WebLimits:
+    """Limits of what is read from a DICOMweb server.
+
+    bytes: of one object. listed: studies of a search, and objects of a study.
+    """
+
+    bytes: int = 4 << 30
+    listed: int = 100_000
+
+
+DEFAULT_WEB_LIMITS = WebLimits()
 LONGEST_REQUEST = 1 << 18
 """Bytes of a request for an association: 128 contexts of 60 transfer syntaxes take less."""
 LONGEST_COMMAND = 1 << 16

@@ -136,7 +136,7 @@ class ObjectFile:
             raise NotUnderstoodError(DimseStatus.NOT_UNDERSTOOD, reason) from None
         if (sop_class, instance) != (self._offer.sop_class, self._offer.instance):
             raise NotUnderstoodError(
-                DimseStatus.OTHER_CLASS, "its UIDs differ from those of the C-STORE request"
+                DimseStatus.OTHER_CLASS, "its UIDs differ from those of the request"
             )
         for name, uid in (("Study", study), ("Series", series)):
             if not uid:
@@ -200,6 +200,33 @@ def is_same_object(one: Path, other: Path) -> bool:
     if header != header_of_other:
         return False
     return syntax != syntax_of_other or _from(one, start) == _from(other, start_of_other)
+
+
+def is_whole_image(path: Path) -> bool:
+    """Return whether an object has pixels, up to their end. Raises OSError."""
+    with open_regular(path) as file:
+        try:
+            header = read_partial(file, is_of_pixels, defer_size=_KEPT_BYTES, specific_tags=[_LAST])
+            syntax = pydicom.uid.UID(word(header.file_meta, "TransferSyntaxUID"))
+        except PARSING_ERRORS:
+            return False
+        start = file.tell()
+        head = file.read(_LONGEST_HEAD)
+        end = file.seek(0, io.SEEK_END)
+        file.seek(max(start, end - _KEPT_BYTES))
+        tail = file.read()
+    order = "little" if syntax.is_little_endian else "big"
+    at, size = (4, 8) if syntax.is_implicit_VR else (8, 12)
+    length = int.from_bytes(head[at:size], order)
+    if length == _UNDEFINED:
+        return _END_OF_FRAMES in tail
+    return len(head) >= size and start + size + length <= end
+
+
+_LONGEST_HEAD = 12
+_UNDEFINED = 0xFFFFFFFF
+_END_OF_FRAMES = b"\xfe\xff\xdd\xe0"
+"""Delimiter after compressed frames, which only padding and signatures may follow."""
 
 
 def _header(path: Path) -> tuple[str, bytes, int]:

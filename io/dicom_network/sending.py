@@ -8,7 +8,6 @@ one in 5 of 12 runs. Its log alone has the cause of a failed connection.
 
 import socket
 import ssl
-import struct
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -17,12 +16,9 @@ from pathlib import Path
 
 from pydicom.uid import ExplicitVRLittleEndian
 
-from ..dicom.bounded_reading import read_partial
-from ..dicom.dataset import PARSING_ERRORS, DataSet, encoded, pydicom, tag_of, word
-from ..dicom.stored_text import all_as_stored
-from ..files.regular import open_regular, read_regular
+from ..dicom.dataset import pydicom
 from . import commands
-from .commands import Elements, Field
+from .commands import DimseStatus, Elements, Field
 from .connection import Connection, Pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError, RefusedError
 from .limits import LONGEST_COMMAND, LONGEST_REQUEST
@@ -36,6 +32,7 @@ from .negotiation import (
     association_request,
     rejected,
 )
+from .sent_objects import implicit_data, object_in, opened
 from .storage_commitment import Commitment, Referenced, report_of
 
 CONNECT_SECONDS = 10.0
@@ -75,19 +72,26 @@ class Transmission:
         if status:
             raise RefusedError(f"it answered C-ECHO with status {status:04X}")
 
-    def store(self, file: Path) -> None:
+    def store(self, file: Path, *, was_sent: bool = False) -> str:
         """Send one object of a derived series, which the peer has when this returns.
 
-        Raises NetworkError, or RefusedError for this object alone.
+        was_sent: whether it was sent before and no answer came; then the peer may have it. Returns
+        the peer's warning, or "". Raises NetworkError, or RefusedError for this object alone.
         """
-        sop_class, instance, data = _contents(file)
-        context = self._context(sop_class)
+        with opened(file) as stream:
+            content = stream.read()
+        found = object_in(BytesIO(content))  # of the same memory
+        context = self._context(found.sop_class)
+        data = memoryview(content)[found.start :]
         if context.syntax != ExplicitVRLittleEndian:
-            data = _implicit(file)
-        request = self._command(Field.STORE, sop_class, instance)
-        status = self._exchange(context, request, data)
+            data = implicit_data(file)
+        request = self._command(Field.STORE, found.sop_class, found.instance)
+        status = self._exchange(context, request, data, found.instance)
+        if was_sent and status == DimseStatus.DUPLICATE:
+            return ""
         if not commands.is_success(status):
             raise RefusedError(f"it answered C-STORE with status {status:04X}")
+        return f"warning {status:04X}" if status else ""
 
     def report(self, asked: Commitment, safe: Sequence[Referenced]) -> None:
         """Report to a peer which of the requested objects are stored safely.
@@ -122,13 +126,20 @@ class Transmission:
         return self._sent
 
     def _exchange(
-        self, context: PresentationContext, request: bytes, data: bytes | memoryview
+        self,
+        context: PresentationContext,
+        request: bytes,
+        data: bytes | memoryview,
+        instance: str = "",
     ) -> int:
-        """Return the status of the answer. Raises NetworkError."""
+        """Return the status of the answer. instance: of the object sent. Raises NetworkError."""
         self._connection.send_message(context.number, request, self._most, is_command=True)
         self._connection.send_message(context.number, data, self._most, is_command=False)
         answer = self._answer()
-        if commands.number(answer, commands.ANSWERED) != self._sent:
+        named = commands.uid(answer, commands.INSTANCE)
+        if commands.number(answer, commands.ANSWERED) != self._sent or (
+            instance and named and named != instance
+        ):
             raise ProtocolError("it answered a different message")
         return commands.number(answer, commands.STATUS)
 
@@ -216,65 +227,3 @@ def _connected(peer: Peer, tls: ssl.SSLContext | None) -> Connection:
             f"nothing answers at {peer.host}:{peer.port} ({error.strerror or 'timed out'})"
         ) from error
     return Connection(link, LONGEST_REQUEST, ANSWER_SECONDS)
-
-
-def instance_of(file: Path) -> str:
-    """SOPInstanceUID of a file of a derived series. Raises RefusedError if it has none."""
-    with _readable(file), open_regular(file) as stream:
-        return _identity(read_partial(stream, _is_after_meta).file_meta)[1]
-
-
-def _is_after_meta(_tag: int, _kind: str | None, _length: int) -> bool:
-    return True
-
-
-def _identity(meta: DataSet) -> tuple[str, str]:
-    found = word(meta, "MediaStorageSOPClassUID"), word(meta, "MediaStorageSOPInstanceUID")
-    if not all(found):
-        raise RefusedError(_DAMAGED)
-    return found
-
-
-def _contents(file: Path) -> tuple[str, str, memoryview]:
-    """Return SOP class, instance and the encoded data set, all after the file meta."""
-    with _readable(file):
-        content = read_regular(file)
-        stream = BytesIO(content)  # of the same memory
-        dataset = pydicom.dcmread(stream, stop_before_pixels=True)
-        start = _META_AT + 12 + int(dataset.file_meta[_META_LENGTH].value)
-    if not _has_pixels(content, stream.tell()):
-        raise RefusedError(_DAMAGED)
-    return *_identity(dataset.file_meta), memoryview(content)[start:]
-
-
-def _has_pixels(content: bytes, at: int) -> bool:
-    """Return whether the element there, in explicit VR, is that of the pixels and is all there."""
-    if len(content) < at + _PIXELS.size:
-        return False
-    group, element, _, length = _PIXELS.unpack_from(content, at)
-    return (group, element) == (0x7FE0, 0x0010) and at + _PIXELS.size + length <= len(content)
-
-
-@contextmanager
-def _readable(file: Path) -> Generator[None]:
-    """Refuse a file that cannot be read for the block, which keeps no other from being sent."""
-    try:
-        yield
-    except OSError as error:
-        raise RefusedError(f"{file} cannot be read ({error.strerror or error})") from None
-    except PARSING_ERRORS:
-        raise RefusedError(_DAMAGED) from None
-
-
-_DAMAGED = "a result on disk is damaged"
-_META_LENGTH = tag_of("FileMetaInformationGroupLength")
-_META_AT = 132
-"""Bytes of preamble and magic word."""
-_PIXELS = struct.Struct("<HH4sL")
-
-
-def _implicit(file: Path) -> bytes:
-    with open_regular(file) as stream:
-        dataset = all_as_stored(pydicom.dcmread(stream))
-    dataset.set_original_encoding(True, True, dataset.original_character_set)
-    return encoded(dataset, is_implicit=True)

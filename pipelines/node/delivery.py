@@ -3,26 +3,29 @@
 import ssl
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from ...io.dicom_network.errors import NetworkError, RefusedError
-from ...io.dicom_network.sending import Peer, Transmission, instance_of, sending_to
+from ...io.dicom_network.errors import NetworkError, RefusedError, UnconfirmedError
+from ...io.dicom_network.sending import Peer, Transmission, sending_to
+from ...io.dicom_network.sent_objects import instance_of
 from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import WebLink, WebPeer, web_link
 from ..retries import Backoff
 from .events import NodeEvent, NotSent, Resumed, SendingAbandoned, Sent, Trouble
 from .inbox import SUFFIX
-from .records import SeriesRecord, SeriesState, StudyName, StudyRecord, output_of
+from .records import Attempt, SeriesRecord, SeriesState, StudyName, StudyRecord, output_of
 from .routes import Route
 from .store import NodeStore
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Seconds between tries to reach a destination: they double from the one to the other."""
+MOST_REFUSALS = 8
+"""Objects that a destination may refuse in a row; the rest of the result then waits, too."""
 POLL_SECONDS = 1.0
 """Seconds between two checks for pending work, unless `PeriodicThread.wake` is called."""
 
@@ -210,6 +213,41 @@ class Deliveries:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """Object to be sent. instance: its UID. trouble: why its file cannot be read, usually ""."""
+
+    file: Path
+    instance: str
+    trouble: str
+    attempt: Attempt
+
+
+@dataclass
+class _Outcome:
+    """Outcome of sending objects of a result.
+
+    sent: number of confirmed ones. warnings: of the destination, with their numbers. refusals: why
+    others were not stored, by file names.
+    """
+
+    sent: int = 0
+    warnings: Counter[str] = field(default_factory=Counter[str])
+    refusals: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def remark(self) -> str:
+        """Describe the warnings, or return ""."""
+        warned = self.warnings.total()
+        return f"{warned} stored with {', '.join(sorted(+self.warnings))}" if warned else ""
+
+    def refusals_of(self, count: int) -> str:
+        """Describe the refusals. count: number of the result's objects."""
+        names, [reason, *_] = list(self.refusals), self.refusals.values()
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return f"{len(names)} of {count} objects ({', '.join(names[:3])}{more}): {reason}"
+
+
 class Deliverer:
     """Sender of the results of one destination.
 
@@ -303,30 +341,93 @@ class Deliverer:
     def _send(self, link: Transmission | WebLink, result: Result) -> None:
         """Send objects that the destination lacks. Raises NetworkError if the association broke."""
         began, since = self._clock(), time.monotonic()
-        confirmed = {*self._store.confirmed(result.name)}
         try:
-            files = [*_files_of(result)]
-            for file in files:
-                if not self._is_open:
-                    return
-                instance = instance_of(file)
-                if instance not in confirmed:
-                    link.store(file)
-                    self._store.confirm(result.name, instance)
-                    if not confirmed:
-                        self._keep(result)
-                    confirmed.add(instance)
+            count, objects = self._objects_of(result)
         except RefusedError as error:
-            backoff = self._defer(result, str(error))
-            self._emit(NotSent(result.name, str(error), backoff.seconds))
+            self._refuse(result, str(error))
+            return
+        outcome = self._try_each(link, result, objects, is_begun=len(objects) < count)
+        if outcome.refusals:
+            self._refuse(result, outcome.refusals_of(count))
+        if outcome.sent < len(objects):
             return
         self._backoff.reset()
         self._backoffs.pop(result.name, None)
         seconds = time.monotonic() - since  # the other clock may have been set meanwhile
-        self._change(result, state="sent", reason="", begun=began, sent=self._clock())
+        remark = outcome.remark
+        self._change(result, state="sent", reason=remark, begun=began, sent=self._clock())
         self._store.forget_confirmations(result.name)
         self._on_sent(result.series.job, (began, began + seconds))
-        self._emit(Sent(result.name, str(self._destination.peer), len(files), seconds))
+        self._emit(Sent(result.name, str(self._destination.peer), count, seconds, remark))
+
+    def _objects_of(self, result: Result) -> "tuple[int, list[_Object]]":
+        """Return how many objects a result has, and those to send, the least tried ones first.
+
+        An object at which the destination always breaks off then delays no other. Raises
+        RefusedError.
+        """
+        confirmed = {*self._store.confirmed(result.name)}
+        attempts = self._store.attempts(result.name)
+        files = [*_files_of(result)]
+        objects = list[_Object]()
+        for file in files:
+            try:
+                instance, trouble = instance_of(file), ""
+            except RefusedError as error:
+                instance, trouble = file.name, str(error)
+            if instance not in confirmed:
+                attempt = attempts.get(instance, Attempt())
+                objects.append(_Object(file, instance, trouble, attempt))
+        return len(files), sorted(objects, key=lambda one: one.attempt.tries)
+
+    def _try_each(
+        self,
+        link: Transmission | WebLink,
+        result: Result,
+        objects: "Sequence[_Object]",
+        *,
+        is_begun: bool,
+    ) -> "_Outcome":
+        """Send objects, also after one is refused. is_begun: whether any was confirmed before."""
+        outcome, in_a_row, waiting = _Outcome(), 0, deque(objects)
+        begun = {one.instance: Attempt(one.attempt.tries + 1, is_open=True) for one in objects}
+        self._store.put_attempts(result.name, begun)
+        try:
+            while waiting and self._is_open and in_a_row < MOST_REFUSALS:
+                one = waiting.popleft()
+                try:
+                    warning = self._send_object(link, result, one)
+                except (RefusedError, UnconfirmedError) as error:
+                    outcome.refusals[one.file.name] = str(error)
+                    in_a_row += 1
+                    continue
+                if not (is_begun or outcome.sent):
+                    self._keep(result)
+                in_a_row = 0
+                outcome.sent += 1
+                outcome.warnings[warning] += bool(warning)
+        finally:
+            unsent = {one.instance: one.attempt for one in waiting}
+            self._store.put_attempts(result.name, unsent, is_durable=False)
+        return outcome
+
+    def _send_object(self, link: Transmission | WebLink, result: Result, one: "_Object") -> str:
+        """Send an object; return the destination's warning, or "". Raises NetworkError."""
+        try:
+            if one.trouble:
+                raise RefusedError(one.trouble)
+            warning = link.store(one.file, was_sent=one.attempt.is_open)
+        except RefusedError:
+            refused = replace(one.attempt, tries=one.attempt.tries + 1)
+            self._store.put_attempts(result.name, {one.instance: refused}, is_durable=False)
+            raise
+        self._store.confirm(result.name, one.instance)
+        return warning
+
+    def _refuse(self, result: Result, reason: str) -> None:
+        """Defer a result that the destination refuses, whole or in part, and report why."""
+        backoff = self._defer(result, reason)
+        self._emit(NotSent(result.name, reason, backoff.seconds))
 
     def _keep(self, result: Result) -> None:
         """Put a result back whose series grew while its first object was sent: the rest follows."""

@@ -95,13 +95,14 @@ class Sent:
     """Confirmation of all objects of a result.
 
     series: as in `Queued`. destination: the receiver. objects: number of objects. seconds: duration
-    of sending.
+    of sending. remark: warnings of the destination, usually empty.
     """
 
     series: str
     destination: str
     objects: int
     seconds: float
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)

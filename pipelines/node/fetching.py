@@ -4,14 +4,18 @@ A study is fetched once its list of objects is the same in two polls, and again 
 """
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 
 from ...io.dicom_network.commands import Refusal
-from ...io.dicom_network.errors import NetworkError
-from ...io.dicom_network.objects import NotUnderstoodError, ObjectFile
+from ...io.dicom_network.errors import NetworkError, ProtocolError, RefusedError
+from ...io.dicom_network.negotiation import IMAGES
+from ...io.dicom_network.objects import NotUnderstoodError, ObjectFile, is_whole_image
 from ...io.dicom_network.tls import Certificates
-from ...io.dicom_network.web import WebInstance, WebLink, web_link
+from ...io.dicom_network.web import ArrivingObject, WebInstance, WebLink, web_link
 from ..retries import Backoff
 from .delivery import LONGEST_PAUSE, PeriodicThread
 from .events import NodeEvent, Trouble
@@ -43,6 +47,7 @@ class Fetcher:
         self._inbox, self._reception, self._store = inbox, reception, store
         self._emit, self._clock = emit, clock
         self._listed: dict[str, str] = {}
+        self._broken = Counter[tuple[str, str]]()
         self._next = 0.0
         self._backoff = Backoff(source.poll, max(source.poll, LONGEST_PAUSE))
         self._trouble = ""
@@ -54,7 +59,7 @@ class Fetcher:
             return False
         self._next = now + self._source.poll
         try:
-            with web_link(self._source.peer, self._certificates) as link:
+            with web_link(self._source.peer, self._certificates, self._source.limits) as link:
                 self._fetch_new(link, datetime.fromtimestamp(now))
         except (NetworkError, OSError) as error:
             reason = str(error) if isinstance(error, NetworkError) else f"{error.strerror}"
@@ -70,29 +75,53 @@ class Fetcher:
         return False
 
     def _fetch_new(self, link: WebLink, moment: datetime) -> None:
-        listed: dict[str, str] = {}
-        for study in link.studies(self._source.filters_at(moment)):
+        """Fetch what is new; what earlier polls broke off at comes last, and delays nothing."""
+        names = {
+            str(self._inbox.study(self._route, study)): study
+            for study in link.studies(self._source.filters_at(moment))
+        }
+        self._listed = {name: self._listed[name] for name in self._listed.keys() & names}
+        for name, instance in list(self._broken):
+            if name not in names:
+                del self._broken[name, instance]
+        for name in sorted(names, key=lambda name: self._broken[name, ""]):
             if not self.thread.is_open:
                 return
-            name = str(self._inbox.study(self._route, study))
-            objects = link.instances(study)
-            listed[name] = digest = _digest(objects)
-            is_complete = self._listed.get(name) == digest
-            if is_complete and self._store.fetched(name) != digest and self._fetch(link, objects):
-                self._store.put_fetched(name, digest, self._clock())
-        self._listed = listed
+            with self._counted(name, ""):
+                self._fetch_study(link, name, names[name])
 
-    def _fetch(self, link: WebLink, objects: Collection[WebInstance]) -> bool:
+    @contextmanager
+    def _counted(self, name: str, instance: str) -> Generator[None]:
+        """Count how often the block for an object of a study broke off since it last did not."""
+        try:
+            yield
+        except NetworkError:
+            self._broken[name, instance] += 1
+            raise
+        del self._broken[name, instance]
+
+    def _fetch_study(self, link: WebLink, name: str, study: str) -> None:
+        objects = link.instances(study)
+        digest = _digest(objects)
+        is_complete = self._listed.get(name) == digest
+        self._listed[name] = digest
+        if is_complete and self._store.fetched(name) != digest and self._fetch(link, name, objects):
+            self._store.put_fetched(name, digest, self._clock())
+
+    def _fetch(self, link: WebLink, name: str, objects: Collection[WebInstance]) -> bool:
         """Fetch the objects of a study that the inbox lacks; return whether it has all now."""
         held = self._inbox.holding(self._route, {one.instance for one in objects})
         session = self._reception.fetching(self._route, str(self._source.peer))
         broken = "it was not fetched completely"
         try:
-            for one in objects:
+            for one in sorted(objects, key=lambda one: self._broken[name, one.instance]):
                 if one.instance in held:
                     continue
-                if not self.thread.is_open or not _take(session, link, one):
+                if not self.thread.is_open:
                     return False
+                with self._counted(name, one.instance):
+                    if not _take(session, link, one):
+                        return False
             broken = ""
             return True
         finally:
@@ -105,16 +134,30 @@ def _take(session: RouteSession, link: WebLink, asked: WebInstance) -> bool:
     if isinstance(part, Refusal):
         session.refused(asked.instance, asked.study, part.reason)
         return False
-    offer, data = link.fetch(asked)
-    file = ObjectFile(part, offer, session.claim)
     try:
-        file.write(memoryview(data))
-        session.take(file.finish())
+        with link.fetching(asked) as arriving:
+            _store(session, part, asked, arriving)
     except NotUnderstoodError as error:
         session.refused(asked.instance, asked.study, error.refusal.reason)
+    except (RefusedError, ProtocolError) as error:
+        session.refused(asked.instance, asked.study, str(error))
+    return True
+
+
+def _store(session: RouteSession, part: Path, asked: WebInstance, arriving: ArrivingObject) -> None:
+    """Store an object. Raises NotUnderstoodError, NetworkError or OSError."""
+    file = ObjectFile(part, arriving.offer, session.claim)
+    try:
+        for piece in arriving.pieces:
+            file.write(memoryview(piece))
+        received = file.finish()
+        if received.study != asked.study:
+            raise RefusedError("its StudyInstanceUID differs from that of the request")
+        if arriving.offer.sop_class in IMAGES and not is_whole_image(part):
+            raise RefusedError("its pixels are not complete")
+        session.take(received)
     finally:
         file.discard()
-    return True
 
 
 def _digest(objects: Collection[WebInstance]) -> str:

@@ -347,7 +347,7 @@ def check_routes(
     cards = dict[str, ModelCard]()
     for title, route in routes.items():
         if isinstance(route.destination, WebPeer) or route.source:
-            check_installed("dicomweb-client", "DICOMweb needs", "dicomweb")
+            check_installed("requests", "DICOMweb needs", "dicomweb")
         if route.uses_tls and certificates is None:
             raise ConfigError(
                 f"The route {route.title} sends over TLS, which needs setting tls-certificate, "

@@ -163,6 +163,18 @@ class StudyRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """Attempt to send an object that its destination has not confirmed.
+
+    tries: how often it was sent. is_open: whether neither a confirmation nor a refusal came once,
+    so that the destination may have it.
+    """
+
+    tries: int = 0
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ReportKey:
     """Identity of a storage commitment report; a repeated request has the same.
 

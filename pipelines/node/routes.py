@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
+from ...io.dicom_network.limits import DEFAULT_WEB_LIMITS, WebLimits
 from ...io.dicom_network.sending import Peer
 from ...io.dicom_network.web import WebPeer
 from ..errors import ConfigError
@@ -84,6 +85,12 @@ def parse_web_peer(text: str, token: Path | None) -> WebPeer:
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
+def web_limits(largest: int | None, listed: int | None) -> WebLimits:
+    """Return the limits of a source. largest: bytes of an object. listed: length of a list."""
+    default = DEFAULT_WEB_LIMITS
+    return WebLimits(largest or default.bytes, listed or default.listed)
+
+
 def parse_filters(text: str) -> dict[str, str]:
     """Parse QIDO-RS filters from `KEY=VALUE&KEY=VALUE`. Raises ConfigError."""
     try:
@@ -107,12 +114,13 @@ class Source:
     """DICOMweb server from which a route fetches studies.
 
     peer: the server. filters: QIDO-RS keys and values of the studies; without StudyDate, those from
-    yesterday on. poll: seconds between two searches.
+    yesterday on. poll: seconds between two searches. limits: of what is read from it.
     """
 
     peer: WebPeer
     filters: Mapping[str, str] = field(default_factory=dict[str, str])
     poll: float = 30.0
+    limits: WebLimits = DEFAULT_WEB_LIMITS
 
     def filters_at(self, moment: datetime) -> dict[str, str]:
         """Return the filters of a search."""

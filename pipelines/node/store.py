@@ -23,7 +23,7 @@ from ...io.files.atomic import whole_file
 from ...io.files.own_files import open_own
 from ..errors import ConfigError
 from .jsonl_import import has_jsonl, read_jsonl, set_aside
-from .records import Gaps, PendingReport, Records, ReportKey, SeriesRecord, StudyRecord
+from .records import Attempt, Gaps, PendingReport, Records, ReportKey, SeriesRecord, StudyRecord
 
 NAME = "node.db"
 DAMAGED = "node-damaged.db"
@@ -68,13 +68,22 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
             study TEXT NOT NULL PRIMARY KEY, objects TEXT NOT NULL, moment REAL NOT NULL)
             WITHOUT ROWID""",
     ),
+    (
+        """CREATE TABLE attempt (
+            series TEXT NOT NULL, instance TEXT NOT NULL, tries INTEGER NOT NULL,
+            is_open INTEGER NOT NULL, PRIMARY KEY (series, instance))
+            WITHOUT ROWID""",
+    ),
 )
 """Statements that lead from each version of the file to the next, the first from an empty one."""
 VERSION = len(_MIGRATIONS)
-_TABLES = ("study", "series", "confirmed", "report", "refused", "open_transfer", "fetched")
+_TABLES = (
+    *("study", "series", "confirmed", "attempt", "report", "refused", "open_transfer", "fetched"),
+)
 
 _STUDY = tuple(field.name for field in fields(StudyRecord) if field.name != "series")
 _SERIES = tuple(field.name for field in fields(SeriesRecord))
+_OF_OBJECT = "series = ? AND instance = ?"
 _OF_KEY = "route = ? AND title = ? AND transaction_uid = ?"
 _LISTS = {"left_out", "received", "others"}
 """Columns that are JSON lists."""
@@ -259,11 +268,31 @@ class NodeStore:
         """Note that a destination has an object; on disk with the next other record."""
         with self._writing(is_durable=False) as connection:
             connection.execute("INSERT OR IGNORE INTO confirmed VALUES (?, ?)", (series, instance))
+            connection.execute(f"DELETE FROM attempt WHERE {_OF_OBJECT}", (series, instance))
+
+    def attempts(self, series: str) -> dict[str, Attempt]:
+        """Return the attempts to send objects of a result that are not confirmed, by UID."""
+        query = "SELECT instance, tries, is_open FROM attempt WHERE series = ?"
+        return {
+            instance: Attempt(tries, bool(is_open))
+            for instance, tries, is_open in self._rows(query, series)
+        }
+
+    def put_attempts(
+        self, series: str, attempts: Mapping[str, Attempt], *, is_durable: bool = True
+    ) -> None:
+        """Store attempts to send objects of a result, by UID."""
+        with self._writing(is_durable=is_durable) as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO attempt VALUES (?, ?, ?, ?)",
+                [(series, instance, *astuple(one)) for instance, one in attempts.items()],
+            )
 
     def forget_confirmations(self, series: str) -> None:
         """Forget the objects of a result that was sent as a whole; as durable as `confirm`."""
         with self._writing(is_durable=False) as connection:
-            connection.execute("DELETE FROM confirmed WHERE series = ?", (series,))
+            for table in ("confirmed", "attempt"):
+                connection.execute(f"DELETE FROM {table} WHERE series = ?", (series,))
 
     # Studies fetched from DICOMweb servers
 

@@ -150,6 +150,14 @@ BENCHMARKS = (
         "Orthanc, dciodvfy, PostgreSQL",
         ("--postgresql",),
     ),
+    Benchmark(
+        "node_chaos",
+        ("node_chaos_web.json",),
+        NODE,
+        "other",
+        "Orthanc, its DICOMweb plug-in, dciodvfy",
+        ("--dicomweb", "--series", "80", "--kills", "14", "--restarts", "4"),
+    ),
     Benchmark("random_kills", ("random_kills.json",), ("pipelines/run", "pipelines/results")),
     Benchmark(
         "install_size",

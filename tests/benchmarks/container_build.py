@@ -9,6 +9,7 @@ No GPU is used from inside.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 SUITE = "bookworm"
-BASE = f"docker.io/library/debian:{SUITE}-slim"
+(BASE,) = re.findall(r"^ARG BASE=(.*)", (ROOT / "Containerfile").read_text(), re.MULTILINE)
+MADE = "localhost/made-base"
+"""Base image that is made here, if the pinned one cannot be pulled."""
 IMAGE = "localhost/cuda-cyclegan:tried"
 USER = 10001
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -43,22 +46,22 @@ CONTAINER = (
 """Command that runs an image."""
 
 
-def make_base() -> str:
-    """Pull the base image, or make it, if it is not there. Returns its origin, in words."""
+def make_base() -> tuple[str, str]:
+    """Pull the base image, or make one, if it is not there. Returns its name, and its origin."""
     if subprocess.run(["podman", "image", "exists", BASE]).returncode == 0:
-        return "found"
+        return BASE, "found"
     if subprocess.run(["podman", "pull", "--quiet", BASE], capture_output=True).returncode == 0:
-        return "pulled"
+        return BASE, "pulled"
     with tempfile.NamedTemporaryFile(suffix=".tar") as root:
         command = ["mmdebstrap", "--variant=minbase", "--mode=root", "--quiet", SUITE, root.name]
         subprocess.run([*command, "http://deb.debian.org/debian"], check=True)
-        podman("import", "--quiet", root.name, BASE)
-    return "made of Debian's packages"
+        podman("import", "--quiet", root.name, MADE)
+    return MADE, "made of Debian's packages"
 
 
-def refusal(folder: Path) -> str | None:
+def refusal(folder: Path, base: str) -> str | None:
     """Return why this machine builds no image or starts no container at all; None if it does."""
-    (folder / "Containerfile").write_text(f"FROM {BASE}\nRUN true\n")
+    (folder / "Containerfile").write_text(f"FROM {base}\nRUN true\n")
     trial = "localhost/trial"
     for command in (
         ("podman", "build", *BUILD, f"--tag={trial}", str(folder)),
@@ -71,12 +74,13 @@ def refusal(folder: Path) -> str | None:
     return None
 
 
-def build(folder: Path) -> None:
-    """Build the image."""
+def build(folder: Path, base: str) -> None:
+    """Build the image on a base."""
     settings = folder / "pip.conf"
     settings.write_text("[global]\ncert = /certificates\nretries = 8\ntimeout = 30\n")
     mounts = (f"--volume={settings}:/etc/pip.conf:ro", f"--volume={BUNDLE}:/certificates:ro")
-    podman("build", *BUILD, *mounts, "--file=Containerfile", f"--tag={IMAGE}", ".")
+    asked = ("--file=Containerfile", f"--build-arg=BASE={base}", f"--tag={IMAGE}")
+    podman("build", *BUILD, *mounts, *asked, ".")
 
 
 def translate(folder: Path) -> str:
@@ -117,13 +121,14 @@ def main() -> None:
         folder = Path(name)
         folder.chmod(0o755)
         begin = time.perf_counter()
-        found["base"] = {"debian": SUITE, "origin": make_base(), "MB": megabytes(BASE)}
+        base, origin = make_base()
+        found["base"] = {"debian": SUITE, "origin": origin, "MB": megabytes(base)}
         found["base"]["seconds"] = round(time.perf_counter() - begin)
-        if why := refusal(folder):
+        if why := refusal(folder, base):
             print(f"No container can be tried on this machine: {why}")
             return
         begin = time.perf_counter()
-        build(folder)
+        build(folder, base)
         found["build"] = {"MB": megabytes(IMAGE), "seconds": round(time.perf_counter() - begin)}
         begin = time.perf_counter()
         print(translate(folder))

@@ -1,7 +1,9 @@
 """Orthanc pushes series to a node and gets results back, while all that takes part is ended.
 
-Run in tests/: `python -m benchmarks.node_chaos [--postgresql]`; with it the queue is on a server,
-which is killed as well. The figures go into results/node_chaos.json, or node_chaos_server.json.
+Run in tests/: `python -m benchmarks.node_chaos [--postgresql | --dicomweb]`; with the first, the
+queue is on a server, which is killed as well; with the second, the node fetches the series and
+stores the results by DICOMweb, and Orthanc is killed. The figures go into results/node_chaos.json,
+node_chaos_server.json or node_chaos_web.json.
 """
 
 import argparse
@@ -23,13 +25,14 @@ from typing import Any
 
 from support import queue_postgres
 from support.dicom_judges import conformance_errors
-from support.dicom_pacs import Pacs, orthanc
+from support.dicom_pacs import Pacs, orthanc, web_options
 from support.node_world import NodeWorld, phantom
 from support.ports import reserved_port
 from support.queue_world import children
 
 RESULTS = Path(__file__).parent / "results" / "node_chaos.json"
 RESULTS_SERVER = RESULTS.with_stem("node_chaos_server")
+RESULTS_WEB = RESULTS.with_stem("node_chaos_web")
 PATIENCE = 3600.0
 PUSHED_TOGETHER = 10
 """Series of one request to Orthanc, and so of one association."""
@@ -49,6 +52,8 @@ class Trial:
     outage_seconds: float = 6.0
     judged: int = 100
     """Derived series of which dciodvfy sees an object."""
+    over_the_web: bool = False
+    """Whether the node fetches and stores by DICOMweb; Orthanc is killed, not restarted, then."""
 
 
 @dataclass
@@ -77,10 +82,16 @@ class Supervised:
 
 def run(folder: Path, trial: Trial, server: queue_postgres.Server | None = None) -> dict[str, Any]:
     """Figures of one run; kills are spread over it evenly. server: that has the queue."""
-    with reserved_port() as port, orthanc(folder / "orthanc", {"T1TOT2": port}) as pacs:
+    options = web_options() if trial.over_the_web else {}
+    with reserved_port() as port, orthanc(folder / "orthanc", {"T1TOT2": port}, **options) as pacs:
         queue = server.url if server else ""
         world = NodeWorld(folder, pacs.dicom_port, port=port, queue=queue)
-        world.configure(callers="ORTHANC@127.0.0.1")
+        root = f"http://127.0.0.1:{pacs.http_port}/dicom-web"
+        source = f'source = "{root}"\nsource-query = "StudyDate=19000101-"\npoll = "2 s"'
+        if trial.over_the_web:
+            world.configure(source, callers="ORTHANC@127.0.0.1", destination=root)
+        else:
+            world.configure(callers="ORTHANC@127.0.0.1")
         try:
             return _run(world, pacs, trial, server)
         finally:
@@ -99,6 +110,7 @@ def _run(
     pushing = [
         threading.Thread(target=push, args=(pacs, names), daemon=True)
         for names in shares_of(sorted(pacs.ask("/series")), trial.associations)
+        if not trial.over_the_web
     ]
     for thread in pushing:
         thread.start()
@@ -116,7 +128,10 @@ def _run(
             assert server
             back.append(outage(server, found, pacs, trial, moments))
         else:
-            pacs.stop()
+            if trial.over_the_web:
+                pacs.kill()
+            else:
+                pacs.stop()
             time.sleep(1)
             pacs.start(world.folder / "orthanc")
     for thread in pushing:
@@ -129,7 +144,7 @@ def _run(
         "images each": trial.slices,
         "associations": trial.associations,
         "kills": dict(found.killed),
-        "restarts of Orthanc": trial.restarts,
+        f"{'kills' if trial.over_the_web else 'restarts'} of Orthanc": trial.restarts,
         **(_of_outages(world, back) if back else {}),
         "seconds": round(seconds, 1),
         **_outcome(world, pacs, trial),
@@ -224,16 +239,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--series", type=int, default=1000)
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--restarts", type=int, default=2)
     parser.add_argument("--postgresql", action="store_true")
+    parser.add_argument("--dicomweb", action="store_true")
     parser.add_argument("--outages", type=int, default=10)
     asked = parser.parse_args()
-    outages = asked.outages if asked.postgresql else 0
-    trial = Trial(series=asked.series, kills=asked.kills, outages=outages)
+    trial = Trial(
+        series=asked.series,
+        kills=asked.kills,
+        restarts=asked.restarts,
+        outages=asked.outages if asked.postgresql else 0,
+        over_the_web=asked.dicomweb,
+    )
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         server = stack.enter_context(queue_postgres.server()) if asked.postgresql else None
         figures = run(Path(folder), trial, server)
-    results = RESULTS_SERVER if asked.postgresql else RESULTS
+    results = RESULTS_WEB if asked.dicomweb else RESULTS_SERVER if asked.postgresql else RESULTS
     results.write_text(json.dumps({"date": f"{date.today()}", **figures}, indent=2) + "\n")
     print(json.dumps(figures, indent=2))
 

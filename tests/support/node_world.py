@@ -57,13 +57,16 @@ class NodeWorld:
         self.config = self.folder / "node.toml"
         self.configure(self.route)
 
-    def configure(self, more: str = "", callers: str = "MODALITY@127.0.0.1") -> None:
-        """Write the config file. more: lines of the route."""
+    def configure(
+        self, more: str = "", callers: str = "MODALITY@127.0.0.1", destination: str = ""
+    ) -> None:
+        """Write the config file. more: lines of the route. destination: if it is not PACS."""
         self.config.write_text(
             f'queue = "{self.queue}"\n'
             f'[node]\nfolder = "{self.state}"\nport = {self.port}\n'
             f'[route.T1TOT2]\nmodel = "{self.model}"\ncallers = ["{callers}"]\n'
-            f'destination = "PACS@127.0.0.1:{self.destination}"\nquiet = "0.5 s"\n{more}\n'
+            f'destination = "{destination or f"PACS@127.0.0.1:{self.destination}"}"\n'
+            f'quiet = "0.5 s"\n{more}\n'
         )
 
     def command(self, *words: str) -> list[str]:

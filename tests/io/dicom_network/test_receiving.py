@@ -126,7 +126,7 @@ def test_an_object_of_another_class_than_its_message_says_is_refused(tmp_path: P
         assert association.send_c_store(sent).Status == 0
         association.release()
     assert store.leftovers == []
-    reasons = ["its UIDs differ from those of the C-STORE request", NO_STUDY]
+    reasons = ["its UIDs differ from those of the request", NO_STUDY]
     assert store.refusals == [("1.2.3", sent.StudyInstanceUID, reasons[0]), (uid, "", NO_STUDY)]
 
 

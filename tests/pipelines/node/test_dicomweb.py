@@ -1,12 +1,15 @@
 """DICOMweb as a source and as a destination, with Orthanc's plug-in as the peer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
+import pydicom as _pydicom
 import pytest
 from support.certificates import authority
 from support.dicom_pacs import Pacs, orthanc, web_options
@@ -14,6 +17,7 @@ from support.node_in_process import NodeInProcess
 from support.node_world import phantom
 from support.ports import reserved_port
 from support.waiting import eventually
+from support.web_server import MULTIPART, Archive, Asked, Reply, one_part, web_server
 
 from cuda_cyclegan.io.dicom_network.errors import (
     CertificateError,
@@ -21,18 +25,21 @@ from cuda_cyclegan.io.dicom_network.errors import (
     NetworkError,
     RefusedError,
 )
+from cuda_cyclegan.io.dicom_network.limits import WebLimits
 from cuda_cyclegan.io.dicom_network.synthetic_series import write_synthetic_series
 from cuda_cyclegan.io.dicom_network.web import WebPeer, web_link
 from cuda_cyclegan.pipelines.errors import ConfigError
 from cuda_cyclegan.pipelines.node.destination_test import test_destination as steps_of_test
-from cuda_cyclegan.pipelines.node.events import Queued, Received, Trouble
+from cuda_cyclegan.pipelines.node.events import Held, Queued, Received, Trouble
 from cuda_cyclegan.pipelines.node.routes import (
     Source,
     parse_destination,
     parse_filters,
     parse_web_peer,
 )
+from cuda_cyclegan.pipelines.retries import Backoff
 
+pydicom: Any = _pydicom
 EVERY_STUDY = {"StudyDate": "19000101-"}
 
 
@@ -197,3 +204,103 @@ def test_only_urls_and_queries_that_can_be_are_taken(tmp_path: Path) -> None:
         "StudyDate": "20261126-",
         "ModalitiesInStudy": "MR",
     }
+
+
+def polled(world: NodeInProcess, condition: Callable[[], object]) -> None:
+    """Let the source be polled until something holds."""
+    eventually(lambda: world.pass_time(31) or condition())
+
+
+@pytest.fixture
+def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause after a failure."""
+    monkeypatch.setattr(Backoff, "lengthen", lambda _: None)
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("quick_polls")
+def test_an_object_that_never_comes_delays_no_other(tmp_path: Path) -> None:
+    files = [*phantom(0).write(tmp_path / "0"), *phantom(1).write(tmp_path / "1")]
+    held = Archive(files)
+    lost = next(iter(held.held))
+
+    def answer(one: Asked) -> Reply | None:
+        return None if one.path.endswith(f"/{lost}") else held.answer(one)
+
+    with web_server(answer) as server:
+        source = Source(server.peer, EVERY_STUDY)
+        with NodeInProcess(tmp_path, source=source) as world:
+            polled(world, lambda: len(world.objects()) == 15)
+            assert {trouble.reason for trouble in world.events(Trouble)} == {
+                f"NODE: nothing fetched from {server.peer}: it broke off while it answered WADO-RS"
+            }
+            lost = ""
+            polled(world, lambda: len(world.objects()) == 16)
+            polled(world, lambda: len(world.events(Queued)) == 2)
+
+
+def half(content: bytes) -> bytes:
+    return content[:-300]
+
+
+def of_another_study(content: bytes) -> bytes:
+    data = pydicom.dcmread(BytesIO(content))
+    data.StudyInstanceUID = "1.2.3.4"
+    return written(data)
+
+
+def of_another_uid(content: bytes) -> bytes:
+    data = pydicom.dcmread(BytesIO(content))
+    data.SOPInstanceUID = data.file_meta.MediaStorageSOPInstanceUID = "1.2.3.4"
+    return written(data)
+
+
+def written(data: Any) -> bytes:
+    out = BytesIO()
+    data.save_as(out)
+    return out.getvalue()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (half, "its pixels are not complete"),
+        (of_another_study, "its StudyInstanceUID differs from that of the request"),
+        (of_another_uid, "its UIDs differ from those of the request"),
+        (lambda content: content[132:], "an object that it sends is not a DICOM file"),
+    ],
+)
+def test_an_object_that_is_not_what_was_asked_for_is_refused(
+    change: Callable[[bytes], bytes], reason: str, tmp_path: Path
+) -> None:
+    held = Archive(phantom(0).write(tmp_path / "source"))
+    wrong = next(iter(held.held))
+
+    def answer(one: Asked) -> Reply:
+        reply = held.answer(one)
+        if one.path.endswith(f"/{wrong}"):
+            return Reply(body=one_part(change(held.held[wrong])), media=MULTIPART)
+        return reply
+
+    with (
+        web_server(answer) as server,
+        NodeInProcess(tmp_path, source=Source(server.peer, EVERY_STUDY)) as world,
+    ):
+        polled(world, lambda: world.events(Received))
+        [received] = world.events(Received)
+        assert received.objects == len(world.objects()) == 7
+        assert received.refusals == ((reason, 1),)
+        world.pass_time(31)
+        assert [held.gap for held in world.events(Held)]
+
+
+@pytest.mark.process
+def test_a_source_is_limited_as_its_route_says(tmp_path: Path) -> None:
+    held = Archive(phantom(0).write(tmp_path / "source"))
+    with web_server(held.answer) as server:
+        source = Source(server.peer, EVERY_STUDY, limits=WebLimits(bytes=500, listed=7))
+        with NodeInProcess(tmp_path, source=source) as world:
+            eventually(lambda: world.pass_time(31) or world.events(Trouble))
+            [trouble] = world.events(Trouble)
+            assert trouble.reason.endswith("it lists more than 7 in one search")

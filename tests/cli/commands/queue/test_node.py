@@ -22,7 +22,9 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.cli.commands.queue.node import _Control
+from cuda_cyclegan.cli.options.routes import _source
 from cuda_cyclegan.cli.signals import handling_stop_signals
+from cuda_cyclegan.io.dicom_network.limits import WebLimits
 
 PAGE = Path(__file__).parents[4] / "docs" / "node.md"
 
@@ -83,6 +85,10 @@ def test_check_rejects_a_route_whose_model_does_not_exist(world: NodeWorld) -> N
         ('modality = "1"', "not a list of modalities"),
         ('batch-name = "%H"', "'%H' is not a date field"),
         ("allow-uneven = 1", "allow-uneven must be true or false"),
+        ('source-object-limit = "1GiB"', "source-object-limit is for a route with a source"),
+        ('source = "http://pacs"\nsource-object-limit = "big"', "'big' is not a size such as"),
+        ('source = "http://pacs"\nsource-list-limit = 0', "must be a whole number from 1 on"),
+        ('source = "http://pacs"\nsource-list-limit = true', "must be a whole number from 1 on"),
     ],
 )
 def test_a_route_that_cannot_be_is_refused_by_name(world: NodeWorld, line: str, told: str) -> None:
@@ -90,6 +96,15 @@ def test_a_route_that_cannot_be_is_refused_by_name(world: NodeWorld, line: str, 
     done = run(world, "node")
     assert done.exit_code == 2
     assert told in done.stderr
+
+
+def test_the_limits_of_a_source_are_read() -> None:
+    asked = {"source": "http://pacs"}
+    limited = {"source-object-limit": "2MiB", "source-list-limit": 7}
+    for more, limits in ((limited, WebLimits(2 << 20, 7)), ({}, WebLimits())):
+        source = _source({**asked, **more})
+        assert source
+        assert source.limits == limits
 
 
 @pytest.mark.parametrize(
