@@ -113,6 +113,9 @@ class PlannedStudy:
                 map_beside(self.target, cast("MapKind", record.kind)) for record in self.kept.maps
             ),
             spread=self.kept.spread,
+            measures=self.kept.measures,
+            seams=self.kept.seams,
+            notes=(*self.study.notes, *self.kept.notes),
         )
 
     def begun_again(self, why: str) -> "PlannedStudy":
