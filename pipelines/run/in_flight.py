@@ -86,8 +86,10 @@ class StudyProgress:
 
     @property
     def notes_of_translation(self) -> tuple[str, ...]:
-        """Notes beyond those with which the study was found."""
-        known = self.planned.opening_row.notes
+        """Notes beyond those with which the study was found, and that of its cycle error, which
+        later runs judge again.
+        """
+        known = {*self.planned.opening_row.notes, self.row.cycle.note if self.row.cycle else ""}
         return tuple(note for note in self.row.notes if note not in known)
 
     def timed(self, row: StudyReport) -> StudyReport:
