@@ -23,12 +23,14 @@ from ...io.files.disk import read_at
 from ...io.files.locks import lock, wait_for_lock
 from ...io.files.own_files import held_folder, identity, open_own, open_unlinked
 from ..errors import NewerRecordError, OutputFolderAwaitedError, OutputFolderError
-from ..study.figures import CycleError, SpreadFigures
+from ..study.figures import CycleError, Measures, SeamScore, SpreadFigures
 from .file_states import FileState
 from .record_folder import NAME, OutputPlace, check_writable, found_record, made_record
 
 ASIDE = "manifest.unreadable"
-VERSION = 1
+VERSION = 2
+"""Version of the lines; 1, that of program 0.2.0, lacks the measures, the seam score and the notes.
+"""
 
 EntryStatus: TypeAlias = Literal["writing", "written", "failed"]
 
@@ -72,7 +74,8 @@ class ManifestEntry:
     resampled to the grid of the first, in words. words: labels of its model in the output itself,
     as in `ModelCard`; none if it has none. mirrored: names that the output, and the results of
     further channels, would have if they mirrored the inputs; none if they do. others: paths of
-    those further results, if they do not.
+    those further results, if they do not. measures, seams: of the result against its scan, and at
+    the borders of patches, if they were taken. notes: for the user, from its translation.
     """
 
     output: str
@@ -88,6 +91,9 @@ class ManifestEntry:
     words: tuple[str, ...] = ()
     mirrored: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    measures: Measures | None = None
+    seams: SeamScore | None = None
+    notes: tuple[str, ...] = ()
 
     def change_of(self, model: str, words: tuple[str, ...]) -> str | None:
         """Return the difference of its model from the current one, or None.
@@ -160,6 +166,9 @@ def _lines(record: Path) -> Iterator[bytes]:
         raise _unusable(error) from error
 
 
+_KNOWN = range(1, VERSION + 1)
+
+
 class _Head(msgspec.Struct):
     """Part of a line that shows of which output it is; takes a tenth of the time of `_entry`."""
 
@@ -177,7 +186,7 @@ def _names_in(line: bytes) -> tuple[str, ...]:
         head = _head(line)
     except msgspec.DecodeError:
         return ()
-    return (head.output, *head.mirrored[:1]) if head.version == VERSION else ()
+    return (head.output, *head.mirrored[:1]) if head.version in _KNOWN else ()
 
 
 def check_usable(output: Path) -> None:
@@ -398,8 +407,8 @@ def _entry(record: Path, fields: Json) -> ManifestEntry:
         raise NewerRecordError(
             f"{record / NAME} was written by a newer version of cuda-cyclegan; update this one."
         )
-    if version != VERSION:
-        raise FieldError("version", f"must be {VERSION}")
+    if version not in _KNOWN:
+        raise FieldError("version", f"must be at most {VERSION}")
     return decode_known(ManifestEntry, fields)
 
 

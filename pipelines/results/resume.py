@@ -104,15 +104,19 @@ class PlannedStudy:
             return replace(row, status="failed", failure=self.refusal)
         if self.kept is None:
             return replace(row, due=self.reason)
+        cycle = self.kept.cycle
         return replace(
             row,
+            notes=(*row.notes, *self.kept.notes, *filter(None, [cycle and cycle.note])),
             source_content=content_of(self.kept.inputs),
             output_content=content_of(result_states(self.kept.outputs, self.targets)),
-            cycle=self.kept.cycle,
+            cycle=cycle,
             maps=tuple(
                 map_beside(self.target, cast("MapKind", record.kind)) for record in self.kept.maps
             ),
             spread=self.kept.spread,
+            measures=self.kept.measures,
+            seams=self.kept.seams,
         )
 
     def begun_again(self, why: str) -> "PlannedStudy":

@@ -65,11 +65,12 @@ class Store:
         inputs: tuple[FileState, ...],
         barrier: Barrier = nullcontext,
         cycle: CycleError | None = None,
+        notes: tuple[str, ...] = (),
         ahead: Sequence[WrittenAhead] = (),
     ) -> tuple[FileState, ...]:
         """Write a result and record it; inputs: the states of the files before they were read.
 
-        ahead: results that are already partly written.
+        notes: from its translation. ahead: results that are already partly written.
 
         Returns the states of the result's files. Raises WriteError, or OccupiedError if a file
         appeared since the study was planned.
@@ -101,7 +102,7 @@ class Store:
             place.check()
             written = self._write(planned, translated, replace(entry, inputs=inputs), gate, ahead)
             place.check()
-            written = replace(written, cycle=cycle)
+            written = replace(written, cycle=cycle, notes=notes)
             self.record.append(written)
             return written.outputs
         except OSError as error:
@@ -188,7 +189,13 @@ class Store:
         written = [*(file for each in planned.targets for file in files_at(each)), *beside]
         outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)
         written_entry = replace(entry, status="written", outputs=outputs, maps=maps)
-        return replace(written_entry, spread=translated.spread, resampled=translated.resampled)
+        return replace(
+            written_entry,
+            spread=translated.spread,
+            resampled=translated.resampled,
+            measures=translated.measures,
+            seams=translated.seams,
+        )
 
     def _put_map(
         self,

@@ -84,6 +84,14 @@ class StudyProgress:
         on_volumes = notes_of_volumes(self._noted, self.volumes.count)
         self.row = replace(self.row, notes=(*self.planned.opening_row.notes, *on_volumes))
 
+    @property
+    def notes_of_translation(self) -> tuple[str, ...]:
+        """Notes beyond those with which the study was found, and that of its cycle error, which
+        later runs judge again.
+        """
+        known = {*self.planned.opening_row.notes, self.row.cycle.note if self.row.cycle else ""}
+        return tuple(note for note in self.row.notes if note not in known)
+
     def timed(self, row: StudyReport) -> StudyReport:
         """Return a copy of a row with the timings so far, in seconds."""
         return replace(row, seconds=self.timer.total(), stages=dict(self.timer.seconds))

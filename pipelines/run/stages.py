@@ -403,6 +403,7 @@ class StudyStages:
                 progress.inputs,
                 self._commits,
                 progress.row.cycle,
+                progress.notes_of_translation,
                 progress.ahead,
             )
         count = prod(translated.volumes[0].further)

@@ -76,12 +76,14 @@ def test_discover_shows_what_a_header_leaves_to_be_believed(inputs: Path) -> Non
     assert [row["notes"] for row in told["files"]] == [[NOTES[0]]]
 
 
-def translated(folder: Path, model: Path) -> dict[str, Any]:
+def translated(folder: Path, model: Path, *options: str) -> dict[str, Any]:
     """The one row of a batch of one scan of 0 to 1."""
-    stored(folder / "in" / "scan.nii", np.random.default_rng(0).uniform(0, 1, SHAPE))
+    if not (scan := folder / "in" / "scan.nii").exists():
+        stored(scan, np.random.default_rng(0).uniform(0, 1, SHAPE))
     report = folder / "report.json"
+    report.unlink(missing_ok=True)
     arguments = [folder / "in", "--model", model, "--output", folder / "out", "--report", report]
-    CliRunner().invoke(app, ["translate", *map(str, arguments)])
+    CliRunner().invoke(app, ["translate", *map(str, [*arguments, *options])])
     [row] = json.loads(report.read_text())["studies"]
     return row
 
@@ -91,6 +93,19 @@ def test_a_scan_in_another_unit_than_the_models_window_has_a_note(tmp_path: Path
     row = translated(tmp_path, model)
     assert row["status"] == "translated"
     assert any("of the model's window from 0 to 1000; check its unit" in x for x in row["notes"])
+
+
+def test_a_second_run_keeps_notes_measures_and_seam_scores(tmp_path: Path) -> None:
+    """All that was found while the study was translated."""
+    model = tiny_model(tmp_path / "model", intensity=Window(0, 1000))
+    first, second = (translated(tmp_path, model, "--seam-score") for _ in range(2))
+    assert (first["status"], second["status"]) == ("translated", "up to date")
+    for key in ("notes", "measures", "seam_score"):
+        assert first[key], key
+        assert second[key] == first[key]
+    arguments = [tmp_path / "in", "--model", model, "--output", tmp_path / "out"]
+    shown = CliRunner().invoke(app, ["translate", *map(str, arguments)])
+    assert "check its unit" in " ".join(shown.output.split())
 
 
 def test_a_scan_outside_of_the_models_window_is_refused(tmp_path: Path) -> None:

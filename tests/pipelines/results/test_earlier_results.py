@@ -12,6 +12,7 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.io.choice import EVERYTHING
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
 from cuda_cyclegan.pipelines.results.earlier_results import discover_scans
+from cuda_cyclegan.pipelines.results.manifest import VERSION
 from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record
 
 
@@ -58,7 +59,7 @@ def test_results_of_a_newer_version_are_not_translated_again(
     record = found_record(folders.earlier)
     assert record
     with (record / NAME).open("ab") as file:
-        file.write(b'{"version": 2}\n')
+        file.write(b'{"version": %d}\n' % (VERSION + 1))
     run = folders.translate(folders.scans, to=tmp_path / "new")
     assert run.exit_code == 2
     assert "was written by a newer version of cuda-cyclegan; update this one." in run.stderr

@@ -19,6 +19,7 @@ from cuda_cyclegan.io.files.own_files import RECORD
 from cuda_cyclegan.pipelines.errors import NewerRecordError, OutputFolderError
 from cuda_cyclegan.pipelines.results.file_states import FileState
 from cuda_cyclegan.pipelines.results.manifest import (
+    VERSION,
     Manifest,
     ManifestEntry,
     Recipe,
@@ -26,6 +27,8 @@ from cuda_cyclegan.pipelines.results.manifest import (
     load,
 )
 from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record, made_record
+
+NEWER = b'{"version": %d' % (VERSION + 1)
 
 
 @pytest.fixture
@@ -56,6 +59,16 @@ def test_entries_come_back_and_the_newest_counts(output: Path) -> None:
     assert load(output) == {"a.nii": entry("a.nii", model="new"), "b/c.nii": entry("b/c.nii")}
 
 
+def test_lines_of_the_first_release_are_read(output: Path) -> None:
+    with Manifest(output) as manifest:
+        manifest.append(entry("a.nii"))
+        file = manifest_file(output)
+        line = json.loads(file.read_text())
+        file.write_text(json.dumps({**line, "version": 1, "output": "old.nii"}) + "\n")
+    assert load(output) == {"old.nii": entry("old.nii")}
+    assert list(entries_of(output, ["b.nii"])) == []
+
+
 def test_entries_are_found_by_the_name_of_the_result_or_of_its_scan(output: Path) -> None:
     renamed = replace(entry("b_T2.nii"), mirrored=("b.nii", "b_2.nii"))
     again = replace(entry("b_T2.nii", model="new"), mirrored=("elsewhere/b.nii",))
@@ -66,7 +79,7 @@ def test_entries_are_found_by_the_name_of_the_result_or_of_its_scan(output: Path
     assert list(entries_of(output, ["b.nii"])) == [renamed, again], "the newest line counts"
     assert list(entries_of(output, ["b_2.nii", "b_T2.nii.gz"])) == []
     with manifest_file(output).open("ab") as file:
-        file.write(b'{"version": 2, "output": "d.nii"}\n')
+        file.write(NEWER + b', "output": "d.nii"}\n')
     with pytest.raises(NewerRecordError):
         list(entries_of(output, ["a.nii"]))
 
@@ -107,7 +120,7 @@ def test_a_record_of_a_newer_version_is_refused_and_stays_as_it_is(output: Path)
     with Manifest(output) as manifest:
         manifest.append(entry("a.nii"))
     with manifest_file(output).open("ab") as file:
-        file.write(b'{"version": 2, "output": "a.nii", "dose": 3}\n')
+        file.write(NEWER + b', "output": "a.nii", "dose": 3}\n')
     before = manifest_file(output).read_bytes()
     told = f"{manifest_file(output)} was written by a newer version of cuda-cyclegan"
     with pytest.raises(OutputFolderError, match=re.escape(told)):
@@ -126,7 +139,7 @@ def test_a_sharer_meets_what_a_newer_version_writes_beside_it(output: Path) -> N
     with Manifest(output, shared=True) as manifest:
         manifest.append(entry("a.nii"))
         with manifest_file(output).open("ab") as file:
-            file.write(b'{"version": 2}\n')
+            file.write(NEWER + b"}\n")
         for _ in range(2):
             with pytest.raises(OutputFolderError, match="newer version"):
                 manifest.refresh()
