@@ -51,7 +51,7 @@ def read_mat(mat: Path, volume_index: int) -> Affine | None:
         for name, flip in (("mat", np.eye(4)), ("M", _FLIP)):
             if name in found:
                 return _affine(found[name], flip, volume_index)
-    except Exception:  # no common class: SciPy for other files, NumPy for a struct in place of numbers
+    except Exception:  # SciPy and NumPy have no common class for what is no such file
         return None
     return None
 
