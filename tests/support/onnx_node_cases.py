@@ -397,9 +397,7 @@ def _index(case: _Official, name: str) -> int:
     return names.index(name) if name in names else -1
 
 
-def _axes(
-    axes: Array, rank: int, before: tuple[int, ...], after: tuple[int, ...]
-) -> Array:
+def _axes(axes: Array, rank: int, before: tuple[int, ...], after: tuple[int, ...]) -> Array:
     return np.where(axes < 0, axes - len(after), axes + len(before)).astype(np.int64)
 
 
@@ -492,16 +490,16 @@ _SPATIAL = frozenset(
 )
 
 
-def _along_three_axes(
-    case: _Official, plain: dict[str, Array]
-) -> Iterator[tuple[str, _Lifted]]:
+def _along_three_axes(case: _Official, plain: dict[str, Array]) -> Iterator[tuple[str, _Lifted]]:
     """A case that reads around voxels, whose last axis is repeated until there are three."""
     first, *others = plain
     source = plain[first]
     count = source.ndim - 2
     extents = _three(source.shape[2:], count)
     if case.operator not in _SIZED:
-        strides = [helper.get_attribute_value(a) for a in case.nodes[0].attribute if a.name == "strides"]
+        strides = [
+            helper.get_attribute_value(a) for a in case.nodes[0].attribute if a.name == "strides"
+        ]
         step = _three(strides[0], count) if strides else (1, 1, 1)
         small = [min(a, b) for a, b in zip(extents, _MOST_EXTENTS, strict=True)]
         extents = tuple(-(-a // b) * b for a, b in zip(small, step, strict=True))

@@ -121,6 +121,15 @@ def _leaky_relu(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "LeakyRelu", call.tensor("self"), alpha=alpha)
 
 
+def _random_leaky_relu(writer: OperatorWriter, call: Call) -> None:
+    """Write the leaky ReLU of the middle slope, which a random one is outside training."""
+    if call.flag("training"):
+        raise call.refusal("is in training; export the network in eval mode")
+    call.argument("noise")
+    middle = (call.number("lower", 1 / 8) + call.number("upper", 1 / 3)) / 2
+    writer.result(call, "LeakyRelu", call.tensor("self"), alpha=middle)
+
+
 def _elu(writer: OperatorWriter, call: Call) -> None:
     if call.number("scale", 1) != 1 or call.number("input_scale", 1) != 1:
         raise call.refusal("has a scale, which is not supported")
@@ -446,10 +455,10 @@ def _variance(writer: OperatorWriter, call: Call) -> None:
 
 def _length(writer: OperatorWriter, call: Call) -> None:
     order = call.number("ord" if call.kind == "aten.linalg_vector_norm" else "p", 2.0)
-    if order != 2:
+    if order not in (1, 2):
         raise call.refusal(f"is of order {order:g}, which is not supported")
     keeps = int(call.flag("keepdim"))
-    writer.result(call, "ReduceL2", call.tensor("self"), keepdims=keeps, **_axes(call))
+    writer.result(call, f"ReduceL{order:g}", call.tensor("self"), keepdims=keeps, **_axes(call))
 
 
 def _axes(call: Call) -> dict[str, Attribute]:
@@ -473,6 +482,14 @@ def _product(first: str, second: str) -> AtenRule:
         writer.result(call, "MatMul", call.tensor(first), call.tensor(second))
 
     return rule
+
+
+def _linear(writer: OperatorWriter, call: Call) -> None:
+    matrix = writer.step(call, "Transpose", call.tensor("weight"), perm=(1, 0))
+    if not (bias := call.optional("bias")):
+        writer.result(call, "MatMul", call.tensor("input"), matrix)
+        return
+    writer.result(call, "Add", writer.step(call, "MatMul", call.tensor("input"), matrix), bias)
 
 
 def _refused(kind: str) -> AtenRule:
@@ -559,6 +576,7 @@ RULES: Mapping[str, AtenRule] = {
     "aten.rsqrt": _inverse_root,
     "aten.square": _square,
     "aten.leaky_relu": _leaky_relu,
+    **dict.fromkeys(("aten.rrelu", "aten.rrelu_with_noise"), _random_leaky_relu),
     "aten.elu": _elu,
     "aten.celu": _celu,
     "aten.gelu": _gelu,
@@ -628,12 +646,10 @@ RULES: Mapping[str, AtenRule] = {
     "aten.dot": _product("self", "tensor"),
     "aten.vdot": _product("self", "other"),
     "aten.mm": _product("self", "mat2"),
+    "aten.matmul": _product("self", "other"),
+    "aten.linear": _linear,
     **dict.fromkeys(
-        (
-            *("aten.matmul", "aten.bmm", "aten.linear", "aten.addmm", "aten.einsum"),
-            "aten.scaled_dot_product_attention",
-        ),
-        _refused("MatMul"),
+        ("aten.bmm", "aten.einsum", "aten.scaled_dot_product_attention"), _refused("Attention")
     ),
     "aten.sym_size": _extent,
     "_operator.add": _arithmetic("Add"),
@@ -677,7 +693,10 @@ _DECOMPOSED = (
 )
 REASONS: Mapping[str, str] = {
     **dict.fromkeys(
-        ("aten.index", "aten._native_batch_norm_legit", "aten.where", "aten.log1p", "aten.arange"),
+        (
+            *("aten.index", "aten._native_batch_norm_legit", "aten.where", "aten.log1p"),
+            *("aten.arange", "aten.addmm"),
+        ),
         _DECOMPOSED,
     ),
     "higher_order.wrap_with_set_grad_enabled": "wraps layers for which the network turns gradients "

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, helper
 from support.lazy_modules import torch
 from support.onnx_files import model, node
 from support.onnx_judge import ARRAYS, WIDE, ended, kinds, vector, written_down
@@ -520,6 +520,11 @@ def resized(sizes: str = "", scales: str = "scales", **attributes: Any) -> NodeP
     return made
 
 
+def joined(kind: str, *inputs: str, **attributes: Any) -> NodeProto:
+    """An operator of which some inputs may be left out."""
+    return helper.make_node(kind, inputs, ["b"], "b", **attributes)
+
+
 POOL = {"kernel_shape": [2] * 3}
 REFUSED: dict[str, tuple[NodeProto, str]] = {
     "a padded batch": (node("Pad", "a batch", "b"), "pads the batch or cuts channels"),
@@ -564,18 +569,20 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
     ),
     "axes that do not exist": (resized(axes=[2, 3, 7]), "refers to axes that do not exist"),
     "many ends": (node("Clip", "a p", "b"), "has limits that are not single numbers"),
-    "the larger of a tensor and several": (node("Max", "a p", "b"), "differ from voxel to voxel"),
+    "the larger of a tensor and lines": (node("Max", "a p", "b"), "with numbers of 1x1x1x1x4"),
+    "the larger of a tensor and a map": (node("Max", "a map", "b"), "differ from voxel to voxel"),
     "whole numbers": (node("Cast", "a", "b", to=7), "converts a tensor to integers"),
     "dropout in training": (node("Dropout", "a half yes", "b"), "is in training"),
-    "a sum of one": (node("Sum", "a", "b"), "joins fewer than two tensors"),
+    "a difference of one": (node("Sub", "a", "b"), "joins fewer than two tensors"),
+    "a sum without a part": (joined("Sum", "a", "", "a"), "joins fewer than two tensors"),
     "a power": (node("Pow", "a p", "b"), "takes a power that is not part of a norm"),
-    "a power of a half": (node("Pow", "a half", "b"), "the root of a tensor that may be zero"),
+    "a power of a half": (node("Pow", "a half", "b"), "root of a tensor that may be negative"),
     "weights of voxels": (node("Softmax", "a", "b", axis=2), "as attention does"),
     "a mean of voxels": (
         node("GlobalMaxPool", "a", "b"),
         "squeeze and excitation does; its receptive window",
     ),
-    "a sum of voxels": (node("ReduceSum", "a two", "b"), "reduces the whole patch"),
+    "a sum of voxels": (node("ReduceSum", "a two", "b"), "than the channels, as attention does"),
     "a mean of the batch": (node("ReduceMean", "a zero", "b"), "export the network in eval mode"),
     "matrices": (
         node("MatMul", "a a", "b"),
@@ -619,6 +626,7 @@ NUMBERS = OTHERS | {
     "sizes": np.array([1, 4, 128, 128, 128]),
     "p": vector(1.5, -2.5, 0.5, 3.0),
     "p3": np.float32(3),
+    "map": np.linspace(0, 1, 64, dtype=FLOAT),
     "p3d": vector(1, 2, 3),
     "half": np.float32(0.5),
     "yes": np.array(True),

@@ -279,7 +279,10 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
         [node("Softsign", "a", "b")],
         "Operator Softsign (node 'b') is not supported",
     ),
-    "a branch": ([node("If", "a", "b")], "Operator If (node 'b') is not supported"),
+    "a branch": (
+        [node("If", "a", "b")],
+        "Operator If (node 'b') is a branch or a loop, as scripted functions leave it in ONNX; save",
+    ),
     "division": (
         [node("Div", "a a", "b")],
         "Operator Div (node 'b') divides by a tensor that may be zero",
