@@ -91,7 +91,6 @@ class _Lifted:
     shape: tuple[int, ...]
     tensors: dict[str, bool]
     constants: dict[str, Array]
-    first: str = ""
 
 
 def official_modules() -> list[str]:
@@ -265,19 +264,26 @@ def _places(rank: int) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
 def _channels_last(case: _Official, lifted: _Lifted) -> _Lifted:
     """A case whose tensor has its channels last, between two transpositions."""
     [*others, channels] = lifted.shape[1:]
-    first = next(iter(lifted.tensors))
     nodes = []
     for name in lifted.tensors:
         nodes.append(helper.make_node("Transpose", [f"{name}.first"], [name], perm=[0, 2, 3, 4, 1]))
-    back = helper.make_node("Transpose", [case.output], ["out"], perm=[0, 4, 1, 2, 3])
+    made = case.output
+    if case.operator in ("Cast", "CastLike"):
+        nodes_after = [helper.make_node("Cast", [made], ["single"], to=TensorProto.FLOAT)]
+        made = "single"
+    else:
+        nodes_after = []
+    back = helper.make_node("Transpose", [made], ["out"], perm=[0, 4, 1, 2, 3])
     tensors = {f"{name}.first": above for name, above in lifted.tensors.items()}
     shape = (1, channels, *others)
-    return _Lifted([*nodes, *lifted.nodes, back], shape, tensors, lifted.constants, first)
+    return _Lifted([*nodes, *lifted.nodes, *nodes_after, back], shape, tensors, lifted.constants)
 
 
 def _ended(case: _Official, lifted: _Lifted) -> _Lifted:
     """A case whose output has five axes in order and single precision."""
     nodes, made = list(lifted.nodes), lifted.nodes[-1].output[0]
+    if made == "out":
+        return lifted
     [node] = case.nodes[:1]
     attributes = {one.name: helper.get_attribute_value(one) for one in lifted.nodes[-1].attribute}
     constants = dict(lifted.constants)

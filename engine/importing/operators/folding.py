@@ -185,6 +185,8 @@ def _cast(operator: Operator, inputs: ConstantInputs) -> Array:
         return _bfloat16(array.astype(np.float32))
     if to in _FLOATS:
         return array.astype(_FLOATS[to])
+    if to not in _WHOLE:
+        raise operator.refusal("converts numbers to a type that is not supported")
     whole = np.trunc(array).astype(np.int64)
     if (whole.astype(_WHOLE[to]) != whole).any():
         raise operator.refusal("converts numbers to a type that does not hold them")
@@ -224,6 +226,19 @@ def _filled(operator: Operator, inputs: ConstantInputs) -> Array:
 def _reshape(operator: Operator, inputs: ConstantInputs) -> Array:
     asked = operator.attributes.get("shape", inputs.optional(1))
     return inputs[0].reshape(new_shape(operator, inputs[0].shape, integers(asked)))
+
+
+def _flatten(operator: Operator, inputs: ConstantInputs) -> Array:
+    axis, shape = operator.integer("axis", 1), inputs[0].shape
+    return inputs[0].reshape(prod(shape[:axis]), prod(shape[axis:]))
+
+
+def _clip(operator: Operator, inputs: ConstantInputs) -> Array:
+    low, high = (
+        operator.attributes.get(name, inputs.optional(at)) for at, name in ((1, "min"), (2, "max"))
+    )
+    array = inputs[0] if low is None else np.maximum(inputs[0], low)
+    return array if high is None else np.minimum(array, high)
 
 
 def _expand(operator: Operator, inputs: ConstantInputs) -> Array:
@@ -351,6 +366,8 @@ _FOLDS: Mapping[str, _Fold] = {
     "Constant": _constant,
     "ConstantOfShape": _filled,
     "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Clip": _clip,
     "Expand": _expand,
     "Tile": _tile,
     "Range": _range,

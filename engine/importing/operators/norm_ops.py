@@ -143,7 +143,11 @@ def _mean_of(
             return Mean(value, groups)
     elif taken == {at for at, axis in enumerate(value.axes) if axis > CHANNELS}:
         return Mean(value, value.channels)
-    raise operator.refusal("takes a mean over axes that no norm uses, which is not supported")
+    elif taken == {at for at, axis in enumerate(value.axes) if axis >= CHANNELS}:
+        return Mean(value, 1)
+    raise operator.refusal(
+        f"takes a mean over the axes {sorted(taken)} of {rank}, which no norm uses; it is not supported"
+    )
 
 
 def _groups_seen(operator: Operator, view: ReshapedView) -> int:

@@ -9,7 +9,7 @@ import pytest
 from onnx import ModelProto, NodeProto, helper
 from support.lazy_modules import torch
 from support.onnx_files import model, node
-from support.onnx_judge import ARRAYS, WIDE, ended, kinds, vector, written_down
+from support.onnx_judge import ARRAYS, FLOAT, WIDE, ended, kinds, vector, written_down
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import CheckpointError
