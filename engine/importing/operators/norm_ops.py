@@ -146,7 +146,8 @@ def _mean_of(
     elif taken == {at for at, axis in enumerate(value.axes) if axis >= CHANNELS}:
         return Mean(value, 1)
     raise operator.refusal(
-        f"takes a mean over the axes {sorted(taken)} of {rank}, which no norm uses; it is not supported"
+        f"takes a mean over the axes {sorted(taken)} of {rank}, which no norm uses, and is not "
+        "supported"
     )
 
 
