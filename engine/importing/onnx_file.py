@@ -282,6 +282,7 @@ def _read(path: Path, data: bytes) -> OperatorGraph:
         tensors=tensors,
         kinds=tuple(node.op_type[:80] for node in model.graph.node),
         is_half=input_info.type.tensor_type.elem_type in _HALVES,
+        halves=frozenset(one.name for one in model.graph.initializer if one.data_type in _HALVES),
     )
 
 

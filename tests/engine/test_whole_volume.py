@@ -22,6 +22,7 @@ _NO_FORM = {
     "pads in a row": "pad (pad)",
     "strided and back": "up (conv_transpose)",
     "groups and dilation": "b (conv_transpose)",
+    "pools whose padding is wide": "largest (pool)",
     "products, differences and parts": "crop (crop)",
     "groups of whole vectors": "up (conv_transpose)",
     "groups that share vectors": "up (conv_transpose)",

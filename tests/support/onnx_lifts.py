@@ -146,17 +146,19 @@ def _as_read(value: Any) -> Array | None:
 
 def _folded(case: OfficialCase, plain: Mapping[str, Array]) -> Lifted | None:
     """An operator on constants, whose results are added to the channels of a tensor."""
-    cast = helper.make_node("Cast", [case.output], ["numbers"], to=TensorProto.FLOAT)
+    cast = helper.make_node("Cast", [case.output], ["lifted.numbers"], to=TensorProto.FLOAT)
     nodes = [*case.nodes, cast]
-    made = shape_of(graph_model(nodes, {}, "numbers", plain, case.opset), {})
+    made = shape_of(graph_model(nodes, {}, "lifted.numbers", plain, case.opset), {})
     count = 0 if made is None else int(np.prod(made))
     if not 0 < count <= _MOST_NUMBERS:
         return None
-    nodes.append(helper.make_node("Reshape", ["numbers", "per_channel"], ["vector"]))
-    nodes.append(helper.make_node("Add", ["tensor", "vector"], ["sum"]))
-    constants = {**plain, "per_channel": np.array([1, count, 1, 1, 1])}
+    nodes.append(
+        helper.make_node("Reshape", ["lifted.numbers", "lifted.per_channel"], ["lifted.vector"])
+    )
+    nodes.append(helper.make_node("Add", ["tensor", "lifted.vector"], ["lifted.sum"]))
+    constants = {**plain, "lifted.per_channel": np.array([1, count, 1, 1, 1])}
     shape = (1, count, 2, 3, 4)
-    return Lifted("of constants", tuple(nodes), shape, {"tensor": False}, constants, "sum")
+    return Lifted("of constants", tuple(nodes), shape, {"tensor": False}, constants, "lifted.sum")
 
 
 def _places(rank: int) -> Iterator[_Place]:
@@ -263,21 +265,27 @@ def _ended(case: OfficialCase, lifted: Lifted) -> Lifted:
     attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     ending: list[NodeProto] = []
     if case.operator in ("Cast", "CastLike"):
-        ending = [helper.make_node("Cast", [made], ["end"], to=TensorProto.FLOAT)]
+        ending = [helper.make_node("Cast", [made], ["lifted.end"], to=TensorProto.FLOAT)]
     elif case.is_single and case.operator == "Transpose":
         back = np.argsort(attributes.get("perm", range(len(lifted.shape))[::-1])).tolist()
-        ending = [helper.make_node("Relu", [made], ["moved"])]
-        ending.append(helper.make_node("Transpose", ["moved"], ["end"], perm=back))
+        ending = [helper.make_node("Relu", [made], ["lifted.moved"])]
+        ending.append(helper.make_node("Transpose", ["lifted.moved"], ["lifted.end"], perm=back))
     elif case.is_single and attributes.get("keepdims") == 0:
         named = attributes.get("axes", [attributes["axis"]] if "axis" in attributes else [])
         if any(node.input[1:2]):
             named = constants[node.input[1]]
-        constants["kept"] = np.array([int(axis) % len(lifted.shape) for axis in named], np.int64)
-        ending = [helper.make_node("Unsqueeze", [made, "kept"], ["end"])] if len(named) else []
+        constants["lifted.kept"] = np.array(
+            [int(axis) % len(lifted.shape) for axis in named], np.int64
+        )
+        ending = (
+            [helper.make_node("Unsqueeze", [made, "lifted.kept"], ["lifted.end"])]
+            if len(named)
+            else []
+        )
     if not ending:
         return lifted
     nodes = (*lifted.nodes, *ending)
-    return replace(lifted, nodes=nodes, constants=constants, output="end")
+    return replace(lifted, nodes=nodes, constants=constants, output="lifted.end")
 
 
 def _channels_last(lifted: Lifted) -> Lifted:
@@ -287,13 +295,13 @@ def _channels_last(lifted: Lifted) -> Lifted:
         helper.make_node("Transpose", [f"{name}.first"], [name], perm=[0, 2, 3, 4, 1])
         for name in lifted.tensors
     ]
-    back = helper.make_node("Transpose", [lifted.output], ["back"], perm=[0, 4, 1, 2, 3])
+    back = helper.make_node("Transpose", [lifted.output], ["lifted.back"], perm=[0, 4, 1, 2, 3])
     return replace(
         lifted,
         nodes=(*there, *lifted.nodes, back),
         shape=(1, channels, *others),
         tensors={f"{name}.first": above for name, above in lifted.tensors.items()},
-        output="back",
+        output="lifted.back",
     )
 
 

@@ -118,11 +118,12 @@ def _case(official: OfficialCase, lifted: Lifted) -> NodeCase | None:
         whole |= {f"{made_by}.weight": weight, f"{made_by}.bias": bias}
         names = [source, f"{made_by}.weight", f"{made_by}.bias"]
         nodes.append(helper.make_node("Conv", names, [made_by], made_by))
+    stated = official.nodes[0].attribute if official.is_single else ()
     dims = {"patch": ("n", 1, "d", "h", "w")}
     return NodeCase(
         f"{official.name} {lifted.way}",
         official.operator,
-        {one.name: helper.get_attribute_value(one) for one in official.nodes[0].attribute},
+        {one.name: helper.get_attribute_value(one) for one in stated},
         graph_model([*nodes[:-1], *middle, nodes[-1]], dims, "translated", whole, official.opset),
         graph_model(middle, inputs, "restored", arrays, official.opset),
         patch,

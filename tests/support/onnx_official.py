@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
@@ -46,26 +47,29 @@ class OfficialCase:
 def official_cases(module: str = "") -> tuple[OfficialCase, ...]:
     """All cases, or those of one module of ONNX, such as averagepool, in much less time."""
     from onnx.backend.test.case import node
+    from onnx.backend.test.case.base import Base
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         if module:
-            before = len(node._NodeTestCases)
-            import_module(f"{node.__name__}.{module}")
-            found = node._NodeTestCases[before:]
+            named = vars(import_module(f"{node.__name__}.{module}"))
+            found = node._NodeTestCases
         else:
-            found = load_model_tests(kind="node")
+            found, named = load_model_tests(kind="node"), {}
     types = {one.name: one.model.graph.node[0].op_type for one in found}
+    wanted = {key for key, one in named.items() if isinstance(one, type) and issubclass(one, Base)}
     cases = []
     for one in found:
         graph = one.model.graph
-        plain = one.name.partition("_expanded")[0]
+        operator = types.get(one.name.partition("_expanded")[0], types[one.name])
+        if module and operator not in wanted:
+            continue
         opsets = {it.domain: it.version for it in one.model.opset_import}
         values = map(_array, one.data_sets[0][0]) if one.data_sets else ()
         case = OfficialCase(
             one.name.removeprefix("test_"),
-            types.get(plain, types[one.name]),
+            operator,
             tuple(graph.node),
             dict(zip((value.name for value in graph.input), values, strict=False)),
             graph.output[0].name,
@@ -165,3 +169,10 @@ def shape_of(model: ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> tuple[
         made = in_onnx_runtime(model, given)
     is_tensor = isinstance(made, np.ndarray) and made.dtype.kind == "f"
     return made.shape if is_tensor else None
+
+
+def official_modules() -> list[str]:
+    """Names of ONNX's modules of cases, such as averagepool."""
+    from onnx.backend.test.case import node
+
+    return sorted(one.name for one in iter_modules(node.__path__))

@@ -16,7 +16,7 @@ from ...network.layers import (
     Subtract,
 )
 from .folding import axes_of, reduced_axes
-from .graph_builder import CHANNELS, WHOLE_PATCH, Builder, GraphTensor, Rule, misplaced
+from .graph_builder import CHANNELS, WHOLE_PATCH, Builder, Divisor, GraphTensor, Rule, misplaced
 from .operator_graph import Operator
 from .roots import LEAST_ROOT, rooted
 
@@ -83,8 +83,10 @@ def reduced_channels(
     else:
         weight = 1 / source.channels if how == "ReduceMean" else 1.0
         output = _weighed_sum(builder, operator, output, weight)
-    if how == "ReduceL2":
-        output = rooted(builder, operator, output)
+    if how == "ReduceL1":
+        builder.divisors[output.node] = Divisor(output, 0.0, norm_of=source.node)
+    elif how == "ReduceL2":
+        output = rooted(builder, operator, output, norm_of=source.node)
     return output if operator.integer("keepdims", 1) else _without_channels(output)
 
 

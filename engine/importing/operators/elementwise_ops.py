@@ -213,7 +213,8 @@ def _pass_on(builder: Builder, operator: Operator) -> GraphValue:
     if value is None:
         raise operator.refusal("lacks its input 1")
     to = operator.attributes.get("to") if operator.kind == "Cast" else _SINGLE
-    if to in _HALVES and not builder.is_half:
+    is_like_half = operator.kind == "CastLike" and operator.inputs[1] in builder.halves
+    if (to in _HALVES or is_like_half) and not builder.is_half:
         raise operator.refusal(
             "rounds a tensor to half precision, as autocast does, which is not supported; export "
             "the network in single precision"
@@ -274,7 +275,8 @@ def _joined(
         case "Div", GraphTensor(), GraphTensor():
             is_gate = first.channels == second.channels
             by = builder.gates.get(second.node, second) if is_gate else second
-            return _both(builder, operator, Multiply(), first, inverted(builder, operator, by))
+            by = inverted(builder, operator, by, first.node)
+            return _both(builder, operator, Multiply(), first, by)
         case "Div", _, np.ndarray():
             raise operator.refusal("divides by zero")
         case _:

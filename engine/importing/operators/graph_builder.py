@@ -135,14 +135,17 @@ class Above:
 
 
 @dataclass(frozen=True, slots=True)
-class RootTensor:
-    """A tensor that is a square root.
+class Divisor:
+    """A tensor by which others are divided, as a square root or a norm.
 
-    of: what the root is taken of. low: number that `of` is kept from falling below.
+    of: what is inverted. low: number that `of` does not fall below. is_root: whether the divisor is
+    the root of `of`. norm_of: node whose channels it is the norm of; empty if it is none.
     """
 
     of: GraphTensor
     low: float
+    is_root: bool = False
+    norm_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,8 +169,8 @@ class Builder:
     """Collects nodes and weights; `values` maps the file's names to values.
 
     `missing`: outputs that are not supported, such as the indices of MaxPool, by name. `gates`:
-    tensors of one channel, by the node that repeats the channel. `roots`: square roots by node.
-    `makers`: operators by the names of their outputs.
+    tensors of one channel, by the node that repeats the channel. `divisors`: roots and norms, by
+    node. `makers`: operators by the names of their outputs.
     """
 
     def __init__(self, file: OperatorGraph, entering: GraphTensor) -> None:
@@ -178,9 +181,10 @@ class Builder:
         self.values: dict[str, GraphValue] = {file.input: entering, **file.tensors}
         self.missing: dict[str, Operator] = {}
         self.gates: dict[str, GraphTensor] = {}
-        self.roots: dict[str, RootTensor] = {}
+        self.divisors: dict[str, Divisor] = {}
         self.makers: dict[str, Operator] = {}
         self.is_half = file.is_half
+        self.halves = file.halves
         self._left = _LARGEST_SUM + 8 * sum(array.nbytes for array in file.tensors.values())
 
     def spend(self, operator: Operator, output: Array) -> None:

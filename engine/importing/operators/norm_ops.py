@@ -127,7 +127,7 @@ def _mean_of(
     operator: Operator, value: GraphTensor | ReshapedView, axes: tuple[int, ...] | None
 ) -> Mean:
     rank = len(value.shape)
-    taken = {axis % rank for axis in axes or ()}
+    taken = {axis % rank for axis in axes or range(rank)}
     if isinstance(value, GraphTensor) and 0 in taken:
         raise operator.refusal(
             "takes statistics of the batch, as batch norms do in training; export the network in "

@@ -118,6 +118,7 @@ class OperatorGraph:
     input, output: names of the network's input and output. dims: of the input; None for a dynamic
     one. operators: in topological order. tensors: by name. kinds: operator types of the file, one
     for each of its nodes. is_half: whether the file computes in half precision, fp16 or bf16.
+    halves: names of tensors of that precision.
     """
 
     path: Path
@@ -133,6 +134,7 @@ class OperatorGraph:
     tensors: Mapping[str, Array] = field(repr=False)
     kinds: tuple[str, ...] = field(repr=False)
     is_half: bool = False
+    halves: frozenset[str] = frozenset()
 
 
 def checked_dims(dims: Iterable[int | None]) -> tuple[int | None, ...]:

@@ -3,8 +3,10 @@
 A root is its tensor times the inverse of the root, by which a quotient multiplies.
 """
 
+from dataclasses import replace
+
 from ...network.layers import Inverse, Multiply
-from .graph_builder import Builder, GraphTensor, RootTensor
+from .graph_builder import Builder, Divisor, GraphTensor
 from .operator_graph import Operator
 
 _LEAST_DIVISOR, LEAST_ROOT = 2e-5, 1e-9
@@ -15,40 +17,53 @@ _PROVE = (
 )
 
 
-def rooted(builder: Builder, operator: Operator, source: GraphTensor) -> GraphTensor:
-    """Add the root of a tensor that is never negative; below LEAST_ROOT it is a line to zero."""
+def rooted(
+    builder: Builder, operator: Operator, source: GraphTensor, *, norm_of: str = ""
+) -> GraphTensor:
+    """Add the root of a tensor that is never negative; below LEAST_ROOT it is a line to zero.
+
+    norm_of: node whose channels it is the norm of.
+    """
     low = builder.lowest(source)
     if low < 0:
         raise operator.refusal(
             "is not part of a norm, and takes the root of a tensor that may be negative, which is "
             "not supported; it takes roots of sums of squares"
         )
-    inverse = _inverse(builder, operator, source, max(low, LEAST_ROOT), root=True)
+    inverse = _inverse(builder, operator, source, max(low, LEAST_ROOT), is_root=True)
     output = builder.add(operator, Multiply(), source, inverse)
-    builder.roots[output.node] = RootTensor(source, low)
+    builder.divisors[output.node] = Divisor(source, low, is_root=True, norm_of=norm_of)
     return output
 
 
 def kept_above(builder: Builder, source: GraphTensor, output: GraphTensor, low: float) -> None:
-    """Remember that a tensor is a root that was kept above a number, as PyTorch's normalize is."""
-    if low > 0 and (root := builder.roots.get(source.node)):
-        least = max(root.low, low * low, LEAST_ROOT)
-        builder.roots[output.node] = RootTensor(root.of, least)
+    """Remember that a tensor is a root or a norm that was kept above a number."""
+    if low > 0 and (divisor := builder.divisors.get(source.node)):
+        least = max(divisor.low, low * low if divisor.is_root else low)
+        builder.divisors[output.node] = replace(divisor, low=least)
 
 
-def inverted(builder: Builder, operator: Operator, value: GraphTensor) -> GraphTensor:
-    """Add the inverse of a tensor that is above zero in every patch, or of such a root."""
-    root = builder.roots.get(value.node)
-    of, low = (root.of, root.low) if root else (value, builder.lowest(value))
-    least = LEAST_ROOT if root else _LEAST_DIVISOR
+def inverted(
+    builder: Builder, operator: Operator, value: GraphTensor, dividend: str = ""
+) -> GraphTensor:
+    """Add the inverse of a tensor that is above zero in every patch.
+
+    dividend: node that it will multiply. Divided by its own norm, a vector may be shorter than the
+    limit: it is divided by the limit then, and stays shorter than 1.
+    """
+    plain = Divisor(value, builder.lowest(value))
+    divisor = builder.divisors.get(value.node, plain)
+    low, least = divisor.low, LEAST_ROOT if divisor.is_root else _LEAST_DIVISOR
     if low <= 0:
         raise operator.refusal(f"divides by a tensor that may be zero, {_PROVE}")
-    if low < least * (1 - _ROUNDING):
+    if low < least * (1 - _ROUNDING) and (not dividend or dividend != divisor.norm_of):
+        what = "the root of " if divisor.is_root else ""
         raise operator.refusal(
-            f"divides by {'the root of ' if root else ''}a tensor that may be as low as {low:.3g}, "
-            f"but no lower than {least:g} is supported; add a larger constant to it"
+            f"divides by {what}a tensor that may be as low as {low:.3g}, but no lower than "
+            f"{least:g} is supported; add a larger constant to it"
         )
-    return _inverse(builder, operator, of, low, root=root is not None)
+    low = max(low, least)
+    return _inverse(builder, operator, divisor.of, low, is_root=divisor.is_root)
 
 
 _ROUNDING = 1e-6
@@ -56,7 +71,7 @@ _ROUNDING = 1e-6
 
 
 def _inverse(
-    builder: Builder, operator: Operator, of: GraphTensor, low: float, *, root: bool
+    builder: Builder, operator: Operator, of: GraphTensor, low: float, *, is_root: bool
 ) -> GraphTensor:
     least = float(f"{0.99 * low:.9g}")  # which no rounding reaches
-    return builder.add(operator, Inverse(least, root=root), of)
+    return builder.add(operator, Inverse(least, root=is_root), of)

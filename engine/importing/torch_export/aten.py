@@ -222,10 +222,20 @@ def _largest(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "ReduceMax", call.tensor("self"), keepdims=keeps, **_axes(call))
 
 
-def _zeros(writer: OperatorWriter, call: Call) -> None:
-    for unused in ("self", "dtype"):
-        call.argument(unused)
-    writer.result(call, "ConstantOfShape", writer.sizes(call, call.several("size")))
+def _filled(number: float | None) -> AtenRule:
+    """Return the rule of a tensor of one number; None: the call states it."""
+
+    def rule(writer: OperatorWriter, call: Call) -> None:
+        call.argument("dtype")
+        if call.kind.endswith("_like"):
+            shape = writer.step(call, "Shape", call.tensor("self"))
+        else:
+            call.argument("self")
+            shape = writer.sizes(call, call.several("size"))
+        value = call.number("fill_value") if number is None else number
+        writer.result(call, "ConstantOfShape", shape, value=np.array([value], np.float32))
+
+    return rule
 
 
 def _joined(writer: OperatorWriter, call: Call) -> None:
@@ -591,7 +601,9 @@ RULES: Mapping[str, AtenRule] = {
     **dict.fromkeys(("aten.sub", "aten.subtract", "aten.rsub"), _binary("Sub")),
     **dict.fromkeys(("aten.mul", "aten.multiply"), _binary("Mul")),
     **dict.fromkeys(("aten.div", "aten.divide", "aten.true_divide"), _binary("Div")),
-    **dict.fromkeys(("aten.new_zeros", "aten.zeros"), _zeros),
+    **dict.fromkeys(("aten.zeros_like", "aten.new_zeros", "aten.zeros"), _filled(0.0)),
+    **dict.fromkeys(("aten.ones_like", "aten.new_ones", "aten.ones"), _filled(1.0)),
+    **dict.fromkeys(("aten.full_like", "aten.new_full", "aten.full"), _filled(None)),
     "aten.max": _largest,
     "aten.maximum": _binary("Max"),
     **dict.fromkeys(("aten.min", "aten.minimum"), _binary("Min")),

@@ -281,7 +281,7 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
     ),
     "a branch": (
         [node("If", "a", "b")],
-        "Operator If (node 'b') is a branch or a loop, as scripted functions leave it in ONNX; save",
+        "Operator If (node 'b') is a branch or a loop, as scripted functions leave it in ONNX",
     ),
     "division": (
         [node("Div", "a a", "b")],
@@ -293,7 +293,7 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
     ),
     "a mean of planes": (
         [node("ReduceMean", "a", "m", axes=[2]), node("Add", "a m", "b")],
-        "Operator ReduceMean (node 'm') takes a mean over axes that no norm",
+        "Operator ReduceMean (node 'm') takes a mean over the axes [2] of 5, which no norm uses",
     ),
     "squeeze and excitation": (
         [
