@@ -144,6 +144,8 @@ def _nearest(
         taken = np.clip(read, 0, axis.extent - 1)
         if axis.factor and np.array_equal(taken, np.arange(axis.sampled) // axis.factor):
             repeats[at] = axis.factor
+        elif axis.factor == 1:
+            raise operator.refusal("moves voxels without sampling, which runtimes do differently")
         elif not axis.is_whole:
             raise operator.refusal(_no_period(axis))
         elif _is_exact(axis, positions, taken):
