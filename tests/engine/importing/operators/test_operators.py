@@ -237,7 +237,7 @@ IN_FORMS = {
     "ones2": np.array([1, 1]),
     "row2": np.array([1, 1]),
     "axis": np.array([1]),
-    "many": vector(0.1, -1e-7, 70000.1, 1 / 3).reshape(1, 4, 1, 1, 1) / 3,
+    "many": vector(0.1, -1.7, 7000.1, 1 / 3).reshape(1, 4, 1, 1, 1) / 3,
     "tiny": np.float32(1e-12),
     "little": np.float32(1e-4),
     "each": vector(0.1, -0.2, 0.3, 0).reshape(4, 1, 1, 1),
