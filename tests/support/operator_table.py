@@ -76,7 +76,7 @@ def _reason(verdict: Verdict, operator: str) -> str:
     if subject and subject[1] != operator:
         return ""
     text = text.removeprefix(subject[0] if subject else "")
-    text = re.split(r"; |, (?:as|which|but|so|beside) ", text)[0]
+    text = re.split(r"; |, (?:as|which|but|so|next to) ", text)[0]
     return re.sub(r"[\[(]?\d[\w.,+x \]-]*\b", "N ", text).replace("  ", " ").strip()
 
 

@@ -116,7 +116,7 @@ def _multiply_matrices(builder: Builder, operator: Operator) -> GraphTensor:
         if isinstance(matrix, GraphTensor) and isinstance(source, GraphTensor):
             raise operator.refusal(ATTENTION)
         raise misplaced(builder, operator)
-    if source.axes[-1] != CHANNELS or matrix.ndim != len(matrix.shape[-2:]) or matrix.ndim < 2:
+    if source.axes[-1] != CHANNELS or matrix.ndim != 2:
         raise operator.refusal("multiplies other axes than the channels, which is not supported")
     inward, outward = matrix.shape
     kernel = builder.keep("weight", matrix.T.reshape(outward, inward, *_VOXEL))

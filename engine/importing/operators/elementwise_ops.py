@@ -306,8 +306,8 @@ def _affine(
     )
     if (most := float(np.abs(summand).max())) >= _NO_FRACTIONS:
         raise operator.refusal(
-            f"adds {most:g}, beside which single precision keeps no fractions, as code that rounds "
-            "does; it is not supported"
+            f"adds {most:g}, next to which single precision keeps no fractions, as code that "
+            "rounds does; it is not supported"
         )
     return builder.affine(operator, source, factor, summand)
 
