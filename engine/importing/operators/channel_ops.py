@@ -112,11 +112,12 @@ def _reduce(builder: Builder, operator: Operator) -> GraphTensor:
 def _multiply_matrices(builder: Builder, operator: Operator) -> GraphTensor:
     """Convert MatMul of the last axis, the channels, by a constant: a convolution of one voxel."""
     source, matrix = builder.value(operator, 0), builder.value(operator, 1)
-    if not isinstance(source, GraphTensor) or not isinstance(matrix, np.ndarray):
-        if isinstance(matrix, GraphTensor) and isinstance(source, GraphTensor):
-            raise operator.refusal(ATTENTION)
+    if not isinstance(source, np.ndarray) and not isinstance(matrix, np.ndarray):
+        raise operator.refusal(ATTENTION)
+    if not isinstance(source, GraphTensor | np.ndarray):
         raise misplaced(builder, operator)
-    if source.axes[-1] != CHANNELS or matrix.ndim != 2:
+    is_last = isinstance(source, GraphTensor) and source.axes[-1] == CHANNELS
+    if not is_last or not isinstance(matrix, np.ndarray) or matrix.ndim != 2:
         raise operator.refusal("multiplies other axes than the channels, which is not supported")
     inward, outward = matrix.shape
     kernel = builder.keep("weight", matrix.T.reshape(outward, inward, *_VOXEL))

@@ -787,7 +787,7 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
         "rounds a tensor to half precision",
     ),
     "a tensor like one in fp16": (
-        node("CastLike", "a h", "b"),
+        node("CastLike", "a h16", "b"),
         "rounds a tensor to half precision",
     ),
     "a tensor in eight bits": (node("Cast", "a", "b", to=17), "to integers or numbers of a few"),
@@ -807,6 +807,7 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
         node("Cast", "large", "b", to=3),
         "converts numbers to a type that does not hold them",
     ),
+    "a matrix times channels": (node("MatMul", "square5 a", "b"), "multiplies other axes than"),
     "division by zero": (node("Div", "a nought", "b"), "divides by zero"),
     "a slope of no number": (node("LeakyRelu", "a", "b", alpha="x"), "has no number for alpha"),
 }
@@ -841,6 +842,7 @@ NUMBERS = OTHERS | {
     "large": np.float32(12582912),
     "h16": np.float16(1),
     "seven": np.array([7]),
+    "square5": np.eye(64, dtype=FLOAT),
 }
 
 
