@@ -112,16 +112,16 @@ def _reduce(builder: Builder, operator: Operator) -> GraphTensor:
 def _multiply_matrices(builder: Builder, operator: Operator) -> GraphTensor:
     """Convert MatMul of the last axis, the channels, by a constant: a convolution of one voxel."""
     source, matrix = builder.value(operator, 0), builder.value(operator, 1)
-    if not isinstance(source, np.ndarray) and not isinstance(matrix, np.ndarray):
+    if isinstance(source, GraphTensor) and isinstance(matrix, np.ndarray):
+        if source.axes[-1] == CHANNELS and matrix.ndim == 2:
+            inward, outward = matrix.shape
+            kernel = builder.keep("weight", matrix.T.reshape(outward, inward, *_VOXEL))
+            return builder.add(operator, Conv3d(inward, outward, _VOXEL, kernel), source)
+    elif not isinstance(source, np.ndarray) and not isinstance(matrix, np.ndarray):
         raise operator.refusal(ATTENTION)
-    if not isinstance(source, GraphTensor | np.ndarray):
+    elif not isinstance(source, np.ndarray | GraphTensor):
         raise misplaced(builder, operator)
-    is_last = isinstance(source, GraphTensor) and source.axes[-1] == CHANNELS
-    if not is_last or not isinstance(matrix, np.ndarray) or matrix.ndim != 2:
-        raise operator.refusal("multiplies other axes than the channels, which is not supported")
-    inward, outward = matrix.shape
-    kernel = builder.keep("weight", matrix.T.reshape(outward, inward, *_VOXEL))
-    return builder.add(operator, Conv3d(inward, outward, _VOXEL, kernel), source)
+    raise operator.refusal("multiplies other axes than the channels, which is not supported")
 
 
 ATTENTION = f"multiplies matrices computed from the patch, as attention does; {WHOLE_PATCH}"
