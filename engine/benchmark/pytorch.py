@@ -143,10 +143,8 @@ def _module(node: Node, network: Network, *, in_place: bool) -> Any:
             return nn.Softplus()
         case Clip(low, high):
             return nn.Hardtanh(-inf if low is None else low, inf if high is None else high)
-        case Pool("largest", kernel, stride, padding):
-            return nn.MaxPool3d(kernel, stride, padding)
-        case Pool(_, kernel, stride, padding, counts_padding):
-            return nn.AvgPool3d(kernel, stride, padding, count_include_pad=counts_padding)
+        case Pool() as pool:
+            return _pooling(pool)
         case Pad(mode, before, after):
             return _padding(mode, before, after)
         case Upsample(mode, factor, align_corners):
@@ -177,6 +175,33 @@ def _affine(norm: Any, scale: str | None, shift: str | None, weights: Any) -> An
         _set(norm.weight, weights[scale] if scale else np.ones(channels, np.float32))
         _set(norm.bias, weights[shift] if shift else np.zeros(channels, np.float32))
     return norm
+
+
+def _pooling(pool: Pool) -> Any:
+    """Return a pooling; PyTorch's own pads by at most half of its window."""
+    nn, is_largest = torch.nn, pool.mode == "largest"
+    padding = [min(edge, taps // 2) for edge, taps in zip(pool.padding, pool.kernel, strict=True)]
+    sizes = pool.kernel, pool.stride, padding
+    layer = (
+        nn.MaxPool3d(*sizes)
+        if is_largest
+        else nn.AvgPool3d(*sizes, count_include_pad=pool.counts_padding)
+    )
+    more = [edge - own for edge, own in zip(pool.padding, padding, strict=True)]
+    if not any(more):
+        return layer
+    ends = [edge for edge in reversed(more) for _ in range(2)]
+    wide = nn.Sequential(nn.ConstantPad3d(ends, -inf if is_largest else 0.0), layer)
+    if is_largest or pool.counts_padding:
+        return wide
+
+    class MeanInside(nn.Module):
+        """Mean of the part of a window that lies in the tensor."""
+
+        def forward(self, x: Any) -> Any:
+            return wide(x) / wide(torch.ones_like(x))
+
+    return MeanInside()
 
 
 def _place(piece: Crop | Channels) -> tuple[slice, ...]:

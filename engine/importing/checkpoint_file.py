@@ -12,7 +12,7 @@ import safetensors as _safetensors
 from ...io.files.regular import read_regular
 from ..errors import CheckpointError, naming, quoted
 from .foreign_files import foreign_file, foreign_folder
-from .pickles import LONGEST_NAME, Inert
+from .pickles import LONGEST_NAME, Inert, is_pickle
 from .torch_files import ELEMENT_BYTES, ZIP_MAGIC, Storage, StoredTensor, read_archive, read_legacy
 
 _OPTION_FILES = ("train_opt.txt", "opt.txt", "test_opt.txt")
@@ -139,7 +139,9 @@ def _parsed(name: str, data: bytes) -> tuple[Kind, object, list[Inert]]:
         raise CheckpointError("The file is empty; copy it again.")
     if data.startswith(ZIP_MAGIC):
         return "PyTorch zip", *read_archive(data)
-    if data[8:9] == b"{" and int.from_bytes(data[:8], "little") <= _LARGEST_HEADER:
+    is_named = name.lower().endswith(".safetensors") and not is_pickle(data)
+    has_header = data[8:9] == b"{" and int.from_bytes(data[:8], "little") <= _LARGEST_HEADER
+    if is_named or has_header:
         return "safetensors", _safetensors_entries(data), []
     if data[257:262] == b"ustar":
         raise CheckpointError(

@@ -231,7 +231,8 @@ _SUFFIX = ".onnx"
 _OLDEST_OPSET, _NEWEST_OPSET = 7, 26
 _MOST_OPERATORS = 20_000
 _DOMAINS = ("", "ai.onnx")
-_FLOATING = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_FLOATING = (TensorProto.FLOAT, TensorProto.DOUBLE, *_HALVES)
 
 
 def is_onnx(path: Path) -> bool:
@@ -280,6 +281,8 @@ def _read(path: Path, data: bytes) -> OperatorGraph:
         operators=_operators(model.graph, reader, {input_info.name, *tensors}),
         tensors=tensors,
         kinds=tuple(node.op_type[:80] for node in model.graph.node),
+        is_half=input_info.type.tensor_type.elem_type in _HALVES,
+        halves=frozenset(one.name for one in model.graph.initializer if one.data_type in _HALVES),
     )
 
 
@@ -395,5 +398,7 @@ def _attribute(operator: Operator, proto: AttributeProto, reader: TensorReader) 
             return tuple(proto.floats)
         case AttributeProto.TENSOR:
             return reader.read(proto.t)
+        case AttributeProto.GRAPH | AttributeProto.GRAPHS:
+            return proto.name  # no operator with a branch of its own is converted
         case _:
             raise operator.refusal(f"has an attribute {quoted(proto.name)} of an unsupported kind")

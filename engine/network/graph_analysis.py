@@ -174,7 +174,7 @@ def _node_range(
             return 0.0, inf
         case Inverse(least, root):
             return 0.0, least**-0.5 if root else 1 / least
-        case Multiply() if node.inputs[0] == node.inputs[1]:
+        case Multiply() if node.inputs[0] == node.inputs[1] or min(before)[0] >= 0:
             return 0.0, inf
         case Conv3d(weight=weight, bias=bias) if low >= 0 and (weights[weight] >= 0).all():
             return float(weights[bias].min()) if bias else 0.0, inf

@@ -224,6 +224,9 @@ def _facts(file: OperatorGraph, network: Network, reason: str) -> Iterator[Fact]
     yield Fact("written by", file.producer or "not stated", "the file")
     yield Fact("channels", f"{graph.in_channels} in, {graph.out_channels} out", _FILE)
     yield Fact("operators", ", ".join(counts), _FILE)
+    if file.is_half:
+        why = "the file computes in half precision; setting reference shows the difference"
+        yield Fact("precision", "single", why)
     if _adds_input(graph):
         yield Fact("adds its input", "yes", _FILE)
     if graph.patch:

@@ -21,6 +21,7 @@ _NO_FORM = {
     "norm and activation after everything": "pad (pad)",
     "pads in a row": "pad (pad)",
     "groups and dilation": "b (conv_transpose)",
+    "pools whose padding is wide": "largest (pool)",
     "products, differences and parts": "crop (crop)",
     "transposed with dilation": "down (conv)",
     "pooled behind a norm and a sum": "pad (pad)",

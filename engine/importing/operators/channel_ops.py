@@ -15,9 +15,10 @@ from ...network.layers import (
     Softplus,
     Subtract,
 )
-from .folding import axes_of
-from .graph_builder import CHANNELS, WHOLE_PATCH, Builder, GraphTensor, Rule
+from .folding import axes_of, reduced_axes
+from .graph_builder import CHANNELS, WHOLE_PATCH, Builder, Divisor, GraphTensor, Rule, misplaced
 from .operator_graph import Operator
+from .roots import LEAST_ROOT, rooted
 
 _MOST_CHANNELS = 64
 _FREE_AXIS = 13
@@ -49,27 +50,82 @@ def _largest(builder: Builder, operator: Operator, source: GraphTensor) -> Graph
 _VOXEL = (1, 1, 1)
 
 
+def absolute(builder: Builder, operator: Operator, source: GraphTensor) -> GraphTensor:
+    """Add the sum of the rectified x and -x."""
+    other = builder.add(operator, Relu(), builder.uniform(operator, source, -1.0, 0.0))
+    return builder.add(operator, Add(), builder.add(operator, Relu(), source), other)
+
+
+def _of_each(builder: Builder, operator: Operator, source: GraphTensor, how: str) -> GraphTensor:
+    """Add what a reduction sums: the numbers, their amounts or their squares."""
+    match how:
+        case "ReduceL1":
+            return absolute(builder, operator, source)
+        case "ReduceL2" | "ReduceSumSquare":
+            return builder.add(operator, Multiply(), source, source)
+        case _:
+            return source
+
+
 def reduced_channels(
     builder: Builder, operator: Operator, source: GraphTensor, how: str
 ) -> GraphTensor | None:
-    """Convert a sum, mean or maximum over the channels of each voxel; None for other axes."""
-    axes = _axes(builder, operator)
-    if axes is None or [source.axes[at] for at in axes] != [CHANNELS]:
+    """Convert a reduction over the channels of each voxel, or of nothing; None for other axes."""
+    axes = reduced_axes(operator, builder.array(operator, 1))
+    if axes == ():
+        alone = "ReduceL1" if how == "ReduceL2" else how
+        return _of_each(builder, operator, source, alone)
+    if axes is None or _named(operator, source, axes) != [CHANNELS]:
         return None
+    output = _of_each(builder, operator, source, how)
     if how == "ReduceMax":
-        output = _largest(builder, operator, source)
+        output = _largest(builder, operator, output)
     else:
         weight = 1 / source.channels if how == "ReduceMean" else 1.0
-        output = _weighed_sum(builder, operator, source, weight)
+        output = _weighed_sum(builder, operator, output, weight)
+    if how == "ReduceL1":
+        builder.divisors[output.node] = Divisor(output, 0.0, norm_of=source.node)
+    elif how == "ReduceL2":
+        output = rooted(builder, operator, output, norm_of=source.node)
     return output if operator.integer("keepdims", 1) else _without_channels(output)
 
 
+def _named(operator: Operator, source: GraphTensor, axes: tuple[int, ...]) -> list[int]:
+    """Return the meanings of axes of a tensor; raises CheckpointError for others than it has."""
+    if any(not -len(source.axes) <= axis < len(source.axes) for axis in axes):
+        raise operator.refusal(f"names the axes {list(axes)} of {len(source.axes)}")
+    return [source.axes[axis] for axis in axes]
+
+
 def _reduce(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert ReduceSum and ReduceMax, which are supported over channels only."""
+    """Convert sums, norms and maxima, which are supported over channels only."""
     output = reduced_channels(builder, operator, builder.tensor(operator), operator.kind)
     if output is None:
-        raise operator.refusal(f"reduces the whole patch, as attention does; {WHOLE_PATCH}")
+        is_sum = operator.kind in ("ReduceSum", "ReduceMax")
+        known = "attention" if is_sum else "global response norm"
+        raise operator.refusal(
+            f"reduces other axes than the channels, as {known} does; {WHOLE_PATCH}"
+        )
     return output
+
+
+def _multiply_matrices(builder: Builder, operator: Operator) -> GraphTensor:
+    """Convert MatMul of the last axis, the channels, by a constant: a convolution of one voxel."""
+    source, matrix = builder.value(operator, 0), builder.value(operator, 1)
+    if isinstance(source, GraphTensor) and isinstance(matrix, np.ndarray):
+        if source.axes[-1] == CHANNELS and matrix.ndim == 2:
+            inward, outward = matrix.shape
+            kernel = builder.keep("weight", matrix.T.reshape(outward, inward, *_VOXEL))
+            return builder.add(operator, Conv3d(inward, outward, _VOXEL, kernel), source)
+    elif not isinstance(source, np.ndarray) and not isinstance(matrix, np.ndarray):
+        raise operator.refusal(ATTENTION)
+    elif not isinstance(source, np.ndarray | GraphTensor):
+        raise misplaced(builder, operator)
+    raise operator.refusal("multiplies other axes than the channels, which is not supported")
+
+
+ATTENTION = f"multiplies matrices computed from the patch, as attention does; {WHOLE_PATCH}"
+"""Reason for rejecting products of two tensors."""
 
 
 def _layer_norm(builder: Builder, operator: Operator) -> GraphTensor:
@@ -80,8 +136,10 @@ def _layer_norm(builder: Builder, operator: Operator) -> GraphTensor:
         raise operator.refusal(f"normalises more than the channels of a voxel; {WHOLE_PATCH}")
     count = source.channels
     epsilon = operator.number("epsilon", 1e-5)
-    if not _LEAST_EPSILON <= epsilon <= 1:
-        raise operator.refusal(f"has an epsilon of {epsilon:g}")
+    if not np.float32(_LEAST_EPSILON) <= np.float32(epsilon) <= 1:
+        raise operator.refusal(
+            f"has an epsilon of {epsilon:g}, but from {_LEAST_EPSILON:g} to 1 is supported"
+        )
     taken = (np.eye(count) - 1 / count).astype(np.float32).reshape(count, count, 1, 1, 1)
     weight = builder.keep("weight", taken)
     centred = builder.add(operator, Conv3d(count, count, _VOXEL, weight), source)
@@ -93,8 +151,7 @@ def _layer_norm(builder: Builder, operator: Operator) -> GraphTensor:
     return builder.affine(operator, output, scale, shift)
 
 
-_LEAST_EPSILON = 1e-9
-"""Epsilon below which the inverse of its root is no number in fp16."""
+_LEAST_EPSILON = LEAST_ROOT
 
 
 def _softmax(builder: Builder, operator: Operator) -> GraphTensor:
@@ -195,8 +252,7 @@ def _unsqueeze(builder: Builder, operator: Operator) -> GraphTensor:
 
 
 def _axes(builder: Builder, operator: Operator) -> tuple[int, ...] | None:
-    stated_axes = builder.array(operator, 1)
-    return axes_of(operator, [] if stated_axes is None else [np.asarray(stated_axes)], 0)
+    return axes_of(operator, builder.array(operator, 1))
 
 
 def _without_channels(source: GraphTensor) -> GraphTensor:
@@ -211,7 +267,8 @@ CHANNEL_RULES: Mapping[str, Rule] = {
     "Softmax": _softmax,
     "LogSoftmax": _log_softmax,
     "LayerNormalization": _layer_norm,
-    **dict.fromkeys(("ReduceSum", "ReduceMax"), _reduce),
+    "MatMul": _multiply_matrices,
+    **dict.fromkeys(("ReduceSum", "ReduceMax", "ReduceL1", "ReduceL2", "ReduceSumSquare"), _reduce),
     "Gather": _gather,
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,

@@ -6,13 +6,14 @@ Operators become layers by `RULES`, or are folded if they do not depend on the p
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from ...errors import CheckpointError, PatchShapeError, naming
 from ...network.graph import INPUT, Graph, Network, times
 from ...network.layers import Triple
-from .channel_ops import CHANNEL_RULES
+from .channel_ops import ATTENTION, CHANNEL_RULES
 from .elementwise_ops import ELEMENTWISE_RULES
 from .folding import FOLDABLE, folded, shape_of
 from .graph_builder import (
@@ -44,8 +45,11 @@ RULES: Mapping[str, Rule] = {
 """Rules for ONNX's supported operators."""
 
 _SQUEEZE = f"reduces the whole patch to one number, as squeeze and excitation does; {WHOLE_PATCH}"
-_ATTENTION = f"multiplies matrices computed from the patch, as attention does; {WHOLE_PATCH}"
-_RESPONSE = f"takes the norm of a whole map, as global response norm does; {WHOLE_PATCH}"
+_DENSE = f"multiplies a matrix of the whole patch, as a dense layer does; {WHOLE_PATCH}"
+_BRANCH = (
+    "is a branch or a loop, as scripted functions leave it in ONNX; save the network with "
+    "torch.export and import the .pt2 file"
+)
 _RANDOM = (
     "draws random numbers, so no two results would be alike; export the generator with the mean in "
     "their place"
@@ -57,8 +61,9 @@ _SINGLE_VOXELS = (
 )
 _REASONS: Mapping[str, str] = {
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), _SQUEEZE),
-    **dict.fromkeys(("MatMul", "Gemm", "Einsum", "Attention"), _ATTENTION),
-    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceSumSquare"), _RESPONSE),
+    **dict.fromkeys(("Einsum", "Attention"), ATTENTION),
+    "Gemm": _DENSE,
+    **dict.fromkeys(("If", "Loop", "Scan"), _BRANCH),
     **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniformLike"), _RANDOM),
     "GatherND": _SINGLE_VOXELS,
 }
@@ -179,10 +184,15 @@ def _convert_operator(builder: Builder, operator: Operator) -> None:
     """Convert one operator, or fold it if it does not depend on the patch."""
     inputs = [builder.value(operator, at) for at in range(len(operator.inputs))]
     arrays = [value for value in inputs if value is None or isinstance(value, np.ndarray)]
-    if operator.kind == "Shape" and isinstance(viewed := inputs[0] if inputs else None, _SHAPED):
+    viewed = inputs[0] if inputs else None
+    if operator.kind in ("Shape", "Size") and isinstance(viewed, _SHAPED):
         shape = viewed.moved_shape if isinstance(viewed, MovedView) else viewed.shape
-        output: GraphValue | list[GraphTensor] = shape_of(operator, shape)
+        output: GraphValue | list[GraphTensor] = (
+            shape_of(operator, shape) if operator.kind == "Shape" else np.array(prod(shape))
+        )
     elif len(arrays) == len(inputs):
+        if operator.kind not in FOLDABLE:
+            raise operator.refusal(_REASONS.get(operator.kind, "is not supported on constants"))
         output = folded(operator, arrays)
         builder.spend(operator, output)
     elif rule := RULES.get(operator.kind):
@@ -196,6 +206,7 @@ def _convert_operator(builder: Builder, operator: Operator) -> None:
         raise _unsupported(builder, operator)
     results = output if isinstance(output, list) else [output]
     builder.values.update(zip(operator.outputs, results, strict=False))
+    builder.makers.update(dict.fromkeys(operator.outputs, operator))
     if extra := [name for name in operator.outputs[len(results) :] if name]:
         builder.missing.update(dict.fromkeys(extra, operator))
 

@@ -15,7 +15,6 @@ from ...network.layers import (
     Elu,
     Erf,
     Exp,
-    Inverse,
     Layer,
     LeakyRelu,
     Multiply,
@@ -26,18 +25,19 @@ from ...network.layers import (
     Subtract,
     Tanh,
 )
+from .channel_ops import absolute
 from .graph_builder import (
     Above,
     Builder,
     GraphTensor,
     GraphValue,
-    Root,
     Rule,
     check_alike,
     misplaced,
 )
 from .norm_ops import added, divided, inverse, multiplied, raised, root, subtracted
-from .operator_graph import Operator, single
+from .operator_graph import Array, Operator, single
+from .roots import inverted, kept_above, rooted
 
 _SIMPLE_ACTIVATIONS: Mapping[str, Layer] = {
     "Erf": Erf(),
@@ -129,6 +129,8 @@ def _scaled_elu(builder: Builder, operator: Operator) -> GraphTensor:
 def _continuous_elu(builder: Builder, operator: Operator) -> GraphTensor:
     """Convert Celu: alpha times the Elu of x / alpha."""
     alpha = operator.number("alpha", 1.0)
+    if alpha <= 0:
+        raise operator.refusal(f"has an alpha of {alpha:g}, which must be above 0")
     narrow = builder.uniform(operator, builder.tensor(operator), 1 / alpha, 0.0)
     return builder.uniform(operator, builder.add(operator, Elu(), narrow), alpha, 0.0)
 
@@ -145,7 +147,12 @@ def _clip(builder: Builder, operator: Operator) -> GraphTensor:
     source = builder.tensor(operator)
     if ends == [0.0, None]:
         return builder.add(operator, Relu(), source)
-    return builder.add(operator, Clip(*ends), source) if ends != [None, None] else source
+    if ends == [None, None]:
+        return source
+    output = builder.add(operator, Clip(*ends), source)
+    if ends[0] is not None and ends[1] is None:
+        kept_above(builder, source, output, ends[0])
+    return output
 
 
 _OPEN = 3e38
@@ -153,21 +160,37 @@ _OPEN = 3e38
 
 
 def _bound(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert Max and Min of a tensor and a number, or of tensors."""
+    """Convert Max and Min of tensors, and of numbers per channel."""
     values = [builder.value(operator, at) for at in range(len(operator.inputs))]
     tensors = [value for value in values if isinstance(value, GraphTensor)]
-    ends = [single(value) for value in values if isinstance(value, np.ndarray)]
-    if len(tensors) + len(ends) < len(values):
-        raise misplaced(operator, *values)
-    if None in ends:
-        raise operator.refusal("compares a tensor with numbers that differ from voxel to voxel")
+    arrays = [value for value in values if isinstance(value, np.ndarray)]
+    if len(tensors) + len(arrays) < len(values):
+        raise misplaced(builder, operator)
     output = tensors[0]
     for tensor in tensors[1:]:
         output = _larger(builder, operator, output, tensor)
-    for end in (_rounded(end) for end in ends if end is not None):
-        layer = Clip(end, None) if operator.kind == "Max" else Clip(None, end)
-        output = builder.add(operator, Relu() if layer == Clip(0.0, None) else layer, output)
+    for array in arrays:
+        output = _bounded(builder, operator, output, array)
     return output
+
+
+def _bounded(
+    builder: Builder, operator: Operator, source: GraphTensor, array: Array
+) -> GraphTensor:
+    """Add the larger of a tensor and numbers, or for Min the smaller: b + relu(a - b)."""
+    ends = builder.per_channel(operator, array, source)
+    is_max = operator.kind == "Max"
+    if (ends == ends[0]).all():
+        end = _rounded(float(ends[0]))
+        layer = Clip(end, None) if is_max else Clip(None, end)
+        layer = Relu() if layer == Clip(0.0, None) else layer
+        output = builder.add(operator, layer, source)
+        if is_max:
+            kept_above(builder, source, output, end)
+        return output
+    sign = np.full_like(ends, 1 if is_max else -1)
+    above = builder.affine(operator, source, sign, -sign * ends)
+    return builder.affine(operator, builder.add(operator, Relu(), above), sign, ends)
 
 
 def _larger(
@@ -186,26 +209,34 @@ def _pass_on(builder: Builder, operator: Operator) -> GraphValue:
         training = builder.array(operator, 2)
         if training is not None and training.any():
             raise operator.refusal("is in training; export the network in eval mode")
-    like = builder.value(operator, 1) if operator.kind == "CastLike" else None
-    if (operator.kind == "Cast" and operator.attributes.get("to") not in _FLOATING) or (
-        isinstance(like, np.ndarray) and like.dtype != np.float32
-    ):
-        raise operator.refusal("converts a tensor to integers, which is not supported")
     value = builder.value(operator, 0)
     if value is None:
-        raise operator.refusal("reads nothing")
+        raise operator.refusal("lacks its input 1")
+    to = operator.attributes.get("to") if operator.kind == "Cast" else _SINGLE
+    is_like_half = operator.kind == "CastLike" and operator.inputs[1] in builder.halves
+    if (to in _HALVES or is_like_half) and not builder.is_half:
+        raise operator.refusal(
+            "rounds a tensor to half precision, as autocast does, which is not supported; export "
+            "the network in single precision"
+        )
+    like = builder.value(operator, 1) if operator.kind == "CastLike" else None
+    is_whole = isinstance(like, np.ndarray) and like.dtype != np.float32
+    if to not in (_SINGLE, _DOUBLE, *_HALVES) or is_whole:
+        raise operator.refusal(
+            "converts a tensor to integers or numbers of a few bits, which is not supported"
+        )
     return value
 
 
-_FLOATING = (1, 10, 11, 16)
-"""ONNX's numbers of float32, float16, float64 and bfloat16."""
+_SINGLE, _DOUBLE, _HALVES = 1, 11, (10, 16)
+"""ONNX's numbers of float32, float64, and of float16 and bfloat16."""
 
 
 def _join(builder: Builder, operator: Operator) -> GraphValue:
     """Convert Add, Sum, Sub, Mul and Div."""
     values = [builder.value(operator, at) for at in range(len(operator.inputs))]
     inputs = [value for value in values if value is not None]
-    if len(inputs) < 2:
+    if len(inputs) < len(values) or (len(inputs) < 2 and operator.kind != "Sum"):
         raise operator.refusal("joins fewer than two tensors")
     joined = inputs[0]
     for value in inputs[1:]:
@@ -239,40 +270,18 @@ def _joined(
             return _both(builder, operator, Multiply(), first, second)
         case "Div", _, np.ndarray() if second.all():
             return _affine(builder, operator, first, 1 / second, 0.0)
-        case "Div", _, GraphTensor() | Root():
-            inverted = _inverted(builder, operator, second)
-            if isinstance(first, np.ndarray):
-                return _affine(builder, operator, inverted, first, 0.0)
-            return _both(builder, operator, Multiply(), first, inverted)
+        case "Div", np.ndarray(), GraphTensor():
+            return _affine(builder, operator, inverted(builder, operator, second), first, 0.0)
+        case "Div", GraphTensor(), GraphTensor():
+            is_gate = first.channels == second.channels
+            by = builder.gates.get(second.node, second) if is_gate else second
+            by = inverted(builder, operator, by, first.node)
+            return _both(builder, operator, Multiply(), first, by)
+        case "Div", _, np.ndarray():
+            raise operator.refusal("divides by zero")
         case _:
-            raise misplaced(operator, first, second)
+            raise misplaced(builder, operator)
 
-
-def _inverted(builder: Builder, operator: Operator, value: GraphTensor | Root) -> GraphTensor:
-    """Add the inverse of a tensor, or of its root, that is above zero in every patch."""
-    of = value.of if isinstance(value, Root) else value
-    low = builder.lowest(of)
-    if low < (_LEAST_ROOT if isinstance(value, Root) else _LEAST_DIVISOR):
-        raise operator.refusal(f"divides by a tensor that may be zero, {_PROVE}")
-    least = _rounded(0.99 * low)  # which no rounding reaches
-    return builder.add(operator, Inverse(least, root=isinstance(value, Root)), of)
-
-
-def _rooted(builder: Builder, operator: Operator, value: GraphTensor) -> Root:
-    """Return the root of a tensor that is above zero in every patch."""
-    if builder.lowest(value) < _LEAST_ROOT:
-        raise operator.refusal(
-            f"is not part of a norm, and takes the root of a tensor that may be zero, {_PROVE}"
-        )
-    return Root(value)
-
-
-_PROVE = (
-    "which is not supported; write the generator so that a constant is added to what is never "
-    "negative"
-)
-_LEAST_DIVISOR, _LEAST_ROOT = 2e-5, 1e-9
-"""Bounds of a divisor, and of what a root is taken of, whose inverses are numbers in fp16."""
 
 _IN_NORMS = {
     **dict.fromkeys(("Add", "Sum"), added),
@@ -291,18 +300,27 @@ def _affine(
     shift: "np.ndarray | float",
 ) -> GraphValue:
     if not isinstance(source, GraphTensor):
-        raise misplaced(operator, source)
-    both = (
+        raise misplaced(builder, operator)
+    factor, summand = (
         builder.per_channel(operator, np.asarray(one, np.float32), source) for one in (scale, shift)
     )
-    return builder.affine(operator, source, *both)
+    if (most := float(np.abs(summand).max())) >= _NO_FRACTIONS:
+        raise operator.refusal(
+            f"adds {most:g}, next to which single precision keeps no fractions, as code that "
+            "rounds does; it is not supported"
+        )
+    return builder.affine(operator, source, factor, summand)
+
+
+_NO_FRACTIONS = 1 << 22
+"""Number from which on single precision keeps halves at most."""
 
 
 def _both(
     builder: Builder, operator: Operator, layer: Layer, first: GraphValue, second: GraphValue
 ) -> GraphTensor:
     if not isinstance(first, GraphTensor) or not isinstance(second, GraphTensor):
-        raise misplaced(operator, first, second)
+        raise misplaced(builder, operator)
     check_alike(operator, first, second)
     if isinstance(layer, Multiply):
         first, second = _gated(builder, first, second)
@@ -337,10 +355,10 @@ def _power(builder: Builder, operator: Operator) -> GraphValue:
                 output = builder.add(operator, Multiply(), output, value)
             return output
         if by in (0.5, -0.5) and isinstance(value, GraphTensor):
-            rooted = _rooted(builder, operator, value)
-            return rooted if by == 0.5 else _inverted(builder, operator, rooted)
+            root_of = rooted(builder, operator, value)
+            return root_of if by == 0.5 else inverted(builder, operator, root_of)
         if by == -1 and isinstance(value, GraphTensor):
-            return _inverted(builder, operator, value)
+            return inverted(builder, operator, value)
     raise operator.refusal("takes a power that is not part of a norm, which is not supported")
 
 
@@ -351,9 +369,9 @@ def _root_or_inverse(builder: Builder, operator: Operator) -> GraphValue:
     """Convert Sqrt and Reciprocal, as parts of a norm or of tensors above zero."""
     value = builder.value(operator, 0)
     if isinstance(value, GraphTensor) and operator.kind == "Sqrt":
-        return _rooted(builder, operator, value)
-    if isinstance(value, GraphTensor | Root) and operator.kind == "Reciprocal":
-        return _inverted(builder, operator, value)
+        return rooted(builder, operator, value)
+    if isinstance(value, GraphTensor) and operator.kind == "Reciprocal":
+        return inverted(builder, operator, value)
     found = None
     if value is not None:
         found = root(value) if operator.kind == "Sqrt" else inverse(value)
@@ -391,10 +409,8 @@ SOFTPLUS_IS_LINEAR = 17.0
 
 
 def _absolute(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert Abs: the sum of the rectified x and -x."""
-    source = builder.tensor(operator)
-    other = builder.add(operator, Relu(), builder.uniform(operator, source, -1.0, 0.0))
-    return builder.add(operator, Add(), builder.add(operator, Relu(), source), other)
+    """Convert Abs."""
+    return absolute(builder, operator, builder.tensor(operator))
 
 
 def _negate(builder: Builder, operator: Operator) -> GraphValue:

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ...errors import CheckpointError, PatchShapeError
-from ...network.graph import MOST_NODES, Node, TensorShape, shape_made
+from ...network.graph import MOST_NODES, Node, TensorShape, shape_made, times
 from ...network.graph_analysis import node_ranges
 from ...network.layers import (
     ChannelAffine,
@@ -21,7 +21,7 @@ from ...network.layers import (
     Triple,
 )
 from .folding import held
-from .operator_graph import Array, Operator, OperatorGraph
+from .operator_graph import Array, ConstantInputs, Operator, OperatorGraph
 
 CHANNELS = 1
 IN_ORDER = (0, 1, 2, 3, 4)
@@ -135,10 +135,17 @@ class Above:
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
-    """Square root of a tensor, of which a division takes the inverse."""
+class Divisor:
+    """A tensor by which others are divided, as a square root or a norm.
+
+    of: what is inverted. low: number that `of` does not fall below. is_root: whether the divisor is
+    the root of `of`. norm_of: node whose channels it is the norm of; empty if it is none.
+    """
 
     of: GraphTensor
+    low: float
+    is_root: bool = False
+    norm_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,7 +156,7 @@ class PerChannel:
 
 
 GraphValue: TypeAlias = (
-    Array | GraphTensor | ReshapedView | MovedView | Mean | Centred | Spread | Normal | Root | Above
+    Array | GraphTensor | ReshapedView | MovedView | Mean | Centred | Spread | Normal | Above
 )
 """Value of a name in the file; arrays do not depend on the patch."""
 
@@ -162,7 +169,8 @@ class Builder:
     """Collects nodes and weights; `values` maps the file's names to values.
 
     `missing`: outputs that are not supported, such as the indices of MaxPool, by name. `gates`:
-    tensors of one channel, by the node that repeats the channel.
+    tensors of one channel, by the node that repeats the channel. `divisors`: roots and norms, by
+    node. `makers`: operators by the names of their outputs.
     """
 
     def __init__(self, file: OperatorGraph, entering: GraphTensor) -> None:
@@ -173,6 +181,10 @@ class Builder:
         self.values: dict[str, GraphValue] = {file.input: entering, **file.tensors}
         self.missing: dict[str, Operator] = {}
         self.gates: dict[str, GraphTensor] = {}
+        self.divisors: dict[str, Divisor] = {}
+        self.makers: dict[str, Operator] = {}
+        self.is_half = file.is_half
+        self.halves = file.halves
         self._left = _LARGEST_SUM + 8 * sum(array.nbytes for array in file.tensors.values())
 
     def spend(self, operator: Operator, output: Array) -> None:
@@ -194,8 +206,10 @@ class Builder:
         """Return an input that depends on the patch; in_order: require [N, C, D, H, W]."""
         value = self.value(operator, at)
         if not isinstance(value, GraphTensor):
-            if value is not None and not isinstance(value, np.ndarray):
-                raise misplaced(operator, value)
+            if value is None:
+                raise operator.refusal(f"lacks its input {at + 1}")
+            if not isinstance(value, np.ndarray):
+                raise misplaced(self, operator)
             raise operator.refusal("works on numbers that do not depend on the patch")
         if in_order and value.axes != IN_ORDER:
             raise operator.refusal("works on axes in an order that is not supported")
@@ -207,6 +221,11 @@ class Builder:
         if value is None or isinstance(value, np.ndarray):
             return value
         raise operator.refusal("takes a value from the patch that must be constant")
+
+    def constants(self, operator: Operator) -> ConstantInputs:
+        """Return the inputs after the first, which must be constant or left out."""
+        others = (self.array(operator, at) for at in range(1, len(operator.inputs)))
+        return ConstantInputs(operator, (None, *others))
 
     def weight(self, operator: Operator, at: int, shape: tuple[int, ...] | None = None) -> Array:
         """Return a constant float32 input that must not be omitted; shape: required shape."""
@@ -279,7 +298,7 @@ class Builder:
         """Repeat the single channel of a tensor, by a convolution with ones."""
         if source.channels == channels:
             return source
-        if source.channels != 1 or channels < 1 or source.axes != IN_ORDER:
+        if source.channels != 1 or channels < 1 or CHANNELS not in source.axes:
             raise operator.refusal("repeats a tensor in a way that is not supported")
         weight = self.keep("weight", np.ones((channels, 1, 1, 1, 1), np.float32))
         output = self.add(operator, Conv3d(1, channels, (1, 1, 1), weight), source)
@@ -316,14 +335,16 @@ class Builder:
         """
         if array.ndim > len(tensor.axes):
             raise operator.refusal("joins a tensor with numbers of more axes")
-        shape = (1,) * (len(tensor.axes) - array.ndim) + array.shape
-        whole = [1] * len(IN_ORDER)
-        for extent, axis in zip(shape, tensor.axes, strict=True):
-            whole[axis] = extent
-        channels = whole[1]
-        if channels not in (1, tensor.channels) or max(whole[0], *whole[2:]) != 1:
+        array = array.reshape((1,) * (len(tensor.axes) - array.ndim) + array.shape)
+        extents = zip(array.shape, tensor.shape, tensor.axes, strict=True)
+        if any(extent not in (1, own) for extent, own, _ in extents):
+            raise operator.refusal(
+                f"joins a tensor of {times(tensor.shape)} with numbers of {times(array.shape)}"
+            )
+        vector = array[tuple(slice(None if axis == CHANNELS else 1) for axis in tensor.axes)]
+        if vector.size < array.size and not (array == vector).all():
             raise operator.refusal("joins a tensor with numbers that differ from voxel to voxel")
-        return np.broadcast_to(array.reshape(-1), tensor.channels).astype(np.float32)
+        return np.broadcast_to(vector.reshape(-1), tensor.channels).astype(np.float32)
 
 
 def check_alike(operator: Operator, first: GraphTensor, second: GraphTensor) -> None:
@@ -332,10 +353,29 @@ def check_alike(operator: Operator, first: GraphTensor, second: GraphTensor) -> 
         raise operator.refusal("joins tensors whose axes are in different orders")
 
 
-def misplaced(operator: Operator, *values: GraphValue | None) -> CheckpointError:
+def misplaced(builder: Builder, operator: Operator) -> CheckpointError:
     """Return an error about an operator that takes a part of a norm, or a view, for a tensor."""
-    if any(isinstance(value, Mean | Centred | Spread | Normal) for value in values):
-        return operator.refusal(f"works on a mean, as squeeze and excitation does; {WHOLE_PATCH}")
+    for at, name in enumerate(operator.inputs):
+        match builder.value(operator, at):
+            case None:
+                return operator.refusal(f"lacks its input {at + 1}")
+            case Mean():
+                return operator.refusal(
+                    f"works on a mean, as squeeze and excitation does; {WHOLE_PATCH}"
+                )
+            case Centred() | Spread() | Normal():
+                return operator.refusal(
+                    "works on a part of a norm that is not written as (x - mean) / "
+                    "sqrt(variance + epsilon), which is not supported"
+                )
+            case ReshapedView(shape=shape) | MovedView(moved_shape=shape):
+                return builder.makers[name].refusal(
+                    f"makes a tensor of {times(shape)} that an operator {operator.kind} reads; "
+                    "other shapes than [N, C, D, H, W] are supported in norms of groups, in "
+                    "sub-pixel shuffling and for slices as a batch"
+                )
+            case _:
+                pass
     return operator.refusal("uses intermediate values in an unsupported way")
 
 

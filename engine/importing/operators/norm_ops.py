@@ -30,6 +30,8 @@ from .graph_builder import (
 from .operator_graph import Operator, single
 
 _USUAL_EPSILON = 1e-5
+_LEAST_EPSILON = 1e-20
+"""Epsilon that a model file may have."""
 
 
 def _batch_norm(builder: Builder, operator: Operator) -> GraphTensor:
@@ -92,9 +94,11 @@ def _normalised(
     """Add a norm layer: (x - mean) / sqrt(variance + epsilon) per group."""
     source = _tensor_of(mean.of)
     channels, groups = source.channels, mean.groups
-    if not 0 < epsilon <= 1:
-        raise operator.refusal(f"has an epsilon of {epsilon:g}")
     epsilon = float(np.float32(epsilon))
+    if not _LEAST_EPSILON <= epsilon <= 1:
+        raise operator.refusal(
+            f"has an epsilon of {epsilon:g}, but from {_LEAST_EPSILON:g} to 1 is supported"
+        )
     layer = (
         InstanceNorm(channels, epsilon=epsilon)
         if groups == channels
@@ -106,8 +110,7 @@ def _normalised(
 def _reduce_mean(builder: Builder, operator: Operator) -> GraphValue:
     """Convert ReduceMean to the mean of groups or, of a squared centred tensor, the variance."""
     value = builder.value(operator, 0)
-    named = builder.array(operator, 1)
-    axes = axes_of(operator, [] if named is None else [named], 0)
+    axes = axes_of(operator, builder.array(operator, 1))
     if isinstance(value, Centred) and value.squared:
         if _mean_of(operator, value.mean.of, axes).groups == value.mean.groups:
             return Spread(value.mean)
@@ -124,7 +127,7 @@ def _mean_of(
     operator: Operator, value: GraphTensor | ReshapedView, axes: tuple[int, ...] | None
 ) -> Mean:
     rank = len(value.shape)
-    taken = {axis % rank for axis in axes or ()}
+    taken = {axis % rank for axis in axes or range(rank)}
     if isinstance(value, GraphTensor) and 0 in taken:
         raise operator.refusal(
             "takes statistics of the batch, as batch norms do in training; export the network in "
@@ -140,7 +143,12 @@ def _mean_of(
             return Mean(value, groups)
     elif taken == {at for at, axis in enumerate(value.axes) if axis > CHANNELS}:
         return Mean(value, value.channels)
-    raise operator.refusal("takes a mean over axes that no norm uses, which is not supported")
+    elif taken == {at for at, axis in enumerate(value.axes) if axis >= CHANNELS}:
+        return Mean(value, 1)
+    raise operator.refusal(
+        f"takes a mean over the axes {sorted(taken)} of {rank}, which no norm uses, and is not "
+        "supported"
+    )
 
 
 def _groups_seen(operator: Operator, view: ReshapedView) -> int:

@@ -1,7 +1,8 @@
 """A network as a graph of ONNX's operators, whatever file it came from."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -45,10 +46,12 @@ class Operator:
     origin: str = ""
 
     def number(self, name: str, usual: float) -> float:
-        """Return an attribute that must be a number."""
+        """Return an attribute that must be a finite number."""
         value = self.attributes.get(name, usual)
         if not isinstance(value, int | float):
             raise self.refusal(f"has no number for {name}")
+        if not isfinite(value):
+            raise self.refusal(f"has {value} for {name}, which no trained network has")
         return value
 
     def text(self, name: str, usual: str) -> str:
@@ -76,6 +79,31 @@ class Operator:
         return refusal(self.origin or self.kind, self.name, reason)
 
 
+@dataclass(frozen=True, slots=True)
+class ConstantInputs:
+    """Constant inputs of an operator, in their places.
+
+    operator: that reads them. arrays: None for an input that is left out, or is not constant.
+    """
+
+    operator: Operator
+    arrays: Sequence[Array | None]
+
+    def optional(self, at: int) -> Array | None:
+        """Return an input; None if it is left out."""
+        return self.arrays[at] if at < len(self.arrays) else None
+
+    def __getitem__(self, at: int) -> Array:
+        """Return an input that must not be left out."""
+        if (array := self.optional(at)) is None:
+            raise self.operator.refusal(f"lacks its input {at + 1}")
+        return array
+
+    def all(self) -> list[Array]:
+        """Return all inputs, of which none may be left out."""
+        return [self[at] for at in range(len(self.arrays))]
+
+
 def refusal(kind: str, node: str, reason: str) -> CheckpointError:
     """Return an error about an operator; reason: its predicate."""
     return CheckpointError(f"Operator {kind} (node {quoted(node)}) {reason}.")
@@ -89,7 +117,8 @@ class OperatorGraph:
     for the model card. opset: version of the operators. producer: program that wrote it.
     input, output: names of the network's input and output. dims: of the input; None for a dynamic
     one. operators: in topological order. tensors: by name. kinds: operator types of the file, one
-    for each of its nodes.
+    for each of its nodes. is_half: whether the file computes in half precision, fp16 or bf16.
+    halves: names of tensors of that precision.
     """
 
     path: Path
@@ -104,6 +133,8 @@ class OperatorGraph:
     operators: tuple[Operator, ...] = field(repr=False)
     tensors: Mapping[str, Array] = field(repr=False)
     kinds: tuple[str, ...] = field(repr=False)
+    is_half: bool = False
+    halves: frozenset[str] = frozenset()
 
 
 def checked_dims(dims: Iterable[int | None]) -> tuple[int | None, ...]:

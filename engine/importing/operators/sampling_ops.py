@@ -1,6 +1,6 @@
 """Sampling of voxels by factors: Resize and Upsample."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, gcd
 from typing import Any
@@ -53,20 +53,21 @@ def _resize(builder: Builder, operator: Operator) -> GraphTensor:
         raise operator.refusal("samples a tensor without channels, which is not supported")
     axes = _axes(builder, operator, source)
     factors = [axis.factor for axis in axes]
-    if factors == [1, 1, 1]:
-        return source
     mode = operator.text("mode", "nearest")
     is_old = operator.kind == "Upsample" or builder.opset < 11
     positions = operator.text(
         "coordinate_transformation_mode", "asymmetric" if is_old else "half_pixel"
     )
-    if operator.attributes.get("antialias"):
-        raise operator.refusal("filters, which is not supported")
     whole = [factor for factor in factors if factor is not None]
-    if mode == "nearest":
+    is_same, is_cut = factors == [1, 1, 1], positions == "tf_crop_and_resize"
+    if mode == "nearest" and not is_cut:
         rounding = operator.text("nearest_mode", "floor" if is_old else "round_prefer_floor")
         if output := _nearest(builder, operator, source, axes, (positions, rounding)):
             return output
+    elif is_same and not is_cut:
+        return source
+    elif operator.attributes.get("antialias"):
+        raise operator.refusal("filters, which is not supported")
     elif mode == "linear" and positions in _HALF_PIXEL:
         return _linear(builder, operator, source, axes, positions)
     elif mode == "linear" and positions == "align_corners":
@@ -137,20 +138,28 @@ def _nearest(
     repeats = [1, 1, 1]
     picked: list[tuple[int, _Indices]] = []
     for at, axis in enumerate(axes):
-        taken = _taken(axis, *positions)
-        if taken is None:
+        read = _read(axis, *positions)
+        if read is None:
             return None
+        taken = np.clip(read, 0, axis.extent - 1)
         if axis.factor and np.array_equal(taken, np.arange(axis.sampled) // axis.factor):
             repeats[at] = axis.factor
-        elif _is_exact(axis, middles=positions[0] != "asymmetric"):
-            picked.append((at, taken))
-        else:
+        elif axis.factor == 1:
+            raise operator.refusal("moves voxels without sampling, which runtimes do differently")
+        elif not axis.is_whole:
             raise operator.refusal(_no_period(axis))
+        elif _is_exact(axis, positions, taken):
+            picked.append((at, read))
+        else:
+            raise operator.refusal(
+                f"samples {axis.sampled} of {axis.extent} voxels at positions that single "
+                "precision rounds to one voxel or another"
+            )
     output = source
     if repeats != [1, 1, 1]:
         output = builder.add(operator, Upsample("nearest", triple(repeats)), output)
-    for at, taken in picked:
-        output = _picked(builder, operator, output, at, (axes[at], taken))
+    for at, read in picked:
+        output = _picked(builder, operator, output, at, (axes[at], read))
     return output
 
 
@@ -162,7 +171,8 @@ def _picked(
     sampling: "tuple[_AxisSampling, _Indices]",
 ) -> GraphTensor:
     """Pick voxels along an axis: all of them but for a border, or by a pattern that repeats."""
-    axis, taken = sampling
+    axis, read = sampling
+    taken = np.clip(read, 0, axis.extent - 1)
     before = int((taken == 0).sum()) - 1
     after = axis.sampled - axis.extent - before
     if np.array_equal(taken, np.arange(axis.sampled)):
@@ -171,15 +181,14 @@ def _picked(
     if min(before, after) >= 0 and np.array_equal(taken, shifted):
         ends = _edges(before, at, 0), _edges(after, at, 0)
         return builder.add(operator, Pad("replicate", *ends), source)
-    return _sampled_in_periods(
-        builder, operator, source, at, _nearest_period(operator, axis, taken)
-    )
+    return _sampled_in_periods(builder, operator, source, at, _nearest_period(operator, axis, read))
 
 
-def _taken(axis: _AxisSampling, positions: str, rounding: str) -> _Indices | None:
-    """Return the voxel that each sampled one takes; None for positions that are not known.
+def _read(axis: _AxisSampling, positions: str, rounding: str) -> _Indices | None:
+    """Return the voxel that each sampled one takes, -1 and the extent for those past the border.
 
-    Computed in whole numbers; `_nearest` refuses what single precision rounds to another voxel.
+    None for positions that are not known. Computed in whole numbers; `_nearest` refuses what single
+    precision rounds to another voxel.
     """
     at = np.arange(axis.sampled, dtype=np.int64)
     extent, count = axis.extent, axis.sampled
@@ -194,16 +203,15 @@ def _taken(axis: _AxisSampling, positions: str, rounding: str) -> _Indices | Non
             return None
     match rounding:
         case "floor":
-            taken = above // below
+            return above // below
         case "ceil":
-            taken = -(-above // below)
+            return -(-above // below)
         case "round_prefer_floor":
-            taken = -((below - 2 * above) // (2 * below))
+            return -((below - 2 * above) // (2 * below))
         case "round_prefer_ceil":
-            taken = (2 * above + below) // (2 * below)
+            return (2 * above + below) // (2 * below)
         case _:
             return None
-    return np.clip(taken, 0, extent - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,19 +227,21 @@ class _Period:
     margin: int
 
 
-def _nearest_period(operator: Operator, axis: _AxisSampling, taken: _Indices) -> _Period:
+def _nearest_period(operator: Operator, axis: _AxisSampling, read: _Indices) -> _Period:
     """Return the pattern of an axis; raises CheckpointError if it has none that layers take."""
     common = gcd(axis.extent, axis.sampled)
     voxels, count = axis.extent // common, axis.sampled // common
-    period = taken[:count]
+    period = read[:count]
     starts = voxels * np.arange(common)[:, None]
     if (
         max(voxels, count) > _MOST_SAMPLING
-        or not np.array_equal(taken.reshape(common, count), starts + period)
-        or not (period.min() >= 0 and period.max() < voxels)
+        or not np.array_equal(read.reshape(common, count), starts + period)
+        or not (period.min() >= -1 and period.max() <= voxels)
     ):
         raise operator.refusal(_no_period(axis))
-    return _Period(voxels, np.eye(voxels, dtype=np.float32)[period], 0)
+    if period.min() >= 0 and period.max() < voxels:
+        return _Period(voxels, np.eye(voxels, dtype=np.float32)[period], 0)
+    return _Period(voxels, np.eye(voxels + 2, dtype=np.float32)[period + 1], 1)
 
 
 def _no_period(axis: _AxisSampling) -> str:
@@ -241,19 +251,24 @@ def _no_period(axis: _AxisSampling) -> str:
     )
 
 
-def _is_exact(axis: _AxisSampling, *, middles: bool) -> bool:
-    """Return whether single precision takes the same voxels, multiplying or dividing by the scale.
+def _is_exact(axis: _AxisSampling, positions: tuple[str, str], taken: _Indices) -> bool:
+    """Return whether single precision takes these voxels, dividing or multiplying by the scale."""
+    where, rounding = positions
+    half = np.float32(0 if where == "asymmetric" else 0.5)
+    start = np.arange(axis.sampled, dtype=np.float32) + half
+    scale, inverse = np.float32(axis.scale), np.float32(axis.extent / axis.sampled)
+    shift = half if "half_pixel" in where and where != "tf_half_pixel_for_nn" else np.float32(0)
+    places = (start / scale - shift, start * inverse - shift)
+    rounded = [_ROUNDINGS[rounding](place) for place in places]
+    return all(np.array_equal(np.clip(one, 0, axis.extent - 1), taken) for one in rounded)
 
-    middles: whether the middles of voxels are scaled, not their starts.
-    """
-    if not axis.is_whole:
-        return False
-    twice = 2 * np.arange(axis.sampled, dtype=np.int64) + middles
-    exact = twice * axis.extent // (2 * axis.sampled)
-    single = twice.astype(np.float32) / np.float32(2)
-    scale = np.float32(axis.scale)
-    inverse = np.float32(axis.extent / axis.sampled)
-    return all(np.array_equal(np.floor(one), exact) for one in (single / scale, single * inverse))
+
+_ROUNDINGS: Mapping[str, Callable[[FloatArray], FloatArray]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda place: np.ceil(place - np.float32(0.5)),
+    "round_prefer_ceil": lambda place: np.floor(place + np.float32(0.5)),
+}
 
 
 def _sampled_in_periods(

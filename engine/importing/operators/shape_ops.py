@@ -30,10 +30,7 @@ from .operator_graph import Array, Operator, integers
 def _cut(builder: Builder, operator: Operator) -> GraphTensor:
     """Convert Slice: a range of channels, or a crop of D, H and W."""
     tensor = source = builder.tensor(operator)
-    arrays = [builder.array(operator, at) for at in range(1, len(operator.inputs))]
-    places = slice_places(
-        operator, [None, *(one for one in arrays if one is not None)], len(source.axes)
-    )
+    places = slice_places(operator, builder.constants(operator), len(source.axes))
     ends = [0] * 6
     for place, start, stop, step in places:
         extent, axis = source.shape[place], source.axes[place]
@@ -75,7 +72,7 @@ def _concat(builder: Builder, operator: Operator) -> GraphTensor:
     values = [builder.value(operator, at) for at in range(len(operator.inputs))]
     tensors = [value for value in values if isinstance(value, GraphTensor)]
     if len(tensors) + sum(isinstance(value, np.ndarray) for value in values) < len(values):
-        raise misplaced(operator, *values)
+        raise misplaced(builder, operator)
     like, axis = tensors[0], operator.integer("axis", 1)
     if not -5 <= axis < 5 or like.axes[axis] != CHANNELS:
         raise operator.refusal("joins an axis other than the channels, which is not supported")
@@ -110,7 +107,7 @@ def _reshape(builder: Builder, operator: Operator) -> GraphValue:
     value = builder.value(operator, 0)
     asked = operator.attributes.get("shape", builder.array(operator, 1))
     if not isinstance(value, GraphTensor | ReshapedView | MovedView) or asked is None:
-        raise misplaced(operator, value)
+        raise misplaced(builder, operator)
     if isinstance(value, MovedView):
         shape = new_shape(operator, value.moved_shape, integers(asked))
         return _moved(builder, operator, value, shape)

@@ -8,11 +8,11 @@ from ...network.layers import (
     Constant,
     Conv3d,
     ConvTranspose3d,
-    Crop,
     Pad,
     PadMode,
     Pool,
     Triple,
+    triple,
 )
 from .graph_builder import AS_SLICES, Builder, GraphTensor, Rule
 from .operator_graph import Array, Operator, integers
@@ -149,41 +149,50 @@ def _convolve_transposed(builder: Builder, operator: Operator) -> GraphTensor:
         raise operator.refusal(f"takes {weight.shape[0]} channels of {source.channels}")
     window = _window_of(operator, kernel, (1, 1, 1))
     extra = operator.triple("output_padding", _ZERO)
-    before, after = _cut_ends(operator, window, extra, source.extents)
-    # PyTorch's padding is the same at both ends; the difference is added to the output or cropped.
-    growth = [extra[axis] + before[axis] - after[axis] for axis in range(3)]
-    grown: Triple = (max(0, growth[0]), max(0, growth[1]), max(0, growth[2]))
-    cropped: Triple = (max(0, -growth[0]), max(0, -growth[1]), max(0, -growth[2]))
+    start, end = _cut_ends(operator, window, extra, source.extents)
+    # PyTorch's padding is the same at both ends; the rest is added to the output or cropped.
+    most = [max(pair) - 1 for pair in zip(window.stride, window.dilation, strict=True)]
+    padding = triple(min(a, b + c) for a, b, c in zip(start, end, most, strict=True))
+    if min(padding) < 0:
+        raise operator.refusal("requests an output size that its kernel cannot produce")
+    grown = triple(max(0, pad - cut) for pad, cut in zip(padding, end, strict=True))
+    before = triple(cut - pad for pad, cut in zip(padding, start, strict=True))
+    after = triple(max(0, cut - pad) for pad, cut in zip(padding, end, strict=True))
     out = weight.shape[1] * groups
     names = _kept(builder, operator, weight, out)
-    sizes = window.stride, before, grown, window.dilation, groups
+    sizes = window.stride, padding, grown, window.dilation, groups
     layer = ConvTranspose3d(source.channels, out, kernel, *names, *sizes)
     output = builder.add(operator, layer, source)
-    return builder.add(operator, Crop(_ZERO, cropped), output) if any(cropped) else output
+    return builder.cropped(operator, output, [*before, *after])
 
 
 def _cut_ends(
     operator: Operator, window: _KernelWindow, extra: Triple, extents: Triple
 ) -> tuple[Triple, Triple]:
-    """Return the voxels to remove from the full output, at the start and the end of each axis."""
+    """Return the voxels to remove from the kernel's output at the start and the end of each axis.
+
+    Fewer than none at the end are added.
+    """
     automatic = operator.text("auto_pad", "NOTSET")
     asked = operator.attributes.get("output_shape")
     if asked is None and automatic in ("NOTSET", "VALID"):
-        return _pads(operator)
+        before, after = _pads(operator)
+        return before, triple(cut - more for cut, more in zip(after, extra, strict=True))
     if asked is None:
         whole = [extent * step for extent, step in zip(extents, window.stride, strict=True)]
     else:
         whole = list(integers(asked)[-3:])
     spread = [
-        (extent - 1) * step + (taps - 1) * apart + 1 + more
-        for extent, step, taps, apart, more in zip(
-            extents, window.stride, window.kernel, window.dilation, extra, strict=True
+        (extent - 1) * step + (taps - 1) * apart + 1
+        for extent, step, taps, apart in zip(
+            extents, window.stride, window.kernel, window.dilation, strict=True
         )
     ]
-    cut = [a - b for a, b in zip(spread, whole, strict=True)]
-    if len(whole) != 3 or min(cut) < 0:
+    if len(whole) != 3:
         raise operator.refusal("requests an output size that its kernel cannot produce")
-    return _split_evenly(cut, more_after=automatic == "SAME_UPPER")
+    cut = [a + more - b for a, more, b in zip(spread, extra, whole, strict=True)]
+    before, _ = _split_evenly([max(0, one) for one in cut], more_after=automatic == "SAME_UPPER")
+    return before, triple(a - start - b for a, start, b in zip(spread, before, whole, strict=True))
 
 
 _PAD_MODES: dict[str, PadMode] = {"reflect": "reflect", "edge": "replicate"}
@@ -264,7 +273,7 @@ def _pool(builder: Builder, operator: Operator) -> GraphTensor:
         )
     ):
         raise operator.refusal("rounds extents up, which is not supported")
-    if any(2 * edge > taps for edge, taps in zip(window.before, kernel, strict=True)):
+    if any(edge >= taps for edge, taps in zip(window.before, kernel, strict=True)):
         raise operator.refusal("has windows that are entirely in the padding")
     if operator.kind == "MaxPool":
         return builder.add(operator, Pool("largest", kernel, window.stride, window.before), source)

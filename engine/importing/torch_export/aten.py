@@ -121,6 +121,15 @@ def _leaky_relu(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "LeakyRelu", call.tensor("self"), alpha=alpha)
 
 
+def _random_leaky_relu(writer: OperatorWriter, call: Call) -> None:
+    """Write the leaky ReLU of the middle slope, which a random one is outside training."""
+    if call.flag("training"):
+        raise call.refusal("is in training; export the network in eval mode")
+    call.argument("noise")
+    middle = (call.number("lower", 1 / 8) + call.number("upper", 1 / 3)) / 2
+    writer.result(call, "LeakyRelu", call.tensor("self"), alpha=middle)
+
+
 def _elu(writer: OperatorWriter, call: Call) -> None:
     if call.number("scale", 1) != 1 or call.number("input_scale", 1) != 1:
         raise call.refusal("has a scale, which is not supported")
@@ -213,10 +222,20 @@ def _largest(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "ReduceMax", call.tensor("self"), keepdims=keeps, **_axes(call))
 
 
-def _zeros(writer: OperatorWriter, call: Call) -> None:
-    for unused in ("self", "dtype"):
-        call.argument(unused)
-    writer.result(call, "ConstantOfShape", writer.sizes(call, call.several("size")))
+def _filled(number: float | None) -> AtenRule:
+    """Return the rule of a tensor of one number; None: the call states it."""
+
+    def rule(writer: OperatorWriter, call: Call) -> None:
+        call.argument("dtype")
+        if call.kind.endswith("_like"):
+            shape = writer.step(call, "Shape", call.tensor("self"))
+        else:
+            call.argument("self")
+            shape = writer.sizes(call, call.several("size"))
+        value = call.number("fill_value") if number is None else number
+        writer.result(call, "ConstantOfShape", shape, value=np.array([value], np.float32))
+
+    return rule
 
 
 def _joined(writer: OperatorWriter, call: Call) -> None:
@@ -446,10 +465,10 @@ def _variance(writer: OperatorWriter, call: Call) -> None:
 
 def _length(writer: OperatorWriter, call: Call) -> None:
     order = call.number("ord" if call.kind == "aten.linalg_vector_norm" else "p", 2.0)
-    if order != 2:
+    if order not in (1, 2):
         raise call.refusal(f"is of order {order:g}, which is not supported")
     keeps = int(call.flag("keepdim"))
-    writer.result(call, "ReduceL2", call.tensor("self"), keepdims=keeps, **_axes(call))
+    writer.result(call, f"ReduceL{order:g}", call.tensor("self"), keepdims=keeps, **_axes(call))
 
 
 def _axes(call: Call) -> dict[str, Attribute]:
@@ -473,6 +492,14 @@ def _product(first: str, second: str) -> AtenRule:
         writer.result(call, "MatMul", call.tensor(first), call.tensor(second))
 
     return rule
+
+
+def _linear(writer: OperatorWriter, call: Call) -> None:
+    matrix = writer.step(call, "Transpose", call.tensor("weight"), perm=(1, 0))
+    if not (bias := call.optional("bias")):
+        writer.result(call, "MatMul", call.tensor("input"), matrix)
+        return
+    writer.result(call, "Add", writer.step(call, "MatMul", call.tensor("input"), matrix), bias)
 
 
 def _refused(kind: str) -> AtenRule:
@@ -559,6 +586,7 @@ RULES: Mapping[str, AtenRule] = {
     "aten.rsqrt": _inverse_root,
     "aten.square": _square,
     "aten.leaky_relu": _leaky_relu,
+    **dict.fromkeys(("aten.rrelu", "aten.rrelu_with_noise"), _random_leaky_relu),
     "aten.elu": _elu,
     "aten.celu": _celu,
     "aten.gelu": _gelu,
@@ -573,7 +601,9 @@ RULES: Mapping[str, AtenRule] = {
     **dict.fromkeys(("aten.sub", "aten.subtract", "aten.rsub"), _binary("Sub")),
     **dict.fromkeys(("aten.mul", "aten.multiply"), _binary("Mul")),
     **dict.fromkeys(("aten.div", "aten.divide", "aten.true_divide"), _binary("Div")),
-    **dict.fromkeys(("aten.new_zeros", "aten.zeros"), _zeros),
+    **dict.fromkeys(("aten.zeros_like", "aten.new_zeros", "aten.zeros"), _filled(0.0)),
+    **dict.fromkeys(("aten.ones_like", "aten.new_ones", "aten.ones"), _filled(1.0)),
+    **dict.fromkeys(("aten.full_like", "aten.new_full", "aten.full"), _filled(None)),
     "aten.max": _largest,
     "aten.maximum": _binary("Max"),
     **dict.fromkeys(("aten.min", "aten.minimum"), _binary("Min")),
@@ -628,12 +658,10 @@ RULES: Mapping[str, AtenRule] = {
     "aten.dot": _product("self", "tensor"),
     "aten.vdot": _product("self", "other"),
     "aten.mm": _product("self", "mat2"),
+    "aten.matmul": _product("self", "other"),
+    "aten.linear": _linear,
     **dict.fromkeys(
-        (
-            *("aten.matmul", "aten.bmm", "aten.linear", "aten.addmm", "aten.einsum"),
-            "aten.scaled_dot_product_attention",
-        ),
-        _refused("MatMul"),
+        ("aten.bmm", "aten.einsum", "aten.scaled_dot_product_attention"), _refused("Attention")
     ),
     "aten.sym_size": _extent,
     "_operator.add": _arithmetic("Add"),
@@ -677,7 +705,10 @@ _DECOMPOSED = (
 )
 REASONS: Mapping[str, str] = {
     **dict.fromkeys(
-        ("aten.index", "aten._native_batch_norm_legit", "aten.where", "aten.log1p", "aten.arange"),
+        (
+            *("aten.index", "aten._native_batch_norm_legit", "aten.where", "aten.log1p"),
+            *("aten.arange", "aten.addmm"),
+        ),
         _DECOMPOSED,
     ),
     "higher_order.wrap_with_set_grad_enabled": "wraps layers for which the network turns gradients "

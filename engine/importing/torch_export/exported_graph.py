@@ -11,6 +11,8 @@ from .archive import ELEMENTS, ProgramNode, TorchProgram, read_program
 from .aten import CHECKS, REASONS, RULES, VIEWS
 from .calls import Call, OperatorWriter, kind_of
 
+_HALVES = ("float16", "bfloat16")
+
 
 def read_exported(path: Path) -> OperatorGraph:
     """Read and check an archive; raises CheckpointError, which names the fault."""
@@ -40,6 +42,7 @@ def _graph(path: Path, data: bytes) -> OperatorGraph:
         operators=tuple(writer.operators),
         tensors=writer.tensors,
         kinds=tuple(call.kind for call in calls),
+        is_half=ELEMENTS.get(program.metas[program.input].dtype) in _HALVES,
     )
 
 

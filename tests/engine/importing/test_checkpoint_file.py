@@ -305,6 +305,14 @@ def test_other_files_are_named(content: bytes, message: str, tmp_path: Path) -> 
     assert str(tmp_path) in str(raised.value)
 
 
+@pytest.mark.parametrize("start", [b"\xff" * 8, b"\x04\0\0\0\0\0\0\0[1]"], ids=["length", "header"])
+def test_a_broken_safetensors_file_is_no_pickle(start: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "net.safetensors"
+    path.write_bytes(start + bytes(64))
+    with pytest.raises(CheckpointError, match="The safetensors file is damaged"):
+        read_checkpoint(path)
+
+
 def test_missing_files_and_folders(tmp_path: Path) -> None:
     for path, why in (
         (tmp_path, "is a folder without a network"),

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from support.lazy_modules import torch
-from support.onnx_files import model, node
-from support.onnx_judge import ARRAYS, WIDE, ended, kinds, vector, written_down
+from support.onnx_files import model, node, written
+from support.onnx_judge import ARRAYS, FLOAT, WIDE, ended, kinds, vector, written_down
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import CheckpointError
+from cuda_cyclegan.engine.importing.onnx_file import read_onnx
+from cuda_cyclegan.engine.importing.operators.converter import convert_graph
 from cuda_cyclegan.engine.network.layers import LeakyRelu, kind_of
 
 FIGURES = {
@@ -135,6 +137,164 @@ ACTIVATIONS: dict[str, tuple[NodeProto, int]] = {
 def test_an_activation_computes_what_onnx_runtime_does(name: str, tmp_path: Path) -> None:
     operator, opset = ACTIVATIONS[name]
     assert len(kinds(model(ended(operator), ARRAYS, opset=opset), tmp_path)) > 2
+
+
+def without(operator: NodeProto, *inputs: str) -> NodeProto:
+    """An operator with these inputs, of which empty ones are left out."""
+    operator.input[:] = inputs
+    return operator
+
+
+FORMS: dict[str, list[NodeProto]] = {
+    "a Slice without axes": [without(node("Slice", "a", "b"), "a", "none1", "most2", "", "ones2")],
+    "a Slice without steps": [node("Slice", "a none1 most2", "b")],
+    "a constant Slice without axes": [
+        without(node("Slice", "grid", "s"), "grid", "none1", "rows2", "", "row2"),
+        node("Reshape", "s form", "factors"),
+        node("Mul", "a factors", "b"),
+    ],
+    "a constant rounded to fp16": [
+        node("Cast", "many", "h", to=10),
+        node("Cast", "h", "s", to=1),
+        node("Mul", "a s", "b"),
+    ],
+    "a constant rounded to bf16": [
+        node("Cast", "many", "h", to=16),
+        node("Cast", "h", "s", to=1),
+        node("Mul", "a s", "b"),
+    ],
+    "lengths of numbers by themselves": [
+        without(node("ReduceL2", "many", "s", noop_with_empty_axes=1), "many"),
+        node("Mul", "a s", "b"),
+    ],
+    "squares of numbers by themselves": [
+        without(node("ReduceSumSquare", "a", "b", noop_with_empty_axes=1), "a"),
+    ],
+    "lengths of channels": [node("ReduceL2", "a axis", "s"), node("Mul", "a s", "b")],
+    "lengths by themselves": [
+        node("ReduceL2", "a none0", "b", noop_with_empty_axes=1),
+    ],
+    "vectors of length 1": [
+        node("ReduceL2", "a axis", "s"),
+        without(node("Clip", "s", "c"), "s", "tiny"),
+        node("Shape", "a", "all"),
+        node("Expand", "c all", "e"),
+        node("Div", "a e", "b"),
+    ],
+    "vectors of sum 1": [
+        node("ReduceL1", "a axis", "s"),
+        node("Max", "s tiny", "c"),
+        node("Div", "a c", "b"),
+    ],
+    "squares of channels": [node("ReduceSumSquare", "a axis", "s"), node("Mul", "a s", "b")],
+    "a root in a sum": [
+        node("ReduceSumSquare", "a axis", "s"),
+        node("Add", "s little", "t"),
+        node("Sqrt", "t", "r"),
+        node("Relu", "r", "relu"),
+        node("Add", "a relu", "b"),
+    ],
+    "a root with a number, as divisor": [
+        node("ReduceL2", "a axis", "s"),
+        node("Add", "s little", "t"),
+        node("Div", "a t", "b"),
+    ],
+    "ones like the tensor": [
+        node("Shape", "a", "s"),
+        node("ConstantOfShape", "s", "ones", value=numpy_helper.from_array(vector(1))),
+        node("Add", "a ones", "t"),
+        node("ConstantOfShape", "s", "zeros"),
+        node("Max", "t zeros", "b"),
+    ],
+    "the larger of a number per channel": [node("Max", "a each", "b")],
+    "the smaller of a number per channel": [node("Min", "each a", "b")],
+    "the largest of wide windows": [
+        node("MaxPool", "a", "t", kernel_shape=[3] * 3, pads=[2] * 6),
+        node("Slice", "t one3 back3 axes3", "b"),
+    ],
+    "means of wide windows": [
+        node("AveragePool", "a", "t", kernel_shape=[3] * 3, pads=[2] * 6),
+        node("Slice", "t one3 back3 axes3", "b"),
+    ],
+    "channels times a matrix": [
+        node("Transpose", "a", "l", perm=[0, 2, 3, 4, 1]),
+        node("MatMul", "l matrix", "m"),
+        node("Add", "m last", "n"),
+        node("Transpose", "n", "b", perm=[0, 4, 1, 2, 3]),
+    ],
+    "a LayerNorm of the least epsilon": [
+        node("Transpose", "a", "l", perm=[0, 2, 3, 4, 1]),
+        node("LayerNormalization", "l last", "n", epsilon=1e-9),
+        node("Transpose", "n", "b", perm=[0, 4, 1, 2, 3]),
+    ],
+    "a sum of one": [node("Sum", "a", "b")],
+}
+IN_FORMS = {
+    "none0": np.array([], np.int64),
+    "none1": np.array([0, 0]),
+    "most2": np.array([1, 4]),
+    "rows2": np.array([1, 4]),
+    "ones2": np.array([1, 1]),
+    "row2": np.array([1, 1]),
+    "axis": np.array([1]),
+    "many": vector(0.1, -1.7, 7000.1, 1 / 3).reshape(1, 4, 1, 1, 1) / 3,
+    "tiny": np.float32(1e-12),
+    "little": np.float32(1e-4),
+    "each": vector(0.1, -0.2, 0.3, 0).reshape(4, 1, 1, 1),
+    "one3": np.array([1, 1, 1]),
+    "back3": np.array([-1, -1, -1]),
+    "axes3": np.array([2, 3, 4]),
+    "matrix": np.random.default_rng(5).normal(size=(4, 4)).astype(FLOAT),
+    "last": vector(0.5, 1, -1, 2),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_computes_what_onnx_runtime_does(name: str, tmp_path: Path) -> None:
+    proto = model(ended(*FORMS[name]), ARRAYS | FIGURES | IN_FORMS, opset=18)
+    assert kinds(proto, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("positions", "rounding"),
+    [
+        ("half_pixel", "ceil"),
+        ("half_pixel", "floor"),
+        ("pytorch_half_pixel", "ceil"),
+        ("asymmetric", "round_prefer_ceil"),
+        ("asymmetric", "ceil"),
+    ],
+)
+def test_nearest_sampling_past_the_border(positions: str, rounding: str, tmp_path: Path) -> None:
+    pool = node("MaxPool", "a", "p", kernel_shape=[2] * 3, strides=[2] * 3)
+    sample = node("Resize", "p", "b", nearest_mode=rounding, **{POSITIONS: positions})
+    proto = model(
+        ended(pool, without(sample, "p", "", "scales")),
+        ARRAYS | {"scales": vector(1, 1, 2, 2, 2)},
+    )
+    assert kinds(proto, tmp_path)[:2] == ["conv", "pool"]
+
+
+def test_a_file_in_half_precision_is_computed_in_single(tmp_path: Path) -> None:
+    proto = model(ended(node("Cast", "a", "b", to=10)), ARRAYS)
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    file = read_onnx(written(proto, tmp_path / "g.onnx"))
+    assert file.is_half
+    assert len(convert_graph(file, None).network.graph.nodes) == 2
+
+
+def test_a_branch_of_a_scripted_function_names_the_way_out(tmp_path: Path) -> None:
+    branch = helper.make_graph(
+        [node("Identity", "a", "c")],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("c", TensorProto.FLOAT, None)],
+    )
+    operator = node("If", "yes", "b", then_branch=branch, else_branch=branch)
+    proto = model(ended(operator), ARRAYS | {"yes": np.array(True)})
+    with pytest.raises(CheckpointError, match=r"If .* import the \.pt2 file"):
+        written_down(proto, tmp_path)
 
 
 def test_a_prelu_of_one_slope_has_the_slope_that_an_export_has(tmp_path: Path) -> None:
@@ -520,6 +680,11 @@ def resized(sizes: str = "", scales: str = "scales", **attributes: Any) -> NodeP
     return made
 
 
+def joined(kind: str, *inputs: str, **attributes: Any) -> NodeProto:
+    """An operator of which some inputs may be left out."""
+    return helper.make_node(kind, inputs, ["b"], "b", **attributes)
+
+
 POOL = {"kernel_shape": [2] * 3}
 REFUSED: dict[str, tuple[NodeProto, str]] = {
     "a padded batch": (node("Pad", "a batch", "b"), "pads the batch or cuts channels"),
@@ -556,6 +721,10 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
     "endless voxels": (resized("endless", ""), "or more than 65536"),
     "sampled channels": (resized("doubled", ""), "samples the batch or the channels"),
     "cubic sampling": (resized(mode="cubic"), "samples in the mode cubic"),
+    "a factor of one that moves voxels": (
+        resized(scales="same", nearest_mode="ceil", **{POSITIONS: "tf_half_pixel_for_nn"}),
+        "moves voxels without sampling",
+    ),
     "unknown positions": (resized(**{POSITIONS: "tf_crop_and_resize"}), "samples in the mode"),
     "unknown rounding": (resized(nearest_mode="odd"), "samples in the mode nearest"),
     "a kept aspect": (
@@ -564,18 +733,20 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
     ),
     "axes that do not exist": (resized(axes=[2, 3, 7]), "refers to axes that do not exist"),
     "many ends": (node("Clip", "a p", "b"), "has limits that are not single numbers"),
-    "the larger of a tensor and several": (node("Max", "a p", "b"), "differ from voxel to voxel"),
+    "the larger of a tensor and lines": (node("Max", "a p", "b"), "with numbers of 1x1x1x1x4"),
+    "the larger of a tensor and a map": (node("Max", "a map", "b"), "differ from voxel to voxel"),
     "whole numbers": (node("Cast", "a", "b", to=7), "converts a tensor to integers"),
     "dropout in training": (node("Dropout", "a half yes", "b"), "is in training"),
-    "a sum of one": (node("Sum", "a", "b"), "joins fewer than two tensors"),
+    "a difference of one": (node("Sub", "a", "b"), "joins fewer than two tensors"),
+    "a sum without a part": (joined("Sum", "a", "", "a"), "joins fewer than two tensors"),
     "a power": (node("Pow", "a p", "b"), "takes a power that is not part of a norm"),
-    "a power of a half": (node("Pow", "a half", "b"), "the root of a tensor that may be zero"),
+    "a power of a half": (node("Pow", "a half", "b"), "root of a tensor that may be negative"),
     "weights of voxels": (node("Softmax", "a", "b", axis=2), "as attention does"),
     "a mean of voxels": (
         node("GlobalMaxPool", "a", "b"),
         "squeeze and excitation does; its receptive window",
     ),
-    "a sum of voxels": (node("ReduceSum", "a two", "b"), "reduces the whole patch"),
+    "a sum of voxels": (node("ReduceSum", "a two", "b"), "than the channels, as attention does"),
     "a mean of the batch": (node("ReduceMean", "a zero", "b"), "export the network in eval mode"),
     "matrices": (
         node("MatMul", "a a", "b"),
@@ -597,6 +768,47 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
     "an operator on numbers": (node("Erf", "half", "b"), "is not supported on constants"),
     "numbers that do not fit": (node("Add", "p p3d", "b"), "does not fit its constant inputs"),
     "a constant of text": (node("Constant", "", "b", value_string="x"), "contains no number"),
+    "a Slice whose steps are not axes": (
+        joined("Slice", "a", "none1", "four2", "", "steps2"),
+        "slices in a way",
+    ),
+    "a Celu that falls": (node("Celu", "a", "b", alpha=-1.0), "alpha of -1, which must be above 0"),
+    "an endless slope": (node("LeakyRelu", "a", "b", alpha=np.inf), "has inf for alpha"),
+    "a region of the same size": (
+        resized(scales="same", mode="linear", **{POSITIONS: "tf_crop_and_resize"}),
+        "at positions tf_crop_and_resize",
+    ),
+    "a tensor rounded to fp16": (
+        node("Cast", "a", "b", to=10),
+        "rounds a tensor to half precision",
+    ),
+    "a tensor rounded to bf16": (
+        node("Cast", "a", "b", to=16),
+        "rounds a tensor to half precision",
+    ),
+    "a tensor like one in fp16": (
+        node("CastLike", "a h16", "b"),
+        "rounds a tensor to half precision",
+    ),
+    "a tensor in eight bits": (node("Cast", "a", "b", to=17), "to integers or numbers of a few"),
+    "rounding by a large number": (node("Add", "a large", "b"), "keeps no fractions"),
+    "an operator without its tensor": (joined("Relu", ""), "lacks its input 1"),
+    "a Slice without its ends": (joined("Slice", "a", "none1"), "lacks its input 3"),
+    "axes that a tensor lacks": (node("ReduceSum", "a seven", "b"), "names the axes [7] of 5"),
+    "the epsilon of a LayerNorm": (
+        node("LayerNormalization", "a p", "b", axis=1, epsilon=1e-12),
+        "more than the channels",
+    ),
+    "the epsilon of a norm": (
+        node("InstanceNormalization", "a p p", "b", epsilon=0.0),
+        "has an epsilon of 0, but from 1e-20 to 1 is supported",
+    ),
+    "numbers of several bits that overflow": (
+        node("Cast", "large", "b", to=3),
+        "converts numbers to a type that does not hold them",
+    ),
+    "a matrix times channels": (node("MatMul", "square5 a", "b"), "multiplies other axes than"),
+    "division by zero": (node("Div", "a nought", "b"), "divides by zero"),
     "a slope of no number": (node("LeakyRelu", "a", "b", alpha="x"), "has no number for alpha"),
 }
 NUMBERS = OTHERS | {
@@ -619,9 +831,18 @@ NUMBERS = OTHERS | {
     "sizes": np.array([1, 4, 128, 128, 128]),
     "p": vector(1.5, -2.5, 0.5, 3.0),
     "p3": np.float32(3),
+    "map": np.linspace(0, 1, 64, dtype=FLOAT),
     "p3d": vector(1, 2, 3),
     "half": np.float32(0.5),
     "yes": np.array(True),
+    "none1": np.array([0, 0]),
+    "four2": np.array([1, 4]),
+    "steps2": np.array([1, 3]),
+    "same": vector(1, 1, 1, 1, 1),
+    "large": np.float32(12582912),
+    "h16": np.float16(1),
+    "seven": np.array([7]),
+    "square5": np.eye(64, dtype=FLOAT),
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
-from support.onnx_files import OPEN, Dims, conv_arrays, model, node, tiny
+from support.onnx_files import Dims, conv_arrays, model, node, tiny
 from support.onnx_judge import ARRAYS, WIDE, ended, kinds, vector, written_down
 
 from cuda_cyclegan.engine.errors import CheckpointError
@@ -212,6 +212,8 @@ def test_uneven_padding_of_a_convolution(
         {"auto_pad": "SAME_UPPER"},
         {"auto_pad": "SAME_LOWER"},
         {"pads": [1] * 6, "output_padding": [1] * 6},
+        {"pads": [2, 2, 2, 0, 0, 0], "output_padding": [1, 1, 1]},
+        {"pads": [2, 1, 0, 0, 1, 1], "output_padding": [1, 1, 0]},
     ],
     ids=str,
 )
@@ -227,6 +229,17 @@ def test_ends_of_a_transposed_convolution(attributes: dict[str, Any], tmp_path: 
         "conv",
         "conv_transpose",
     ]
+
+
+@pytest.mark.parametrize("kernel", [2, 4])
+@pytest.mark.parametrize("side", ["SAME_LOWER", "SAME_UPPER"])
+def test_ends_of_a_transposed_convolution_of_stride_one(
+    side: str, kernel: int, tmp_path: Path
+) -> None:
+    transposed = node("ConvTranspose", "a v", "y", auto_pad=side)
+    arrays = conv_arrays() | {"v": conv_arrays(4, 1, kernel, "v")["v"]}
+    nodes = [node("Conv", "x w w.bias", "a", pads=[1] * 6), transposed]
+    assert "conv_transpose" in kinds(model(nodes, arrays), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +292,10 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
         [node("Softsign", "a", "b")],
         "Operator Softsign (node 'b') is not supported",
     ),
-    "a branch": ([node("If", "a", "b")], "Operator If (node 'b') is not supported"),
+    "a branch": (
+        [node("If", "a", "b")],
+        "Operator If (node 'b') is a branch or a loop, as scripted functions leave it in ONNX",
+    ),
     "division": (
         [node("Div", "a a", "b")],
         "Operator Div (node 'b') divides by a tensor that may be zero",
@@ -290,7 +306,7 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
     ),
     "a mean of planes": (
         [node("ReduceMean", "a", "m", axes=[2]), node("Add", "a m", "b")],
-        "Operator ReduceMean (node 'm') takes a mean over axes that no norm",
+        "Operator ReduceMean (node 'm') takes a mean over the axes [2] of 5, which no norm uses",
     ),
     "squeeze and excitation": (
         [
@@ -312,6 +328,27 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
         [node("GlobalAveragePool", "a", "m"), node("Mul", "a m", "b")],
         "Operator GlobalAveragePool (node 'm') reduces the whole patch to one number, as squeeze",
     ),
+    "a root that is too small": (
+        [
+            node("Mul", "a a", "s"),
+            node("Add", "s least", "t"),
+            node("Sqrt", "t", "r"),
+            node("Div", "a r", "b"),
+        ],
+        "Operator Div (node 'b') divides by the root of a tensor that may be as low as 1e-12",
+    ),
+    "a view that no norm reads": (
+        [node("Reshape", "a line", "r"), node("Relu", "r", "b")],
+        "Operator Reshape (node 'r') makes a tensor of 1x4x480 that an operator Relu reads; other",
+    ),
+    "a part of a norm": (
+        [
+            node("ReduceMean", "a", "m", axes=[2, 3, 4]),
+            node("Sub", "a m", "c"),
+            node("Relu", "c", "b"),
+        ],
+        "Operator Relu (node 'b') works on a part of a norm that is not written as (x - mean)",
+    ),
     "training": (
         [node("BatchNormalization", "a gamma gamma gamma gamma", "b", training_mode=1)],
         "normalises by the batch; export the network in eval mode",
@@ -325,7 +362,11 @@ def test_what_is_missing_is_refused_with_operator_and_node(name: str, tmp_path: 
     with pytest.raises(CheckpointError) as refusal:
         written_down(
             model(
-                ended(*nodes), ARRAYS | {"gamma": GAMMA, "whole": np.array([2, 1, 1, 1, 1])}, OPEN
+                ended(*nodes),
+                ARRAYS
+                | {"gamma": GAMMA, "whole": np.array([2, 1, 1, 1, 1])}
+                | {"least": vector(1e-12), "line": np.array([1, 4, 480])},
+                (1, 1, 8, 6, 10),
             ),
             tmp_path,
         )

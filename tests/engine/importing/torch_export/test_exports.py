@@ -180,6 +180,15 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "constant channels": lambda x, _: torch.cat(
         [x, x.new_zeros(x.shape), torch.zeros(1, 2, *x.shape[2:])], 1
     )[:, 3:],
+    "constants like the tensor": lambda x, _: (
+        x + torch.ones_like(x) * torch.maximum(x, torch.full_like(x, 0.2)) - torch.zeros_like(x)
+    ),
+    "unit vectors": lambda x, f: (
+        f.normalize(x, dim=1)
+        + f.normalize(x, p=1, dim=1)
+        + torch.linalg.vector_norm(x, dim=1)[:, None]
+    ),
+    "a leaky ReLU that is random in training": lambda x, f: f.rrelu(x) + f.rrelu(x, 0.1, 0.2),
     "slices": lambda x, f: (
         f.interpolate(
             f.max_pool2d(
@@ -253,6 +262,18 @@ def test_norms_of_all_kinds(tmp_path: Path) -> None:
     )
     assert made[:4] == ["instance_norm", "instance_norm", "group_norm", "group_norm"]
     assert made[-2:] == ["prelu", "leaky_relu"]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_block_of_convnext(bias: bool, tmp_path: Path) -> None:
+    """Its linear layers are on channels that were moved behind the voxels."""
+    layers = torch.nn.LayerNorm(4), torch.nn.Linear(4, 8, bias), torch.nn.Linear(8, 4, bias)
+
+    def block(x: Any, norm: Any, grow: Any, shrink: Any) -> Any:
+        moved = norm(x.permute(0, 2, 3, 4, 1))
+        return x + shrink(torch.nn.functional.gelu(grow(moved))).permute(0, 4, 1, 2, 3)
+
+    assert check(module_of(block, *layers), tmp_path, 4).count("conv") == 4
 
 
 def test_an_operator_in_place_changes_what_is_read_after_it(tmp_path: Path) -> None:

@@ -1,0 +1,18 @@
+"""What an import states about the network of a graph."""
+
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto
+from support.onnx_files import tiny, written
+
+from cuda_cyclegan.pipelines.model_import.file_kinds import ImportRequest, find_network
+
+
+@pytest.mark.parametrize("element", [TensorProto.FLOAT, TensorProto.FLOAT16])
+def test_a_file_that_computes_in_half_precision_is_noted(element: int, tmp_path: Path) -> None:
+    proto = tiny()
+    proto.graph.input[0].type.tensor_type.elem_type = element
+    found = find_network(ImportRequest(written(proto, tmp_path / "g.onnx")))
+    noted = [fact.value for fact in found.facts if fact.subject == "precision"]
+    assert noted == (["single"] if element == TensorProto.FLOAT16 else [])
