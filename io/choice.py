@@ -1,7 +1,7 @@
 """User options for the search for studies and for the format of results."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePath
@@ -15,9 +15,10 @@ class PathGlobs:
     """Patterns of the paths to take, relative to the input folder that they were found in.
 
     A pattern without a slash is compared with the names of the file and of each parent folder, one
-    with a slash with the whole path. * and ? stay within a name, ** matches any number of folders.
-    A folder that matches selects everything in it. include: patterns of included paths; none
-    includes all. exclude: patterns of excluded paths, which take precedence.
+    with a slash with the whole path. * and ? stay within a name, ** matches any number of folders,
+    [ ] matches one of several characters. A folder that matches selects everything in it. include:
+    patterns of included paths; none includes all. exclude: patterns of excluded paths, which take
+    precedence.
     """
 
     include: tuple[str, ...] = ()
@@ -42,7 +43,16 @@ class PathGlobs:
             return EXCLUDED
         return NOT_INCLUDED if self.include and not any(map(fits, self.include)) else None
 
+    def unmatched(self, places: Collection[PurePath]) -> Iterator[str]:
+        """Yield a note for each pattern that matches none of the paths."""
+        for name, patterns in (("include", self.include), ("exclude", self.exclude)):
+            for pattern in patterns:
+                if not any(_fits(pattern, place) for place in places):
+                    hint = _RELATIVE if pattern.startswith(("/", "~")) or "\\" in pattern else ""
+                    yield f'pattern "{pattern}" of setting {name} matches no scan{hint}'
 
+
+_RELATIVE = "; patterns are relative to the input folder, with / between folders"
 ALL_PATHS = PathGlobs()
 EXCLUDED = "excluded by setting exclude"
 NOT_INCLUDED = "not matched by setting include"

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from .choice import EVERYTHING, Choice, OutputFormat
+from .contrast.fields import HeaderFields
 from .dicom.header_scan import (
     Headers,
     KnownHeaders,
@@ -44,6 +45,7 @@ class Discovery:
     translate, and folders that did not open. ignored: how many other files the folders hold.
     series: every DICOM series, accepted or not, by label. studies: those to translate, or with a
     blocking error. root: the folder to which the names of studies are relative. named: the inputs.
+    notes: remarks for the user on the whole search.
     """
 
     studies: tuple[Study, ...]
@@ -52,6 +54,7 @@ class Discovery:
     series: "tuple[Series, ...]" = ()
     root: Path = Path()
     named: frozenset[Path] = frozenset()
+    notes: tuple[str, ...] = ()
 
     @property
     def holds_files_only(self) -> bool:
@@ -220,6 +223,30 @@ def is_result(scan: Study) -> bool:
     """Return whether this program wrote a DICOM series."""
     series = _series_of(scan)
     return series is not None and series.is_result
+
+
+def header_fields(scan: Study) -> HeaderFields:
+    """Return the elements of a DICOM series that state its contrast."""
+    series = _series_of(scan)
+    if series is None or not series.volumes:
+        return HeaderFields("its header", modality=scan.modality)
+    first = series.volumes[0][0]
+    return HeaderFields(
+        "its header",
+        modality=scan.modality,
+        image_type=(*first.contrast.flags, first.contrast.component),
+        texts=(series.description, series.protocol),
+        echo=first.contrast.echo,
+        repetition=first.technique.repetition,
+        inversion=first.technique.inversion,
+        has_agent=bool(first.technique.agent),
+    )
+
+
+def is_chosen(scan: Study) -> bool:
+    """Return whether setting series selected a DICOM series."""
+    series = _series_of(scan)
+    return series is not None and series.is_chosen
 
 
 def _content(scan: Study) -> Hashable:

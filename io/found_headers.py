@@ -65,6 +65,11 @@ def read_headers(
     return FoundHeaders(search, tuple(series), files)
 
 
+def _read_as(study: Study, series: "Series") -> str:
+    scans = [scan for scan in study.channels if scan.series is series]
+    return scans[0].read_as if scans else ""
+
+
 def _judged(
     series: "Series", study: Study | None, unused: str | None, volume_index: int | None
 ) -> "Series":
@@ -73,7 +78,7 @@ def _judged(
         if unused is None or series.verdict == "skipped":
             return series
         return replace(series, verdict="skipped", reason=unused)
-    series = replace(series, notes=study.notes)
+    series = replace(series, notes=study.notes, read_as=_read_as(study, series))
     if series.verdict != "taken":
         return series
     if study.blocker:

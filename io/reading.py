@@ -17,7 +17,7 @@ import numpy as np
 from .errors import UnreadableScanError, UnsupportedScanError, unexpected
 from .files.header_limits import check_series, pick_volume
 from .files.regular import NotRegularError, open_regular
-from .files.streams import GZIP_ERRORS, GZIP_MAGIC, TooManyBytesError, check_start
+from .files.streams import GZIP_ERRORS, SUBSTITUTE_BYTES, TooManyBytesError, check_start
 from .formats.registry import format_named
 from .volume import Empty, Grid, Study, Volume, spacing_of
 
@@ -51,7 +51,7 @@ def read_each(study: Study, empty: Empty = np.empty) -> Iterator[Volume]:
 def _check_starts(study: Study) -> None:
     for path in format_named(study.format).files_to_check(study):
         with open_regular(path) as file:
-            start = file.read(len(GZIP_MAGIC))
+            start = file.read(SUBSTITUTE_BYTES)
         check_start(path, start)
 
 

@@ -195,7 +195,7 @@ class FileSearch:
         try:
             mode = path.stat().st_mode
         except FileNotFoundError:
-            missing = "the link leads nowhere" if path.is_symlink() else "it is missing"
+            missing = _missing(path)
             self._skip_unopened(path, kind, missing, missed=False)
         except OSError as error:
             self._skip_unopened(path, kind, f"it cannot be opened: {error.strerror}", missed=True)
@@ -229,6 +229,21 @@ class FileSearch:
 
     def _skip(self, path: Path, reason: str, *, missed: bool = False) -> None:
         self.skipped.append(Skipped(path, reason, missed))
+
+
+def _missing(path: Path) -> str:
+    """Return why a file is not there, in words."""
+    try:
+        target = path.readlink().as_posix()
+    except OSError:
+        return "it is missing"
+    if _ANNEX in target:
+        return "git-annex has not fetched its content; run git annex get or datalad get"
+    return "the link leads nowhere"
+
+
+_ANNEX = ".git/annex/objects/"
+"""Folder of a repository to whose files git-annex links."""
 
 
 def _is_own(name: str) -> bool:

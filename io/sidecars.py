@@ -4,24 +4,20 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, cast
 
-from .contrasts import DARK_FLUID, MEANINGS, Contrasts
 from .files.own_files import NO_LINK
 from .formats.registry import scan_stem
-from .volume import Study
 
 LARGEST_SIDECAR_BYTES = 1 << 20
 DATASET_DESCRIPTION = "dataset_description.json"
 
 _ENTITY = re.compile(r"([a-z]+)-([A-Za-z0-9+]+)")
 _SUFFIX = re.compile(r"[A-Za-z0-9]+")
-
-_OF_OTHER_THINGS = {"pd", "pt"}
-"""Words that in a name may well be Parkinson's disease or a patient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +66,8 @@ def read_sidecar(sidecar: Path) -> dict[str, Any]:
 
 
 def fields_of(scan: Path) -> dict[str, Any]:
-    """Return the fields of the JSON files of a scan.
-
-    These are the file of its name, and in a BIDS dataset those that apply to it by the inheritance
-    principle, where a more specific file overrides the others.
-    """
-    name = BidsName.of_scan(scan)
-    if name is None:
-        return read_sidecar(sidecar_of(scan))
-    fields: dict[str, Any] = {}
-    for sidecar in _applicable(scan, name):
-        fields |= read_sidecar(sidecar)
-    return fields
+    """Return the fields of the JSON files of a scan, as `SidecarReader` does."""
+    return SidecarReader().fields_of(scan)
 
 
 def dataset_root(scan: Path) -> Path:
@@ -91,68 +77,95 @@ def dataset_root(scan: Path) -> Path:
     the scan's own.
     """
     for folder in scan.parents:
-        if os.path.lexists(folder / DATASET_DESCRIPTION):
+        if os.path.lexists(f"{folder}{os.sep}{DATASET_DESCRIPTION}"):
             return folder
     subjects = [folder for folder in scan.parents if folder.name.startswith("sub-")]
     return subjects[-1].parent if subjects else scan.parent
 
 
-def _applicable(scan: Path, name: BidsName) -> Iterator[Path]:
-    """Yield the least specific first: of a folder one, or all that a user left there."""
-    root, own = dataset_root(scan), sidecar_of(scan)
-    folders = [folder for folder in reversed(scan.parents) if folder.is_relative_to(root)]
-    for folder in folders:
-        if folder == own.parent and os.path.lexists(own):
-            yield own  # a folder of many scans is not listed for each
-            continue
-        found: list[tuple[int, Path]] = []
-        for sidecar in folder.glob("*.json"):
-            other = BidsName.parse(sidecar.stem)
-            if (
-                other
-                and other.suffix == name.suffix
-                and other.entities.items() <= name.entities.items()
-            ):
-                found.append((len(other.entities), sidecar))
-        yield from (sidecar for _, sidecar in sorted(found))
-
-
-@dataclass(frozen=True, slots=True)
-class ContrastHint:
-    """A statement about a scan by something that is no part of it, and may be wrong.
-
-    by: the source and its statement, in words. contrasts: all that it names. against: those by
-    which it may be of another contrast than a model takes.
+class SidecarReader:
+    """Reader of the JSON files of many scans; each folder is listed once, and each file that
+    several scans share is read once.
     """
 
-    by: str
-    contrasts: Contrasts
-    against: Contrasts
+    def __init__(self) -> None:
+        self._folders: dict[Path, _Folder] = {}
+        self._shared: dict[Path, dict[str, Any]] = {}
+        self._datasets: dict[Path, dict[str, Any]] = {}
+
+    def fields_of(self, scan: Path) -> dict[str, Any]:
+        """Return the fields of the JSON files of a scan.
+
+        These are the file of its name, and in a BIDS dataset those that apply to it by the
+        inheritance principle, where a more specific file overrides the others.
+        """
+        stem = scan_stem(scan)
+        folder = self._folder(scan.parent)
+        has_own = f"{stem}.json" in folder.names
+        fields: dict[str, Any] = {}
+        name = BidsName.parse(stem) if "sub-" in stem else None
+        if name and "sub" in name.entities:
+            for sidecar in folder.inherited(name, above_only=has_own):
+                fields |= self._fields_of(sidecar)
+        return fields | read_sidecar(scan.with_name(f"{stem}.json")) if has_own else fields
+
+    def of_dataset(self, scan: Path) -> dict[str, Any]:
+        """Return the description of a scan's dataset, or nothing if it has none."""
+        root = self._folder(scan.parent).root
+        if root not in self._datasets:
+            self._datasets[root] = read_sidecar(root / DATASET_DESCRIPTION)
+        return self._datasets[root]
+
+    def _fields_of(self, sidecar: Path) -> dict[str, Any]:
+        if sidecar not in self._shared:
+            self._shared[sidecar] = read_sidecar(sidecar)
+        return self._shared[sidecar]
+
+    def _folder(self, folder: Path) -> "_Folder":
+        """Return the JSON files of a folder, and of those above it down from its dataset's."""
+        if (known := self._folders.get(folder)) is not None:
+            return known
+        root = dataset_root(folder / "_")  # of a scan in the folder
+        try:
+            listed = os.listdir(folder)  # noqa: PTH208 - paths of all files would take long
+            names = frozenset(each for each in listed if each.endswith(".json"))
+        except OSError:
+            names = frozenset[str]()
+        above = self._folder(folder.parent) if folder != root else None
+        known = self._folders[folder] = _Folder(folder, root, names, above)
+        return known
 
 
-def contrast_hints(study: Study) -> Iterator[ContrastHint]:
-    """Yield contrast hints from a file's JSON sidecar, as of BIDS and dcm2niix, and its name."""
-    file = study.files[0]
-    sidecar = read_sidecar(sidecar_of(file))
-    for key in ("Modality", "SeriesDescription"):
-        text = sidecar.get(key)
-        named = Contrasts.named_in(text if isinstance(text, str) else "")
-        words = sorted(named.weightings or named.modalities)
-        # The text itself may name a patient.
-        yield ContrastHint(f"the JSON file next to it states {', '.join(words)}", named, named)
-    yield _hint_of_name(scan_stem(file))
-
-
-def _hint_of_name(stem: str) -> ContrastHint:
-    """The last word that names a contrast speaks against a scan, as BIDS has it as a suffix; that
-    another one fits speaks for it. What is joined by one hyphen, as in space-T2w, says neither.
+class _Folder:
+    """Folder of a dataset. root: folder of the dataset. names: of its JSON files. above: the folder
+    above it, None for the root.
     """
-    parts = DARK_FLUID.sub("FLAIR", stem).split("_")
-    if len(parts) > 1:
-        parts = [part for part in parts if part.count("-") != 1]
-    words = re.findall(r"[A-Za-z0-9]+", " ".join(parts))
-    sure = [word for word in words if word.lower() in MEANINGS.keys() - _OF_OTHER_THINGS]
-    last = sure[-1] if sure else ""
-    return ContrastHint(
-        f"its name states {last}", Contrasts.named_in(" ".join(words)), Contrasts.named_in(last)
-    )
+
+    def __init__(
+        self, folder: Path, root: Path, names: frozenset[str], above: "_Folder | None"
+    ) -> None:
+        self.root, self.names, self._folder, self._above = root, names, folder, above
+
+    @cached_property
+    def _own(self) -> Mapping[str, Sequence[tuple[BidsName, Path]]]:
+        """JSON files with BIDS names by suffix, the least specific first."""
+        found: dict[str, list[tuple[BidsName, Path]]] = {}
+        for each in sorted(self.names):
+            if name := BidsName.parse(each.removesuffix(".json")):
+                found.setdefault(name.suffix, []).append((name, self._folder / each))
+        for named in found.values():
+            named.sort(key=lambda row: len(row[0].entities))
+        return found
+
+    def inherited(self, name: BidsName, *, above_only: bool = False) -> Iterator[Path]:
+        """Yield the JSON files that apply to a scan, the least specific first.
+
+        above_only: whether those of this folder are omitted, as the scan has one of its own there;
+        a folder of many scans is not compared for each.
+        """
+        if self._above:
+            yield from self._above.inherited(name)
+        if not above_only:
+            for other, sidecar in self._own.get(name.suffix, ()):
+                if other.entities.items() <= name.entities.items():
+                    yield sidecar

@@ -58,7 +58,8 @@ class Study:
     the time of its last change before it was searched, in nanoseconds since 1970; none where files
     were named one by one. incomplete: that its files are not the whole scan, in words for its
     result; empty if none is known to be missing. mirrored: what `results` would be if they mirrored
-    the inputs; none where they do.
+    the inputs; none where they do. read_as: the contrast that was read, such as "T1w: BIDS suffix";
+    empty if nothing states one.
     """
 
     name: PurePosixPath
@@ -75,6 +76,7 @@ class Study:
     listed: tuple[tuple[Path, int], ...] = ()
     incomplete: str = ""
     mirrored: tuple[PurePosixPath, ...] = ()
+    read_as: str = ""
 
     @property
     def channels(self) -> "tuple[Study, ...]":

@@ -188,14 +188,15 @@ MAY_IMPORT = {
     "io": "",
     "io.channels": "io.dicom io.discovery io.formats io.search io.volume",
     "io.choice": "io.links",
-    "io.contrasts": "",
+    "io.contrast": "",
     "io.conversion": "io.discovery io.errors io.formats io.reading io.volume",
     "io.dicom": "io.choice io.errors io.files io.volume",
-    "io.dicom.derived": "io.contrasts io.dicom io.dicom.pixels io.errors io.maps io.volume",
+    "io.dicom.derived": "io.contrast io.dicom io.dicom.pixels io.errors io.maps io.volume",
     "io.dicom.pixels": "io.dicom io.errors io.files io.volume",
     "io.dicom_network": "io.dicom io.files",
     "io.discovery": (
-        "io.choice io.dicom io.errors io.files io.formats io.links io.search io.volume io.writing"
+        "io.choice io.contrast io.dicom io.errors io.files io.formats io.links io.search io.volume "
+        "io.writing"
     ),
     "io.errors": "",
     "io.exclusion": "io.choice io.discovery io.search io.volume",
@@ -207,7 +208,7 @@ MAY_IMPORT = {
     "io.maps": "",
     "io.reading": "io.errors io.files io.formats io.volume",
     "io.search": "io.choice io.files io.formats io.links io.maps",
-    "io.sidecars": "io.contrasts io.files io.formats io.volume",
+    "io.sidecars": "io.files io.formats",
     "io.volume": "io.maps",
     "io.writing": "io.files io.formats io.maps io.volume",
     "pipelines": "",
@@ -312,7 +313,7 @@ MAY_IMPORT = {
     "pipelines.study": (
         "engine.cores engine.cpu engine.errors engine.generator engine.model engine.network "
         "engine.options engine.patch_grid engine.scaling engine.whole_volume io.channels "
-        "io.choice io.contrasts io.discovery io.errors io.exclusion io.formats io.labels io.maps "
+        "io.choice io.contrast io.discovery io.errors io.exclusion io.formats io.labels io.maps "
         "io.reading io.sidecars io.volume io.writing pipelines.errors pipelines.program "
         "pipelines.settings pipelines.stopwatch"
     ),

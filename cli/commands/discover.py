@@ -32,7 +32,7 @@ from ..options.translate import (
     parsed_globs,
 )
 from ..options.values import VolumeChoice, wrong_value
-from ..render.skipped import nothing_found, unread_places
+from ..render.skipped import nothing_found, search_notes, unread_places
 from ..render.terminal import SEARCHING, columns_of, print_line, print_sentences, spinner
 from ..signals import stop_signals
 
@@ -128,6 +128,7 @@ def discover(
             for line in discovery.lines(found, columns_of(sys.stdout), show_phi=show_phi):
                 print_line(line, sys.stdout)
             print_sentences(discovery.reasons(found), sys.stdout)
+        print_sentences(search_notes(search.notes), sys.stderr)
         print_sentences(unread_places(search.skipped), sys.stderr)
         if not search.studies:
             complain(nothing_found(inputs, search.skipped, are_listed=not json))

@@ -137,7 +137,11 @@ def edit(
         str | None, typer.Option(metavar="TEXT", help="Licence of the weights.")
     ] = None,
     source: Annotated[
-        str | None, typer.Option(metavar="NAME[,...]", help="Contrast of the input.")
+        str | None,
+        typer.Option(
+            metavar="NAME[,...]",
+            help="Contrast of the input, such as T1, T1ce, T2, FLAIR, MR, CT, CBCT or PET.",
+        ),
     ] = None,
     target: Annotated[
         str | None, typer.Option(metavar="NAME[,...]", help="Contrast of the output.")

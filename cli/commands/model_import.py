@@ -149,7 +149,11 @@ def import_(
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(metavar="NAME[,...]", help="Contrast of the input; one name per channel."),
+        typer.Option(
+            metavar="NAME[,...]",
+            help="Contrast of the input, such as T1, T1ce, T2, FLAIR, MR, CT, CBCT or PET; one "
+            "name per channel.",
+        ),
     ] = None,
     target: Annotated[
         str | None,

@@ -20,7 +20,7 @@ from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose, check_applicable
 from ..options.values import checked_device, checked_file, wrong_value
 from ..render.documents import STDOUT, screen, standard_named, write_report
-from ..render.skipped import unread_places
+from ..render.skipped import search_notes, unread_places
 from ..render.terminal import SEARCHING, columns_of, counting, print_line, print_sentences, spinner
 from ..render.text import counted, printable
 from ..signals import Stop, stop_signals
@@ -244,6 +244,7 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
     from ...pipelines.timeline import Trace
     from ...pipelines.translate import new_device_note, run_job
 
+    print_sentences(search_notes(job.discovery.notes), sys.stderr)
     if not job.discovery.studies:
         return complain_of_nothing(job.request.inputs, job.discovery.skipped)
     without_openvino_converter()
@@ -341,6 +342,7 @@ def dry_run_shown(job: "Job", *, strict: bool = False) -> Exit:
     from ...pipelines.translate import new_device_note
     from ..render.plan import lines, reasons
 
+    print_sentences(search_notes(job.discovery.notes), sys.stderr)
     if not job.discovery.studies:
         return complain_of_nothing(job.request.inputs, job.discovery.skipped)
     with counting("Reading scans", "studies") as report_done:

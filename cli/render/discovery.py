@@ -28,11 +28,11 @@ def lines(found: FoundHeaders, columns: int | None, *, show_phi: bool) -> Iterat
     rows += [_file_row(study, header, show_phi=show_phi) for study, header in found.files.items()]
     texts = ["description"] if show_phi else []
     rows += [
-        Row(_path(skip.path), [format_, "", "", "", "skipped", *("" for _ in texts)])
+        Row(_path(skip.path), [format_, "", "", "", "skipped", "", *("" for _ in texts)])
         for skip in found.search.skipped
         if skip.kind and (format_ := SUFFIXES.get(suffix_of(skip.path)))
     ]
-    head = Row("study", ["kind", "images", "voxels", "mm", "verdict", *texts])
+    head = Row("study", ["kind", "images", "voxels", "mm", "verdict", "read as", *texts])
     yield from TextTable(head, sorted(rows, key=lambda row: row.name)).lines(columns)
 
 
@@ -79,6 +79,7 @@ def _row(series: "Series", *, show_phi: bool) -> Row:
             str(series.images),
             *_grid(series.extents, series.spacing),
             _shown(series.verdict),
+            series.read_as,
             *([printable(series.description)] if show_phi else []),
         ],
     )
@@ -88,7 +89,8 @@ def _file_row(study: Study, header: FileHeader, *, show_phi: bool) -> Row:
     verdict = _shown("refused" if header.refusal else "taken")
     grid = _grid(header.extents, header.spacing)
     texts = [""] if show_phi else []
-    return Row(_path(study.files[0]), [study.format, "", *grid, verdict, *texts])
+    cells = [study.format, "", *grid, verdict, printable(study.read_as), *texts]
+    return Row(_path(study.files[0]), cells)
 
 
 def _shown(verdict: "Verdict") -> str:
@@ -136,6 +138,7 @@ def text(found: FoundHeaders, *, show_phi: bool) -> str:
                 for row in search.skipped
             ],
             "ignored": search.ignored,
+            "notes": [flagged(note) for note in search.notes],
         }
     )
 
@@ -153,6 +156,7 @@ def _file(study: Study, header: FileHeader) -> dict[str, Any]:
         "extents": header.extents,
         "spacing": header.spacing,
         "notes": [*header.notes, *study.notes],
+        "read_as": study.read_as,
     }
 
 
@@ -173,6 +177,7 @@ def _series(series: "Series", *, show_phi: bool) -> dict[str, Any]:
         "volumes": len(series.volumes),
         "extents": series.extents,
         "spacing": series.spacing,
+        "read_as": series.read_as,
         "files": series.files,
     }
     if show_phi:

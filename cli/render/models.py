@@ -38,6 +38,7 @@ from ...pipelines.model_import.inspection import (
     network_facts,
     parameter_count,
 )
+from ...pipelines.study.selection import unchecked_contrasts
 from .documents import json_text, written
 from .tables import listing
 from .terminal import broken
@@ -80,6 +81,11 @@ def imported_lines(imported: "Imported", output: Path) -> Iterator[str]:
         )
     else:
         yield f"It computes what the unmodified {established.in_words} computes. {_PROVE}"
+    for name in unchecked_contrasts(imported.model.card):
+        yield (
+            f"note: scans cannot be checked for the contrast {printable(name)}, which is unknown; "
+            "name the source with --source, such as T1, T1ce, T2, FLAIR, MR, CT, CBCT or PET"
+        )
     parameters = scaled(parameter_count(imported.model.network))
     yield f"Model: {printable(imported.model.card.name)}, {parameters} parameters"
     yield written(output, len(imported.content))

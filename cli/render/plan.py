@@ -26,7 +26,7 @@ def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
         return [ram, gpu] if uses_gpu else [ram]
 
     table = TextTable(
-        head=Row("study", ["patches", *figures("RAM", "GPU"), "seconds", "outcome"]),
+        head=Row("study", ["patches", *figures("RAM", "GPU"), "seconds", "outcome", "read as"]),
         rows=[
             Row(
                 _name(row),
@@ -35,6 +35,7 @@ def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
                     *figures(_memory(row.host_bytes), _memory(row.device_bytes)),
                     seconds(row.work.seconds) if row.work else "",
                     _outcome(row),
+                    printable(_read_as(row)),
                 ],
             )
             for row in plan.rows
@@ -86,6 +87,11 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_gpu: str) -> Iterator[s
     parts += [f"{counted(described, 'sidecar')} to write"] if described else []
     parts += [f"{len(failed)} would fail"] if failed else []
     yield f"{counted(len(rows), 'study', 'studies')}: {', '.join(parts)}; nothing was written"
+
+
+def _read_as(row: DryRow) -> str:
+    """Return what was read of the contrast of each scan."""
+    return "; ".join(scan.read_as for scan in row.planned.study.channels)
 
 
 def _name(row: DryRow) -> str:

@@ -19,6 +19,11 @@ def skipped_scans(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
     return alike_lines("skipped", shown, "files or series")
 
 
+def search_notes(notes: Iterable[str]) -> Iterator[str]:
+    """Return lines of notes on a whole search."""
+    return (f"note: {printable(flagged(note))}" for note in notes)
+
+
 def nothing_found(
     inputs: Iterable[Path], skipped: "Iterable[Skip | Skipped]", *, are_listed: bool = False
 ) -> str:

@@ -99,16 +99,18 @@ def _moment(groups: FrameGroups, dimensions: tuple[int, ...]) -> Moment:
 
 def _technique(groups: FrameGroups, series: int) -> Technique:
     reconstruction, modifier = groups("CTReconstructionSequence"), groups("MRModifierSequence")
+    timing = groups("MRTimingAndRelatedParametersSequence")
     agents = items(groups.own, _AGENTS) or items(groups.shared, _AGENTS)
     return Technique(
         voltage=number(groups("CTXRayDetailsSequence"), "KVP"),
         kernel=" ".join(words(reconstruction, "ConvolutionKernel")),
         inversion=number(modifier, "InversionTimes"),
-        flip=number(groups("MRTimingAndRelatedParametersSequence"), "FlipAngle"),
+        flip=number(timing, "FlipAngle"),
         agent=" ".join(word(agent, "ContrastBolusAgentAdministered") for agent in agents),
         series=series,
         seconds=seconds(word(groups("FrameContentSequence"), "FrameAcquisitionDateTime")),
         thickness=number(groups("PixelMeasuresSequence"), "SliceThickness"),
+        repetition=number(timing, "RepetitionTime"),
     )
 
 

@@ -44,10 +44,10 @@ class Contrast:
 class Technique:
     """Acquisition parameters of a frame; zeros and empty text if the header has none.
 
-    voltage: of the X-ray tube, in kV. kernel: ConvolutionKernel. inversion: time in milliseconds.
-    flip: angle in degrees. agent: ContrastBolusAgent, free text that is never shown. series:
-    SeriesNumber. seconds: start of the acquisition, on a scale that all frames share. thickness:
-    SliceThickness in millimetres, which may be wrong.
+    voltage: of the X-ray tube, in kV. kernel: ConvolutionKernel. inversion, repetition: times in
+    milliseconds. flip: angle in degrees. agent: ContrastBolusAgent, free text that is never shown.
+    series: SeriesNumber. seconds: start of the acquisition, on a scale that all frames share.
+    thickness: SliceThickness in millimetres, which may be wrong.
     """
 
     voltage: float = 0.0
@@ -58,6 +58,7 @@ class Technique:
     series: int = 0
     seconds: float = 0.0
     thickness: float = 0.0
+    repetition: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ class Instance:
     SOPInstanceUID. study, series: their instance UIDs. number: SeriesNumber. modality: such as MR.
     frames: one, unless it is enhanced. declared: number of images that it declares for its series,
     or 0. concatenation: the one that it is part of, usually None. is_result: whether this program
-    wrote it. is_map: whether this program wrote it as a map of a result.
+    wrote it. is_map: whether this program wrote it as a map of a result. protocol: ProtocolName,
+    free text that is never shown.
     """
 
     file: Path
@@ -132,3 +134,4 @@ class Instance:
     is_result: bool = False
     is_map: bool = False
     declared: int = 0
+    protocol: str = ""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..errors import unexpected
 from ..files.regular import open_regular
-from ..files.streams import GZIP_MAGIC
+from ..files.streams import GZIP_MAGIC, substitute_of
 
 if TYPE_CHECKING:
     from .frames import Instance
@@ -106,8 +106,8 @@ def content_of(start: bytes) -> str:
     """Return what a supposed DICOM file contains instead, judged by its first bytes."""
     if not start:
         return "it is empty; copy it again"
-    if start.lstrip().startswith(b"<"):
-        return "it is a web page, not DICOM; download it again"
+    if other := substitute_of(start):
+        return f"it is {other}"
     if not any(start):
         return "it contains only zeros; copy it again"
     return "it is not DICOM despite its name, or is damaged; copy it again"

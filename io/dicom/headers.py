@@ -52,7 +52,7 @@ _TAGS = (
     *("InConcatenationNumber", "InConcatenationTotalNumber", "ImagesInAcquisition"),
     *("ComplexImageComponent", "KVP", "ConvolutionKernel", "InversionTime", "FlipAngle"),
     *("ContrastBolusAgent", "SliceThickness", "AcquisitionDate", "AcquisitionTime"),
-    "AcquisitionDateTime",
+    *("AcquisitionDateTime", "RepetitionTime", "ProtocolName"),
 )
 _TAG_NUMBERS = [tag_of(keyword) for keyword in _TAGS]
 _LAST_GROUP = 0x0028
@@ -215,6 +215,7 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         is_result=is_result(dataset),
         is_map=is_map(dataset),
         declared=max(int(number(dataset, name)) for name in _DECLARED_COUNTS),
+        protocol=word(dataset, "ProtocolName"),
     )
 
 
@@ -277,6 +278,7 @@ def _frames(path: Path, uid: str, dataset: DataSet) -> Iterable[Frame]:
             series=int(number(dataset, "SeriesNumber")),
             seconds=_acquired(dataset),
             thickness=number(dataset, "SliceThickness"),
+            repetition=number(dataset, "RepetitionTime"),
         ),
     )
     return (frame,)

@@ -42,7 +42,8 @@ class Series:
     SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality: such as MR.
     files: all of its files. images: how many it has. patient: its identifier, never shown.
     reference: UID of its frame of reference, empty where none is given. is_result: whether this
-    program made it.
+    program made it. protocol: ProtocolName, never shown. is_chosen: whether setting series selected
+    it. read_as: as of a `Study`.
     """
 
     label: str
@@ -70,6 +71,9 @@ class Series:
     reference: str = ""
     incomplete: str = ""
     is_result: bool = False
+    protocol: str = ""
+    is_chosen: bool = False
+    read_as: str = ""
 
     @property
     def folder(self) -> Path:
@@ -176,6 +180,8 @@ def _common_fields(members: Members, choice: Choice, *, is_alone: bool) -> Serie
         patient=first.patient,
         incomplete=_note_for_result(members, choice),
         is_result=any(instance.is_result for instance in members.instances),
+        protocol=first.protocol,
+        is_chosen=choice.series is not None,
     )
 
 

@@ -61,7 +61,7 @@ def open_reader(path: Path, end: int | None = None) -> Generator[BinaryIO]:
     Raises as `check_start` does.
     """
     with open_regular(path) as whole:
-        check_start(path, whole.peek(len(GZIP_MAGIC)))
+        check_start(path, whole.peek(SUBSTITUTE_BYTES))
         if not is_gzip_name(path):
             yield whole
             return
@@ -72,11 +72,29 @@ def open_reader(path: Path, end: int | None = None) -> Generator[BinaryIO]:
             yield unpacked
 
 
+SUBSTITUTE_BYTES = 40
+"""First bytes of a file that reveal another one in its place."""
+_ANNEX, _LFS = b"/annex/objects/", b"version https://git-lfs"
+
+
+def substitute_of(start: bytes) -> str | None:
+    """Return what a file is in place of a scan that was not downloaded, with advice; or None."""
+    if start.startswith(_ANNEX):
+        return "a pointer of git-annex without its content; run git annex get or datalad get"
+    if start.startswith(_LFS):
+        return "a pointer of Git LFS without its content; run git lfs pull"
+    if start.lstrip().startswith(b"<"):
+        return "a web page or an error message of a server; download it again"
+    return None
+
+
 def check_start(path: Path, start: bytes) -> None:
     """Raise if a file is empty or packed against its name, which is not damage."""
     is_packed = start.startswith(GZIP_MAGIC)
     if not start:
         raise UnreadableScanError(f"{path} is empty; copy or export it again.")
+    if other := substitute_of(start):
+        raise UnreadableScanError(f"{path} is {other}.")
     if is_gzip_name(path) and not is_packed:
         raise UnreadableScanError(
             f"{path} is not gzip-compressed despite its name; rename or export it again."

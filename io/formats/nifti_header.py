@@ -212,6 +212,7 @@ NO_SCANS = {
     **dict.fromkeys((1002, 1003), "segmentation labels"),
     1006: "displacements",
     1007: "vectors",
+    **dict.fromkeys(range(3000, 3100), "CIFTI values of surfaces"),
 }
 """Intents of NIfTI that voxels of a scan do not have."""
 

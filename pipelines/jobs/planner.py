@@ -102,7 +102,7 @@ class JobPlanner:
         known = self._known_of(job)
         study = find_study(job, known.card)
         if known.card:
-            study = contrast_checked(study, known.card, job.options.takes)
+            study = contrast_checked(study, known.card, job.options.takes, is_confirmed=True)
         study = synthetic_checked(study, job.options.takes)
         manifest = self._open_folder(Path(job.output))
         planner = Planner.of(

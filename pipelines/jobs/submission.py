@@ -56,7 +56,7 @@ class Submission:
     jobs: one per study. skipped: paths that are not studies, with reasons. refused: studies with a
     blocking error, by name. identity: identity of the model. words: metadata of the model for the
     results. established: how the model's reading was verified, in words. outputs: output channels
-    of each study. holds_files_only: as in a search.
+    of each study. holds_files_only, notes: as in a search.
     """
 
     jobs: tuple[StudyJob, ...]
@@ -67,6 +67,7 @@ class Submission:
     established: str = NOT_RECORDED
     outputs: tuple[str, ...] = ("",)
     holds_files_only: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def jobs_of(request: Request, search: Search | None = None) -> Submission:
@@ -120,6 +121,7 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
         established,
         outputs,
         found.holds_files_only,
+        found.notes,
     )
 
 

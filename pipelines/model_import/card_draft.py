@@ -112,7 +112,9 @@ _QUESTIONS = (
     Question(
         "source",
         ("NAME",),
-        "contrast of the input, such as T1; the generator of the other direction looks the same",
+        "contrast of the input: T1, T1ce (with contrast agent), T2, FLAIR, MR (any of these), CT, "
+        "CBCT, PET or another; scans are checked for it, and the generator of the other direction "
+        "looks the same",
     ),
     Question("target", ("NAME",), "contrast of the output, such as CT"),
     Question(

@@ -31,8 +31,14 @@ def discover_scans(
         found = _without_excluded(found, choice.globs)
     entries = cache(_entries)
 
+    @cache
+    def recorded(folder: Path) -> tuple[Path, ...]:
+        """Return a folder and those above it, as far as they have a record."""
+        return tuple(each for each in (folder, *folder.parents) if entries(each))
+
     def synthetic(study: Study) -> Sequence[Doubt]:
-        if any(_holds(entries(folder), folder, study) for folder in study.files[0].parents):
+        folders = recorded(study.files[0].parent)
+        if any(_holds(entries(folder), folder, study) for folder in folders):
             return (_SYNTHETIC,)
         return _synthetic(study, known)
 
@@ -100,11 +106,18 @@ def _without_excluded(found: Discovery, globs: PathGlobs) -> Discovery:
         )
         return (Doubt(reason, "excluded"),) if reason else ()
 
+    places = {
+        *(_place(file, found.named) for study in found.studies for file in study.files),
+        *(_place(place_of(study), found.named) for study in found.studies),
+        *(_place(row.path, found.named) for row in found.skipped),
+    }
+    notes = (*found.notes, *globs.unmatched(places))
+
     def is_kept(path: Path) -> bool:
         return path in found.named or not globs.refusal(_place(path, found.named))
 
     kept = tuple(row for row in found.skipped if row.kind or is_kept(row.path))
-    return without_doubtful(replace(found, skipped=kept), excluded, ())
+    return without_doubtful(replace(found, skipped=kept, notes=notes), excluded, ())
 
 
 def _place(path: Path, named: Collection[Path]) -> PurePath:

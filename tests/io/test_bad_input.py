@@ -241,6 +241,23 @@ def test_gzip_where_the_name_says_otherwise(tmp_path: Path) -> None:
     assert "is not gzip-compressed despite its name" in refusal(packed)
 
 
+@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz", "a.nrrd"])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("/annex/objects/MD5E-s7--0.nii.gz\n", "pointer of git-annex without its content; run git"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "run git lfs pull"),
+        ("<!DOCTYPE html><html>404</html>", "web page or an error message of a server; download"),
+        ("\n <?xml version='1.0'?><Error>denied</Error>", "an error message of a server"),
+    ],
+)
+def test_what_stands_for_a_file_that_was_not_fetched_is_named(
+    tmp_path: Path, name: str, content: str, told: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    assert told in refusal(tmp_path / name)
+
+
 @pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
 def test_a_flipped_bit_in_packed_voxels(tmp_path: Path, place: float) -> None:
     noise = np.random.default_rng(0).integers(0, 900, (9, 10, 11)).astype(np.int16)

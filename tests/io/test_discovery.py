@@ -95,9 +95,11 @@ def test_every_name_of_a_scan_is_a_study_and_loops_end(tmp_path: Path) -> None:
     (scans / "copy.nii").symlink_to(scans / "z" / "a.nii")
     (scans / "self.nii").symlink_to(scans / "self.nii")
     (scans / "gone.nii").symlink_to(scans / "nowhere.nii")
+    (scans / "annexed.nii").symlink_to("../.git/annex/objects/1/2/MD5E-s7--0.nii")
     found = discover([scans], Path("/nowhere"), Choice(links="all"))
     assert names(found) == ["copy.nii", "far/b.nii", "z/a.nii"]
     assert reasons(found) == {
+        "annexed.nii": "git-annex has not fetched its content; run git annex get or datalad get",
         "gone.nii": "the link leads nowhere",
         "self.nii": "it cannot be opened: Too many levels of symbolic links",
     }

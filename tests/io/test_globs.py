@@ -48,3 +48,21 @@ def test_a_series_fits_by_its_label_or_by_all_of_its_files() -> None:
     assert PathGlobs(("1.dcm",)).refusal(label, files) == NOT_INCLUDED
     assert PathGlobs(exclude=("1.dcm",)).refusal(label, files) is None
     assert PathGlobs(exclude=("series-0003-*",)).refusal(label, files) == EXCLUDED
+
+
+@pytest.mark.parametrize(
+    ("pattern", "note"),
+    [
+        ("*_T1w.nii", ""),
+        ("sub-0[12]", ""),
+        ("sub-0[!1]", 'pattern "sub-0[!1]" of setting include matches no scan'),
+        (
+            "/data/sub-01",
+            'pattern "/data/sub-01" of setting include matches no scan; patterns are relative to '
+            "the input folder, with / between folders",
+        ),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_noted(pattern: str, note: str) -> None:
+    found = PathGlobs(include=(pattern,)).unmatched([PurePath("sub-01/sub-01_T1w.nii")])
+    assert "".join(found) == note

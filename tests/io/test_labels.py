@@ -1,4 +1,4 @@
-"""Masks and segmentations, by name and by header, and names that only look like theirs."""
+"""Masks, segmentations and the like, by their headers."""
 
 from io import BufferedReader
 from pathlib import Path
@@ -11,40 +11,21 @@ import pytest
 from cuda_cyclegan.io import labels
 from cuda_cyclegan.io.dicom.header_scan import KnownHeaders
 from cuda_cyclegan.io.files.regular import open_regular
-from cuda_cyclegan.io.labels import mask_reason, takes_masks
+from cuda_cyclegan.io.labels import FileLabels, read_labels
 
 nibabel: Any = _nibabel
 
 
 @pytest.mark.parametrize(
-    ("name", "word"),
-    [
-        ("sub-01_desc-brain_mask.nii.gz", "mask"),
-        ("sub-01_space-T1w_dseg.nii.gz", "dseg"),
-        ("sub-01_label-GM_probseg.nii.gz", "probseg"),
-        ("BraTS20_001_seg.nii", "seg"),
-        ("BraTS-GLI-00000-000-seg.nii.gz", "seg"),
-        ("tumour.seg.nrrd", "seg"),
-        ("liver.label.nii.gz", "label"),
-        ("lesion_mask_2.nii", "mask"),
-        ("Brain Mask.mha", "mask"),
-        ("mask.nhdr", "mask"),
-        ("maskless.nii", None),
-        ("unmasked_T1.nii", None),
-        ("T1_seg_corrected.nii.gz", None),
-        ("sub-01_rec-mask_T1w.nii.gz", None),
-        ("segovia_01.nii", None),
-        ("sub-01_T1w.nii.gz", None),
-        ("001.nii", None),
-    ],
-)
-def test_the_last_word_of_a_name_reports_it(tmp_path: Path, name: str, word: str | None) -> None:
-    assert mask_reason(tmp_path / name) == (word and f"its name contains '{word}'")
-
-
-@pytest.mark.parametrize(
     ("intent", "kind"),
-    [(1002, "segmentation labels"), (3, "statistical values"), (1001, None), (0, None)],
+    [
+        (1002, "segmentation labels"),
+        (3, "statistical values"),
+        (1006, "displacements"),
+        (3006, "CIFTI values of surfaces"),
+        (1001, None),
+        (0, None),
+    ],
 )
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".hdr"])
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -61,28 +42,22 @@ def test_the_intent_of_a_header_reports_it(
         if (suffix == ".hdr") != (kind_of_file is nibabel.Nifti1Pair):
             continue
         image.to_filename(file)
-        told = f"its header declares its voxels as {kind}"
-        assert mask_reason(file) == (told if kind else None)
+        assert read_labels(file).contents == kind
 
 
 def test_segments_of_slicer_report_it(tmp_path: Path) -> None:
     head = b"NRRD0004\ntype: uchar\ndimension: 3\nsizes: 2 2 2\nencoding: raw\n"
     (tmp_path / "a.nrrd").write_bytes(head + b"Segment0_ID:=S1\n\n" + bytes(8))
-    assert mask_reason(tmp_path / "a.nrrd") == "its header declares its voxels as segments"
+    assert read_labels(tmp_path / "a.nrrd").contents == "segments"
     (tmp_path / "b.nrrd").write_bytes(head + b"\n" + bytes(8))
-    assert mask_reason(tmp_path / "b.nrrd") is None
+    assert read_labels(tmp_path / "b.nrrd").contents is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\x1f\x8b", b"\x1f\x8bnothing", bytes(400), b"NRRD"])
 def test_what_cannot_be_read_is_no_mask(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.nii.gz").write_bytes(content)
-    assert mask_reason(tmp_path / "a.nii.gz") is None
-    assert mask_reason(tmp_path / "gone.nii") is None
-
-
-def test_a_model_of_masks_is_known_by_its_words() -> None:
-    assert takes_masks(["T1", "tumour mask"])
-    assert not takes_masks(["T1", "masked T1"])
+    assert read_labels(tmp_path / "a.nii.gz") == FileLabels()
+    assert read_labels(tmp_path / "gone.nii") == FileLabels()
 
 
 def test_a_file_that_did_not_change_is_looked_at_once(tmp_path: Path) -> None:
@@ -121,5 +96,5 @@ def test_one_search_opens_a_header_once_for_its_mark_and_its_contents(
     monkeypatch.setattr(labels, "open_regular", counting)
     known.read(())
     assert labels.labels_of(tmp_path / "a.nii", known).mark is None
-    assert mask_reason(tmp_path / "a.nii", known) is not None
+    assert labels.labels_of(tmp_path / "a.nii", known).contents is not None
     assert opened == [tmp_path / "a.nii"]

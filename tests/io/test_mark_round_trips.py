@@ -22,6 +22,7 @@ from cuda_cyclegan.io.formats.marks import UNREADABLE_MARK, line_of, mark_in_tex
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation, SyntheticMark
 from cuda_cyclegan.io.writing import write
+from cuda_cyclegan.pipelines.study.selection import studies_for
 
 nibabel: Any = _nibabel
 processing: Any = _processing
@@ -131,6 +132,50 @@ def test_dcm2niix_keeps_that_a_dicom_result_is_synthetic(tmp_path: Path) -> None
         words = ["dcm2niix", "-z", "n", "-f", folder, "-o", tmp_path, tmp_path / folder]
         subprocess.run(words, check=True, capture_output=True)
         assert read_mark(tmp_path / f"{folder}.nii") == expected
+
+
+def run(*words: object) -> None:
+    if which(str(words[0])) is None:
+        pytest.skip(f"{words[0]} is not installed")
+    subprocess.run([str(word) for word in words], check=True, capture_output=True)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("options", "made", "expected"),
+    [
+        (["-z", "n", "-c", "study 7"], "b.nii", UNREADABLE_MARK),
+        (["-z", "n", "-e", "y"], "b.nhdr", None),
+    ],
+    ids=["comment", "nrrd"],
+)
+def test_results_that_dcm2niix_converts_are_recognised_by_their_sidecar(
+    tmp_path: Path, options: list[str], made: str, expected: SyntheticMark | None
+) -> None:
+    Phantom("MR").write(tmp_path / "mr")
+    [study] = discover([tmp_path / "mr"], None).studies
+    derivation = Derivation("t1-to-t2", "T1", "T2", "0.1.0", "f" * 64, newest_source=0)
+    write(read(study), tmp_path / "result", derivation)
+    (tmp_path / "made").mkdir()
+    run("dcm2niix", *options, "-f", "b", "-o", tmp_path / "made", tmp_path / "result")
+    assert read_mark(tmp_path / "made" / made) == expected
+    found = studies_for(discover([tmp_path / "made"], None), None, ())
+    assert found.studies == ()
+    [skip] = [row for row in found.skipped if row.kind]
+    assert skip.kind == "synthetic"
+
+
+@pytest.mark.process
+def test_mrtrix_drops_the_mark(tmp_path: Path, result: Callable[[str], Path]) -> None:
+    run("mrconvert", "-quiet", result(".nii"), tmp_path / "b.nii")
+    assert read_mark(tmp_path / "b.nii") is None
+
+
+@pytest.mark.process
+def test_minc_drops_the_mark(tmp_path: Path, result: Callable[[str], Path]) -> None:
+    run("nii2mnc", "-quiet", result(".nii"), tmp_path / "b.mnc")
+    run("mnc2nii", "-quiet", tmp_path / "b.mnc", tmp_path / "b.nii")
+    assert read_mark(tmp_path / "b.nii") is None
 
 
 @pytest.mark.parametrize("suffix", TEXT)

@@ -23,7 +23,7 @@ from ...options.queue import (
 )
 from ...options.study import StudyOptions
 from ...options.translate import check_applicable
-from ...render.skipped import skip_counts, skipped_scans, unread_places
+from ...render.skipped import search_notes, skip_counts, skipped_scans, unread_places
 from ...render.terminal import SEARCHING, print_line, print_sentences, spinner
 from ...render.text import counted, flagged
 from ...signals import stop_signals
@@ -85,6 +85,7 @@ def submit(
         with spinner(SEARCHING):
             found = jobs_of(request)
         check_applicable(context, holds_files_only=found.holds_files_only)
+        print_sentences(search_notes(found.notes), sys.stderr)
         if not found.jobs and not found.refused:
             raise typer.Exit(complain_of_nothing(request.inputs, found.skipped))
         with open_queue(queue_place(queue), create=True) as jobs:

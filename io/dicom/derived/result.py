@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 from pydicom.valuerep import format_number_as_ds
 
-from ...contrasts import Contrasts
+from ...contrast.texts import modality_named
 from ...maps import MapKind
 from ...volume import AnyArray, Derivation, Volume
 from ..dataset import DataSet, number, pydicom, word
@@ -158,8 +158,7 @@ def result_of(volume: Volume, header: DicomHeader, derivation: Derivation) -> De
     A target that names several, as "CT (from MR)" does, has none of them. A map has no modality
     either, so that its values are not mistaken for those of a scan.
     """
-    target = Contrasts.named_in(derivation.target)
-    modality = target.modality or (OTHER_MODALITY if target.modalities else header.series.modality)
+    modality = modality_named(derivation.target, header.series.modality, OTHER_MODALITY)
     if derivation.shows:
         modality = OTHER_MODALITY
     # Zero may be padding in an MR, and is water in a CT.

@@ -38,7 +38,9 @@ def test_every_series_and_scan_has_a_row_and_a_reason(disc: Path) -> None:
     assert result.exit_code == 0
     lines = result.output.splitlines()
     [ct] = [line for line in lines if "/ct/series-0003-" in line]
-    assert ct.split()[-5:] == ["CT", "12", "24x20x12", "0.5x0.75x2", "accepted"]
+    *row, _, source, other = ct.split()
+    assert row[-5:] == ["CT", "12", "24x20x12", "0.5x0.75x2", "accepted"]
+    assert (source, other) == ("Modality,", "description")
     assert any(line.startswith("refused: ") and "14.04 degrees" in line for line in lines)
     assert any(line.startswith("skipped: ") and "only 3 slices" in line for line in lines)
     assert any("scan.nii.gz" in line and "nifti" in line for line in lines)
@@ -88,10 +90,12 @@ def test_json_is_a_promise_to_scripts(disc: Path) -> None:
         "files": "list",
         "skipped": "list",
         "ignored": "int",
+        "notes": "list",
     }
     [ct] = [row for row in found["series"] if row["number"] == 3]
     assert {key: type(value).__name__ for key, value in ct.items()} == {
         **dict.fromkeys(["label", "folder", "study", "modality", "verdict", "kind"], "str"),
+        "read_as": "str",
         **dict.fromkeys(["number", "images", "duplicates", "volumes"], "int"),
         **dict.fromkeys(["notes", "extents", "spacing", "files"], "list"),
         "reason": "NoneType",
@@ -99,7 +103,7 @@ def test_json_is_a_promise_to_scripts(disc: Path) -> None:
     }
     [scan] = found["files"]
     assert {key: type(value).__name__ for key, value in scan.items()} == {
-        **dict.fromkeys(["path", "format", "verdict"], "str"),
+        **dict.fromkeys(["path", "format", "verdict", "read_as"], "str"),
         **dict.fromkeys(["extents", "spacing", "notes"], "list"),
         "reason": "NoneType",
         "failed": "bool",

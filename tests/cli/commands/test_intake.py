@@ -105,8 +105,8 @@ def test_translate_takes_exactly_the_scans_of_its_model(ward: QueueWorld) -> Non
     assert set(skips) - set(KINDS) == {"seg"}
     assert "skipped: " in done.stdout
     assert "use --any-contrast to include it" in done.stdout
-    assert "its name states T2w, and the model translates T1 (MR)" in done.stdout
-    assert "0007.nii: the JSON file next to it states T2" in done.stdout
+    assert "its BIDS suffix states T2 (T2w), and the model translates T1 (MR)" in done.stdout
+    assert "0007.nii: its JSON sidecar states T2 (description)" in done.stdout
     assert "Jane" not in done.output
     assert "it is a synthetic image, written by this program; use --allow-synthetic" in done.stdout
     note = "note: plain.nii: nothing shows that the scan is T1 (MR); check that it fits"
@@ -335,3 +335,30 @@ def test_a_model_of_masks_takes_them(tmp_path: Path) -> None:
     world.model = edited
     scan(world.inputs / "a_seg.nii")
     assert "1 study: 1 to translate" in world.command("plan").stdout
+
+
+def test_plan_and_discover_show_what_was_read(ward: QueueWorld) -> None:
+    plan = ward.command("plan").stdout
+    assert any("T1w: BIDS suffix" in line for line in plan.splitlines() if "sub-01_T1w" in line)
+    found = json.loads(ward.command("discover", "--model", str(ward.model), "--json").stdout)
+    read = {Path(row["path"]).name: row["read_as"] for row in found["files"]}
+    assert read["sub-01_T1w.nii.gz"] == "T1w: BIDS suffix"
+    assert read["plain.nii"] == ""
+    assert found["series"]
+
+
+def test_a_pattern_that_matches_nothing_is_noted_and_changes_nothing(ward: QueueWorld) -> None:
+    note = 'note: pattern "*_T7w*" of --exclude matches no scan'
+    done = ward.command("plan", "--exclude", "*_T7w*")
+    assert done.exit_code == 0
+    assert note in done.stderr
+    assert note not in ward.command("plan", "--exclude", "*_T1w*").stderr
+    none = ward.command("translate", "--include", "/data/*")
+    assert "patterns are relative to the input folder" in none.stderr
+    assert none.exit_code == 3
+
+
+def test_only_any_contrast_takes_what_contradicts(ward: QueueWorld) -> None:
+    matched = ward.command("plan", "--include", "*_T2w*")
+    assert "its BIDS suffix states T2 (T2w)" in matched.output
+    assert matched.exit_code == 3

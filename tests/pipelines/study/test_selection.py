@@ -1,14 +1,23 @@
 """Scans held against a model's source: another contrast is no input, what is open is noted."""
 
+import re
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
+from support.dicom_phantoms import Phantom
 from support.model_cards import CARD
 
+from cuda_cyclegan.io.choice import Choice
+from cuda_cyclegan.io.discovery import Discovery, discover
 from cuda_cyclegan.io.volume import Blocker, Study
 from cuda_cyclegan.pipelines.settings import TranslateOptions
-from cuda_cyclegan.pipelines.study.selection import contrast_checked
+from cuda_cyclegan.pipelines.study.selection import (
+    contrast_checked,
+    studies_for,
+    unchecked_contrasts,
+)
 
 
 def series(modality: str) -> Study:
@@ -21,10 +30,20 @@ def held(modality: str, source: str, *, any_modality: bool = False) -> Study:
 
 
 @pytest.mark.parametrize(
-    ("modality", "source"), [("MR", "T1"), ("CT", "cbct"), ("PT", "PET/CT"), ("MR", "T2 FLAIR")]
+    ("modality", "source"), [("MR", "MR"), ("CT", "CT"), ("PT", "PET/CT"), ("PT", "PET")]
 )
 def test_a_scan_of_the_source_is_taken_without_a_word(modality: str, source: str) -> None:
     assert held(modality, source) == series(modality)
+
+
+@pytest.mark.parametrize(
+    ("modality", "source", "known"),
+    [("MR", "T1", "T1 (MR)"), ("CT", "cbct", "cbct (CT)"), ("MR", "T2 FLAIR", "T2 FLAIR (MR)")],
+)
+def test_a_modality_alone_shows_no_contrast(modality: str, source: str, known: str) -> None:
+    study = held(modality, source)
+    assert study.blocker is None
+    assert study.notes[1:] == (f"nothing shows that the scan is {known}; check that it fits",)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +102,8 @@ FITS, OPEN = "", "nothing shows that the scan is T1 (MR); check that it fits"
         ("sub-01_mri.nrrd", OPEN),
         ("ct/sub-01.nii.gz", OPEN),
         ("PD_007.nii", OPEN),
-        ("p01_T1_to_T2.nii", "its name states T2, and the model translates T1 (MR); check"),
+        ("p01_T1_to_T2.nii", FITS),
+        ("p01_T1_bias.nii", "its name states T1 or bias field (T1, bias), and the model"),
     ],
 )
 def test_what_names_leave_open_is_noted(name: str, told: str) -> None:
@@ -127,4 +147,89 @@ def test_channels_are_held_against_their_own_names() -> None:
     assert contrast_checked(replace(scans[0], scans=tuple(scans[:2])), CARD).notes == ()
     blocker = contrast_checked(replace(scans[0], scans=tuple(scans)), CARD).blocker
     assert blocker
-    assert blocker.reason.startswith("FLAIR: its name states ct, and the model translates FLAIR")
+    assert blocker.reason.startswith(
+        "FLAIR: its name states CT (ct), and the model translates FLAIR"
+    )
+
+
+def found_in(folder: Path, source: str = "T1", **options: bool) -> Discovery:
+    """Search a folder for scans of a source."""
+    takes = TranslateOptions(**options).takes  # pyright: ignore[reportArgumentType]
+    return studies_for(discover([folder], None), replace(CARD, source=source), takes)
+
+
+def files(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(bytes(400))
+
+
+def test_a_phase_in_the_sidecar_skips_a_file_named_t1w(tmp_path: Path) -> None:
+    files(tmp_path, "sub-01_T1w.nii", "sub-02_T1w.nii")
+    (tmp_path / "sub-01_T1w.json").write_text(
+        '{"Modality": "MR", "ImageType": ["ORIGINAL", "PRIMARY", "P", "PHASE"]}'
+    )
+    found = found_in(tmp_path)
+    assert [str(study.name) for study in found.studies] == ["sub-02_T1w.nii"]
+    [skip] = found.skipped
+    assert skip.kind == "contrast"
+    assert skip.reason.startswith("its JSON sidecar states phase (ImageType), and the model")
+
+
+def test_a_sidecar_above_a_scan_applies_to_it(tmp_path: Path) -> None:
+    files(tmp_path, "sub-01/anat/sub-01_T1w.nii", "sub-01/anat/sub-01_T2w.nii")
+    (tmp_path / "dataset_description.json").write_text("{}")
+    (tmp_path / "T1w.json").write_text('{"ContrastBolusIngredient": "GADOLINIUM"}')
+    [study] = found_in(tmp_path).studies
+    [note] = study.notes
+    assert note == (
+        "its JSON sidecar names a contrast agent, and the model translates T1 (MR); check that it "
+        "fits"
+    )
+
+
+def test_a_dataset_of_this_program_makes_a_note_and_its_sidecar_a_mark(tmp_path: Path) -> None:
+    made = '{"GeneratedBy": [{"Name": "cuda-cyclegan"}]}'
+    files(tmp_path, "sub-01_T1w.nii", "sub-02_T1w.nii")
+    (tmp_path / "dataset_description.json").write_text(made)
+    (tmp_path / "sub-02_T1w.json").write_text(made)
+    found = found_in(tmp_path)
+    [study] = found.studies
+    assert study.notes == (
+        "its dataset states that cuda-cyclegan generated it; check that it fits",
+    )
+    [skip] = found.skipped
+    assert (skip.path.name, skip.kind) == ("sub-02_T1w.nii", "synthetic")
+    assert "allow-synthetic" in skip.reason
+    assert len(found_in(tmp_path, allow_synthetic=True).studies) == 2
+
+
+def test_what_was_read_is_kept_with_the_study(tmp_path: Path) -> None:
+    files(tmp_path, "sub-01_T1w.nii", "plain.nii")
+    read = {str(study.name): study.read_as for study in found_in(tmp_path).studies}
+    assert read == {"sub-01_T1w.nii": "T1w: BIDS suffix", "plain.nii": ""}
+
+
+def test_a_series_that_was_chosen_needs_no_fitting_description(tmp_path: Path) -> None:
+    def described(data: Any, _: int) -> None:
+        data.SeriesDescription = "t2_tse_tra"
+
+    Phantom("MR").write(tmp_path, described)
+    card = replace(CARD, source="T1")
+    refused = studies_for(discover([tmp_path], None), card, ())
+    assert [row.kind for row in refused.skipped] == ["contrast"]
+    chosen = discover([tmp_path], None, Choice(series=re.compile("tse")))
+    [study] = studies_for(chosen, card, ()).studies
+    assert any(note.startswith("its header states T2 (description)") for note in study.notes)
+    other = studies_for(chosen, replace(CARD, source="CT"), ())
+    assert [row.kind for row in other.skipped] == ["modality"]
+    [found] = discover([tmp_path], None).studies
+    assert contrast_checked(found, card).blocker
+    assert contrast_checked(found, card, is_confirmed=True).blocker is None
+    [study] = studies_for(chosen, replace(CARD, source="T2"), ()).studies
+    assert study.read_as == "MR: Modality; T2: description"
+
+
+def test_contrasts_without_a_known_word_are_listed() -> None:
+    assert unchecked_contrasts(replace(CARD, source="domain A")) == ("domain A",)
+    assert unchecked_contrasts(replace(CARD, source="T1")) == ()
