@@ -16,6 +16,14 @@ BF16_CAPABILITY = (8, 0)
 Inference: TypeAlias = Literal["patches", "volume"]
 """patches: overlapping ones, which are blended; volume: whole-volume inference."""
 
+Blend: TypeAlias = Literal["gaussian", "linear", "constant", "hann", "crop"]
+"""Weights of overlapping patches.
+
+gaussian: a Gaussian around the patch's middle. linear: rises over the voxels shared with the
+neighbour. constant: the mean. hann: a Hann window. crop: each patch up to half the overlap, nothing
+beyond it (TorchIO).
+"""
+
 Effort: TypeAlias = Literal["auto", "quick", "full", "off"]
 """Tuning level of the convolutions of a network.
 

@@ -11,7 +11,16 @@ Phase: TypeAlias = Literal["copy in", "cut", "compute", "blend", "copy out"]
 SmallVolumePadding: TypeAlias = Literal["edge", "reflect", "minimum"]
 """Padding of a volume smaller than the patch: repeat the border, mirror, or lowest value."""
 
+PatchPadding: TypeAlias = SmallVolumePadding | float
+"""Padding beyond a volume; a number is the network intensity there."""
+
 GridOrigins: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+VoxelSpan: TypeAlias = tuple[int, int]
+"""First voxel and the one after the last."""
+
+Kept: TypeAlias = tuple[tuple[VoxelSpan, ...], tuple[VoxelSpan, ...], tuple[VoxelSpan, ...]]
+"""Part of each patch that counts in the result, along each axis for each origin there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +64,29 @@ class PatchWindow(PatchGrid):
     """A grid with its blending weights and padding.
 
     weights: of the voxels of a patch in the blend, along the array's axes, in C order; they stay on
-    the GPU while the same array is passed. padding: of patches beyond the array.
+    the GPU while the same array is passed. padding: of patches beyond the array. kept: part of each
+    patch that is blended; None for all of it.
     """
 
     weights: FloatArray
-    padding: SmallVolumePadding
+    padding: PatchPadding
+    kept: Kept | None = None
+
+    def box(self, origin: Triple) -> tuple[VoxelSpan, VoxelSpan, VoxelSpan]:
+        """Return the voxels of the patch at an origin that are blended into the array."""
+        found = list[VoxelSpan]()
+        for axis, at in enumerate(origin):
+            start, stop = 0, self.patch[axis]
+            if self.kept is not None:
+                start, stop = self.kept[axis][self.origins[axis].index(at)]
+            found.append((max(start, -at), min(stop, self.extents[axis] - at)))
+        return triple(found)
 
     @property
-    def needs_lowest(self) -> bool:
-        """Whether patches extend beyond the array and are padded with its lowest value."""
-        edges = zip(self.patch, self.extents, strict=True)
-        return self.padding == "minimum" and any(edge > extent for edge, extent in edges)
+    def is_padded(self) -> bool:
+        """Whether patches extend beyond the array."""
+        rows = zip(self.origins, self.patch, self.extents, strict=True)
+        return any(row[0] < 0 or row[-1] + edge > extent for row, edge, extent in rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,14 @@ class Stored:
         ends = np.stack([self.values.min(axis=axes), self.values.max(axis=axes)])
         return self.scaling.forward(ends).min(axis=0)
 
+    def beyond(self, padding: str | float) -> FloatArray | None:
+        """Network intensity of each channel beyond the array, [C]: its lowest or a number; None
+        if a padding repeats or mirrors the border.
+        """
+        if padding == "minimum":
+            return self.lowest()
+        return None if isinstance(padding, str) else np.full(len(self.values), padding, np.float32)
+
 
 def is_taken_as_stored(voxels: "np.dtype[Any]") -> bool:
     """Return whether arrays of a voxel type can be input and output as stored, on any device."""

@@ -225,7 +225,7 @@ class _Mode:
         self.generator.open(settings.precision)
         inferred = replace(self.translator, timer=timer).infer(study, self.generator)
         output = inferred.output.target.values
-        seams = seam_score(study.prepared.network_input.values, output, plan.layout, options.blend)
+        seams = seam_score(study.prepared.network_input.values, output, plan.layout, settings.blend)
         return inferred, InferenceRun(seams.worst, timer.total())
 
 

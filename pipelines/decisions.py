@@ -54,14 +54,23 @@ def decided(
 
 
 def with_inference(model: Model, options: TranslateOptions) -> TranslateOptions:
-    """Return the options with inference and patch taken from the model where unset.
+    """Return the options with inference, patch and tiling taken from the model where unset.
 
     Raises SettingsError for settings of patches that would have no effect.
     """
     inference = options.inference or model.inference
     if inference == "volume":
         _check_of_volume(options)
-    return replace(options, inference=inference, patch=options.patch or model.card.patch)
+    tiling = model.card.tiling
+    shares = tiling.overlap
+    usual = shares[0] if len(set(shares)) == 1 else shares
+    return replace(
+        options,
+        inference=inference,
+        patch=options.patch or model.card.patch,
+        overlap=usual if options.overlap is None else options.overlap,
+        blend=options.blend or tiling.blend,
+    )
 
 
 def _check_of_volume(options: TranslateOptions) -> None:
@@ -125,11 +134,12 @@ def _known_device(name: str) -> str:
 
 def _check_values(options: TranslateOptions) -> None:
     """Raise SettingsError for invalid values that the types allow."""
-    if not 0 <= options.overlap <= MOST_OVERLAP:
-        raise SettingsError(
-            f"An overlap of {options.overlap:g} is not a share from 0 to {MOST_OVERLAP:g}.",
-            "overlap",
-        )
+    shares = options.overlap if isinstance(options.overlap, tuple) else (options.overlap,)
+    for share in shares:
+        if share is not None and not 0 <= share <= MOST_OVERLAP:
+            raise SettingsError(
+                f"An overlap of {share:g} is not a share from 0 to {MOST_OVERLAP:g}.", "overlap"
+            )
     if options.nan_to is not None and not math.isfinite(options.nan_to):
         raise SettingsError(
             f"Setting nan-to={options.nan_to:g} is not a voxel value; give a number.", "nan_to"

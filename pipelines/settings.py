@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
-from ..engine.options import Inference, Precision
+from ..engine.options import Blend, Inference, Precision
 from ..io.choice import EVERYTHING, FEWEST_SLICES, Choice, OutputFormat, SkipKind
 from ..io.links import Links
 from .option import (
@@ -21,11 +21,16 @@ from .option import (
     words_of,
 )
 
-Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
+Overlap: TypeAlias = float | tuple[float, float, float]
+"""Share of a patch's edge that neighbours share, on all axes or along D, H and W."""
 FolderLayout: TypeAlias = Literal["mirror", "bids"]
 """Layout of an output folder: that of the inputs, or a BIDS derivative dataset."""
 OutputType: TypeAlias = Literal["same", "int16", "uint16", "float32"]
 """Voxel type of results; "same" is the scan's type, whatever the values are."""
+
+USUAL_OVERLAP: float = 0.25
+_USUAL_BLEND: Blend = "gaussian"
+"""Overlap and weights of a model whose card states none."""
 
 MOST_OVERLAP = 0.9
 """Largest overlap of patches; with more, nearly all of the work is repeated."""
@@ -54,26 +59,27 @@ class TranslateOptions:
     line, config files, routes, jobs, fingerprints and reports follow from that.
 
     patch: extents (D, H, W) of a patch; None takes the model's. overlap: share of its edge that
-    neighbours share. blend: weights of overlapping patches. precision: precision of the network's
-    arithmetic; None takes the device's default. volume_index: volume of a 4-D or multi-frame file;
-    None refuses such files. overwrite: make everything again and replace foreign files, instead of
-    keeping up-to-date results. output_format, fewest_slices, allow_uneven, links: as in Choice.
-    preview, seam_score: outputs besides the results. keep_private: whether private elements of
-    a DICOM source go into its result. verify: number of patches of each study that are computed a
-    second time. any_modality: whether scans of another modality than the model's source are
-    accepted. nan_to: replacement for NaN in a scan, in its own unit; None refuses such scans.
-    strict_input: whether scans unlike the model's calibration set are refused. cycle_check: cycle
-    check of results; None for none. spread: number of ways of mirroring the patches over which mean
-    and standard deviation are computed (TTA); 0 for none. resample_channels: whether scans of a
-    study on other grids than its first are resampled onto that, instead of refused. inference:
-    inference on patches or on the whole volume; None takes the model's, and patches if it has none.
-    output_type: voxel type of results; None takes the scan's if it can represent the values, else a
-    larger one. every_volume: whether all volumes of a 4-D file are translated, one by one.
-    result_name: pattern for the names of results; "" for those of their scans. layout: layout of
-    the output folder. bids_suffix: suffix of each result in a BIDS dataset; none takes those of the
-    model's target. sidecar: whether a JSON file is written next to each result, as always in a BIDS
-    dataset. any_contrast: whether scans of another contrast or modality, and masks, are accepted.
-    allow_synthetic: whether results of this program are accepted as scans.
+    neighbours share, and blend: weights of overlapping patches; None takes the model's. precision:
+    precision of the network's arithmetic; None takes the device's default. volume_index: volume of
+    a 4-D or multi-frame file; None refuses such files. overwrite: make everything again and replace
+    foreign files, instead of keeping up-to-date results. output_format, fewest_slices,
+    allow_uneven, links: as in Choice. preview, seam_score: outputs besides the results.
+    keep_private: whether private elements of a DICOM source go into its result. verify: number of
+    patches of each study that are computed a second time. any_modality: whether scans of another
+    modality than the model's source are accepted. nan_to: replacement for NaN in a scan, in its own
+    unit; None refuses such scans. strict_input: whether scans unlike the model's calibration set
+    are refused. cycle_check: cycle check of results; None for none. spread: number of ways of
+    mirroring the patches over which mean and standard deviation are computed (TTA); 0 for none.
+    resample_channels: whether scans of a study on other grids than its first are resampled onto
+    that, instead of refused. inference: inference on patches or on the whole volume; None takes the
+    model's, and patches if it has none. output_type: voxel type of results; None takes the scan's
+    if it can represent the values, else a larger one. every_volume: whether all volumes of a 4-D
+    file are translated, one by one. result_name: pattern for the names of results; "" for those of
+    their scans. layout: layout of the output folder. bids_suffix: suffix of each result in a BIDS
+    dataset; none takes those of the model's target. sidecar: whether a JSON file is written next to
+    each result, as always in a BIDS dataset. any_contrast: whether scans of another contrast or
+    modality, and masks, are accepted. allow_synthetic: whether results of this program are accepted
+    as scans.
     """
 
     patch: tuple[int, int, int] | None = field(
@@ -84,19 +90,20 @@ class TranslateOptions:
             Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
         ),
     )
-    overlap: float = field(
-        default=0.25,
+    overlap: Overlap | None = field(
+        default=None,
         metadata=setting(
-            "Fraction of a patch's edge that overlaps its neighbour.",
+            "Fraction of a patch's edge that overlaps its neighbour.  [default: the model's, "
+            "mostly 0.25]",
             Shown("Result", 7, "0..0.9", least=0.0, most=MOST_OVERLAP),
             Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
         ),
     )
-    blend: Blend = field(
-        default="gaussian",
+    blend: Blend | None = field(
+        default=None,
         metadata=setting(
-            "Weighting where patches overlap.",
-            Shown("Result", 5, "gaussian|linear|constant", is_rare=True),
+            "Weighting where patches overlap.  [default: the model's, mostly gaussian]",
+            Shown("Result", 5, "gaussian|linear|constant|hann|crop", is_rare=True),
             Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
         ),
     )
@@ -338,6 +345,8 @@ class TranslateOptions:
             raise ValueError("patch and precision must be chosen first")
         chosen: dict[str, Any] = {name: getattr(self, name) for name in CHANGING_RESULTS}
         chosen["inference"] = self.inference or "patches"
+        chosen["overlap"] = USUAL_OVERLAP if self.overlap is None else self.overlap
+        chosen["blend"] = self.blend or _USUAL_BLEND
         return TranslateSettings(**chosen)
 
     def choice(self, filters: Choice = EVERYTHING) -> Choice:
@@ -397,10 +406,12 @@ class TranslateSettings(TranslateOptions):
 
     patch: extents (D, H, W) of a patch. precision: precision of the network's arithmetic.
     inference: on patches or on the whole volume, for which patches only define the borders of a
-    seam score.
+    seam score. overlap, blend: of patches.
     """
 
     patch: tuple[int, int, int]  # pyright: ignore[reportGeneralTypeIssues]
+    overlap: Overlap = USUAL_OVERLAP
+    blend: Blend = _USUAL_BLEND
     precision: Precision = "fp32"
     inference: Inference = "patches"
 
@@ -415,7 +426,9 @@ class TranslateSettings(TranslateOptions):
 
     def sha256(self) -> str:
         """Return a hash of these settings that is the same on all machines and in all versions."""
-        choices = {**self.chosen(), "overlap": float(self.overlap), "method": METHOD}
+        shares = self.overlap
+        overlap = tuple(map(float, shares)) if isinstance(shares, tuple) else float(shares)
+        choices = {**self.chosen(), "overlap": overlap, "method": METHOD}
         if self.nan_to is not None:
             choices["nan_to"] = self.nan_to + 0.0  # so that 0, 0.0 and -0.0 are one
         unused = {*added_at_default(choices), *(OF_PATCHES if self.inference == "volume" else ())}

@@ -96,7 +96,8 @@ MAY_IMPORT = {
         "pipelines.report"
     ),
     "cli.options": (
-        "cli.render engine.model engine.options io.choice io.files io.formats io.links "
+        "cli.render engine.model engine.options engine.patch_grid io.choice io.files io.formats "
+        "io.links "
         "pipelines.config pipelines.errors pipelines.jobs.queue pipelines.model_import "
         "pipelines.name_pattern pipelines.node pipelines.option pipelines.request "
         "pipelines.results pipelines.settings"
@@ -272,7 +273,7 @@ MAY_IMPORT = {
     "pipelines.model_import": (
         "engine.cpu engine.decoding engine.errors engine.importing engine.importing.checkpoint "
         "engine.importing.operators engine.importing.torch_export engine.model engine.network "
-        "engine.patch_grid io.files pipelines.errors pipelines.program"
+        "engine.options engine.patch_grid io.files pipelines.errors pipelines.program"
     ),
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (

@@ -41,7 +41,7 @@ PARAMETERS = {
     "from_nibabel": "image",
     "from_simpleitk": "image",
     "from_torch": "module example output card replace",
-    "import_checkpoint": "checkpoint output card choices reference folds replace",
+    "import_checkpoint": "checkpoint output card choices reference folds omit replace",
     "load_model": "path",
     "to_nibabel": "volume",
     "to_simpleitk": "volume",

@@ -17,10 +17,12 @@ from ..options.model import (
     parsed_extents,
     parsed_maps,
     parsed_names,
+    parsed_padding,
     parsed_spacing,
+    parsed_tiling,
+    parsed_training_patch,
 )
 from ..options.printing import Traceback
-from ..options.values import parsed_patch
 from ..render.terminal import columns_of, print_line, print_sentences, spinner
 from ..render.text import counted, option
 from ..signals import stop_signals
@@ -197,7 +199,42 @@ def import_(
     ] = None,
     patch: Annotated[
         str | None,
-        typer.Option(metavar="D,H,W", help="Extents of the training patches in voxels."),
+        typer.Option(
+            metavar="D,H,W|whole",
+            help="Extents of the training patches in voxels; whole if training saw whole volumes, "
+            "which are then the model's default.",
+        ),
+    ] = None,
+    tiling: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODE[:OPTIONS]",
+            help="Positions and weights of patches as the training's own inference has them: "
+            "monai, torchio, nnunet or even, with options such as "
+            ":overlap=0.5,blend=gaussian,sigma=0.125.  [default: even, overlap 0.25, gaussian]",
+        ),
+    ] = None,
+    grid_rule: Annotated[
+        Literal["cover", "monai", "monai-scan", "torchio", "simpleitk", "nnunet"] | None,
+        typer.Option(
+            metavar="cover|monai|monai-scan|torchio|simpleitk|nnunet",
+            help="Code whose extents and origin a grid of --spacing has.  [default: cover]",
+        ),
+    ] = None,
+    maps_on: Annotated[
+        Literal["scan", "grid"] | None,
+        typer.Option(
+            metavar="scan|grid",
+            help="Whether intensities are measured and mapped before or after resampling.  "
+            "[default: scan]",
+        ),
+    ] = None,
+    omit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[,...]",
+            help="Parts of a MONAI bundle that are not reproduced, and that results may lack.",
+        ),
     ] = None,
     folds: Annotated[
         str | None,
@@ -220,10 +257,11 @@ def import_(
         ),
     ] = None,
     small_volume_padding: Annotated[
-        Literal["edge", "reflect", "minimum"] | None,
+        str | None,
         typer.Option(
-            metavar="edge|reflect|minimum",
-            help="Padding of scans smaller than a patch.  [default: edge]",
+            metavar="edge|reflect|minimum|VALUE",
+            help="Padding of scans smaller than a patch; a number is the network's input there.  "
+            "[default: edge]",
         ),
     ] = None,
     name: Annotated[
@@ -247,7 +285,8 @@ def import_(
     """
     maps_in = parsed_maps(intensity_in, "--intensity-in")
     maps_out = parsed_maps(intensity_out, "--intensity-out")
-    extents = parsed_patch(patch)
+    extents, sees_whole = parsed_training_patch(patch)
+    tiled = parsed_tiling(tiling)
     sources, targets = parsed_names(source, "--source"), parsed_names(target, "--target")
     directions, voxel_size = parsed_axes(axes), parsed_spacing(spacing)
     with stop_signals(), errors_reported(verbose=verbose):
@@ -279,16 +318,25 @@ def import_(
             axes=directions,
             spacing=voxel_size,
             patch=extents,
-            small_volume_padding=small_volume_padding,
+            small_volume_padding=parsed_padding(small_volume_padding),
             name=name,
             licence=licence,
             input_range=input_range,
             output_range=output_range,
             crop=parsed_crop(crop),
             grid=parsed_extents(grid, "--grid"),
+            tiling=tiled,
+            grid_rule=grid_rule,
+            maps_on=maps_on,
+            inference="volume" if sees_whole else "patches" if tiled else None,
         )
         request = ImportRequest(
-            checkpoint, choices, draft, reference, parsed_names(folds, "--folds") or ()
+            checkpoint,
+            choices,
+            draft,
+            reference,
+            parsed_names(folds, "--folds") or (),
+            parsed_names(omit, "--omit") or (),
         )
         raise typer.Exit(_import(request, output, force))
 

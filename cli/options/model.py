@@ -2,16 +2,19 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias, get_args
 
 import typer
 
-from .values import wrong_value
+from .values import parsed_patch, wrong_value
 
 if TYPE_CHECKING:
     from ...engine.model.intensity_maps import ChannelMaps, IntensityMap, IntensityStep, Voxels
     from ...engine.model.model_card import ScanCrop
+    from ...engine.model.tiling import Tiling
+    from ...engine.patch_grid import PatchPadding
     from ...pipelines.model_import.card_draft import Spacing
 
 MadeModel: TypeAlias = Annotated[
@@ -169,6 +172,69 @@ def parsed_crop(text: str | None) -> "ScanCrop | None":
                 f"{text!r} is not VOXELS:FILL or VOXELS:FILL,MARGIN such as nonzero:0 or "
                 f"positive:-1000,4, with voxels {', '.join(_VOXELS)}.",
             )
+
+
+def parsed_training_patch(text: str | None) -> "tuple[tuple[int, int, int] | None, bool]":
+    """Return the extents of training patches, and whether training saw whole volumes."""
+    if text is not None and text.strip().lower() == "whole":
+        return None, True
+    return parsed_patch(text), False
+
+
+def parsed_padding(text: str | None) -> "PatchPadding | None":
+    """Return a padding: a word, or the network intensity around a scan. Raises BadParameter."""
+    match text and text.strip().lower():
+        case None:
+            return None
+        case "edge" | "reflect" | "minimum" as word:
+            return word
+        case str() as word if (numbers := _numbers(word)) and len(numbers) == 1:
+            return numbers[0]
+        case _:
+            raise wrong_value(
+                "--small-volume-padding", f"{text!r} is not edge, reflect, minimum or a number."
+            )
+
+
+def parsed_tiling(text: str | None) -> "Tiling | None":
+    """Parse CODE[:overlap=SHARE[/SHARE/SHARE],blend=WORD,sigma=SHARE,border]; the rest is as the
+    code has it. Raises BadParameter.
+    """
+    if text is None:
+        return None
+    from ...engine.model.tiling import OWN, invalid_tiling
+
+    word, _, rest = text.strip().lower().partition(":")
+    codes = {str(code): tiling for code, tiling in OWN.items()}
+    found = codes.get(word)
+    for part in filter(None, rest.split(",")):
+        found = found and _with_part(found, part)
+    if found is None or invalid_tiling(found):
+        raise wrong_value(
+            "--tiling",
+            f"{text!r} is not {', '.join(codes)}, followed by options such as "
+            ":overlap=0.5,blend=gaussian,sigma=0.125 or :overlap=0.25,border.",
+        )
+    return found
+
+
+def _with_part(tiling: "Tiling", part: str) -> "Tiling | None":
+    """Return a tiling with one of its options; None for an unknown one."""
+    from ...engine.options import Blend
+
+    blends: dict[str, Blend] = {name: name for name in get_args(Blend)}
+    name, _, value = part.partition("=")
+    match name, _numbers(value.replace("/", ",")) or ():
+        case "overlap" | "sigma", (each,):
+            return replace(tiling, **{name: (each, each, each)})
+        case "overlap" | "sigma", (depth, height, width):
+            return replace(tiling, **{name: (depth, height, width)})
+        case "blend", () if value in blends:
+            return replace(tiling, blend=blends[value])
+        case "border", () if not value:
+            return replace(tiling, border=True)
+        case _:
+            return None
 
 
 def parsed_extents(text: str | None, hint: str) -> "tuple[int, int, int] | None":

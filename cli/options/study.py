@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _UNLIKE_FIELD: dict[str, tuple[Any, Any]] = {
     "volume": (Annotated[VolumeChoice | None, parsed_volume], None),
     "patch": (str | None, None),
+    "overlap": (float | None, None),
     "bids_suffix": (str, ""),
     "cycle_check": (Path | None, None),
     "cycle_map": (bool, False),

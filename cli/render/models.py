@@ -30,6 +30,7 @@ from ...engine.model.intensity_maps import (
 from ...engine.model.model_card import ModelCard, ScanCrop, card_as_json, stated_ranges
 from ...engine.model.model_file import Model
 from ...engine.model.reference import TOLERANCE, Verification, bf16_error
+from ...engine.model.tiling import OWN, Shares, Tiling
 from ...engine.network.graph import Graph
 from ...pipelines.model_import.file_kinds import FoundNetwork
 from ...pipelines.model_import.inspection import (
@@ -71,7 +72,11 @@ def imported_lines(imported: "Imported", output: Path) -> Iterator[str]:
     """Describe the new model file."""
     established = imported.model.card.established
     if imported.model.card.reference.made_by == "training code":
-        yield f"Proved: {proof(imported.verification)}"
+        yield f"Proved: weights, graph and arithmetic, as it {proof(imported.verification)}"
+        yield (
+            "Not covered by the proof: axes, names of channels, units, grid and tiling, which no "
+            "patch can show"
+        )
     elif established.by == "unproven":
         yield f"Unproven: the model and all its results are marked as such. {_PROVE}"
     elif established.by == "graph":
@@ -121,9 +126,11 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
             ("axes D, H, W", card.axes),
             ("spacing", spacing),
             *([("cropped to", _spelled_crop(card.crop))] if card.crop else []),
-            *([("grids and patches", "as nnU-Net's")] if card.scheme == "nnunet" else []),
+            *([("grid rule", card.grid_rule)] if card.spacing else []),
+            *([("intensities", "mapped after resampling")] if card.maps_on == "grid" else []),
             ("patch", _times(card.patch)),
-            ("small volumes", card.small_volume_padding),
+            ("tiling", spelled_tiling(card.tiling)),
+            ("small volumes", str(card.padding)),
             ("inference", model.inference),
         ],
         columns,
@@ -330,6 +337,18 @@ def _times(extents: Iterable[float]) -> str:
     return " x ".join(f"{extent:g}" for extent in extents)
 
 
+def spelled_tiling(tiling: Tiling) -> str:
+    """Return a tiling as `model import --tiling` takes it."""
+    own = OWN[tiling.code]
+    stated = [f"overlap={_share(tiling.overlap)}", f"blend={tiling.blend}"]
+    stated += [] if tiling.sigma == own.sigma else [f"sigma={_share(tiling.sigma)}"]
+    return f"{tiling.code}:{','.join([*stated, *(['border'] if tiling.border else [])])}"
+
+
+def _share(shares: Shares) -> str:
+    return "/".join(map(_plain, shares)) if len(set(shares)) > 1 else _plain(shares[0])
+
+
 def _spelled_crop(crop: ScanCrop) -> str:
     return (
         f"voxels {crop.around.replace('_', ' ')}, margin {crop.margin}, with {crop.fill:g} around "
@@ -469,11 +488,15 @@ EVAL = True
 CHANNELS = 1
 EXTENTS = (32, 32, 32)
 
+# EDIT: range of the network's input as your code maps scans: 0.0, 1.0 for --input-range 0..1, and
+# about -2.0, 3.0 for z-scores.
+LOW, HIGH = -1.0, 1.0
+
 torch.manual_seed(0)
-coarse = torch.rand(1, CHANNELS, 4, 4, 4) * 2 - 1
+coarse = torch.rand(1, CHANNELS, 4, 4, 4)
 smooth = F.interpolate(coarse, size=EXTENTS, mode="trilinear", align_corners=True)
-noise = torch.rand(1, CHANNELS, *EXTENTS) * 2 - 1
-patch = 0.75 * smooth + 0.25 * noise
+noise = torch.rand(1, CHANNELS, *EXTENTS)
+patch = LOW + (HIGH - LOW) * (0.75 * smooth + 0.25 * noise)
 
 generator = generator.float().cpu().train(not EVAL)
 for module in generator.modules():

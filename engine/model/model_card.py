@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal, TypeAlias
 
-from ..decoding import FieldError, Json, decode_known, encode_stated, parse
+from ..decoding import FieldError, Json, decode_known, encode, encode_stated, parse
 from ..errors import ModelFileError, PatchShapeError
 from ..network.architectures import Architecture, build, out_of_bounds
 from ..network.layers import Triple
 from ..options import Inference
-from ..patch_grid import SmallVolumePadding
+from ..patch_grid import PatchPadding
 from .architecture_json import architecture_from_json, architecture_to_json
 from .calibration import CycleReference, Expectations, check_calibration
 from .intensity_maps import (
@@ -23,6 +23,7 @@ from .intensity_maps import (
     Voxels,
     invalid_numbers,
 )
+from .tiling import EARLIER_NNUNET, EVEN, Tiling, invalid_tiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,12 @@ class ScanCrop:
     fill: float
 
 
-Scheme: TypeAlias = Literal["monai", "nnunet"]
-"""Code whose grids and patches are followed.
+GridRule: TypeAlias = Literal["cover", "monai", "monai-scan", "torchio", "simpleitk", "nnunet"]
+"""Code whose grid of a spacing is followed: its extents, its step and its origin.
 
-monai: spacing kept exactly, linear interpolation, patches spread at multiples of the stride.
-nnunet: nnU-Net v2's rounded grid, cubic interpolation (planes one by one if they lie far apart),
-zeros around a scan smaller than a patch, its patch positions and its Gaussian.
+cover: this program's own, which covers the whole field of view around the same centre. monai,
+monai-scan: MONAI's Spacing after, or before, the axes are turned. The others are named after the
+code. nnunet also interpolates by cubic splines, and linear ones back.
 """
 
 
@@ -109,13 +110,15 @@ class ModelCard:
     network's order. axes: anatomical direction of the patch's D, H and W axes, as in nibabel
     ("RAS", "SPL"). spacing: millimetres along D, H and W; None takes every scan at its own spacing.
     patch: training patch (D, H, W), the default for translation. intensity_in, intensity_out: maps
-    between a scan's values and the network's. small_volume_padding: of scans smaller than a patch.
+    between a scan's values and the network's. small_volume_padding: of scans smaller than
+    a patch; a number is the network intensity there.
     provenance: of the weights. reference: what the network must compute. established: evidence that
     it does. rewritten_from: SHA-256 of the files that hold the same network with other metadata.
     expected, cycle: properties of a reference set and its cycle error; None if not measured.
     inference: default inference mode; None leaves it to the norms. input_range, output_range: of
     the network's values. crop: of scans; None for none. grid: extents that every scan is resized
-    to, instead of a spacing. scheme: of grids and patches.
+    to, instead of a spacing. tiling: of patches. grid_rule: of grids of a spacing. maps_on: voxels
+    that intensity maps measure and change, those of the scan, or those of the model's grid.
     """
 
     name: str
@@ -129,7 +132,7 @@ class ModelCard:
     patch: Triple
     intensity_in: ChannelMaps
     intensity_out: ChannelMaps
-    small_volume_padding: SmallVolumePadding
+    small_volume_padding: PatchPadding
     provenance: Provenance
     reference: Reference
     established: Established = NOT_RECORDED
@@ -141,7 +144,14 @@ class ModelCard:
     output_range: NetworkRange = USUAL_RANGE
     crop: ScanCrop | None = None
     grid: Triple | None = None
-    scheme: Scheme = "monai"
+    tiling: Tiling = EVEN
+    grid_rule: GridRule = "cover"
+    maps_on: Literal["scan", "grid"] = "scan"
+
+    @property
+    def padding(self) -> PatchPadding:
+        """Padding of patches beyond a scan; nnU-Net's is 0, whatever older cards state."""
+        return 0.0 if self.tiling.code == "nnunet" else self.small_volume_padding
 
     @property
     def words(self) -> tuple[str, str, str]:
@@ -288,8 +298,10 @@ def _check_grid(card: ModelCard) -> None:
             raise refusal("crop.around", "must not be 'all'")
         if not 0 <= card.crop.margin <= _LARGEST_EXTENT:
             raise refusal("crop.margin", f"must lie from 0 to {_LARGEST_EXTENT}")
-    if card.scheme == "nnunet" and card.inference == "volume":
-        raise refusal("inference", "must be 'patches' where the scheme is 'nnunet'")
+    if wrong := invalid_tiling(card.tiling):
+        raise refusal(f"tiling.{wrong[0]}", wrong[1])
+    if card.tiling.code == "nnunet" and card.inference == "volume":
+        raise refusal("inference", "must be 'patches' where the tiling is nnU-Net's")
 
 
 def _check_counts(card: ModelCard) -> None:
@@ -320,14 +332,19 @@ def card_to_json(card: ModelCard) -> str:
 
 def card_as_json(card: ModelCard) -> Json:
     """Return a card as plain values, as in its JSON."""
-    return {**encode_stated(card), "architecture": architecture_to_json(card.architecture)}
+    plain = {**encode_stated(card), "architecture": architecture_to_json(card.architecture)}
+    if (card.tiling, card.grid_rule) == (EARLIER_NNUNET, "nnunet"):
+        del plain["tiling"], plain["grid_rule"]
+        plain["scheme"] = "nnunet"
+    return plain
 
 
 def stated_grids(card: ModelCard) -> dict[str, Json]:
-    """Return cropping, grid and scheme that differ from the default."""
+    """Return fields about grids and patches that differ from the default."""
     plain = card_as_json(card)
     assert isinstance(plain, dict)
-    return {name: plain[name] for name in ("crop", "grid", "scheme") if name in plain}
+    names = ("crop", "grid", "scheme", "tiling", "grid_rule", "maps_on")
+    return {name: plain[name] for name in names if name in plain}
 
 
 def stated_ranges(card: ModelCard) -> dict[str, Json]:
@@ -362,7 +379,15 @@ def _card(value: Json) -> ModelCard:
 def _migrated(value: Json) -> Json:
     if not isinstance(value, dict) or "architecture" not in value:
         return value
-    return {**value, "architecture": architecture_from_json(value["architecture"])}
+    migrated = {**value, "architecture": architecture_from_json(value["architecture"])}
+    match migrated.pop("scheme", None):
+        case "nnunet":  # the word for both, before cards had a field for each
+            migrated |= {"tiling": encode(EARLIER_NNUNET), "grid_rule": "nnunet"}
+        case None | "monai":
+            pass
+        case other:
+            raise FieldError("scheme", f"must be 'nnunet', not {other!r}")
+    return migrated
 
 
 def _check_written_out(stated: Json, parsed: Json, path: str) -> None:

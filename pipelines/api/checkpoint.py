@@ -29,6 +29,7 @@ def import_checkpoint(
     *,
     reference: AnyPath | None = None,
     folds: Sequence[str] = (),
+    omit: Sequence[str] = (),
     replace: bool = False,
 ) -> Model:
     """Convert a training checkpoint to a model, write its file, and return it; runs no code in it.
@@ -36,7 +37,8 @@ def import_checkpoint(
     checkpoint: weights from training. output: model file to write atomically. card: description of
     the training data. choices: choices about the network that the weights do not determine.
     reference: a file of a patch and the training code's output for it, which verifies the network's
-    computation. folds: of a model folder of nnU-Net, to be averaged, such as ("0", "1"). replace:
+    computation. folds: of a model folder of nnU-Net, to be averaged, such as ("0", "1").
+    omit: parts of a MONAI bundle that are not reproduced, and that results may lack. replace:
     whether an existing output may be replaced.
 
     Raises UndecidedError, with the fields that must be stated; EngineError for a checkpoint that is
@@ -68,6 +70,7 @@ def import_checkpoint(
         record("card", CardDraft, card),
         proof,
         tuple(folds),
+        tuple(omit),
     )
     sources = (request.checkpoint, *([proof] if proof else []))
     check_free(file, replace=replace, sources=sources)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ...engine.generator import SharedGenerator
 from ...engine.model.model_file import Model
 from ...engine.network.layers import Triple
-from ...engine.options import NO_LIMITS, CudaLimits, Inference, Precision
+from ...engine.options import NO_LIMITS, Blend, CudaLimits, Inference, Precision
 from ...io.channels import joined
 from ...io.conversion import AnyPath, AnyScan, as_volume, volume_of
 from ...io.discovery import Discovery, only_study, sound
@@ -24,7 +24,7 @@ from ..errors import SettingsError
 from ..events import DeviceOpened, Listen, TilesDone, opening_event, unit_of
 from ..results.earlier_results import discover_scans
 from ..run.networks import Networks
-from ..settings import DEFAULTS, Blend, TranslateOptions
+from ..settings import DEFAULTS, Overlap, TranslateOptions
 from ..stopwatch import Stopwatch
 from ..study.plan import check_count
 from ..study.prepare import without_nan
@@ -55,8 +55,8 @@ class Translator:
         precision: Precision | None = None,
         *,
         patch: Triple | None = None,
-        overlap: float = DEFAULTS.overlap,
-        blend: Blend = DEFAULTS.blend,
+        overlap: Overlap | None = None,
+        blend: Blend | None = None,
         resample_channels: bool = False,
         inference: Inference | None = None,
         nan_to: float | None = None,
@@ -73,7 +73,8 @@ class Translator:
         device: "auto" (a GPU, or else the CPU), "cpu", "cuda:N" or "onnxruntime:PROVIDER".
         precision: precision of the network's arithmetic; None takes fp16 on a GPU and fp32
         otherwise. patch: extents (D, H, W) of a patch in voxels; None takes those of the training.
-        overlap: share of its edge that neighbours share. blend: weights of overlapping patches.
+        overlap: share of its edge that neighbours share, on all axes or along D, H and W. blend:
+        weights of overlapping patches. None takes those of the model card for both.
         resample_channels: whether scans of a study on other grids than its first are resampled onto
         that, instead of refused. inference: "patches", or "volume" for one pass of the network over
         each volume; None takes that of the model card, else "volume" if no norm takes statistics of

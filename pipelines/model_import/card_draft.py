@@ -6,9 +6,11 @@ from typing import Literal, TypeAlias
 
 from ...engine.importing.checkpoint.evidence import Fact, Question
 from ...engine.model.intensity_maps import USUAL_RANGE, ChannelMaps, NetworkRange, has_ends
-from ...engine.model.model_card import ScanCrop, Scheme
+from ...engine.model.model_card import GridRule, ScanCrop
+from ...engine.model.tiling import Tiling
 from ...engine.network.layers import Triple
-from ...engine.patch_grid import SmallVolumePadding
+from ...engine.options import Inference
+from ...engine.patch_grid import PatchPadding, SmallVolumePadding
 
 Spacing: TypeAlias = tuple[float, float, float] | Literal["native"]
 
@@ -24,7 +26,8 @@ class CardDraft:
     by default formed from source and target. intensity_in, intensity_out, small_volume_padding,
     licence: as in ModelCard and its Provenance. input_range, output_range: as in ModelCard.
     output_range_stated: whether the output range was stated, and not derived from the network.
-    crop, grid, scheme: as in ModelCard; a grid takes the place of a spacing.
+    crop, grid, tiling, grid_rule, maps_on, inference: as in ModelCard; a grid takes the place of a
+    spacing.
     """
 
     source: tuple[str, ...] | None = None
@@ -34,7 +37,7 @@ class CardDraft:
     axes: str | None = None
     spacing: Spacing | None = None
     patch: Triple | None = None
-    small_volume_padding: SmallVolumePadding | None = None
+    small_volume_padding: PatchPadding | None = None
     name: str | None = None
     licence: str | None = None
     input_range: NetworkRange | None = None
@@ -42,7 +45,10 @@ class CardDraft:
     output_range_stated: bool = False
     crop: ScanCrop | None = None
     grid: Triple | None = None
-    scheme: Scheme = "monai"
+    tiling: Tiling | None = None
+    grid_rule: GridRule | None = None
+    maps_on: Literal["scan", "grid"] | None = None
+    inference: Inference | None = None
 
     def with_network(self, patch: Triple | None, output_ends: NetworkRange | None) -> "CardDraft":
         """Return the draft completed with facts from the network.
@@ -154,7 +160,8 @@ _QUESTIONS = (
     ),
     Question(
         "patch",
-        ("D,H,W",),
-        "extents of the training patches; normalisation depends on them",
+        ("D,H,W", "whole"),
+        "extents of the training patches, or whole if training saw whole volumes; normalisation "
+        "depends on them",
     ),
 )

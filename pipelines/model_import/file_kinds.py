@@ -4,13 +4,13 @@ What is of none of `KINDS` is read as a training checkpoint.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import isclose
 from pathlib import Path
 from typing import TypeAlias
 
 from ...engine.cpu.session import open_cpu_generator
-from ...engine.errors import CheckpointError
+from ...engine.errors import CheckpointError, quoted
 from ...engine.importing.checkpoint.evidence import (
     Fact,
     NetworkChoices,
@@ -27,7 +27,7 @@ from ...engine.importing.operators.converter import convert_graph, operators_of
 from ...engine.importing.operators.operator_graph import OperatorGraph
 from ...engine.importing.torch_export.archive import is_exported
 from ...engine.importing.torch_export.exported_graph import read_exported
-from ...engine.model.intensity_maps import NetworkRange, Window
+from ...engine.model.intensity_maps import NetworkRange
 from ...engine.model.model_card import Established
 from ...engine.model.reference import TOLERANCE, relative_error
 from ...engine.network.architectures import Architecture
@@ -35,6 +35,7 @@ from ...engine.network.graph import INPUT, Graph, Network, times
 from ...engine.network.graph_analysis import ValueRange, output_range
 from ...engine.network.layers import Add, FloatArray, Triple
 from .card_draft import CardDraft
+from .monai_data import BundleData, bundle_data
 from .nnunet_folder import is_nnunet_folder, read_nnunet
 
 ReferencePair: TypeAlias = tuple[FloatArray, FloatArray]
@@ -48,7 +49,7 @@ class ImportRequest:
 
     checkpoint: its file. reference: .npz or .pt file of a patch and the training code's output for
     it. choices: choices about the architecture. draft: description of the training data. folds: of
-    an nnU-Net folder, to be averaged.
+    an nnU-Net folder, to be averaged. omit: parts of a MONAI bundle that results lack.
     """
 
     checkpoint: Path
@@ -56,6 +57,7 @@ class ImportRequest:
     draft: CardDraft = field(default_factory=CardDraft)
     reference: Path | None = None
     folds: tuple[str, ...] = ()
+    omit: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ def find_network(request: ImportRequest) -> FoundNetwork:
     path, kind = request.checkpoint, kind_of_file(request.checkpoint)
     if request.folds and kind is not NNUNET:
         raise CheckpointError(f"{path} is not an nnU-Net folder; omit {setting('folds')}.")
+    if request.omit and kind is not BUNDLE:
+        raise CheckpointError(f"{path} is not a MONAI bundle; omit {setting('omit')}.")
     if kind is not None:
         return kind.read(request)
     return _of_checkpoint(recognise(read_checkpoint(path), request.choices))
@@ -180,31 +184,80 @@ def _of_graph(file: OperatorGraph, choices: NetworkChoices, patch: Triple | None
 def _of_bundle(request: ImportRequest) -> FoundNetwork:
     """Return the network of a MONAI bundle, and what the bundle states about its data."""
     bundle, stated = read_bundle(request.checkpoint), request.draft
-    found = _of_graph(bundle.graph, request.choices, stated.patch or bundle.patch)
+    channels = bundle.graph.dims[1]
+    assert isinstance(channels, int)
+    data = bundle_data(bundle.config, channels, request.omit)
+    found = _of_graph(bundle.graph, request.choices, stated.patch or data.patch)
     card = CardDraft(
-        axes=stated.axes or bundle.axes,
-        spacing=None if stated.grid else bundle.spacing,
-        patch=bundle.patch,
+        axes=stated.axes or data.axes,
+        spacing=None if stated.grid else data.spacing,
+        grid=None if stated.spacing else data.grid,
+        grid_rule=data.grid_rule,
+        intensity_in=data.intensity_in,
+        input_range=None if stated.intensity_in else data.input_range,
+        maps_on=data.maps_on,
+        crop=data.crop,
+        patch=data.patch,
+        small_volume_padding=data.padding,
+        tiling=data.tiling,
+        inference=data.inference,
     )
-    facts = [
-        Fact(name, value, _BUNDLE)
-        for name, value in (
-            ("axes", bundle.axes),
-            ("spacing", bundle.spacing and ",".join(f"{edge:g}" for edge in bundle.spacing)),
-            ("patch", bundle.patch and times(bundle.patch)),
+    return replace(
+        found,
+        card=card,
+        facts=(*found.facts, *_facts_of_bundle(data), *_omitted(data, request)),
+        undecided=tuple(_unanswered(data, request)),
+    )
+
+
+def _facts_of_bundle(data: BundleData) -> Iterator[Fact]:
+    tiling, spacing = data.tiling, data.spacing
+    whole = "whole volumes" if data.inference == "volume" else None
+    for name, value in (
+        ("axes", data.axes),
+        ("spacing", spacing and ",".join(f"{edge:g}" for edge in spacing)),
+        ("grid rule", spacing and data.grid_rule),
+        ("grid", data.grid and times(data.grid)),
+        ("input intensities", data.intensity_in and str(data.intensity_in)),
+        ("their range", data.input_range),
+        ("measured on", data.maps_on and f"the {data.maps_on}"),
+        ("cropped to", data.crop and str(data.crop)),
+        ("patch", whole or (data.patch and times(data.patch))),
+        ("tiling", tiling and f"MONAI's, overlap {tiling.overlap}, {tiling.blend}"),
+    ):
+        if value:
+            yield Fact(name, value, _BUNDLE)
+
+
+def _omitted(data: BundleData, request: ImportRequest) -> Iterator[Fact]:
+    """Yield the parts that the user leaves out. Raises CheckpointError for an unknown one."""
+    names = {left.name for left in data.left}
+    for name in request.omit:
+        if name not in names:
+            known = ", ".join(sorted(names)) or "none"
+            raise CheckpointError(
+                f"The bundle has no {quoted(name)} that is not reproduced; such parts are: {known}."
+                f" Check {setting('omit')}."
+            )
+        yield Fact("omitted", name, f"set with {setting('omit')}")
+
+
+def _unanswered(data: BundleData, request: ImportRequest) -> Iterator[Question]:
+    """Yield a question for each part of a bundle whose effect nobody states."""
+    draft = request.draft
+    stated = {one.name for one in fields(draft) if getattr(draft, one.name) is not None}
+    if request.draft.inference:
+        stated |= {"patch", "tiling"}
+    for left in data.left:
+        if left.name in request.omit or stated & {*left.answers}:
+            continue
+        first = next((name for name in left.answers if name != "omit"), "omit")
+        yield Question(
+            first,
+            () if first != "omit" else (left.name,),
+            f"{left.name} of the bundle is not reproduced, as {left.why}; state its effect, or "
+            f"have results without it by {setting('omit')}={left.name}",
         )
-        if value
-    ]
-    if bundle.window:
-        low, high, *ends = bundle.window
-        onto = _known_range((ends[0], ends[1]))
-        if onto and low < high:
-            card = replace(card, intensity_in=Window(low, high), input_range=onto)
-            facts.append(Fact("input intensities", f"{low:g} to {high:g} onto {onto}", _BUNDLE))
-    if bundle.others:
-        why = "transforms of the bundle that are not imported; describe their effect with options"
-        facts.append(Fact("not imported", ", ".join(bundle.others), why))
-    return replace(found, card=card, facts=(*found.facts, *facts))
 
 
 _BUNDLE = "written in the bundle"
@@ -284,10 +337,10 @@ class FileKind:
     read: Callable[[ImportRequest], FoundNetwork]
 
 
-NNUNET = FileKind(is_nnunet_folder, _of_nnunet)
+NNUNET, BUNDLE = FileKind(is_nnunet_folder, _of_nnunet), FileKind(is_bundle, _of_bundle)
 KINDS = (
     NNUNET,
-    FileKind(is_bundle, _of_bundle),
+    BUNDLE,
     FileKind(is_onnx, _of_onnx),
     FileKind(is_exported, _of_program),
 )

@@ -1,6 +1,6 @@
 """Import of a checkpoint or graph as a model: facts in it, assumptions, and open questions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...engine.errors import CheckpointError
 from ...engine.importing.checkpoint.evidence import Fact, Question, setting
@@ -23,8 +23,10 @@ from ...engine.model.reference import (
     make_reference,
     verify,
 )
+from ...engine.model.tiling import EVEN
 from ...engine.network.graph import Graph
-from ...engine.network.layers import FloatArray
+from ...engine.network.graph_analysis import sees_whole_patch
+from ...engine.network.layers import FloatArray, triple
 from ..errors import SettingsError
 from ..program import program_version
 from .card_draft import SMALL_VOLUME_PADDING, CardDraft, default_name
@@ -55,7 +57,9 @@ class Survey:
     @property
     def facts(self) -> tuple[Fact, ...]:
         """Facts about the network from the file, the reference or the user."""
-        return self.found.facts
+        extents = [_EXTENTS] if sees_whole_patch(self.found.network.graph) else []
+        outside = _note_of_range(self.reference, self.draft)
+        return (*self.found.facts, *extents, *outside)
 
     @property
     def assumptions(self) -> tuple[Fact, ...]:
@@ -65,7 +69,9 @@ class Survey:
     @property
     def undecided(self) -> tuple[Question, ...]:
         """Questions for the user: about the network first, then about its data."""
-        return self.found.undecided + self.draft.undecided()
+        asked = {question.field for question in self.found.undecided}
+        of_card = (one for one in self.draft.undecided() if one.field not in asked)
+        return (*self.found.undecided, *of_card)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +94,73 @@ def survey(request: ImportRequest, on_trial: TrialListener = ignore_trial) -> Su
     """
     found = find_network(request)
     stated = with_facts(request.draft, found.card) if found.card else request.draft
-    draft = stated.with_network(found.fixed_patch, found.made_range)
     graph = found.network.graph
+    stated = _with_any_patch(stated, graph)
+    draft = stated.with_network(found.fixed_patch, found.made_range)
     _check_draft(draft, graph)
     reference = read_reference(request.reference) if request.reference else None
     if reference:
         _check_reference(reference[0], graph)
         found = with_reference(found, reference, on_trial)
         draft = stated.with_network(found.fixed_patch, found.made_range)
+        _check_range(reference, draft)
     return Survey(found, draft, reference)
+
+
+_USUAL_PATCH = 128
+
+
+def _with_any_patch(draft: CardDraft, graph: Graph) -> CardDraft:
+    """Return the draft of a model of whole volumes with a patch that its network takes, for those
+    who want patches nevertheless.
+    """
+    if draft.inference != "volume" or draft.patch is not None or graph.patch is not None:
+        return draft
+    return replace(draft, patch=triple(-(-_USUAL_PATCH // step) * step for step in graph.stride))
+
+
+_EXTENTS = Fact(
+    "extents",
+    "part of the function",
+    "norms take statistics of each patch, so other extents than those of training change results",
+)
+
+_FARTHEST = 10
+"""Widths of the network's range beyond which a reference is of other units than the range."""
+
+_ROUNDING = 1e-3
+"""Share of the range by which training codes exceed it without meaning to."""
+
+
+def _outside(reference: ReferencePair, draft: CardDraft) -> tuple[float, str]:
+    """Return how far a reference's input exceeds a bounded input range, in its widths, and both
+    ranges in words; 0 if the range is open or not known.
+    """
+    if draft.input_range in (None, "open"):
+        return 0.0, ""
+    low, high = (0.0, 1.0) if draft.input_range == "0..1" else (-1.0, 1.0)
+    ends = float(reference[0].min()), float(reference[0].max())
+    far = max(low - ends[0], ends[1] - high, 0.0) / (high - low)
+    return far, f"from {ends[0]:.4g} to {ends[1]:.4g}, and the network's range is {low:g}..{high:g}"
+
+
+def _check_range(reference: ReferencePair, draft: CardDraft) -> None:
+    """Raise CheckpointError for a reference whose input cannot be in the network's range."""
+    far, ranges = _outside(reference, draft)
+    if far > _FARTHEST:
+        raise CheckpointError(
+            f"The reference input reaches {ranges}, so it was not mapped as the scans will be; "
+            f"compute the reference with mapped intensities, or correct {setting('input_range')} "
+            f"and {setting('intensity_in')}."
+        )
+
+
+def _note_of_range(reference: ReferencePair | None, draft: CardDraft) -> list[Fact]:
+    far, ranges = _outside(reference, draft) if reference else (0.0, "")
+    if far <= _ROUNDING:
+        return []
+    why = f"the reference input reaches {ranges}; check setting input-range"
+    return [Fact("reference input", "outside the range", why)]
 
 
 def make_model(survey: Survey) -> Imported:
@@ -205,14 +269,21 @@ def _card(survey: Survey, reference: Reference) -> ModelCard:
         patch=draft.patch,
         intensity_in=draft.intensity_in,
         intensity_out=draft.intensity_out,
-        small_volume_padding=draft.small_volume_padding or SMALL_VOLUME_PADDING,
+        small_volume_padding=(
+            SMALL_VOLUME_PADDING
+            if draft.small_volume_padding is None
+            else draft.small_volume_padding
+        ),
         provenance=_provenance(survey),
         reference=reference,
         input_range=draft.input_range or USUAL_RANGE,
         output_range=draft.output_range or USUAL_RANGE,
         crop=draft.crop,
         grid=draft.grid,
-        scheme=draft.scheme,
+        tiling=draft.tiling or EVEN,
+        grid_rule=draft.grid_rule or "cover",
+        maps_on=draft.maps_on or "scan",
+        inference=draft.inference,
     )
 
 

@@ -23,6 +23,7 @@ from ...engine.model.intensity_maps import (
     ZScore,
 )
 from ...engine.model.model_card import Established, ScanCrop
+from ...engine.model.tiling import Tiling
 from ...engine.network.graph import Network
 from ...engine.network.layers import Triple
 from ...io.files.regular import read_regular
@@ -153,9 +154,10 @@ def read_nnunet(folder: Path, folds: Sequence[str], axes: str | None) -> NnunetF
         axes="".join(axes[at] for at in plans.transpose_forward) if axes else None,
         spacing=configuration.spacing,
         patch=configuration.patch_size,
-        small_volume_padding="edge",
+        small_volume_padding=0.0,
         crop=ScanCrop("nonzero", 0, 0.0),
-        scheme="nnunet",
+        tiling=Tiling("nnunet", (0.5, 0.5, 0.5)),
+        grid_rule="nnunet",
     )
     facts = (
         Fact("configuration", name, _PLANS),
@@ -166,7 +168,7 @@ def read_nnunet(folder: Path, folds: Sequence[str], axes: str | None) -> NnunetF
         ),
         Fact("network", kind, _PLANS),
         Fact("mirroring", "not done", "Setting spread=8 writes the mean over all mirrored patches"),
-        Fact("overlap", "0.25 by default", "nnU-Net uses 0.5; setting overlap=0.5 does, too"),
+        Fact("overlap", "0.5 by default", "nnU-Net's own"),
     )
     return NnunetFolder(checkpoints, network, draft, kind, facts)
 
@@ -320,9 +322,10 @@ def _targets(dataset: _Dataset, heads: int) -> tuple[str, ...] | None:
 def with_facts(draft: CardDraft, found: CardDraft) -> CardDraft:
     """Return a draft completed with what a folder says; what the user says comes first."""
     names = ("source", "target", "intensity_in", "intensity_out", "input_range", "output_range")
-    more = ("axes", "spacing", "patch", "crop", "small_volume_padding")
+    more = ("axes", "spacing", "patch", "crop", "small_volume_padding", "tiling", "grid_rule")
+    last = ("maps_on", "inference", "grid")
     known = {
         name: getattr(draft, name) if getattr(draft, name) is not None else getattr(found, name)
-        for name in (*names, *more)
+        for name in (*names, *more, *last)
     }
-    return replace(draft, **{**known, "scheme": found.scheme, "axes": found.axes or draft.axes})
+    return replace(draft, **{**known, "axes": found.axes or draft.axes})

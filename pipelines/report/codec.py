@@ -384,6 +384,8 @@ _TYPES: dict[str, Any] = {
     "patch": tuple[_Extent, _Extent, _Extent],
     "precision": Precision | None,
     "nan_to": float | None,
+    # Of any length: with a fixed one msgspec confuses the bounds of this union's members.
+    "overlap": float | tuple[float, ...],
     "volumes": _Extent,
 }
 """Types of fields that are not stored as in the records."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...engine.probe.gpus import Energy
 from ..errors import ReportFileError
-from ..settings import TranslateSettings
+from ..settings import TranslateOptions, TranslateSettings
 from ..stopwatch import NOT_ALWAYS, STAGES, Stage
 from .codec import StoredReport, read_report
 from .report import BatchReport, StudyReport, Use
@@ -111,6 +111,11 @@ def compare(first: StoredReport, second: StoredReport) -> Comparison:
     )
 
 
+def _spelled_overlap(options: TranslateOptions) -> str:
+    shares = options.overlap if isinstance(options.overlap, tuple) else (options.overlap,)
+    return " x ".join(f"{share:g}" for share in shares if share is not None)
+
+
 def _by_scan(rows: Collection[StudyReport]) -> dict[Path, StudyReport]:
     """Return studies by scan, without scans of several studies."""
     several = Counter(row.source for row in rows)
@@ -127,8 +132,8 @@ def conditions(stored: StoredReport) -> dict[str, str]:
         "precision": options.precision or "",
         "inference": options.inference or "patches",
         "patch": " x ".join(map(str, options.patch or ())),
-        "overlap": f"{options.overlap:g}",
-        "blend": options.blend,
+        "overlap": _spelled_overlap(options),
+        "blend": options.blend or "",
         **({} if options.volume_index is None else {"volume": str(options.volume_index)}),
         **({"volume": "all"} if options.every_volume else {}),
         **({} if options.nan_to is None else {"NaN taken as": f"{options.nan_to:g}"}),

@@ -55,7 +55,7 @@ def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
 def map_canvas(prepared: Prepared, empty: Empty) -> Canvas:
     """Allocate a canvas for network intensities of a map: its own voxels if on the scan's grid."""
     plan = prepared.plan
-    if plan.resampling is None and plan.crop is None and plan.inner is None:
+    if plan.resampling is None and plan.crop is None:
         volume, _ = _blank(prepared, 0, _MAP_VOXELS, empty)
         return Canvas(Stored(plan.orientation.oriented(volume.voxels)[None]), volume)
     return Canvas(Stored(lying_alike(prepared.network_input.values[0], 1, empty)))
@@ -191,7 +191,7 @@ def _scatter(network: FloatArray, prepared: Prepared, volume: Volume, fitted: Fi
     """
     plan = prepared.plan
     target = mapped_voxels(plan.part(volume), fitted, plan.orientation)
-    network, resample = plan.filled(network), plan.resampling
+    resample = plan.resampling
     if resample is None:
         parts = in_parallel(lambda slab: target.write(network[slab], slab), slabs(network))
         return sum(parts, NOTHING_CLIPPED)

@@ -17,10 +17,17 @@ from ...engine.generator import (
     WindowStreaming,
 )
 from ...engine.network.layers import FloatArray, Triple, triple
-from ...engine.patch_grid import PatchGrid, PatchWindow, Phase, SmallVolumePadding, Timing
+from ...engine.options import Blend
+from ...engine.patch_grid import (
+    Kept,
+    PatchGrid,
+    PatchPadding,
+    PatchWindow,
+    Phase,
+    Timing,
+)
 from ...engine.scaling import Stored, VoxelArray
 from ..errors import PreparationError
-from ..settings import Blend
 from ..stopwatch import Stage, Stopwatch
 from .geometry import Slab, memory_order, slabs
 from .patches import (
@@ -51,14 +58,14 @@ _STAGES: dict[Phase, Stage] = {
 class SlidingWindow:
     """Cutting of patches from an array, and their blending.
 
-    layout: positions of the patches. blend: their weights where they overlap. padding: of an array
-    smaller than the patch. flip: how each patch is mirrored before the network, and back after it;
-    its position stays the same.
+    layout: positions of the patches. blend: their weights where they overlap. padding: of patches
+    that extend beyond the array. flip: how each patch is mirrored before the network, and back
+    after it; its position stays the same.
     """
 
     layout: PatchLayout
     blend: Blend
-    padding: SmallVolumePadding
+    padding: PatchPadding
     flip: Flip = UNFLIPPED
 
 
@@ -144,8 +151,9 @@ def _stream(
         axes=grid.axes,
         flips=grid.flips,
         voxel_bytes=grid.voxel_bytes,
-        weights=patch_weights(window.layout, window.blend, grid.axes),
+        weights=patch_weights(window.layout, window.blend, grid.axes, grid.flips),
         padding=window.padding,
+        kept=_as_kept(window.layout, window.blend, grid),
         mirrored=window.flip,
     )
     source_view, target_view = (
@@ -185,6 +193,19 @@ def window_grid(array: VoxelArray, layout: PatchLayout) -> PatchGrid:
     )
 
 
+def _as_kept(layout: PatchLayout, blend: Blend, grid: PatchGrid) -> Kept | None:
+    """Return the part of each patch that is blended, along the axes of a grid."""
+    kept = layout.kept(blend)
+    if kept is None:
+        return None
+    return triple(
+        tuple((edge - stop, edge - start) for start, stop in reversed(kept[axis]))
+        if flip
+        else kept[axis]
+        for axis, edge, flip in zip(grid.axes, grid.patch, grid.flips, strict=True)
+    )
+
+
 def _as_it_lies(array: VoxelArray, grid: PatchGrid) -> VoxelArray:
     """View as [C, ...] along the axes of a grid, so that the host neither transposes nor flips."""
     steps = tuple(slice(None, None, -1 if flip else None) for flip in grid.flips)
@@ -209,15 +230,13 @@ def _store(slab: BlendedSlab, target: Stored) -> None:
 class Cutter:
     """Copies patches out of an array; the array itself is never padded."""
 
-    def __init__(self, source: Stored, layout: PatchLayout, padding: SmallVolumePadding) -> None:
+    def __init__(self, source: Stored, layout: PatchLayout, padding: PatchPadding) -> None:
         self._source = source
         self._layout = layout
         self._padding = padding
-        self._lowest = (
-            source.lowest()[:, None, None, None]
-            if padding == "minimum" and layout.padded != layout.extents
-            else None
-        )
+        is_padded = layout.padded != layout.extents
+        values = source.beyond(padding) if is_padded else None
+        self._values = None if values is None else values[:, None, None, None]
 
     def cut(self, origin: Triple) -> FloatArray:
         """Return a patch [1, C, D, H, W] of network intensity in its own memory."""
@@ -226,9 +245,9 @@ class Cutter:
         inside = self._source.scaling.forward(stored, np.empty(stored.shape, np.float32))
         if inside.shape[1:] == self._layout.patch:
             return inside[None]
-        if self._lowest is not None:
+        if self._values is not None:
             patch = np.empty((len(inside), *self._layout.patch), np.float32)
-            patch[:] = self._lowest
+            patch[:] = self._values
             patch[:, *part] = inside
             return patch[None]
         widths = [(p.start, e - p.stop) for p, e in zip(part, self._layout.patch, strict=True)]

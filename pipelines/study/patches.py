@@ -2,23 +2,25 @@
 visible the borders are.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache
 from itertools import product
-from math import ceil, prod
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.model.model_card import Scheme
+from ...engine.model.tiling import EVEN, Tiling
 from ...engine.network.layers import FloatArray, Triple, triple
-from ..settings import Blend
+from ...engine.options import Blend
+from ...engine.patch_grid import Kept
+from ..settings import Overlap
 from .figures import SeamScore
+from .tilings import CODES, Origins, cropped, window
 
 Box: TypeAlias = tuple[slice, slice, slice]
-Origins: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +28,16 @@ class PatchLayout:
     """All patches of a volume; together they cover every voxel.
 
     extents: of the volume. patch: of every patch. origins: one ascending row for each axis, in the
-    padded volume. scheme: code whose Gaussian weighs the patches. Patches come with D changing
-    slowest, so that slabs along D finish early.
+    padded volume. tiling: the code whose weights they have. shared: voxels that neighbours
+    nominally share along each axis. Patches come with D changing slowest, so that slabs along D
+    finish early.
     """
 
     extents: Triple
     patch: Triple
     origins: tuple[Origins, Origins, Origins]
-    scheme: Scheme = "monai"
+    tiling: Tiling = EVEN
+    shared: Triple = (0, 0, 0)
 
     def __len__(self) -> int:
         return prod(len(row) for row in self.origins)
@@ -44,7 +48,8 @@ class PatchLayout:
     @property
     def padded(self) -> Triple:
         """Extents of the volume after padding: at least those of the patch."""
-        return triple(max(e, p) for e, p in zip(self.extents, self.patch, strict=True))
+        sizes = zip(self.extents, self.patch, self.shared, strict=True)
+        return triple(_padded(*each, border=self.tiling.border) for each in sizes)
 
     @property
     def before(self) -> Triple:
@@ -67,64 +72,71 @@ class PatchLayout:
             for covered, start in zip(self.within_volume(origin), starts, strict=True)
         )
 
+    def kept(self, blend: Blend) -> Kept | None:
+        """Return the part of each patch that is blended, along each axis; None for all of it."""
+        if blend != "crop":
+            return None
+        sizes = zip(self.origins, self.padded, self.patch, self.shared, strict=True)
+        return triple(cropped(*each, border=self.tiling.border) for each in sizes)
 
-def cover_as_nnunet(extents: Triple, patch: Triple, overlap: float) -> PatchLayout:
-    """Cover a volume as nnU-Net v2 does (compute_steps_for_sliding_window).
+    def blended(self, origin: Triple, kept: Kept | None) -> tuple[Box, Box]:
+        """Return where a patch is blended into the volume, and the same voxels of the patch.
 
-    extents: at least those of the patch. overlap: least share of a patch edge that neighbours
-    share.
-    """
-    origins = triple(
-        _nnunet_origins(e - p, p * (1 - overlap)) for e, p in zip(extents, patch, strict=True)
-    )
-    return PatchLayout(extents, patch, origins, "nnunet")
+        kept: of the blend.
+        """
+        into, part = self.within_volume(origin), self.within_patch(origin)
+        if kept is None:
+            return into, part
+        rows = [row.index(at) for row, at in zip(self.origins, origin, strict=True)]
+        found = [
+            slice(max(inside.start, start), min(inside.stop, stop))
+            for inside, (start, stop) in zip(
+                part, (axis[at] for axis, at in zip(kept, rows, strict=True)), strict=True
+            )
+        ]
+        moved = zip(into, part, found, strict=True)
+        return triple(
+            slice(a.start + f.start - p.start, a.start + f.stop - p.start) for a, p, f in moved
+        ), triple(found)
 
 
-def _nnunet_origins(last: int, interval: float) -> Origins:
-    gaps = ceil(last / interval)
-    return tuple(round(last / gaps * at) for at in range(gaps + 1)) if gaps else (0,)
+def _padded(extent: int, patch: int, shared: int, *, border: bool) -> int:
+    return max(extent + (shared // 2 * 2 if border else 0), patch)
 
 
 def cover(
-    extents: Triple, patch: Triple, overlap: float, stride: Triple = (1, 1, 1)
+    extents: Triple,
+    patch: Triple,
+    overlap: Overlap,
+    stride: Triple = (1, 1, 1),
+    tiling: Tiling = EVEN,
 ) -> PatchLayout:
-    """Cover a volume with patches, as few as the overlap requires and evenly spread.
+    """Cover a volume with patches.
 
     extents: of the volume (D, H, W). overlap: least share of a patch edge that neighbours share, 0
-    <= overlap < 1. stride: the network's, see `Graph.stride`.
-
-    The count is that of MONAI's `sliding_window_inference`. If its regular grid fits the volume the
-    origins, and so the result, are its own; otherwise it pulls the last patch back onto the one
-    before, and this spreads all of them. (Given MONAI's own origins, the result is MONAI's.)
+    <= overlap < 1, on all axes or on each. stride: the network's, see `Graph.stride`. tiling: code
+    whose positions are taken.
 
     A network that shrinks its maps gives other results when its input moves by less than its stride
-    (Majurski and Bajcsy, J. Res. NIST 126, 2021). So origins are multiples of the stride where that
-    costs no patch and keeps the overlap; the last one, fixed by the volume's end, need not be.
+    (Majurski and Bajcsy, J. Res. NIST 126, 2021). So origins of this program's own tiling are
+    multiples of the stride where that costs no patch and keeps the overlap; the last one, fixed by
+    the volume's end, need not be.
     """
-    if not 0 <= overlap < 1:
+    shares = overlap if isinstance(overlap, tuple) else (overlap, overlap, overlap)
+    if not all(0 <= share < 1 for share in shares):
         raise ValueError(f"overlap {overlap} is not in [0, 1)")
     if min(*extents, *patch, *stride) < 1:
         raise ValueError(f"extents {extents}, patch {patch} and stride {stride} must be positive")
+    code = CODES[tiling.code]
+    shared = triple(code.shared(*each) for each in zip(patch, shares, strict=True))
+    padded = [
+        _padded(*each, border=tiling.border) for each in zip(extents, patch, shared, strict=True)
+    ]
     origins = triple(
-        _origins(e, p, max(int(p * (1 - overlap)), 1), s)
-        for e, p, s in zip(extents, patch, stride, strict=True)
+        code.origins(n - p, p, share, s)
+        for n, p, share, s in zip(padded, patch, shares, stride, strict=True)
     )
-    return PatchLayout(extents, patch, origins)
-
-
-def _origins(extent: int, patch: int, interval: int, stride: int) -> Origins:
-    """Return origins from 0 to the last that fits, neighbours at most `interval` apart."""
-    last = max(extent - patch, 0)
-    gaps = _ceil_div(last, interval)
-    aligned = interval // stride * stride
-    if not aligned or _ceil_div(last, aligned) > gaps:
-        stride = 1
-    inner = [_ceil_div(i * last, gaps * stride) * stride for i in range(gaps)]
-    return (*inner, last)
-
-
-def _ceil_div(numerator: int, denominator: int) -> int:
-    return -(-numerator // denominator)
+    return PatchLayout(extents, patch, origins, tiling, shared)
 
 
 Flip: TypeAlias = tuple[bool, bool, bool]
@@ -159,71 +171,30 @@ def flipped_in_memory(patches: FloatArray, flip: Flip) -> FloatArray:
     return np.ascontiguousarray(flipped(patches, flip))
 
 
-_SIGMA = 0.125
-"""Standard deviation of the gaussian as a share of the patch edge (MONAI, nnU-Net)."""
-
-_LOWEST = 1e-3
-"""Floor of the gaussian, whose peak is 1; without it a patch's corners would count nothing."""
-
-
-def patch_weights(layout: PatchLayout, blend: Blend, axes: Triple = (0, 1, 2)) -> FloatArray:
+def patch_weights(
+    layout: PatchLayout, blend: Blend, axes: Triple = (0, 1, 2), flips: Flip = UNFLIPPED
+) -> FloatArray:
     """Return the weight of each voxel of a patch, positive and not normalised, read-only.
 
     gaussian: MONAI's importance map, or nnU-Net's. linear: rises over the voxels shared with the
     neighbour and is flat between. constant: the mean of all patches. axes: which of D, H and W come
-    first to last, in memory too. Like studies share one array.
+    first to last, in memory too. flips: which of these run backwards. Like studies share one array.
     """
     steps = layout.patch
     if blend == "linear":
         pairs = zip(layout.patch, layout.origins, strict=True)
         steps = triple(int(max(np.diff(row), default=edge)) for edge, row in pairs)
-    return _weights(layout.patch, steps, blend, axes, layout.scheme)
+    return _weights(layout.patch, steps, blend, axes, flips, layout.tiling)
 
 
 @lru_cache(maxsize=2)
 def _weights(
-    patch: Triple, steps: Triple, blend: Blend, axes: Triple, scheme: Scheme
+    patch: Triple, steps: Triple, blend: Blend, axes: Triple, flips: Flip, tiling: Tiling
 ) -> FloatArray:
-    match blend:
-        case "gaussian" if scheme == "nnunet":
-            weights = _nnunet_gaussian(patch)
-        case "gaussian":
-            weights = _outer([_gaussian(edge) for edge in patch])
-            weights = np.maximum(weights, max(float(weights.min()), _LOWEST), dtype=np.float32)
-        case "linear":
-            weights = _outer([_ramps(*both) for both in zip(patch, steps, strict=True)])
-        case "constant":
-            weights = np.ones(patch, np.float32)
-    laid = np.ascontiguousarray(weights.transpose(axes))
+    weights = window(tiling.code, blend, patch, steps, tiling.sigma).transpose(axes)
+    laid = np.ascontiguousarray(flipped(weights[None, None], flips)[0, 0])
     laid.setflags(write=False)
     return laid
-
-
-def _gaussian(edge: int) -> FloatArray:
-    offset = np.arange(edge, dtype=np.float32) - np.float32((edge - 1) / 2)
-    return np.exp(offset**2 / np.float32(-2 * (_SIGMA * edge) ** 2))
-
-
-def _nnunet_gaussian(patch: Triple) -> FloatArray:
-    """Return nnU-Net's weights (compute_gaussian): cut off at 4 sigma, in half precision."""
-    rows = list[FloatArray]()
-    for edge in patch:
-        away = np.arange(edge, dtype=np.float64) - edge // 2
-        row = np.exp(-0.5 * (away / (_SIGMA * edge)) ** 2)
-        rows.append(np.where(abs(away) <= int(4 * _SIGMA * edge + 0.5), row, 0))
-    halves = (10 * _outer(rows)).astype(np.float16).astype(np.float32)
-    return np.where(halves == 0, halves[halves > 0].min(), halves)
-
-
-def _ramps(edge: int, step: int) -> FloatArray:
-    """Return weights such that ramps of neighbours that are `step` voxels apart add up to 1."""
-    shared = edge - step
-    from_border = np.minimum(np.arange(edge), np.arange(edge)[::-1]) + 1
-    return np.minimum(from_border / (shared + 1), 1).astype(np.float32)
-
-
-def _outer(axes: Sequence[FloatArray]) -> FloatArray:
-    return reduce(np.multiply.outer, axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +218,7 @@ class Blender:
         depth, height, width = layout.extents
         rows = min(layout.patch[0], depth)
         self._layout = layout
-        self._patch_weights = patch_weights(layout, blend)
+        self._patch_weights, self._kept = patch_weights(layout, blend), layout.kept(blend)
         self._mean = np.zeros((channels, rows, height, width), np.float32)
         self._weights = np.zeros((rows, height, width), np.float32)
         self._start = 0
@@ -262,8 +233,7 @@ class Blender:
         if origin != next(self._next_origins, None):
             raise ValueError(f"patch at {origin} is out of the layout's order")
         self._forget_released()
-        part = self._layout.within_patch(origin)
-        depth, height, width = self._layout.within_volume(origin)
+        (depth, height, width), part = self._layout.blended(origin, self._kept)
         rows = slice(depth.start - self._start, depth.stop - self._start)
         mean, weights = self._mean[:, rows, height, width], self._weights[rows, height, width]
         weights += self._patch_weights[part]
@@ -282,7 +252,8 @@ class Blender:
         if following == len(along_d):
             self._released = self._layout.extents[0] - self._start
         else:
-            self._released = along_d[following] - self._start
+            start = max(along_d[following] - self._layout.before[0], 0)
+            self._released = start - self._start
         return BlendedSlab(self._start, self._mean[:, : self._released])
 
     def _forget_released(self) -> None:
@@ -321,7 +292,7 @@ def seam_score(
     scores = triple(
         _ratio(change, after, before)
         for change, after, before in zip(
-            (_change_of_mix(layout, weights, axis) for axis in range(3)),
+            (_change_of_mix(layout, weights, blend, axis) for axis in range(3)),
             _steps(translated),
             _steps(source),
             strict=True,
@@ -330,18 +301,21 @@ def seam_score(
     return SeamScore(scores)
 
 
-def _change_of_mix(layout: PatchLayout, weights: FloatArray, axis: int) -> _PerPlane:
+def _change_of_mix(layout: PatchLayout, weights: FloatArray, blend: Blend, axis: int) -> _PerPlane:
     """Return the share of the mix of patches, 0 to 1, that changes from each voxel of an axis to
     the next, along a line through the middle of the patches.
     """
-    origins, extent = layout.origins[axis], layout.extents[axis]
+    origins, extent, before = layout.origins[axis], layout.extents[axis], layout.before[axis]
     if len(origins) == 1:
         return np.zeros(extent - 1)
     middle = [edge // 2 for edge in layout.patch]
     line = weights[tuple(slice(None) if n == axis else m for n, m in enumerate(middle))]
-    mix = np.zeros((len(origins), extent))
-    for row, origin in zip(mix, origins, strict=True):
-        row[origin : origin + len(line)] = line
+    kept = layout.kept(blend)
+    parts = kept[axis] if kept else [(0, len(line))] * len(origins)
+    mix = np.zeros((len(origins), layout.padded[axis]))
+    for row, origin, (start, stop) in zip(mix, origins, parts, strict=True):
+        row[origin + start : origin + stop] = line[start:stop]
+    mix = mix[:, before : before + extent]
     mix /= mix.sum(axis=0)
     return np.abs(np.diff(mix, axis=1)).sum(axis=0) / 2
 

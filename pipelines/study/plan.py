@@ -7,17 +7,25 @@ from math import prod
 import numpy as np
 
 from ...engine.model.intensity_maps import Steps, is_bent
-from ...engine.model.model_card import ModelCard
+from ...engine.model.model_card import GridRule, ModelCard
 from ...engine.network.graph import Graph
 from ...engine.network.layers import Triple, triple
 from ...engine.options import Inference
 from ...engine.scaling import is_taken_as_stored
 from ...engine.whole_volume import padded_extents
-from ...io.volume import Affine, AnyArray, Volume, spacing_of
+from ...io.volume import Affine, Volume, spacing_of
 from ..errors import PreparationError
 from ..settings import OutputType, TranslateSettings
-from .geometry import Orientation, Resampling, nnunet_resampling, orientation, resampling, resizing
-from .patches import Box, PatchLayout, cover, cover_as_nnunet
+from .geometry import (
+    Orientation,
+    Resampling,
+    VoxelSpacing,
+    is_rectangular,
+    orientation,
+    resampling,
+    resizing,
+)
+from .patches import Box, PatchLayout, cover
 from .voxel_type import VoxelType, foreseen_voxel_type, voxel_type_of
 
 INTENSITY_BYTES = np.dtype(np.float32).itemsize
@@ -71,12 +79,11 @@ class StudyPlan:
     how their voxels are stored on the way.
 
     orientation: from the scans' axes to the model's. resampling: None if the scans have the model's
-    spacing. layout: of the model's grid, with the zeros around it. is_input_as_stored: whether the
+    spacing. layout: of the model's grid. is_input_as_stored: whether the
     one scan's own voxels are the network's input. results: one for each output channel.
     is_output_as_stored: whether the network fills the one result's own voxels. footprint: exact if
     the voxel types are known, else a little more than needed. inference: by patches, or of the
-    whole volume. crop: part of the scans that is translated; None for all. inner: part of the
-    model's grid that scans fill; None for all.
+    whole volume. crop: part of the scans that is translated; None for all.
     """
 
     orientation: Orientation
@@ -88,17 +95,12 @@ class StudyPlan:
     footprint: Footprint
     inference: Inference = "patches"
     crop: Box | None = None
-    inner: Box | None = None
 
     def part(self, volume: Volume) -> Volume:
         """View the part of a volume on the scan's grid that is translated."""
         if self.crop is None:
             return volume
         return replace(volume, voxels=volume.voxels[self.crop])
-
-    def filled(self, array: AnyArray) -> AnyArray:
-        """View the part [..., D, H, W] of the model's grid that scans fill."""
-        return array if self.inner is None else array[..., *self.inner]
 
     @property
     def patches(self) -> int:
@@ -139,9 +141,8 @@ def plan_study(
     shape = volume.shape if crop is None else triple(edge.stop - edge.start for edge in crop)
     turned, resample, extents = _onto_model(shape, volume.affine, card)
     _check_extents(volume, extents)
-    layout = _layout(extents, card, settings, stride)
-    inner = _inner(extents, layout.extents)
-    is_whole = resample is None and inner is None and card.crop is None
+    layout = cover(extents, settings.patch, settings.overlap, stride, card.tiling)
+    is_whole = resample is None and card.crop is None
     keeps_voxels = is_whole and not in_network
     # A GPU applies one map to all channels.
     is_input_stored = (
@@ -169,6 +170,9 @@ def plan_study(
     )
     if any(isinstance(each, Steps) for each in (*card.maps_in, *card.maps_out)):
         footprint = replace(footprint, read=footprint.read + _FITTING * volume.voxels.size)
+    if resample and card.maps_on == "grid":
+        scans = len(volumes) * prod(layout.extents) * INTENSITY_BYTES
+        footprint = replace(footprint, read=footprint.read + scans)
     if spreads:
         footprint = _with_maps(footprint, volume, layout, is_resampled=not is_whole)
     return StudyPlan(
@@ -181,17 +185,7 @@ def plan_study(
         footprint=footprint,
         inference=settings.inference,
         crop=crop,
-        inner=inner,
     )
-
-
-def _layout(
-    extents: Triple, card: ModelCard, settings: TranslateSettings, stride: Triple
-) -> PatchLayout:
-    if card.scheme != "nnunet":
-        return cover(extents, settings.patch, settings.overlap, stride)
-    padded = triple(max(pair) for pair in zip(extents, settings.patch, strict=True))
-    return cover_as_nnunet(padded, settings.patch, settings.overlap)
 
 
 def _results(volume: Volume, card: ModelCard, asked: OutputType | None) -> Iterator[ResultPlan]:
@@ -218,19 +212,28 @@ def _onto_model(
     spacing = turned.sorted_spacing(spacing_of(affine))
     if card.grid:
         resample = resizing(grid, card.grid)
-    elif card.scheme == "nnunet" and card.spacing:
-        resample = nnunet_resampling(grid, spacing, card.spacing)
     else:
-        resample = resampling(grid, spacing, card.spacing)
+        rule, wanted = card.grid_rule, card.spacing
+        is_right_angled = wanted is None or _keeps_first(turned, affine, extents, rule, wanted)
+        resample = resampling(
+            grid, spacing, wanted, rule, turned.flips, is_right_angled=is_right_angled
+        )
     return turned, resample, grid if resample is None else resample.target
 
 
-def _inner(extents: Triple, padded: Triple) -> Box | None:
-    """Return where a volume lies within zeros around it; an odd one comes after it."""
-    if extents == padded:
-        return None
-    starts = [(outer - own) // 2 for outer, own in zip(padded, extents, strict=True)]
-    return triple(slice(at, at + own) for at, own in zip(starts, extents, strict=True))
+def _keeps_first(
+    turned: Orientation, affine: Affine, extents: Triple, rule: GridRule, wanted: VoxelSpacing
+) -> bool:
+    """Return whether MONAI's grid keeps the first voxel; True for the rules of others."""
+    matrix = affine[:3, :3].astype(np.float64)
+    if rule == "monai-scan":
+        along = triple(wanted[turned.order.index(axis)] for axis in range(3))
+        return is_rectangular(matrix, extents, along)
+    if rule != "monai":
+        return True
+    signs = [-1.0 if flip else 1.0 for flip in turned.flips]
+    grid = triple(extents[axis] for axis in turned.order)
+    return is_rectangular(matrix[:, turned.order] * signs, grid, wanted)
 
 
 def check_volume(plan: StudyPlan, graph: Graph) -> None:

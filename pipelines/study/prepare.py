@@ -12,6 +12,7 @@ from ...engine.model.intensity_maps import (
     Identity,
     IntensityMap,
     NetworkRange,
+    Steps,
     Window,
 )
 from ...engine.model.model_card import ModelCard
@@ -20,7 +21,7 @@ from ...engine.scaling import Stored
 from ...io.volume import AnyArray, Empty, SyntheticMark, Volume
 from ..errors import PreparationError
 from .geometry import Orientation, Resampling, Slab, memory_order, slabs
-from .intensities import FittedMap, MappedVoxels, fit_map
+from .intensities import FittedMap, MappedVoxels, fit_map, region
 from .plan import StudyPlan
 from .statistics import (
     InputFigures,
@@ -169,13 +170,18 @@ def prepare(
     """Measure scans, and map and resample them if their plan and a model's card require it.
 
     volumes: in the model's order of channels, all on one grid. Before resampling the intensity map
-    comes first, so its clipping keeps metal from smearing over its neighbours. Additional memory:
+    comes first, so its clipping keeps metal from smearing over its neighbours, unless the card says
+    that it comes afterwards. Additional memory:
     none if voxels are taken as stored; else the array from `empty`, 4 bytes per voxel of the
     model's grid and channel, and a few slabs.
 
     Raises PreparationError as `fit_scans`.
     """
     source, volumes = volumes[0], [plan.part(volume) for volume in volumes]
+    resample = plan.resampling
+    if resample and card.maps_on == "grid":
+        volumes = [on_grid(volume, plan.orientation, resample) for volume in volumes]
+        resample = None
     fitted = fit_scans(volumes, card)
     scans = [
         mapped_voxels(volume, fitted_map, plan.orientation)
@@ -184,9 +190,41 @@ def prepare(
     if plan.is_input_as_stored:
         network_input = Stored(scans[0].voxels[None], scans[0].scaling)
     else:
-        network_input = _in_network(scans, plan, empty)
+        network_input = _in_network(scans, plan, resample, empty)
+    if resample is not plan.resampling:
+        outward = _outward_on_scan(fitted, plan.part(source), card)
+        fitted = replace(fitted, outward=outward, steps=fitted.steps / abs(source.slope))
     fill = card.crop.fill if card.crop else 0.0
     return Prepared(plan, network_input, _without_voxels(source), fitted, fill=fill)
+
+
+def on_grid(volume: Volume, turned: Orientation, resample: Resampling) -> Volume:
+    """Return a scan resampled onto the model's grid, before its intensities are mapped.
+
+    Its voxels lie along the scan's own axes; its affine stays that of the scan.
+    """
+    view = turned.oriented(volume.voxels)
+
+    def read(start: int, stop: int) -> FloatArray:
+        values = view[start:stop] * np.float64(volume.slope) + volume.intercept
+        return values.astype(np.float32)
+
+    made = np.empty(resample.target, np.float32)
+    for part, values in resample.parts(read):
+        made[part] = values
+    return volume.with_voxels(turned.in_scan(made))
+
+
+def _outward_on_scan(fitted: Fit, source: Volume, card: ModelCard) -> tuple[FittedMap, ...]:
+    """Return outward maps, fitted on the model's grid, with their regions on the scan's."""
+
+    def on_scan(outward: FittedMap, intensity: IntensityMap) -> FittedMap:
+        if outward.inside is None or not isinstance(intensity, Steps):
+            return outward
+        return replace(outward, inside=region(intensity.over, [source], 0))
+
+    pairs = zip(fitted.outward, card.maps_out, strict=True)
+    return tuple(on_scan(*each) for each in pairs)
 
 
 def fit_scans(volumes: Sequence[Volume], card: ModelCard) -> Fit:
@@ -223,7 +261,7 @@ def unfilled(volumes: Sequence[Volume], plan: StudyPlan) -> Stored:
 
 def network_array(view: AnyArray, channels: int, plan: StudyPlan, empty: Empty) -> FloatArray:
     """Allocate [C, D, H, W] for the network intensities of scans seen as a 3D array."""
-    if plan.resampling or plan.inner:
+    if plan.resampling:
         return empty((channels, *plan.layout.extents), np.float32)
     return lying_alike(view, channels, empty)
 
@@ -270,16 +308,16 @@ def mapped_voxels(volume: Volume, fitted: FittedMap, orientation: Orientation) -
     return MappedVoxels(view, volume.slope, volume.intercept, fitted, inside)
 
 
-def _in_network(scans: Sequence[MappedVoxels], plan: StudyPlan, empty: Empty) -> Stored:
-    """Return network intensities of all scans, resampled and with zeros around if required."""
+def _in_network(
+    scans: Sequence[MappedVoxels], plan: StudyPlan, resample: Resampling | None, empty: Empty
+) -> Stored:
+    """Return network intensities of all scans, resampled if required."""
     array = network_array(scans[0].voxels, len(scans), plan, empty)
-    if plan.inner:
-        array[...] = 0
-    for scan, channel in zip(scans, plan.filled(array), strict=True):
-        if plan.resampling is None:
+    for scan, channel in zip(scans, array, strict=True):
+        if resample is None:
             _map(scan, channel)
         else:
-            _resample(scan, plan.resampling, channel)
+            _resample(scan, resample, channel)
     return Stored(array)
 
 

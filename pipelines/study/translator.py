@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import ge
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -11,8 +12,11 @@ import numpy as np
 from ...engine.generator import AnyGenerator, PatchGenerator, SharedGenerator, VolumeGenerator
 from ...engine.model.model_card import ModelCard
 from ...engine.model.model_file import Model
+from ...engine.network.graph import times
+from ...engine.network.graph_analysis import sees_whole_patch
 from ...engine.options import Precision
 from ...engine.scaling import Scaling, Stored
+from ...engine.whole_volume import padded_extents
 from ...io.choice import Choice
 from ...io.discovery import discover
 from ...io.errors import UnreadableScanError
@@ -253,7 +257,7 @@ class StudyTranslator:
             unlike = _unlike_expected(far, model.card, options)
             shown = tuple(map(mid_slices, scans.volumes if options.preview else ()))
             scan = scans.volumes[0] if options.cycle_check else None
-            notes = *prepared.fit.notes, *unlike
+            notes = *prepared.fit.notes, *unlike, *self._notes_of_extents()
             distance = max((each.far for each in far), default=None)
             return PreparedStudy(prepared, shown, scans.resampled, notes, scan, distance)
 
@@ -265,10 +269,38 @@ class StudyTranslator:
         """
         if self.options.verify or self.model.card.expected:
             study = self.prepare(scans, plan)
-            return study.prepared.network_input, study.notes
+            return study.prepared.network_input, (*study.notes, *self._notes_of_padding(plan))
         with self.timer.time("prepare"):
             fitted = fit_scans([plan.part(volume) for volume in scans.volumes], self.model.card)
-            return unfilled(scans.volumes, plan), fitted.notes
+            notes = *fitted.notes, *self._notes_of_extents(), *self._notes_of_padding(plan)
+            return unfilled(scans.volumes, plan), notes
+
+    def _notes_of_extents(self) -> Iterator[str]:
+        """Yield a note if the network sees less at a time than in training, and depends on it."""
+        card, patch = self.model.card, self.options.patch
+        is_whole = card.inference == "volume"
+        if self.options.settings().inference == "volume" or patch is None:
+            return
+        if not is_whole and all(map(ge, patch, card.patch)):
+            return
+        if sees_whole_patch(self.model.network.graph):
+            seen = "whole volumes" if is_whole else f"patches of {times(card.patch)}"
+            yield (
+                f"its patches of {times(patch)} are smaller than the {seen} of the model, whose "
+                "norms take statistics of each patch, so results differ from the training code's"
+            )
+
+    def _notes_of_padding(self, plan: StudyPlan) -> Iterator[str]:
+        """Yield a note if a whole volume is padded for the network's stride."""
+        extents = plan.layout.extents
+        if plan.inference != "volume":
+            return
+        padded = padded_extents(self.model.network.graph, extents)
+        if padded != extents:
+            yield (
+                f"its {times(extents)} voxels are padded to {times(padded)} for the network by "
+                "repeating the edge"
+            )
 
     def infer(
         self,
@@ -361,8 +393,8 @@ class StudyTranslator:
             whole = cast("VolumeGenerator", network)
             translate_at_once(source, target, whole, one.flip, timer, on_more)
             return ()
-        padding = self.model.card.small_volume_padding
-        window = SlidingWindow(plan.layout, self.options.blend, padding, one.flip)
+        blend, padding = self.options.settings().blend, self.model.card.padding
+        window = SlidingWindow(plan.layout, blend, padding, one.flip)
         return translate_array(
             source, target, cast("PatchGenerator", network), window, timer, on_more
         )
@@ -392,7 +424,8 @@ class StudyTranslator:
                 preview = draw_preview(study.slices, slices, model.card, shown, warning)
             if options.seam_score:
                 source, output = prepared.network_input.values, inferred.output.target.values
-                seams = seam_score(source, output, prepared.plan.layout, options.blend)
+                blend = options.settings().blend
+                seams = seam_score(source, output, prepared.plan.layout, blend)
             patches = options.passes * prepared.plan.patches
             notes = tuple(_notes_of_values(volumes, prepared, inferred.output))
             result = inferred.output.target.values[0]

@@ -25,6 +25,7 @@ from ...engine.cpu.session import open_cpu_generator
 from ...engine.generator import PatchGenerator
 from ...engine.model.model_file import Model
 from ...engine.network.layers import FloatArray, Triple, triple
+from ...engine.options import Blend
 from ...engine.scaling import Stored, VoxelArray
 from ..errors import VerificationError
 from ..settings import TranslateOptions
@@ -152,10 +153,10 @@ class StudyVerifier:
         prepared = inferred.study.prepared
         layout = prepared.plan.layout
         places = chosen_places(prepared.network_input, layout, options.verify, name)
-        weights = patch_weights(layout, options.blend)
-        cutter = Cutter(prepared.network_input, layout, self._model.card.small_volume_padding)
+        blend = options.settings().blend
+        cutter = Cutter(prepared.network_input, layout, self._model.card.padding)
         reference = self._opened_reference()
-        errors = [_error(inferred, weights, place, cutter, reference) for place in places]
+        errors = [_error(inferred, blend, place, cutter, reference) for place in places]
         return errors, sum(len(place.origins) for place in places)
 
     def _opened_reference(self) -> PatchGenerator:
@@ -233,18 +234,22 @@ def _around_the_middle(
 
 def _error(
     inferred: InferredStudy,
-    weights: FloatArray,
+    blend: Blend,
     place: Place,
     cutter: Cutter,
     reference: PatchGenerator,
 ) -> _Error:
     """Return the error of the result in a place, and the share of it that rounding explains."""
     layout, target = inferred.study.prepared.plan.layout, inferred.output.target
+    weights, kept = patch_weights(layout, blend), layout.kept(blend)
     total, expected = 0.0, 0.0
     for origin, part in _shares(layout, place):
         [computed] = reference(cutter.cut(origin))
-        expected = expected + weights[part] * computed[:, *part].astype(np.float64)
-        total = total + weights[part]
+        _, inside = layout.blended(origin, kept)
+        counts = np.zeros(layout.patch, np.float64)
+        counts[inside] = weights[inside]
+        expected = expected + counts[part] * computed[:, *part].astype(np.float64)
+        total = total + counts[part]
     return deviation(target, np.asarray(expected / total, np.float32), place.box)
 
 

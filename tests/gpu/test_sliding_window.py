@@ -1,7 +1,9 @@
 """Cutting and blending on the GPU gives what they give on the host."""
 
 import threading
+from dataclasses import replace
 from itertools import permutations
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from support.numerics_models import through
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.model.reference import tolerance
+from cuda_cyclegan.engine.model.tiling import OWN
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.options import Blend
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
@@ -70,6 +74,19 @@ def test_volumes(opened, extents, blend, batch):
     assert patches == len(window.layout)
     assert np.abs(there - here).max() <= 4e-6 * np.abs(here).max()
     assert set(timer.seconds) == {"copy", "blend", "infer"}
+
+
+@pytest.mark.parametrize("padding", ["edge", 0.25])
+@pytest.mark.parametrize("blend", get_args(Blend))
+@pytest.mark.parametrize("tiling", [*OWN.values(), replace(OWN["torchio"], border=True)])
+def test_tilings_of_other_codes(opened, tiling, blend, padding):
+    lying = array_of((70, 41, 25))
+    array = lying.transpose(0, 2, 3, 1)[:, :, ::-1]
+    layout = cover(array.shape[1:], PATCH, 0.4, tiling=tiling)
+    window = SlidingWindow(layout, blend, padding)
+    there, _, _ = translated(opened[2], array, window)
+    here, _, _ = translated(OneByOne(opened[2]), array, window)
+    assert np.abs(there - here).max() <= 4e-6 * np.abs(here).max()
 
 
 @pytest.mark.parametrize("axes", list(permutations(range(3))))

@@ -75,3 +75,10 @@ def test_every_field_comes_back_from_a_report(name: str, tmp_path: Path) -> None
     options = replace(BATCH.options, **{name: OTHERS[name]})
     stored = read_report(written(replace(BATCH, options=options), tmp_path / "report.json"))
     assert stored.batch.options == options
+
+
+def test_an_overlap_of_each_axis_comes_back_from_a_report(tmp_path: Path) -> None:
+    options = replace(BATCH.options, overlap=(0.5, 0.25, 0.0))
+    stored = read_report(written(replace(BATCH, options=options), tmp_path / "report.json"))
+    assert stored.batch.options == options
+    assert options.settings().sha256() != BATCH.options.settings().sha256()

@@ -9,18 +9,15 @@ import numpy as np
 
 from cuda_cyclegan.engine.generator import AnyGenerator, PatchGenerator, SharedGenerator
 from cuda_cyclegan.engine.model.intensity_maps import Identity
-from cuda_cyclegan.engine.model.model_card import (
-    ModelCard,
-    Provenance,
-    Reference,
-    SmallVolumePadding,
-)
+from cuda_cyclegan.engine.model.model_card import ModelCard, Provenance, Reference
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import FloatArray, Relu, Triple
+from cuda_cyclegan.engine.options import Blend
+from cuda_cyclegan.engine.patch_grid import PatchPadding
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Empty, Volume
-from cuda_cyclegan.pipelines.settings import Blend, TranslateSettings
+from cuda_cyclegan.pipelines.settings import TranslateSettings
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.study.patches import PatchLayout
@@ -81,7 +78,7 @@ def translated(
     generator: PatchGenerator,
     layout: PatchLayout,
     blend: Blend = "gaussian",
-    padding: SmallVolumePadding = "edge",
+    padding: PatchPadding = "edge",
 ) -> FloatArray:
     """An array [C, D, H, W] through a generator, patch by patch."""
     return through(array, generator, SlidingWindow(layout, blend, padding))

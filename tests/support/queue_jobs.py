@@ -29,7 +29,7 @@ def study_job(file: Path, **choices: object) -> StudyJob:
         **fields,  # pyright: ignore[reportArgumentType]
         model="/model.safetensors",
         model_sha256="0" * 64,
-        options=TranslateOptions(patch=(16, 16, 16)),
+        options=TranslateOptions(patch=(16, 16, 16), overlap=0.25, blend="gaussian"),
     )
 
 

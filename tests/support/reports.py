@@ -37,7 +37,9 @@ def failed(name: str, reason: str) -> StudyReport:
 
 BATCH = BatchReport(
     model=ModelName("T1 to T2", Path("model.safetensors"), "0" * 64),
-    options=TranslateOptions((16, 16, 16), precision="fp32", inference="patches"),
+    options=TranslateOptions(
+        (16, 16, 16), overlap=0.25, blend="gaussian", precision="fp32", inference="patches"
+    ),
     device="numpy",
     output=Path("results"),
     started="2026-01-02T03:04:05+00:00",

@@ -7,7 +7,7 @@ import typer
 
 from ....engine.options import CudaLimits, Effort
 from ....pipelines.option import Effect
-from ....pipelines.settings import DEFAULTS, MOST_OVERLAP
+from ....pipelines.settings import MOST_OVERLAP, USUAL_OVERLAP
 from ...errors import errors_reported
 from ...options.translate import Arithmetic, DeviceName, Verbose, VramLimit
 from ...options.values import (
@@ -138,7 +138,7 @@ def bench(
             help="With --sweep: overlap of neighbouring patches.",
         ),
         Effect.HARMLESS,
-    ] = DEFAULTS.overlap,
+    ] = USUAL_OVERLAP,
     write_config: Annotated[
         bool,
         typer.Option(

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import DeviceMemoryError
 from ...network.layers import Triple
-from ...patch_grid import PatchGrid, PatchWindow, Rows, ring_rows
+from ...patch_grid import PatchGrid, PatchPadding, PatchWindow, Rows, ring_rows
 from ...scaling import VOXEL_TYPES, Clipped, Stored, VoxelArray
 from ..kernel_source import constants, structure
 from .launch import BLOCK, Launch
@@ -111,7 +111,7 @@ def cut(
         patch_steps=window.patch_steps,
         origin=origin,
         rows=addresses.rows,
-        fill=constants("sliding_window.cu")[f"FILL_{window.padding.upper()}"],
+        fill=constants("sliding_window.cu")[_fill(window.padding)],
         scaling=scaling_of(source),
     )
     grid = -(-height * width // BLOCK), depth, len(source.values)
@@ -127,10 +127,10 @@ def blend(
     overflow: int,
 ) -> Launch:
     """Blend the patch at the address `patch` into the mean; overflow: address of its run's flag."""
-    place = tuple(max(o, 0) for o in origin)
-    first = tuple(p - o for p, o in zip(place, origin, strict=True))
-    ends = [min(o + p, e) for o, p, e in zip(origin, window.patch, window.extents, strict=True)]
-    count = tuple(end - start for end, start in zip(ends, place, strict=True))
+    box = window.box(origin)
+    first = tuple(start for start, _ in box)
+    place = tuple(start + at for start, at in zip(first, origin, strict=True))
+    count = tuple(stop - start for start, stop in box)
     values = structure("sliding_window.cu", "Blend")(
         patch=patch + window.patch_start * 4,
         weights=addresses.weights,
@@ -149,6 +149,11 @@ def blend(
     )
     grid = -(-count[1] * count[2] // BLOCK), count[0], 1
     return Launch("sliding_window", "blend", grid, (BLOCK, 1, 1), 0, values)
+
+
+def _fill(padding: PatchPadding) -> str:
+    """Return the kernel's name of a padding; a number is uploaded as the lowest value is."""
+    return f"FILL_{padding.upper()}" if isinstance(padding, str) else "FILL_MINIMUM"
 
 
 CLIPPED_BYTES = sizeof(structure("sliding_window.cu", "Clipped"))

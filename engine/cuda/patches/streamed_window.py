@@ -183,8 +183,10 @@ class _StreamedWindow:
         Raises PrecisionOverflowError if a result is not finite.
         """
         addresses, lag = self._addresses, self._lag
-        if self._window.needs_lowest:
-            self._into.upload_now(addresses.lowest, self._source.lowest().tobytes())
+        window = self._window
+        fill = self._source.beyond(window.padding) if window.is_padded else None
+        if fill is not None:
+            self._into.upload_now(addresses.lowest, fill.tobytes())
         self._into.upload_now(addresses.overflowed, bytes(4))
         self._into.upload_now(addresses.clipped, bytes(CLIPPED_BYTES))
         last = len(self._steps) - 1

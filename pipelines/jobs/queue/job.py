@@ -327,8 +327,9 @@ class StudyJob:
             named = {name: fields.pop(name) for name in _OPTIONS if name in fields}
             options = decode_known(TranslateOptions, named)
             job = replace(decode_known(cls, {**fields, "options": {}}), options=options)
-            if options.patch is None:
-                raise FieldError("patch", "is missing")
+            for name in ("patch", "overlap", "blend"):
+                if getattr(options, name) is None:
+                    raise FieldError(name, "is missing")
             if not job.files:
                 raise FieldError("files", "must name a file")
             paths = {"study": job.study, "output": job.output, "model": job.model}

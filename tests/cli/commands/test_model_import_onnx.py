@@ -155,6 +155,54 @@ def test_a_file_of_one_patch_answers_for_it_and_takes_no_other(bench: Bench) -> 
     assert bench.translated(larger).shape == larger.shape
 
 
+def test_a_proof_says_what_it_covers_and_what_it_cannot_show(bench: Bench) -> None:
+    patch, expected = reference_of(bench.imported(tiny()))
+    result = bench.import_(tiny(), f"--reference '{written_pair(bench, patch, expected)}'")
+    shown = " ".join(result.stdout.split())
+    assert "Proved: weights, graph and arithmetic" in shown
+    assert "Not covered by the proof: axes, names of channels, units, grid and tiling" in shown
+
+
+@pytest.mark.parametrize(
+    ("scale", "onto", "outcome"),
+    [
+        (1.0, "-1..1", "silent"),
+        (1.0, "open", "silent"),
+        (1.0, "0..1", "note"),
+        (3.0, "-1..1", "note"),
+        (1000.0, "-1..1", "refused"),
+        (1000.0, "open", "silent"),
+    ],
+)
+def test_a_reference_of_another_range_than_the_scans_is_noted_or_refused(
+    scale: float, onto: str, outcome: str, bench: Bench
+) -> None:
+    patch, expected = reference_of(bench.imported(tiny()), scale)
+    pair = written_pair(bench, patch, expected)
+    result = bench.import_(tiny(), f"--reference '{pair}' --input-range={onto}")
+    shown = " ".join((result.stdout + result.stderr).split())
+    assert result.exit_code == (2 if outcome == "refused" else 0), shown
+    assert ("was not mapped as the scans will be" in shown) == (outcome == "refused")
+    assert ("outside the range" in shown) == (outcome == "note")
+
+
+def reference_of(found: Model, scale: float = 1.0) -> tuple[FloatArray, FloatArray]:
+    values = np.random.default_rng(0).uniform(-scale, scale, (1, 1, 8, 8, 8)).astype(FLOAT)
+    return values, computed(found, values)
+
+
+def written_pair(bench: Bench, patch: FloatArray, expected: FloatArray) -> Path:
+    reference = bench.folder / "pair.npz"
+    np.savez(reference, input=patch, output=expected)
+    return reference
+
+
+def test_whole_volumes_are_the_default_of_a_model_that_was_trained_on_them(bench: Bench) -> None:
+    data = DATA.replace("16,16,16", "whole")
+    found = bench.imported(tiny(), data=data)
+    assert (found.inference, found.card.patch) == ("volume", (128, 128, 128))
+
+
 def test_a_reference_proves_the_graph_or_refuses_it(bench: Bench) -> None:
     patch = scan()[None, None]
     expected = computed(bench.imported(tiny()), patch)

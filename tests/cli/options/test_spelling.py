@@ -89,4 +89,4 @@ def test_options_that_are_not_given_have_their_defaults() -> None:
     study = filled(StudyOptions, asked)
     assert asked == {"other": 1}
     options = study.settings.options("inside")
-    assert (options.overlap, options.blend, options.patch) == (0.5, "gaussian", None)
+    assert (options.overlap, options.blend, options.patch) == (0.5, None, None)

@@ -14,9 +14,19 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import CheckpointError
 from cuda_cyclegan.engine.importing.monai_bundle import is_bundle, read_bundle
+from cuda_cyclegan.engine.importing.monai_config import BundleConfig
 from cuda_cyclegan.engine.importing.operators.converter import convert_graph
-from cuda_cyclegan.engine.model.intensity_maps import Window
+from cuda_cyclegan.engine.model.intensity_maps import (
+    ClipValues,
+    Percentiles,
+    Standard,
+    Steps,
+    Window,
+    ZScore,
+)
 from cuda_cyclegan.engine.model.model_file import load_model
+from cuda_cyclegan.engine.model.tiling import OWN, Tiling
+from cuda_cyclegan.pipelines.model_import.monai_data import bundle_data
 
 NEAR = 2e-6
 """Relative L2; max(5e-6, 1.5 times PyTorch's own error) is asked."""
@@ -122,19 +132,143 @@ def import_(folder: Path, options: str = SAID) -> Result:
 def test_what_the_bundle_says_of_its_data_fills_the_model_card(tmp_path: Path) -> None:
     pytest.importorskip("monai")
     inferer = {"_target_": "SlidingWindowInferer", "roi_size": [16, 16, 8]}
-    folder = bundle(tmp_path, preprocessing=TRANSFORMS, inferer=inferer)
+    plain = {"transforms": TRANSFORMS["transforms"][:-1]}
+    folder = bundle(tmp_path, preprocessing=plain, inferer=inferer)
     result = import_(folder)
     assert result.exit_code == 0, result.stderr
-    shown = " ".join(result.stdout.split())
-    assert "NormalizeIntensityd" in shown
-    assert "LoadImaged" not in shown
-    card = load_model(folder.with_suffix(".safetensors")).card
+    assert "LoadImaged" not in result.stdout
+    model = load_model(folder.with_suffix(".safetensors"))
+    card = model.card
     assert (card.axes, card.spacing, card.patch) == ("RAS", (1, 1.5, 2), (16, 16, 8))
     assert (card.intensity_in, card.input_range) == (Window(-100, 900), "-1..1")
-    other = import_(folder, f"{SAID} --axes LPS --patch 8,8,8 --force")
+    assert (card.tiling, card.padding, model.inference) == (OWN["monai"], 0.0, "patches")
+    assert (card.grid_rule, card.maps_on) == ("monai", "grid")
+    other = import_(folder, f"{SAID} --axes LPS --patch 8,8,8 --tiling torchio:overlap=0.5 --force")
     assert other.exit_code == 0, other.stderr
     card = load_model(folder.with_suffix(".safetensors")).card
     assert (card.axes, card.spacing, card.patch) == ("LPS", (1, 1.5, 2), (8, 8, 8))
+    assert card.tiling == Tiling("torchio", (0.5, 0.5, 0.5), "crop")
+
+
+def test_a_transform_that_is_not_reproduced_stops_the_import(tmp_path: Path) -> None:
+    pytest.importorskip("monai")
+    inferer = {"_target_": "SlidingWindowInferer", "roi_size": [16, 16, 8]}
+    folder = bundle(tmp_path, preprocessing=TRANSFORMS, inferer=inferer)
+    result = import_(folder)
+    assert result.exit_code == 2
+    assert "NormalizeIntensityd" in result.stdout
+    assert "missing, listed above: --intensity-in, --input-range" in result.stderr
+    wrong = import_(folder, f"{SAID} --omit Spacingd")
+    assert "such parts are: NormalizeIntensityd" in " ".join(wrong.stderr.split())
+    stated = import_(folder, f"{SAID} --intensity-in zscore --input-range open")
+    assert stated.exit_code == 0, stated.stderr
+    left = import_(folder, f"{SAID} --omit NormalizeIntensityd --force")
+    assert left.exit_code == 0, left.stderr
+    card = load_model(folder.with_suffix(".safetensors")).card
+    assert card.intensity_in == Window(-100, 900)
+    assert "omitted: NormalizeIntensityd" in card.provenance.notes
+
+
+@pytest.mark.parametrize(
+    ("inferer", "flag"),
+    [
+        ({"_target_": "SlidingWindowInferer", "roi_size": [8, 8, -1]}, "--patch"),
+        (None, "--tiling"),
+        ({"_target_": "SaliencyInferer"}, "--tiling"),
+        ({"_target_": "SlidingWindowInferer", "roi_size": 8, "padding_mode": "circular"}, None),
+        ({"_target_": "SlidingWindowInferer", "roi_size": 8, "overlap": "$1 / 4"}, None),
+        ({"_target_": "SlidingWindowInferer", "roi_size": 8, "process_fn": "$f"}, None),
+        ({"_target_": "SlidingWindowInferer", "roi_size": 8, "with_coord": True}, None),
+        ("$monai.inferers.SlidingWindowInferer(8)", None),
+    ],
+)
+def test_an_inferer_that_is_not_reproduced_stops_the_import(
+    inferer: Any, flag: str | None, tmp_path: Path
+) -> None:
+    pytest.importorskip("monai")
+    plain = {"transforms": TRANSFORMS["transforms"][:-1]}
+    more = {} if inferer is None else {"inferer": inferer}
+    folder = bundle(tmp_path, preprocessing=plain, **more)
+    result = import_(folder)
+    assert result.exit_code == 2
+    assert (flag or "--tiling") in result.stderr
+    answered = import_(folder, f"{SAID} --tiling monai:blend=gaussian --patch 8,8,8")
+    assert answered.exit_code == 0, answered.stderr
+
+
+@pytest.mark.parametrize("inferer", ["SimpleInferer", "SlidingWindowInferer"])
+def test_inference_of_whole_volumes_is_the_models(inferer: str, tmp_path: Path) -> None:
+    pytest.importorskip("monai")
+    roi = {} if inferer == "SimpleInferer" else {"roi_size": -1}
+    plain = {"transforms": TRANSFORMS["transforms"][:-1]}
+    folder = bundle(tmp_path, preprocessing=plain, inferer={"_target_": inferer, **roi})
+    result = import_(folder)
+    assert result.exit_code == 0, result.stderr
+    assert load_model(folder.with_suffix(".safetensors")).inference == "volume"
+
+
+CHAINS: dict[str, tuple[list[dict[str, Any]], Any, Any]] = {
+    "clipped to another range": (
+        [{"a_min": 0, "a_max": 10, "b_min": 2, "b_max": 4, "clip": True}],
+        Steps((ClipValues(0, 10), Standard(-10, 5))),
+        "open",
+    ),
+    "not clipped": ([{"a_min": 0, "a_max": 10}], Steps((Standard(0, 10),)), "open"),
+    "percentiles": (
+        [{"lower": 1, "upper": 99, "b_min": 0, "b_max": 1, "clip": True}],
+        Percentiles(1, 99),
+        "0..1",
+    ),
+    "nonzero": ([{"nonzero": True}], Steps((ZScore(),), "nonzero", "zero"), "open"),
+    "two": (
+        [{"a_min": 0, "a_max": 4, "b_min": -1, "b_max": 1, "clip": True}, {"nonzero": False}],
+        Steps((ClipValues(0, 4), Standard(2, 2), ZScore())),
+        "open",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHAINS)
+def test_intensity_transforms_become_maps(case: str) -> None:
+    names = {"a_min": "ScaleIntensityRanged", "lower": "ScaleIntensityRangePercentilesd"}
+    described, wanted, onto = CHAINS[case]
+    transforms: Any = [
+        {"_target_": names.get(next(iter(one)), "NormalizeIntensityd"), "keys": ["image"], **one}
+        for one in described
+    ]
+    config = BundleConfig({"preprocessing": {"transforms": transforms}, "inferer": {}})
+    data = bundle_data(config, 1)
+    assert (data.intensity_in, data.input_range, data.maps_on) == (wanted, onto, "scan")
+
+
+@pytest.mark.parametrize(
+    ("one", "channels"),
+    [
+        ({"_target_": "Lambdad", "keys": "image", "func": "$lambda x: x"}, 1),
+        ({"_target_": "RandGaussianNoised", "keys": "image"}, 1),
+        ({"_target_": "Spacingd", "keys": "image", "pixdim": [1, 1, 2]}, 1),
+        ({"_target_": "Spacingd", "keys": "image", "pixdim": 1, "mode": "nearest"}, 1),
+        ({"_target_": "Spacingd", "keys": "image", "pixdim": 1, "new": 3}, 1),
+        ({"_target_": "NormalizeIntensityd", "keys": "image"}, 2),
+        ({"_target_": "CropForegroundd", "keys": "image", "margin": 3}, 1),
+        ({"_target_": "ResizeWithPadOrCropd", "keys": "image", "spatial_size": [8, 8, 8]}, 1),
+        ("$some.expression()", 1),
+        ("@missing", 1),
+    ],
+)
+def test_nothing_is_ignored_in_silence(one: Any, channels: int) -> None:
+    config = BundleConfig({"preprocessing": {"transforms": [one]}, "inferer": {}})
+    before_inferer = [each for each in bundle_data(config, channels).left if each.name != "{}"]
+    assert len(before_inferer) == 1
+
+
+def test_a_spacing_before_the_axes_are_turned_keeps_the_files_first_voxel() -> None:
+    transforms: Any = [
+        {"_target_": "Spacingd", "keys": "image", "pixdim": 1.5},
+        {"_target_": "Orientationd", "keys": "image", "axcodes": "LPS"},
+    ]
+    data = bundle_data(BundleConfig({"preprocessing": {"transforms": transforms}}), 1)
+    assert (data.axes, data.spacing, data.grid_rule) == ("LPS", (1.5, 1.5, 1.5), "monai-scan")
 
 
 def test_what_the_bundle_does_not_say_is_asked(tmp_path: Path) -> None:

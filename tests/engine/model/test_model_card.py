@@ -18,9 +18,15 @@ from support.tiers import examples
 from cuda_cyclegan.engine.errors import ModelFileError
 from cuda_cyclegan.engine.model.calibration import CycleReference, Expectations, Typical
 from cuda_cyclegan.engine.model.intensity_maps import MinMax, Percentiles, Window
-from cuda_cyclegan.engine.model.model_card import ModelCard, card_from_json, card_to_json
+from cuda_cyclegan.engine.model.model_card import (
+    ModelCard,
+    card_from_json,
+    card_to_json,
+    stated_grids,
+)
 from cuda_cyclegan.engine.model.model_file import Model, decode_model, encode_model, load_model
 from cuda_cyclegan.engine.model.reference import make_reference
+from cuda_cyclegan.engine.model.tiling import EARLIER_NNUNET, OWN
 from cuda_cyclegan.engine.network.architectures import Groups
 from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import Elu
@@ -34,6 +40,40 @@ def test_a_card_comes_back_from_its_json(card: ModelCard) -> None:
     text = card_to_json(card)
     assert card_from_json(text) == card
     assert card_to_json(card_from_json(text)) == text
+
+
+def test_a_card_that_names_nnunets_scheme_keeps_its_bytes() -> None:
+    """As files were written before cards had a tiling and a grid rule."""
+    plain = json.loads(card_to_json(CARD))
+    assert not plain.keys() & {"scheme", "tiling", "grid_rule", "maps_on"}
+    text = json.dumps({**plain, "scheme": "nnunet"}, ensure_ascii=False, separators=(",", ":"))
+    card = card_from_json(text)
+    assert (card.tiling, card.grid_rule, card.padding) == (EARLIER_NNUNET, "nnunet", 0.0)
+    assert json.loads(card_to_json(card)) == json.loads(text)
+    assert stated_grids(card) == {"scheme": "nnunet"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("scheme", "other"),
+        ("tiling", {"code": "monai"}),
+        ("tiling.overlap", [0.5, 0.5, 1.0]),
+        ("tiling.sigma", [0.1, 0.0, 0.1]),
+        ("tiling.blend", "cubic"),
+        ("grid_rule", "other"),
+        ("maps_on", "patch"),
+    ],
+)
+def test_a_tiling_that_cannot_be_is_refused(path: str, value: Json) -> None:
+    card = json.loads(card_to_json(replace(CARD, tiling=OWN["monai"])))
+    *parents, last = path.split(".")
+    node = card
+    for parent in parents:
+        node = node[parent]
+    node[last] = value
+    with pytest.raises(ModelFileError, match=last if parents else path):
+        card_from_json(json.dumps(card))
 
 
 def changed(path: str, value: Json) -> str:

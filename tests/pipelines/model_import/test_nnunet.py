@@ -15,6 +15,7 @@ from cuda_cyclegan.engine.errors import CheckpointError
 from cuda_cyclegan.engine.importing.checkpoint.evidence import NetworkChoices
 from cuda_cyclegan.engine.model.intensity_maps import ClipValues, Standard, Steps, ZScore
 from cuda_cyclegan.engine.model.model_file import Model
+from cuda_cyclegan.engine.model.tiling import Tiling
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.model_import.card_draft import CardDraft
 from cuda_cyclegan.pipelines.model_import.file_kinds import ImportRequest
@@ -68,7 +69,8 @@ def test_the_card_is_filled_in_from_the_plans(folder: Callable[[str], Path]) -> 
     assert (card.axes, card.spacing, card.patch) == ("SRA", (1.2, 1.2, 4.0), (16, 16, 8))
     steps = (ClipValues(5.0, 300.0), Standard(110.0, 80.0))
     assert card.intensity_in == (Steps(steps), ZScore())
-    assert (card.scheme, card.input_range, card.output_range) == ("nnunet", "open", "open")
+    assert card.tiling == Tiling("nnunet", (0.5, 0.5, 0.5))
+    assert (card.grid_rule, card.input_range, card.output_range) == ("nnunet", "open", "open")
     assert (card.established.by, card.established.code) == ("code", "nnunetv2")
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuda_cyclegan.pipelines.settings import Blend
+from cuda_cyclegan.engine.options import Blend
 from cuda_cyclegan.pipelines.study.patches import BlendedSlab, Blender, cover, patch_weights
 
 edges = st.tuples(st.integers(1, 14), st.integers(1, 14), st.integers(1, 14))
@@ -33,8 +33,9 @@ def test_weights_sum_to_one_at_every_voxel(
             weights[:, rows] = slab.values
     np.testing.assert_allclose(weights.sum(axis=0), 1, rtol=0, atol=1e-6)
     for own, one in zip(weights, layout, strict=True):
-        assert (own[layout.within_volume(one)] > 0).all()
-        own[layout.within_volume(one)] = 0
+        into, _ = layout.blended(one, layout.kept(blend))
+        assert (own[into] > 0).all()
+        own[into] = 0
         assert not own.any()
 
 
@@ -55,7 +56,7 @@ def test_the_volume_is_the_weighted_mean_of_its_patches(
     random = np.random.default_rng(seed)
     for one in layout:
         values = random.uniform(-1, 1, (2, *patch)).astype(np.float32)
-        inside, part = layout.within_volume(one), layout.within_patch(one)
+        inside, part = layout.blended(one, layout.kept(blend))
         sums[:, *inside] += (values * weights)[:, *part]
         counts[inside] += weights[part]
         if slab := blender.add(one, values):

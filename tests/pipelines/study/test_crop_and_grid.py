@@ -10,13 +10,15 @@ from support.numerics_models import SETTINGS, card, volume
 
 from cuda_cyclegan.engine.model.intensity_maps import Identity, Steps, ZScore
 from cuda_cyclegan.engine.model.model_card import ModelCard, ScanCrop
+from cuda_cyclegan.engine.model.tiling import Tiling
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.study.finish import canvas, finish
-from cuda_cyclegan.pipelines.study.geometry import Resampling, nnunet_resampling, resizing
+from cuda_cyclegan.pipelines.study.geometry import Resampling, resampling, resizing
+from cuda_cyclegan.pipelines.study.inference import Cutter
 from cuda_cyclegan.pipelines.study.intensities import crop_box
-from cuda_cyclegan.pipelines.study.patches import cover_as_nnunet, patch_weights
+from cuda_cyclegan.pipelines.study.patches import cover, patch_weights
 from cuda_cyclegan.pipelines.study.plan import plan_study
 from cuda_cyclegan.pipelines.study.prepare import Prepared, prepare
 
@@ -103,6 +105,7 @@ def test_a_fixed_grid_comes_back() -> None:
     np.testing.assert_allclose(result.voxels[inner], smooth.voxels[inner], atol=1e-4)
 
 
+NNUNET_TILING = Tiling("nnunet", (0.5, 0.5, 0.5))
 NNUNET = {
     "cubic": ((1.0, 1.0, 1.0), (1.3, 0.8, 1.1)),
     "planes": ((5.0, 1.0, 1.0), (4.0, 1.2, 0.9)),
@@ -116,7 +119,7 @@ def test_grids_are_nnunets(case: str) -> None:
     """Both ways; the stored arrays are those of its resample_data_or_seg_to_shape."""
     here, there = NNUNET[case]
     values = JUDGES["mr"].astype(np.float32)
-    found = nnunet_resampling(values.shape, here, there)
+    found = resampling(values.shape, here, there, "nnunet")
     assert found is not None
     expected = JUDGES[f"nnunet resampled, {case}"]
     assert found.target == expected.shape
@@ -134,18 +137,18 @@ def whole(resampling: Resampling, values: FloatArray) -> FloatArray:
 
 
 def test_patches_are_nnunets() -> None:
-    layout = cover_as_nnunet((50, 33, 16), (16, 16, 16), 0.5)
+    layout = cover((50, 33, 16), (16, 16, 16), 0.5, tiling=NNUNET_TILING)
     assert [list(row) for row in layout.origins] == [[0, 7, 14, 20, 27, 34], [0, 6, 11, 17], [0]]
-    weights = patch_weights(cover_as_nnunet((10, 12, 7), (10, 12, 7), 0.5), "gaussian")
+    weights = patch_weights(cover((10, 12, 7), (10, 12, 7), 0.5, tiling=NNUNET_TILING), "gaussian")
     np.testing.assert_array_equal(weights, JUDGES["nnunet_gaussian"].astype(np.float32))
 
 
 def test_zeros_surround_a_scan_smaller_than_nnunets_patch() -> None:
     scan = scan_of("ct")
-    model = card(scheme="nnunet", intensity_in=Steps((ZScore(),)), intensity_out=Identity())
+    model = card(tiling=NNUNET_TILING, intensity_in=Steps((ZScore(),)), intensity_out=Identity())
     study = prepared(scan, model, (21, 18, 24))
-    [given] = study.network_input.values
-    assert given.shape == (21, 18, 24)
+    [origin] = study.plan.layout
+    given = Cutter(study.network_input, study.plan.layout, model.padding).cut(origin)[0, 0]
     inside = given[0:20, :, 4:20]
     np.testing.assert_allclose(inside.mean(), 0, atol=1e-5)
     assert np.count_nonzero(given) == np.count_nonzero(inside)

@@ -18,8 +18,8 @@ from support.numerics_models import FunctionGenerator, small_resnet, translated
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
+from cuda_cyclegan.engine.options import Blend
 from cuda_cyclegan.engine.patch_grid import SmallVolumePadding
-from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.study.patches import Origins, PatchLayout, cover
 
 edges = st.integers(1, 9)

@@ -11,7 +11,7 @@ from support.numerics_models import FunctionGenerator, translated
 from support.tiers import examples
 
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.pipelines.settings import Blend
+from cuda_cyclegan.engine.options import Blend
 from cuda_cyclegan.pipelines.study.figures import SeamScore
 from cuda_cyclegan.pipelines.study.patches import PatchLayout, cover, seam_score
 

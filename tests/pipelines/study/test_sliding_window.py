@@ -10,10 +10,10 @@ from support.numerics_models import FunctionGenerator, small_resnet, through, tr
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
+from cuda_cyclegan.engine.options import Blend
 from cuda_cyclegan.engine.patch_grid import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import Scaling, Stored
 from cuda_cyclegan.pipelines.errors import PreparationError
-from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.study.patches import cover

@@ -66,7 +66,7 @@ class Study:
         """What comes out of each flip by itself, in network intensity on the model's grid."""
         prepared = prepare([self.scan], self.plan, self.model.card)
         given = prepared.network_input.scaling.forward(prepared.network_input.values)
-        window = SlidingWindow(self.plan.layout, self.options.blend, "edge")
+        window = SlidingWindow(self.plan.layout, self.options.settings().blend, "edge")
         return [
             through(
                 given,

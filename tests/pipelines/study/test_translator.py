@@ -7,7 +7,7 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK
-from support.numerics_models import FunctionGenerator, card, shared
+from support.numerics_models import FunctionGenerator, card, shared, volume
 
 from cuda_cyclegan.engine.model.intensity_maps import (
     Identity,
@@ -18,11 +18,12 @@ from cuda_cyclegan.engine.model.intensity_maps import (
     Window,
 )
 from cuda_cyclegan.engine.model.model_file import Model
-from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
+from cuda_cyclegan.engine.network.layers import Conv3d, InstanceNorm, Relu, Triple, Upsample
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.io.writing import write
 from cuda_cyclegan.pipelines.settings import TranslateOptions
-from cuda_cyclegan.pipelines.study.translator import StudyTranslator
+from cuda_cyclegan.pipelines.study.translator import Scans, StudyTranslator
 
 OBLIQUE = np.array(
     [[-0.9, 0.2, 0.1, 40], [0.25, 0.8, -0.4, -31], [0.1, 0.3, 1.9, 12], [0, 0, 0, 1]]
@@ -161,3 +162,52 @@ def test_the_same_file_gives_the_same_file(tmp_path: Path) -> None:
     one, two = tmp_path / "one.nii.gz", tmp_path / "two.nii.gz"
     assert one.read_bytes() == two.read_bytes()
     assert nibabel.load(one).get_fdata().std() > 100
+
+
+NORMED = Graph(1, (Node("norm", InstanceNorm(1), (INPUT,)),))
+PLAIN = Graph(1, (Node("relu", Relu(), (INPUT,)),))
+
+
+@pytest.mark.parametrize(
+    ("graph", "trained", "inference", "options", "said"),
+    [
+        (NORMED, (16, 16, 16), None, {"patch": (8, 16, 16)}, "patches of 16x16x16"),
+        (NORMED, (16, 16, 16), None, {"patch": (16, 16, 16)}, ""),
+        (NORMED, (16, 16, 16), "volume", {"patch": (16, 16, 16)}, "whole volumes"),
+        (NORMED, (16, 16, 16), "volume", {"patch": (16, 16, 16), "inference": "volume"}, ""),
+        (PLAIN, (16, 16, 16), "volume", {"patch": (8, 8, 8)}, ""),
+    ],
+)
+def test_patches_that_are_smaller_than_in_training_have_a_note(
+    graph: Graph, trained: Triple, inference: Any, options: Any, said: str
+) -> None:
+    empty = np.empty(0, np.float32)
+    model = Model(card(patch=trained, inference=inference), Network(graph, {}), empty, empty, "")
+    translator = StudyTranslator(model, TranslateOptions(precision="fp32", **options))
+    voxels = np.random.default_rng(0).uniform(-1, 1, (20, 18, 17)).astype(np.float32)
+    scans = Scans((volume(voxels),), ())
+    plan = translator.plan(scans)
+    notes = translator.prepare(scans, plan).notes
+    assert notes == translator.foresee(scans, plan)[1]
+    assert len(notes) == bool(said)
+    assert all(said in note and "norms take statistics" in note for note in notes)
+
+
+def test_a_plan_says_when_a_volume_is_padded_for_the_network() -> None:
+    halved = Conv3d(1, 1, (2, 2, 2), "w", None, (2, 2, 2))
+    graph = Graph(
+        1,
+        (Node("halve", halved, (INPUT,)), Node("back", Upsample("nearest", (2, 2, 2)), ("halve",))),
+    )
+    empty = np.empty(0, np.float32)
+    model = Model(
+        card(), Network(graph, {"w": np.zeros((1, 1, 2, 2, 2), np.float32)}), empty, empty, ""
+    )
+    options = TranslateOptions((8, 8, 8), precision="fp32", inference="volume")
+    translator = StudyTranslator(model, options)
+    for extents, notes in (((20, 18, 17), 1), ((20, 18, 16), 0)):
+        voxels = np.random.default_rng(0).uniform(-1, 1, extents).astype(np.float32)
+        scans = Scans((volume(voxels),), ())
+        found = translator.foresee(scans, translator.plan(scans))[1]
+        assert len(found) == notes
+        assert all("20x18x17 voxels are padded to 20x18x18" in note for note in found)

@@ -17,7 +17,7 @@ from support.streamed_window import (
 )
 from support.tiers import examples
 
-from cuda_cyclegan.engine.model.model_card import SmallVolumePadding
+from cuda_cyclegan.engine.patch_grid import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array

@@ -1,6 +1,7 @@
 """The order of copies, runs and blends: right whichever way the GPU's queues are run."""
 
 import shutil
+from dataclasses import replace
 from itertools import cycle, pairwise
 from typing import Any, get_args
 
@@ -23,7 +24,9 @@ from support.tiers import examples
 
 from cuda_cyclegan.engine.cuda.patches import streamed_window
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
-from cuda_cyclegan.engine.model.model_card import SmallVolumePadding
+from cuda_cyclegan.engine.model.tiling import OWN, Tiling
+from cuda_cyclegan.engine.options import Blend
+from cuda_cyclegan.engine.patch_grid import PatchPadding, SmallVolumePadding
 from cuda_cyclegan.engine.scaling import (
     NOTHING_CLIPPED,
     VOXEL_TYPES,
@@ -31,7 +34,6 @@ from cuda_cyclegan.engine.scaling import (
     Scaling,
     Stored,
 )
-from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.study.patches import cover, patch_weights
@@ -39,6 +41,9 @@ from cuda_cyclegan.pipelines.study.patches import cover, patch_weights
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+
+
+TILINGS = [*OWN.values(), replace(OWN["torchio"], border=True)]
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +57,8 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     patches,
     st.floats(0, 0.8),
     st.sampled_from(get_args(Blend)),
-    st.sampled_from(get_args(SmallVolumePadding)),
+    st.sampled_from([*get_args(SmallVolumePadding), 0.25]),
+    st.sampled_from(TILINGS),
     st.integers(1, 3),
     st.sampled_from([None, 0]),
     st.integers(0, 10**6),
@@ -62,13 +68,14 @@ def test_a_window_gives_what_patches_one_by_one_give(
     patch: Any,
     overlap: float,
     blend: Blend,
-    padding: SmallVolumePadding,
+    padding: PatchPadding,
+    tiling: Tiling,
     batch: int,
     most: int | None,
     seed: int,
 ) -> None:
     array = np.random.default_rng(seed).uniform(-1, 1, (1, *extents)).astype(np.float32)
-    window = SlidingWindow(cover(extents, patch, overlap), blend, padding)
+    window = SlidingWindow(cover(extents, patch, overlap, tiling=tiling), blend, padding)
     here = translated(array, FunctionGenerator(bent), window.layout, blend, padding)
     there = streamed(array, window, bent, seed=seed, batch=batch, most=most)
     np.testing.assert_array_equal(there, here)
@@ -179,6 +186,22 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(
     if on_host:
         ends = on_host.lowest, on_host.highest
         np.testing.assert_allclose((on_gpu.lowest, on_gpu.highest), ends, rtol=1e-6)
+
+
+@pytest.mark.parametrize("padding", ["reflect", 0.25])
+@pytest.mark.parametrize("blend", get_args(Blend))
+@pytest.mark.parametrize("tiling", TILINGS, ids=lambda one: f"{one.code}, border {one.border}")
+def test_tilings_run_along_axes_in_another_order_and_against_them(
+    tiling: Tiling, blend: Blend, padding: PatchPadding
+) -> None:
+    extents, patch = (9, 5, 3), (6, 4, 4)
+    lying = np.random.default_rng(0).uniform(-1, 1, (3, 9, 5)).astype(np.float32)
+    array = lying.transpose(1, 2, 0)[None, :, ::-1, ::-1]
+    window = SlidingWindow(cover(extents, patch, 0.5, tiling=tiling), blend, padding)
+    here = translated(array, FunctionGenerator(bent), window.layout, blend, padding)
+    there = np.empty_like(lying).transpose(1, 2, 0)[None, :, ::-1, ::-1]
+    run_window_into(Stored(array), Stored(there), window, bent)
+    np.testing.assert_allclose(there, here, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("lowest", [-1.0, 0.0])

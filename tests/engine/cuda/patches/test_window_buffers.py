@@ -24,9 +24,9 @@ from cuda_cyclegan.engine.compiler.kernels.sliding_window import ring_layout
 from cuda_cyclegan.engine.cuda import streaming
 from cuda_cyclegan.engine.cuda.patches import streamed_window
 from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.options import Blend
 from cuda_cyclegan.engine.patch_grid import PatchGrid, ring_rows
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.study.patches import cover

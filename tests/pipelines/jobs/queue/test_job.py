@@ -140,7 +140,7 @@ def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
         ({"version": None}, "'version' must be an integer"),
         ({"patch": None}, "'patch' is missing"),
         ({"patch": [16, 16]}, "'patch' must be a list of length 3"),
-        ({"overlap": "half"}, "'overlap' must be a number, not text"),
+        ({"overlap": "half"}, "'overlap' must be a number or a list or null, not text"),
         ({"precision": "fp8"}, "'precision' must be one of bf16, fp16, fp32, tf32"),
         ({"files": []}, "'files' must name a file"),
         ({"files": "a"}, "'files' must be a list, not text"),

@@ -1,0 +1,150 @@
+"""A MONAI bundle gives for a scan what MONAI's transforms, inferer and Invertd give, or refuses."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.lazy_modules import torch
+from support.monai_bundles import SCANS, bundle, judged, relative, scan_of, transform
+
+from cuda_cyclegan import Translator
+from cuda_cyclegan.engine.model.intensity_maps import Identity
+from cuda_cyclegan.engine.model.model_file import Model
+from cuda_cyclegan.pipelines.model_import.card_draft import CardDraft
+from cuda_cyclegan.pipelines.model_import.file_kinds import ImportRequest
+from cuda_cyclegan.pipelines.model_import.importing import make_model, survey
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # MONAI's own
+
+ORIENTED = transform("Orientationd", axcodes="RAS")
+RANGED = transform(
+    "ScaleIntensityRanged", a_min=-1000, a_max=1000, b_min=-1.0, b_max=1.0, clip=True
+)
+SPACED = transform("Spacingd", pixdim=[1.3, 1.1, 1.6], mode="bilinear")
+DRAFT = CardDraft(
+    source=("CT",), target=("T1",), intensity_out=Identity(), output_range="open", spacing=None
+)
+
+
+def window(roi: Any = (16, 16, 16), **arguments: Any) -> dict[str, Any]:
+    return {"_target_": "SlidingWindowInferer", "roi_size": roi, **arguments}
+
+
+INFERERS = {
+    "defaults": window(),
+    "gaussian": window(mode="gaussian"),
+    "half overlap": window(overlap=0.5, mode="gaussian", sigma_scale=0.2),
+    "each axis": window([20, 16, 12], overlap=[0.5, 0.25, 0.1], mode="gaussian", cval=-1.0),
+    "replicated": window(padding_mode="replicate", overlap=0.6),
+    "adapted": {**window(mode="gaussian"), "_target_": "SlidingWindowInfererAdapt"},
+}
+
+
+def imported(folder: Path, native: bool = True) -> Model:
+    from dataclasses import replace
+
+    draft = replace(DRAFT, spacing="native") if native else DRAFT
+    found = survey(ImportRequest(folder, draft=draft))
+    assert not found.undecided, found.undecided
+    return make_model(found).model
+
+
+def check(folder: Path, scan: Path, native: bool, least: float) -> None:
+    from monai.data import MetaTensor  # noqa: F401
+
+    torch.set_num_threads(1)
+    wanted = judged(folder, scan)
+    with Translator(imported(folder, native), "cpu") as translator:
+        made = translator.translate_file(scan).values()
+    assert wanted.wanted.std() > 0.01
+    assert relative(made, wanted.wanted) <= max(least, 2 * wanted.own_error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scan", SCANS)
+@pytest.mark.parametrize("inferer", INFERERS)
+def test_patches_of_a_bundle(inferer: str, scan: str, tmp_path: Path) -> None:
+    pytest.importorskip("monai")
+    folder = bundle(tmp_path / "bundle", INFERERS[inferer], ORIENTED, RANGED)
+    check(folder, scan_of(scan, tmp_path), native=True, least=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scan", SCANS)
+def test_grids_of_a_bundle(scan: str, tmp_path: Path) -> None:
+    pytest.importorskip("monai")
+    folder = bundle(tmp_path / "bundle", INFERERS["gaussian"], ORIENTED, SPACED, RANGED)
+    check(folder, scan_of(scan, tmp_path), native=False, least=1e-4)
+
+
+CUBIC = transform("Spacingd", pixdim=1.4, mode="bilinear")
+CASES: dict[str, tuple[Any, ...]] = {
+    "percentiles": (
+        ORIENTED,
+        SPACED,
+        transform(
+            "ScaleIntensityRangePercentilesd", lower=1, upper=99, b_min=0.0, b_max=1.0, clip=True
+        ),
+    ),
+    "percentiles, not clipped": (
+        ORIENTED,
+        transform("ScaleIntensityRangePercentilesd", lower=5, upper=95, b_min=-2.0, b_max=3.0),
+        SPACED,
+    ),
+    "z-score": (ORIENTED, SPACED, transform("NormalizeIntensityd", channel_wise=True)),
+    "z-score of nonzero voxels": (ORIENTED, transform("NormalizeIntensityd", nonzero=True)),
+    "z-score by numbers": (
+        ORIENTED,
+        transform("NormalizeIntensityd", subtrahend=-400.0, divisor=300.0),
+        SPACED,
+    ),
+    "minimum and maximum": (ORIENTED, SPACED, transform("ScaleIntensityd", minv=-1.0, maxv=1.0)),
+    "gamma": (
+        ORIENTED,
+        SPACED,
+        transform("ScaleIntensityd"),
+        transform("AdjustContrastd", gamma=1.5),
+    ),
+    "clipped and z-scored": (
+        ORIENTED,
+        SPACED,
+        transform("ClipIntensityPercentilesd", lower=2, upper=98),
+        transform("NormalizeIntensityd"),
+    ),
+    "range and z-score": (ORIENTED, SPACED, RANGED, transform("NormalizeIntensityd")),
+    "range, not clipped": (
+        ORIENTED,
+        transform("ScaleIntensityRanged", a_min=-1000, a_max=500, b_min=0.0, b_max=2.0),
+    ),
+    "cropped": (ORIENTED, transform("CropForegroundd", source_key="image"), RANGED),
+    "cropped, then resampled": (
+        ORIENTED,
+        transform("CropForegroundd", source_key="image", margin=2, allow_smaller=True),
+        SPACED,
+        RANGED,
+    ),
+    "resized": (
+        ORIENTED,
+        transform("Resized", spatial_size=[24, 28, 20], mode="trilinear"),
+        RANGED,
+    ),
+    "spacing first": (CUBIC, ORIENTED, RANGED),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scan", ["SAR", "LPS", "oblique, anisotropic"])
+@pytest.mark.parametrize("case", CASES)
+def test_transforms_of_a_bundle(case: str, scan: str, tmp_path: Path) -> None:
+    pytest.importorskip("monai")
+    folder = bundle(tmp_path / "bundle", INFERERS["gaussian"], *CASES[case])
+    native = not any(one["_target_"] in ("Spacingd", "Resized") for one in CASES[case])
+    check(folder, scan_of(scan, tmp_path), native=native, least=1e-5 if native else 1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inferer", [{"_target_": "SimpleInferer"}, window(-1)])
+def test_whole_volumes_of_a_bundle(inferer: Any, tmp_path: Path) -> None:
+    pytest.importorskip("monai")
+    folder = bundle(tmp_path / "bundle", inferer, ORIENTED, RANGED)
+    check(folder, scan_of("regular", tmp_path), native=True, least=1e-5)
