@@ -249,16 +249,23 @@ def study_data(
         ],
         "hasPictures": any(study.preview for study in studies),
         "studies": [
-            {
-                **_study(number, study, measures),
-                **marks(study),
-                "id": (name := _name_below(study, top)),
-                "name": printable(study.name if beside else name),
-                "file": _link(study.preview, beside) if study.preview and beside else None,
-            }
+            _filled(
+                {
+                    **_study(number, study, measures),
+                    **marks(study),
+                    "id": (name := _name_below(study, top)),
+                    "name": printable(study.name if beside else name),
+                    "file": _link(study.preview, beside) if study.preview and beside else None,
+                }
+            )
             for number, study in enumerate(studies)
         ],
     }
+
+
+def _filled(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a study without its empty fields, which the page's scripts add."""
+    return {key: value for key, value in row.items() if value is not None and value not in ("", [])}
 
 
 def _name_below(study: ViewedStudy, top: str | None) -> str:

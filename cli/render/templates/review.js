@@ -2,6 +2,8 @@
 // What all scripts of the page share: its data, and the source of planes and pictures.
 
 const page = JSON.parse(document.getElementById("page-data").textContent);
+const EMPTY = { roles: [], status: "", reason: "", notes: [], mark: null, comment: "", when: "", others: [], flagged: [] };
+page.studies = page.studies.map((study) => ({ ...EMPTY, ...study }));
 const GRADES = ["good", "doubtful", "bad"];
 
 const isAsking = () => document.querySelector("dialog[open]") !== null;

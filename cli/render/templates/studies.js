@@ -66,6 +66,7 @@ function listOf(root) {
 
   function badge(study) {
     const isWaiting = marks.isWaiting(study);
+    if (!study.mark && !isWaiting) return null;
     return element("span", { class: `badge ${study.mark || ""}${isWaiting ? " waiting" : ""}` }, `${study.mark || (isWaiting ? "no mark" : "")}${isWaiting ? ", not stored" : ""}`);
   }
 
