@@ -45,7 +45,10 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Figure with its 95 % interval; None if the marks do not define them."""
+    """Figure of some marks.
+
+    value: None if the marks do not define it. interval: of 95 %; None if there are too few studies.
+    """
 
     value: float | None
     interval: tuple[float, float] | None

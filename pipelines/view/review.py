@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 import re
 import threading
 from collections.abc import Generator, Iterable, Mapping
@@ -55,7 +54,10 @@ class Mark:
 
 
 class Change(TypedDict, total=False):
-    """What a reader changed of a verdict; what is missing stays as it is stored."""
+    """Change of a verdict by its reader; a missing field stays as it is stored.
+
+    mark: the new one; None removes it. comment: the new one; "" removes it.
+    """
 
     mark: Grade | None
     comment: str
@@ -154,11 +156,13 @@ def _alone_in(folder: Path) -> Generator[None]:
 
 
 def login() -> str:
-    """Return the name of this user; a number, if the system knows none."""
+    """Return the name of this user. Raises ReviewFileError if the system knows none."""
     try:
         return getuser()
     except (KeyError, OSError, ImportError):
-        return f"user {os.getuid()}" if hasattr(os, "getuid") else "unknown"
+        raise ReviewFileError(
+            "This user has no login name for marks; give setting reader."
+        ) from None
 
 
 def load_marks(file: Path) -> tuple[Mark, ...]:
@@ -209,7 +213,7 @@ def _from_table(content: bytes) -> tuple[Mark, ...]:
         text = content.decode("utf-16" if is_wide else "utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError("its text is not UTF-8; a spreadsheet stores it as 'CSV UTF-8'") from None
-    if re.match("sep=.\r?\n", text):  # a line by which Excel is told the delimiter
+    if re.match("sep=.\r?\n", text):  # a line that names the delimiter for Excel
         text = text.partition("\n")[2]
     first = text.partition("\n")[0]
     delimiter = max(_DELIMITERS, key=first.count)

@@ -26,7 +26,10 @@ _SAMPLED = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Window with a name; low and high: its ends, in the unit of the image."""
+    """Window with a name.
+
+    name: as shown. low, high: its ends, in the unit of the image.
+    """
 
     name: str
     low: float
@@ -35,7 +38,10 @@ class Preset:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Presets of an image, and the unit of its values; "" if that is unknown."""
+    """Windows of an image.
+
+    unit: of its values; "" if unknown. presets: windows with a name.
+    """
 
     unit: str
     presets: tuple[Preset, ...]

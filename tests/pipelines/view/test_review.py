@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuda_cyclegan.pipelines.errors import ReviewFileError
-from cuda_cyclegan.pipelines.view.review import COLUMNS, Change, Mark, Review, load_marks
+from cuda_cyclegan.pipelines.view.review import COLUMNS, Change, Mark, Review, load_marks, login
 
 HEAD = ",".join(COLUMNS)
 WHEN = "2026-11-28T10:00:00+00:00"
@@ -201,3 +201,14 @@ def test_marks_that_two_programs_store_at_the_same_time_are_all_kept(tmp_path: P
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(mark, "ab"))
     assert len(load_marks(tmp_path / "review.csv")) == 20
+
+
+def test_a_user_without_a_name_is_asked_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rather than to share a row with other such users."""
+
+    def unknown() -> str:
+        raise KeyError("uid not found")
+
+    monkeypatch.setattr("cuda_cyclegan.pipelines.view.review.getuser", unknown)
+    with pytest.raises(ReviewFileError, match="reader"):
+        login()
