@@ -127,7 +127,8 @@ def view_page(viewing: Viewing, reviews: Reviews) -> Callable[[str], str]:
         data = {**study_data(viewing.studies, marks), **_about(viewing, "server")}
         if viewing.is_blind:
             for number, study in enumerate(data["studies"]):
-                study["name"] = study["id"] = f"Study {number + 1}"
+                study["name"] = f"Study {number + 1}"
+                study.pop("id", None)
         [data["reader"]] = readers
         return review_page("review.html.j2", data, nonce, **_words(viewing))
 
@@ -249,23 +250,26 @@ def study_data(
         ],
         "hasPictures": any(study.preview for study in studies),
         "studies": [
-            _filled(
-                {
-                    **_study(number, study, measures),
-                    **marks(study),
-                    "id": (name := _name_below(study, top)),
-                    "name": printable(study.name if beside else name),
-                    "file": _link(study.preview, beside) if study.preview and beside else None,
-                }
-            )
+            {
+                **_study(number, study, measures),
+                **_names(study, top, beside),
+                **{key: value for key, value in marks(study).items() if value or key in _ALWAYS},
+            }
             for number, study in enumerate(studies)
         ],
     }
 
 
-def _filled(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a study without its empty fields, which the page's scripts add."""
-    return {key: value for key, value in row.items() if value is not None and value not in ("", [])}
+_ALWAYS = ("mark", "comment")
+"""Fields of a verdict that a page has even if they are empty."""
+
+
+def _names(study: ViewedStudy, top: str | None, beside: Path | None) -> dict[str, str]:
+    """Return how a page shows a study, under which other name it stores a mark, and its preview."""
+    stored = _name_below(study, top)
+    shown = printable(study.name if beside else stored)
+    names = {"name": shown} if shown == stored else {"name": shown, "id": stored}
+    return {**names, "file": _link(study.preview, beside)} if study.preview and beside else names
 
 
 def _name_below(study: ViewedStudy, top: str | None) -> str:

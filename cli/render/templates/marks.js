@@ -95,8 +95,8 @@ const marks = (() => {
   function keep(study) {
     const { mark, comment } = study, when = new Date().toISOString().replace(/\.\d+Z/, "+00:00");
     const all = { ...read(local, keyOf(reader)) };
-    if (mark || comment) all[study.id] = { mark, comment, when };
-    else delete all[study.id];
+    if (mark || comment) all[idOf(study)] = { mark, comment, when };
+    else delete all[idOf(study)];
     if (!write(local, keyOf(reader), all)) throw new RefusedError("this browser keeps nothing for the page; save the marks to a file");
     return { mark, comment, when };
   }
@@ -134,7 +134,7 @@ const marks = (() => {
     write(local, READERS, [name, ...(read(local, READERS) || []).filter((one) => one !== name)].slice(0, 20));
     const stored = read(local, keyOf(name)) || {};
     waiting.clear();
-    for (const study of page.studies) Object.assign(study, { mark: null, comment: "", when: "" }, stored[study.id]);
+    for (const study of page.studies) Object.assign(study, { mark: null, comment: "", when: "" }, stored[idOf(study)]);
     document.dispatchEvent(new CustomEvent("read"));
   }
 
@@ -149,7 +149,7 @@ const marks = (() => {
 
   function download() {
     if (!reader) { ask(download); return; }
-    const marked = new Map(page.studies.filter((study) => study.mark || study.comment).map((study) => [study.id, study]));
+    const marked = new Map(page.studies.filter((study) => study.mark || study.comment).map((study) => [idOf(study), study]));
     const rows = [...marked].map(([id, { mark, comment, when }]) => [id, mark || "", comment, reader, when || ""]);
     const text = [page.columns, ...rows].map((row) => `${row.map(cell).join(",")}\n`).join("");
     const link = element("a", { href: URL.createObjectURL(new Blob([text], { type: "text/csv" })), download: `review-${reader.replace(/[^\p{L}\p{N}_-]/gu, "_")}.csv` });

@@ -2,10 +2,10 @@
 // What all scripts of the page share: its data, and the source of planes and pictures.
 
 const page = JSON.parse(document.getElementById("page-data").textContent);
-const EMPTY = { roles: [], status: "", reason: "", notes: [], mark: null, comment: "", when: "", others: [], flagged: [] };
-page.studies = page.studies.map((study) => ({ ...EMPTY, ...study }));
 const GRADES = ["good", "doubtful", "bad"];
 
+// A study has no id if that is its name, and no others if there are none.
+const idOf = (study) => study.id ?? study.name;
 const isAsking = () => document.querySelector("dialog[open]") !== null;
 
 function element(name, attributes = {}, ...children) {

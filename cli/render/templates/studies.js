@@ -79,7 +79,7 @@ function listOf(root) {
     return element("tr", { "data-status": study.status },
       page.hasPictures ? element("td", { class: "thumbnail" }, picture) : null,
       element("td", { class: "name" }, link(study), remark(study) ? element("small", { class: "remark", title: remark(study) }, remark(study)) : null),
-      element("td", { class: "mark" }, badge(study), study.comment ? element("small", {}, study.comment) : null, ...study.others.map(([reader, mark]) => element("small", {}, `${reader}: ${mark || "comment"}`))),
+      element("td", { class: "mark" }, badge(study), study.comment ? element("small", {}, study.comment) : null, ...(study.others || []).map(([reader, mark]) => element("small", {}, `${reader}: ${mark || "comment"}`))),
       ...page.measures.map(({ key }) => element("td", { class: `number${study.flagged.includes(key) ? " flagged" : ""}` }, figure(study[key]))),
       hasStatus ? element("td", { class: `status ${study.status}` }, study.status) : null);
   }

@@ -433,7 +433,7 @@ const viewer = (() => {
     comment.classList.toggle("waiting", marks.isWaiting(study, "comment"));
     const marked = page.studies.filter((one) => one.mark).length;
     part("progress").textContent = isWaiting || marks.isWaiting(study, "comment") ? "Not stored yet" : `${marked} of ${page.studies.length} marked`;
-    part("others").replaceChildren(...study.others.map(([reader, mark, words]) => element("p", {}, element("b", {}, reader), `: ${mark || "no mark"}${words ? `, “${words}”` : ""}`)));
+    part("others").replaceChildren(...(study.others || []).map(([reader, mark, words]) => element("p", {}, element("b", {}, reader), `: ${mark || "no mark"}${words ? `, “${words}”` : ""}`)));
   }
 
   function showWindows() {
