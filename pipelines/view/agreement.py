@@ -96,7 +96,7 @@ def agreements(readers: Sequence[Reader]) -> tuple[Agreement, ...]:
 def unlike(readers: Sequence[Reader]) -> dict[str, dict[str, Grade]]:
     """Return the studies with different marks: the mark of each reader, by study."""
     studies = sorted({study for reader in readers for study in reader.grades})
-    marks = {
+    marks: dict[str, dict[str, Grade]] = {
         study: {one.name: one.grades[study] for one in readers if study in one.grades}
         for study in studies
     }
@@ -105,7 +105,8 @@ def unlike(readers: Sequence[Reader]) -> dict[str, dict[str, Grade]]:
 
 def agreement(readers: Sequence[Reader]) -> Agreement:
     """Return the agreement of two readers or more."""
-    common = set.intersection(*(set(reader.grades) for reader in readers))
+    first, *others = readers
+    common = [name for name in first.grades if all(name in one.grades for one in others)]
     marks = [tuple(GRADES.index(one.grades[name]) for one in readers) for name in sorted(common)]
     names = tuple(reader.name for reader in readers)
     if not marks:

@@ -218,7 +218,7 @@ def _from_table(content: bytes) -> tuple[Mark, ...]:
     first = text.partition("\n")[0]
     delimiter = max(_DELIMITERS, key=first.count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    head = [name.strip().casefold() for name in next(rows, [])]
+    head = [name.strip().casefold() for name in next(rows, list[str]())]
     if missing := [name for name in COLUMNS if head.count(name) != 1]:
         raise ValueError(f"its first line must name {', '.join(missing)} once")
     return tuple(_mark(head, cells, rows.line_num) for cells in rows if any(cells))
@@ -230,7 +230,8 @@ def _mark(head: list[str], cells: list[str], line: int) -> Mark:
     texts = [_text(cell) for cell in cells] + [""] * (len(head) - len(cells))
     row = dict(zip(head, texts, strict=False))
     study, word, comment, reader, when = (row.pop(name) for name in COLUMNS)
-    grade = next((one for one in GRADES if one == word.strip().casefold()), None)
+    grades: dict[str, Grade] = {grade: grade for grade in GRADES}
+    grade = grades.get(word.strip().casefold())
     if not study or (word.strip() and grade is None):
         what = f"the mark {word!r}, which is none of {', '.join(GRADES)}" if study else "no study"
         raise ValueError(f"line {line} has {what}")

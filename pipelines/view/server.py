@@ -20,7 +20,7 @@ from ...io.errors import WriteError
 from ..errors import ReviewFileError
 from ..report.previews import thumbnail
 from .images import PLANES, SENT_TYPES, ImageStore, PlaneValues, StudyImages
-from .review import GRADES, LONGEST_COMMENT, Change, Grade, Reviews, verdict
+from .review import GRADES, LONGEST_COMMENT, Change, Reviews, verdict
 from .studies import Role, Viewing
 
 LARGEST_REQUEST = 1 << 16
@@ -258,7 +258,7 @@ def _change_in(content: bytes) -> Change:
     if "mark" in values:
         if values["mark"] not in (None, *GRADES):
             raise _RefusedError(HTTPStatus.BAD_REQUEST)
-        change["mark"] = cast("Grade | None", values["mark"])
+        change["mark"] = values["mark"]
     if "comment" in values:
         change["comment"] = values["comment"] or ""
         if len(change["comment"]) > LONGEST_COMMENT:
