@@ -327,9 +327,9 @@ MAY_IMPORT = {
         "pipelines.settings pipelines.timeline pipelines.timestamps"
     ),
     "pipelines.view": (
-        "engine.decoding io.choice io.discovery io.errors io.files io.formats io.maps io.reading "
-        "io.volume pipelines.errors pipelines.evaluation pipelines.report pipelines.results "
-        "pipelines.study pipelines.timestamps"
+        "engine.decoding io.choice io.contrasts io.discovery io.errors io.files io.formats "
+        "io.labels io.maps io.reading io.volume pipelines.errors pipelines.evaluation "
+        "pipelines.report pipelines.results pipelines.study pipelines.timestamps"
     ),
 }
 """Which unit may import which. A new edge is a decision,

@@ -137,7 +137,7 @@ def page(overview: "Overview", target: Path, queue: str) -> str:
     title = _title(overview)
     studies = [_viewed(one) for batch in overview.batches for one in batch.ended]
     data = {
-        **study_data(studies, {}, target.absolute().parent),
+        **study_data(studies, beside=target.absolute().parent),
         "mode": "file",
         "opens": False,
         "title": title,

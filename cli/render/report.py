@@ -239,7 +239,7 @@ def page(stored: Sequence[StoredReport], target: Path) -> str:
     title = " and ".join(one.file.name for one in stored[:2])
     studies = [study for one in stored for study in of_report(one).studies]
     data = {
-        **study_data(studies, {}, target.absolute().parent),
+        **study_data(studies, beside=target.absolute().parent),
         "mode": "file",
         "opens": False,
         "title": printable(title),

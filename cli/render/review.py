@@ -15,16 +15,17 @@ from ...engine.model.calibration import DEVIATIONS
 from ...io.volume import NOTICE
 from ...pipelines.report.previews import thumbnail
 from ...pipelines.report.report import StudyReport
-from ...pipelines.view.review import SCHEMA, Agreement, Mark, Reviews
+from ...pipelines.view.review import COLUMNS, Reviews, verdict
 from ...pipelines.view.studies import ViewedStudy, Viewing
 from .documents import rendered
 from .progress_lines import failure_text
-from .text import counted, date_and_minute, flagged, percent, printable
+from .text import counted, date_and_minute, flagged, printable
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-_LIST, _VIEWER = ("review.js", "studies.js"), ("review.js", "studies.js", "viewer.js")
+_LIST = ("review.js", "marks.js", "studies.js")
+_VIEWER = (*_LIST, "viewer.js", "tools.js")
 _STYLES = ("report.css", "review.css")
 
 
@@ -116,16 +117,35 @@ MEASURES_OF_WORK = (
 def view_page(viewing: Viewing, reviews: Reviews) -> Callable[[str], str]:
     """Return a function that renders the server's page with a nonce, and the marks as they are."""
 
+    readers = {review.reader for review in reviews.values()}
+
     def page(nonce: str) -> str:
-        data = {**study_data(viewing.studies, reviews), **_about(viewing, "server")}
+        def marks(study: ViewedStudy) -> dict[str, Any]:
+            review = reviews[study.folder]
+            return verdict(review.own(study.name), review.others(study.name))
+
+        data = {**study_data(viewing.studies, marks), **_about(viewing, "server")}
+        if viewing.is_blind:
+            for number, study in enumerate(data["studies"]):
+                study["name"] = f"Study {number + 1}"
+                study.pop("id", None)
+        [data["reader"]] = readers
         return review_page("review.html.j2", data, nonce, **_words(viewing))
 
     return page
 
 
 def export_page(viewing: Viewing, reviews: Reviews) -> str:
-    """Return the page that shows studies from files beside it."""
-    data = {**study_data(viewing.studies, reviews), **_about(viewing, "file")}
+    """Return the page that shows studies from files beside it.
+
+    reviews: whose marks the page shows to its readers.
+    """
+
+    def marks(study: ViewedStudy) -> dict[str, Any]:
+        found = reviews[study.folder].marks if reviews else ()
+        return verdict(None, (mark for mark in found if mark.study == study.name))
+
+    data = {**study_data(viewing.studies, marks), **_about(viewing, "file")}
     return review_page(
         "review.html.j2", data, pictures=stored_pictures(viewing.studies), **_words(viewing)
     )
@@ -142,7 +162,7 @@ def _about(viewing: Viewing, mode: str) -> dict[str, Any]:
 
 def _words(viewing: Viewing) -> dict[str, Any]:
     return {
-        "title": viewing.title,
+        "title": printable(viewing.title),
         "subtitle": _subtitle(viewing),
         "failures": failure_groups(study.row for study in viewing.studies if study.row),
     }
@@ -168,7 +188,7 @@ def review_page(
     return rendered(
         template,
         dict(filters or {}),
-        data=as_json({**data, "schema": SCHEMA, "reader": ""}),
+        data=as_json({"reader": "", **data, "columns": COLUMNS}),
         pictures=pictures,
         scripts=scripts,
         styles=styles,
@@ -200,21 +220,30 @@ def _subtitle(viewing: Viewing) -> str:
     return f"{', '.join(parts)}. {NOTICE}"
 
 
+def _unmarked(_: ViewedStudy) -> dict[str, Any]:
+    return verdict(None, ())
+
+
 def study_data(
-    studies: Sequence[ViewedStudy], reviews: Reviews, beside: Path | None = None
+    studies: Sequence[ViewedStudy],
+    marks: Callable[[ViewedStudy], dict[str, Any]] = _unmarked,
+    beside: Path | None = None,
 ) -> dict[str, Any]:
     """Return the studies and their measures as the scripts of a page take them.
 
-    reviews: where their marks are; of several folders, the names show from which one a study is.
-    beside: folder of a page about a batch, from which it links to previews.
+    marks: returns those on a study, as `verdict`. beside: folder of a page about a batch, from
+    which it links to previews.
     """
     measures = [
         measure
         for measure in (*MEASURES, *MEASURES_OF_WORK)[: None if beside else len(MEASURES)]
         if any(study.row and measure.of(study.row) is not None for study in studies)
     ]
-    top = os.path.commonpath(reviews) if len(reviews) > 1 else None
+    folders = {study.folder for study in studies}
+    top = os.path.commonpath(folders) if len(folders) > 1 else None
+    places = "\n".join(f"{study.folder}/{study.name}" for study in studies)
     return {
+        "key": sha256(places.encode(errors="surrogatepass")).hexdigest()[:16],
         "measures": [
             {"key": one.key, "title": one.title, "help": one.help, "low": one.low}
             for one in measures
@@ -222,18 +251,25 @@ def study_data(
         "hasPictures": any(study.preview for study in studies),
         "studies": [
             {
-                **_study(number, study, measures, _mark(study, reviews)),
-                "name": printable(_name_below(study, top)),
-                "file": _link(study.preview, beside) if study.preview and beside else None,
+                **_study(number, study, measures),
+                **_names(study, top, beside),
+                **{key: value for key, value in marks(study).items() if value or key in _ALWAYS},
             }
             for number, study in enumerate(studies)
         ],
     }
 
 
-def _mark(study: ViewedStudy, reviews: Reviews) -> Mark | None:
-    review = reviews.get(study.folder)
-    return review.marks.get(study.name) if review else None
+_ALWAYS = ("mark", "comment")
+"""Fields of a verdict that a page has even if they are empty."""
+
+
+def _names(study: ViewedStudy, top: str | None, beside: Path | None) -> dict[str, str]:
+    """Return how a page shows a study, under which other name it stores a mark, and its preview."""
+    stored = _name_below(study, top)
+    shown = printable(study.name if beside else stored)
+    names = {"name": shown} if shown == stored else {"name": shown, "id": stored}
+    return {**names, "file": _link(study.preview, beside)} if study.preview and beside else names
 
 
 def _name_below(study: ViewedStudy, top: str | None) -> str:
@@ -245,9 +281,7 @@ def _link(file: Path, beside: Path) -> str:
     return f"./{quote(os.path.relpath(file, beside))}"
 
 
-def _study(
-    number: int, study: ViewedStudy, measures: Sequence[Measure], mark: Mark | None
-) -> dict[str, Any]:
+def _study(number: int, study: ViewedStudy, measures: Sequence[Measure]) -> dict[str, Any]:
     row = study.row
     return {
         "number": number,
@@ -256,9 +290,6 @@ def _study(
         "status": row.status if row else "",
         "reason": printable(flagged(_reason(row))) if row and row.failure else "",
         "notes": [printable(flagged(note)) for note in row.notes] if row else [],
-        "mark": mark.mark if mark else None,
-        "comment": mark.comment if mark else "",
-        "when": mark.when if mark else "",
         "flagged": list(_flagged(row)) if row else [],
         **{one.key: one.of(row) if row else None for one in measures},
     }
@@ -327,22 +358,3 @@ def hashed_policy(scripts: str, styles: str) -> "Markup":
 
 def _hash(text: str) -> str:
     return b64encode(sha256(text.encode()).digest()).decode()
-
-
-def agreement_lines(found: Agreement) -> Iterator[str]:
-    """Return the agreement of two readers in a few sentences."""
-    if not found.both:
-        yield "No study is marked by both readers."
-        return
-    studies = counted(found.both, "study", "studies")
-    yield f"{studies} marked by both: {found.alike} alike ({percent(found.alike / found.both)})"
-    if found.kappa is not None:
-        yield f"Cohen's kappa: {found.kappa:.2f}"
-    for (first, second), count in sorted(found.counts.items(), key=lambda pair: -pair[1]):
-        if first != second:
-            yield f"{first} by the first reader, {second} by the second: {count}"
-    for name in found.unlike:
-        yield f"- {printable(name)}"
-    for count, reader in zip(found.alone, ("first", "second"), strict=True):
-        if count:
-            yield f"{counted(count, 'study', 'studies')} only the {reader} reader marked"

@@ -57,9 +57,10 @@ def _script(number: int, study: StudyImages) -> str:
         step = _step(study.grid.shape, len(study.images))
         info["shape"] = [-(-extent // step) for extent in study.grid.shape]
         info["spacing"] = [spacing * step for spacing in study.grid.spacing]
+        info["toSpace"] = (study.grid.to_space * [step, step, step, 1]).tolist()
         for role, image in study.images.items():
             window = _wide(image.window)
-            info["images"][role]["levels"] = [window.low, window.high]
+            info["images"][role] |= {"levels": [window.low, window.high], "presets": []}
             levels[role] = b64encode(_levels(image, study.grid, window, step)).decode()
     words: list[Any] = [number, info, levels]
     return f"receiveStudy({', '.join(map(json.dumps, words))});\n"

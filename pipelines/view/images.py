@@ -18,6 +18,7 @@ from ..study.geometry import mid_slices, orientation
 from ..study.preview import inner_range
 from ..study.statistics import Range
 from .studies import ImageFile, Role, ViewedStudy
+from .windows import modality_of, windows_of
 
 Plane: TypeAlias = Literal["axial", "coronal", "sagittal"]
 PLANES: tuple[Plane, ...] = ("axial", "coronal", "sagittal")
@@ -54,17 +55,19 @@ class PlaneValues:
 class ViewedImage:
     """Volume seen along the patient's axes: x towards the left, y to the back, z to the feet.
 
-    shape, spacing: along x, y and z. window: range of its middle planes without outliers.
+    shape, spacing: along x, y and z. window: range of its middle planes without outliers. windows:
+    others by name.
     """
 
-    def __init__(self, volume: Volume) -> None:
-        """Raises PreparationError for an unusable affine."""
+    def __init__(self, volume: Volume, modality: str = "") -> None:
+        """Raises PreparationError for an unusable affine. modality: CT, or another or none."""
         self._volume = volume
         self._turned = orientation(volume.affine, "LPI")
         self._seen = self._turned.oriented(volume.voxels)
         self.shape: tuple[int, ...] = self._seen.shape
         self.spacing = self._turned.sorted_spacing(volume.spacing)
         self.window = _window(volume)
+        self.windows = windows_of(volume, modality)
 
     @property
     def nbytes(self) -> int:
@@ -97,11 +100,11 @@ class ViewedImage:
     def is_on_grid_of(self, other: "ViewedImage") -> bool:
         """Return whether both have the same voxels in space."""
         return self.shape == other.shape and np.allclose(
-            self._to_space, other._to_space, rtol=1e-4, atol=1e-2
+            self.to_space, other.to_space, rtol=1e-4, atol=1e-2
         )
 
     @property
-    def _to_space(self) -> Affine:
+    def to_space(self) -> Affine:
         """Affine of indices x, y, z to millimetres."""
         turn, volume = self._turned, self._volume
         steps = np.zeros((4, 4))
@@ -118,7 +121,7 @@ class ViewedImage:
         places[across] = np.arange(grid.shape[across])
         places[down] = np.arange(grid.shape[down])[:, None]
         places[normal], places[3] = index, 1
-        steps = np.linalg.inv(self._to_space) @ grid._to_space
+        steps = np.linalg.inv(self.to_space) @ grid.to_space
         own = np.rint(np.einsum("ab,bij->aij", steps[:3], places)).astype(np.int64)
         extents = np.array(self.shape)[:, None, None]
         inside = ((own >= 0) & (own < extents)).all(axis=0)
@@ -261,6 +264,7 @@ def _nbytes(image: ViewedImage | str) -> int:
 def _read(scan: ImageFile) -> ViewedImage | str:
     try:
         study = scan.study()
-        return ViewedImage(read(study, None if study.format == "dicom" else 0))
+        volume = read(study, None if study.format == "dicom" else 0)
+        return ViewedImage(volume, modality_of(study))
     except (ScanError, PipelineError, OSError) as error:
         return str(error)

@@ -20,11 +20,14 @@ from ...io.errors import WriteError
 from ..errors import ReviewFileError
 from ..report.previews import thumbnail
 from .images import PLANES, SENT_TYPES, ImageStore, PlaneValues, StudyImages
-from .review import GRADES, LONGEST_COMMENT, Grade, Reviews
+from .review import GRADES, LONGEST_COMMENT, Change, Reviews, verdict
 from .studies import Role, Viewing
 
 LARGEST_REQUEST = 1 << 16
 """Bytes of a mark; its comment has at most LONGEST_COMMENT letters."""
+
+UNSHOWN = "cannot be shown."
+"""All that a blind reading shows of why an image is missing."""
 
 Page = Callable[[str], str]
 """Page for a browser, rendered with the nonce that its scripts and styles have."""
@@ -53,14 +56,21 @@ class ViewServer(ThreadingHTTPServer):
     """Server of one viewing; `serve_forever` runs until `shutdown`.
 
     reviews: where the marks are stored. page: as the browser gets it. url: address to open in the
-    browser, with the token.
+    browser, with the token. failure: called with why a mark was not stored, if the page of a blind
+    reading may not show it, as paths are in it.
     """
 
     daemon_threads = True
 
-    def __init__(self, viewing: Viewing, reviews: Reviews, page: Page) -> None:
+    def __init__(
+        self,
+        viewing: Viewing,
+        reviews: Reviews,
+        page: Page,
+        failure: Callable[[str], None] = lambda _: None,
+    ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.viewing, self.reviews, self.page = viewing, reviews, page
+        self.viewing, self.reviews, self.page, self.failure = viewing, reviews, page, failure
         self.images = ImageStore(viewing.studies)
         self.token = secrets.token_urlsafe(24)
         self.hosts = {f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")}
@@ -70,17 +80,20 @@ class ViewServer(ThreadingHTTPServer):
         """Ignore a browser that disconnects during a response."""
 
 
-def described(study: StudyImages) -> dict[str, Any]:
-    """Return the images of a study as the page takes them."""
+def described(study: StudyImages, *, is_blind: bool = False) -> dict[str, Any]:
+    """Return the images of a study as the page takes them; without notes and paths if blind."""
     grid = study.grid
     return {
         "shape": grid.shape if grid else None,
         "spacing": grid.spacing if grid else None,
+        "toSpace": grid.to_space.tolist() if grid else None,
         "images": {
             role: {
                 "window": [image.window.low, image.window.high],
                 "moved": grid is not None and not image.is_on_grid_of(grid),
-                "notes": image.notes,
+                "notes": () if is_blind else image.notes,
+                "unit": image.windows.unit,
+                "presets": [[one.name, one.low, one.high] for one in image.windows.presets],
             }
             for role, image in study.images.items()
         },
@@ -88,7 +101,7 @@ def described(study: StudyImages) -> dict[str, Any]:
             name: study.largest_difference(first, second)
             for name, (first, second) in _DIFFERENCES.items()
         },
-        "faults": study.faults,
+        "faults": dict.fromkeys(study.faults, UNSHOWN) if is_blind else study.faults,
     }
 
 
@@ -122,7 +135,11 @@ class _Handler(BaseHTTPRequestHandler):
         except _RefusedError as refusal:
             self._send_reason(str(refusal), refusal.status)
         except (WriteError, ReviewFileError) as error:
-            self._send_reason(str(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+            reason = str(error)
+            if self.server.viewing.is_blind:
+                self.server.failure(reason)
+                reason = "The marks cannot be written; the terminal of 'view' shows why."
+            self._send_reason(reason, HTTPStatus.INTERNAL_SERVER_ERROR)
         except (ConnectionError, TimeoutError):
             raise
         except Exception as error:  # shown by the page; the server ignores errors
@@ -148,11 +165,11 @@ class _Handler(BaseHTTPRequestHandler):
             case [""]:
                 self._send_page()
             case ["study", number]:
-                found = described(self.server.images.study(self._number(number)))
-                self._send(json.dumps(found).encode(), "application/json")
+                study = self.server.images.study(self._number(number))
+                self._send_json(described(study, is_blind=self.server.viewing.is_blind))
             case ["ahead", number]:
                 self.server.images.read_ahead(self._number(number))
-                self._send(b"{}", "application/json")
+                self._send_json({})
             case ["plane", number, role, plane, index]:
                 self._send_plane(self._number(number), role, plane, index)
             case ["picture", number]:
@@ -193,13 +210,18 @@ class _Handler(BaseHTTPRequestHandler):
         if origin not in self.server.hosts or words[:1] != ["mark"] or len(words) != 2:
             self._refuse(HTTPStatus.FORBIDDEN)
         size = self.headers.get("Content-Length", "")
-        if not size.isdecimal() or int(size) > LARGEST_REQUEST:
+        if not re.fullmatch("[0-9]{1,9}", size):
+            self._refuse(HTTPStatus.BAD_REQUEST)
+        if int(size) > LARGEST_REQUEST:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         content = self.rfile.read(int(size))
         study = self.server.viewing.studies[self._number(words[1])]
-        grade, comment = _mark_in(content)
-        self.server.reviews[study.folder].put(study.name, grade, comment)
-        self._send(b"{}", "application/json")
+        review = self.server.reviews[study.folder]
+        review.put(study.name, _change_in(content))
+        self._send_json(verdict(review.own(study.name), review.others(study.name)))
+
+    def _send_json(self, values: object) -> None:
+        self._send(json.dumps(values).encode(), "application/json")
 
     def _send_reason(self, reason: str, status: HTTPStatus) -> None:
         self._send(reason.encode(errors="replace"), "text/plain", status)
@@ -227,15 +249,23 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _mark_in(content: bytes) -> tuple[Grade | None, str]:
+def _change_in(content: bytes) -> Change:
     try:
         values = decode(dict[str, str | None], parse(content))
     except FieldError:
         raise _RefusedError(HTTPStatus.BAD_REQUEST) from None
-    grade, comment = values.get("mark"), values.get("comment") or ""
-    if grade not in (None, *GRADES) or len(comment) > LONGEST_COMMENT:
+    change = Change()
+    if "mark" in values:
+        if values["mark"] not in (None, *GRADES):
+            raise _RefusedError(HTTPStatus.BAD_REQUEST)
+        change["mark"] = values["mark"]
+    if "comment" in values:
+        change["comment"] = values["comment"] or ""
+        if len(change["comment"]) > LONGEST_COMMENT:
+            raise _RefusedError(HTTPStatus.BAD_REQUEST)
+    if not change:
         raise _RefusedError(HTTPStatus.BAD_REQUEST)
-    return grade, comment
+    return change
 
 
 def packed(plane: PlaneValues) -> bytes:

@@ -1,6 +1,7 @@
 """Studies to look at, from a folder of results, a report, or scans and their results."""
 
 import os
+import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -70,12 +71,13 @@ class Viewing:
     """Studies that are looked at together.
 
     title: name of the batch. studies: in the order of the list. stored: the report, if there is
-    one.
+    one. is_blind: whether a page shows neither names nor paths.
     """
 
     title: str
     studies: tuple[ViewedStudy, ...]
     stored: StoredReport | None = None
+    is_blind: bool = False
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -91,7 +93,7 @@ def find_viewing(paths: tuple[Path, ...], truth: Path | None = None) -> Viewing:
     """
     *scans, results = paths
     if scans:
-        viewing = _of_pairs(results, scans[0])
+        viewing = _with_report(_of_pairs(results, scans[0]), results)
     elif results.suffix == ".json" and not results.is_dir():
         viewing = of_report(read_report(results))
     elif results.is_dir() and (kept := kept_report(results)):
@@ -101,6 +103,17 @@ def find_viewing(paths: tuple[Path, ...], truth: Path | None = None) -> Viewing:
     if not viewing.studies:
         raise ScanError(f"{results} contains no results; give a folder of results.")
     return _with_truth(viewing, truth) if truth else viewing
+
+
+def blinded(viewing: Viewing, seed: int) -> Viewing:
+    """Return the studies in a random order, without all that could influence a reader.
+
+    The same seed gives the same studies the same order.
+    """
+    order = sorted(viewing.studies, key=lambda study: (str(study.folder), study.name))
+    random.Random(seed).shuffle(order)
+    bare = tuple(replace(study, row=None, preview=None) for study in order)
+    return Viewing(f"Blind reading, random order {seed}", bare, is_blind=True)
 
 
 def _of_pairs(results: Path, scans: Path | None) -> Viewing:
@@ -113,6 +126,21 @@ def _of_pairs(results: Path, scans: Path | None) -> Viewing:
         if pair.result
     )
     return Viewing(real.name, tuple(studies))
+
+
+def _with_report(viewing: Viewing, results: Path) -> Viewing:
+    """Add the rows of a folder's kept report, and the studies without a result."""
+    kept = kept_report(results) if results.is_dir() else None
+    if kept is None:
+        return viewing
+    reported = of_report(read_report(kept), results)
+    rows = {study.name: study for study in reported.studies}
+    paired = {study.name: study for study in viewing.studies}
+    studies = rows | {
+        name: replace(study, row=rows[name].row if name in rows else None)
+        for name, study in paired.items()
+    }
+    return replace(viewing, studies=tuple(studies.values()), stored=reported.stored)
 
 
 def _pairs_by_name(results: Path, others: Path) -> dict[str, ScanPair]:

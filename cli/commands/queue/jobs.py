@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from ....pipelines.jobs.queue.schedule import Priority
 from ...errors import Exit, complain, errors_reported
 from ...options.help_panels import example
+from ...options.marks import Browser, ReaderName, ShowMarks
 from ...options.printing import AllRows, AsJson
 from ...options.queue import BATCH, QueueOption, typed_queue
 from ...options.values import checked_file, checked_output, wrong_value
@@ -176,14 +177,14 @@ def view(
     name: NamePattern = "",
     route: RouteTitle = "",
     queue: QueueOption = None,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
-    ] = True,
+    reader: ReaderName = None,
+    show_marks: ShowMarks = False,
+    browser: Browser = True,
 ) -> None:
     """Look at the results of jobs in a browser, and mark them.
 
     Shows the studies of a night, or of one batch, whose jobs have ended, as 'view' does. Each mark
-    is stored in the folder of its result, as review.csv and review.json.
+    is stored in the folder of its result, in review.csv.
 
     \b
     Exit status:
@@ -202,10 +203,14 @@ def view(
         complain("None of these jobs has ended; 'jobs' lists all batches.")
         raise typer.Exit(Exit.USAGE)
     with stop_signals(), errors_reported(verbose=False):
-        from ....pipelines.view.review import NAME, Review
+        from ....pipelines.view.review import NAME, Review, login
         from ..view import serve
 
-        serve(found, {folder: Review(folder / NAME) for folder in found.folders}, opens=browser)
+        name = reader or login()
+        reviews = {
+            folder: Review(folder / NAME, name, shows_all=show_marks) for folder in found.folders
+        }
+        serve(found, reviews, opens=browser)
 
 
 @app.command(epilog=example("jobs cancel 20261121-k7m2pq/00012"))

@@ -1,8 +1,12 @@
 "use strict";
-// What all scripts of the page share: its data, the marks, and the source of planes.
+// What all scripts of the page share: its data, and the source of planes and pictures.
 
 const page = JSON.parse(document.getElementById("page-data").textContent);
 const GRADES = ["good", "doubtful", "bad"];
+
+// A study has no id if that is its name, and no others if there are none.
+const idOf = (study) => study.id ?? study.name;
+const isAsking = () => document.querySelector("dialog[open]") !== null;
 
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
@@ -29,64 +33,6 @@ function figure(value, digits = 3) {
   if (size >= 1e-3) return value.toPrecision(digits);
   return size >= 1e-5 ? value.toFixed(5) : value.toExponential(0);
 }
-
-// Marks: on the server beside the results, in a file in the browser's store until they are saved.
-const marks = {
-  key: `cuda-cyclegan review of ${page.title} ${page.started}`,
-  last: Promise.resolve(),  // the change that is stored last
-
-  load() {
-    if (page.mode !== "file") return;
-    let stored = {};
-    try { stored = JSON.parse(localStorage.getItem(this.key)) || {}; } catch { return; }
-    for (const study of page.studies) Object.assign(study, stored[study.name] || {});
-  },
-
-  // Changes are stored one after the other: two requests at a time could arrive in the other order.
-  async put(study, change) {
-    study.kept ??= { mark: study.mark, comment: study.comment };  // what is stored
-    Object.assign(study, change);
-    document.dispatchEvent(new CustomEvent("marked", { detail: study }));
-    const { mark, comment } = study;
-    const storing = this.last.then(() => this.store(study, { mark, comment }));
-    this.last = storing.catch(() => {});
-    try {
-      await storing;
-      study.kept = { mark, comment };
-      announce(mark ? `${study.name} is marked ${mark}` : `${study.name} has no mark`);
-    } catch (error) {
-      if (study.mark === mark && study.comment === comment) {  // else a later change is being stored
-        Object.assign(study, study.kept);
-        document.dispatchEvent(new CustomEvent("marked", { detail: study }));
-      }
-      announce(`The mark of ${study.name} was not stored: ${error.message}`);
-    }
-  },
-
-  async store(study, verdict) {
-    if (page.mode === "file") {
-      const now = new Date().toISOString().replace(/\.\d+Z/, "+00:00");
-      study.when = now;
-      const all = {};
-      for (const { name, mark, comment, when } of page.studies) if (mark || comment) all[name] = { mark, comment, when };
-      try { localStorage.setItem(this.key, JSON.stringify(all)); } catch { /* saving to a file still works */ }
-      return;
-    }
-    const request = { method: "POST", body: JSON.stringify(verdict), headers: { "Content-Type": "application/json" }, keepalive: true };
-    const answer = await fetch(`mark/${study.number}`, request);
-    if (!answer.ok) throw new Error(await answer.text());
-  },
-
-  download() {
-    const rows = page.studies.filter((study) => study.mark || study.comment).map((study) => (
-      { study: study.name, mark: study.mark, comment: study.comment, reader: page.reader, when: study.when || "" }
-    ));
-    const text = JSON.stringify({ schema: page.schema, marks: rows }, null, 2) + "\n";
-    const link = element("a", { href: URL.createObjectURL(new Blob([text], { type: "application/json" })), download: "review.json" });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  },
-};
 
 const ARRAYS = [Int8Array, Uint8Array, Int16Array, Uint16Array, Int32Array, Float32Array];
 
@@ -190,5 +136,3 @@ const pictures = {
     return image;
   },
 };
-
-marks.load();

@@ -4,10 +4,16 @@
 function listOf(root) {
   const studies = page.studies.slice(Number(root.dataset.first), Number(root.dataset.end));
   const part = (name) => root.querySelector(`[data-part="${name}"]`);
-  const state = { sort: "", falls: false, words: [], ranges: {}, mark: "", shape: "table" };
+  const state = { sort: "", falls: false, words: [], ranges: {}, mark: "", kind: "", shape: "table" };
   const TEXTS = { name: "Study", status: "Status", mark: "Mark" };
   const BINS = 30, WIDE = 240, HIGH = 56;
   const FEWEST = 8;  // studies that have a distribution
+  const KINDS = {  // of the second filter; those that no study has are not offered
+    failed: ["failed", (study) => study.status === "failed"],
+    notes: ["with notes", (study) => study.notes.length > 0],
+    flagged: ["beyond a limit", (study) => study.flagged.length > 0],
+    waiting: ["not stored", (study) => marks.isWaiting(study)],
+  };
   const hasStatus = studies.some((study) => study.status);
   let shownStudies = studies;
   let current = null;  // the study whose link the Tab key reaches; arrow keys move it
@@ -21,6 +27,7 @@ function listOf(root) {
 
   function isTaken(study) {
     if (state.mark && (state.mark === "none" ? study.mark : study.mark !== state.mark)) return false;
+    if (state.kind && !KINDS[state.kind][1](study)) return false;
     for (const word of state.words) if (!study.words.includes(word) && !study.comment.toLowerCase().includes(word)) return false;
     for (const [key, [low, high]] of Object.entries(state.ranges)) {
       const value = study[key];
@@ -57,7 +64,12 @@ function listOf(root) {
 
   // -- Table and pictures -------------------------------------------------------------------
 
-  const badge = (study) => element("span", { class: `badge ${study.mark || ""}` }, study.mark || "");
+  function badge(study) {
+    const isWaiting = marks.isWaiting(study);
+    if (!study.mark && !isWaiting) return null;
+    return element("span", { class: `badge ${study.mark || ""}${isWaiting ? " waiting" : ""}` }, `${study.mark || (isWaiting ? "no mark" : "")}${isWaiting ? ", not stored" : ""}`);
+  }
+
   const target = (study) => (page.opens ? `#${study.number}` : study.file);
   const link = (study) => element(target(study) ? "a" : "span", { class: "link", href: target(study), tabindex: study === current ? 0 : -1 }, study.name);
   const remark = (study) => study.reason || study.notes[0] || "";
@@ -67,7 +79,7 @@ function listOf(root) {
     return element("tr", { "data-status": study.status },
       page.hasPictures ? element("td", { class: "thumbnail" }, picture) : null,
       element("td", { class: "name" }, link(study), remark(study) ? element("small", { class: "remark", title: remark(study) }, remark(study)) : null),
-      element("td", { class: "mark" }, badge(study), study.comment ? element("small", {}, study.comment) : null),
+      element("td", { class: "mark" }, badge(study), study.comment ? element("small", {}, study.comment) : null, ...(study.others || []).map(([reader, mark]) => element("small", {}, `${reader}: ${mark || "comment"}`))),
       ...page.measures.map(({ key }) => element("td", { class: `number${study.flagged.includes(key) ? " flagged" : ""}` }, figure(study[key]))),
       hasStatus ? element("td", { class: `status ${study.status}` }, study.status) : null);
   }
@@ -118,9 +130,17 @@ function listOf(root) {
   function tally() {
     const counts = GRADES.map((grade) => studies.filter((study) => study.mark === grade).length);
     const left = studies.length - counts.reduce((sum, count) => sum + count, 0);
-    const options = [["", "Any mark"], ...GRADES.map((grade, at) => [grade, `${grade} (${counts[at]})`]), ["none", `no mark (${left})`]];
-    part("mark").replaceChildren(...options.map(([value, text]) => element("option", { value, selected: value === state.mark }, text)));
+    offer("mark", [["", "Any mark"], ...GRADES.map((grade, at) => [grade, `${grade} (${counts[at]})`]), ["none", `no mark (${left})`]]);
+    const kinds = Object.entries(KINDS).map(([kind, [text, has]]) => [kind, text, studies.filter(has).length]);
+    const offered = kinds.filter(([kind, , count]) => count || kind === state.kind);
+    offer("kind", [["", "All studies"], ...offered.map(([kind, text, count]) => [kind, `${text} (${count})`])]);
+    part("kind").hidden = !offered.length;
+    part("reader").textContent = marks.reader() ? `Reader: ${marks.reader()}` : "Reader …";
     if (part("save")) part("save").disabled = left === studies.length && !studies.some((study) => study.comment);
+  }
+
+  function offer(name, options) {
+    part(name).replaceChildren(...options.map(([value, text]) => element("option", { value, selected: value === state[name] }, text)));
   }
 
   // -- Histograms, a range of which is chosen by dragging ------------------------------------
@@ -207,7 +227,7 @@ function listOf(root) {
   const MOVES = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1, PageDown: 10, PageUp: -10, Home: -Infinity, End: Infinity };
 
   root.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || isAsking() || event.target.matches("input, select")) return;
     const study = focused();
     if (!study) return;
     const grade = { 1: "good", 2: "doubtful", 3: "bad" }[event.key];
@@ -223,12 +243,25 @@ function listOf(root) {
   const ANYWHERE = {
     "/": () => part("filter").focus(),
     "?": () => part("keys").showModal(),
+    u: () => goToUnmarked(),
     ArrowDown: () => focusOn(current),
   };
 
+  // The first study without a mark after one; from the top again after the last.
+  function nextUnmarked(study) {
+    const after = shownStudies.indexOf(study) + 1;
+    return [...shownStudies.slice(after), ...shownStudies.slice(0, after)].find((one) => !one.mark && one !== study);
+  }
+
+  function goToUnmarked() {
+    const found = nextUnmarked(focused());
+    if (found) focusOn(found);
+    else announce("Every study has a mark");
+  }
+
   document.addEventListener("keydown", (event) => {
     const isElsewhere = document.body.classList.contains("viewing") || root !== document.querySelector(".studies");
-    if (isElsewhere || event.ctrlKey || event.metaKey || event.altKey || part("keys").open || event.target.matches("input, textarea, select")) return;
+    if (isElsewhere || event.ctrlKey || event.metaKey || event.altKey || isAsking() || event.target.matches("input, textarea, select")) return;
     if (event.key === "ArrowDown" && document.activeElement !== document.body) return;
     const act = ANYWHERE[event.key];
     if (act) { event.preventDefault(); act(); }
@@ -238,15 +271,17 @@ function listOf(root) {
     state.words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
     choose();
   });
-  part("mark").addEventListener("change", (event) => { state.mark = event.target.value; choose(); });
+  for (const name of ["mark", "kind"]) part(name).addEventListener("change", (event) => { state[name] = event.target.value; choose(); });
+  if (page.mode === "file") part("reader").addEventListener("click", () => marks.ask());
   part("help").addEventListener("click", () => part("keys").showModal());
   part("save")?.addEventListener("click", () => marks.download());
   for (const button of root.querySelectorAll("[data-shape]")) button.addEventListener("click", () => { state.shape = button.dataset.shape; render(); });
   document.addEventListener("marked", ({ detail }) => renew(detail));
+  document.addEventListener("read", choose);
 
   part("histograms").replaceChildren(...page.measures.map(histogram).filter(Boolean));
   choose();
-  return { order: () => shownStudies, show: (study) => { if (study) focusOn(study); } };
+  return { order: () => shownStudies, nextUnmarked, show: (study) => { if (study) focusOn(study); } };
 }
 
 const lists = [...document.querySelectorAll(".studies")].map(listOf);

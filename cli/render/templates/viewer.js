@@ -11,6 +11,8 @@ const viewer = (() => {
     difference: "Result − input", error: "Result − truth" };
   const PAIRS = { difference: ["input", "result"], error: ["truth", "result"] };
   const ORDER = ["input", "result", "difference", "truth", "error", "spread", "cycle"];
+  const ONE_WINDOW = ["input", "result", "truth"];
+  const MAPS = ["spread", "cycle"];
   const CACHED_BYTES = 64 << 20;
   const AHEAD = 3;
 
@@ -18,7 +20,8 @@ const viewer = (() => {
   const part = (name) => root.querySelector(`[data-part="${name}"]`);
   const state = {
     study: null, info: null, cursor: [0, 0, 0], main: "axial", mode: "side", mix: 0.5, stride: 1,
-    windows: {}, hidden: new Set(["spread", "cycle"]), grey: false, opened: 0, ahead: null,
+    windows: {}, presets: {}, isOneWindow: false, hidden: new Set(["spread", "cycle"]), grey: false, opened: 0, ahead: null,
+    zoom: 1, centre: [0.5, 0.5, 0.5], pointed: null, ruler: null,
   };
 
   // Planes that were received, the last ones only, and the requests for others.
@@ -73,6 +76,13 @@ const viewer = (() => {
     return (0xff000000 | ((blue * share) << 16) | ((green * share) << 8) | (red * share)) >>> 0;
   });
   const GREY = palette(COLOURS, [255, 255, 255]);
+  // From black over violet and orange to a pale yellow, by its red, green and blue at even steps.
+  const HEAT = Uint32Array.from({ length: COLOURS }, (_, at) => {
+    const stops = [[0, 0, 0], [81, 18, 124], [183, 55, 121], [252, 137, 97], [252, 253, 191]];
+    const place = (at / (COLOURS - 1)) * (stops.length - 1), first = Math.min(Math.floor(place), stops.length - 2);
+    const [red, green, blue] = [0, 1, 2].map((channel) => stops[first][channel] + (place - first) * (stops[first + 1][channel] - stops[first][channel]));
+    return (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0;
+  });
   const SIGNED = Uint32Array.from([...palette(COLOURS, [64, 156, 255]).reverse(), ...palette(COLOURS, [255, 140, 40])]);
   const SHORT = { Int8Array: 128, Uint8Array: 0, Int16Array: 32768, Uint16Array: 0 };  // minus their lowest values
 
@@ -102,8 +112,8 @@ const viewer = (() => {
     }
   }
 
-  function paintLevels(pixels, levels) {
-    for (let at = 0; at < pixels.length; at++) pixels[at] = GREY[levels[at]];
+  function paintLevels(pixels, levels, colours) {
+    for (let at = 0; at < pixels.length; at++) pixels[at] = colours[levels[at]];
   }
 
   function paintGreyDifference(pixels, one, other) {
@@ -136,7 +146,7 @@ const viewer = (() => {
       return;
     }
     const levels = levelsOf(first, windowOf(second ? "input" : role));
-    if (!second) { paintLevels(pixels, levels); return; }
+    if (!second) { paintLevels(pixels, levels, MAPS.includes(role) ? HEAT : GREY); return; }
     const other = levelsOf(second, windowOf("result"));
     if (state.mode === "overlay") paintOverlay(pixels, levels, other);
     else paintChecks(pixels, levels, other, first.columns);
@@ -145,14 +155,15 @@ const viewer = (() => {
   const valueAt = (found, at) => found.values[at] * found.slope + found.intercept;
   const isGrey = (role) => role === "difference" && state.grey;
 
-  function windowOf(role) {
-    if (state.windows[role]) return state.windows[role];
+  const windowOf = (role) => state.windows[role] || automatic(role);
+
+  function automatic(role) {
     if (PAIRS[role]) {
       const most = state.info.differences[role] || 1;
       return [-most, most];
     }
     const [low, high] = state.info.images[role].window;
-    return ["spread", "cycle"].includes(role) ? [0, Math.max(high, 1e-6)] : [low, high];
+    return MAPS.includes(role) ? [0, Math.max(high, 1e-6)] : [low, high];
   }
 
   // Images in one unit are compared by values, others by grey levels.
@@ -190,10 +201,11 @@ const viewer = (() => {
     sourcesOf(role).forEach((one, at) => { if (!found[at]) planes.want(one, plane, index); });
     if (!found.every(Boolean)) return false;
     paint(frame, found);
-    for (const [name, axis] of [["--x", across], ["--y", down]]) {
-      const share = String((state.cursor[axis] + 0.5) / shape[axis]);
-      if (frame.element.style.getPropertyValue(name) !== share) frame.element.style.setProperty(name, share);
+    const places = { "--x": (state.cursor[across] + 0.5) / shape[across], "--y": (state.cursor[down] + 0.5) / shape[down], "--centre-x": state.centre[across], "--centre-y": state.centre[down], "--zoom": state.zoom };
+    for (const [name, place] of Object.entries(places)) {
+      if (frame.element.style.getPropertyValue(name) !== String(place)) frame.element.style.setProperty(name, place);
     }
+    showRuler(frame);
     const position = `${index + 1} / ${shape[normal]}`;
     if (frame.label.textContent !== position) frame.label.textContent = position;
     return true;
@@ -214,17 +226,67 @@ const viewer = (() => {
     Object.assign(frame, { look, found });
   }
 
+  // Between two voxels of a plane, on all images.
+  function rulerLength() {
+    const [across, down] = AXES[state.ruler.plane], { spacing } = state.info, { from, to } = state.ruler;
+    return Math.hypot((to[0] - from[0]) * spacing[across], (to[1] - from[1]) * spacing[down]);
+  }
+
+  function showRuler({ plane, line, length }) {
+    const { ruler } = state, [across, down, normal] = AXES[plane];
+    const isThere = ruler?.plane === plane && ruler.index === state.cursor[normal];
+    line.parentNode.hidden = length.hidden = !isThere;
+    line.parentNode.style.display = isThere ? "" : "none";
+    if (!isThere) return;
+    const share = ([x, y]) => [(x + 0.5) / state.info.shape[across], (y + 0.5) / state.info.shape[down]];
+    const [[x1, y1], [x2, y2]] = [share(ruler.from), share(ruler.to)];
+    for (const [name, value] of Object.entries({ x1, y1, x2, y2 })) line.setAttribute(name, value);
+    length.style.left = `${x2 * 100}%`;
+    length.style.top = `${y2 * 100}%`;
+    length.style.transform = x2 > state.centre[across] ? "translateX(calc(-100% - 1rem))" : "";
+    length.textContent = `${rulerLength().toFixed(1)} mm`;
+  }
+
+  // Colours of a difference or map with the values at their ends.
+  function colourBar(role) {
+    const canvas = element("canvas", { width: 1, height: 128, "aria-hidden": "true" }), context = canvas.getContext("2d");
+    const colours = PAIRS[role] ? SIGNED : HEAT, picture = context.createImageData(1, 128), pixels = new Uint32Array(picture.data.buffer);
+    for (let at = 0; at < 128; at++) pixels[at] = colours[Math.round(((127 - at) / 127) * (colours.length - 1))];
+    context.putImageData(picture, 0, 0);
+    return element("div", { class: "scale", "data-bar": role }, element("b", {}), canvas, element("b", {}));
+  }
+
+  function showBars() {
+    for (const bar of root.querySelectorAll("[data-bar]")) {
+      const role = bar.dataset.bar, [low, high] = windowOf(role), unit = isGrey(role) ? "grey levels" : unitOf(role);
+      const ends = isGrey(role) ? [-LARGEST_OF_GREY, LARGEST_OF_GREY] : [low, high];
+      bar.firstChild.textContent = `${figure(ends[1])} ${unit}`.trim();
+      bar.lastChild.textContent = figure(ends[0]);
+    }
+  }
+
+  // Of the difference of two images that both have one unit, that; else none is known.
+  function unitOf(role) {
+    const units = (PAIRS[role] || [MAPS.includes(role) ? { spread: "result", cycle: "input" }[role] : role]).map((one) => state.info.images[one]?.unit || "");
+    return units.every((unit) => unit === units[0]) ? units[0] : "";
+  }
+
   function frameOf(role, plane) {
     const [across, down] = AXES[plane], { shape, spacing } = state.info;
     const canvas = element("canvas", { role: "img", "aria-label": `${TITLES[role]}, ${plane}` });
     const label = element("span", { class: "slice" });
     const letters = [...EDGES[plane]].map((letter, at) => element("span", { class: `edge ${SIDES[at]}` }, letter));
     const lines = SIDES.map((side) => element("i", { class: side }));
-    const made = element("div", { class: "frame" }, canvas, ...lines);
+    const line = document.createElementNS("http://www.w3.org/2000/svg", "line"), drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    for (const [name, value] of Object.entries({ viewBox: "0 0 1 1", preserveAspectRatio: "none", class: "ruler", "aria-hidden": "true" })) drawing.setAttribute(name, value);
+    drawing.append(line);
+    const length = element("em", { hidden: true });
+    const made = element("div", { class: "frame" }, canvas, ...lines, drawing, length);
     made.style.setProperty("--aspect", (shape[across] * spacing[across]) / (shape[down] * spacing[down]));
-    const cell = element("div", { class: "plane", "data-plane": plane, "data-main": String(plane === state.main), }, made, ...letters, label);
-    const frame = { role, plane, canvas, element: made, cell, label };
-    listen(frame);
+    const cell = element("div", { class: "plane", "data-plane": plane, "data-main": String(plane === state.main) }, made, ...letters, label,
+      plane === state.main && (PAIRS[role] || MAPS.includes(role)) ? colourBar(role) : null);
+    const frame = { role, plane, canvas, element: made, cell, label, line, length };
+    tools.listen(frame);
     return frame;
   }
 
@@ -245,20 +307,33 @@ const viewer = (() => {
     }
   }
 
+  // Values where the pointer is, or else at the crosshair, of all images in that plane.
   function readOut() {
-    const values = {};
-    const plane = state.main, [across, down, normal] = AXES[plane];
+    const { plane, place } = state.pointed || { plane: state.main, place: state.cursor };
+    const [across, down, normal] = AXES[plane], values = {};
     for (const role of Object.keys(state.info.images)) {
-      const found = planes.find(role, plane, state.cursor[normal]);
-      if (found) values[role] = valueAt(found, state.cursor[down] * found.columns + state.cursor[across]);
+      const found = planes.find(role, plane, place[normal]);
+      if (found) values[role] = valueAt(found, place[down] * found.columns + place[across]);
     }
     for (const role of shown()) {
       const pair = PAIRS[role];
       const value = pair ? values[pair[1]] - values[pair[0]] : values[role];
       const output = root.querySelector(`output[data-role="${role}"]`);
-      if (output) output.textContent = value === undefined || Number.isNaN(value) ? "–" : figure(value, 5);
+      if (output) output.textContent = value === undefined || Number.isNaN(value) ? "–" : `${figure(value, 5)} ${unitOf(role)}`.trim();
     }
-    part("place").textContent = `Voxel ${state.cursor.map((at) => at + 1).join(", ")}`;
+    part("place").textContent = `${millimetres(place)} · voxel ${place.map((at) => at + 1).join(", ")}`;
+    const axis = AXES[state.main][2], slider = part("slice");
+    Object.assign(slider, { max: state.info.shape[axis], value: state.cursor[axis] + 1 });
+    slider.setAttribute("aria-valuetext", `${state.main} slice ${state.cursor[axis] + 1} of ${state.info.shape[axis]}`);
+    part("zoom").textContent = `${Math.round(state.zoom * 100)} %`;
+    showBars();
+  }
+
+  // Millimetres in the patient's space, towards these sides.
+  function millimetres(place) {
+    const sides = ["RL", "AP", "SI"], at = [...place, 1];
+    const [x, y, z] = state.info.toSpace.slice(0, 3).map((row) => row.reduce((sum, step, axis) => sum + step * at[axis], 0));
+    return [-x, -y, -z].map((value, axis) => `${sides[axis][value > 0 ? 1 : 0]} ${Math.abs(value).toFixed(1)}`).join("  ") + " mm";
   }
 
   // -- The study ----------------------------------------------------------------------------
@@ -266,7 +341,7 @@ const viewer = (() => {
   async function open(study) {
     part("comment").blur();  // so that it is stored for the study that is left
     const opened = ++state.opened;
-    Object.assign(state, { study, info: null, windows: {}, stride: 1 });
+    Object.assign(state, { study, info: null, windows: {}, presets: {}, stride: 1, zoom: 1, centre: [0.5, 0.5, 0.5], pointed: null, ruler: null });
     planes.clear();
     root.hidden = false;
     document.body.classList.add("viewing");
@@ -347,71 +422,69 @@ const viewer = (() => {
   }
 
   function showMark() {
-    for (const button of root.querySelectorAll("[data-mark]")) button.setAttribute("aria-pressed", button.dataset.mark === state.study.mark);
-    if (document.activeElement !== part("comment")) part("comment").value = state.study.comment;
-    const marked = page.studies.filter((study) => study.mark).length;
-    part("progress").textContent = `${marked} of ${page.studies.length} marked`;
+    const { study } = state, isWaiting = marks.isWaiting(study);
+    for (const button of root.querySelectorAll("[data-mark]")) {
+      const isChosen = button.dataset.mark === study.mark;
+      button.setAttribute("aria-pressed", isChosen ? (isWaiting ? "mixed" : "true") : "false");
+    }
+    const comment = part("comment");
+    if (document.activeElement !== comment || comment.dataset.study !== String(study.number)) comment.value = study.comment;
+    comment.dataset.study = study.number;
+    comment.classList.toggle("waiting", marks.isWaiting(study, "comment"));
+    const marked = page.studies.filter((one) => one.mark).length;
+    part("progress").textContent = isWaiting || marks.isWaiting(study, "comment") ? "Not stored yet" : `${marked} of ${page.studies.length} marked`;
+    part("others").replaceChildren(...(study.others || []).map(([reader, mark, words]) => element("p", {}, element("b", {}, reader), `: ${mark || "no mark"}${words ? `, “${words}”` : ""}`)));
   }
 
   function showWindows() {
     const singles = shown().filter((role) => !isGrey(role));
+    const focused = part("windows").contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
     part("windows").replaceChildren(...singles.map((role) => {
-      const ends = windowOf(role);
+      const ends = windowOf(role), presets = PAIRS[role] ? [] : state.info.images[role].presets, chosen = state.presets[role] || (state.windows[role] ? "own" : "");
       const input = (at, label) => element("input", { type: "number", step: "any", value: Number(ends[at].toPrecision(4)), "aria-label": `${label} of ${TITLES[role]}`,
         disabled: PAIRS[role] && at === 0, onchange: (event) => setWindow(role, at ? [windowOf(role)[0], event.target.valueAsNumber] : [event.target.valueAsNumber, windowOf(role)[1]]) });
-      return element("div", {}, element("span", {}, TITLES[role]), input(0, "Black"), input(1, "White"));
+      const options = [["", "Automatic"], ...presets.map(([name]) => [name, name]), ...(chosen === "own" ? [["own", "Own"]] : [])];
+      return element("div", {}, element("span", {}, TITLES[role]), input(0, "Black"), input(1, "White"),
+        presets.length ? element("select", { "aria-label": `Window of ${TITLES[role]}`, onchange: (event) => choosePreset(role, event.target.value) },
+          ...options.map(([value, text]) => element("option", { value, selected: value === chosen }, text))) : null);
     }));
+    if (focused) part("windows").querySelector(`[aria-label="${focused}"]`)?.focus();
+    part("levels").hidden = page.mode !== "file";
+    part("together").checked = state.isOneWindow;
   }
 
-  function setWindow(role, [low, high]) {
+  function choosePreset(role, name) {
+    const [, low, high] = state.info.images[role].presets.find(([one]) => one === name) || [null, ...automatic(role)];
+    setWindow(role, [low, high], name);
+  }
+
+  // One window for scan, result and truth if the reader chose that.
+  function setWindow(role, [low, high], preset = "") {
     if (!(high > low)) return;
-    state.windows[role] = PAIRS[role] ? [-high, high] : [low, high];
+    const all = state.isOneWindow && ONE_WINDOW.includes(role) ? ONE_WINDOW : [role];
+    for (const one of all) {
+      state.windows[one] = PAIRS[one] ? [-high, high] : [low, high];
+      state.presets[one] = state.info.images[one]?.presets.some(([name]) => name === preset) ? preset : "";
+    }
     showWindows();
     draw();
   }
 
-  // -- Mouse, touch, keys -------------------------------------------------------------------
+  function shareWindow(isOne) {
+    state.isOneWindow = isOne;
+    if (state.info?.images.result && isOne) setWindow("result", windowOf("result"), state.presets.result);
+    else showWindows();
+  }
+
+  // -- Commands -------------------------------------------------------------------------------
 
   function moveTo(axis, index) {
     const to = Math.min(Math.max(Math.round(index), 0), state.info.shape[axis] - 1);
     if (to === state.cursor[axis]) return;
     if (axis === AXES[state.main][2]) state.stride = to - state.cursor[axis];
     state.cursor[axis] = to;
+    state.pointed = null;
     draw();
-  }
-
-  function listen({ role, plane, element: shown, cell }) {
-    const [across, down, normal] = AXES[plane];
-    let pointed = null, turned = 0;
-    const point = (event) => {
-      const place = shown.getBoundingClientRect();
-      moveTo(across, ((event.clientX - place.left) / place.width) * state.info.shape[across] - 0.5);
-      moveTo(down, ((event.clientY - place.top) / place.height) * state.info.shape[down] - 0.5);
-    };
-    cell.addEventListener("pointerdown", (event) => {
-      cell.setPointerCapture(event.pointerId);
-      const isWindowing = event.button === 2 || event.shiftKey;
-      pointed = { x: event.clientX, y: event.clientY, window: windowOf(role), isWindowing };
-      if (!isWindowing) point(event);
-      event.preventDefault();
-    });
-    cell.addEventListener("pointermove", (event) => {
-      if (!pointed) return;
-      if (!pointed.isWindowing) { point(event); return; }
-      const [low, high] = pointed.window, width = (high - low) * Math.exp((event.clientX - pointed.x) / 200);
-      const level = (low + high) / 2 + ((event.clientY - pointed.y) * (high - low)) / 300;
-      if (!isGrey(role)) setWindow(role, PAIRS[role] ? [-width / 2, width / 2] : [level - width / 2, level + width / 2]);
-    });
-    for (const end of ["pointerup", "pointercancel"]) cell.addEventListener(end, () => { pointed = null; });
-    cell.addEventListener("contextmenu", (event) => event.preventDefault());
-    cell.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      turned += event.deltaMode ? event.deltaY * 40 : event.deltaY;
-      const steps = Math.trunc(turned / 40);
-      turned -= steps * 40;
-      if (steps) moveTo(normal, state.cursor[normal] + steps);
-    }, { passive: false });
-    cell.addEventListener("dblclick", () => turn(plane));
   }
 
   function turn(plane) { state.main = plane; if (state.info) layOut(); }
@@ -434,39 +507,30 @@ const viewer = (() => {
 
   function scroll(by) { const normal = AXES[state.main][2]; if (state.info) moveTo(normal, state.cursor[normal] + by); }
 
-  const KEYS = {
-    ArrowUp: () => scroll(-1), ArrowDown: () => scroll(1), PageUp: () => scroll(-10), PageDown: () => scroll(10),
-    ArrowLeft: () => step(-1), ArrowRight: () => step(1), p: () => step(-1), n: () => step(1),
-    1: () => mark("good"), 2: () => mark("doubtful"), 3: () => mark("bad"), 0: () => marks.put(state.study, { mark: null }),
-    c: () => part("comment").focus(), s: () => setMode("side"), o: () => setMode("overlay"), k: () => setMode("checkerboard"),
-    v: () => turn(PLANES[(PLANES.indexOf(state.main) + 1) % 3]),
-    r: () => { state.windows = {}; showWindows(); draw(); },
-    "?": () => part("keys").showModal(), Escape: close,
-  };
+  function openUnmarked() {
+    const found = list.nextUnmarked(state.study);
+    if (found) go(`#${found.number}`);
+    else announce("Every other study has a mark");
+  }
 
-  document.addEventListener("keydown", (event) => {
-    if (root.hidden || event.ctrlKey || event.metaKey || event.altKey || part("keys").open) return;
-    if (event.target.matches("textarea, input:not([type=checkbox]):not([type=range])")) {
-      if (event.key === "Escape") event.target.blur();
-      return;
-    }
-    if (event.target.matches("input[type=range]") && event.key.startsWith("Arrow")) return;
-    const act = KEYS[event.key];
-    if (act) { event.preventDefault(); act(); }
-  });
+  function resetWindows() { Object.assign(state, { windows: {}, presets: {}, isOneWindow: false }); if (state.info) { showWindows(); draw(); } }
 
   part("back").addEventListener("click", close);
   part("previous").addEventListener("click", () => step(-1));
   part("next").addEventListener("click", () => step(1));
   part("help").addEventListener("click", () => part("keys").showModal());
+  part("unmarked").addEventListener("click", openUnmarked);
+  part("comment").addEventListener("input", () => marks.type(state.study, part("comment").value));
   part("comment").addEventListener("change", () => marks.put(state.study, { comment: part("comment").value.trim() }));
+  part("slice").addEventListener("input", (event) => moveTo(AXES[state.main][2], event.target.valueAsNumber - 1));
+  part("together").addEventListener("change", (event) => shareWindow(event.target.checked));
   part("mix").addEventListener("input", (event) => { state.mix = event.target.valueAsNumber / 100; draw(); });
   part("grey").addEventListener("change", (event) => { state.grey = event.target.checked; layOut(); });
-  part("reset").addEventListener("click", KEYS.r);
+  part("reset").addEventListener("click", resetWindows);
   for (const button of root.querySelectorAll("[data-mark]")) button.addEventListener("click", () => mark(button.dataset.mark));
   for (const button of root.querySelectorAll("[data-mode]")) button.addEventListener("click", () => setMode(button.dataset.mode));
   for (const button of root.querySelectorAll("[data-turn]")) button.addEventListener("click", () => turn(button.dataset.turn));
-  document.addEventListener("marked", () => { if (state.study) showMark(); });
+  for (const event of ["marked", "read"]) document.addEventListener(event, () => { if (state.study) showMark(); });
 
   function follow() {
     const number = /^#\d+$/.test(location.hash) ? Number(location.hash.slice(1)) : -1;
@@ -484,7 +548,8 @@ const viewer = (() => {
   }
 
   window.addEventListener("hashchange", follow);
-  return { follow, state };
+  return {
+    AXES, PAIRS, PLANES, close, draw, follow, isGrey, mark, moveTo, openUnmarked, part, readOut, resetWindows, root, scroll, setMode, setWindow,
+    shareWindow, shown, showRuler, state, step, turn, windowOf,
+  };
 })();
-
-viewer.follow();

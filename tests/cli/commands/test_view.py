@@ -1,6 +1,7 @@
 """The view command: a page on this machine, marks beside the results, and two readers compared."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -14,6 +15,7 @@ from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -24,13 +26,13 @@ from support.dicom_phantoms import Phantom
 from support.processes import started
 from support.reports import BATCH, failed, row, written
 from support.translate_world import World
-from support.waiting import ENOUGH
+from support.waiting import ENOUGH, eventually
 from typer.testing import CliRunner, Result
 
 import cuda_cyclegan as cc
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.pipelines.results.resume import preview_of
-from cuda_cyclegan.pipelines.view.review import Review
+from cuda_cyclegan.pipelines.view.review import Change, Grade, Review, load_marks
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -54,11 +56,15 @@ def pairs(tmp_path: Path) -> tuple[Path, Path]:
 
 
 @contextmanager
-def viewed(*paths: object) -> Generator[tuple[str, "subprocess.Popen[str]"]]:
-    """The address of a page that is served meanwhile."""
-    command = [sys.executable, "-m", "cuda_cyclegan", "view", "--no-browser", *map(str, paths)]
+def viewed(
+    *words: object, reader: str = "anna", **started_with: Any
+) -> Generator[tuple[str, "subprocess.Popen[str]"]]:
+    """The address of a page that is served meanwhile to a reader."""
+    command = [sys.executable, "-m", "cuda_cyclegan", "view", "--reader", reader, *map(str, words)]
+    if "env" not in started_with:
+        command.append("--no-browser")
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with started(command, **pipes) as process:
+    with started(command, **pipes, **started_with) as process:
         out: IO[str] = process.stdout
         url = out.readline().strip()
         assert url, process.stderr.read()
@@ -83,19 +89,112 @@ def test_a_page_is_served_until_ctrl_c(pairs: tuple[Path, Path]) -> None:
         assert process.wait(ENOUGH) == 130
 
 
-def test_two_readers_are_compared(pairs: tuple[Path, Path], tmp_path: Path) -> None:
-    first, second = Review(pairs[1] / "review.csv"), Review(tmp_path / "second.csv")
-    for name in STUDIES:
-        first.put(f"{name}.nii.gz", "good" if name == "anna" else "bad", "")
-        second.put(f"{name}.nii.gz", "bad" if name == "berta" else "good", "")
-    result = compared(pairs[1], "--compare", second.file)
+LOOK = """
+import os, pathlib, re, sys, time, urllib.request
+parent = os.getppid()
+address, seen = sys.argv[1], pathlib.Path(sys.argv[2])
+lead = urllib.request.urlopen(address).read().decode()
+found = re.search('href="(.*?)"', lead)[1]
+page = urllib.request.urlopen(found).read().decode()
+file = pathlib.Path(address.removeprefix("file://"))
+modes = [oct(path.stat().st_mode & 0o777) for path in (file, file.parent)]
+part = seen.with_suffix(".part")
+part.write_text("\\n".join([address, found, *modes, str("<title>results</title>" in page)]))
+part.rename(seen)
+while os.getppid() == parent:  # as a browser that its user does not leave
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.process
+def test_a_browser_in_the_terminal_is_served_and_no_command_line_has_the_address(
+    pairs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """It gets a file for this user only, in a folder of the home that is not hidden."""
+    home, seen = tmp_path / "home", tmp_path / "seen"
+    home.mkdir()
+    (tmp_path / "look.py").write_text(LOOK)
+    browser = f"{sys.executable} {tmp_path / 'look.py'} %s {seen}"
+    with viewed(*pairs, env={**os.environ, "BROWSER": browser, "HOME": str(home)}) as (
+        url,
+        process,
+    ):
+        eventually(seen.exists)
+        address, found, *modes, has_page = seen.read_text().split("\n")
+        assert (found, modes, has_page) == (url, ["0o600", "0o700"], "True")
+        assert urlsplit(url).path not in address
+        [folder] = home.iterdir()
+        assert address == (folder / "open.html").as_uri()
+        assert not folder.name.startswith(".")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(ENOUGH) == 130
+    assert list(home.iterdir()) == []
+
+
+def mark(file: Path, reader: str, **grades: Grade) -> Path:
+    """A file of a reader's marks on studies."""
+    review = Review(file, reader)
+    for name, grade in grades.items():
+        review.put(f"{name}.nii.gz", Change(mark=grade))
+    return file
+
+
+def test_readers_are_compared(pairs: tuple[Path, Path], tmp_path: Path) -> None:
+    """Those of the results' own file, and of others, each under its name."""
+    own = mark(pairs[1] / "review.csv", "anna", anna="good", berta="bad", clara="bad")
+    second = mark(tmp_path / "second.csv", "bert", anna="good", berta="bad", clara="good")
+    result = compared(pairs[1], "--compare", second)
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "3 studies marked by both: 2 alike (67 %)",
+        "reader  good  doubtful  bad  marked",
+        "─" * 35,
+        "anna       1         0    2  3",
+        "bert       2         0    1  3",
+        "anna and bert: 3 studies marked by all, 2 alike (67 %)",
         "Cohen's kappa: 0.40",
-        "bad by the first reader, good by the second: 1",
-        "- clara.nii.gz",
+        "- clara.nii.gz: bad by anna, good by bert",
     ]
+    mark(own, "carl", anna="good", berta="doubtful", clara="good")
+    result = compared(pairs[1], "--compare", second, "--compare", own)
+    assert "anna, carl and bert: 3 studies marked by all, 1 alike (33 %)" in result.stdout
+    assert "Fleiss' kappa: 0.22" in result.stdout
+    result = compared(pairs[1], "--compare", pairs[0] / "anna.nii.gz")
+    assert result.exit_code == 2
+    assert "anna.nii.gz is not a review" in " ".join(result.output.split())
+
+
+def test_a_table_that_is_no_review_is_refused_and_stays(
+    pairs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (table := tmp_path / "participants.csv").write_text("participant_id,age\nsub-01,34\n")
+    result = compared(pairs[1], "--review", table)
+    assert result.exit_code == 2
+    assert "participants.csv is not a review" in " ".join(result.output.split())
+    assert table.read_text() == "participant_id,age\nsub-01,34\n"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(["--reader", " "], ["--reader", "a\nb"], ["--with-marks"]),
+        ["--random-order", "1", "--export", "x"],
+    ],
+)
+def test_options_that_contradict_are_wrong_usage(
+    pairs: tuple[Path, Path], options: list[str]
+) -> None:
+    assert compared(pairs[1], *options).exit_code == 2
+
+
+@pytest.mark.process
+def test_marks_of_studies_that_are_not_shown_are_named(pairs: tuple[Path, Path]) -> None:
+    file = mark(pairs[1] / "review.csv", "anna", anna="good", gone="bad")
+    before = file.read_bytes()
+    with viewed(*pairs) as (_, process):
+        process.send_signal(signal.SIGINT)
+        _, words = process.communicate(timeout=ENOUGH)
+    assert "has marks of 1 study not shown here, which are kept: gone.nii.gz" in words
+    assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -205,8 +304,7 @@ def test_a_study_is_scrolled_compared_and_marked(pairs: tuple[Path, Path]) -> No
 
 def stored_marks(folder: Path) -> dict[str, str]:
     """Marks of the studies in a folder."""
-    rows = json.loads((folder / "review.json").read_text())["marks"]
-    return {row["study"]: row["mark"] for row in rows}
+    return {mark.study: mark.mark or "" for mark in load_marks(folder / "review.csv")}
 
 
 def coarse(page: "Page", area: str) -> "np.ndarray[Any, Any]":
@@ -378,23 +476,131 @@ def test_dicom_is_shown_as_the_program_reads_it(tmp_path: Path) -> None:
     with viewed(tmp_path / "scans", tmp_path / "scans") as (url, _), opened_page() as page:
         page.goto(f"{url}#0")
         ready(page)
-        assert page.inner_text("output[data-role=difference]") == "0"
+        assert page.inner_text("output[data-role=difference]") == "0 HU"
         assert levels(page, "input").max() > 100
+
+
+BANNER = "[data-mark-part=banner]"
+WHY = "[data-mark-part=why]"
+GOOD = "[data-mark=good]"
+
+
+def pressed(page: "Page", button: str) -> str | None:
+    return page.get_attribute(button, "aria-pressed")
 
 
 @pytest.mark.slow
 @needs_chromium
-def test_a_mark_that_is_not_stored_is_reported_and_taken_back(pairs: tuple[Path, Path]) -> None:
-    with viewed(*pairs) as (url, _), opened_page(faults=1) as page:
+def test_a_table_alone_that_a_spreadsheet_stored_is_read_and_kept(pairs: tuple[Path, Path]) -> None:
+    table = "\ufeffstudy;reader;mark;comment;when\r\nberta.nii.gz;anna;Doubtful;fold;\r\n"
+    table += "anna.nii.gz;bert;bad;;\r\ngone.nii.gz;bert;good;;\r\n"
+    (pairs[1] / "review.csv").write_bytes(table.encode())
+    with viewed(*pairs) as (url, _), opened_page() as page:
+        page.goto(url)
+        assert page.inner_text("tr:has-text('berta') .mark").split("\n") == ["doubtful", "fold"]
+        assert page.inner_text("tr:has-text('anna') .mark") == ""  # blind
         page.goto(f"{url}#0")
         ready(page)
-        page.route("**/mark/0", lambda route: route.abort())
         page.keyboard.press("1")
+        wait_for_announcement(page, "anna.nii.gz is marked good")
+        assert page.inner_text("[data-part=others]") == "bert: bad"
+    found = {(one.study, one.reader): one.mark for one in load_marks(pairs[1] / "review.csv")}
+    assert found == {
+        ("anna.nii.gz", "anna"): "good",
+        ("anna.nii.gz", "bert"): "bad",
+        ("berta.nii.gz", "anna"): "doubtful",
+        ("gone.nii.gz", "bert"): "good",
+    }
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_foreign_table_in_the_place_of_the_marks_stays_and_the_mark_waits(
+    pairs: tuple[Path, Path],
+) -> None:
+    file = pairs[1] / "review.csv"
+    with viewed(*pairs) as (url, _), opened_page(faults=None) as page:
+        page.goto(f"{url}#0")
+        ready(page)
+        file.write_text("participant_id,age\nsub-01,34\n")
+        page.keyboard.press("1")
+        page.wait_for_selector(BANNER)
+        assert "The mark of 1 study is not stored" in page.inner_text(WHY)
+        assert "review.csv is not a review, and stays as it is" in page.inner_text(WHY)
+        assert pressed(page, GOOD) == "mixed"
+        assert file.read_text() == "participant_id,age\nsub-01,34\n"
+        page.keyboard.press("c")
+        page.keyboard.type("fold")
+        file.unlink()
+        wait_until(page, f"document.querySelector('{GOOD}').ariaPressed === 'true'")
+        page.wait_for_selector(BANNER, state="hidden")
         wait_until(
-            page, "document.getElementById('announcement').textContent.includes('was not stored')"
+            page,
+            "page.studies[0].comment === 'fold' && !marks.isWaiting(page.studies[0], 'comment')",
         )
-        assert page.get_attribute("[data-mark=good]", "aria-pressed") == "false"
-    assert not (pairs[1] / "review.json").exists()
+        assert page.input_value("[data-part=comment]") == "fold"
+    [mark] = load_marks(file)
+    assert (mark.mark, mark.comment) == ("good", "fold")
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_marks_wait_over_a_reload_while_the_server_cannot_store(pairs: tuple[Path, Path]) -> None:
+    file = pairs[1] / "review.csv"
+    with viewed(*pairs) as (url, _), opened_page(faults=None) as page:
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.goto(f"{url}#0")
+        ready(page)
+        file.mkdir()  # nothing can be stored
+        page.keyboard.press("3")
+        page.wait_for_selector(BANNER)
+        page.reload()
+        ready(page)
+        assert pressed(page, "[data-mark=bad]") == "mixed"
+        file.rmdir()
+        wait_for_announcement(page, "anna.nii.gz is marked bad")
+        page.wait_for_selector(BANNER, state="hidden")
+        page.reload()
+        assert pressed(page, "[data-mark=bad]") == "true"
+    assert stored_marks(pairs[1]) == {"anna.nii.gz": "bad"}
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_marks_of_a_dead_server_are_unmistakable_and_saved_to_a_file(
+    pairs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    mark(pairs[1] / "review.csv", "anna", anna="good")
+    with viewed(*pairs) as (url, process), opened_page(faults=None) as page:
+        page.goto(f"{url}#0")
+        ready(page)
+        process.kill()
+        process.wait()
+        page.keyboard.press("3")
+        page.keyboard.press("c")
+        page.keyboard.type('=fold, "left"')
+        page.keyboard.press("Escape")
+        page.wait_for_selector(BANNER)
+        assert "does not answer" in page.inner_text(WHY)
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("2")
+        wait_until(page, f"document.querySelector('{WHY}').textContent.includes('2 studies')")
+        assert pressed(page, "[data-mark=doubtful]") == "mixed"
+        page.keyboard.press("Escape")
+        assert page.inner_text("tr:has-text('berta') .badge") == "doubtful, not stored"
+        box = page.locator(BANNER).bounding_box()
+        assert box
+        assert box["height"] > 30
+        assert box["y"] + box["height"] <= 800
+        with page.expect_download() as download:
+            page.click("[data-mark-part=save]")
+        assert download.value.suggested_filename == "review-anna.csv"
+        download.value.save_as(tmp_path / "saved.csv")
+    assert stored_marks(pairs[1]) == {"anna.nii.gz": "good"}
+    assert {(one.study, one.mark, one.comment) for one in load_marks(tmp_path / "saved.csv")} == {
+        ("anna.nii.gz", "bad", '=fold, "left"'),
+        ("berta.nii.gz", "doubtful", ""),
+    }
 
 
 HOLD_MARKS = """() => {
@@ -500,15 +706,58 @@ def test_an_export_works_from_a_disk_and_its_marks_are_saved_to_a_file(
         page.keyboard.press("PageDown")
         ready(page)
         page.keyboard.press("1")
+        name_reader(page, "bert")
         page.keyboard.press("Escape")
         page.reload()
         with page.expect_download() as download:
             page.click("text=Save marks")
-        download.value.save_as(tmp_path / "second.json")
-    review = Review(pairs[1] / "review.csv")
-    review.put("berta.nii.gz", "bad", "")
-    result = compared(pairs[1], "--compare", tmp_path / "second.json")
-    assert result.stdout.startswith("1 study marked by both: 0 alike")
+        download.value.save_as(tmp_path / "second.csv")
+    mark(pairs[1] / "review.csv", "anna", berta="bad")
+    result = compared(pairs[1], "--compare", tmp_path / "second.csv")
+    assert "anna and bert: 1 study marked by all, 0 alike (0 %)" in result.stdout
+
+
+def name_reader(page: "Page", name: str) -> None:
+    """Answer the page's question for a name."""
+    page.fill("[data-mark-part=name]", name)
+    page.keyboard.press("Enter")
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_the_page_of_a_colleague_has_no_marks_but_the_own_ones(
+    pairs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    own = mark(pairs[1] / "review.csv", "anna", anna="good", berta="good", clara="bad")
+    Review(own, "anna").put("anna.nii.gz", Change(comment="a note"))
+    assert compared(*pairs, "--export", tmp_path / "usb").exit_code == 0
+    address = (tmp_path / "usb" / "index.html").as_uri()
+    with opened_page() as page:
+        page.goto(address)
+        assert "a note" not in page.content()
+        assert page.locator(".badge").count() == 0
+        page.click("text=anna.nii.gz")
+        ready(page)
+        assert "256 grey levels" in page.inner_text("[data-part=levels]")
+        assert page.locator("[data-part=windows] select").count() == 0
+        page.keyboard.press("3")
+        page.keyboard.press("Escape")  # no name, no mark
+        assert pressed(page, "[data-mark=bad]") == "false"
+        page.keyboard.press("3")
+        name_reader(page, "bert")
+        wait_for_announcement(page, "anna.nii.gz is marked bad")
+        page.keyboard.press("Escape")
+        with page.expect_download() as download:
+            page.click("text=Save marks")
+        download.value.save_as(tmp_path / "bert.csv")
+        page.click("[data-part=reader]")
+        name_reader(page, "carl")
+        wait_until(page, "page.studies.every((study) => study.mark === null)")
+    result = compared(pairs[1], "--compare", tmp_path / "bert.csv")
+    assert "anna and bert: 1 study marked by all, 0 alike (0 %)" in result.stdout
+    assert [one.reader for one in load_marks(tmp_path / "bert.csv")] == ["bert"]
+    assert compared(*pairs, "--export", tmp_path / "all", "--with-marks").exit_code == 0
+    assert "a note" in (tmp_path / "all" / "index.html").read_text()
 
 
 @pytest.mark.slow
@@ -560,6 +809,7 @@ def test_a_thousand_studies_are_sorted_filtered_and_marked(tmp_path: Path) -> No
         assert page.inner_text(count) == "1 of 1000 studies"
         page.focus("tbody td.name span")
         page.keyboard.press("3")
+        name_reader(page, "anna")
         assert page.inner_text("tbody .badge") == "bad"
         page.fill("[data-part=filter]", "truncated")
         page.fill("[aria-label='From, Seconds']", "")
@@ -609,3 +859,165 @@ def test_a_thousand_studies_are_judged_from_the_keyboard(tmp_path: Path) -> None
         page.keyboard.type("sub-0011")
         assert page.inner_text("[data-part=count]") == "1 of 1000 studies"
     assert stored_marks(results) == {"sub-0011.nii": "bad", "sub-0998.nii": "good"}
+
+
+def voxel(page: "Page") -> list[int]:
+    """The voxel that the position names."""
+    place = page.inner_text("[data-part=place]").partition("voxel ")[2]
+    return [int(index) for index in place.split(", ")]
+
+
+def middle_of(page: "Page", area: str) -> tuple[float, float]:
+    box = page.locator(area).first.bounding_box()
+    assert box
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+AXIAL = "figure[data-role=input] [data-plane=axial]"
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_zoom_pan_ruler_and_position_are_those_of_the_patient(pairs: tuple[Path, Path]) -> None:
+    with viewed(*pairs) as (url, _), opened_page() as page:
+        page.goto(f"{url}#0")
+        ready(page)
+        # The affine of the scans has ones on its diagonal: voxel (20, 24, 16) of 40 x 48 x 32.
+        assert page.inner_text("[data-part=place]").startswith("R 19.0  A 23.0  S 15.0 mm")
+        x, y = middle_of(page, AXIAL)
+        page.mouse.move(x, y)
+        around = voxel(page)
+        assert abs(around[0] - 20) <= 1
+        page.keyboard.down("Control")
+        page.mouse.wheel(0, -400)
+        page.keyboard.up("Control")
+        ready(page)
+        assert page.evaluate("viewer.state.zoom") > 3
+        page.mouse.move(x + 1, y)
+        assert np.abs(np.subtract(voxel(page), around)).max() <= 1  # it stays under the pointer
+        sizes = page.evaluate(
+            "[...document.querySelectorAll('[data-plane=axial] .frame')].map((e) => e.offsetWidth)"
+        )
+        assert len(set(sizes)) == 1  # all images alike
+        page.mouse.down(button="middle")
+        page.mouse.move(x + 60, y)
+        page.mouse.up(button="middle")
+        page.mouse.move(x, y)
+        assert voxel(page)[0] < around[0]
+        page.keyboard.press("f")
+        ready(page)
+        page.keyboard.press("d")
+        for _ in range(4):
+            page.keyboard.press("Shift+ArrowRight")
+        for _ in range(3):
+            page.keyboard.press("Shift+ArrowDown")
+        page.keyboard.press("d")
+        ready(page)
+        assert page.inner_text(f"{AXIAL} em") == "5.0 mm"
+        page.keyboard.press("l")
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.move(x, y + 30)
+        page.mouse.up()
+        ready(page)
+        assert page.evaluate("viewer.state.cursor[2]") == 16 + 5
+        assert page.locator(f"{AXIAL} em").is_hidden()  # of another slice
+        page.locator("[data-part=slice]").fill("3")
+        wait_until(page, "viewer.state.cursor[2] === 2")
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_windows_by_name_are_those_of_the_program(pairs: tuple[Path, Path]) -> None:
+    head = np.full(SHAPE, -1000, np.int16)
+    head[10:30, 10:38, 8:24] = 40
+    head[17:24, 21:28] = 60
+    files = [folder / "anna_ct.nii.gz" for folder in pairs]
+    for file in files:
+        stored(file, head)
+    with viewed(*files) as (url, _), opened_page() as page:
+        page.goto(f"{url}#0")
+        ready(page)
+        assert page.inner_text("output[data-role=input]") == "60 HU"
+        before = levels(page, "result")
+        page.select_option("[aria-label='Window of Input']", "Brain")
+        ready(page)
+        assert set(np.unique(levels(page, "input"))) == {0, 128, 191}  # of 0 to 80 HU
+        assert np.array_equal(levels(page, "result"), before)
+        page.check("[data-part=together]")
+        page.select_option("[aria-label='Window of Result']", "Lung")
+        ready(page)
+        assert page.input_value("[aria-label='White of Input']") == "150"
+        assert page.input_value("[aria-label='Window of Input']") == "Lung"
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize("width", [820, 1280, 1920])
+def test_nothing_is_beyond_the_edge(pairs: tuple[Path, Path], width: int) -> None:
+    """Images, tools and marks; on a tablet images are below each other, and two fingers zoom."""
+    with viewed(*pairs) as (url, _), opened_page(width, 1180) as page:
+        page.goto(f"{url}#0")
+        ready(page)
+        outside = page.evaluate(
+            """() => [...document.querySelectorAll("#viewer *")].filter((one) => {
+              const box = one.getBoundingClientRect();
+              const isOut = box.width && (box.left < 0 || box.right > innerWidth);
+              return isOut && !one.closest(".plane");
+            }).map((one) => one.outerHTML.slice(0, 80))"""
+        )
+        assert outside == []
+        tops = page.evaluate(
+            "[...document.querySelectorAll('.columns figure')].map((e) => e.offsetTop)"
+        )
+        assert len(set(tops)) == (3 if width == 820 else 1)
+        for button in ("[data-mark=good]", "[data-mark=bad]", "[data-tool=ruler]"):
+            box = page.locator(button).bounding_box()
+            assert box
+            assert box["y"] + box["height"] <= 1180
+        x, y = middle_of(page, AXIAL)
+        touch = page.context.new_cdp_session(page)
+
+        def fingers(kind: str, apart: float) -> None:
+            points = [{"x": x - apart, "y": y, "id": 0}, {"x": x + apart, "y": y, "id": 1}]
+            given = points if kind != "touchEnd" else []
+            touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": given})
+
+        fingers("touchStart", 20)
+        for apart in (30, 40, 60):
+            fingers("touchMove", apart)
+        fingers("touchEnd", 0)
+        wait_until(page, "viewer.state.zoom > 1.8")
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_blind_reading_shows_numbers_and_stores_names(pairs: tuple[Path, Path]) -> None:
+    with viewed(*pairs, "--random-order", 7, reader="dora") as (url, _), opened_page() as page:
+        page.goto(url)
+        for name in (*STUDIES, str(pairs[1])):
+            assert name not in page.content()
+        assert page.title() == "Blind reading, random order 7"
+        assert page.locator("td.name").all_inner_texts() == ["Study 1", "Study 2", "Study 3"]
+        page.keyboard.press("u")
+        page.keyboard.press("1")
+        wait_for_announcement(page, "Study 1 is marked good")
+        page.keyboard.press("u")
+        assert page.evaluate("document.activeElement.textContent") == "Study 2"
+    assert list(stored_marks(pairs[1]).values()) == ["good"]
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_studies_are_filtered_by_kind(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    scan(world.inputs / "a.nii.gz")
+    (world.inputs / "bad.nii.gz").write_bytes(b"\x1f\x8bjunk")
+    world.translate()
+    with viewed(world.output) as (url, _), opened_page() as page:
+        page.goto(url)
+        options = page.locator("[data-part=kind] option").all_inner_texts()
+        assert "failed (1)" in options
+        assert all("limit" not in option for option in options)
+        page.select_option("[data-part=kind]", "failed")
+        assert page.locator("td.name a").all_inner_texts() == ["bad.nii.gz"]

@@ -105,6 +105,7 @@ def value_of(command: str, key: str) -> str:
     """A value that the option takes, as TOML."""
     option = options_of(ROOT.commands[command])[key]
     samples = {
+        "compare": '["x"]',
         "cudnn": '["x"]',
         "input": '["x"]',
         "json": '"b.json"',
@@ -129,9 +130,9 @@ def test_effects_that_were_judged_once_stay() -> None:
         *("compare", "csv", "cudnn", "export", "folder", "follow-links", "force", "html"),
         *("inbox-limit", "input", "json", "keep-private-tags", "layout", "log-file", "mask"),
         *("metrics", "on-failure", "output", "overwrite", "pairs", "plot", "port", "queue"),
-        *("release", "report", "reserve", "result-name", "review", "show-phi", "test"),
-        *("tls-certificate", "tls-key", "tls-trusted", "trace", "truth", "verbose"),
-        "write-config",
+        *("reader", "release", "report", "reserve", "result-name", "review", "show-marks"),
+        *("show-phi", "test", "tls-certificate", "tls-key", "tls-trusted", "trace", "truth"),
+        *("verbose", "with-marks", "write-config"),
     }
     assert {command for command, option in OPTIONS if option == "json"} > {
         command for command, option in OPTIONS if option == "json" and effect_of(command, option)

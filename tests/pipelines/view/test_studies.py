@@ -7,6 +7,7 @@ import pytest
 from support.batch_world import scan
 from support.dicom_phantoms import Phantom
 from support.reports import BATCH, failed, row, written
+from support.translate_world import World
 
 from cuda_cyclegan.io.errors import ScanError
 from cuda_cyclegan.pipelines.results.resume import preview_of
@@ -93,3 +94,24 @@ def test_the_truth_of_a_dicom_result_in_a_report_is_found(tmp_path: Path) -> Non
     report = written(replace(BATCH, output=results, studies=both), tmp_path / "r.json")
     viewing = find_viewing((report,), results)
     assert ["truth" in study.images for study in viewing.studies] == [True, True]
+
+
+def test_scans_and_results_list_the_failures_of_the_report(tmp_path: Path) -> None:
+    """As the results alone do, with the rows of all studies."""
+    world = World(tmp_path)
+    for name in ("a", "b"):
+        scan(world.inputs / f"{name}.nii.gz")
+    (world.inputs / "bad.nii.gz").write_bytes(b"\x1f\x8bjunk")
+    assert world.translate().exit_code == 1
+    alone = find_viewing((world.output,))
+    both = find_viewing((world.inputs, world.output))
+
+    def shown(viewing: Viewing) -> dict[str, tuple[str, list[Role]]]:
+        return {
+            study.name: (study.row.status if study.row else "", list(study.images))
+            for study in viewing.studies
+        }
+
+    assert shown(both) == shown(alone)
+    assert shown(both)["bad.nii.gz"] == ("failed", ["input"])
+    assert both.stored == alone.stored

@@ -26,6 +26,7 @@ from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.summary import Selection, overview_of
 from cuda_cyclegan.pipelines.view.images import ImageStore
+from cuda_cyclegan.pipelines.view.review import load_marks
 from cuda_cyclegan.pipelines.view.studies import Viewing, find_viewing
 
 
@@ -48,10 +49,7 @@ def found(world: QueueWorld, batch: str = "") -> Viewing:
 
 
 def marks_in(folder: Path) -> dict[str, str]:
-    return {
-        row["study"]: row["mark"]
-        for row in json.loads((folder / "review.json").read_text())["marks"]
-    }
+    return {mark.study: mark.mark or "" for mark in load_marks(folder / "review.csv")}
 
 
 @pytest.fixture
