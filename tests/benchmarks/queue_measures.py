@@ -30,7 +30,7 @@ from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.queue.store import NAMES, QueueTables, open_tables
+from cuda_cyclegan.pipelines.jobs.queue.store import NAMES, Database, open_tables
 from cuda_cyclegan.pipelines.jobs.supervision import HEALTHY_SECONDS
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
@@ -103,7 +103,7 @@ def _history(world: QueueWorld) -> str:
         return [_done_batch(tables, world.folder, batch) for batch in range(HISTORY // BATCH)].pop()
 
 
-def _done_batch(tables: QueueTables, folder: Path, number: int) -> str:
+def _done_batch(tables: Database, folder: Path, number: int) -> str:
     """A batch of jobs that ended as if workers had done them."""
     file = folder / "scan.nii"
     file.touch()
