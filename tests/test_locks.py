@@ -14,11 +14,11 @@ from cuda_cyclegan.engine.probe.cuda_packages import TESTED_TOGETHER
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-WITH_NODE = PROJECT["dependencies"] + EXTRAS["node"]
+IN_ALL = PROJECT["dependencies"] + EXTRAS["node"] + EXTRAS["postgres"]
 ASKED = {
-    "cpu": WITH_NODE,
-    "cuda12": WITH_NODE + EXTRAS["cuda12"],
-    "cuda13": WITH_NODE + EXTRAS["cuda13"],
+    "cpu": IN_ALL,
+    "cuda12": IN_ALL + EXTRAS["cuda12"],
+    "cuda13": IN_ALL + EXTRAS["cuda13"],
 }
 
 VULNERABLE = {
@@ -66,7 +66,7 @@ def test_locks_take_the_cuda_libraries_that_were_tested_together() -> None:
 
 
 def test_versions_with_known_vulnerabilities_are_excluded() -> None:
-    asked = {canonicalize_name(one.name): one for one in map(Requirement, WITH_NODE)}
+    asked = {canonicalize_name(one.name): one for one in map(Requirement, IN_ALL)}
     table = (ROOT / ".github" / "SECURITY.md").read_text()
     for name, versions in VULNERABLE.items():
         assert not [version for version in versions if version in asked[name].specifier], name

@@ -106,8 +106,8 @@ def _hindrance(device: str, settings: WorkerSettings) -> Callable[[], str | None
 class Monitor:
     """Monitor thread of a worker; a context manager that owns the thread.
 
-    It reclaims jobs of dead workers, wakes jobs that are due, makes the worker cancel jobs that were
-    cancelled or reclaimed, and releases jobs whose claim was recorded but never received.
+    It reclaims jobs of dead workers, wakes jobs that are due, makes the worker cancel jobs that
+    were cancelled or reclaimed, and releases jobs whose claim was recorded but never received.
     """
 
     def __init__(

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from cuda_cyclegan.pipelines.jobs.queue.database import Database
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.queue.database import Database
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 NORMAL = SchedulingClass("normal")

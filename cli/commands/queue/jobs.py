@@ -3,7 +3,7 @@
 import re
 import shlex
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ from ...render.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
-    from ....pipelines.jobs.queue.job import JobRow
+    from ....pipelines.jobs.queue.job import JobRow, JobState
     from ....pipelines.jobs.queue.queue import Queue
     from ....pipelines.jobs.summary import Selection
 
@@ -218,8 +218,8 @@ def cancel(batch: Jobs, queue: QueueOption = None) -> None:
     cannot be used.
     """
     with _open(queue) as jobs:
-        rows = _known(jobs, batch)
-        print_line(_changed(jobs.cancel(batch), "cancelled", rows), sys.stdout)
+        counts = _counts(jobs, batch)
+        print_line(_changed(jobs.cancel(batch), "cancelled", counts), sys.stdout)
 
 
 @app.command(epilog=example("jobs retry 20261121-k7m2pq"))
@@ -233,7 +233,7 @@ def retry(batch: Jobs, queue: QueueOption = None) -> None:
     queue cannot be used.
     """
     with _open(queue) as jobs:
-        _known(jobs, batch)
+        _counts(jobs, batch)
         found = jobs.retry(batch)
         known = (
             (f"; {found.known} skipped because the same work is already queued or running")
@@ -255,7 +255,7 @@ def run_now(batch: Jobs, queue: QueueOption = None) -> None:
     the queue cannot be used.
     """
     with _open(queue) as jobs:
-        _known(jobs, batch)
+        _counts(jobs, batch)
         print_line(f"{counted(jobs.run_now(batch), 'job')} may start now", sys.stdout)
         if jobs.is_paused():
             from ...render.pending_jobs import PAUSED
@@ -273,8 +273,8 @@ def hold(batch: Jobs, queue: QueueOption = None) -> None:
     cannot be used.
     """
     with _open(queue) as jobs:
-        rows = _known(jobs, batch)
-        print_line(_changed(jobs.hold(batch), "held", rows), sys.stdout)
+        counts = _counts(jobs, batch)
+        print_line(_changed(jobs.hold(batch), "held", counts), sys.stdout)
 
 
 @app.command(epilog=example("jobs move 20261121-k7m2pq --window night"))
@@ -310,18 +310,18 @@ def move(
     with _open(queue) as jobs:
         from ....pipelines.jobs.queue.schedule import StartWindow, parse_time
 
-        rows = _known(jobs, batch)
+        counts = _counts(jobs, batch)
         moved = jobs.move(
             batch,
             priority=priority,
             window="" if window == "any" else str(StartWindow.parse(window)) if window else None,
             not_before=parse_time(at, datetime.now().astimezone()) if at else None,
         )
-        print_line(_changed(moved, "moved", rows), sys.stdout)
+        print_line(_changed(moved, "moved", counts), sys.stdout)
         if moved:
             from ...render.queue import outlook
 
-            print_sentences(outlook(jobs, jobs.jobs(batch)), sys.stderr)
+            print_sentences(outlook(jobs, jobs.open_jobs(batch)), sys.stderr)
 
 
 @app.command(epilog=example("jobs pause"))
@@ -373,16 +373,17 @@ def prune(
         print_line(f"Deleted from the queue: {count}", sys.stdout)
 
 
-def _changed(count: int, what: str, rows: "Sequence[JobRow]") -> str:
+def _changed(count: int, what: str, counts: "Mapping[JobState, int]") -> str:
     """Count the jobs that were changed; if there are none, state what the jobs do."""
     from ....pipelines.jobs.queue.job import OPEN
 
     if count:
         return f"{counted(count, 'job')} {what}"
-    ended = sum(row.state not in OPEN for row in rows)
-    if ended == len(rows):
+    ended = sum(number for state, number in counts.items() if state not in OPEN)
+    running = sum(counts.values()) - ended
+    if not running:
         return f"no job {what}: {'all ' if ended > 1 else ''}{ended} {_have(ended)} ended"
-    return f"no job {what}: {len(rows) - ended} running, {ended} {_have(ended)} ended"
+    return f"no job {what}: {running} running, {ended} {_have(ended)} ended"
 
 
 def _have(count: int) -> str:
@@ -411,9 +412,22 @@ def _selection(batch: str | None, since: str | None, name: str, route: str) -> "
 
 
 def _known(jobs: "Queue", batch: str) -> "list[JobRow]":
+    """Return the jobs of a batch, or one job; ends the command if there is none."""
     rows = jobs.jobs(batch) if batch else []  # no single name would cover all
     if not rows:
-        name = batch if _NAME.fullmatch(batch) else "of that name" if batch else "without a name"
-        complain(f"The queue has no batch or job {name}; 'jobs' lists all batches.")
-        raise typer.Exit(Exit.USAGE)
+        raise _unknown(batch)
     return rows
+
+
+def _counts(jobs: "Queue", batch: str) -> "Mapping[JobState, int]":
+    """Count the jobs as `_known` finds them, however many there are."""
+    counts = jobs.counts(batch) if batch else {}
+    if not counts:
+        raise _unknown(batch)
+    return counts
+
+
+def _unknown(batch: str) -> typer.Exit:
+    name = batch if _NAME.fullmatch(batch) else "of that name" if batch else "without a name"
+    complain(f"The queue has no batch or job {name}; 'jobs' lists all batches.")
+    return typer.Exit(Exit.USAGE)

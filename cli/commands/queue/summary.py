@@ -66,6 +66,7 @@ def show_batch(
     jobs: "Queue", batch: str, rows: "Sequence[JobRow]", files: Files, *, all_rows: bool
 ) -> Exit:
     """Show and store the report of a batch. all_rows: whether its table has every study."""
+    from ....pipelines.jobs.queue.job import counted_open
     from ....pipelines.jobs.summary import report_of
     from ....pipelines.report.codec import as_stored
     from ...render import batch_summary
@@ -82,7 +83,7 @@ def show_batch(
     for line in batch_summary.table(summed, columns_of(out), all_rows=all_rows):
         print_line(line, out)
     print_sentences(batch_summary.totals(summed, not_reached="open"), out)
-    print_sentences(outlook(jobs, rows), out)
+    print_sentences(outlook(jobs, counted_open(rows)), out)
     print_sentences(batch_summary.failures(summed), sys.stderr)
     return Exit.SOME_FAILED if summed.failures else Exit.DONE
 

@@ -101,9 +101,7 @@ class Claims:
         """Return the tokens of claims that still hold: neither cancelled nor reclaimed."""
         query = f"SELECT token FROM {{jobs}} WHERE {_MINE}"
         with self._database.reading() as transaction:
-            return {
-                claim.token for claim in claims if transaction.row(query, token=claim.token)
-            }
+            return {claim.token for claim in claims if transaction.row(query, token=claim.token)}
 
     def acknowledge(self, claim: Claim, result: Mapping[str, Any], *, well: bool) -> bool:
         """Record how a claimed job ended, or return False if the claim is lost."""

@@ -185,6 +185,7 @@ class Database(ABC):
     def _is_lost(self, error: Exception, connection: Any) -> bool:
         """Return whether trying again later may help."""
 
+    @abstractmethod
     def begin_making(self, transaction: Transaction) -> None:
         """Exclude other processes that would make the tables until the transaction ends."""
 
@@ -228,14 +229,17 @@ class SqliteDatabase(Database):
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         return connection
 
-    def _answers(self, connection: Any) -> bool:
+    def _answers(self, _: Any) -> bool:
         return True
 
     def _begun(self, connection: Any, begin: str) -> Any:
         return connection.execute(begin)
 
-    def _is_lost(self, error: Exception, connection: Any) -> bool:
+    def _is_lost(self, error: Exception, _: Any) -> bool:
         return isinstance(error, sqlite3.OperationalError)
+
+    def begin_making(self, transaction: Transaction) -> None:
+        """Do nothing: one process writes at a time."""
 
     def keep_journal(self) -> None:
         """Have the file keep a write-ahead log from now on, so that readers need not wait.
@@ -292,7 +296,7 @@ class PostgresDatabase(Database):
             return False
         return True
 
-    def _begun(self, connection: Any, begin: str) -> Any:
+    def _begun(self, connection: Any, _: str) -> Any:
         return connection.cursor()
 
     def _is_lost(self, error: Exception, connection: Any) -> bool:

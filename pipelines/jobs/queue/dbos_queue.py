@@ -153,7 +153,7 @@ def _tables(transaction: Transaction) -> list[str]:
 
 
 class _Moved:
-    """What was moved so far: batches, and keys of open work, which are unique from now on."""
+    """Batches and keys of open work that were moved so far; both are unique from now on."""
 
     def __init__(self) -> None:
         self._batches = set[str]()

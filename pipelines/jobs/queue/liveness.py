@@ -86,7 +86,7 @@ class Counters:
         """
         with self._database.reading() as transaction:
             query = "SELECT worker, beats FROM {workers}"
-            found = {worker: beats for worker, beats in transaction.rows(query)}
+            found = dict(transaction.rows(query))
         now = time.monotonic()
         if now - self._looked > CONTACT_SECONDS:
             self._since.clear()
@@ -138,7 +138,6 @@ class Membership:
                 else worker in still
             )
         ]
-
 
     def forget(self, worker: str) -> None:
         """Remove what is known of a dead worker. Raises QueueLostError."""

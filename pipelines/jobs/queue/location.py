@@ -28,8 +28,8 @@ _URL = re.compile(
     r"(?P<host>\[[^][/?@]+\]|[^][:/?@]*)(?::(?P<port>[0-9]+))?"
     r"/(?P<database>[^/?@]+)(?:\?(?P<query>[^?@]*))?"
 )
-"""Accepted URLs, fewer than libpq accepts: with a stray `/`, `?` or `@` in a password, a piece of it
-could be shown as the server.
+"""Accepted URLs, fewer than libpq accepts: with a stray `/`, `?` or `@` in a password, a piece of
+it could be shown as the server.
 """
 
 _SECRETS = ("password", "sslpassword")

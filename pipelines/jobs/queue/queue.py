@@ -7,7 +7,7 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from ...errors import QueueError
 from .database import ConflictError, Database, Transaction
@@ -210,7 +210,7 @@ class Queue:
         where, values = of_batch(batch)
         query = f"SELECT state, count(*) FROM {{jobs}} WHERE {where} GROUP BY state"
         with self._database.reading() as transaction:
-            return {state: count for state, count in transaction.rows(query, **values)}
+            return dict(transaction.rows(query, **values))
 
     def deferred(self) -> list[JobRow]:
         """Return the jobs that wait for a hindrance to pass, in order."""

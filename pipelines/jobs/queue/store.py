@@ -56,9 +56,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (batch, number),
             FOREIGN KEY (batch, number) REFERENCES {jobs} (batch, number) ON DELETE CASCADE
         )""",
-        "CREATE TABLE {workers} (worker TEXT PRIMARY KEY, beats BIGINT NOT NULL, seen BIGINT NOT NULL)",
+        """CREATE TABLE {workers} (
+            worker TEXT PRIMARY KEY,
+            beats BIGINT NOT NULL,
+            seen BIGINT NOT NULL
+        )""",
         f"CREATE UNIQUE INDEX open_work ON {{jobs}} (work) WHERE {OPEN_STATES}",
-        "CREATE INDEX next_jobs ON {jobs} (lane, turn, submitted, batch, number) WHERE state = 'queued'",
+        """CREATE INDEX next_jobs ON {jobs} (lane, turn, submitted, batch, number)
+            WHERE state = 'queued'""",
         "CREATE INDEX waiting_jobs ON {jobs} (due) WHERE state = 'waiting'",
         "CREATE UNIQUE INDEX claims ON {jobs} (token) WHERE state = 'running'",
         "CREATE INDEX states ON {jobs} (batch, state, submitted)",
@@ -70,9 +75,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 batches: joins: what later submissions to the batch have in common; about: name, route and how the
 model's reading was verified, as JSON. jobs: work: key of the work, which is open once; lane:
 scheduling class; turn: order within the lane; due: earliest start of a waiting job, none if it is
-held; deferred: why it was last deferred, as JSON; token: of the claim; changed: last change, which
-tells whether the clock was set back; transfers: intervals that a node recorded, as JSON. Payloads
-and results are apart, so that a change of state does not write them again. workers, on a server
+held; deferred: why it was last deferred, as JSON; token: of the claim; changed: last change, by
+which a clock that was set back is detected; transfers: intervals that a node recorded, as JSON.
+Payloads and results are apart, so that a change of state does not write them again. workers, on a server
 only: beats: counter that proves life; seen: time of the last beat. All times are milliseconds of
 the database's clock since 1970. Texts from outside are JSON: they may hold what is no Unicode.
 """

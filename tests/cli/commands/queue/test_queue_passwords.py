@@ -25,7 +25,7 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.pipelines.doctor import machine, self_test
 from cuda_cyclegan.pipelines.doctor import queue as doctor_queue
 from cuda_cyclegan.pipelines.errors import QueueError
-from cuda_cyclegan.pipelines.jobs.queue.liveness import ServerLocks
+from cuda_cyclegan.pipelines.jobs.queue.liveness import living_workers, membership
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
@@ -219,8 +219,8 @@ def test_a_password_in_the_address_or_in_libpqs_own_file_opens_the_queue(
         file.chmod(0o600)
     monkeypatch.setenv("PGPASSFILE", str(file))
     place = queue_place(address_of(locked_server, BY_ADDRESS if kept == "in the address" else ""))
-    with open_tables(place, create=True), ServerLocks(place.url) as locks:
-        assert locks.hold("one")
+    with open_tables(place, create=True) as tables, membership(tables, "cpu"):
+        assert living_workers(tables) == 1
     monkeypatch.setattr(doctor_queue, "_LIMIT", "connect_timeout=300")  # as `address_of`
     monkeypatch.setattr(self_test, "_USUAL_ON_CPU", (24, 24, 24))
     monkeypatch.setattr(machine, "_MOST_BLOCKS", 1)

@@ -107,8 +107,7 @@ def test_an_unreadable_job_stops_no_overview(night: QueueWorld) -> None:
     from contextlib import closing
 
     with closing(sqlite3.connect(night.queue)) as queue, queue:
-        queue.execute("UPDATE workflow_input SET inputs = '{'")
-        queue.execute("DELETE FROM workflow_output")
+        queue.execute("UPDATE payloads SET payload = '{', result = NULL")
     told = night.run("jobs", "summary")
     assert told.exit_code == 1
     assert "in 2 batches" in told.stdout

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from support import queue_postgres
 
+from cuda_cyclegan.pipelines.jobs.queue.database import Database
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
-from cuda_cyclegan.pipelines.jobs.queue.database import Database
 from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 
 

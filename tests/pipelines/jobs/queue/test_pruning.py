@@ -12,9 +12,9 @@ import pytest
 from support.queue_jobs import NORMAL, jobs, states
 from support.waiting import ENOUGH
 
+from cuda_cyclegan.pipelines.jobs.queue.database import Database, Transaction
 from cuda_cyclegan.pipelines.jobs.queue.job import Retried, StudyJob, Submitted
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
-from cuda_cyclegan.pipelines.jobs.queue.database import Database, Transaction
 
 SOON = timedelta(minutes=1)
 

@@ -16,12 +16,12 @@ from support.queue_jobs import NORMAL, jobs, pass_time, states, study_job
 
 from cuda_cyclegan.pipelines.errors import QueueError, QueueLostError
 from cuda_cyclegan.pipelines.jobs.queue.claims import DEFER_SECONDS, SLACK_SECONDS, Claims
+from cuda_cyclegan.pipelines.jobs.queue.database import SCHEMA, Database
 from cuda_cyclegan.pipelines.jobs.queue.job import JobPaths, Retried, StudyJob, Submitted
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.queue.database import SCHEMA, Database
 from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 
 YEAR = 365 * 86400.0
@@ -500,9 +500,7 @@ def test_jobs_move_to_another_window_time_and_priority(
     assert claims.claim(SchedulingClass("urgent", "19:00-07:00"))
 
 
-def test_what_was_deferred_is_started_now(
-    queue: Queue, tables: Database, tmp_path: Path
-) -> None:
+def test_what_was_deferred_is_started_now(queue: Queue, tables: Database, tmp_path: Path) -> None:
     batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
     claims = Claims(tables, "one")
     claim = claims.claim(NORMAL)

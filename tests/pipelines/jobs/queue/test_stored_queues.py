@@ -19,11 +19,11 @@ from cuda_cyclegan.io.files.locks import lock
 from cuda_cyclegan.pipelines.errors import QueueError
 from cuda_cyclegan.pipelines.jobs.queue import dbos_queue
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
+from cuda_cyclegan.pipelines.jobs.queue.database import Database
 from cuda_cyclegan.pipelines.jobs.queue.job import JobRow, Retried, StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.queue.database import Database
 from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 from cuda_cyclegan.pipelines.jobs.summary import report_of
 
@@ -129,7 +129,9 @@ def test_submissions_join_batches_and_open_work_is_known_as_before(
     assert added.jobs == {"joined.nii": first.job[:-1] + "3"}
 
 
-def test_a_queue_is_moved_once_and_whole(place: QueuePlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_is_moved_once_and_whole(
+    place: QueuePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A move that ends in the middle leaves the queue of 0.2.0, which the next one moves."""
 
     def die(*_: object) -> None:

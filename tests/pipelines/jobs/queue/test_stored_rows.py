@@ -13,11 +13,11 @@ from support.queue_jobs import NORMAL, jobs, states, study_job
 
 from cuda_cyclegan.pipelines.errors import QueueError
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
+from cuda_cyclegan.pipelines.jobs.queue.database import ConflictError, Database
 from cuda_cyclegan.pipelines.jobs.queue.job import Retried, StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
-from cuda_cyclegan.pipelines.jobs.queue.database import ConflictError, Database
 from cuda_cyclegan.pipelines.jobs.queue.store import VERSION, open_tables, set_meta
 
 DAMAGED_PAYLOADS = {
