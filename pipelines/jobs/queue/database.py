@@ -101,7 +101,7 @@ class Database(ABC):
     @contextmanager
     def writing(self) -> Generator[Transaction]:
         """Run the block as a transaction. Raises QueueLostError, QueueError or ConflictError."""
-        with self._transaction("BEGIN IMMEDIATE") as transaction:
+        with self._transaction(self.WORDS["begin"]) as transaction:
             yield transaction
 
     @contextmanager
@@ -109,7 +109,7 @@ class Database(ABC):
         connection = None
         try:
             connection = self._taken()
-            yield Transaction(self._begun(connection, begin), self)
+            yield Transaction(connection.execute(begin), self)
             connection.commit()
         except BaseException as error:
             is_ours = isinstance(error, self._errors())
@@ -174,16 +174,14 @@ class Database(ABC):
     @abstractmethod
     def _connected(self) -> Any: ...
 
-    @abstractmethod
-    def _answers(self, connection: Any) -> bool: ...
+    def _answers(self, connection: Any) -> bool:
+        """Return whether an idle connection can still be used."""
+        return connection is not None
 
-    @abstractmethod
-    def _begun(self, connection: Any, begin: str) -> Any:
-        """Begin a transaction and return a cursor."""
-
-    @abstractmethod
     def _is_lost(self, error: Exception, connection: Any) -> bool:
-        """Return whether trying again later may help."""
+        """Return whether trying again later may help. connection: None if there was none."""
+        is_away = getattr(connection, "closed", False)
+        return is_away or isinstance(error, self._errors("OperationalError"))
 
     @abstractmethod
     def begin_making(self, transaction: Transaction) -> None:
@@ -202,6 +200,7 @@ class SqliteDatabase(Database):
 
     WORDS: ClassVar[Mapping[str, str]] = {
         **{name: name for name in TABLES},
+        "begin": "BEGIN IMMEDIATE",
         "now": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
         "locked": "",
         "skip_locked": "",
@@ -228,15 +227,6 @@ class SqliteDatabase(Database):
         connection.execute("PRAGMA foreign_keys = ON")
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         return connection
-
-    def _answers(self, _: Any) -> bool:
-        return True
-
-    def _begun(self, connection: Any, begin: str) -> Any:
-        return connection.execute(begin)
-
-    def _is_lost(self, error: Exception, _: Any) -> bool:
-        return isinstance(error, sqlite3.OperationalError)
 
     def begin_making(self, transaction: Transaction) -> None:
         """Do nothing: one process writes at a time."""
@@ -268,6 +258,7 @@ class PostgresDatabase(Database):
 
     WORDS: ClassVar[Mapping[str, str]] = {
         **{name: f"{SCHEMA}.{name}" for name in TABLES},
+        "begin": "BEGIN",
         "now": "CAST(extract(epoch FROM now()) * 1000 AS BIGINT)",
         "locked": "FOR UPDATE",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
@@ -281,28 +272,22 @@ class PostgresDatabase(Database):
         return getattr(self._driver, kind)
 
     def _connected(self) -> Any:
-        connection = self._driver.connect(self.place.url)
+        connection = self._driver.connect(self.place.url, autocommit=True)
         seconds = int(IDLE_SECONDS)
         connection.execute(f"SET idle_in_transaction_session_timeout = '{seconds}s'")
-        connection.commit()
         return connection
 
     def _answers(self, connection: Any) -> bool:
         try:
             connection.execute("SELECT 1")
-            connection.commit()
         except self._driver.Error:
             connection.close()
             return False
         return True
 
-    def _begun(self, connection: Any, _: str) -> Any:
-        return connection.cursor()
-
     def _is_lost(self, error: Exception, connection: Any) -> bool:
-        is_away = connection is None or connection.closed
         is_read_only = getattr(error, "sqlstate", None) == _READ_ONLY
-        return is_away or is_read_only or isinstance(error, self._driver.OperationalError)
+        return is_read_only or super()._is_lost(error, connection)
 
     def _with_values(self, statement: str) -> str:
         return _VALUE.sub(r"%(\1)s", statement)

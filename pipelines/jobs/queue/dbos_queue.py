@@ -5,7 +5,7 @@ Texts are read as JSON only, whatever a row is marked as: a pickle is never open
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 from ...errors import QueueError
@@ -169,7 +169,8 @@ class _Moved:
         """Return the columns of a job."""
         name, status, queue, attributes, key, turn, due, tries, worker, token = row[:10]
         submitted, started, ended, changed, inputs, output = row[10:]
-        known = attributes if isinstance(attributes, dict) else json_object(attributes)
+        is_read = isinstance(attributes, dict)  # by the server's driver
+        known = cast("dict[str, Any]", attributes) if is_read else json_object(attributes)
         batch, _, number = str(name).partition("/")
         if not number.isdecimal():
             batch, number = str(name), "0"

@@ -77,9 +77,10 @@ model's reading was verified, as JSON. jobs: work: key of the work, which is ope
 scheduling class; turn: order within the lane; due: earliest start of a waiting job, none if it is
 held; deferred: why it was last deferred, as JSON; token: of the claim; changed: last change, by
 which a clock that was set back is detected; transfers: intervals that a node recorded, as JSON.
-Payloads and results are apart, so that a change of state does not write them again. workers, on a server
-only: beats: counter that proves life; seen: time of the last beat. All times are milliseconds of
-the database's clock since 1970. Texts from outside are JSON: they may hold what is no Unicode.
+Payloads and results are apart, so that a change of state does not write them again. workers, on a
+server only: beats: counter that proves life; seen: time of the last beat. All times are in
+milliseconds since 1970, by the database's clock. Texts from outside are JSON: they may hold what is
+no Unicode.
 """
 
 VERSION = len(MIGRATIONS)
