@@ -116,9 +116,8 @@ def work(queue: str, log: str, seconds: str, cut_off: str, limits: str) -> None:
         with suppress(QueueLostError), ExitStack() as stack:
             joined = product._joined(queue_place(queue), "cpu", "")  # pyright: ignore
             claims, member = stack.enter_context(joined)
-            stack.enter_context(
-                product.Monitor(claims, member, cast("Any", light), cast("Any", light))
-            )
+            stands_for: Any = light
+            stack.enter_context(product.Monitor(claims, member, stands_for, stands_for))
             light.run(claims, float(seconds), float(cut_off))
         _rest(0.2)
 

@@ -23,7 +23,7 @@ from ...render.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
-    from ....pipelines.jobs.queue.job import JobRow, JobState
+    from ....pipelines.jobs.queue.job import JobRow, JobState, SummaryMark
     from ....pipelines.jobs.queue.queue import Queue
     from ....pipelines.jobs.summary import Selection
 
@@ -68,7 +68,8 @@ Since = Annotated[
     typer.Option(
         metavar="TIME",
         help="Without a batch: only jobs that are open, or that ended after TIME: HH:MM (the last "
-        "time it was that hour), an ISO date, or yesterday (24 hours ago).",
+        "time it was that hour), an ISO date, yesterday (24 hours ago), or last (when the last "
+        "'jobs summary --since last' of the same --name and --route ended).",
     ),
 ]
 NamePattern = Annotated[
@@ -160,12 +161,12 @@ def summary(
     checked_output("--json" if json else "--report", files.data)
     checked_file("--html", files.html)
     with _open(queue) as jobs:
-        selection = _selection(batch, since, name, route)
+        selection, mark = _selection(jobs, batch, since, name, route)
         if batch is not None:
             status = show_batch(jobs, batch, _known(jobs, batch), files, all_rows=all_rows)
         else:
             typed = shlex.join(typed_queue(context, queue))
-            status = show_overview(jobs, selection, files, typed)
+            status = show_overview(jobs, selection, mark, files, typed)
     raise typer.Exit(status)
 
 
@@ -195,7 +196,7 @@ def view(
         from ....pipelines.jobs.summary import overview_of
         from ...render.overview import viewing
 
-        selection = _selection(batch, since, name, route)
+        selection, _ = _selection(jobs, batch, since, name, route)
         rows = None if batch is None else _known(jobs, batch)
         found = viewing(overview_of(jobs, selection, rows))
     if not found.studies:
@@ -400,15 +401,20 @@ def _open(queue: str | None) -> "Generator[Queue]":
             yield jobs
 
 
-def _selection(batch: str | None, since: str | None, name: str, route: str) -> "Selection":
-    """Return the selected jobs. Raises SettingsError."""
+def _selection(
+    jobs: "Queue", batch: str | None, since: str | None, name: str, route: str
+) -> "tuple[Selection, SummaryMark | None]":
+    """Return the selected jobs, and the mark of `--since last`. Raises SettingsError."""
     from ....pipelines.jobs.queue.schedule import parse_since
     from ....pipelines.jobs.summary import Selection
 
     if batch is not None and (since or name or route):
         raise wrong_value("BATCH", "--since, --name and --route are for all batches.")
+    if since == "last":
+        mark = jobs.next_summary(name, route)
+        return Selection("", mark.since, name, route), mark
     start = parse_since(since, datetime.now().astimezone()) if since else None
-    return Selection(batch or "", start, name, route)
+    return Selection(batch or "", start, name, route), None
 
 
 def _known(jobs: "Queue", batch: str) -> "list[JobRow]":

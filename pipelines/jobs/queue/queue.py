@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from ...errors import QueueError
-from .database import ConflictError, Database, Transaction
+from .database import BUSY_SECONDS, IDLE_SECONDS, ConflictError, Database, Transaction
 from .job import (
     ENDED_BADLY,
     NOT_RECORDED,
@@ -23,6 +23,7 @@ from .job import (
     Retried,
     StudyJob,
     Submitted,
+    SummaryMark,
     Transfer,
     json_object,
     work_of,
@@ -34,6 +35,7 @@ from .store import (
     OPEN_STATES,
     WITH_OTHERS,
     database_time,
+    host_time,
     in_states,
     meta,
     of_batch,
@@ -47,6 +49,9 @@ PAUSED = "paused"
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 _MANY = 1_000
 """Most jobs that one statement names, or whose payloads are in memory at once."""
+
+_OVERLAP_SECONDS = BUSY_SECONDS + IDLE_SECONDS
+"""Longest time from when a job ends to when that is stored: a frozen worker is given up then."""
 
 _MINUTE = 60_000
 _ANY_NUMBER = 1 << 31
@@ -419,6 +424,22 @@ class Queue:
                 **values,
             )
 
+    def next_summary(self, name: str, route: str) -> SummaryMark:
+        """Return the period of the next summary of a selection, before its jobs are read.
+
+        It ends before now, as a job that ended by now may not be stored yet: the next summary
+        repeats such jobs, and misses none.
+        """
+        with self._database.reading() as transaction:
+            stored = meta(transaction, _summary(name, route))
+            until = transaction.now() - int(_OVERLAP_SECONDS * 1000)
+            return SummaryMark(host_time(transaction, int(stored)) if stored else None, until)
+
+    def record_summary(self, name: str, route: str, mark: SummaryMark) -> None:
+        """Record that a summary of a selection was written: the next one begins where it ended."""
+        with self._database.writing() as transaction:
+            set_meta(transaction, _summary(name, route), str(mark.until))
+
     def prune(self, before: datetime) -> int:
         """Delete jobs that ended before a time of this host's clock, and return their number.
 
@@ -496,6 +517,11 @@ def _submitted(
     return Submitted(
         batch, len(new), len(keys) - len(new), ids, tuple(ids[key] for key in keys if key in known)
     )
+
+
+def _summary(name: str, route: str) -> str:
+    """Return the name of the fact of how far summaries of a selection came."""
+    return f"summary {json.dumps([name, route])}"
 
 
 def _joined(transaction: Transaction, joins: str | None) -> tuple[str | None, int]:

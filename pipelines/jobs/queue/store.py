@@ -224,5 +224,13 @@ def database_time(transaction: Transaction, here: datetime) -> int:
 
     The difference of the clocks is rounded to seconds, so that a full minute stays one.
     """
-    ahead = round(transaction.now() / 1000 - time.time())
-    return int((here.timestamp() + ahead) * 1000)
+    return int((here.timestamp() + _ahead(transaction)) * 1000)
+
+
+def host_time(transaction: Transaction, milliseconds: int) -> datetime:
+    """Convert a time of the database's clock to this host's clock, as `database_time` does."""
+    return datetime.fromtimestamp(milliseconds / 1000 - _ahead(transaction)).astimezone()
+
+
+def _ahead(transaction: Transaction) -> int:
+    return round(transaction.now() / 1000 - time.time())
