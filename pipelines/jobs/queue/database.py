@@ -311,13 +311,11 @@ class PostgresDatabase(Database):
 
     def _create_database(self) -> None:
         """Create the database by a connection to the server's own one, unless it exists by now."""
-        from psycopg.conninfo import conninfo_to_dict, make_conninfo
-        from psycopg.sql import SQL, Identifier
-
-        name = conninfo_to_dict(self.place.url)["dbname"]
-        url = make_conninfo(self.place.url, dbname="postgres")
+        conninfo, sql = self._driver.conninfo, self._driver.sql
+        name = str(conninfo.conninfo_to_dict(self.place.url)["dbname"])
+        url = conninfo.make_conninfo(self.place.url, dbname="postgres")
         with closing(self._driver.connect(url, autocommit=True)) as server:
             server.execute("SELECT pg_advisory_lock(%s)", [MAKING])
             known = "SELECT count(*) FROM pg_database WHERE datname = %s"
             if server.execute(known, [name]).fetchone() == (0,):
-                server.execute(SQL("CREATE DATABASE {}").format(Identifier(str(name))))
+                server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))

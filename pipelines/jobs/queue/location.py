@@ -3,10 +3,11 @@
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from ....io.files.own_files import folder_of_user, is_trusted_owner
 from ....io.links import first_link, resolutions
@@ -76,27 +77,24 @@ def queue_place(asked: str | None) -> QueuePlace:
 
 
 def has_password(asked: str) -> bool:
-    """Return whether a valid address holds a password."""
-    return _is_url(asked) and not _connection(asked).keys().isdisjoint(_SECRETS)
+    """Return whether a server's address holds a password; also without psycopg."""
+    parts = _URL.fullmatch(asked)
+    if parts is None:
+        return False
+    options = (unquote(option.partition("=")[0]) for option in (parts["query"] or "").split("&"))
+    return bool(parts["password"]) or not {*options}.isdisjoint(_SECRETS)
 
 
 def _is_url(text: str) -> bool:
     """Return whether this program and libpq both accept the URL. Raises QueueError."""
     if not _URL.fullmatch(text) or not text.isprintable():
         return False
+    driver = postgres_driver()
     try:
-        _connection(text)
-    except (postgres_driver().ProgrammingError, UnicodeError):
+        driver.conninfo.conninfo_to_dict(text)
+    except (driver.ProgrammingError, UnicodeError):  # which may quote it
         return False
     return True
-
-
-def _connection(url: str) -> Mapping[str, object]:
-    """Parse a URL by libpq. Raises ProgrammingError or UnicodeError, which may quote it."""
-    postgres_driver()
-    from psycopg.conninfo import conninfo_to_dict
-
-    return conninfo_to_dict(url)
 
 
 def postgres_driver() -> Any:

@@ -125,7 +125,7 @@ def parse_time(text: str, now: datetime) -> datetime:
 
 
 def _moment(day: datetime) -> datetime:
-    """Return the moment of a local time; if the clocks skip it, the end of the gap, as cron does."""
+    """Return the moment of a local time; if clocks skip it, the end of the gap, as cron does."""
     moment = day.astimezone()
     if day.tzinfo or moment.replace(tzinfo=None) == day:
         return moment

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
 from urllib.parse import quote
@@ -248,6 +249,28 @@ def test_the_next_step_names_the_queue_without_its_password(
     assert begin == f"To begin:     cuda-cyclegan worker --queue '{shown}'"
     assert look.endswith(f" --queue '{shown}'")
     assert MARK not in told.output
+
+
+@pytest.mark.parametrize("command", [by_option, by_variable, by_file, by_submit])
+def test_without_psycopg_an_address_gets_a_sentence_that_names_the_extra(
+    folder: Path, command: "Callable[[Path, str], Result]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    done = command(folder, f"postgresql://me:{MARK}@{CLOSED}/jobs")
+    assert done.exit_code == 2, done.output
+    *_, told = done.stderr.splitlines()
+    assert (
+        "needs psycopg, which is not installed; run pip install 'cuda-cyclegan[postgres]'" in told
+    )
+    assert MARK not in done.output
+
+
+def test_without_psycopg_doctor_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    [found] = doctor_queue.examine_queue(f"postgresql://me:{MARK}@{CLOSED}/jobs")
+    assert found.state == "failure"
+    assert "needs psycopg" in found.words
+    assert MARK not in f"{found}"
 
 
 @pytest.mark.slow
