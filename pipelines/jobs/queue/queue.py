@@ -50,6 +50,10 @@ _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 _MANY = 1_000
 """Most jobs that one statement names, or whose payloads are in memory at once."""
 
+_TRIES = 100
+"""Most tries of a change that other submissions overtake; each overtakes it once."""
+_CONFLICTS = "its open jobs contradict each other"
+
 _OVERLAP_SECONDS = BUSY_SECONDS + IDLE_SECONDS
 """Longest time from when a job ends to when that is stored: a frozen worker is given up then."""
 
@@ -283,7 +287,7 @@ class Queue:
         if joins and jobs:
             text = json.dumps([joins, jobs[0].model_sha256])
             shared = hashlib.sha256(text.encode()).hexdigest()[:32]
-        while True:
+        for _ in range(_TRIES):
             with (
                 suppress(ConflictError),  # another submission was faster
                 self._database.writing() as transaction,
@@ -292,6 +296,7 @@ class Queue:
                 wanted = {"lane": str(scheduling), "due": due}
                 found = _submitted(transaction, keys, shared, about, wanted, received or {})
                 return replace(found, known=len(jobs) - found.added)
+        raise self._database.unusable(_CONFLICTS)
 
     def record_sent(self, job: str, interval: Interval) -> None:
         """Record the interval in which a node sent a job's result."""
@@ -321,7 +326,7 @@ class Queue:
         """
         sooner = self._change(batch, is_deferred, ", ".join(_AT_ONCE))
         keys = list(self._keys_now(batch))
-        while True:
+        for _ in range(_TRIES):
             with (
                 suppress(ConflictError),  # a submission was faster
                 self._database.writing() as transaction,
@@ -329,6 +334,7 @@ class Queue:
                 _hold(transaction, batch)
                 again = transaction.change_each(_QUEUE_AGAIN, keys)
                 return Retried(again + sooner, len(keys) - again)
+        raise self._database.unusable(_CONFLICTS)
 
     def _keys_now(self, batch: str) -> Iterator[dict[str, Any]]:
         """Yield the jobs that ended badly, last one first, with the key of their work if it can be
