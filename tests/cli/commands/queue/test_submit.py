@@ -215,6 +215,7 @@ def test_what_is_open_already_is_not_queued_again(world: QueueWorld) -> None:
 def test_a_full_disk_of_the_queue_is_reported(world: QueueWorld, small_disk: Path) -> None:
     small_disk.chmod(0o700)
     world.queue = str(small_disk / "queue.db")
+    (small_disk / "others").write_bytes(bytes(200 << 10))
     world.scans(1)
     refused = world.run(
         *("submit", str(world.inputs), "--model", str(world.model)),
