@@ -31,7 +31,7 @@ for name in ("http_proxy", "https_proxy", "all_proxy"):
     os.environ.pop(name, None)
     os.environ.pop(name.upper(), None)
 
-pytest_plugins = ["support.tiers", "support.made_queues"]
+pytest_plugins = ["support.tiers"]
 if find_spec("typer"):  # kernels are compiled where no command can run
     pytest_plugins.append("support.evidence")
 

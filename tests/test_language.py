@@ -72,6 +72,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("cli/render/bench.py", "own kernel"): "the name in stored tuning results, shown otherwise",
     ("pipelines/jobs/queue/claims.py", "given up"): "a state of jobs in JSON",
     ("pipelines/jobs/queue/job.py", "given up"): "a state of jobs in JSON",
+    ("pipelines/jobs/queue/dbos_queue.py", "given up"): "a state of jobs in JSON",
     ("pipelines/jobs/queue/store.py", "given up"): "a state of jobs in JSON",
     ("cli/render/models.py", "obstacle"): "a key of JSON",
     ("pipelines/node/node.py", "given up"): "a key of retries in the log",

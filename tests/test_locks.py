@@ -14,7 +14,7 @@ from cuda_cyclegan.engine.probe.cuda_packages import TESTED_TOGETHER
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-SERVICES = [one for extra in ("node", "dicomweb", "metrics") for one in EXTRAS[extra]]
+SERVICES = [one for extra in ("node", "dicomweb", "metrics", "postgres") for one in EXTRAS[extra]]
 WITH_SERVICES = PROJECT["dependencies"] + SERVICES
 ASKED = {
     "cpu": WITH_SERVICES,

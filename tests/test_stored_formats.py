@@ -122,7 +122,7 @@ def jobs(queue: str) -> dict[str, dict[str, Any]]:
 
 def work(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Do what is left, in this process, which does not wait for one that died long ago."""
-    monkeypatch.setattr(liveness, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(liveness, "DEAD_SECONDS", 0.0)
     settings = WorkerSettings(until_empty=True)
     assert worker.work(queue_place(queue), "cpu", settings, lambda _: None) == "empty"
 

@@ -13,6 +13,7 @@ from ...pipelines.jobs.queue.job import (
     BatchCount,
     JobRow,
     JobState,
+    OpenJobs,
     counted_open,
 )
 from ...pipelines.timestamps import iso_time
@@ -41,7 +42,7 @@ def queue_lines(
         yield from batch_lines(jobs.batches(), columns)
     else:
         yield from job_lines(rows, columns, listed)
-    yield from outlook(jobs, rows)
+    yield from outlook(jobs, None if rows is None else counted_open(rows))
 
 
 def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[str]:
@@ -153,12 +154,12 @@ def _job(row: JobRow) -> dict[str, Any]:
     }
 
 
-def outlook(jobs: "Queue", rows: Sequence[JobRow] | None) -> Iterator[str]:
-    """Yield sentences for below the table; rows: a batch's jobs, or None for all batches."""
-    if rows is None:
+def outlook(jobs: "Queue", left: Sequence[OpenJobs] | None) -> Iterator[str]:
+    """Yield sentences for below the table; left: a batch's open jobs, or None for all batches."""
+    if left is None:
         yield from map(_at_work, jobs.jobs("", ["running"]))
         yield from map(_deferred, jobs.deferred())
-    left = counted_open(rows) if rows is not None else jobs.open_jobs()
+        left = jobs.open_jobs()
     if later := list(waiting_jobs(left)):
         yield f"Later: {', '.join(later)}"
     if jobs.is_paused():

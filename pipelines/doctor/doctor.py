@@ -12,7 +12,7 @@ from .machine import examine_machine
 from .queue import examine_queue
 from .self_test import examine_devices
 
-_OF_QUEUE = {"dbos", "msgspec", "sqlalchemy"}
+_OF_QUEUE = {"msgspec", "platformdirs"}
 _OF_DEVICES = {"ONNX Runtime", "OpenVINO", "msgspec", "numpy", "onnx", "onnxruntime", "safetensors"}
 """Subjects of the installation without which the queue and the devices cannot be examined."""
 

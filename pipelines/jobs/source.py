@@ -185,10 +185,10 @@ class QueueSource(JobSource):
         scheduling = self._in_flight[study].scheduling
         if not self._is_open or self._hindrance():
             return False
-        try:
-            return scheduling in self._open_classes()
-        except QueueLostError:
-            return _is_open(scheduling)
+        with suppress(QueueLostError):
+            if self._claims.is_paused():
+                return False
+        return _is_open(scheduling)
 
     def finish(self, row: StudyReport) -> None:
         """Acknowledge a job with its row.

@@ -87,7 +87,7 @@ def _ended(worker: Worker, source: QueueSource, on_event: OnEvent) -> WorkerEnd:
 @contextmanager
 def _joined(place: QueuePlace, device: str, only: str) -> Generator[tuple[Claims, Membership]]:
     """Open a queue's claims for one worker, under a name of its own."""
-    with open_tables(place, create=True) as tables, membership(place, device) as member:
+    with open_tables(place, create=True) as tables, membership(tables, device) as member:
         claims = Claims(tables, member.name, only)
         # This process holds the name now, so a worker that claimed jobs under it is dead.
         claims.reclaim(claims.in_flight().get(member.name, ()))
@@ -106,9 +106,8 @@ def _hindrance(device: str, settings: WorkerSettings) -> Callable[[], str | None
 class Monitor:
     """Monitor thread of a worker; a context manager that owns the thread.
 
-    It renews the worker's membership, reclaims jobs of dead workers, wakes jobs that are due, makes
-    the worker cancel jobs that were cancelled or reclaimed, releases jobs whose claim was recorded
-    but never received, and stops the worker when another worker has its name.
+    It reclaims jobs of dead workers, wakes jobs that are due, makes the worker cancel jobs that
+    were cancelled or reclaimed, and releases jobs whose claim was recorded but never received.
     """
 
     def __init__(
@@ -133,14 +132,9 @@ class Monitor:
     def _run(self) -> None:
         while not self._ended.wait(MONITOR_SECONDS):
             with suppress(QueueError):
-                is_named = self._membership.renew()
                 self._claims.wake()
                 self._cancel_lost()
-                if is_named:
-                    self._reclaim()
-                elif self._membership.is_lost():
-                    self._source.restart()
-                    self._worker.stop_at_once()
+                self._reclaim()
 
     def _cancel_lost(self) -> None:
         claimed = self._source.claimed()
@@ -152,9 +146,9 @@ class Monitor:
     def _reclaim(self) -> None:
         held = self._claims.in_flight()
         self._release_strays(held.pop(self._membership.name, ()))
-        for worker, tokens in held.items():
-            if self._membership.is_dead(worker):
-                self._claims.reclaim(tokens)
+        for worker in self._membership.dead(held):
+            self._claims.reclaim(held.get(worker, ()))
+            self._membership.forget(worker)
 
     def _release_strays(self, held: Collection[str]) -> None:
         """Release claimed jobs that the source has not received for STRAY_SECONDS.

@@ -33,8 +33,8 @@ PROGRAM = Path(sysconfig.get_path("scripts")) / "cuda-cyclegan"
 [_ENTRY] = entry_points(group="console_scripts", name="cuda-cyclegan")
 ENTRY: Callable[[], None] = _ENTRY.load()
 LIBRARIES = (
-    *("dbos", "imagecodecs", "isal.igzip", "nibabel", "numpy", "onnx", "onnxruntime", "PIL.Image"),
-    *("pydicom", "rich", "SimpleITK", "sqlalchemy", "typer"),
+    *("imagecodecs", "isal.igzip", "nibabel", "numpy", "onnx", "onnxruntime", "PIL.Image"),
+    *("pydicom", "rich", "SimpleITK", "typer"),
 )
 """What the program imports when it needs them, and a fork then has already."""
 

@@ -37,8 +37,8 @@ from support.telling_worker import TELLING_COMMAND
 from support.wall_clock import VARIABLE, WallClock, environment
 
 from cuda_cyclegan.pipelines.jobs.queue.job import OPEN, JobRow
-from cuda_cyclegan.pipelines.jobs.queue.liveness import living_workers
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
+from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.results.record_folder import found_record
 
 RESULTS = Path(__file__).parent / "results" / "simulated_month.json"
@@ -260,13 +260,16 @@ class Month:
     def _open(self) -> list[JobRow]:
         return self.world.rows("", OPEN)
 
+    def _workers(self) -> int:
+        with open_queue(queue_place(self.world.queue)) as queue:
+            return queue.workers()
+
     def _check_morning(self, number: int, evening: date) -> None:
         morning = datetime.combine(evening + timedelta(days=1), MORNING)
         rows = {row.study: row for row in self.world.rows("") if row.study in self.due}
         left = {study for study, row in rows.items() if row.state in OPEN}
         self.clock.set(morning)
-        place = queue_place(self.world.queue)
-        wait_for(lambda: living_workers(place) == 2)  # the last one killed may be starting
+        wait_for(lambda: self._workers() == 2)  # the last one killed may be starting
         if number not in self.trial.short and left:
             self._blame(evening, "left over", left)
         self._blame(evening, "lost", self.due.keys() - rows.keys())

@@ -131,7 +131,7 @@ def test_the_page_on_reports_lists_every_exit_status() -> None:
 
 
 def test_help_imports_nothing_heavy(all_commands: dict[tuple[str, ...], Any]) -> None:
-    heavy = {"numpy", "PIL", "rich", "nibabel", "onnxruntime", "pydicom", "SimpleITK", "dbos"}
+    heavy = {"numpy", "PIL", "rich", "nibabel", "onnxruntime", "pydicom", "SimpleITK"}
     heavy |= {"cuda_cyclegan.engine.devices", "cuda_cyclegan.engine.cuda.user_cache"}
     program = (
         "import sys, contextlib, io\nfrom cuda_cyclegan.cli.app import app\n"

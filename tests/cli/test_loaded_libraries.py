@@ -13,15 +13,15 @@ from support.batch_world import scan, tiny_model
 from support.dicom_phantoms import Phantom
 
 WATCHED = {
-    *("PIL", "SimpleITK", "cuda.bindings", "cudnn", "dbos", "imagecodecs", "isal", "matplotlib"),
+    *("PIL", "SimpleITK", "cuda.bindings", "cudnn", "imagecodecs", "isal", "matplotlib"),
     *("importlib.metadata", "jinja2", "multiprocessing", "numpy.ma", "tomllib"),
     *("nibabel", "numpy", "onnx", "onnxruntime", "openvino", "psycopg", "pydicom", "rich"),
-    *("openvino.tools.ovc.convert", "rich.console", "safetensors", "sqlalchemy", "torch"),
+    *("openvino.tools.ovc.convert", "rich.console", "safetensors", "sqlite3", "torch"),
 }
 TO_FIND = {"isal", "nibabel", "numpy", "rich"}
 """Studies in NIfTI files, and to list them."""
 TO_PLAN = {*TO_FIND, "safetensors"}
-QUEUE = {"dbos", "importlib.metadata", "psycopg", "sqlalchemy"}
+QUEUE = {"sqlite3"}
 ON_THE_CPU = {*TO_PLAN, "importlib.metadata", "onnx", "onnxruntime"}
 LOADED = """
 import sys

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import sqlalchemy as sa
-
+from cuda_cyclegan.pipelines.jobs.queue.database import Database
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.queue.store import QueueTables
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 NORMAL = SchedulingClass("normal")
@@ -37,10 +35,9 @@ def states(queue: Queue, batch: str) -> list[str]:
     return [row.state for row in queue.jobs(batch)]
 
 
-def pass_time(tables: QueueTables, seconds: float) -> None:
+def pass_time(tables: Database, seconds: float) -> None:
     """Move all times of the jobs into the past, as the database's clock cannot be moved."""
-    names = ("created_at", "updated_at", "delay_until_epoch_ms", "started_at_epoch_ms")
-    columns = [tables.jobs.c[name] for name in (*names, "completed_at")]
-    values = {column.name: column - int(seconds * 1000) for column in columns}
-    with tables.begin() as connection:
-        connection.execute(sa.update(tables.jobs).values(values))
+    names = ("submitted", "changed", "due", "started", "ended")
+    moved = ", ".join(f"{name} = {name} - {int(seconds * 1000)}" for name in names)
+    with tables.writing() as transaction:
+        transaction.change(f"UPDATE {{jobs}} SET {moved}")

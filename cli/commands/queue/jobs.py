@@ -3,7 +3,7 @@
 import re
 import shlex
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,7 +24,7 @@ from ...render.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
-    from ....pipelines.jobs.queue.job import JobRow
+    from ....pipelines.jobs.queue.job import JobRow, JobState, SummaryMark
     from ....pipelines.jobs.queue.queue import Queue
     from ....pipelines.jobs.summary import Selection
 
@@ -69,7 +69,8 @@ Since = Annotated[
     typer.Option(
         metavar="TIME",
         help="Without a batch: only jobs that are open, or that ended after TIME: HH:MM (the last "
-        "time it was that hour), an ISO date, or yesterday (24 hours ago).",
+        "time it was that hour), an ISO date, yesterday (24 hours ago), or last (when the last "
+        "'jobs summary --since last' of the same --name and --route ended).",
     ),
 ]
 NamePattern = Annotated[
@@ -161,12 +162,12 @@ def summary(
     checked_output("--json" if json else "--report", files.data)
     checked_file("--html", files.html)
     with _open(queue) as jobs:
-        selection = _selection(batch, since, name, route)
+        selection, mark = _selection(jobs, batch, since, name, route)
         if batch is not None:
             status = show_batch(jobs, batch, _known(jobs, batch), files, all_rows=all_rows)
         else:
             typed = shlex.join(typed_queue(context, queue))
-            status = show_overview(jobs, selection, files, typed)
+            status = show_overview(jobs, selection, mark, files, typed)
     raise typer.Exit(status)
 
 
@@ -196,7 +197,7 @@ def view(
         from ....pipelines.jobs.summary import overview_of
         from ...render.overview import viewing
 
-        selection = _selection(batch, since, name, route)
+        selection, _ = _selection(jobs, batch, since, name, route)
         rows = None if batch is None else _known(jobs, batch)
         found = viewing(overview_of(jobs, selection, rows))
     if not found.studies:
@@ -223,8 +224,8 @@ def cancel(batch: Jobs, queue: QueueOption = None) -> None:
     cannot be used.
     """
     with _open(queue) as jobs:
-        rows = _known(jobs, batch)
-        print_line(_changed(jobs.cancel(batch), "cancelled", rows), sys.stdout)
+        counts = _counts(jobs, batch)
+        print_line(_changed(jobs.cancel(batch), "cancelled", counts), sys.stdout)
 
 
 @app.command(epilog=example("jobs retry 20261121-k7m2pq"))
@@ -238,7 +239,7 @@ def retry(batch: Jobs, queue: QueueOption = None) -> None:
     queue cannot be used.
     """
     with _open(queue) as jobs:
-        _known(jobs, batch)
+        _counts(jobs, batch)
         found = jobs.retry(batch)
         known = (
             (f"; {found.known} skipped because the same work is already queued or running")
@@ -260,7 +261,7 @@ def run_now(batch: Jobs, queue: QueueOption = None) -> None:
     the queue cannot be used.
     """
     with _open(queue) as jobs:
-        _known(jobs, batch)
+        _counts(jobs, batch)
         print_line(f"{counted(jobs.run_now(batch), 'job')} may start now", sys.stdout)
         if jobs.is_paused():
             from ...render.pending_jobs import PAUSED
@@ -278,8 +279,8 @@ def hold(batch: Jobs, queue: QueueOption = None) -> None:
     cannot be used.
     """
     with _open(queue) as jobs:
-        rows = _known(jobs, batch)
-        print_line(_changed(jobs.hold(batch), "held", rows), sys.stdout)
+        counts = _counts(jobs, batch)
+        print_line(_changed(jobs.hold(batch), "held", counts), sys.stdout)
 
 
 @app.command(epilog=example("jobs move 20261121-k7m2pq --window night"))
@@ -315,18 +316,18 @@ def move(
     with _open(queue) as jobs:
         from ....pipelines.jobs.queue.schedule import StartWindow, parse_time
 
-        rows = _known(jobs, batch)
+        counts = _counts(jobs, batch)
         moved = jobs.move(
             batch,
             priority=priority,
             window="" if window == "any" else str(StartWindow.parse(window)) if window else None,
             not_before=parse_time(at, datetime.now().astimezone()) if at else None,
         )
-        print_line(_changed(moved, "moved", rows), sys.stdout)
+        print_line(_changed(moved, "moved", counts), sys.stdout)
         if moved:
             from ...render.queue import outlook
 
-            print_sentences(outlook(jobs, jobs.jobs(batch)), sys.stderr)
+            print_sentences(outlook(jobs, jobs.open_jobs(batch)), sys.stderr)
 
 
 @app.command(epilog=example("jobs pause"))
@@ -378,16 +379,17 @@ def prune(
         print_line(f"Deleted from the queue: {count}", sys.stdout)
 
 
-def _changed(count: int, what: str, rows: "Sequence[JobRow]") -> str:
+def _changed(count: int, what: str, counts: "Mapping[JobState, int]") -> str:
     """Count the jobs that were changed; if there are none, state what the jobs do."""
     from ....pipelines.jobs.queue.job import OPEN
 
     if count:
         return f"{counted(count, 'job')} {what}"
-    ended = sum(row.state not in OPEN for row in rows)
-    if ended == len(rows):
+    ended = sum(number for state, number in counts.items() if state not in OPEN)
+    running = sum(counts.values()) - ended
+    if not running:
         return f"no job {what}: {'all ' if ended > 1 else ''}{ended} {_have(ended)} ended"
-    return f"no job {what}: {len(rows) - ended} running, {ended} {_have(ended)} ended"
+    return f"no job {what}: {running} running, {ended} {_have(ended)} ended"
 
 
 def _have(count: int) -> str:
@@ -404,21 +406,39 @@ def _open(queue: str | None) -> "Generator[Queue]":
             yield jobs
 
 
-def _selection(batch: str | None, since: str | None, name: str, route: str) -> "Selection":
-    """Return the selected jobs. Raises SettingsError."""
+def _selection(
+    jobs: "Queue", batch: str | None, since: str | None, name: str, route: str
+) -> "tuple[Selection, SummaryMark | None]":
+    """Return the selected jobs, and the mark of `--since last`. Raises SettingsError."""
     from ....pipelines.jobs.queue.schedule import parse_since
     from ....pipelines.jobs.summary import Selection
 
     if batch is not None and (since or name or route):
         raise wrong_value("BATCH", "--since, --name and --route are for all batches.")
+    if since == "last":
+        mark = jobs.next_summary(name, route)
+        return Selection("", mark.since, name, route), mark
     start = parse_since(since, datetime.now().astimezone()) if since else None
-    return Selection(batch or "", start, name, route)
+    return Selection(batch or "", start, name, route), None
 
 
 def _known(jobs: "Queue", batch: str) -> "list[JobRow]":
+    """Return the jobs of a batch, or one job; ends the command if there is none."""
     rows = jobs.jobs(batch) if batch else []  # no single name would cover all
     if not rows:
-        name = batch if _NAME.fullmatch(batch) else "of that name" if batch else "without a name"
-        complain(f"The queue has no batch or job {name}; 'jobs' lists all batches.")
-        raise typer.Exit(Exit.USAGE)
+        raise _unknown(batch)
     return rows
+
+
+def _counts(jobs: "Queue", batch: str) -> "Mapping[JobState, int]":
+    """Count the jobs as `_known` finds them, however many there are."""
+    counts = jobs.counts(batch) if batch else {}
+    if not counts:
+        raise _unknown(batch)
+    return counts
+
+
+def _unknown(batch: str) -> typer.Exit:
+    name = batch if _NAME.fullmatch(batch) else "of that name" if batch else "without a name"
+    complain(f"The queue has no batch or job {name}; 'jobs' lists all batches.")
+    return typer.Exit(Exit.USAGE)

@@ -224,10 +224,13 @@ def _show(folder: Path, queue: "QueuePlace", *, json: bool) -> None:
 
 def _workers(queue: "QueuePlace") -> int | None:
     """Return the number of living workers, or None if the queue does not answer."""
-    from ....pipelines.jobs.queue.liveness import living_workers
+    from ....pipelines.jobs.queue.queue import open_queue
 
+    if queue.file and not queue.file.exists():
+        return 0
     try:
-        return living_workers(queue)
+        with open_queue(queue) as jobs:
+            return jobs.workers()
     except QueueError:
         return None
 

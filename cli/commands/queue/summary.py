@@ -21,7 +21,7 @@ from ...render.documents import (
 from ...render.terminal import columns_of, print_line, print_sentences
 
 if TYPE_CHECKING:
-    from ....pipelines.jobs.queue.job import JobRow
+    from ....pipelines.jobs.queue.job import JobRow, SummaryMark
     from ....pipelines.jobs.queue.queue import Queue
     from ....pipelines.jobs.summary import Selection
 
@@ -66,6 +66,7 @@ def show_batch(
     jobs: "Queue", batch: str, rows: "Sequence[JobRow]", files: Files, *, all_rows: bool
 ) -> Exit:
     """Show and store the report of a batch. all_rows: whether its table has every study."""
+    from ....pipelines.jobs.queue.job import counted_open
     from ....pipelines.jobs.summary import report_of
     from ....pipelines.report.codec import as_stored
     from ...render import batch_summary
@@ -82,13 +83,18 @@ def show_batch(
     for line in batch_summary.table(summed, columns_of(out), all_rows=all_rows):
         print_line(line, out)
     print_sentences(batch_summary.totals(summed, not_reached="open"), out)
-    print_sentences(outlook(jobs, rows), out)
+    print_sentences(outlook(jobs, counted_open(rows)), out)
     print_sentences(batch_summary.failures(summed), sys.stderr)
     return Exit.SOME_FAILED if summed.failures else Exit.DONE
 
 
-def show_overview(jobs: "Queue", selection: "Selection", files: Files, queue: str) -> Exit:
-    """Show and store the overview of selected jobs. queue: option of commands on the page."""
+def show_overview(
+    jobs: "Queue", selection: "Selection", mark: "SummaryMark | None", files: Files, queue: str
+) -> Exit:
+    """Show and store the overview of selected jobs. queue: option of commands on the page.
+
+    mark: of the next overview, recorded once all of this one is written.
+    """
     from ....pipelines.jobs.summary import overview_of
     from ...render import overview as shown
 
@@ -102,4 +108,7 @@ def show_overview(jobs: "Queue", selection: "Selection", files: Files, queue: st
         print_line(line, out)
     print_sentences(shown.sentences(found), out)
     print_sentences(shown.failures(found), sys.stderr)
+    if mark:
+        sys.stdout.flush()
+        jobs.record_summary(selection.name, selection.route, mark)
     return Exit.SOME_FAILED if found.failures else Exit.DONE

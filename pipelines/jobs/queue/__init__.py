@@ -1,4 +1,4 @@
-"""The queue: jobs, schedule, claims and living workers; DBOS on SQLite or PostgreSQL.
+"""The queue: jobs, schedule, claims and living workers; on SQLite or PostgreSQL.
 
 May import settings and files. Must not run jobs.
 """

@@ -1,32 +1,51 @@
 """The job queue as workers see it: claim, acknowledge, defer, release and reclaim jobs.
 
-All times are by the database's clock. `store.PRIVATE` has the reason for each table and column of
-DBOS that is used here."""
+All times are by the database's clock."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import sqlalchemy as sa
-
 from ...retries import crash_counts
+from .database import Database, Transaction
 from .job import Claim, OpenJobs
-from .queue import ALONE, BEHIND, Queue
+from .queue import PAUSED, Queue, job_name
 from .schedule import PRIORITIES, SchedulingClass
-from .store import APPLICATION, DEFERRED, NAMES, PAUSED, VERSION, QueueTables, payload_of, whole
-
-IN_FLIGHT: Any = sa.text("status IN ('ENQUEUED', 'PENDING')")
-"""Predicate of DBOS's index for claims, which SQLite uses only for a query with the same words."""
-
-_NOT_TAKEN: Mapping[str, Any] = {"owner_xid": None, "started_at_epoch_ms": None}
+from .store import ALONE, BEHIND, meta, of_batch
 
 DEFER_SECONDS = 60.0
 """Delay of a job that waits for a passing hindrance, such as a full disk."""
 
 SLACK_SECONDS = 60.0
 """Seconds by which the database's clock may be set back before waiting jobs count as due."""
+
+_LANES = """
+WITH RECURSIVE lanes (lane) AS (
+    SELECT min(lane) FROM {jobs} WHERE state = 'queued'
+    UNION ALL
+    SELECT (SELECT min(lane) FROM {jobs} WHERE state = 'queued' AND lane > lanes.lane)
+    FROM lanes WHERE lane IS NOT NULL
+)
+SELECT lane FROM lanes WHERE lane IS NOT NULL
+"""
+"""One look into the index per lane, however many jobs are queued."""
+
+_CLAIM = """
+UPDATE {jobs}
+SET state = 'running', worker = :worker, token = :token, started = {now}, changed = {now},
+    tries = tries + 1
+WHERE state = 'queued' AND (batch, number) = (
+    SELECT batch, number FROM {jobs} WHERE state = 'queued' AND lane = :lane AND %s
+    ORDER BY turn, submitted, batch, number LIMIT 1 {skip_locked}
+)
+RETURNING batch, number, tries, turn
+"""
+_RECORD = """
+INSERT INTO {payloads} (batch, number, payload, result) VALUES (:batch, :number, '', :result)
+ON CONFLICT (batch, number) DO UPDATE SET result = excluded.result
+"""
+_MINE = "state = 'running' AND token = :token"
 
 
 class Claims:
@@ -37,23 +56,23 @@ class Claims:
     All methods raise QueueLostError while the database does not answer.
     """
 
-    def __init__(self, tables: QueueTables, worker: str, only: str = "") -> None:
-        self._tables = tables
+    def __init__(self, database: Database, worker: str, only: str = "") -> None:
+        self._database = database
         self._only = only
         self.worker = worker
 
     def scheduling_classes(self) -> list[SchedulingClass]:
-        """Return the scheduling classes, most urgent first; none while work is paused."""
-        names = self._tables.queue_names()
-        if PAUSED in names:
-            return []
-        classes = [found for name in names if (found := SchedulingClass.parse(name))]
+        """Return the classes of the queued jobs, most urgent first; none while work is paused."""
+        with self._database.reading() as transaction:
+            if meta(transaction, PAUSED):
+                return []
+            classes = [SchedulingClass.parse(lane) for (lane,) in transaction.rows(_LANES)]
         # Of equal priority, those that may start only now go first.
         return sorted(classes, key=lambda one: (PRIORITIES.index(one.priority), not one.window))
 
     def is_paused(self) -> bool:
         """Return whether no job may start."""
-        return self._tables.is_paused()
+        return Queue(self._database).is_paused()
 
     def claim(self, scheduling: SchedulingClass) -> Claim | None:
         """Claim the next job of a scheduling class, or return None.
@@ -62,91 +81,47 @@ class Claims:
         No other worker gets it: SQLite lets one writer in at a time, and PostgreSQL skips rows that
         another transaction is about to claim.
         """
-        token, inputs = str(uuid4()), self._tables.inputs.c
-        with self._tables.translating_errors(), self._tables.begin() as connection:
-            taken: Any = connection.execute(self._taking(scheduling, token)).one_or_none()
+        where, values = of_batch(self._only)
+        values |= {"worker": self.worker, "token": str(uuid4()), "lane": str(scheduling)}
+        with self._database.writing() as transaction:
+            taken = transaction.row(_CLAIM % where, **values)
             if taken is None:
                 return None
-            job, tries, priority = taken
-            payload = sa.select(inputs.inputs).where(inputs.workflow_uuid == job)
-            stored = connection.execute(payload).scalar()
-        return Claim(job, token, whole(tries), payload_of(stored), scheduling, priority == ALONE)
-
-    def _taking(self, scheduling: SchedulingClass, token: str) -> Any:
-        jobs = self._tables.jobs
-        first = (
-            sa.select(jobs.c.workflow_uuid)
-            .where(
-                *self._tables.of_batch(self._only),
-                jobs.c.queue_name == str(scheduling),
-                jobs.c.status == NAMES["queued"],
-                jobs.c.application_version == VERSION,
-                IN_FLIGHT,
-            )
-            .order_by(jobs.c.priority, jobs.c.created_at, jobs.c.workflow_uuid)
-            .limit(1)
-            .with_for_update(skip_locked=True)
-            .scalar_subquery()
-        )
-        now = self._tables.now()
-        return (
-            sa.update(jobs)
-            .where(jobs.c.workflow_uuid == first, jobs.c.status == NAMES["queued"])
-            .values(
-                status=NAMES["running"],
-                owner_xid=token,
-                executor_id=self.worker,
-                started_at_epoch_ms=now,
-                updated_at=now,
-                recovery_attempts=jobs.c.recovery_attempts + 1,
-            )
-            .returning(jobs.c.workflow_uuid, jobs.c.recovery_attempts, jobs.c.priority)
-        )
+            batch, number, tries, turn = taken
+            query = "SELECT payload FROM {payloads} WHERE batch = :batch AND number = :number"
+            payload = transaction.value(query, batch=batch, number=number)
+        job, token = job_name(batch, number), values["token"]
+        return Claim(job, token, tries, payload or "", scheduling, turn == ALONE)
 
     def open_jobs(self) -> tuple[OpenJobs, ...]:
         """Return the jobs that this worker may claim and that have not ended."""
-        return Queue(self._tables).open_jobs(self._only)
+        return Queue(self._database).open_jobs(self._only)
 
     def owned(self, claims: Iterable[Claim]) -> set[str]:
         """Return the tokens of claims that still hold: neither cancelled nor reclaimed."""
-        tokens = [claim.token for claim in claims]
-        query = sa.select(self._tables.jobs.c.owner_xid).where(*self._running(tokens))
-        with self._tables.translating_errors():
-            return {found for (found,) in self._tables.read(query)}
+        query = f"SELECT token FROM {{jobs}} WHERE {_MINE}"
+        with self._database.reading() as transaction:
+            return {claim.token for claim in claims if transaction.row(query, token=claim.token)}
 
     def acknowledge(self, claim: Claim, result: Mapping[str, Any], *, well: bool) -> bool:
         """Record how a claimed job ended, or return False if the claim is lost."""
-        values = {
-            "status": NAMES["done" if well else "failed"],
-            "owner_xid": None,
-            "deduplication_id": None,
-            "completed_at": self._tables.now(),
-        }
-        outputs = self._tables.outputs
-        with self._tables.translating_errors(), self._tables.begin() as connection:
-            is_ours = self._tables.change(self._running([claim.token]), values, within=connection)
-            if is_ours:  # an earlier try may have left an output
-                connection.execute(sa.delete(outputs).where(outputs.c.workflow_uuid == claim.job))
-                recorded = {"workflow_uuid": claim.job, "output": json.dumps(result)}
-                connection.execute(sa.insert(outputs).values(recorded))
-        return is_ours > 0
+        ended = f"state = '{'done' if well else 'failed'}', token = NULL, ended = {{now}}"
+        _, values = of_batch(claim.job)
+        with self._database.writing() as transaction:
+            is_ours = _change(transaction, [claim.token], ended) > 0
+            if is_ours:
+                transaction.change(_RECORD, result=json.dumps(result), **values)
+        return is_ours
 
     def dead_letter(self, claim: Claim) -> None:
         """Take a job that crashed every worker out of the queue."""
-        values = {
-            "status": NAMES["given up"],
-            "owner_xid": None,
-            "queue_name": None,
-            "deduplication_id": None,
-            "started_at_epoch_ms": None,
-            "completed_at": self._tables.now(),
-        }
-        with self._tables.translating_errors():
-            self._tables.change(self._running([claim.token]), values)
+        ended = "state = 'given up', token = NULL, started = NULL, ended = {now}"
+        with self._database.writing() as transaction:
+            _change(transaction, [claim.token], ended)
 
     def release(self, tokens: Collection[str]) -> None:
         """Return claimed jobs to their places in the queue, without counting the try."""
-        self._queue_again(tokens, {"recovery_attempts": self._one_try_less()})
+        self._queue_again(tokens, "tries = tries - 1")
 
     def defer(self, claim: Claim, why: str) -> None:
         """Delay a claimed job, without counting the try, and record the reason.
@@ -154,32 +129,21 @@ class Claims:
         The queued jobs of its batch, whose results go to the same folder, are delayed too, and go
         first the next time.
         """
-        later: dict[str, Any] = {
-            "status": NAMES["waiting"],
-            "delay_until_epoch_ms": self._tables.now() + int(DEFER_SECONDS * 1000),
-        }
-        with self._tables.translating_errors():
-            for row in self._tables.list_jobs(claim.job):
-                self._tables.annotate(row, **{DEFERRED: why})
-            own = {
-                **_NOT_TAKEN,
-                "recovery_attempts": self._one_try_less(),
-                "priority": ALONE if claim.alone else BEHIND,
-            }
-            with self._tables.begin() as connection:
-                change = partial(self._tables.change, within=connection)
-                if change(self._running([claim.token]), {**later, **own}):
-                    change(self._tables.of_batch(claim.batch, ["queued"]), later)
+        later = f"state = 'waiting', due = {{now}} + {int(DEFER_SECONDS * 1000)}"
+        own = f"{later}, token = NULL, started = NULL, tries = tries - 1, deferred = :why, "
+        own += f"turn = {ALONE if claim.alone else BEHIND}"
+        others = f"UPDATE {{jobs}} SET {later}, changed = {{now}} "
+        others += "WHERE batch = :batch AND state = 'queued'"
+        with self._database.writing() as transaction:
+            if _change(transaction, [claim.token], own, why=json.dumps(why)):
+                transaction.change(others, batch=claim.batch)
 
     def in_flight(self) -> dict[str, list[str]]:
         """Return the tokens of all claims by worker, living or dead."""
-        jobs = self._tables.jobs.c
-        query = sa.select(jobs.executor_id, jobs.owner_xid).where(
-            jobs.application_name == APPLICATION, jobs.status == NAMES["running"]
-        )
         found: dict[str, list[str]] = {}
-        with self._tables.translating_errors():
-            for worker, token in self._tables.read(query):
+        query = "SELECT worker, token FROM {jobs} WHERE state = 'running'"
+        with self._database.reading() as transaction:
+            for worker, token in transaction.rows(query):
                 found.setdefault(str(worker), []).append(token)
         return found
 
@@ -189,37 +153,32 @@ class Claims:
         A job that was the only one in flight counts as the cause. Of several none does, and each
         runs alone the next time.
         """
-        values: dict[str, Any] = {"priority": ALONE}
-        if not crash_counts(len(tokens)):
-            values["recovery_attempts"] = self._one_try_less()
-        return self._queue_again(tokens, values)
+        counted = "tries = tries" if crash_counts(len(tokens)) else "tries = tries - 1"
+        return self._queue_again(tokens, f"turn = {ALONE}, {counted}")
 
     def wake(self) -> None:
         """Queue the waiting jobs that are due.
 
-        A job is also due if the database's clock was set back since the job was last updated, which
+        A job is also due if the database's clock was set back since the job was last changed, which
         is when its delay began. A job without a time is held, and stays so.
         """
-        jobs, now = self._tables.jobs.c, self._tables.now()
-        was_set_back = jobs.updated_at > now + int(SLACK_SECONDS * 1000)
-        is_due = sa.or_(jobs.delay_until_epoch_ms <= now, was_set_back)
-        where = [
-            *self._tables.of_batch("", ["waiting"]),
-            jobs.delay_until_epoch_ms.isnot(None),
-            is_due,
-        ]
-        with self._tables.translating_errors():
-            self._tables.change(where, {"status": NAMES["queued"]})
+        slack = int(SLACK_SECONDS * 1000)
+        with self._database.writing() as transaction:
+            transaction.change(
+                "UPDATE {jobs} SET state = 'queued', changed = {now} WHERE (batch, number) IN ("
+                "SELECT batch, number FROM {jobs} WHERE state = 'waiting' AND due IS NOT NULL "
+                f"AND (due <= {{now}} OR changed > {{now}} + {slack}) {{skip_locked}})"
+            )
 
-    def _queue_again(self, tokens: Collection[str], values: Mapping[str, Any]) -> int:
-        back = {"status": NAMES["queued"], **_NOT_TAKEN}
-        with self._tables.translating_errors():
-            return self._tables.change(self._running(tokens), {**back, **values})
+    def _queue_again(self, tokens: Collection[str], changes: str) -> int:
+        back = f"state = 'queued', token = NULL, started = NULL, {changes}"
+        if not tokens:
+            return 0
+        with self._database.writing() as transaction:
+            return _change(transaction, tokens, back)
 
-    def _running(self, tokens: Collection[str]) -> list[Any]:
-        """Return conditions for the jobs of these tokens; the status is there for its index."""
-        jobs = self._tables.jobs.c
-        return [jobs.status == NAMES["running"], jobs.owner_xid.in_(tokens)]
 
-    def _one_try_less(self) -> Any:
-        return self._tables.jobs.c.recovery_attempts - 1
+def _change(transaction: Transaction, tokens: Collection[str], changes: str, **values: Any) -> int:
+    """Change the jobs whose claims hold, and return their number."""
+    statement = f"UPDATE {{jobs}} SET {changes}, changed = {{now}} WHERE {_MINE}"
+    return sum(transaction.change(statement, token=token, **values) for token in tokens)

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Self, TypeAlias, cast, get_args
@@ -223,6 +224,18 @@ class Submitted:
     known: int
     jobs: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
     open_already: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryMark:
+    """Period of a summary that continues the last one of the same selection.
+
+    since: end of the last one by this host's clock, None if there was none. until: end of this one,
+    in milliseconds of the database's clock.
+    """
+
+    since: datetime | None
+    until: int
 
 
 @dataclass(frozen=True, slots=True)

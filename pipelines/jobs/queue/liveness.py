@@ -1,200 +1,174 @@
-"""Living workers: each holds a lock under its name, which is released when it dies."""
+"""Living workers: each holds a lock under its name, which is released when it dies.
+
+The locks are seen on one machine. On a server each worker also increments a counter, and workers of
+other machines watch it by clocks of their own that no setting of the time changes.
+"""
 
 import hashlib
 import os
 import platform
+import threading
 import time
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
-from zlib import crc32
-
-import psycopg
 
 from ....io.files.locks import lock, start_of_system, wait_for_lock
 from ....io.files.own_files import open_own, this_user, user_name
-from ...errors import QueueError, QueueLostError
+from ...errors import QueueError
+from .database import Database
 from .location import QueuePlace, own_folder
 
-CLASS = crc32(b"cuda-cyclegan workers") & 0x7FFFFFFF
-_NOTICE_DEATH = b"""
-SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3
+SLOTS = 64
+BEAT_SECONDS = 5.0
+"""Pause between two increments of a worker's counter."""
+CONTACT_SECONDS = 10.0
+"""Longest pause between two looks at the counters after which the earlier ones still count."""
+DEAD_SECONDS = 60.0
+"""Seconds without a change after which a worker of another machine is dead."""
+
+_BEAT = """
+INSERT INTO {workers} (worker, beats, seen) VALUES (:worker, 1, {now})
+ON CONFLICT (worker) DO UPDATE SET beats = {workers}.beats + 1, seen = excluded.seen
 """
-"""Settings by which the server drops the connection of a host that lost its power within 25 s; the
-default is 2 hours."""
-
-_COUNT = (
-    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = "
-    "(SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = %s AND "
-    "objsubid = 2"
-)
 
 
-class ServerLocks:
-    """Advisory locks of a server, and the connection that holds them; a context manager.
+class Heartbeat:
+    """Counter of a worker on a server, and the thread that increments it; a context manager."""
 
-    url: URL of the server. Methods raise QueueLostError while it does not answer, and when the
-    manager exits while another thread calls them.
-    """
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._connection: psycopg.Connection | None = None
-        self._held: set[str] = set()
+    def __init__(self, database: Database, worker: str) -> None:
+        self._database, self._worker = database, worker
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def __enter__(self) -> Self:
+        self.beat()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._connection is not None:
-            with suppress(psycopg.Error):  # the server may take its time to notice the end
-                self._connection.execute("SELECT pg_advisory_unlock_all()")
-        self._drop()
+        self._ended.set()
+        self._thread.join(timeout=BEAT_SECONDS)
+        with suppress(QueueError):
+            forget(self._database, self._worker)
 
-    def hold(self, name: str) -> bool:
-        """Take a lock until the connection ends, or return False if another connection has it."""
-        taken = bool(self._ask("SELECT pg_try_advisory_lock(%s, %s)", CLASS, _number(name)))
-        if taken:
-            self._held.add(name)
-        return taken
+    def beat(self) -> None:
+        """Increment the counter. Raises QueueLostError."""
+        with self._database.writing() as transaction:
+            transaction.change(_BEAT, worker=self._worker)
 
-    def is_held(self, name: str) -> bool:
-        """Return whether any connection has the lock."""
-        return bool(self._ask(f"{_COUNT} AND objid::bigint = %s", CLASS, _number(name)))
-
-    def held(self) -> int:
-        """Return the number of workers that hold locks, over all connections."""
-        return self._ask(_COUNT, CLASS)
-
-    def holds(self, name: str) -> bool:
-        """Return whether this connection is alive and still has the lock."""
-        return self._is_connected() and name in self._held
-
-    def _is_connected(self) -> bool:
-        connection = self._connection
-        if connection is None:
-            return False
-        try:
-            connection.execute("SELECT 1")
-        except psycopg.Error:
-            self._drop()
-            return False
-        return True
-
-    def _drop(self) -> None:
-        self._held.clear()
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    def _ask(self, query: str, *values: int) -> int:
-        try:
-            connection = self._connection
-            if connection is None:
-                connection = self._connection = psycopg.connect(self._url, autocommit=True)
-                connection.execute(_NOTICE_DEATH)
-            row = connection.execute(query.encode(), values).fetchone()
-        except psycopg.Error as error:
-            self._drop()
-            raise QueueLostError(
-                f"The queue's server does not answer ({' '.join(str(error).split())[:200]})."
-            ) from error
-        return int(row[0]) if row else 0
+    def _run(self) -> None:
+        while not self._ended.wait(BEAT_SECONDS):
+            with suppress(QueueError):  # the next one may reach the server
+                self.beat()
 
 
-def _number(name: str) -> int:
-    return crc32(name.encode()) & 0x7FFFFFFF
+def forget(database: Database, worker: str) -> None:
+    """Remove the counter of a worker that ended. Raises QueueLostError."""
+    with database.writing() as transaction:
+        transaction.change("DELETE FROM {workers} WHERE worker = :worker", worker=worker)
 
 
-SLOTS = 64
-GRACE_SECONDS = 30.0
-"""Longer than a server takes to detect a lost connection, and a worker to reconnect."""
+class Counters:
+    """One process's view of the counters of workers on other machines."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._looked = -CONTACT_SECONDS
+        self._beats: dict[str, int | None] = {}
+        self._since: dict[str, float] = {}
+
+    def look(self, workers: Collection[str]) -> set[str]:
+        """Read all counters, and return their workers. Raises QueueLostError.
+
+        workers: others to watch, whose counters do not exist, and so do not change.
+        """
+        with self._database.reading() as transaction:
+            query = "SELECT worker, beats FROM {workers}"
+            found = dict(transaction.rows(query))
+        now = time.monotonic()
+        if now - self._looked > CONTACT_SECONDS:
+            self._since.clear()
+        self._looked = now
+        beats = {worker: found.get(worker) for worker in {*found, *workers}}
+        self._since = {
+            worker: self._since.get(worker, now) if self._beats.get(worker) == count else now
+            for worker, count in beats.items()
+        }
+        self._beats = beats
+        return {*found}
+
+    def still(self) -> list[str]:
+        """Return the workers whose counters have not changed for DEAD_SECONDS."""
+        return [
+            worker for worker, since in self._since.items() if self._looked - since >= DEAD_SECONDS
+        ]
 
 
 class Membership:
     """Name that a worker holds, and its view of other workers.
 
-    origin: prefix of the names whose locks are in `folder`. locks: locks on the server, or None for
-    a queue of one machine.
+    origin: prefix of the names whose locks are in `folder`. database: that the worker shares with
+    other machines, or None.
     """
 
-    def __init__(self, name: str, origin: str, folder: Path, locks: ServerLocks | None) -> None:
+    def __init__(self, name: str, origin: str, folder: Path, database: Database | None) -> None:
         self.name = name
         self._origin = origin
         self._folder = folder
-        self._locks = locks
-        self._seen_free: dict[str, float] = {}
-        self._lost_since: float | None = None
+        self._database = database
+        self._counters = Counters(database) if database else None
 
-    def renew(self) -> bool:
-        """Take the name again if the server lost it, and return whether it is held.
+    def dead(self, workers: Collection[str]) -> list[str]:
+        """Return the workers that are certainly dead. Raises QueueLostError.
 
-        It may not be for a moment, until the server drops the lost connection. Raises
-        QueueLostError.
+        workers: those that have jobs; on a server, those with a counter are tested too.
         """
-        if self._locks is None:
-            return True
-        try:
-            lasted = self._locks.holds(self.name)
-            held = lasted or self._locks.hold(self.name)
-        except QueueLostError:
-            self._seen_free.clear()
-            raise
-        if not lasted:
-            self._seen_free.clear()
-        self._lost_since = None if held else self._lost_since or time.monotonic()
-        return held
+        known, still = {*workers}, set[str]()
+        if self._counters is not None:
+            known |= self._counters.look(workers)
+            still = {*self._counters.still()}
+        return [
+            worker
+            for worker in known - {self.name}
+            if (
+                _is_free(self._folder, worker)
+                if self._counters is None or worker.startswith(f"{self._origin}:")
+                else worker in still
+            )
+        ]
 
-    def is_lost(self) -> bool:
-        """Return whether another worker has had the name for GRACE_SECONDS."""
-        lost = self._lost_since
-        return lost is not None and time.monotonic() - lost >= GRACE_SECONDS
-
-    def is_dead(self, worker: str) -> bool:
-        """Return whether a name's holder is certainly dead. Raises QueueLostError."""
-        if worker == self.name:
-            return False
-        if self._locks is None:
-            return _is_free(self._folder, worker)
-        if self._locks.is_held(worker):
-            self._seen_free.pop(worker, None)
-            return False
-        if worker.startswith(f"{self._origin}:"):
-            return _is_free(self._folder, worker)
-        since = self._seen_free.setdefault(worker, time.monotonic())
-        return time.monotonic() - since >= GRACE_SECONDS
+    def forget(self, worker: str) -> None:
+        """Remove what is known of a dead worker. Raises QueueLostError."""
+        if self._database:
+            forget(self._database, worker)
 
 
 @contextmanager
-def membership(place: QueuePlace, device: str) -> Generator[Membership]:
+def membership(database: Database, device: str) -> Generator[Membership]:
     """Hold the first free worker name of a device for the block. Raises QueueError.
 
     device: its name on the machine. A GPU has one, so that no two workers share it by mistake; the
     CPU has many.
     """
+    place = database.place
     folder = _create_lock_folder(place)
     origin = origin_of(folder)
     names = [f"{origin}:{device}"]
     if device == "cpu":
         names += [f"{origin}:{device}-{slot}" for slot in range(2, SLOTS)]
     with ExitStack() as stack:
-        locks = None if place.file else stack.enter_context(ServerLocks(place.url))
-        is_ours_here = False
         for name in names:
             with ExitStack() as trial:
                 if not _hold(folder, name, trial):
                     continue
-                is_ours_here = True
-                if locks is None or locks.hold(name):
-                    stack.push(trial.pop_all())
-                    yield Membership(name, origin, folder, locks)
-                    return
-    if is_ours_here:
-        raise QueueLostError(
-            f"The queue {place} has not yet detected that the last worker for {device} of this "
-            "machine is gone; wait a moment."
-        )
+                stack.push(trial.pop_all())
+            shared = database if place.file is None else None
+            if shared:
+                stack.enter_context(Heartbeat(shared, name))
+            yield Membership(name, origin, folder, shared)
+            return
     raise QueueError(
         f"A worker for {device} is already running on this machine; stop it first, or choose "
         "another device."
@@ -216,14 +190,29 @@ def _create_lock_folder(place: QueuePlace) -> Path:
         ) from error
 
 
-def living_workers(place: QueuePlace) -> int:
-    """Return the number of living workers of a queue; on a server, of all machines."""
-    if place.file is None:
-        with ServerLocks(place.url) as locks:
-            return locks.held()
+def living_workers(database: Database) -> int:
+    """Return the number of living workers of a queue; on a server, of all machines.
+
+    Those of other machines by the server's clock: the count is shown, nothing depends on it.
+    """
+    place = database.place
+    folder = lock_folder(place)
+    if place.file:
+        return len(locked_names(place))
+    origin = origin_of(folder) if folder.is_dir() else None
+    query = f"SELECT worker FROM {{workers}} WHERE seen >= {{now}} - {int(DEAD_SECONDS * 1000)}"
+    with database.reading() as transaction:
+        names = [worker for (worker,) in transaction.rows(query)]
+    return sum(
+        not (origin and name.startswith(f"{origin}:") and _is_free(folder, name)) for name in names
+    )
+
+
+def locked_names(place: QueuePlace) -> list[str]:
+    """Return the names that workers of this machine hold."""
     folder = lock_folder(place)
     names = [lock.name.removesuffix(".lock") for lock in folder.glob("*.lock")]
-    return sum(not _is_free(folder, name) for name in names)
+    return [name for name in names if not _is_free(folder, name)]
 
 
 def lock_folder(place: QueuePlace) -> Path:

@@ -3,9 +3,11 @@
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 from ....io.files.own_files import folder_of_user, is_trusted_owner
 from ....io.links import first_link, resolutions
@@ -27,8 +29,8 @@ _URL = re.compile(
     r"(?P<host>\[[^][/?@]+\]|[^][:/?@]*)(?::(?P<port>[0-9]+))?"
     r"/(?P<database>[^/?@]+)(?:\?(?P<query>[^?@]*))?"
 )
-"""Accepted URLs, fewer than SQLAlchemy and libpq accept: with a stray `/`, `?` or `@` in a
-password, each divides the URL in its own way, and then shows a piece of the password as the server.
+"""Accepted URLs, fewer than libpq accepts: with a stray `/`, `?` or `@` in a password, a piece of
+it could be shown as the server.
 """
 
 _SECRETS = ("password", "sslpassword")
@@ -45,7 +47,7 @@ _ADDRESS = re.compile(
 class QueuePlace:
     """Address of a queue; file: of an embedded queue, None for a server.
 
-    url: as SQLAlchemy and libpq accept it. It may contain a password: show `str(place)` instead.
+    url: as libpq accepts it. It may contain a password: show `str(place)` instead.
     """
 
     url: str = field(repr=False)
@@ -75,28 +77,36 @@ def queue_place(asked: str | None) -> QueuePlace:
 
 
 def has_password(asked: str) -> bool:
-    """Return whether a valid address holds a password."""
-    return _is_url(asked) and not _connection(asked).keys().isdisjoint(_SECRETS)
+    """Return whether a server's address holds a password; also without psycopg."""
+    parts = _URL.fullmatch(asked)
+    if parts is None:
+        return False
+    options = (unquote(option.partition("=")[0]) for option in (parts["query"] or "").split("&"))
+    return bool(parts["password"]) or not {*options}.isdisjoint(_SECRETS)
 
 
 def _is_url(text: str) -> bool:
-    """Return whether SQLAlchemy and libpq both accept the URL, and parse it alike."""
+    """Return whether this program and libpq both accept the URL. Raises QueueError."""
     if not _URL.fullmatch(text) or not text.isprintable():
         return False
-    from psycopg import ProgrammingError
-
+    driver = postgres_driver()
     try:
-        _connection(text)
-    except (ProgrammingError, UnicodeError):
+        driver.conninfo.conninfo_to_dict(text)
+    except (driver.ProgrammingError, UnicodeError):  # which may quote it
         return False
     return True
 
 
-def _connection(url: str) -> Mapping[str, object]:
-    """Parse a URL by libpq. Raises ProgrammingError or UnicodeError, which may quote it."""
-    from psycopg.conninfo import conninfo_to_dict
-
-    return conninfo_to_dict(url)
+def postgres_driver() -> Any:
+    """Return psycopg. Raises QueueError if it, or the library that it needs, is not installed."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise QueueError(
+            "A queue on PostgreSQL needs psycopg, which is not installed; run pip install "
+            "'cuda-cyclegan[postgres]', or give a file with setting queue."
+        ) from error
+    return psycopg
 
 
 def _alive(url: str) -> str:

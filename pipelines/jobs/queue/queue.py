@@ -4,21 +4,16 @@ import hashlib
 import json
 import secrets
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any, cast
-
-import sqlalchemy as sa
-from dbos import EnqueueOptions, WorkflowStatus, error
-from sqlalchemy.exc import IntegrityError
+from datetime import datetime
+from typing import Any
 
 from ...errors import QueueError
+from .database import BUSY_SECONDS, IDLE_SECONDS, ConflictError, Database, Transaction
 from .job import (
-    ENDED,
     ENDED_BADLY,
     NOT_RECORDED,
-    OPEN,
     TRANSFERS,
     BatchCount,
     Interval,
@@ -28,6 +23,7 @@ from .job import (
     Retried,
     StudyJob,
     Submitted,
+    SummaryMark,
     Transfer,
     json_object,
     work_of,
@@ -36,73 +32,101 @@ from .liveness import living_workers
 from .location import QueuePlace
 from .schedule import Priority, SchedulingClass
 from .store import (
-    APPLICATION,
-    DEFERRED,
-    JOINS,
-    NAMES,
-    PASSED,
-    PAUSED,
-    VERSION,
-    WORK,
-    QueueTables,
+    OPEN_STATES,
+    WITH_OTHERS,
+    database_time,
+    host_time,
+    in_states,
+    meta,
+    of_batch,
     open_tables,
-    payload_of,
-    seconds_of,
-    state_of,
-    whole,
+    set_meta,
 )
 
-_BATCH_LENGTH = len("20261121-abcdef")
-
-ALONE, _WITH_OTHERS, BEHIND = 1, 2, 3
-"""Order within a scheduling class: a job that may have crashed a worker goes first, and alone; a
-deferred one goes last, as others may fit onto a disk that is too full for it.
-"""
-
-_SOONER: Mapping[str, Any] = {"status": NAMES["queued"], "delay_until_epoch_ms": None}
-
-_AGAIN: Mapping[str, Any] = {
-    "status": NAMES["queued"],
-    "recovery_attempts": 0,
-    "priority": _WITH_OTHERS,
-    "owner_xid": None,
-    "started_at_epoch_ms": None,
-    "completed_at": None,
-}
+PAUSED = "paused"
+"""Fact about the queue while all work is paused."""
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
-_MANY = 10_000
-"""Most jobs that one statement names; the limit of SQLite is 32,766."""
+_MANY = 1_000
+"""Most jobs that one statement names, or whose payloads are in memory at once."""
+
+_TRIES = 100
+"""Most tries of a change that other submissions overtake; each overtakes it once."""
+_CONFLICTS = "its open jobs contradict each other"
+
+_OVERLAP_SECONDS = BUSY_SECONDS + IDLE_SECONDS
+"""Longest time from when a job ends to when that is stored: a frozen worker is given up then."""
+
+_MINUTE = 60_000
+_ANY_NUMBER = 1 << 31
+
+_ROWS = """
+SELECT batch, number, state, lane, tries, worker, submitted, due, started, ended, deferred,
+    transfers, about, payload, result
+FROM {jobs} JOIN {batches} USING (batch) LEFT JOIN {payloads} USING (batch, number)
+"""
+_ADD_JOB = f"""
+INSERT INTO {{jobs}}
+    (batch, number, state, work, lane, turn, due, tries, submitted, changed, transfers)
+VALUES
+    (:batch, :number, :state, :work, :lane, {WITH_OTHERS}, :due, 0, :now, :now, :transfers)
+ON CONFLICT (work) WHERE {OPEN_STATES} DO NOTHING
+"""
+_ADD_PAYLOAD = "INSERT INTO {payloads} (batch, number, payload) VALUES (:batch, :number, :payload)"
+_QUEUE_AGAIN = f"""
+UPDATE {{jobs}}
+SET state = 'queued', work = coalesce(:work, work), turn = {WITH_OTHERS}, tries = 0, token = NULL,
+    started = NULL, ended = NULL, changed = {{now}}
+WHERE batch = :batch AND number = :number AND {in_states(ENDED_BADLY)} AND NOT EXISTS (
+    SELECT 1 FROM {{jobs}} AS other
+    WHERE other.work = coalesce(:work, {{jobs}}.work) AND other.{OPEN_STATES}
+)
+"""
+_AT_ONCE = ("state = 'queued'", "due = NULL")
+_NOT_STARTED = in_states(["waiting", "queued"])
 
 
-def _job_row(row: WorkflowStatus, inputs: Any, output: Any) -> JobRow:
-    """Convert a job that DBOS listed, whose times are in milliseconds."""
-    about = row.attributes or {}
-    ended = seconds_of(row.completed_at)
+def _job_row(row: tuple[Any, ...]) -> JobRow:
+    batch, number, state, lane, tries, worker, submitted, due, started, ended = row[:10]
+    deferred, transfers, about, payload, result = row[10:]
+    known = json_object(about)
     return JobRow(
-        job=row.workflow_id,
-        state=state_of(row.status),
-        scheduling=SchedulingClass.parse(str(row.queue_name or about.get("lane"))),
-        tries=whole(row.recovery_attempts),
-        worker=None if row.executor_id is None else str(row.executor_id),
-        submitted=seconds_of(row.created_at) or 0.0,
-        not_before=seconds_of(row.delay_until_epoch_ms),
-        started=seconds_of(row.dequeued_at),
-        ended=ended,
-        payload=payload_of(inputs),
-        result=json_object(output) if ended else {},
-        established=str(about.get("established", NOT_RECORDED)),
-        transfers=_transfers(about.get(PASSED)),
-        deferred=str(about.get(DEFERRED, "")),
-        name=str(about.get("name", "")),
-        route=str(about.get("route", "")),
+        job=job_name(batch, number),
+        state=state,
+        scheduling=SchedulingClass.parse(lane),
+        tries=tries,
+        worker=worker,
+        submitted=submitted / 1000,
+        not_before=_seconds(due),
+        started=_seconds(started),
+        ended=_seconds(ended),
+        payload=payload or "",
+        result=json_object(result) if state in ("done", "failed") else {},
+        established=str(known.get("established", NOT_RECORDED)),
+        transfers=_transfers(transfers),
+        deferred=decoded_text(deferred),
+        name=str(known.get("name", "")),
+        route=str(known.get("route", "")),
     )
 
 
-def _transfers(found: Any) -> dict[Transfer, Interval]:
+def job_name(batch: str, number: int) -> str:
+    """Return the name of a job, as users see it."""
+    return f"{batch}/{number:05}"
+
+
+def decoded_text(stored: str | None) -> str:
+    """Return a text that is stored as JSON, "" if there is none."""
+    return str(json_object(f'{{"text": {stored}}}').get("text", "")) if stored else ""
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def _transfers(stored: str | None) -> dict[Transfer, Interval]:
     """Decode the intervals that a node recorded, as far as they can be read."""
-    known = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    read: dict[Transfer, Interval] = {}
+    known, read = json_object(stored), dict[Transfer, Interval]()
     for transfer in TRANSFERS:
         match known.get(transfer):
             case [int() | float() as start, int() | float() as stop]:
@@ -115,8 +139,8 @@ def _transfers(found: Any) -> dict[Transfer, Interval]:
 @contextmanager
 def open_queue(place: QueuePlace, *, create: bool = False) -> Generator["Queue"]:
     """Open the queue at a place; create: make it if there is none. Raises QueueError."""
-    with open_tables(place, create=create) as tables:
-        yield Queue(tables)
+    with open_tables(place, create=create) as database:
+        yield Queue(database)
 
 
 class QueueLink:
@@ -140,148 +164,103 @@ class QueueLink:
 
 
 class Queue:
-    """Access of users to a queue.
+    """Access of users to a queue. All methods raise QueueLostError while it does not answer.
 
-    All methods raise QueueLostError while the database does not answer. Counts and keys, which node
-    and watch read each second, are SQL: for 10,000 jobs they take 8 to 25 ms of processor time,
-    DBOS's listing 220 ms.
+    batch: in each method, of jobs: a batch, one job as `<batch>/<number>`, or "" for all.
     """
 
-    def __init__(self, tables: QueueTables) -> None:
-        self._tables = tables
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def batches(self) -> list[BatchCount]:
         """Return all batches, oldest first; model and folders are those of the first job."""
-        jobs = self._tables.jobs.c
-        batch = sa.func.substr(jobs.workflow_uuid, 1, _BATCH_LENGTH)
-        about = sa.func.min(sa.cast(jobs.attributes, sa.Text))
-        query = (
-            sa.select(
-                batch,
-                jobs.status,
-                sa.func.count(),
-                sa.func.min(jobs.created_at),
-                about,
-                sa.func.min(jobs.workflow_uuid),
+        with self._database.reading() as transaction:
+            counts = transaction.rows(
+                "SELECT batch, state, count(*), min(submitted) FROM {jobs} GROUP BY batch, state"
             )
-            .where(jobs.application_name == APPLICATION)
-            .group_by(batch, jobs.status)
-        )
-        counts: dict[str, BatchCount] = {}
-        firsts: dict[str, str] = {}
-        with self._tables.translating_errors():
-            for name, status, count, created, attributes, first in self._tables.read(query):
-                label, submitted = str(json_object(attributes).get("name", "")), seconds_of(created)
-                state, moment = state_of(status), submitted or 0.0
-                before = counts.get(name, BatchCount(name, label, moment, {}))
-                number = before.jobs.get(state, 0) + count
-                states: dict[JobState, int] = {**before.jobs, state: number}
-                counts[name] = BatchCount(name, label, min(before.submitted, moment), states)
-                firsts[name] = min(firsts.get(name, first), first)
-            inputs = self._texts(self._tables.inputs.c.inputs, list(firsts.values()))
-        found = (
-            replace(count, work=work_of(payload_of(inputs.get(firsts[name]))))
-            for name, count in counts.items()
-        )
+            about = transaction.rows(
+                "SELECT batch, about, payload FROM {batches} LEFT JOIN {payloads} USING (batch) "
+                "WHERE number IS NULL OR number = "
+                "(SELECT min(number) FROM {jobs} WHERE {jobs}.batch = {batches}.batch)"
+            )
+        states: dict[str, dict[JobState, int]] = {}
+        submitted: dict[str, float] = {}
+        for batch, state, count, moment in counts:
+            states.setdefault(batch, {})[state] = count
+            submitted[batch] = min(moment / 1000, submitted.get(batch, moment / 1000))
+        known = {batch: (json_object(text), payload) for batch, text, payload in about}
+        found: list[BatchCount] = []
+        for batch, jobs in states.items():
+            facts, payload = known.get(batch, ({}, None))
+            name = str(facts.get("name", ""))
+            found.append(BatchCount(batch, name, submitted[batch], jobs, work_of(payload or "")))
         return sorted(found, key=lambda count: (count.submitted, count.batch))
 
     def jobs(self, batch: str, states: Collection[JobState] = ()) -> list[JobRow]:
-        """Return the jobs of a batch, or the one `<batch>/<number>`, in order; "" is any batch.
-
-        states: only jobs in one of these states, if given.
-        """
-        with self._tables.translating_errors():
-            return self._rows(self._tables.list_jobs(batch, states))
+        """Return the jobs, in order; states: only those in one of these states, if given."""
+        where, values = of_batch(batch)
+        return self._rows(f"{where} AND {in_states(states)}", **values)
 
     def jobs_since(self, moment: datetime | None) -> list[JobRow]:
         """Return the open jobs, and those that ended since a time of this host's clock; None lists
         all that ended.
         """
-        with self._tables.translating_errors():
-            after = None
-            if moment:
-                milliseconds = self._tables.database_time(moment)
-                after = datetime.fromtimestamp(milliseconds / 1000, UTC)
-            listed = self._tables.list_jobs("", OPEN)
-            listed += self._tables.list_jobs("", ENDED, ended_after=after)
-            # A job that ended between the two queries is in both.
-            latest = {row.workflow_id: row for row in listed}
-            return self._rows([latest[job] for job in sorted(latest)])
+        with self._database.reading() as transaction:
+            since = database_time(transaction, moment) if moment else 0
+        return self._rows(f"{OPEN_STATES} OR ended >= :since", since=since)
 
-    def _rows(self, listed: Sequence[WorkflowStatus]) -> list[JobRow]:
-        ids = [row.workflow_id for row in listed]
-        inputs = self._texts(self._tables.inputs.c.inputs, ids)
-        outputs = self._texts(self._tables.outputs.c.output, ids)
-        return [
-            _job_row(row, inputs.get(job), outputs.get(job))
-            for job, row in zip(ids, listed, strict=True)
-        ]
+    def _rows(self, where: str, **values: Any) -> list[JobRow]:
+        with self._database.reading() as transaction:
+            rows = transaction.rows(f"{_ROWS} WHERE {where} ORDER BY batch, number", **values)
+        return [_job_row(row) for row in rows]
+
+    def counts(self, batch: str) -> dict[JobState, int]:
+        """Return the number of jobs by state; nothing if there is no such batch or job."""
+        where, values = of_batch(batch)
+        query = f"SELECT state, count(*) FROM {{jobs}} WHERE {where} GROUP BY state"
+        with self._database.reading() as transaction:
+            return dict(transaction.rows(query, **values))
 
     def deferred(self) -> list[JobRow]:
         """Return the jobs that wait for a hindrance to pass, in order."""
-        jobs = self._tables.jobs.c
-        noted = sa.cast(jobs.attributes, sa.Text).contains(json.dumps(DEFERRED), autoescape=True)
-        waiting = [*self._tables.of_batch("", ["waiting"]), noted]
-        with self._tables.translating_errors():
-            found = self._tables.read(sa.select(jobs.workflow_uuid).where(*waiting))
-            names = [job for (job,) in found]
-            listed = self._tables.list_jobs("", ["waiting"], among=names) if names else []
-            return [row for row in self._rows(listed) if row.deferred]
+        return self._rows("state = 'waiting' AND deferred IS NOT NULL")
 
     def open_jobs(self, batch: str = "") -> tuple[OpenJobs, ...]:
-        """Count the open jobs of a batch by state, scheduling class and whether they are held; ""
-        is any batch.
+        """Count the open jobs by state, scheduling class and minute of their earliest start."""
+        where, values = of_batch(batch)
+        query = f"""
+            SELECT state, lane, count(*), min(due) FROM (
+                SELECT state, lane, CASE WHEN state = 'waiting' THEN due END AS due FROM {{jobs}}
+                WHERE {where} AND {OPEN_STATES}
+            ) AS waits
+            GROUP BY state, lane, due / {_MINUTE} ORDER BY state, lane, due / {_MINUTE}
         """
-        jobs = self._tables.jobs.c
-        kind = jobs.status, jobs.queue_name, jobs.delay_until_epoch_ms.is_(None)
-        query = (
-            sa.select(
-                jobs.status,
-                jobs.queue_name,
-                sa.func.count(),
-                sa.func.min(jobs.delay_until_epoch_ms),
-            )
-            .where(*self._tables.of_batch(batch, OPEN))
-            .group_by(*kind)
-            .order_by(*kind)
-        )
-        with self._tables.translating_errors():
-            rows = self._tables.read(query)
+        with self._database.reading() as transaction:
+            rows = transaction.rows(query, **values)
         return tuple(
-            OpenJobs(
-                count,
-                state_of(status),
-                SchedulingClass.parse(str(scheduling)).window,
-                seconds_of(until) if state_of(status) == "waiting" else None,
-            )
-            for status, scheduling, count, until in rows
+            OpenJobs(count, state, SchedulingClass.parse(lane).window, _seconds(due))
+            for state, lane, count, due in rows
         )
 
     def open_keys(self) -> Mapping[str, str]:
         """Return the open jobs, as `<batch>/<number>`, by the key of their work."""
-        jobs = self._tables.jobs.c
-        key = jobs.deduplication_id
-        query = sa.select(key, jobs.workflow_uuid).where(key.isnot(None))
-        with self._tables.translating_errors():
-            return dict(map(tuple, self._tables.read(query)))
+        with self._database.reading() as transaction:
+            return _open_keys(transaction)
 
     def known_keys(self) -> set[str]:
         """Return the keys of work that is open, or that failed or was cancelled."""
-        attributes = sa.cast(self._tables.jobs.c.attributes, sa.Text)
-        query = sa.select(attributes).where(*self._tables.of_batch("", ENDED_BADLY))
-        # Open jobs first: one that ends meanwhile is in one of both.
-        known = set(self.open_keys())
-        with self._tables.translating_errors():
-            ended = (json_object(text).get(WORK) for (text,) in self._tables.read(query))
-            return known.union(key for key in ended if isinstance(key, str))
+        query = "SELECT DISTINCT work FROM {jobs} WHERE state <> 'done' AND work IS NOT NULL"
+        with self._database.reading() as transaction:
+            return {key for (key,) in transaction.rows(query)}
 
     def workers(self) -> int:
         """Return the number of living workers on all machines, idle ones included."""
-        return living_workers(self._tables.place)
+        return living_workers(self._database)
 
     def is_paused(self) -> bool:
         """Return whether no job may start."""
-        return self._tables.is_paused()
+        with self._database.reading() as transaction:
+            return meta(transaction, PAUSED) is not None
 
     def submit(
         self,
@@ -302,94 +281,93 @@ class Queue:
         clock. established: how the model's reading was verified, in words. received: interval in
         which a node received the files, by the key of the work.
         """
-        attributes = {"name": name, "lane": str(scheduling), "established": established}
-        if route:
-            attributes["route"] = route
-        if joins and jobs:
-            shared = json.dumps([joins, jobs[0].model_sha256])
-            attributes[JOINS] = hashlib.sha256(shared.encode()).hexdigest()[:32]
         keys = {job.key(): job for job in jobs}
-        with self._tables.translating_errors():
-            self._tables.register(scheduling)
-            due = self._tables.database_time(not_before) if not_before else None
-            while True:
-                known = self.open_keys()
-                new = {key: job for key, job in keys.items() if key not in known}
-                try:
-                    batch, added = self._add(new, attributes, received or {}, due)
-                except error.DBOSQueueDeduplicatedError:
-                    continue  # another submission was faster
-                ids = {key: added.get(key) or known[key] for key in keys}
-                before = tuple(ids[key] for key in keys if key not in added)
-                return Submitted(batch, len(new), len(jobs) - len(new), ids, before)
+        about = {"name": name, "route": route, "established": established}
+        shared = None
+        if joins and jobs:
+            text = json.dumps([joins, jobs[0].model_sha256])
+            shared = hashlib.sha256(text.encode()).hexdigest()[:32]
+        for _ in range(_TRIES):
+            with (
+                suppress(ConflictError),  # another submission was faster
+                self._database.writing() as transaction,
+            ):
+                due = database_time(transaction, not_before) if not_before else None
+                wanted = {"lane": str(scheduling), "due": due}
+                found = _submitted(transaction, keys, shared, about, wanted, received or {})
+                return replace(found, known=len(jobs) - found.added)
+        raise self._database.unusable(_CONFLICTS)
 
     def record_sent(self, job: str, interval: Interval) -> None:
         """Record the interval in which a node sent a job's result."""
-        with self._tables.translating_errors():
-            for row in self._tables.list_jobs(job):
-                passed = {**_transfers((row.attributes or {}).get(PASSED)), "send": interval}
-                self._tables.annotate(row, **{PASSED: passed})
+        where, values = of_batch(job)
+        with self._database.writing() as transaction:
+            query = f"SELECT transfers FROM {{jobs}} WHERE {where} {{locked}}"
+            for (stored,) in transaction.rows(query, **values):
+                passed = json.dumps({**_transfers(stored), "send": interval})
+                change = f"UPDATE {{jobs}} SET transfers = :passed WHERE {where}"
+                transaction.change(change, passed=passed, **values)
 
     def cancel(self, batch: str) -> int:
-        """Cancel the open jobs of a batch, or one job; running ones stop within seconds."""
-        with self._tables.translating_errors():
-            ids = [row.workflow_id for row in self._tables.list_jobs(batch, OPEN)]
-            for some in _portions(ids):
-                self._tables.client.cancel_workflows(some)
-        return len(ids)
+        """Cancel the open jobs; running ones stop within seconds."""
+        cancelled = "state = 'cancelled', ended = {now}, token = NULL, started = NULL"
+        return self._change(batch, OPEN_STATES, cancelled)
 
     def retry(self, batch: str) -> Retried:
         """Queue the failed and cancelled jobs of a batch, or one job, unless equal work is open.
 
         Deferred jobs, and those of their batch that wait along with them, are queued immediately.
-        The client cannot do this: `resume_workflows` ignores failed jobs, and `rewind_workflow`
-        takes 8 s for 1,000 jobs in place of 0.3 s; both drop the key by which equal work is found.
         """
-        deferred = {_batch_of(row.job) for row in self.deferred()}
-        rows = self.jobs(batch, ENDED_BADLY)
-        keys = {row.job: _key(row) for row in rows}
-        with self._tables.translating_errors():
-            sooner = 0
-            if _batch_of(batch) in deferred:
-                is_timed = self._tables.jobs.c.delay_until_epoch_ms.isnot(None)
-                waiting = [*self._tables.of_batch(batch, ["waiting"]), is_timed]
-                sooner = self._tables.change(waiting, _SOONER)
-            for scheduling in {row.scheduling for row in rows}:
-                self._tables.register(scheduling)
-            while True:
-                known = self.open_keys()
-                due = {keys[row.job] or row.job: row for row in rows if keys[row.job] not in known}
-                try:
-                    again = self._queue_again(batch, list(due.values()), keys)
-                except IntegrityError:
-                    continue  # a submission was faster
-                return Retried(again + sooner, len(rows) - len(due))
+        is_deferred = """
+            state = 'waiting' AND due IS NOT NULL AND EXISTS (
+                SELECT 1 FROM {jobs} AS other WHERE other.batch = {jobs}.batch
+                AND other.state = 'waiting' AND other.deferred IS NOT NULL
+            )
+        """
+        sooner = self._change(batch, is_deferred, ", ".join(_AT_ONCE))
+        keys = list(self._keys_now(batch))
+        for _ in range(_TRIES):
+            with (
+                suppress(ConflictError),  # a submission was faster
+                self._database.writing() as transaction,
+            ):
+                _hold(transaction, batch)
+                again = transaction.change_each(_QUEUE_AGAIN, keys)
+                return Retried(again + sooner, len(keys) - again)
+        raise self._database.unusable(_CONFLICTS)
+
+    def _keys_now(self, batch: str) -> Iterator[dict[str, Any]]:
+        """Yield the jobs that ended badly, last one first, with the key of their work if it can be
+        read: a scan may have changed since.
+        """
+        where, values = of_batch(batch)
+        query = f"""
+            SELECT batch, number, payload FROM {{jobs}} LEFT JOIN {{payloads}} USING (batch, number)
+            WHERE {where} AND {in_states(ENDED_BADLY)} AND number < :below
+            ORDER BY number DESC LIMIT {_MANY}
+        """
+        below = _ANY_NUMBER
+        while True:
+            with self._database.reading() as transaction:
+                rows = transaction.rows(query, below=below, **values)
+            if not rows:
+                return
+            for name, number, payload in rows:
+                yield {"batch": name, "number": number, "work": _key(payload or "")}
+            below = rows[-1][1]
 
     def run_now(self, batch: str) -> int:
-        """Let the waiting jobs of a batch, or one job, start now, and return their number.
+        """Let the waiting jobs start now, and return their number.
 
         They may wait for a time, for a window of the day, or because they were deferred or held.
         """
-        name, sooner = self._tables.jobs.c.queue_name, 0
-        with self._tables.translating_errors():
-            open_jobs = self._tables.of_batch(batch, ["waiting", "queued"])
-            for (found,) in self._tables.read(sa.select(name).where(*open_jobs).distinct()):
-                scheduling = SchedulingClass.parse(str(found))
-                always = replace(scheduling, window="")
-                self._tables.register(always)
-                states: list[JobState] = ["waiting", "queued"] if scheduling.window else ["waiting"]
-                where = [*self._tables.of_batch(batch, states), name == found]
-                sooner += self._tables.change(where, {**_SOONER, "queue_name": str(always)})
-        return sooner
+        return self._move(batch, _AT_ONCE, window="", is_needed=True)
 
     def hold(self, batch: str) -> int:
-        """Let the jobs of a batch, or one job, that have not started wait until `run_now` or `move`
-        gives them a time, and return their number.
+        """Let the jobs that have not started wait until `run_now` or `move` gives them a time, and
+        return their number.
         """
-        with self._tables.translating_errors():
-            where = self._tables.of_batch(batch, ["waiting", "queued"])
-            held = {"status": NAMES["waiting"], "delay_until_epoch_ms": None}
-            return self._tables.change(where, held)
+        return self._change(batch, _NOT_STARTED, "state = 'waiting', due = NULL")
 
     def move(
         self,
@@ -399,182 +377,203 @@ class Queue:
         window: str | None = None,
         not_before: datetime | None = None,
     ) -> int:
-        """Change when the jobs of a batch, or one job, that have not started may start; return
-        their number.
+        """Change when the jobs that have not started may start; return their number.
 
         priority, window: of their new scheduling class, where not None. not_before: earliest start
         by this host's clock; None leaves those that wait or are held as they are.
         """
-        name, moved = self._tables.jobs.c.queue_name, 0
-        with self._tables.translating_errors():
-            later: dict[str, Any] = {}
-            if not_before:
-                due = self._tables.database_time(not_before)
-                later = {"status": NAMES["waiting"], "delay_until_epoch_ms": due}
-            waiting = self._tables.of_batch(batch, ["waiting", "queued"])
-            for (found,) in self._tables.read(sa.select(name).where(*waiting).distinct()):
-                before = SchedulingClass.parse(str(found))
+        if not_before is None:
+            return self._move(batch, (), priority, window)
+        with self._database.reading() as transaction:
+            due = database_time(transaction, not_before)
+        return self._move(batch, ("state = 'waiting'", f"due = {due}"), priority, window)
+
+    def _move(
+        self,
+        batch: str,
+        changes: Sequence[str],
+        priority: Priority | None = None,
+        window: str | None = None,
+        *,
+        is_needed: bool = False,
+    ) -> int:
+        """Change the jobs that have not started, lane by lane; return their number.
+
+        changes: besides that of the lane. is_needed: leave those that may start anyway.
+        """
+        where, values = of_batch(batch)
+        change = ", ".join([*changes, "lane = :after", "changed = {now}"])
+        query = f"SELECT DISTINCT lane FROM {{jobs}} WHERE {where} AND {_NOT_STARTED}"
+        moved = 0
+        with self._database.writing() as transaction:
+            _hold(transaction, batch)
+            for (lane,) in transaction.rows(query, **values):
+                before = SchedulingClass.parse(lane)
                 after = SchedulingClass(
                     before.priority if priority is None else priority,
                     before.window if window is None else window,
                 )
-                self._tables.register(after)
-                values = {**later, "queue_name": str(after)}
-                moved += self._tables.change([*waiting, name == found], values)
+                states = "state = 'waiting'" if is_needed and after == before else _NOT_STARTED
+                moved += transaction.change(
+                    f"UPDATE {{jobs}} SET {change} WHERE {where} AND {states} AND lane = :lane",
+                    **{**values, "lane": lane, "after": str(after)},
+                )
         return moved
 
-    def _texts(self, column: Any, jobs: Sequence[str]) -> dict[str, Any]:
-        """Read a column of inputs or outputs by job, as text, which nothing unpickles."""
-        job, found = column.table.c.workflow_uuid, dict[str, Any]()
-        for some in _portions(jobs):
-            rows = self._tables.read(sa.select(job, column).where(job.in_(some)))
-            found |= dict(map(tuple, rows))
-        return found
+    def _change(self, batch: str, which: str, changes: str) -> int:
+        """Change some jobs, and return their number. which: condition."""
+        where, values = of_batch(batch)
+        with self._database.writing() as transaction:
+            _hold(transaction, batch)
+            return transaction.change(
+                f"UPDATE {{jobs}} SET {changes}, changed = {{now}} WHERE {where} AND {which}",
+                **values,
+            )
 
-    def _queue_again(
-        self, batch: str, rows: Sequence[JobRow], keys: Mapping[str, str | None]
-    ) -> int:
-        if not rows:
-            return 0
-        jobs, bound = self._tables.jobs, sa.bindparam
-        update = (
-            sa.update(jobs)
-            .where(jobs.c.workflow_uuid == bound("job"), jobs.c.status == bound("was"))
-            .values({**_AGAIN, "queue_name": bound("to"), "deduplication_id": bound("key")})
-            .values(updated_at=self._tables.now())
-        )
-        each = [
-            {
-                "job": row.job,
-                "was": NAMES[row.state],
-                "to": str(row.scheduling),
-                "key": keys[row.job],
-            }
-            for row in rows
-        ]
-        with self._tables.begin() as connection:
-            self._hold(connection, _batch_of(batch))
-            return connection.execute(update, each).rowcount
+    def next_summary(self, name: str, route: str) -> SummaryMark:
+        """Return the period of the next summary of a selection, before its jobs are read.
+
+        It ends before now, as a job that ended by now may not be stored yet: the next summary
+        repeats such jobs, and misses none.
+        """
+        with self._database.reading() as transaction:
+            stored = meta(transaction, _summary(name, route))
+            until = transaction.now() - int(_OVERLAP_SECONDS * 1000)
+            return SummaryMark(host_time(transaction, int(stored)) if stored else None, until)
+
+    def record_summary(self, name: str, route: str, mark: SummaryMark) -> None:
+        """Record that a summary of a selection was written: the next one begins where it ended."""
+        with self._database.writing() as transaction:
+            set_meta(transaction, _summary(name, route), str(mark.until))
 
     def prune(self, before: datetime) -> int:
         """Delete jobs that ended before a time of this host's clock, and return their number.
 
-        A batch with open jobs keeps all of its jobs. The client cannot do this: its
-        `delete_workflows` also deletes a job that was queued again since it was listed.
+        A batch with open jobs keeps all of its jobs.
         """
-        with self._tables.translating_errors():
-            moment = self._tables.database_time(before)
-            old = [*self._tables.of_batch(""), self._tables.jobs.c.completed_at <= moment]
-            with self._tables.begin() as connection:
-                for batch in sorted(set(map(_batch_of, self._names(connection, old)))):
-                    self._hold(connection, batch)
-                still_open = self._names(connection, self._tables.of_batch("", OPEN))
-                kept = set(map(_batch_of, still_open))
-                ended = [job for job in self._names(connection, old) if _batch_of(job) not in kept]
-                for some in _portions(ended):
-                    for table in (self._tables.inputs, self._tables.outputs, self._tables.jobs):
-                        connection.execute(sa.delete(table).where(table.c.workflow_uuid.in_(some)))
-        return len(ended)
-
-    def _names(self, connection: sa.Connection, where: Sequence[Any]) -> Sequence[str]:
-        """Return the jobs that meet all conditions, as `<batch>/<number>`."""
-        query = sa.select(self._tables.jobs.c.workflow_uuid).where(*where)
-        return connection.execute(query).scalars().all()
+        with self._database.writing() as transaction:
+            moment = database_time(transaction, before)
+            # Whoever holds a batch may queue a job of it again: what is open is read after that.
+            transaction.rows("SELECT batch FROM {batches} ORDER BY batch {locked}")
+            count = transaction.change(
+                f"DELETE FROM {{jobs}} WHERE ended <= :moment AND batch NOT IN "
+                f"(SELECT batch FROM {{jobs}} WHERE {OPEN_STATES})",
+                moment=moment,
+            )
+            transaction.change(
+                "DELETE FROM {batches} WHERE batch NOT IN (SELECT batch FROM {jobs})"
+            )
+        return count
 
     def pause(self) -> None:
         """Let no job start from now on; running ones continue."""
-        with self._tables.translating_errors():
-            self._tables.client.register_queue(PAUSED, on_conflict="never_update")
+        with self._database.writing() as transaction:
+            set_meta(transaction, PAUSED, "yes")
 
     def resume(self) -> None:
         """Let jobs start again."""
-        with self._tables.translating_errors():
-            self._tables.client.delete_queue(PAUSED)
-
-    def _add(
-        self,
-        jobs: Mapping[str, StudyJob],
-        attributes: Mapping[str, Any],
-        received: Mapping[str, Interval],
-        due: int | None,
-    ) -> tuple[str, dict[str, str]]:
-        """Add jobs by key; return their batch, and their names by key.
-
-        due: earliest start by the database's clock. The client's own delay would be by this host's
-        clock.
-        """
-        with self._tables.begin() as connection:
-            batch, count = self._joined(connection, attributes.get(JOINS))
-            added = {key: f"{batch}/{number:05}" for number, key in enumerate(jobs, count + 1)}
-            for key, job in jobs.items():
-                passed = {PASSED: {"receive": received[key]}} if key in received else {}
-                options = _options(added[key], {**attributes, **passed, WORK: key}, key)
-                self._tables.client.enqueue_in_transaction(connection, options, job.to_json())
-            # The client's own moment is a whole second where SQLite is older than 3.42.
-            values: dict[str, Any] = {"created_at": self._tables.now()}
-            if due is not None:
-                values |= {"status": NAMES["waiting"], "delay_until_epoch_ms": due}
-            names = self._tables.jobs.c.workflow_uuid
-            for some in _portions(list(added.values())):
-                self._tables.change([names.in_(some)], values, within=connection)
-        return batch, added
-
-    def _joined(self, connection: sa.Connection, joins: str | None) -> tuple[str, int]:
-        """Return the batch that jobs join, and the number of its last job; 0 for a new batch.
-
-        The transaction holds the batch from here on, so that no other one adds to it.
-        """
-        jobs = self._tables.jobs.c
-        name = jobs.workflow_uuid
-        if joins:
-            noted = sa.cast(jobs.attributes, sa.Text).contains(json.dumps(joins))
-            query = sa.select(sa.func.min(name)).where(*self._tables.of_batch(""), noted)
-            first = connection.execute(query).scalar()
-            if first is not None and self._hold(connection, _batch_of(first)):
-                batch = _batch_of(first)
-                query = sa.select(sa.func.max(name)).where(*self._tables.of_batch(batch))
-                return batch, int(str(connection.execute(query).scalar()).partition("/")[2])
-        return f"{datetime.now():%Y%m%d}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}", 0
-
-    def _hold(self, connection: sa.Connection, batch: str) -> bool:
-        """Hold a batch until the transaction ends: no other one joins, retries or prunes it.
-
-        Its first job is locked. Return False if the batch was pruned.
-        """
-        jobs = self._tables.jobs
-        name = jobs.c.workflow_uuid
-        query = sa.select(sa.func.min(name)).where(*self._tables.of_batch(batch))
-        hold = sa.update(jobs).values(priority=jobs.c.priority)
-        while first := connection.execute(query).scalar():
-            if connection.execute(hold.where(name == first)).rowcount:
-                return True
-        return False
+        with self._database.writing() as transaction:
+            transaction.change("DELETE FROM {meta} WHERE name = :name", name=PAUSED)
 
 
-def _batch_of(job: str) -> str:
-    return job.partition("/")[0]
+def _submitted(
+    transaction: Transaction,
+    keys: Mapping[str, StudyJob],
+    joins: str | None,
+    about: Mapping[str, str],
+    wanted: Mapping[str, Any],
+    received: Mapping[str, Interval],
+) -> Submitted:
+    """Add the jobs whose work is not open. Raises ConflictError.
 
-
-def _options(job: str, attributes: dict[str, Any], key: str) -> EnqueueOptions:
-    return EnqueueOptions(
-        workflow_name="translate_study",
-        queue_name=attributes["lane"],
-        workflow_id=job,
-        app_version=VERSION,
-        deduplication_id=key,
-        priority=_WITH_OTHERS,
-        attributes=attributes,
+    wanted: values of columns of new jobs.
+    """
+    batch, count = _joined(transaction, joins)
+    known = _open_keys(transaction, list(keys))
+    new = {key: number for number, key in enumerate(_without(keys, known), count + 1)}
+    if batch is None:
+        batch = _batch_name()
+        if new and not transaction.change(
+            "INSERT INTO {batches} (batch, joins, about) VALUES (:batch, :joins, :about) "
+            "ON CONFLICT DO NOTHING",
+            batch=batch,
+            joins=joins,
+            about=json.dumps(about),
+        ):
+            raise ConflictError(batch)
+    state = "queued" if wanted["due"] is None else "waiting"
+    common = {**wanted, "batch": batch, "state": state, "now": transaction.now()}
+    rows = [
+        {
+            **common,
+            "number": number,
+            "work": key,
+            "transfers": json.dumps({"receive": received[key]}) if key in received else None,
+        }
+        for key, number in new.items()
+    ]
+    if transaction.change_each(_ADD_JOB, rows) != len(rows):
+        raise ConflictError(batch)
+    payloads = [
+        {"batch": batch, "number": number, "payload": keys[key].to_json()}
+        for key, number in new.items()
+    ]
+    transaction.change_each(_ADD_PAYLOAD, payloads)
+    ids = {key: job_name(batch, new[key]) if key in new else known[key] for key in keys}
+    return Submitted(
+        batch, len(new), len(keys) - len(new), ids, tuple(ids[key] for key in keys if key in known)
     )
 
 
-def _portions(ids: Sequence[str]) -> Iterator[list[str]]:
-    for start in range(0, len(ids), _MANY):
-        yield list(ids[start : start + _MANY])
+def _summary(name: str, route: str) -> str:
+    """Return the name of the fact of how far summaries of a selection came."""
+    return f"summary {json.dumps([name, route])}"
 
 
-def _key(row: JobRow) -> str | None:
+def _joined(transaction: Transaction, joins: str | None) -> tuple[str | None, int]:
+    """Return the batch that jobs join, and the number of its last job; None for a new batch.
+
+    The transaction holds the batch from here on, so that no other one adds to it.
+    """
+    query = "SELECT batch FROM {batches} WHERE joins = :joins {locked}"
+    batch = None if joins is None else transaction.value(query, joins=joins)
+    if batch is None:
+        return None, 0
+    last = "SELECT coalesce(max(number), 0) FROM {jobs} WHERE batch = :batch"
+    return batch, transaction.value(last, batch=batch)
+
+
+def _hold(transaction: Transaction, batch: str) -> None:
+    """Hold a batch until the transaction ends: no other one joins, changes or prunes it."""
+    name = batch.partition("/")[0]
+    transaction.rows("SELECT batch FROM {batches} WHERE batch = :name {locked}", name=name)
+
+
+def _open_keys(transaction: Transaction, among: Sequence[str] | None = None) -> dict[str, str]:
+    """Return the open jobs by the key of their work; among: only these keys, if given."""
+    query = f"SELECT work, batch, number FROM {{jobs}} WHERE {OPEN_STATES} AND work IS NOT NULL"
+    if among is None:
+        return {key: job_name(batch, number) for key, batch, number in transaction.rows(query)}
+    known: dict[str, str] = {}
+    for start in range(0, len(among), _MANY):
+        values = {f"key_{number}": key for number, key in enumerate(among[start : start + _MANY])}
+        names = ", ".join(f":{name}" for name in values)
+        rows = transaction.rows(f"{query} AND work IN ({names})", **values)
+        known |= {key: job_name(batch, number) for key, batch, number in rows}
+    return known
+
+
+def _without(keys: Mapping[str, StudyJob], known: Collection[str]) -> list[str]:
+    return [key for key in keys if key not in known]
+
+
+def _batch_name() -> str:
+    return f"{datetime.now():%Y%m%d}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
+
+
+def _key(payload: str) -> str | None:
     """Return the job's key for its present files, or None if the job or a file cannot be read."""
     try:
-        return StudyJob.from_json(row.payload).key()
+        return StudyJob.from_json(payload).key()
     except (QueueError, OSError):
         return None

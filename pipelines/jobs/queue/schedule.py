@@ -76,7 +76,7 @@ class StartWindow:
 
 def parse_since(text: str, now: datetime) -> datetime:
     """Parse `HH:MM` (the last such time), `yesterday` (24 hours ago) or ISO 8601, local unless it
-    names a zone.
+    names a zone; a time that the clocks skip is the end of the gap.
 
     now: with a zone. Raises SettingsError for other text, or a time in the future.
     """
@@ -95,13 +95,14 @@ def parse_since(text: str, now: datetime) -> datetime:
     else:
         days = (moment,)
     for day in days:
-        if (past := day.astimezone()) <= now:
+        if (past := _moment(day)) <= now:
             return past
     raise SettingsError(f"{text} is in the future; give a time in the past.")
 
 
 def parse_time(text: str, now: datetime) -> datetime:
-    """Parse `HH:MM` (the next such time) or ISO 8601, local unless it names a zone.
+    """Parse `HH:MM` (the next such time) or ISO 8601, local unless it names a zone; a time that the
+    clocks skip is the end of the gap.
 
     now: with a zone. Raises SettingsError for other text, or a time in the past.
     """
@@ -117,7 +118,19 @@ def parse_time(text: str, now: datetime) -> datetime:
         days = (moment,)
     for day in days:
         for fold in (0, 1):  # as daylight saving ends, an hour comes twice
-            coming = day.replace(fold=fold).astimezone()
+            coming = _moment(day.replace(fold=fold))
             if coming > now:
                 return coming
     raise SettingsError(f"{text} is in the past; give a time in the future.")
+
+
+def _moment(day: datetime) -> datetime:
+    """Return the moment of a local time; if clocks skip it, the end of the gap, as cron does."""
+    moment = day.astimezone()
+    if day.tzinfo or moment.replace(tzinfo=None) == day:
+        return moment
+    moment = min(day.replace(fold=fold, second=0).astimezone() for fold in (0, 1))
+    before = moment.utcoffset()
+    while moment.utcoffset() == before:
+        moment = (moment + timedelta(minutes=1)).astimezone()
+    return moment

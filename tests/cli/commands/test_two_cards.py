@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
+from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 
 pytestmark = [needs_compiler, pytest.mark.process]
 
@@ -182,7 +183,7 @@ FIRST = "cuda:00000000"
 @pytest.mark.slow
 def test_a_worker_that_is_shown_a_gpu_that_has_one_is_refused(machine: Machine) -> None:
     machine.submit()
-    with membership(queue_place(machine.queue), FIRST):
+    with open_tables(queue_place(machine.queue), create=True) as tables, membership(tables, FIRST):
         status, said = machine.work("cuda:0", {"CUDA_VISIBLE_DEVICES": "0"})
     assert f"A worker for {FIRST} is already running on this machine" in said
     assert status == 2
@@ -199,6 +200,6 @@ def test_workers_that_are_shown_one_gpu_each_may_run_beside_each_other(
 ) -> None:
     """Each calls its own card cuda:0; a batch system hands them out so."""
     machine.submit()
-    with membership(queue_place(machine.queue), FIRST):
+    with open_tables(queue_place(machine.queue), create=True) as tables, membership(tables, FIRST):
         assert machine.work("cuda:0", shown)[0] == 0
     assert {path.name for path in machine.results.glob("*.nii")} == {*NAMES}

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -214,23 +214,6 @@ def test_a_job_that_was_cancelled_and_queued_again_is_done_by_the_same_worker(
     assert world.states(batch) == ["done"]
 
 
-def test_a_worker_whose_name_is_anothers_puts_its_jobs_back_and_is_replaced(
-    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Membership, "renew", lambda _: False)
-    monkeypatch.setattr(Membership, "is_lost", lambda _: True)
-    told = Rounds(monkeypatch, Worker, "stop_at_once")
-    watch_calls(monkeypatch, "infer", lambda _: told.wait())
-    world.scans(3)
-    batch = world.submit()
-    settings = WorkerSettings(until_empty=True)
-    assert work(queue_place(world.queue), "cpu", settings, lambda _: None) == "restart"
-    assert "queued" in world.states(batch)
-    monkeypatch.undo()
-    world.work()
-    assert world.states(batch) == ["done"] * 3
-
-
 def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,7 +239,7 @@ def test_a_worker_ends_after_its_monitor(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which would use the queue's connections after their end."""
-    ends, end, renew = threading.Event(), Monitor.__exit__, Membership.renew
+    ends, end, dead = threading.Event(), Monitor.__exit__, Membership.dead
     left: list[str] = []
 
     def told_end(monitor: Monitor, *reason: object) -> None:
@@ -264,13 +247,13 @@ def test_a_worker_ends_after_its_monitor(
         end(monitor, *reason)
         left.extend(thread.name for thread in threading.enumerate())
 
-    def renew_at_the_end(membership: Membership) -> bool:
+    def look_at_the_end(membership: Membership, workers: Collection[str]) -> list[str]:
         assert ends.wait(ENOUGH)
-        return renew(membership)
+        return dead(membership, workers)
 
     monkeypatch.setattr(worker, "MONITOR_SECONDS", 0.0)
     monkeypatch.setattr(Monitor, "__exit__", told_end)
-    monkeypatch.setattr(Membership, "renew", renew_at_the_end)
+    monkeypatch.setattr(Membership, "dead", look_at_the_end)
     world.scans(1)
     world.submit()
     world.work()

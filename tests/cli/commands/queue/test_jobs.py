@@ -9,7 +9,6 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from support.pages import json_in
 from support.processes import started
 from support.queue_world import COMMAND, QueueWorld, closed_window
@@ -53,7 +52,7 @@ def test_jobs_shows_who_holds_what_and_what_waits_until_when(world: QueueWorld) 
     world.submit("--window", window, "--overlap", "0.3")
     with open_tables(queue_place(world.queue), create=False) as tables:
         assert Claims(tables, "ward:anna:1a2b:cuda:0", batch).claim(SchedulingClass("normal"))
-    with membership(queue_place(world.queue), "cpu"):
+    with open_tables(queue_place(world.queue), create=False) as tables, membership(tables, "cpu"):
         told = world.did("jobs")
         assert json.loads(world.did("jobs", "--json"))["workers"] == 1
     assert f"Running: {batch}/00001 000.nii, on cuda:0 of anna@ward since 20" in told
@@ -220,12 +219,10 @@ def test_a_job_that_kills_its_workers_is_abandoned(world: QueueWorld) -> None:
 def test_a_job_of_a_newer_program_and_a_lost_folder_fail_alone(world: QueueWorld) -> None:
     world.scans(3)
     batch = world.submit()
-    with open_tables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
-        inputs = tables.inputs
-        for number, payload in (("00001", '{"version": 99}'), ("00002", "damaged")):
-            stored = json.dumps({"positionalArgs": [payload], "namedArgs": {}})
-            where = inputs.c.workflow_uuid == f"{batch}/{number}"
-            writing.execute(sa.update(inputs).where(where).values(inputs=stored))
+    with open_tables(queue_place(world.queue), create=False) as tables, tables.writing() as writing:
+        for number, payload in ((1, '{"version": 99}'), (2, "damaged")):
+            damaged = "UPDATE {payloads} SET payload = :payload WHERE number = :number"
+            writing.change(damaged, payload=payload, number=number)
     world.output.write_text("a file stands where the folder should be")
     world.work()
     newer, damaged, lost = world.jobs(batch)
@@ -239,14 +236,11 @@ def test_a_job_of_a_newer_program_and_a_lost_folder_fail_alone(world: QueueWorld
 def test_a_damaged_row_is_set_aside_and_stops_nothing(world: QueueWorld) -> None:
     world.scans(5)
     batch = world.submit()
-    with open_tables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
-        inputs = tables.inputs
-        one, two, three = (f"{batch}/0000{number}" for number in (1, 2, 3))
-        writing.execute(sa.update(inputs).where(inputs.c.workflow_uuid == one).values(inputs="{"))
-        writing.execute(sa.delete(inputs).where(inputs.c.workflow_uuid == two))
-        number = '{"positionalArgs": ["{\\"version\\": 1, \\"output\\": 7}"]}'
-        where = inputs.c.workflow_uuid == three
-        writing.execute(sa.update(inputs).where(where).values(inputs=number))
+    with open_tables(queue_place(world.queue), create=False) as tables, tables.writing() as writing:
+        damaged = "UPDATE {payloads} SET payload = :payload WHERE number = :number"
+        writing.change(damaged, number=1, payload="{")
+        writing.change("DELETE FROM {payloads} WHERE number = 2")
+        writing.change(damaged, number=3, payload='{"version": 1, "output": 7}')
     assert "5 queued" in world.did("jobs", batch)
     world.work()
     rows = world.jobs(batch)

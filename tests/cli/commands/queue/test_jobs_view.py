@@ -163,7 +163,7 @@ def test_an_unreadable_job_is_left_out(night: QueueWorld) -> None:
     from contextlib import closing
 
     with closing(sqlite3.connect(night.queue)) as queue, queue:
-        queue.execute("UPDATE workflow_input SET inputs = '{' WHERE workflow_uuid LIKE '%/00001'")
+        queue.execute("UPDATE payloads SET payload = '{' WHERE number = 1")
     assert [study.name for study in found(night).studies] == ["empty.nii"]
 
 

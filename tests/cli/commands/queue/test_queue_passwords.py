@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
 from urllib.parse import quote
@@ -25,7 +26,7 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.pipelines.doctor import machine, self_test
 from cuda_cyclegan.pipelines.doctor import queue as doctor_queue
 from cuda_cyclegan.pipelines.errors import QueueError
-from cuda_cyclegan.pipelines.jobs.queue.liveness import ServerLocks
+from cuda_cyclegan.pipelines.jobs.queue.liveness import living_workers, membership
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
@@ -219,8 +220,8 @@ def test_a_password_in_the_address_or_in_libpqs_own_file_opens_the_queue(
         file.chmod(0o600)
     monkeypatch.setenv("PGPASSFILE", str(file))
     place = queue_place(address_of(locked_server, BY_ADDRESS if kept == "in the address" else ""))
-    with open_tables(place, create=True), ServerLocks(place.url) as locks:
-        assert locks.hold("one")
+    with open_tables(place, create=True) as tables, membership(tables, "cpu"):
+        assert living_workers(tables) == 1
     monkeypatch.setattr(doctor_queue, "_LIMIT", "connect_timeout=300")  # as `address_of`
     monkeypatch.setattr(self_test, "_USUAL_ON_CPU", (24, 24, 24))
     monkeypatch.setattr(machine, "_MOST_BLOCKS", 1)
@@ -248,6 +249,28 @@ def test_the_next_step_names_the_queue_without_its_password(
     assert begin == f"To begin:     cuda-cyclegan worker --queue '{shown}'"
     assert look.endswith(f" --queue '{shown}'")
     assert MARK not in told.output
+
+
+@pytest.mark.parametrize("command", [by_option, by_variable, by_file, by_submit])
+def test_without_psycopg_an_address_gets_a_sentence_that_names_the_extra(
+    folder: Path, command: "Callable[[Path, str], Result]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    done = command(folder, f"postgresql://me:{MARK}@{CLOSED}/jobs")
+    assert done.exit_code == 2, done.output
+    *_, told = done.stderr.splitlines()
+    assert (
+        "needs psycopg, which is not installed; run pip install 'cuda-cyclegan[postgres]'" in told
+    )
+    assert MARK not in done.output
+
+
+def test_without_psycopg_doctor_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    [found] = doctor_queue.examine_queue(f"postgresql://me:{MARK}@{CLOSED}/jobs")
+    assert found.state == "failure"
+    assert "needs psycopg" in found.words
+    assert MARK not in f"{found}"
 
 
 @pytest.mark.slow

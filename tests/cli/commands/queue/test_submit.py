@@ -17,6 +17,7 @@ from support.waiting import wait_for
 from cuda_cyclegan.pipelines.jobs.queue.batch_name import night_of
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
+from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 
 
 def test_a_submission_ends_with_the_next_step(world: QueueWorld) -> None:
@@ -29,7 +30,7 @@ def test_a_submission_ends_with_the_next_step(world: QueueWorld) -> None:
         "To begin:     cuda-cyclegan worker",
         f"To see them:  cuda-cyclegan jobs {batch}",
     ]
-    with membership(queue_place(world.queue), "cpu"):
+    with open_tables(queue_place(world.queue), create=True) as tables, membership(tables, "cpu"):
         again = world.run("submit", *paths, "--overlap", "0.5", "--queue", world.queue)
     assert "1 worker is running.\nTo see them:  cuda-cyclegan jobs " in again.stderr
     assert again.stderr.splitlines()[-1].endswith(f"--queue {shlex.quote(world.queue)}")
@@ -142,12 +143,12 @@ def test_watch_queues_what_arrives_while_the_queue_the_model_or_the_folder_is_aw
     watch = world.watch()
     wait_for(watch, "watching")
     with closing(sqlite3.connect(world.queue)) as database:
-        database.execute("ALTER TABLE workflow_status RENAME TO away")
+        database.execute("ALTER TABLE jobs RENAME TO away")
         for name in ("a.nii", "b.nii"):
             scan(world.folder / "both" / name)
         (world.folder / "both").rename(world.inputs / "both")  # no look finds one of them alone
         wait_for(watch, "does not answer")
-        database.execute("ALTER TABLE away RENAME TO workflow_status")
+        database.execute("ALTER TABLE away RENAME TO jobs")
     wait_for(watch, "2 studies queued")
     for place in (world.model, world.inputs):
         away = place.rename(world.folder / "away")
@@ -214,6 +215,7 @@ def test_what_is_open_already_is_not_queued_again(world: QueueWorld) -> None:
 def test_a_full_disk_of_the_queue_is_reported(world: QueueWorld, small_disk: Path) -> None:
     small_disk.chmod(0o700)
     world.queue = str(small_disk / "queue.db")
+    (small_disk / "others").write_bytes(bytes(200 << 10))
     world.scans(1)
     refused = world.run(
         *("submit", str(world.inputs), "--model", str(world.model)),

@@ -7,6 +7,10 @@ import pytest
 from support.pages import json_in
 from support.queue_world import QueueWorld
 
+from cuda_cyclegan.cli.commands import view
+from cuda_cyclegan.cli.commands.queue import summary
+from cuda_cyclegan.io.errors import DiskFullError
+
 
 @pytest.fixture
 def night(world: QueueWorld) -> QueueWorld:
@@ -52,6 +56,31 @@ def test_an_overview_covers_a_name_a_route_or_a_time(night: QueueWorld) -> None:
         ["x", "--name", "a"],
     ):
         assert night.run("jobs", "summary", *wrong).exit_code == 2
+
+
+def test_an_overview_continues_the_last_one_that_was_written(
+    night: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night.pass_time(3600)
+    last = ("jobs", "summary", "--since", "last")
+    page = ("--html", f"{night.folder}/page.html")
+
+    def fail(*_: object) -> None:
+        raise DiskFullError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(summary, "save_page", fail)
+        assert "the disk is full" in night.run(*last, *page).stderr
+    with monkeypatch.context() as patch:
+        patch.setattr(view, "serve", lambda *_, **__: None)
+        assert night.run("jobs", "view", "--since", "last", "--no-browser").exit_code == 0
+    for name, status in (("evening", 1), ("evening", 0), ("even*", 1), ("even*", 0)):
+        told = night.run(*last, "--name", name)
+        assert (told.exit_code, "1 failed" in told.stdout) == (status, status == 1), name
+    for batches, status in (("2 batches", 1), ("1 batch\n", 0)):
+        told = night.run(*last)
+        assert (told.exit_code, f"2 open, in {batches}" in told.stdout) == (status, True)
+    assert night.run(*last, night.did("jobs").split()[0]).exit_code == 2
 
 
 def test_an_overview_is_stored_under_the_date(night: QueueWorld) -> None:
@@ -107,8 +136,7 @@ def test_an_unreadable_job_stops_no_overview(night: QueueWorld) -> None:
     from contextlib import closing
 
     with closing(sqlite3.connect(night.queue)) as queue, queue:
-        queue.execute("UPDATE workflow_input SET inputs = '{'")
-        queue.execute("DELETE FROM workflow_output")
+        queue.execute("UPDATE payloads SET payload = '{', result = NULL")
     told = night.run("jobs", "summary")
     assert told.exit_code == 1
     assert "in 2 batches" in told.stdout

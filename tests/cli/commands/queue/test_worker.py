@@ -6,7 +6,6 @@ import signal
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from support.batch_world import recorded, scan
 from support.processes import runs
 from support.queue_world import QueueWorld, child_after, children, handles, spares
@@ -137,8 +136,8 @@ def test_a_worker_that_waits_stays_until_the_last_job_has_run(world: QueueWorld)
     batch = world.submit("--at", "2100-01-01T00:00")
     worker = world.start("worker", "--device", "cpu", "--until-empty", "--wait")
     wait_for(worker, "waiting for jobs that may start; 1 job waits until 2100-01-01 00:00")
-    with open_tables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
-        writing.execute(sa.update(tables.jobs).values(delay_until_epoch_ms=0))
+    with open_tables(queue_place(world.queue), create=False) as tables, tables.writing() as writing:
+        writing.change("UPDATE {jobs} SET due = 0")
     _, log = worker.communicate(timeout=ENOUGH)
     assert worker.returncode == 0, log
     assert log.endswith(" cpu: no job is left that may start now\n")

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from support import queue_postgres
 
+from cuda_cyclegan.pipelines.jobs.queue.database import Database
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
-from cuda_cyclegan.pipelines.jobs.queue.store import QueueTables, open_tables
+from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +31,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> QueuePlace:
 
 
 @pytest.fixture
-def tables(place: QueuePlace) -> Generator[QueueTables]:
+def tables(place: QueuePlace) -> Generator[Database]:
     with open_tables(place, create=True) as opened:
         yield opened
 
 
 @pytest.fixture
-def queue(tables: QueueTables) -> Queue:
+def queue(tables: Database) -> Queue:
     return Queue(tables)

@@ -4,19 +4,24 @@ import errno
 import fcntl
 import os
 import threading
-from contextlib import closing, suppress
+import time
+from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
 from support import queue_postgres
+from support.waiting import eventually
 
 from cuda_cyclegan.io.files.locks import lock, wait_for_lock
-from cuda_cyclegan.pipelines.errors import QueueError, QueueLostError
+from cuda_cyclegan.pipelines.errors import QueueError
+from cuda_cyclegan.pipelines.jobs.queue import liveness
+from cuda_cyclegan.pipelines.jobs.queue.database import Database
 from cuda_cyclegan.pipelines.jobs.queue.liveness import (
-    CLASS,
-    ServerLocks,
+    CONTACT_SECONDS,
+    DEAD_SECONDS,
+    Heartbeat,
+    Membership,
     living_workers,
     membership,
 )
@@ -25,18 +30,20 @@ from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 
 
 def test_a_worker_lives_until_it_lets_go_of_its_name(place: QueuePlace) -> None:
-    with open_tables(place, create=True), membership(place, "cpu") as first:
-        with membership(place, "cpu") as second, membership(place, "cuda:0") as card:
-            assert len({first.name, second.name, card.name}) == 3
-            second.renew()
-            assert not first.is_dead(second.name)
-            assert not second.is_dead(first.name)
+    with open_tables(place, create=True) as tables, membership(tables, "cpu") as first:
+        with membership(tables, "cpu") as second, membership(tables, "cuda:0") as card:
+            names = {first.name, second.name, card.name}
+            assert len(names) == 3
+            assert living_workers(tables) == 3
+            assert first.dead(names) == []
+            assert second.dead(names) == []
             with (
                 pytest.raises(QueueError, match="cuda:0 is already running"),
-                membership(place, "cuda:0"),
+                membership(tables, "cuda:0"),
             ):
                 pass
-        assert first.is_dead(card.name)
+        assert sorted(first.dead(names)) == sorted(names - {first.name})
+        assert living_workers(tables) == 1
 
 
 def test_a_disk_without_locks_is_reported_with_the_way_out(
@@ -47,12 +54,12 @@ def test_a_disk_without_locks_is_reported_with_the_way_out(
     def refused(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    with open_tables(place, create=True):
-        pass
-    monkeypatch.setattr(fcntl, "flock", refused)
-    advice = "put the queue on a local disk" if place.file else "XDG_STATE_HOME"
-    with pytest.raises(QueueError, match=f"No locks available.*{advice}"), membership(place, "cpu"):
-        pass
+    with open_tables(place, create=True) as tables:
+        monkeypatch.setattr(fcntl, "flock", refused)
+        advice = "put the queue on a local disk" if place.file else "XDG_STATE_HOME"
+        told = pytest.raises(QueueError, match=f"No locks available.*{advice}")
+        with told, membership(tables, "cpu"):
+            pass
 
 
 def test_a_queue_is_not_made_on_a_disk_without_locks(
@@ -74,12 +81,17 @@ def test_a_worker_may_start_while_somebody_looks_who_lives(
 ) -> None:
     """Who looks takes the lock for a moment, in which the worker asks for it."""
     place = queue_place(str(tmp_path / "private" / "queue.db"))
-    with open_tables(place, create=True), membership(place, "cuda:0"):
+    with open_tables(place, create=True) as tables:
+        _start_while_somebody_looks(tables, monkeypatch)
+
+
+def _start_while_somebody_looks(tables: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    with membership(tables, "cuda:0"):
         pass
     asked, taken = threading.Event(), threading.Event()
 
     def start() -> None:
-        with suppress(QueueError), membership(place, "cuda:0"):
+        with suppress(QueueError), membership(tables, "cuda:0"):
             taken.set()
         asked.set()
 
@@ -105,7 +117,7 @@ def test_a_worker_may_start_while_somebody_looks_who_lives(
     place_of = "cuda_cyclegan.pipelines.jobs.queue.liveness"
     monkeypatch.setattr(f"{place_of}.lock", told_lock)
     monkeypatch.setattr(f"{place_of}.wait_for_lock", told_wait)
-    assert living_workers(place) == 0
+    assert living_workers(tables) == 0
     worker.join()
     assert taken.is_set()
 
@@ -127,29 +139,122 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Homes:
 
 
 @pytest.fixture
-def shared(server: queue_postgres.Server) -> QueuePlace:
-    place = queue_place(server.url)
-    with open_tables(place, create=True):
-        return place
+def shared(server: queue_postgres.Server) -> Generator[Database]:
+    """A queue of its own on the server."""
+    place = queue_place(server.url.replace("/jobs", f"/jobs_{os.urandom(4).hex()}"))
+    with open_tables(place, create=True) as tables:
+        yield tables
 
 
-def test_a_worker_of_another_machine_is_dead_only_after_a_while(
-    shared: QueuePlace, homes: Homes, monkeypatch: pytest.MonkeyPatch
+class Clock:
+    """Monotonic clock of the watching worker."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._now = 1000.0
+        patch.setattr(liveness.time, "monotonic", lambda: self._now)
+
+    def dead_after(self, watching: Membership, seconds: float, *names: str) -> list[str]:
+        """Look each second, and return who is dead then."""
+        for _ in range(int(seconds)):
+            self._now += 1.0
+            watching.dead(names)
+        return watching.dead(names)
+
+    def skip(self, seconds: float) -> None:
+        self._now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_a_worker_of_another_machine_is_dead_once_its_counter_has_stood_still(
+    shared: Database, homes: Homes, clock: Clock
 ) -> None:
     homes.go_to("other")
     with membership(shared, "cpu") as other:
         homes.go_to("this")
         with membership(shared, "cpu") as this:
-            assert not this.is_dead(other.name)
-            monkeypatch.setattr("cuda_cyclegan.pipelines.jobs.queue.liveness.GRACE_SECONDS", 0.0)
-            assert not this.is_dead(other.name)
-            assert this.is_dead("other:me:cuda:3")
-            monkeypatch.setattr("cuda_cyclegan.pipelines.jobs.queue.liveness.GRACE_SECONDS", 3600.0)
-            assert not this.is_dead("other:me:cuda:3")
+            assert clock.dead_after(this, DEAD_SECONDS - 1, other.name) == []
+            Heartbeat(shared, other.name).beat()
+            assert clock.dead_after(this, DEAD_SECONDS, other.name) == []
+            assert clock.dead_after(this, 2, other.name) == [other.name]
+            Heartbeat(shared, other.name).beat()
+            assert this.dead([other.name]) == []
+
+
+def test_a_worker_without_a_counter_is_dead_only_after_a_while(
+    shared: Database, homes: Homes, clock: Clock
+) -> None:
+    """As one whose job was moved from a queue of version 0.2.0."""
+    homes.go_to("this")
+    with membership(shared, "cpu") as this:
+        assert clock.dead_after(this, DEAD_SECONDS - 1, "other:me:cuda:3") == []
+        assert clock.dead_after(this, 2, "other:me:cuda:3") == ["other:me:cuda:3"]
+
+
+def test_an_observer_that_lost_the_server_or_was_stopped_begins_anew(
+    shared: Database, homes: Homes, clock: Clock
+) -> None:
+    homes.go_to("other")
+    with membership(shared, "cpu") as other:
+        homes.go_to("this")
+        with membership(shared, "cpu") as this:
+            assert clock.dead_after(this, DEAD_SECONDS - 1, other.name) == []
+            clock.skip(CONTACT_SECONDS + 1)
+            assert clock.dead_after(this, DEAD_SECONDS - 1, other.name) == []
+            assert clock.dead_after(this, 2, other.name) == [other.name]
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_no_setting_of_a_clock_makes_a_living_worker_dead(
+    shared: Database, homes: Homes, clock: Clock, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    homes.go_to("other")
+    with membership(shared, "cpu") as other:
+        homes.go_to("this")
+        with membership(shared, "cpu") as this:
+            right = time.time
+            monkeypatch.setattr(time, "time", lambda: right() + hours * 3600)
+            for _ in range(4):
+                assert clock.dead_after(this, DEAD_SECONDS / 2, other.name) == []
+                Heartbeat(shared, other.name).beat()
+
+
+def test_a_worker_s_counter_grows_by_itself_and_ends_with_it(
+    shared: Database, homes: Homes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "BEAT_SECONDS", 0.01)
+    homes.go_to("one")
+    query = "SELECT beats FROM {workers}"
+
+    def beats() -> int:
+        with shared.reading() as transaction:
+            return transaction.value(query) or 0
+
+    with membership(shared, "cpu"):
+        eventually(lambda: beats() > 3)
+    assert beats() == 0
+
+
+def test_a_killed_worker_of_this_machine_is_dead_at_once_and_not_counted(
+    shared: Database, homes: Homes
+) -> None:
+    """Its lock is free, although its counter stands at the server."""
+    homes.go_to("one")
+    with membership(shared, "cuda:0") as killed:
+        pass
+    Heartbeat(shared, killed.name).beat()
+    with membership(shared, "cpu") as this:
+        assert this.dead([]) == [killed.name]
+        assert living_workers(shared) == 1
+        this.forget(killed.name)
+        assert this.dead([]) == []
 
 
 def test_workers_of_equal_host_and_user_names_have_names_of_their_own(
-    shared: QueuePlace, homes: Homes
+    shared: Database, homes: Homes
 ) -> None:
     """Each container may have a card, and the first of each is cuda:0."""
     homes.go_to("one")
@@ -158,98 +263,14 @@ def test_workers_of_equal_host_and_user_names_have_names_of_their_own(
         with membership(shared, "cuda:0") as other:
             assert one.name != other.name
             assert one.name.split(":")[:2] == other.name.split(":")[:2]
-            assert not one.is_dead(other.name)
-            assert not other.is_dead(one.name)
-        assert not one.is_dead(other.name), "its file cannot be seen from here"
+            assert one.dead([other.name]) == other.dead([one.name]) == []
+            assert living_workers(shared) == 2
+        assert one.dead([other.name]) == [], "its file cannot be seen from here"
 
 
-def test_a_worker_that_is_started_again_has_its_name_again(
-    shared: QueuePlace, homes: Homes
-) -> None:
+def test_a_worker_that_is_started_again_has_its_name_again(shared: Database, homes: Homes) -> None:
     homes.go_to("one")
     with membership(shared, "cuda:0") as before:
         pass
     with membership(shared, "cuda:0") as after:
         assert after.name == before.name
-
-
-def test_a_worker_is_not_dead_by_its_file_alone(shared: QueuePlace, homes: Homes) -> None:
-    """A clone of this machine, as it runs, would have this machine's marks."""
-    homes.go_to("one")
-    with membership(shared, "cpu") as this, ServerLocks(shared.url) as clone:
-        name = f"{this.name}-9"
-        assert clone.hold(name)
-        assert not this.is_dead(name)
-    with membership(shared, "cpu") as this:
-        assert this.is_dead(name), "now nobody holds it, and its file is here"
-
-
-def test_a_gpu_whose_last_worker_the_server_has_not_forgotten_is_waited_for(
-    shared: QueuePlace, homes: Homes
-) -> None:
-    homes.go_to("one")
-    with membership(shared, "cuda:0") as gone:
-        pass
-    with ServerLocks(shared.url) as lost:
-        assert lost.hold(gone.name)
-        with (
-            pytest.raises(QueueLostError, match="has not yet detected"),
-            membership(shared, "cuda:0"),
-        ):
-            pass
-        with membership(shared, "cpu"):
-            pass
-
-
-def test_a_name_that_a_lost_connection_still_holds_is_taken_again_later(
-    shared: QueuePlace, homes: Homes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    homes.go_to("one")
-    with membership(shared, "cpu") as this:
-        assert this.renew()
-        with ServerLocks(shared.url) as ghost:
-            with closing(psycopg.connect(shared.url, autocommit=True)) as admin:
-                query = b"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE classid = %s"
-                admin.execute(query, [CLASS])
-            while not ghost.hold(this.name):
-                pass
-            assert not this.renew()
-            assert not this.renew()
-            assert not this.is_lost()
-            monkeypatch.setattr("cuda_cyclegan.pipelines.jobs.queue.liveness.GRACE_SECONDS", 0.0)
-            assert this.is_lost()
-        while not this.renew():
-            pass
-        assert not this.is_lost()
-        with ServerLocks(shared.url) as other:
-            assert other.is_held(this.name)
-
-
-def test_a_server_notices_that_a_worker_has_lost_its_power(server: queue_postgres.Server) -> None:
-    place = queue_place(server.url)
-    with open_tables(place, create=True), ServerLocks(place.url) as locks:
-        assert locks.hold("one")
-        connection = locks._connection  # pyright: ignore[reportPrivateUsage]
-        assert connection
-        for setting, seconds in (("idle", "10"), ("interval", "5"), ("count", "3")):
-            query = f"SHOW tcp_keepalives_{setting}"
-            assert connection.execute(query.encode()).fetchone() == (seconds,)
-
-
-def test_locks_that_another_thread_gives_back_meanwhile_are_lost(
-    server: queue_postgres.Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the main thread of a worker does at its end, whatever the monitor asks just then."""
-    execute = psycopg.Connection.execute
-
-    def and_give_back(connection: Any, *arguments: Any) -> Any:
-        done = execute(connection, *arguments)
-        locks._drop()  # pyright: ignore[reportPrivateUsage]
-        return done
-
-    with open_tables(queue_place(server.url), create=True), ServerLocks(server.url) as locks:
-        with monkeypatch.context() as patch:
-            patch.setattr(psycopg.Connection, "execute", and_give_back)
-            with pytest.raises(QueueLostError):
-                locks.hold("one")
-        assert locks.hold("one")

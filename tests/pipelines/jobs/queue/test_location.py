@@ -8,6 +8,7 @@ import pytest
 from cuda_cyclegan.pipelines.errors import QueueError
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import check_private, make_private, queue_place
+from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
 from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 
 
@@ -86,8 +87,8 @@ def test_nobody_else_can_read_a_queue_whatever_the_umask(own: Path) -> None:
     place = queue_place(str(own / "made" / "queue.db"))
     before = os.umask(0)
     try:
-        with open_tables(place, create=True) as tables, membership(place, "cpu"):
-            assert not tables.is_paused()
+        with open_tables(place, create=True) as tables, membership(tables, "cpu"):
+            assert not Queue(tables).is_paused()
             found = {path: path.stat().st_mode & 0o777 for path in [own, *own.rglob("*")]}
     finally:
         os.umask(before)

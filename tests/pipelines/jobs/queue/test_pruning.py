@@ -1,84 +1,83 @@
 """Pruning while another process retries or joins a batch, on both databases."""
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from support.queue_jobs import NORMAL, jobs, states
 from support.waiting import ENOUGH
 
+from cuda_cyclegan.pipelines.jobs.queue.database import Database, Transaction
 from cuda_cyclegan.pipelines.jobs.queue.job import Retried, StudyJob, Submitted
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
-from cuda_cyclegan.pipelines.jobs.queue.store import QueueTables
 
 SOON = timedelta(minutes=1)
 
 
 @pytest.fixture
-def other(tables: QueueTables) -> Generator[Queue]:
+def other(tables: Database) -> Generator[Queue]:
     """The queue as another process opens it."""
     with open_queue(tables.place) as opened:
         yield opened
 
 
 @contextmanager
-def first_write_delayed(tables: QueueTables, act: Callable[[], object]) -> Generator[None]:
-    """Call a function before the first statement of the block that writes."""
-    due = iter([act])
+def first_write_delayed(tables: Database, act: Callable[[], object]) -> Generator[None]:
+    """Call a function before the first transaction of the block that writes."""
+    writing, due = tables.writing, iter([act])
 
-    def intervene(*arguments: Any) -> None:
-        is_write = arguments[2].startswith(("UPDATE", "DELETE"))
-        if is_write and (next_act := next(due, None)):
+    def intervene() -> Any:
+        if next_act := next(due, None):
             next_act()
+        return writing()
 
-    with listening(tables, "before_cursor_execute", intervene):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "writing", intervene)
         yield
 
 
 @contextmanager
-def commits_delayed(tables: QueueTables, act: Callable[[], object]) -> Generator[None]:
-    """Start a thread before the first commit of the block that follows a write, which gives it
-    time to wait for that commit.
+def commits_delayed(tables: Database, act: Callable[[], object]) -> Generator[None]:
+    """Start a thread before the first commit of the block that follows a change of a row, which
+    gives it time to wait for that commit.
     """
-    threads = list[threading.Thread]()
-    writes = list[str]()
+    threads, writing = list[threading.Thread](), tables.writing
 
-    def note(*arguments: Any) -> None:
-        if arguments[2].startswith(("UPDATE", "DELETE")):
-            writes.append(arguments[2])
+    @contextmanager
+    def intervening() -> Generator[Transaction]:
+        with writing() as transaction:
+            changed, change = list[int](), transaction.change
 
-    def intervene(_: object) -> None:
-        if writes and not threads:
-            threads.append(threading.Thread(target=act))
-            threads[0].start()
-            threads[0].join(0.5)
+            def noted(*arguments: Any, **values: Any) -> int:
+                changed.append(change(*arguments, **values))
+                return changed[-1]
 
-    with (
-        listening(tables, "before_cursor_execute", note),
-        listening(tables, "commit", intervene),
-    ):
+            transaction.change = noted
+            transaction.change_each = partial(_summed, noted)
+            yield transaction
+            if any(changed) and not threads:
+                threads.append(threading.Thread(target=act))
+                threads[0].start()
+                threads[0].join(0.5)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "writing", intervening)
         yield
     threads[0].join(ENOUGH)
 
 
-@contextmanager
-def listening(tables: QueueTables, what: str, act: Callable[..., object]) -> Generator[None]:
-    engine = tables._engine  # pyright: ignore[reportPrivateUsage]
-    sa.event.listen(engine, what, act)
-    try:
-        yield
-    finally:
-        sa.event.remove(engine, what, act)
+def _summed(change: Callable[..., int], statement: str, values: Sequence[Any]) -> int:
+    return sum(change(statement, **each) for each in values)
 
 
 @pytest.mark.parametrize("job", ["00001", "00002"])
 def test_a_job_that_is_queued_again_during_a_prune_stays_with_its_batch(
-    tables: QueueTables, other: Queue, tmp_path: Path, job: str
+    tables: Database, other: Queue, tmp_path: Path, job: str
 ) -> None:
     queue, now = Queue(tables), datetime.now().astimezone()
     batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
@@ -91,7 +90,7 @@ def test_a_job_that_is_queued_again_during_a_prune_stays_with_its_batch(
 
 @pytest.mark.parametrize("job", ["00001", "00002"])
 def test_a_prune_during_a_retry_waits_and_keeps_the_batch(
-    tables: QueueTables, other: Queue, tmp_path: Path, job: str
+    tables: Database, other: Queue, tmp_path: Path, job: str
 ) -> None:
     queue, now, pruned = Queue(tables), datetime.now().astimezone(), list[int]()
     batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
@@ -103,7 +102,7 @@ def test_a_prune_during_a_retry_waits_and_keeps_the_batch(
 
 
 def test_a_retry_during_a_prune_finds_no_job(
-    tables: QueueTables, other: Queue, tmp_path: Path
+    tables: Database, other: Queue, tmp_path: Path
 ) -> None:
     queue, now, retried = Queue(tables), datetime.now().astimezone(), list[Retried]()
     batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
@@ -115,7 +114,7 @@ def test_a_retry_during_a_prune_finds_no_job(
 
 
 def test_a_submission_that_joins_a_batch_during_its_prune_gets_a_new_one(
-    tables: QueueTables, other: Queue, tmp_path: Path
+    tables: Database, other: Queue, tmp_path: Path
 ) -> None:
     queue, now, added = Queue(tables), datetime.now().astimezone(), list[Submitted]()
     batch = queue.submit(jobs(tmp_path, 2), NORMAL, joins="tonight").batch

@@ -115,3 +115,26 @@ def test_a_time_that_comes_twice_is_the_next_of_both(
 def test_a_time_that_is_none_or_past_is_refused(text: str) -> None:
     with pytest.raises(SettingsError):
         parse_time(text, at("18:00").astimezone())
+
+
+@pytest.mark.parametrize(
+    ("text", "coming"),
+    [
+        ("02:30", "03:00+02:00"),
+        ("02:00", "03:00+02:00"),
+        ("2027-03-28T02:59:30", "03:00+02:00"),
+        ("01:59", "01:59+01:00"),
+        ("03:00", "03:00+02:00"),
+        ("03:30", "03:30+02:00"),
+    ],
+)
+def test_a_time_that_the_clocks_skip_is_the_end_of_the_gap(
+    text: str, coming: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as berlin:
+        berlin.setenv("TZ", "Europe/Berlin")
+        tzset()
+        found = datetime.fromisoformat(f"2027-03-28T{coming}")
+        assert parse_time(text, datetime.fromisoformat("2027-03-28T00:30+01:00")) == found
+        assert parse_since(text, datetime.fromisoformat("2027-03-28T08:00+02:00")) == found
+    tzset()

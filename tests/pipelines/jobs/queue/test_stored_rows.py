@@ -1,54 +1,47 @@
 """Rows of a queue: what they hold, and what becomes of damaged ones."""
 
-import base64
 import json
 import os
-import pickle
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.queue_jobs import NORMAL, jobs, states, study_job
 
 from cuda_cyclegan.pipelines.errors import QueueError
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
+from cuda_cyclegan.pipelines.jobs.queue.database import ConflictError, Database
 from cuda_cyclegan.pipelines.jobs.queue.job import Retried, StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.liveness import membership
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
-from cuda_cyclegan.pipelines.jobs.queue.store import QueueTables, open_tables
+from cuda_cyclegan.pipelines.jobs.queue.store import VERSION, open_tables, set_meta
 
-DAMAGED_INPUTS = {
-    "none": None,
+DAMAGED_PAYLOADS = {
     "empty": "",
     "no JSON": "not JSON",
     "no object": "[1]",
-    "no job": '{"positionalArgs": []}',
-    "no text": '{"positionalArgs": [7]}',
     "deep": "[" * 100_000,
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGED_INPUTS)
+@pytest.mark.parametrize("damage", DAMAGED_PAYLOADS)
 def test_a_damaged_job_is_taken_shown_and_cancelled_like_others(
-    queue: Queue, tables: QueueTables, tmp_path: Path, damage: str
+    queue: Queue, tables: Database, tmp_path: Path, damage: str
 ) -> None:
     batch = queue.submit(jobs(tmp_path, 3), NORMAL).batch
-    inputs = tables.inputs
-    with tables.begin() as connection:
-        job, damaged = inputs.c.workflow_uuid, DAMAGED_INPUTS[damage]
-        connection.execute(sa.update(inputs).where(job == f"{batch}/00001").values(inputs=damaged))
-        connection.execute(sa.delete(inputs).where(job == f"{batch}/00002"))
+    with tables.writing() as transaction:
+        damaged = "UPDATE {payloads} SET payload = :payload WHERE number = 1"
+        transaction.change(damaged, payload=DAMAGED_PAYLOADS[damage])
+        transaction.change("DELETE FROM {payloads} WHERE number = 2")
     assert states(queue, batch) == ["queued"] * 3
     claims = Claims(tables, "one")
     for _ in range(2):
         claim = claims.claim(NORMAL)
         assert claim
-        assert claim.payload == ""
         with pytest.raises(QueueError, match="cannot be read"):
             StudyJob.from_json(claim.payload)
         claims.acknowledge(claim, {}, well=False)
@@ -60,44 +53,47 @@ def test_a_damaged_job_is_taken_shown_and_cancelled_like_others(
     assert queue.cancel(batch) == 3
 
 
-DAMAGED_FIELDS = {
-    "no attributes": {"attributes": sa.null()},
-    "a number for attributes": {"attributes": sa.text("'5'")},
-    "numbers in attributes": {"attributes": sa.text("""'{"lane": 3, "name": 4}'""")},
-    "no tries": {"recovery_attempts": sa.null()},
-}
+DAMAGED_FIELDS = ("5", "[]", "", '{"name": 4, "route": []}')
 
 
 @pytest.mark.parametrize("damage", DAMAGED_FIELDS)
 def test_a_job_of_which_something_else_is_damaged_is_done(
-    queue: Queue, tables: QueueTables, tmp_path: Path, damage: str
+    queue: Queue, tables: Database, tmp_path: Path, damage: str
 ) -> None:
     batch = queue.submit(jobs(tmp_path, 1), NORMAL, name="afternoon").batch
-    tables.change([tables.jobs.c.workflow_uuid == f"{batch}/00001"], DAMAGED_FIELDS[damage])
+    with tables.writing() as transaction:
+        transaction.change("UPDATE {batches} SET about = :damage", damage=damage)
+        fields = "transfers = :damage, deferred = :damage"
+        transaction.change(f"UPDATE {{jobs}} SET {fields}", damage=damage)
     assert [count.jobs for count in queue.batches()] == [{"queued": 1}]
     claims = Claims(tables, "one")
     claim = claims.claim(NORMAL)
     assert claim
-    assert claim.tries in (0, 1)
     assert claims.acknowledge(claim, {}, well=True)
     assert states(queue, batch) == ["done"]
 
 
-def test_a_row_of_an_unknown_state_or_worker_stops_nobody(
-    place: QueuePlace, queue: Queue, tables: QueueTables, tmp_path: Path
+def test_a_job_cannot_be_in_an_unknown_state_or_run_for_nobody(
+    queue: Queue, tables: Database, tmp_path: Path
 ) -> None:
-    batch = queue.submit(jobs(tmp_path, 3), NORMAL).batch
-    job = tables.jobs.c.workflow_uuid
-    tables.change([job == f"{batch}/00001"], {"status": "MISLAID"})
-    tables.change([job == f"{batch}/00002"], {"status": "PENDING", "executor_id": None})
-    assert states(queue, batch) == ["failed", "running", "queued"]
-    assert queue.batches()[0].jobs == {"failed": 1, "running": 1, "queued": 1}
-    claims = Claims(tables, "one")
-    with membership(place, "cpu") as alive:
-        for worker in (*claims.in_flight(), "a/b", "\0", "x" * 1000):
-            assert alive.is_dead(worker) == (place.file is not None)
-    assert claims.claim(NORMAL)
-    assert queue.cancel(batch) == 2
+    batch = queue.submit(jobs(tmp_path, 1), NORMAL).batch
+    for change in ("state = 'mislaid'", "state = 'running'", "state = 'done'"):
+        with pytest.raises(ConflictError), tables.writing() as transaction:
+            transaction.change(f"UPDATE {{jobs}} SET {change}")
+    assert states(queue, batch) == ["queued"]
+
+
+def test_a_worker_without_a_lock_or_counter_stops_nobody(
+    place: QueuePlace, queue: Queue, tables: Database, tmp_path: Path
+) -> None:
+    queue.submit(jobs(tmp_path, 3), NORMAL)
+    names = ("a/b", "\x01", "x" * 1000)
+    for name in names:
+        assert Claims(tables, name).claim(NORMAL)
+    with membership(tables, "cpu") as alive:
+        held = Claims(tables, alive.name).in_flight()
+        assert held.keys() == {*names}
+        assert {*alive.dead(held)} == ({*names} if place.file else set())
 
 
 def test_text_that_is_no_utf_8_stops_nobody(tmp_path: Path) -> None:
@@ -106,13 +102,12 @@ def test_text_that_is_no_utf_8_stops_nobody(tmp_path: Path) -> None:
         batch = queue.submit(jobs(tmp_path, 3), NORMAL).batch
     with closing(sqlite3.connect(f"{place.file}")) as file, file:
         for number, value in ((1, "x'ff80'"), (2, "CAST(x'ff80' AS TEXT)")):
-            where = f"WHERE workflow_uuid = '{batch}/0000{number}'"
-            file.execute(f"UPDATE workflow_input SET inputs = {value} {where}")
-            file.execute(f"UPDATE workflow_status SET attributes = {value} {where}")
+            file.execute(f"UPDATE payloads SET payload = {value} WHERE number = {number}")
+            file.execute(f"UPDATE batches SET about = {value}")
     with open_tables(place, create=False) as tables:
         claims = Claims(tables, "one")
         taken = [claims.claim(NORMAL) for _ in range(3)]
-        assert [claim and bool(claim.payload) for claim in taken] == [False, False, True]
+        assert [claim and bool(claim.study) for claim in taken] == [False, False, True]
         assert states(Queue(tables), batch) == ["running"] * 3
         assert len(Queue(tables).batches()) == 1
 
@@ -156,68 +151,40 @@ def test_a_job_with_a_field_of_another_kind_is_refused_in_a_sentence(
         StudyJob.from_json(text)
 
 
-def test_rows_hold_json_and_undecodable_names(
-    queue: Queue, tables: QueueTables, tmp_path: Path
-) -> None:
+def test_rows_hold_undecodable_names(queue: Queue, tables: Database, tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9 \xf0\x9f\x98\x80.nii")
     (tmp_path / name).touch()
-    batch = queue.submit([study_job(tmp_path / name)], NORMAL).batch
-    [(kind, stored)] = tables.read(
-        sa.select(sa.column("serialization"), tables.inputs.c.inputs).select_from(
-            tables.jobs.join(tables.inputs, sa.true())
-        )
-    )
-    assert kind == "portable_json"
-    assert json.loads(json.loads(stored)["positionalArgs"][0])["version"] == 1
-    [row] = queue.jobs(batch)
-    assert StudyJob.from_json(row.payload).study == name
-
-
-class _Touch:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.mknod, (str(self._file),)
-
-
-def test_a_row_marked_as_a_pickle_is_not_unpickled(
-    queue: Queue, tables: QueueTables, tmp_path: Path
-) -> None:
-    batch, trap = queue.submit(jobs(tmp_path, 2), NORMAL).batch, tmp_path / "unpickled"
+    batch = queue.submit([study_job(tmp_path / name)], NORMAL, name=name, route=name).batch
     claims = Claims(tables, "one")
     claim = claims.claim(NORMAL)
     assert claim
-    assert claims.acknowledge(claim, {}, well=False)
-    stored = base64.b64encode(pickle.dumps(_Touch(trap))).decode()
-    table = "workflow_status" if tables.place.file else "dbos.workflow_status"
-    with tables.begin() as connection:
-        connection.execute(sa.text(f"UPDATE {table} SET serialization = 'py_pickle'"))
-        connection.execute(sa.update(tables.inputs).values(inputs=stored))
-        connection.execute(sa.update(tables.outputs).values(output=stored))
-    assert states(queue, batch) == ["failed", "queued"]
-    assert [row.payload for row in queue.jobs(batch)] == ["", ""]
-    claim = claims.claim(NORMAL)
-    assert claim
-    claims.defer(claim, "The disk is full.")
-    assert [row.job for row in queue.deferred()] == [claim.job]
-    assert queue.retry(batch) == Retried(again=2, known=0)
-    claim = claims.claim(NORMAL)
-    assert claim
-    assert claims.acknowledge(claim, {}, well=True)
-    queue.record_sent(claim.job, (1.0, 2.0))
-    assert queue.cancel(batch) == 1
-    assert len(queue.batches()) == 1
-    assert not trap.exists()
-    tables.client.list_workflows()
-    assert trap.exists(), "DBOS unpickles no such row any more"
+    claims.defer(claim, name)
+    [row] = queue.jobs(batch)
+    assert StudyJob.from_json(row.payload).study == name
+    assert (row.name, row.route, row.deferred) == (name, name, name)
+    assert [count.name for count in queue.batches()] == [name]
 
 
-def test_a_queue_of_a_newer_version_is_refused(place: QueuePlace) -> None:
-    with open_tables(place, create=True) as tables, tables.begin() as connection:
-        schema = "" if place.file else "dbos."
-        connection.execute(sa.text(f"UPDATE {schema}dbos_migrations SET version = 99999"))
-    with pytest.raises(QueueError, match="newer version"), open_queue(place):
+def test_a_queue_of_a_newer_version_is_refused_by_the_program_s_name_and_version(
+    place: QueuePlace,
+) -> None:
+    with open_tables(place, create=True) as tables, tables.writing() as transaction:
+        set_meta(transaction, "version", f"{VERSION + 1}")
+        set_meta(transaction, "program", "99.1")
+    for create in (False, True):
+        with (
+            pytest.raises(QueueError, match=r"cuda-cyclegan 99\.1, which is newer than this one"),
+            open_queue(place, create=create),
+        ):
+            pass
+
+
+def test_an_old_sqlite_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    with (
+        pytest.raises(QueueError, match=r"needs 3\.35"),
+        open_queue(queue_place(str(tmp_path / "private" / "queue.db")), create=True),
+    ):
         pass
