@@ -215,6 +215,7 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         is_result=is_result(dataset),
         is_map=is_map(dataset),
         declared=max(int(number(dataset, name)) for name in _DECLARED_COUNTS),
+        image=number(dataset, "InstanceNumber"),
     )
 
 
