@@ -1,7 +1,6 @@
 """The command line's entry point."""
 
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -70,9 +69,6 @@ def _options(  # pyright: ignore[reportUnusedFunction]
 def main() -> None:
     """Run the command line. Until this handles Ctrl-C, `__main__` does."""
     collect_seldom()
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        # Before and after a command, which handles Ctrl-C itself.
-        signal.signal(signal.SIGINT, lambda *_: os._exit(Exit.INTERRUPTED))
     output = replace_streams()
     try:
         app()
