@@ -25,4 +25,4 @@ class FullCommand(TyperCommand):
             ]
             if len(missing) < 2:
                 raise
-            ctx.fail(f"Missing {', '.join(missing[:-1])} and {missing[-1]}.")
+            return ctx.fail(f"Missing {', '.join(missing[:-1])} and {missing[-1]}.")

@@ -175,9 +175,11 @@ def _start_of(file: BinaryIO, *names: str) -> DataSet:
     """Read these elements, all of which are before the pixels."""
     tags = [tag_of(name) for name in names]
     last = max(tags)
-    return read_partial(
-        file, lambda tag, *_: tag > last, defer_size=_KEPT_BYTES, specific_tags=tags
-    )
+
+    def is_after(tag: int, _kind: str | None, _length: int) -> bool:
+        return tag > last
+
+    return read_partial(file, is_after, defer_size=_KEPT_BYTES, specific_tags=tags)
 
 
 def study_in(offer: Offer, start: bytes) -> str:
