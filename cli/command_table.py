@@ -6,10 +6,11 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from .errors import errors_reported
 from .options.help_panels import PanelledCommand
+from .options.missing_options import FullCommand
 from .options.spelling import spelled_out
 
 _MODULES = {
@@ -31,6 +32,17 @@ _MODULES = {
 }
 """Modules of `commands` by command: each has a function of that name, or the `app` of a group."""
 
+_OTHER_WORDS = {
+    **dict.fromkeys(("-V", "-v", "version"), "--version"),
+    **dict.fromkeys(("help", "-?"), "--help"),
+    **dict.fromkeys(("predict", "infer", "inference", "run", "convert", "apply"), "translate"),
+    **{word: f"model {word}" for word in ("import", "inspect", "verify", "calibrate", "edit")},
+    **dict.fromkeys(("queue", "status", "list", "ls"), "jobs"),
+    **dict.fromkeys(("show", "open", "viewer"), "view"),
+    **dict.fromkeys(("check", "info", "devices"), "doctor"),
+}
+"""Words that users of other programs may try first, and this program's own."""
+
 _WITH_PANELS = {"translate", "plan", "submit", "watch", "node"}
 
 
@@ -40,6 +52,14 @@ class CommandTable(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _LoadedCommands(_MODULES)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words; those of other programs are answered with this one's."""
+        word = args[0] if args and not ctx.resilient_parsing else ""
+        if word not in self.commands and (meant := _OTHER_WORDS.get(word)):
+            what = "option" if word.startswith("-") else "command"
+            ctx.fail(f"No such {what} {word!r}. Did you mean {meant!r}?")
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the named command. An OSError about a path, even from a mere check that the path
@@ -69,6 +89,6 @@ def _loaded(name: str) -> Any:
 
 def _alone(name: str, module: Any) -> Any:
     alone = typer.Typer(rich_markup_mode=None, add_completion=False)
-    kind = PanelledCommand if name in _WITH_PANELS else TyperCommand
+    kind = PanelledCommand if name in _WITH_PANELS else FullCommand
     alone.command(cls=kind, epilog=module.EXAMPLE)(spelled_out(getattr(module, name)))
     return typer.main.get_command(alone)

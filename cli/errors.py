@@ -99,7 +99,10 @@ def sentence(error: Exception) -> str:
                 "reinstall cuda-cyclegan."
             )
         case OSError():
-            return f"{error.filename or 'A file'} cannot be used ({error.strerror or error})."
+            why = error.strerror or error
+            if error.filename is None:  # such as a pipe or a connection
+                return f"The system reports: {why}."
+            return f"{error.filename} cannot be used ({why})."
         case _:
             return (
                 f"{type(error).__name__}: {error}; this looks like a bug: please report it with "

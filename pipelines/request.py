@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from ..engine.model.model_file import Model
+from ..engine.model.model_file import Model, load_model
 from ..engine.options import NO_LIMITS, CudaLimits
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, KnownHeaders
@@ -62,6 +62,10 @@ class Request:
             sidecars=self.options.has_sidecars,
             remedy=f"{MOVE}, or change setting result-name" if self.options.result_name else MOVE,
         )
+
+    def volumes(self) -> int:
+        """Return the number of results and maps of a study. Raises ModelFileError."""
+        return len(load_model(self.model).card.targets) + len(requested_maps(self.options))
 
     def cached_search(self) -> Search:
         """Return a `search` for repeated calls, which reads unchanged DICOM files only once."""

@@ -328,7 +328,7 @@ MAY_IMPORT = {
         "pipelines.settings pipelines.timeline pipelines.timestamps"
     ),
     "pipelines.view": (
-        "engine.decoding io.choice io.contrasts io.discovery io.errors io.files io.formats "
+        "engine.decoding io.choice io.contrast io.discovery io.errors io.files io.formats "
         "io.labels io.maps io.reading io.volume pipelines.errors pipelines.evaluation "
         "pipelines.report pipelines.results pipelines.study pipelines.timestamps"
     ),

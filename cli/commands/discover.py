@@ -26,8 +26,8 @@ from ..options.translate import (
     SeriesPattern,
     ShowPhi,
     VolumeIndex,
-    check_applicable,
     links_of,
+    note_unused,
     parsed_choice,
     parsed_globs,
 )
@@ -121,7 +121,7 @@ def discover(
             search = discover_scans(inputs, None, choice, known)
             search = studies_for(search, card, choice.takes, choice.channels, known)
             found = read_headers(search, meant.index, every_volume=meant.every)
-        check_applicable(context, holds_files_only=search.holds_files_only)
+        note_unused(context, holds_files_only=search.holds_files_only)
         if json:
             print_line(discovery.text(found, show_phi=show_phi), sys.stdout)
         else:

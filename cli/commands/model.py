@@ -8,6 +8,7 @@ import typer
 
 from ..errors import Exit, complain, errors_reported
 from ..options.help_panels import example
+from ..options.missing_options import FullCommand
 from ..options.model import MadeModel, ReplacesOutput, parsed_names
 from ..options.printing import AsJson, Traceback
 from ..options.spelling import spelled_out
@@ -33,7 +34,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.command("import", epilog=model_import.EXAMPLE)(model_import.import_)
+app.command("import", cls=FullCommand, epilog=model_import.EXAMPLE)(model_import.import_)
 app.command("calibrate", epilog=model_calibrate.EXAMPLE)(spelled_out(model_calibrate.calibrate))
 
 ModelFile = Annotated[Path, typer.Argument(metavar="FILE", help="Model file.")]

@@ -17,7 +17,7 @@ from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
 from ..options.printing import AllRows
 from ..options.study import StudyOptions
-from ..options.translate import ShowPhi, Verbose, check_applicable
+from ..options.translate import ShowPhi, Verbose, note_unused
 from ..options.values import checked_device, checked_file, wrong_value
 from ..render.documents import STDOUT, screen, standard_named, write_report
 from ..render.skipped import search_notes, unread_places
@@ -177,13 +177,14 @@ def _started_gpus(asked: str, model: Path) -> "AbstractContextManager[SpareWorke
 def opened(request: "Request", context: typer.Context, *, quiet: bool = False) -> "Job":
     """Return the job of a request; show a spinner while its studies are searched for.
 
-    context: of the command. Raises BadParameter for an option that applies to nothing found.
+    context: of the command, whose options without effect are noted.
     """
     with nullcontext() if quiet else spinner(SEARCHING):
         from ...pipelines.translate import open_job
 
         job = open_job(request)
-    check_applicable(context, holds_files_only=job.discovery.holds_files_only)
+    if not quiet:
+        note_unused(context, holds_files_only=job.discovery.holds_files_only)
     return job
 
 
@@ -200,7 +201,8 @@ def _begun_job(
             from ...pipelines.translate import begun_job
 
             job = opening.enter_context(begun_job(request, begun.read_model, begun.spares))
-        check_applicable(context, holds_files_only=job.discovery.holds_files_only)
+        if not quiet:
+            note_unused(context, holds_files_only=job.discovery.holds_files_only)
         yield job
 
 

@@ -3,9 +3,8 @@
 import re
 from typing import Any, get_args
 
-from typer.core import TyperCommand
-
 from ...pipelines.option import Effect, Option, Panel, Rules, Shown
+from .missing_options import FullCommand
 from .spelling import declared_of
 
 QUEUE, REPORTS = "Queue", "Reports"
@@ -18,7 +17,7 @@ def example(words: str) -> str:
     return f"\b\nExample:\n  cuda-cyclegan {words}"
 
 
-class PanelledCommand(TyperCommand):
+class PanelledCommand(FullCommand):
     """Shows each option in the panel that its declaration names; those without one come last."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

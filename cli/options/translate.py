@@ -1,6 +1,7 @@
 """Options of `translate` that other commands take as well."""
 
 import re
+import sys
 from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
@@ -11,6 +12,8 @@ from ...io.choice import Choice, PathGlobs
 from ...io.links import Links
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ...pipelines.settings import OPTIONS
+from ..render.terminal import print_sentences
+from ..render.text import option as option_name
 from .spelling import declared_of
 from .values import VolumeChoice, parsed_volume, wrong_value
 
@@ -129,7 +132,7 @@ ShowPhi: TypeAlias = Annotated[
     Option(
         "Show header texts, which may identify patients.",
         Shown("DICOM"),
-        Rules(Effect.WIDENS_PRIVACY),
+        Rules(Effect.WIDENS_PRIVACY, of_series=True),
     ),
 ]
 FollowLinks: TypeAlias = Annotated[
@@ -194,17 +197,19 @@ def links_of(*, follow: bool) -> Links:
     return "all" if follow else "inside"
 
 
-def check_applicable(context: typer.Context, *, holds_files_only: bool) -> None:
-    """Raise BadParameter for an option of DICOM series that was typed although none was found.
+def note_unused(context: typer.Context, *, holds_files_only: bool) -> None:
+    """Note typed options of DICOM series if none was found: a nightly command must not depend on
+    what arrived that day.
 
-    holds_files_only: whether scans were found, and none of DICOM. A config file may contain options
-    meant for other folders.
+    holds_files_only: whether scans were found, and none of DICOM. Options of a config file, which
+    may be meant for other folders, get no note.
     """
     declared = declared_of(context.command) if holds_files_only else {}
+    unused: list[str] = []
     for name in (name for name, option in declared.items() if option.rules.of_series):
         source = context.get_parameter_source(name)
         if source and source.name == "COMMANDLINE":
-            option = f"--{name.replace('_', '-')}"
-            raise wrong_value(
-                option, "it applies to DICOM series, but the inputs contain none; omit it."
-            )
+            unused.append(option_name(declared[name].shown.name or name))
+    if unused:
+        words = "the inputs contain no DICOM series; these options had no effect"
+        print_sentences([f"note: {words}: {', '.join(unused)}"], sys.stderr)

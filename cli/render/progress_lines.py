@@ -21,7 +21,7 @@ class PlainLines:
         self._quiet = quiet
         self._verbose = verbose
         self._done = self._total = 0
-        self._is_tuning = False
+        self._tuning_lines: set[str] = set()
 
     def __call__(self, event: Event) -> None:
         print_sentences(self._lines(event), sys.stderr)
@@ -37,9 +37,10 @@ class PlainLines:
                 if not self._quiet:
                     yield opening_line(planned)
             case Tuning(_, share):
-                if not self._quiet and (share == 1 or not self._is_tuning):
-                    yield tuning_line(share)
-                self._is_tuning = share < 1
+                line = tuning_line(share)
+                if not self._quiet and line not in self._tuning_lines:  # layers may come one by one
+                    self._tuning_lines.add(line)
+                    yield line
             case DeviceOpened(device, note):
                 if not self._quiet:
                     yield device_line(device, note)

@@ -2,8 +2,8 @@
 # # Import, translate, evaluate and show
 #
 # Uses the scan and the checkpoint of `sample_data`. Open this file as a notebook in VS Code,
-# PyCharm or Jupyter with jupytext, or run it in the clone's folder:
-# `python docs/examples/notebook.py`. It needs matplotlib and writes to the folder `tutorial`.
+# PyCharm or Jupyter with jupytext, or run it anywhere in the clone:
+# `python docs/examples/notebook.py`. It needs matplotlib and writes to `tutorial` in the clone.
 
 # %%
 from pathlib import Path
@@ -14,9 +14,11 @@ import numpy as np
 
 import cuda_cyclegan as cc
 
-sample = Path("sample_data")
+here = Path.cwd()
+clone = next(folder for folder in (here, *here.parents) if (folder / "sample_data").is_dir())
+sample = clone / "sample_data"
 scan = sample / "scans" / "icbm152_2009_t1_2mm.nii.gz"
-output = Path("tutorial")
+output = clone / "tutorial"
 output.mkdir(exist_ok=True)
 
 # %% [markdown]

@@ -62,6 +62,10 @@ _LARGEST_FILE = 8 << 30
 _LARGEST_HEADER = 100 << 20
 _DEEPEST = 12
 _MOST_ENTRIES = 200_000
+_TOO_MANY_ENTRIES = (
+    "The checkpoint nests its entries deeper or wider than any training state; save the generator "
+    "alone."
+)
 _SAVE_WEIGHTS = "torch.save(model.state_dict(), 'generator.pth')"
 _SAFETENSORS_ELEMENTS = {
     "F64": "float64",
@@ -152,6 +156,9 @@ def _parsed(name: str, data: bytes) -> tuple[Kind, object, list[Inert]]:
 
 
 def _safetensors_entries(data: bytes) -> dict[str, object]:
+    # Each tensor has an object in the header; the library would make them all.
+    if data.count(b"{", 8, 8 + int.from_bytes(data[:8], "little")) > _MOST_ENTRIES:
+        raise CheckpointError(_TOO_MANY_ENTRIES)
     try:
         entries = safetensors.deserialize(data)
     except safetensors.SafetensorError as error:
@@ -188,10 +195,7 @@ def _contents(value: object, inert: list[Inert]) -> Mapping[str, CheckpointEntry
         nonlocal tensors, entries
         entries += 1
         if entries > _MOST_ENTRIES or depth > _DEEPEST:
-            raise CheckpointError(
-                "The checkpoint nests its entries deeper or wider than any training state; save "
-                "the generator alone."
-            )
+            raise CheckpointError(_TOO_MANY_ENTRIES)
         match node:
             case StoredTensor():
                 tensors += 1

@@ -113,9 +113,9 @@ class Instance:
     or None. cut: how much of its pixels is missing, in words. sop_class, uid: its SOPClassUID and
     SOPInstanceUID. study, series: their instance UIDs. number: SeriesNumber. modality: such as MR.
     frames: one, unless it is enhanced. declared: number of images that it declares for its series,
-    or 0. concatenation: the one that it is part of, usually None. is_result: whether this program
-    wrote it. is_map: whether this program wrote it as a map of a result. protocol: ProtocolName,
-    free text that is never shown.
+    or 0. image: its InstanceNumber. concatenation: the one that it is part of, usually None.
+    is_result: whether this program wrote it. is_map: whether this program wrote it as a map of a
+    result. protocol: ProtocolName, free text that is never shown.
     """
 
     file: Path
@@ -135,3 +135,4 @@ class Instance:
     is_map: bool = False
     declared: int = 0
     protocol: str = ""
+    image: float = 0.0

@@ -216,6 +216,7 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         is_map=is_map(dataset),
         declared=max(int(number(dataset, name)) for name in _DECLARED_COUNTS),
         protocol=word(dataset, "ProtocolName"),
+        image=number(dataset, "InstanceNumber"),
     )
 
 

@@ -60,7 +60,12 @@ _DIRECTORY = "1.2.840.10008.1.3.10"
 
 def is_enhanced(dataset: DataSet) -> bool:
     """Return whether a class of multi-frame objects describes its frames in functional groups."""
-    return word(dataset, "SOPClassUID") in _ENHANCED
+    return is_enhanced_class(word(dataset, "SOPClassUID"))
+
+
+def is_enhanced_class(sop_class: str) -> bool:
+    """Return whether it is a class of multi-frame objects with functional groups."""
+    return sop_class in _ENHANCED
 
 
 def modality_in(dataset: DataSet) -> str:
@@ -108,7 +113,7 @@ def _blocker_of_pixels(dataset: DataSet) -> str | None:
     image_type = words(dataset, "ImageType")
     if "LOCALIZER" in image_type:
         return "it is a localizer"
-    if "MOSAIC" in image_type:
+    if not {"MOSAIC", "VFRAME"}.isdisjoint(image_type):  # Siemens and UIH
         return (
             "its slices are tiled into a mosaic; export the series as enhanced or single-slice "
             "images"

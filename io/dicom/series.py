@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +16,7 @@ from .frames import Concatenation, Instance, Stack
 from .geometry import depth_of, normal_of
 from .grouping import Part, parts_of
 from .header_scan import scan
-from .object_types import NO_IMAGE, NO_PLACE, THROUGH_A_TABLE
+from .object_types import NO_IMAGE, NO_PLACE, THROUGH_A_TABLE, is_enhanced_class
 from .series_files import Members
 
 Owner: TypeAlias = tuple[str, str]
@@ -222,11 +222,60 @@ def _digest(text: str) -> str:
 
 def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
     """Yield the images that no volume may contain, by reason, and then each part of the others."""
-    frames = [frame for instance in members.instances for frame in instance.frames]
     for reason, same in _by_blocker(members).items():
         files = tuple(instance.file for instance in same)
         yield replace(row, reason=reason, files=files, images=len(same))
-    lost = _why_incomplete(members, choice)
+    if aside := _unplaced(members):
+        rows = _without(aside, members, row, choice)
+        if any(one.verdict == "taken" for one in rows) and not any(
+            one.verdict == "refused" for one in rows
+        ):
+            yield from rows
+            return
+    yield from _volumes(members, row, choice, _why_incomplete(members, choice))
+
+
+def _unplaced(members: Members) -> list[Instance]:
+    """Return single images without a position that may be set aside.
+
+    One whose number is among those of the slices is a slice itself.
+    """
+    placed = [each for each in members.instances if each.frames]
+    numbers = [each.image for each in placed]
+    classes = {each.sop_class for each in placed if not is_enhanced_class(each.sop_class)}
+    return [
+        each
+        for each in members.instances
+        if each.blocker == NO_PLACE
+        and each.sop_class in classes
+        and not min(numbers) < each.image < max(numbers)
+    ]
+
+
+def _without(
+    aside: Sequence[Instance], members: Members, row: Series, choice: Choice
+) -> list[Series]:
+    """Return the rows of the images without some, of which they must be independent: none may be
+    uneven or known to be incomplete.
+    """
+    count, verb = len(aside), "was" if len(aside) == 1 else "were"
+    omitted = (
+        f"{count} of the {len(members.instances)} images of the source had no position and {verb} "
+        "omitted"
+    )
+    note = f"{omitted}: {_listed([each.file.name for each in aside])}"
+    incomplete = f"{row.incomplete}; {omitted}" if row.incomplete else omitted
+    row = replace(row, notes=(*row.notes, note), incomplete=incomplete)
+    strict = replace(choice, allow_uneven=False)
+    missing = _why_incomplete(members, strict, [each.file for each in aside])
+    if max(each.declared for each in members.instances) > len(members.instances) - count:
+        missing = missing or omitted
+    return list(_volumes(members, row, strict, missing))
+
+
+def _volumes(members: Members, row: Series, choice: Choice, lost: str | None) -> Iterator[Series]:
+    """Yield each part of the images that have positions. lost: why some are missing, in words."""
+    frames = [frame for instance in members.instances for frame in instance.frames]
     cut = {each.file: each.cut for each in members.instances if each.cut}
     parts = parts_of(frames, choice.fewest_slices) if frames else []
     for count, part in enumerate(parts, 1):
@@ -251,8 +300,10 @@ def _by_blocker(members: Members) -> dict[str, list[Instance]]:
     return found
 
 
-def _why_incomplete(members: Members, choice: Choice) -> str | None:
-    """Return which images of the series cannot be read or placed, in words."""
+def _why_incomplete(members: Members, choice: Choice, aside: Collection[Path] = ()) -> str | None:
+    """Return which images of the series cannot be read or placed, in words. aside: files of images
+    that it does without.
+    """
     lost = [f"{each.file.name} ({each.reason})" for each in members.lost]
     if lost:
         reason = "cannot be read and may be slices of it; restore or remove the damaged files"
@@ -272,7 +323,7 @@ def _why_incomplete(members: Members, choice: Choice) -> str | None:
         blind = [
             each.file.name
             for each in members.instances
-            if each.blocker in blockers and each.sop_class in classes
+            if each.blocker in blockers and each.sop_class in classes and each.file not in aside
         ]
         if blind:
             return f"{len(blind)} of its {len(members.instances)} images {reason}: {_listed(blind)}"

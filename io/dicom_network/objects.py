@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from pydicom.uid import ExplicitVRBigEndian
 
 from ..dicom.bounded_reading import ItemCount, TooManyItemsError, is_of_pixels, read_partial
-from ..dicom.dataset import PARSING_ERRORS, encoded, pydicom, tag_of, word
+from ..dicom.dataset import PARSING_ERRORS, DataSet, encoded, number, pydicom, tag_of, word
 from ..dicom.stored_text import all_as_stored
 from ..files.regular import open_regular
 from .commands import DimseStatus, Refusal
@@ -25,6 +25,10 @@ _KEPT_BYTES = 4096
 START_BYTES = 1 << 14
 """First bytes of a data set, within which its study is named, nearly always."""
 _NAMES = ("SOPClassUID", "SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID")
+_EXTENTS = ("NumberOfFrames", "Rows", "Columns")
+_BYTES_OF_A_PIXEL = 2
+_BYTES_OF_DERIVATION = 8192
+"""Estimate of the elements that an image of a result adds, and of the rest of its last block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class ReceivedObject:
 
     path: of the file, which the recipient of this record owns. offer: presentation under which it
     was received. study: its UID. digest: SHA-256 of its data set as received. size: bytes of the
-    file.
+    file. of_result: bytes that its image in a result is expected to take.
     """
 
     path: Path
@@ -53,6 +57,7 @@ class ReceivedObject:
     study: str
     digest: str
     size: int
+    of_result: int
 
 
 class NotUnderstoodError(Exception):
@@ -97,10 +102,11 @@ class ObjectFile:
 
     def finish(self) -> ReceivedObject:
         """Flush the complete object to disk. Raises NotUnderstoodError too."""
-        study = self._study()
+        study, of_result = self._checked()
         os.fsync(self._file.fileno())
         self._file.close()
-        return ReceivedObject(self._path, self._offer, study, self._digest.hexdigest(), self._size)
+        digest = self._digest.hexdigest()
+        return ReceivedObject(self._path, self._offer, study, digest, self._size, of_result)
 
     def discard(self) -> None:
         """Remove it, unless it was taken over."""
@@ -120,16 +126,15 @@ class ObjectFile:
             written += self._file.write(data[written:])
         return written
 
-    def _study(self) -> str:
-        """UID of its study. Raises NotUnderstoodError for another object than announced."""
+    def _checked(self) -> tuple[str, int]:
+        """Return the UID of its study, and the bytes of its image in a result.
+
+        Raises NotUnderstoodError for another object than announced.
+        """
         self._file.seek(0)
         try:
-            header = read_partial(
-                self._file,
-                _is_after,
-                defer_size=_KEPT_BYTES,
-                specific_tags=[tag_of(name) for name in _NAMES],
-            )
+            header = _start_of(self._file, *_NAMES, *_EXTENTS)
+            of_result = _of_result(header, self._size)
             sop_class, instance, study, series = (word(header, name) for name in _NAMES)
         except PARSING_ERRORS:
             reason = "its header is damaged"
@@ -143,7 +148,38 @@ class ObjectFile:
                 raise NotUnderstoodError(
                     DimseStatus.NOT_UNDERSTOOD, f"its header has no {name}InstanceUID"
                 )
-        return study
+        return study, of_result
+
+
+def bytes_of_result(path: Path) -> int:
+    """Return the bytes that the image of an object on disk is expected to take in a result; those
+    of the object if its header is damaged. Raises OSError.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            return _of_result(_start_of(file, *_EXTENTS), size)
+        except PARSING_ERRORS:
+            return size
+
+
+def _of_result(header: DataSet, size: int) -> int:
+    """Return the bytes of its image in a result, which is stored in 16 bits, uncompressed."""
+    pixels = _BYTES_OF_A_PIXEL
+    for name in _EXTENTS:
+        pixels *= max(int(number(header, name, 1)), 1)
+    return max(pixels, size) + _BYTES_OF_DERIVATION
+
+
+def _start_of(file: BinaryIO, *names: str) -> DataSet:
+    """Read these elements, all of which are before the pixels."""
+    tags = [tag_of(name) for name in names]
+    last = max(tags)
+
+    def is_after(tag: int, _kind: str | None, _length: int) -> bool:
+        return tag > last
+
+    return read_partial(file, is_after, defer_size=_KEPT_BYTES, specific_tags=tags)
 
 
 def study_in(offer: Offer, start: bytes) -> str:

@@ -5,21 +5,23 @@ being deleted. A file name consists of hashes of the object's UID and of its byt
 object always has the same name; in another encoding the first one stays.
 """
 
+import errno
 import hashlib
 import itertools
+import os
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from ...io.dicom_network.commands import DimseStatus, Refusal
-from ...io.dicom_network.objects import ReceivedObject, is_same_object
+from ...io.dicom_network.objects import ReceivedObject, bytes_of_result, is_same_object
 from ...io.files.atomic import flush_folder
-from .records import Gap, StudyName
+from .records import Gap, StudyName, StudyRecord, digest_of
 from .store import NodeStore
 
 INBOX, SUFFIX = "inbox", ".dcm"
@@ -49,11 +51,24 @@ class StoredObject:
 class Inbox:
     """Folder of received objects; all methods are thread-safe.
 
+    Objects are accepted only while the results of all accepted ones fit on the disk, too, so that
+    each study can be translated, sent and removed again.
+
     most: bytes that it may hold. reserve: bytes that must stay free on its disk. store: records of
-    the studies, which keep their names if they arrive again. bytes: current size.
+    the studies, which keep their names if they arrive again. volumes: number of results and maps
+    that a scan of a route becomes; 1 for other routes. bytes: current size. expected: bytes of the
+    results that are not written yet.
     """
 
-    def __init__(self, folder: Path, most: int, reserve: int, store: NodeStore) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        most: int,
+        reserve: int,
+        store: NodeStore,
+        volumes: Mapping[str, int] | None = None,
+    ) -> None:
+        self.volumes = volumes or {}
         self._incoming, self._inbox = folder / "incoming", folder / INBOX
         self._removed = folder / "removed"
         self._most, self._reserve = most, reserve
@@ -71,6 +86,12 @@ class Inbox:
         self._gaps = StudyGaps(store, present, lambda study: self.folder(study).exists())
         self._claiming = threading.Lock()  # not `_lock`, which is held while files are compared
         self._coming = 0
+        self.expected = 0
+        self._results: dict[StudyName, int] = {}
+        for study in present:
+            record = store.study(str(study))
+            if record is None or record.is_pending or not self._is_of(record, study):
+                self.expect(study)
 
     def studies(self) -> list[StudyName]:
         """Return the studies that have objects."""
@@ -84,7 +105,7 @@ class Inbox:
         """Return a path for an object about to arrive, or why there is no space for it."""
         if self.bytes >= self._most:
             return _FULL
-        if shutil.disk_usage(self._incoming).free < self._reserve:
+        if not self._has_space(0):
             return _NO_RESERVE
         return self._incoming / f"{next(self._parts)}.part"
 
@@ -96,7 +117,9 @@ class Inbox:
             return fits
 
     def take(self, route: str, received: ReceivedObject) -> StoredObject:
-        """Move an object to its study, durably. Raises OSError."""
+        """Move an object to its study, durably. Raises OSError, also if there is no space for its
+        result.
+        """
         with self._lock:
             study = self.study(route, received.study)
             folder = self.folder(study)
@@ -109,6 +132,10 @@ class Inbox:
             other = held.get(stem)
             is_new = other != name and not (other and is_same_object(received.path, folder / other))
             if is_new:
+                of_result = received.of_result * self.volumes.get(route, 1)
+                if not self._has_space(of_result + (0 if held else self._to_come())):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                self._expect(study, of_result)
                 received.path.replace(folder / name)
                 self.bytes += received.size
                 if other:
@@ -125,6 +152,44 @@ class Inbox:
             flush_folder(folder.parent)
             flush_folder(folder.parent.parent)
         return StoredObject(study, is_new, awaited)
+
+    def expect(self, study: StudyName) -> None:
+        """Expect results of all objects of a study, unless some are expected. Raises OSError."""
+        with self._lock:
+            self._expect(study, 0)
+
+    def settle(self, record: StudyRecord) -> None:
+        """Expect no more results of a study, unless it has other objects than its record."""
+        study = StudyName.parse(record.study)
+        with self._lock:
+            if study in self._results and self._is_of(record, study):
+                self.expected -= self._results.pop(study)
+
+    def _expect(self, study: StudyName, size: int) -> None:
+        """Add to the bytes of a study's results; the first time, those of the objects it has."""
+        if study not in self._results:
+            held = sum(map(bytes_of_result, _objects_in(self.folder(study))))
+            self._results[study] = 0
+            size += held * self.volumes.get(study.route, 1)
+        self._results[study] += size
+        self.expected += size
+
+    def _to_come(self) -> int:
+        """Return the space for what a new study and those in transfer may still bring, if each
+        becomes as large as the largest here: studies that all lack images would stay.
+        """
+        largest = max(self._results.values(), default=0)
+        lacking = [size for study, size in self._results.items() if self._gaps.lacks(study)]
+        of_results = largest + sum(largest - size for size in lacking)
+        return 2 * of_results  # a scan is no larger than its results
+
+    def _has_space(self, size: int) -> bool:
+        """Return whether all expected results, and one of so many bytes more, fit on the disk."""
+        free = shutil.disk_usage(self._incoming).free
+        return free - self._reserve >= self.expected + size
+
+    def _is_of(self, record: StudyRecord, study: StudyName) -> bool:
+        return digest_of(self.objects(study)) == record.objects
 
     def refuse(self, study: StudyName, instance: str) -> None:
         """Note that an image of a study was refused, unless the inbox has it."""
@@ -182,6 +247,7 @@ class Inbox:
                 return False
             self._held.pop(study, None)
             self._gaps.forget(study)
+            self.expected -= self._results.pop(study, 0)
             if folder.is_dir():
                 self.bytes -= self._size(study)
                 folder.replace(aside)
@@ -231,6 +297,10 @@ class StudyGaps:
     def of(self, study: StudyName) -> Gap:
         """Return the gap of one study."""
         return Gap(len(self._refused.get(study, ())), study in self._broke_off)
+
+    def lacks(self, study: StudyName) -> bool:
+        """Return whether images of a study are still to come."""
+        return study in self._open or bool(self.of(study))
 
     def begin(self, study: StudyName) -> int:
         """Note that an association brings a study; return a number for `end`."""

@@ -34,10 +34,10 @@ from .fetching import Fetcher
 from .folder import make_folder, sole_owner
 from .inbox import Inbox
 from .reception import IncomingStudies, Reception
-from .records import StudyName, StudyRecord, output_of
+from .records import StudyName, StudyRecord, digest_of, output_of
 from .routes import Route
 from .store import NodeStore, open_store
-from .submission import QueueSync, Submitter, digest_of
+from .submission import QueueSync, Submitter
 
 _TROUBLES = (PipelineError, ScanError, EngineError, OSError)
 AGAIN_SECONDS = 5.0
@@ -102,7 +102,8 @@ class DicomNode:
         self._deliveries = Deliveries(
             store, results, routes, settings.certificates, emit, self._sync.sent, clock
         )
-        inbox = Inbox(settings.folder, settings.most, settings.reserve, store)
+        volumes = _volumes(routes)
+        inbox = Inbox(settings.folder, settings.most, settings.reserve, store, volumes)
         self._incoming = IncomingStudies(_unseen(inbox), clock)
         pending = PendingReports(store, clock)
         self._reports = ReportSender(pending, inbox, routes, settings.certificates, emit, clock)
@@ -128,7 +129,10 @@ class DicomNode:
         return self.listener.port
 
     def use(self, routes: Mapping[str, Route]) -> None:
-        """Replace the routes, and read the certificates again. Raises ConfigError."""
+        """Replace the routes, and read the certificates again. Raises ConfigError, or an error of
+        a route's model.
+        """
+        self._inbox.volumes = _volumes(routes)
         self.listener.use_tls(self._server_context())
         self._routes = self._reception.routes = self._deliveries.routes = routes
         self._reports.routes = routes
@@ -208,6 +212,11 @@ class DicomNode:
             return certificates.server_context() if certificates else None
         except CertificateError as error:
             raise ConfigError(f"{error}.") from error
+
+
+def _volumes(routes: Mapping[str, Route]) -> dict[str, int]:
+    """Return the number of results and maps that a scan of each route becomes."""
+    return {title: route.request.volumes() for title, route in routes.items()}
 
 
 def _why(error: OSError) -> str:
@@ -299,6 +308,10 @@ class InboxCleaner:
         now = self._clock()
         for record in self._store.present():
             study = StudyName.parse(record.study)
+            if record.is_pending:
+                self._inbox.expect(study)
+            else:
+                self._inbox.settle(record)
             route = routes.get(study.route)
             if route is None or now < _removal_time(record, route):
                 continue
@@ -334,7 +347,7 @@ def _removal_time(record: StudyRecord, route: Route) -> float:
     if record.held or states & {"queued", "sending"}:
         return float("inf")
     last = max([record.looked, *(max(one.done, one.sent) for one in record.series)])
-    return last + (route.keep if states <= {"sent"} and not record.refused else route.keep_failed)
+    return last + (route.keep if states <= {"sent"} else route.keep_failed)
 
 
 def check_routes(

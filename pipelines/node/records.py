@@ -1,6 +1,7 @@
 """Records of the node: studies, the series submitted from them, and pending reports."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -43,6 +44,11 @@ class StudyName:
 def output_of(results: Path, route: str, day: str) -> Path:
     """Return the folder of results of a route's studies that began to arrive on a day."""
     return results / route / day
+
+
+def digest_of(names: Iterable[str]) -> str:
+    """Return the hash of a set of file names."""
+    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +154,11 @@ class StudyRecord:
         """Time of its last record, in seconds since 1970."""
         times = ((one.queued, one.done, one.begun, one.sent) for one in self.series)
         return max(self.looked, self.emptied, self.held, *map(max, times))
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether results of it are still to be written."""
+        return bool(self.held) or any(one.state == "queued" for one in self.series)
 
     @property
     def gap(self) -> Gap:

@@ -3,7 +3,6 @@
 A study that is examined twice becomes the same job.
 """
 
-import hashlib
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from ..jobs.submission import Submission, jobs_of
 from .events import Failed, Held, LeftOut, NodeEvent, Queued, SeriesTranslated
 from .inbox import Inbox
 from .reception import IncomingStudies
-from .records import Gap, SeriesRecord, StudyName, StudyRecord, output_of
+from .records import Gap, SeriesRecord, StudyName, StudyRecord, digest_of, output_of
 from .routes import Route
 from .store import NodeStore
 
@@ -255,11 +254,6 @@ _EMPTIED = (
     "it was sent and removed before, so only later images are here; if a series has grown, send "
     "all of it again"
 )
-
-
-def digest_of(names: Iterable[str]) -> str:
-    """Return the hash of a set of file names."""
-    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:32]
 
 
 def _new_series(looked: _Examined, found: Submission) -> Iterator[tuple[StudyJob, SeriesRecord]]:

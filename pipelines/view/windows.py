@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...io.contrasts import Contrasts
+from ...io.contrast.texts import modality_named
 from ...io.labels import read_labels
 from ...io.volume import Study, Volume
 from ..evaluation.protocols import CT_AIR_HU
@@ -53,7 +53,7 @@ def modality_of(study: Study) -> str:
         return study.modality
     mark = read_labels(study.files[0]).mark
     words = mark.target if mark else study.files[0].name
-    return Contrasts.named_in(words).modality or ""
+    return modality_named(words, "", "")
 
 
 def windows_of(volume: Volume, modality: str) -> Windows:

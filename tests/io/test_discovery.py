@@ -31,8 +31,8 @@ def names(found: Discovery) -> list[str]:
     return [str(study.name) for study in found.studies]
 
 
-def search(*inputs: Path, output: Path = Path("/nowhere")) -> Discovery:
-    return discover(inputs, output)
+def search(*inputs: Path, output: Path | None = None) -> Discovery:
+    return discover(inputs, output or inputs[0].parent / "missing")
 
 
 def reasons(found: Discovery) -> dict[str, str]:
@@ -96,7 +96,7 @@ def test_every_name_of_a_scan_is_a_study_and_loops_end(tmp_path: Path) -> None:
     (scans / "self.nii").symlink_to(scans / "self.nii")
     (scans / "gone.nii").symlink_to(scans / "nowhere.nii")
     (scans / "annexed.nii").symlink_to("../.git/annex/objects/1/2/MD5E-s7--0.nii")
-    found = discover([scans], Path("/nowhere"), Choice(links="all"))
+    found = discover([scans], tmp_path / "missing", Choice(links="all"))
     assert names(found) == ["copy.nii", "far/b.nii", "z/a.nii"]
     assert reasons(found) == {
         "annexed.nii": "git-annex has not fetched its content; run git annex get or datalad get",

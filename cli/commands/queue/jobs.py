@@ -6,8 +6,9 @@ import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -440,5 +441,8 @@ def _counts(jobs: "Queue", batch: str) -> "Mapping[JobState, int]":
 
 def _unknown(batch: str) -> typer.Exit:
     name = batch if _NAME.fullmatch(batch) else "of that name" if batch else "without a name"
-    complain(f"The queue has no batch or job {name}; 'jobs' lists all batches.")
+    commands = [str(name) for name in cast("TyperGroup", typer.main.get_command(app)).commands]
+    meant = get_close_matches(batch, commands, 1)
+    hint = f"did you mean 'jobs {meant[0]}'?" if meant else "'jobs' lists all batches."
+    complain(f"The queue has no batch or job {name}; {hint}")
     return typer.Exit(Exit.USAGE)

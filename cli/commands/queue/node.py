@@ -97,7 +97,12 @@ def node(
         Effect.OPENS,
     ] = "200GiB",
     reserve: Annotated[
-        str, typer.Option(metavar="SIZE", help="Disk space to keep free."), Effect.OPENS
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Disk space to keep free, besides that for results still to be written.",
+        ),
+        Effect.OPENS,
     ] = "1GiB",
     tls_certificate: Annotated[
         Path | None,

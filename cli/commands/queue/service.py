@@ -2,6 +2,7 @@
 
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ from ...render.terminal import print_line
 from ...render.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 SYSTEM, USER = Path("/etc/systemd/system"), Path("systemd/user")
 
@@ -113,6 +114,7 @@ def install(
     Exit status: 0 written, or printed; 2 wrong usage, or a unit already exists.
     """
     with errors_reported(verbose=False):
+        _check_queue(words or ())
         is_system = this_user() == 0 if system is None else system
         plan = ServicePlan(
             kind,
@@ -136,6 +138,28 @@ def install(
         print_line("To start it, run:", sys.stderr)
         for command in plan.next_steps():
             print_line(f"  {command}", sys.stderr)
+
+
+def _check_queue(words: "Sequence[str]") -> None:
+    """Raise BadParameter for a queue with a password, which everybody could read in the unit, and
+    QueueError for one that is no valid address, which may have one.
+    """
+    from ....pipelines.jobs.queue.location import has_password, queue_place
+
+    for word, following in pairwise((*words, "")):
+        name, is_joined, value = word.partition("=")
+        if name == "--queue":
+            queue = value if is_joined else following
+            queue_place(queue)
+            if has_password(queue):
+                raise wrong_value("--queue", _NO_PASSWORD)
+
+
+_NO_PASSWORD = (
+    "all users of this machine can read units and their passwords; keep this one in a file that "
+    "only the service's user can read (mode 0600, a line HOST:PORT:DATABASE:USER:PASSWORD), and "
+    "name that: postgresql://USER@HOST/DATABASE?passfile=/etc/cuda-cyclegan.pgpass"
+)
 
 
 def _program(config: Path | None) -> list[str]:

@@ -22,7 +22,7 @@ from ...options.queue import (
     typed_queue,
 )
 from ...options.study import StudyOptions
-from ...options.translate import check_applicable
+from ...options.translate import note_unused
 from ...render.skipped import search_notes, skip_counts, skipped_scans, unread_places
 from ...render.terminal import SEARCHING, print_line, print_sentences, spinner
 from ...render.text import counted, flagged
@@ -84,7 +84,7 @@ def submit(
         not_before = parse_time(at, datetime.now().astimezone()) if at else None
         with spinner(SEARCHING):
             found = jobs_of(request)
-        check_applicable(context, holds_files_only=found.holds_files_only)
+        note_unused(context, holds_files_only=found.holds_files_only)
         print_sentences(search_notes(found.notes), sys.stderr)
         if not found.jobs and not found.refused:
             raise typer.Exit(complain_of_nothing(request.inputs, found.skipped))

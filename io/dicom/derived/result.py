@@ -49,15 +49,18 @@ class StoredPixels:
         return self.pixels.dtype.kind == "i"
 
 
-def stored_pixels(volume: Volume, source_padding: Padding | None) -> StoredPixels:
+def stored_pixels(
+    volume: Volume, source_padding: Padding | None, *, has_intercept: bool
+) -> StoredPixels:
     """Return the stored pixels and rescale line of a volume.
 
     8 and 16 bit integers keep their values, and pixels that were padding in the scan are padding
     again if they are stored as it was. All other values are scaled to the full range of 16 bits.
+    has_intercept: whether the line may have an intercept, which only viewers of CT surely apply.
     """
     voxels = volume.voxels.T
     if voxels.dtype.kind not in "iu" or voxels.dtype.itemsize > 2:
-        return _scaled(volume)
+        return _scaled(volume, has_intercept=has_intercept)
     padding = None
     if source_padding is not None:
         scale = source_padding.scale
@@ -68,9 +71,12 @@ def stored_pixels(volume: Volume, source_padding: Padding | None) -> StoredPixel
             voxels = np.where(mask.reshape(voxels.shape), voxels.dtype.type(padding), voxels)
     wide = np.dtype(np.int16 if voxels.dtype.kind == "i" else np.uint16)
     scale = Scale(volume.slope, volume.intercept)
+    stored = StoredPixels(voxels.astype(wide, copy=False), scale, padding)
     if volume.slope < 0:
-        return _upright(voxels.astype(wide), scale, padding)
-    return StoredPixels(voxels.astype(wide, copy=False), scale, padding)
+        stored = _upright(stored)
+    if has_intercept or not stored.scale.intercept:
+        return stored
+    return _shifted(stored) or _scaled(volume, has_intercept=False)
 
 
 def window(stored: StoredPixels, modality: str) -> tuple[float, float]:
@@ -91,26 +97,51 @@ def as_decimal(value: float) -> str:
     return format_number_as_ds(float(value))
 
 
-def _scaled(volume: Volume) -> StoredPixels:
+def _scaled(volume: Volume, *, has_intercept: bool) -> StoredPixels:
     voxels = volume.voxels.T
-    low, high = float(voxels.min()), float(voxels.max())
-    slope = float(as_decimal((high - low) * abs(volume.slope) / STEPS)) or 1.0
-    least = min(low * volume.slope, high * volume.slope) + volume.intercept
-    intercept = float(as_decimal(least))
-    pixels = np.empty(voxels.shape, np.uint16)
+    ends = float(voxels.min()) * volume.slope, float(voxels.max()) * volume.slope
+    least, most = (end + volume.intercept for end in sorted(ends))
+    kind, step, intercept = np.dtype(np.uint16), (most - least) / STEPS, least
+    if not has_intercept:
+        kind, step, intercept = np.dtype(np.uint16), most / STEPS, 0.0
+        if least < 0:
+            limits = np.iinfo(np.int16)
+            kind, step = np.dtype(np.int16), max(least / limits.min, most / limits.max)
+    slope, intercept = float(as_decimal(step)) or 1.0, float(as_decimal(intercept))
+    pixels = np.empty(voxels.shape, kind)
+    limits = np.iinfo(kind)
     for values, stored in zip(voxels, pixels, strict=True):
         line = values.astype(np.float64) * volume.slope + (volume.intercept - intercept)
-        stored[...] = np.clip(np.rint(line / slope), 0, STEPS)
+        stored[...] = np.clip(np.rint(line / slope), limits.min, limits.max)
     return StoredPixels(pixels, Scale(slope, intercept), None)
 
 
-def _upright(pixels: AnyArray, scale: Scale, padding: int | None) -> StoredPixels:
+def _upright(stored: StoredPixels) -> StoredPixels:
     """Return the same values under a positive slope."""
+    pixels, scale, padding = stored.pixels, stored.scale, stored.padding
     ends = np.iinfo(pixels.dtype)
     total = int(ends.min) + int(ends.max)
     turned = (total - pixels.astype(np.int32)).astype(pixels.dtype)
     scale = Scale(-scale.slope, scale.slope * total + scale.intercept)
     return StoredPixels(turned, scale, None if padding is None else total - padding)
+
+
+def _shifted(stored: StoredPixels) -> StoredPixels | None:
+    """Return the same values with intercept 0, signed if some are negative; None if that is not
+    possible in 16 bits.
+    """
+    offset = stored.scale.intercept / stored.scale.slope
+    if not offset.is_integer():
+        return None
+    pixels, padding = stored.pixels, stored.padding
+    used = [int(pixels.min()), int(pixels.max()), *([] if padding is None else [padding])]
+    kind = np.dtype(np.int16 if min(used) + offset < 0 else np.uint16)
+    limits = np.iinfo(kind)
+    if min(used) + offset < limits.min or max(used) + offset > limits.max:
+        return None
+    moved = (pixels.astype(np.int32) + int(offset)).astype(kind)
+    scale = Scale(stored.scale.slope, 0.0)
+    return StoredPixels(moved, scale, None if padding is None else padding + int(offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +194,9 @@ def result_of(volume: Volume, header: DicomHeader, derivation: Derivation) -> De
         modality = OTHER_MODALITY
     # Zero may be padding in an MR, and is water in a CT.
     padding = header.padding if modality == header.series.modality else None
-    return DerivedSeries(
-        header, stored_pixels(volume, padding), in_plain_text(derivation), modality
-    )
+    has_intercept = modality == "CT" or derivation.shows is not None
+    stored = stored_pixels(volume, padding, has_intercept=has_intercept)
+    return DerivedSeries(header, stored, in_plain_text(derivation), modality)
 
 
 def shared_elements(result: DerivedSeries) -> DataSet:

@@ -43,7 +43,7 @@ class TestPlan:
         (world.inputs / "b.nii").write_bytes(b"garbage" * 100)
         assert [run(world, *strict).exit_code for strict in ((), ("--strict",))] == [0, 1]
         (world.inputs / "b.nii").unlink()
-        (world.inputs / "link.nii").symlink_to("/nowhere")
+        (world.inputs / "link.nii").symlink_to(world.inputs / "missing")
         assert [run(world, *strict).exit_code for strict in ((), ("--strict",))] == [0, 1]
         for path in world.inputs.iterdir():
             path.unlink()

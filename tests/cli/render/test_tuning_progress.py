@@ -34,6 +34,15 @@ def test_lines_show_its_beginning_and_its_end(capsys: pytest.CaptureFixture[str]
     assert told[-1] == "Device: NVIDIA H200"
 
 
+def test_layers_that_are_measured_one_by_one_are_one_tuning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show = PlainLines(quiet=False, verbose=False)
+    for event in (*EVENTS, *EVENTS[1:4], *EVENTS[1:4]):
+        show(event)
+    assert capsys.readouterr().err.count("Tuning: done") == 1
+
+
 def test_quiet_lines_do_not(capsys: pytest.CaptureFixture[str]) -> None:
     show = PlainLines(quiet=True, verbose=False)
     for event in EVENTS:

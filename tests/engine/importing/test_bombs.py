@@ -17,6 +17,7 @@ from support.lazy_modules import torch
 
 from cuda_cyclegan.engine.errors import CheckpointError
 from cuda_cyclegan.engine.importing.checkpoint.recognise import networks
+from cuda_cyclegan.engine.importing.checkpoint_file import read_checkpoint
 from cuda_cyclegan.engine.importing.torch_files import Storage, StoredTensor
 
 
@@ -88,6 +89,20 @@ def test_deep_nesting_does_not_overflow(depth: int, tmp_path: Path) -> None:
     dicts = b"}" * depth + b"K\x01" * 0 + b"."
     for pickled in (lists, tuples, key_of_tuples, dicts):
         assert took(lambda p=pickled: read(archive(p), tmp_path)) < 5
+
+
+def test_many_tensors_of_safetensors_are_counted_before_they_are_made(tmp_path: Path) -> None:
+    count = 300_000
+    empty = '"%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
+    header = "{" + ",".join(empty % number for number in range(count)) + "}"
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    tracemalloc.start()
+    with pytest.raises(CheckpointError, match="wider than any training state"):
+        read_checkpoint(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * path.stat().st_size
 
 
 def test_cycles_end(tmp_path: Path) -> None:

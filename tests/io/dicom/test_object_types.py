@@ -41,5 +41,10 @@ def test_a_blocker_is_named(reason: str) -> None:
     assert blocker(image(**BLOCKERS[reason])) == reason
 
 
+def test_the_grid_of_slices_of_uih_is_a_mosaic() -> None:
+    why = blocker(image(ImageType=["ORIGINAL", "PRIMARY", "DIFFUSION", "VFRAME"]))
+    assert why == blocker(image(ImageType=["ORIGINAL", "PRIMARY", "MOSAIC"]))
+
+
 def test_a_plain_image_may_be_a_slice() -> None:
     assert blocker(image()) is None

@@ -11,7 +11,7 @@ from typing import Any
 import pydicom as _pydicom
 import pytest
 from support.dicom_enhanced_phantoms import write_enhanced
-from support.dicom_phantoms import Phantom
+from support.dicom_phantoms import Phantom, set_position
 from support.dicom_traps import CT, MR, Build, Trap, both, check, edited
 from support.io_users import open_folder, ordinary_user
 
@@ -154,9 +154,23 @@ def cut_at(size: int) -> Callable[[bytes], bytes]:
     return lambda content: content[:size]
 
 
-def no_place(data: Any, at: int) -> None:
-    if at == 11:
-        del data.ImagePositionPatient
+def no_place(*slices: int, **others: int) -> Callable[[Any, int], None]:
+    """Some slices have no position. others: elements that all have."""
+
+    def edit(data: Any, at: int) -> None:
+        if at in slices:
+            del data.ImagePositionPatient
+        for name, value in others.items():
+            setattr(data, name, value)
+
+    return edit
+
+
+def place_and_gap(data: Any, at: int) -> None:
+    no_place(0)(data, at)
+    if at >= 7:
+        x, y, z = map(float, data.ImagePositionPatient)
+        set_position(data, (x, y, z + 2.0))
 
 
 def a_table(data: Any, at: int) -> None:
@@ -221,7 +235,21 @@ UNREADABLE: dict[str, Trap] = {
     "a link to nothing": Trap(a_link("nowhere"), "failed", "im012", "leads nowhere"),
     "a link in a circle": Trap(a_link("im012"), "failed", "im012", "symbolic links"),
     "an editor's lock": Trap(a_link("user@host.12", ".#im012")),
-    "one slice without place": Trap(edited(no_place), "failed skipped", "", "1 of its 12 images"),
+    "one slice without place": Trap(
+        edited(no_place(5)), "failed skipped", "", "1 of its 12 images"
+    ),
+    "every other slice without place": Trap(
+        edited(no_place(1, 3, 5, 7, 9)), "failed skipped", "", "5 of its 12 images"
+    ),
+    "one image without place beside a stack": Trap(
+        edited(no_place(11)), "skipped taken", "", "1 of the 12 images .* omitted: im011"
+    ),
+    "one without place of a number that the header declares": Trap(
+        edited(no_place(11, ImagesInAcquisition=12)), "failed skipped", "", "1 of its 12 images"
+    ),
+    "one without place beside a gap": Trap(
+        edited(place_and_gap), "failed skipped", "", "1 of its 12 images"
+    ),
     "one slice through a table": Trap(edited(a_table), "failed skipped", "", "lookup table"),
     "one slice without image": Trap(edited(no_rows), "failed skipped", "", "have no pixels"),
     # whose slices they may be

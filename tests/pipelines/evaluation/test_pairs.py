@@ -170,7 +170,7 @@ def test_two_files_belong_together_whatever_they_are_called(folders: Sources) ->
 
 def test_a_folder_that_is_missing_is_reported(folders: Sources) -> None:
     with pytest.raises(ScanError, match="does not exist"):
-        find_pairs(replace(folders, truth=Path("/nowhere")))
+        find_pairs(replace(folders, truth=folders.truth / "missing"))
 
 
 def test_what_cannot_be_looked_into_is_reported(folders: Sources) -> None:

@@ -53,8 +53,8 @@ def test_a_socket_of_the_abstract_namespace_is_reached(monkeypatch: pytest.Monke
         assert listening.recv(99) == b"READY=1"
 
 
-def test_without_a_manager_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_manager_nothing_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     notify("READY=1")
-    monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere/at-all")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "missing" / "socket"))
     notify("READY=1")

@@ -1,6 +1,7 @@
 """Studies whose results would share a place: all are refused, whatever their order and number."""
 
 import itertools
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from random import Random
@@ -21,6 +22,7 @@ from cuda_cyclegan.pipelines.results.names import rivals_refused
 from cuda_cyclegan.pipelines.study.maps import spread_marks
 
 ROOT = Path("/in")
+MISSING = "results"
 
 
 def study(source: str, name: str = "", blocker: Blocker | None = None) -> Study:
@@ -34,7 +36,8 @@ def study(source: str, name: str = "", blocker: Blocker | None = None) -> Study:
 def refused(studies: Sequence[Study], *, preview: bool = False, maps: bool = False) -> Discovery:
     marks = spread_marks(2) if maps else ()
     found = Discovery(tuple(sorted(studies, key=lambda each: each.name)), (), root=ROOT)
-    return rivals_refused(found, Path("/nowhere"), marks, preview=preview)
+    with tempfile.TemporaryDirectory() as folder:
+        return rivals_refused(found, Path(folder) / MISSING, marks, preview=preview)
 
 
 def blockers(found: Discovery) -> dict[str, str]:
@@ -82,7 +85,7 @@ def test_all_rivals_are_named_to_each() -> None:
 def test_a_disk_that_ignores_case_holds_one_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     studies = [study("A.nii"), study("a.nii"), study("b.nii")]
     assert not blockers(refused(studies))
-    monkeypatch.setattr(names, "_ignores_case", lambda output: output == Path("/nowhere"))
+    monkeypatch.setattr(names, "_ignores_case", lambda output: output.name == MISSING)
     told = " (their names differ only in case or in Unicode normalisation)"
     assert blockers(refused(studies)) == {
         "A.nii": overwriting(f"a.nii{told}"),

@@ -180,3 +180,31 @@ def test_an_output_that_the_service_may_not_write_is_named(tmp_path: Path) -> No
 )
 def test_a_word_stays_what_it_is(word: str, unit: str) -> None:
     assert quoted(word) == unit
+
+
+@pytest.mark.parametrize("kind", list(WORDS))
+@pytest.mark.parametrize("place", ["", "?sslpassword=secret-word", "?password=secret-word"])
+def test_no_password_goes_into_a_unit(tmp_path: Path, kind: str, place: str) -> None:
+    """Units can be read by all users of a machine."""
+    user = "worker" if place else "worker:secret-word"
+    url = f"postgresql://{user}@dbhost/jobs{place}"
+    arguments = [kind, "--folder", str(tmp_path), *(WORDS[kind] if "--" in WORDS[kind] else ["--"])]
+    for words in (["--queue", url], [f"--queue={url}"]):
+        done = install(*arguments, *words)
+        assert done.exit_code == 2
+        assert "passfile=" in done.stderr
+        assert "secret-word" not in done.output
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_unit_names_the_file_of_the_password() -> None:
+    url = "postgresql://worker@dbhost/jobs?passfile=/etc/cuda-cyclegan.pgpass"
+    done = install("worker", "--user", "--device", "cpu", "--dry-run", "--", "--queue", url)
+    assert done.exit_code == 0, done.stderr
+    assert f"--queue {quoted(url)} " in done.stdout
+
+
+def test_an_address_that_may_hold_a_password_goes_into_no_unit(tmp_path: Path) -> None:
+    done = install("node", "--folder", str(tmp_path), "--", "--queue", "pg://me:secret/word@host/a")
+    assert done.exit_code == 2
+    assert "secret" not in done.output

@@ -207,13 +207,77 @@ def test_floats_are_spread_over_sixteen_bits(tmp_path: Path, scale: float) -> No
     MR.write(tmp_path / "in")
     volume = source(tmp_path / "in")
     values = (np.random.default_rng(1).normal(size=volume.shape) * scale).astype(np.float32)
-    made = written(volume.with_voxels(values), tmp_path / "out", TO_MR)
+    made = written(volume.with_voxels(values), tmp_path / "out", TO_CT)
     [slope, intercept] = [float(made[0].RescaleSlope), float(made[0].RescaleIntercept)]
     found = np.array([data.pixel_array for data in made]) * slope + intercept
     assert np.abs(found - values.transpose(2, 1, 0)).max() <= slope * 0.51
     assert slope * 65535 == pytest.approx(np.ptp(values), rel=1e-6)
     assert len(str(made[0]["RescaleSlope"].value.original_string)) <= 16
     assert float(made[0].WindowWidth) > 0
+
+
+@pytest.mark.parametrize("offset", [-1024.0, 100.0, -1.0, 0.0], ids=str)
+def test_an_mr_of_a_ct_has_no_intercept(tmp_path: Path, offset: float) -> None:
+    """A viewer of MR may ignore it, as the class has no such element."""
+    replace(CT, intercept=offset).write(tmp_path / "in")
+    volume = source(tmp_path / "in")
+    made = written(volume, tmp_path / "out", TO_MR)
+    stored = np.array([data.pixel_array for data in made])
+    np.testing.assert_array_equal(stored, volume.values().transpose(2, 1, 0))
+    for data in made:
+        assert data.get("RescaleIntercept", 0) == 0
+        assert data.PixelRepresentation == int(offset < -100 or offset == 0.0)
+    assert conformance_errors(tmp_path / "out" / "0001.dcm") <= conformance_errors(
+        tmp_path / "in" / "im000"
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "signed"), [(-3.0, 5.0, True), (0.25, 7.0, False), (-9.0, -2.0, True)]
+)
+@pytest.mark.parametrize("slope", [1.0, -0.37])
+def test_values_of_an_mr_are_spread_around_an_intercept_of_zero(
+    tmp_path: Path, low: float, high: float, signed: bool, slope: float
+) -> None:
+    MR.write(tmp_path / "in")
+    volume = source(tmp_path / "in")
+    values = np.random.default_rng(1).uniform(low, high, volume.shape).astype(np.float32)
+    result = replace(volume.with_voxels((values - 0.11) / slope), slope=slope, intercept=0.11)
+    made = written(result, tmp_path / "out", TO_MR)
+    step = float(made[0].RescaleSlope)
+    assert made[0].RescaleIntercept == 0
+    assert made[0].PixelRepresentation == int(signed)
+    found = np.array([data.pixel_array for data in made]) * step
+    assert np.abs(found - values.transpose(2, 1, 0)).max() <= step * 0.51
+    assert step <= max(abs(low), abs(high)) / 32767
+
+
+def test_sixteen_bits_that_cannot_hold_the_values_of_an_mr_are_scaled(tmp_path: Path) -> None:
+    MR.write(tmp_path / "in")
+    volume = source(tmp_path / "in")
+    voxels = volume.voxels.astype(np.int16)
+    voxels[0, 0, 0], voxels[1, 0, 0] = -32768, 32767
+    made = written(replace(volume.with_voxels(voxels), intercept=-1024.0), tmp_path / "out", TO_MR)
+    step = float(made[0].RescaleSlope)
+    assert made[0].RescaleIntercept == 0
+    found = np.array([data.pixel_array for data in made]) * step
+    wanted = voxels.transpose(2, 1, 0) - 1024.0
+    assert np.abs(found - wanted).max() <= step * 0.51
+
+
+def test_padding_of_an_mr_moves_with_its_values(tmp_path: Path) -> None:
+    values = MR.voxels()
+    values[:, :5] = 0
+
+    def edit(data: Any, at: int) -> None:
+        data.PixelData = values[at].tobytes()
+        data.PixelPaddingValue, data.RescaleSlope, data.RescaleIntercept = 0, 1, -7
+
+    MR.write(tmp_path / "in", edit)
+    made = written(source(tmp_path / "in"), tmp_path / "out", TO_MR)
+    assert made[0].PixelPaddingValue == -7
+    found = np.array([data.pixel_array for data in made])
+    np.testing.assert_array_equal(found, values - 7)
 
 
 def test_a_constant_result_is_written(tmp_path: Path) -> None:
