@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.gpu_networks import random_network
-from support.kernel_samples import computed_by, doubling
+from support.kernel_samples import computed_by
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.gpu_properties import WGMMA_CAPABILITY
@@ -16,8 +16,7 @@ from cuda_cyclegan.engine.compiler.kernels.table import checked
 from cuda_cyclegan.engine.compiler.program.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.program.fusion import with_fused_statistics
 from cuda_cyclegan.engine.compiler.program.lowering import lower
-from cuda_cyclegan.engine.compiler.steps import ActivatedView, Activation, ConvShape, planned
-from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
+from cuda_cyclegan.engine.compiler.steps import ConvShape, planned
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.options import SearchSettings
 
@@ -250,23 +249,6 @@ def with_turned_weights(step):
     laid = right.weights[STORED_WEIGHT]
     turned = {**right.weights, STORED_WEIGHT: lambda kernel: laid(kernel.swapaxes(3, 4))}
     return replace(right, weights=turned)
-
-
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
-@pytest.mark.parametrize("channels", [32, 64, 128])
-@pytest.mark.parametrize("cells", [(3, 5, 7), (40, 36, 44)])
-def test_kernels_of_cells_of_single_voxels(gpu, cells, channels, precision, monkeypatch):
-    from cuda_cyclegan.engine.cuda.tuning import layer_check
-
-    _, kernels, stream = gpu
-    source = Tensor("source", 2, cells, channels, precision).whole
-    read = ActivatedView(source, AffineTable("table", 2, channels), Activation(0.01))
-    made = Tensor("target", 2, cells, 8 * 64, precision)
-    view = TensorView(made, tuple(2 * extent for extent in cells), shuffled=True)
-    step = doubling(read, view, edge=2)
-    assert wrong_in(step, kernels[precision], stream) is None
-    monkeypatch.setattr(layer_check, "plain_counterpart", with_turned_weights)
-    assert "wrong results" in wrong_in(step, kernels[precision], stream)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
