@@ -17,7 +17,10 @@ _MOST_STEPS = 20
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A value that is not evaluated: an expression, or a reference that leads nowhere."""
+    """A value that is not evaluated: an expression, or a reference that leads nowhere.
+
+    text: as it is stated.
+    """
 
     text: str
 
@@ -35,7 +38,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class BundleConfig:
-    """Content of inference.json."""
+    """Configuration of a bundle. content: that of inference.json."""
 
     content: Mapping[str, Json]
 

@@ -122,7 +122,8 @@ def _entity(kind: ScanKind, text: str, mark: NoScan) -> Statement:
 
 def _of_words(parts: NameParts) -> list[Statement]:
     # The name of a subject may hold any word; what stands before it is a program's.
-    found = read_text(" ".join(parts.words), "its name")
+    of_program = (each for each in read_text(parts.prefix, "its name") if each.mark)
+    found = [*of_program, *read_text(" ".join(parts.words), "its name")]
     if parts.is_bids and "roi" in {word.lower() for word in parts.words}:
         found.append(Statement(frozenset({"mask"}), "its name", "roi", mark="mask"))
     return found

@@ -29,6 +29,7 @@ _PHRASES = tuple(
         (r"(?<![a-z0-9])(3|three|tri)[-_ ]?pl(ane)?(?![a-z0-9])", "localizer"),
         (r"(in|out|out[-_ ]of|opp|opposed|arterial|venous|delayed)[-_ ]?phase", "scan"),
         (r"inverse[-_ ]?warped", "inversewarped"),
+        (r"((?<![a-z])i|ultra|low|half|quarter|full|normal|standard)[-_ ]?dose(?![a-z])", "scan"),
         (r"grad[-_ ]?warp|(b1|bias)[-_ ]?(field)?[-_ ]?corr[a-z]*", "scan"),
         (r"(gre|spin[-_ ]?echo)?[-_ ]?field[-_ ]?map[a-z]*|gre[-_ ]field", "fieldmap"),
     )
@@ -157,6 +158,8 @@ def _known(word: str) -> _Piece | None:
         return _Piece(word, *TABLE[word])
     if word in AMBIGUOUS:
         return _Piece(word, "plain")
+    if word.endswith("mask"):  # of any organ
+        return _Piece(word, *TABLE["mask"])
     return _Piece(word, "contrast", "diffusion") if _B_VALUE.fullmatch(word) else None
 
 

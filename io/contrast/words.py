@@ -80,6 +80,7 @@ DERIVED: dict[ScanKind, str] = {
     "projection": "mip minip",
     "difference": "subtraction subtracted",
     "voided image": "voided",
+    "radiotherapy dose": "dose rtdose",
     "CIFTI file": "dscalar dtseries dconn pscalar ptseries pconn",
 }
 """Maps and other images that are no scans, and their words."""

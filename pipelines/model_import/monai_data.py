@@ -57,9 +57,11 @@ class NotReproduced:
 
 @dataclass(slots=True)
 class BundleData:
-    """Statements of a bundle about scans and patches, as in ModelCard; None is not stated.
+    """Statements of a bundle about scans and patches; None is not stated.
 
-    left: parts that are not reproduced.
+    axes, spacing, grid_rule, grid, intensity_in, input_range, maps_on, crop, patch, tiling,
+    inference: as in ModelCard. padding: of small volumes, as there. left: parts that are not
+    reproduced.
     """
 
     axes: str | None = None

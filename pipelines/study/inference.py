@@ -217,8 +217,11 @@ def _picked(values: Sequence[Value], axes: Triple) -> tuple[Value, Value, Value]
 
 
 def _store(slab: BlendedSlab, target: Stored) -> None:
-    """Store a slab row by row, so that no second slab is needed."""
-    if not extremes(slab.values).is_finite:
+    """Store a slab row by row, so that no second slab is needed.
+
+    It is empty if the rows that its patches finish are all in a border around the array.
+    """
+    if slab.values.size and not extremes(slab.values).is_finite:
         raise PreparationError(
             "The generator made values that are not finite; "
             "check the model, or translate again with setting precision=fp32."

@@ -62,9 +62,12 @@ def _torchio(last: int, patch: int, overlap: float, _stride: int) -> Origins:
 
 
 def _nnunet(last: int, patch: int, overlap: float, _stride: int) -> Origins:
-    """Evenly spread and rounded (compute_steps_for_sliding_window)."""
+    """Evenly spread and rounded (compute_steps_for_sliding_window); those that coincide, at less
+    than a voxel apart, count once.
+    """
     gaps = ceil(last / (patch * (1 - overlap)))
-    return tuple(round(last / gaps * at) for at in range(gaps + 1)) if gaps else (0,)
+    rounded = (round(last / gaps * at) for at in range(gaps + 1)) if gaps else (0,)
+    return tuple(dict.fromkeys(rounded))
 
 
 def _flush(last: int, interval: int) -> Origins:

@@ -138,6 +138,7 @@ BENCHMARKS = (
     Benchmark("queue_measures", ("queue_measures.json",), QUEUE, "other", "PostgreSQL, root"),
     Benchmark("queue_chaos", ("queue_chaos.json",), QUEUE, "other", "PostgreSQL"),
     Benchmark("simulated_month", ("simulated_month.json",), QUEUE, "other", "PostgreSQL, gcc"),
+    Benchmark("queue_trials", ("queue_trials.json",), QUEUE, "other", "PostgreSQL, root, faketime"),
     Benchmark("queue_dead_host", ("queue_dead_host.json",), QUEUE, "other", "PostgreSQL, root"),
     Benchmark("queue_equal_names", ("queue_equal_names.json",), QUEUE, "other", "PostgreSQL"),
     Benchmark("node_measures", ("node_measures.json",), NODE, "other", "Orthanc"),

@@ -225,6 +225,7 @@ class SqliteDatabase(Database):
             check_same_thread=False,
         )
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA synchronous = FULL")  # not so in all builds
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         return connection
 

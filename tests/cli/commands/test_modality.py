@@ -112,7 +112,7 @@ def test_a_watch_says_it_of_what_arrives(ward: QueueWorld) -> None:
 def test_a_worker_refuses_what_an_older_program_has_queued(ward: QueueWorld) -> None:
     files = tuple(sorted(map(str, (ward.inputs / "ct").iterdir())))
     digest = sha256(ward.model.read_bytes()).hexdigest()
-    options = TranslateOptions(patch=(16, 16, 16))
+    options = TranslateOptions(patch=(16, 16, 16), overlap=0.25, blend="gaussian")
     job = StudyJob("ct/a", files, str(ward.output), str(ward.model), digest, options)
     assert "any_modality" not in json.loads(job.to_json())
     with open_queue(queue_place(ward.queue), create=True) as queue:

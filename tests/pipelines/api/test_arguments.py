@@ -319,7 +319,8 @@ RENAMED = {
 }
 ONLY_OF_COMMANDS = {
     *("address", "config", "data-range", "folder", "metrics", "on-failure", "pairs", "port"),
-    *("queue", "report", "tls-certificate", "tls-key", "tls-trusted", "verbose", "yield-to-others"),
+    *("queue", "reader", "report", "tls-certificate", "tls-key", "tls-trusted", "verbose"),
+    "yield-to-others",
 }
 
 

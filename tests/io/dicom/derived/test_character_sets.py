@@ -15,7 +15,7 @@ from support.dicom_enhanced_phantoms import write_enhanced
 from support.dicom_phantoms import STORED, Phantom
 
 from cuda_cyclegan.io.choice import Choice
-from cuda_cyclegan.io.dicom_network import sending
+from cuda_cyclegan.io.dicom_network.sent_objects import implicit_data
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation, Study
@@ -252,7 +252,7 @@ def test_text_goes_to_a_peer_that_takes_implicit_vr_as_it_is(tmp_path: Path) -> 
         data.OtherPatientIDsSequence = [item]
 
     first, *_ = CT.write(tmp_path / "in", edit)
-    assert sending._implicit(first).count(LATIN) == 2
+    assert implicit_data(first).count(LATIN) == 2
 
 
 def test_an_item_has_its_own_character_set(tmp_path: Path) -> None:
