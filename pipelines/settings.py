@@ -93,9 +93,9 @@ class TranslateOptions:
     overlap: Overlap | None = field(
         default=None,
         metadata=setting(
-            "Fraction of a patch's edge that overlaps its neighbour.  [default: the model's, "
-            "mostly 0.25]",
-            Shown("Result", 7, "0..0.9", least=0.0, most=MOST_OVERLAP),
+            "Fraction of a patch's edge that overlaps its neighbour, or a percentage such as 50%.  "
+            "[default: the model's, mostly 0.25]",
+            Shown("Result", 7, "0..0.9|N%"),
             Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
         ),
     )

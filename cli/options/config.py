@@ -115,7 +115,7 @@ class ConfigValues:
         try:
             taken = option.process_value(self._context, value)
         except typer.BadParameter as error:
-            message = error.message.replace("float range", "number").replace(
+            message = error.message.replace("valid float", "valid number").replace(
                 "integer range", "whole number"
             )
             raise ConfigError(f"{self._place}{key}: {message}") from error

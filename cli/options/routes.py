@@ -1,6 +1,5 @@
 """Routes of a node from `[route.TITLE]` tables: options of `submit` and of routes alone."""
 
-import re
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,13 +12,11 @@ from .config import ROUTES, ConfigValues, options_of
 from .queue import scheduling_of
 from .spelling import declared_of, filled
 from .study import StudyOptions
-from .values import parsed_size
+from .values import parsed_duration, parsed_size, wrong_value
 
 if TYPE_CHECKING:
     from ...pipelines.node.routes import Route, Source
 
-_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|min|h|d)")
-_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIMES = ("quiet", "hold", "retry", "keep", "keep-failed")
 _LARGEST, _LONGEST = "source-object-limit", "source-list-limit"
 _SOURCE = ("source", "source-query", "source-token", "poll", _LARGEST, _LONGEST)
@@ -87,7 +84,7 @@ def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route"
             source=_source(asked),
             uses_tls=_flag(asked, "tls"),
             batch=BatchPattern.parse(str(asked.get("batch-name", ""))),
-            **{key.replace("-", "_"): _seconds(asked[key]) for key in _TIMES if key in asked},
+            **{key.replace("-", "_"): _seconds(key, asked[key]) for key in _TIMES if key in asked},
         )
     except typer.BadParameter as error:
         raise ConfigError(f"{place}{error.param_hint or 'it'}: {error.message}") from error
@@ -116,7 +113,7 @@ def _source(asked: Mapping[str, Any]) -> "Source | None":
     filters = parse_filters(str(asked.get("source-query", "")))
     largest = str(asked[_LARGEST]) if _LARGEST in asked else None
     limits = web_limits(parsed_size(_LARGEST, largest), _count(asked, _LONGEST))
-    return Source(peer, filters, _seconds(asked.get("poll", "30 s")), limits)
+    return Source(peer, filters, _seconds("poll", asked.get("poll", "30 s")), limits)
 
 
 def _count(asked: Mapping[str, Any], key: str) -> int | None:
@@ -137,8 +134,8 @@ def _flag(asked: Mapping[str, Any], key: str) -> bool:
     return value
 
 
-def _seconds(value: Any) -> float:
-    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
-        raise ConfigError(f"{value!r} is not a duration such as '30 s', '10 min', '12 h' or '7 d'.")
-    return float(found[1]) * _UNITS[found[2]]
+def _seconds(key: str, value: Any) -> float:
+    try:
+        return parsed_duration(str(value))
+    except typer.BadParameter as error:
+        raise wrong_value(key, error.message) from None

@@ -27,6 +27,7 @@ from .values import (
     checked_flips,
     checked_name,
     checked_value,
+    parsed_overlap,
     parsed_patch,
     parsed_suffixes,
     parsed_volume,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 _UNLIKE_FIELD: dict[str, tuple[Any, Any]] = {
     "volume": (Annotated[VolumeChoice | None, parsed_volume], None),
     "patch": (str | None, None),
-    "overlap": (float | None, None),
+    "overlap": (Annotated[float | None, parsed_overlap], None),
     "bids_suffix": (str, ""),
     "cycle_check": (Path | None, None),
     "cycle_map": (bool, False),

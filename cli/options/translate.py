@@ -15,7 +15,7 @@ from ...pipelines.settings import OPTIONS
 from ..render.terminal import print_sentences
 from ..render.text import option as option_name
 from .spelling import declared_of
-from .values import VolumeChoice, parsed_volume, wrong_value
+from .values import DURATION_FORM, VolumeChoice, duration_from, parsed_volume, wrong_value
 
 DEVICES = ("auto", "cpu", "gpu", "cuda", "cuda:0")
 """Shell completions; there may be more GPUs."""
@@ -67,10 +67,11 @@ Tune: TypeAlias = Annotated[
 TuneSeconds: TypeAlias = Annotated[
     float,
     Option(
-        "Time limit for tuning; the best tactics found by then are used.",
-        Shown("Speed", metavar="SECONDS", is_rare=True, least=0.0),
+        f"Time limit for tuning, {DURATION_FORM}. The best tactics found by then are used.",
+        Shown("Speed", metavar="DURATION", is_rare=True),
         Rules(Effect.HARMLESS),
     ),
+    duration_from(0),
 ]
 ChannelPatterns: TypeAlias = Annotated[
     list[str] | None,

@@ -1,7 +1,9 @@
 """Option values that need more than a type."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import typer
@@ -10,11 +12,16 @@ from ...engine.options import CudaLimits, Effort, device_name
 from ...io.files.disk import takes_name
 from ...io.files.documents import why_not_writable
 from ...pipelines.name_pattern import NamePattern
-from ...pipelines.settings import FEWEST_FLIPS
+from ...pipelines.settings import FEWEST_FLIPS, MOST_OVERLAP
 from ..render.documents import STDOUT, standard_named
 
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
 _UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|min|h|d)")
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+DURATION_FORM = "such as '90 s' or '10 min'; a number without a unit is in seconds"
+"""Part of the help of every option that is a duration."""
+
 _COUNT = re.compile(r"[1-9]\d?")
 _VOLUME = re.compile(r"\d{1,9}")
 _LARGEST_VALUE = 3.4e38
@@ -44,6 +51,50 @@ def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, i
         raise wrong_value(option, f"{text!r} is not three extents D,H,W such as 128,128,128.")
     depth, height, width = extents
     return depth, height, width
+
+
+def parsed_overlap(value: float | str) -> float:
+    """Parse an overlap such as 0.5 or 50%. Raises BadParameter. value: a number if a default."""
+    text = str(value).strip()
+    try:
+        # "33.3e-2" is exactly the number 0.333, unlike 33.3 / 100.
+        share = float(f"{text[:-1].strip()}e-2" if text.endswith("%") else text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= MOST_OVERLAP:
+        raise typer.BadParameter(
+            f"{text!r} is neither a fraction from 0 to {MOST_OVERLAP:g} such as 0.5 nor a "
+            f"percentage from 0% to {MOST_OVERLAP:.0%} such as 50%."
+        )
+    return share
+
+
+def parsed_duration(text: str) -> float:
+    """Return the seconds of a duration such as 10 min. Raises BadParameter."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter(
+            f"{text!r} is not a duration such as '30 s', '10 min', '12 h' or '7 d'."
+        )
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def duration_from(least: float) -> Callable[[float | str], float]:
+    """Return the parser of an option that is a duration, at least so many seconds. Its unit may be
+    omitted, unlike in a route, where `keep = 30` might be meant in days.
+    """
+
+    def parsed(value: float | str) -> float:
+        text = str(value)
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = parsed_duration(text)
+        if not least <= seconds < inf:
+            raise typer.BadParameter(f"{text!r} is not a duration from {least:g} s on.")
+        return seconds
+
+    return parsed
 
 
 @dataclass(frozen=True, slots=True)

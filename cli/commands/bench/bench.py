@@ -7,13 +7,16 @@ import typer
 
 from ....engine.options import CudaLimits, Effort
 from ....pipelines.option import Effect
-from ....pipelines.settings import MOST_OVERLAP, USUAL_OVERLAP
+from ....pipelines.settings import USUAL_OVERLAP
 from ...errors import errors_reported
 from ...options.translate import Arithmetic, DeviceName, Verbose, VramLimit
 from ...options.values import (
+    DURATION_FORM,
     checked_device,
     checked_file,
     checked_output,
+    duration_from,
+    parsed_overlap,
     parsed_patch,
     parsed_size,
     wrong_value,
@@ -89,7 +92,11 @@ def bench(
     ] = None,
     seconds: Annotated[
         float,
-        typer.Option(metavar="S", min=0.01, help="Seconds to time each measurement."),
+        typer.Option(
+            metavar="DURATION",
+            parser=duration_from(0.01),
+            help=f"Time of each measurement, {DURATION_FORM}.",
+        ),
         Effect.HARMLESS,
     ] = 2.0,
     against: Annotated[
@@ -110,9 +117,9 @@ def bench(
     patience: Annotated[
         float,
         typer.Option(
-            metavar="S",
-            min=1.0,
-            help="Time limit in seconds for each of these, including compilation.",
+            metavar="DURATION",
+            parser=duration_from(1),
+            help=f"Time limit for each of these, including compilation, {DURATION_FORM}.",
         ),
         Effect.HARMLESS,
     ] = 600.0,
@@ -132,9 +139,8 @@ def bench(
     overlap: Annotated[
         float,
         typer.Option(
-            metavar="0..0.9",
-            min=0.0,
-            max=MOST_OVERLAP,
+            metavar="0..0.9|N%",
+            parser=parsed_overlap,
             help="With --sweep: overlap of neighbouring patches.",
         ),
         Effect.HARMLESS,

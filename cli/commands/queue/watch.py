@@ -23,7 +23,7 @@ from ...options.queue import (
     scheduling_of,
 )
 from ...options.study import ArrivingStudyOptions
-from ...options.values import checked_file, wrong_value
+from ...options.values import DURATION_FORM, checked_file, duration_from, wrong_value
 from ...render.service_log import log, log_file
 from ...render.skipped import skipped_scans
 from ...render.text import counted, flagged
@@ -53,9 +53,9 @@ def watch(
     settle: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS",
-            min=0.0,
-            help="Queue a study once it has not changed for this many seconds.",
+            metavar="DURATION",
+            parser=duration_from(0),
+            help=f"Queue a study once it has not changed for this time, {DURATION_FORM}.",
             rich_help_panel=QUEUE,
         ),
         Effect.HARMLESS,
@@ -79,9 +79,9 @@ def watch(
 ) -> None:
     """Queue studies as they arrive in a folder, until stopped.
 
-    A study is queued once none of its files has changed for --settle seconds, and again if it
-    changes later; 'jobs retry' repeats one that failed. Links in the folder are not followed. Stop
-    with Ctrl-C or SIGTERM; queued jobs stay queued.
+    A study is queued once none of its files has changed for --settle, and again if it changes
+    later; 'jobs retry' repeats one that failed. Links in the folder are not followed. Stop with
+    Ctrl-C or SIGTERM; queued jobs stay queued.
 
     If the queue does not answer, or the model or a folder is temporarily unavailable, the command
     waits.

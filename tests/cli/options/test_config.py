@@ -7,12 +7,14 @@ from typing import cast
 
 import pytest
 from support.batch_world import scan, tiny_model
+from typer import Context
 from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.cli.options.config import effects_in, options_of
+from cuda_cyclegan.cli.options.config import ConfigValues, effects_in, options_of
+from cuda_cyclegan.pipelines.errors import ConfigError
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
@@ -45,7 +47,7 @@ def test_files_give_defaults_and_what_is_typed_comes_first(tmp_path: Path) -> No
         f'queue = "{tmp_path}/private/user.db"\n[translate]\nmodel = "{model}"\noverlap = 0.5\n',
     )
     Path("cuda-cyclegan.toml").write_text(
-        '[translate]\npatch = [8, 8, 8]\noverlap = 0.75\n[submit]\nname = "from the file"\n'
+        '[translate]\npatch = [8, 8, 8]\noverlap = "75%"\n[submit]\nname = "from the file"\n'
     )
     scan(tmp_path / "in" / "a.nii")
     done = run("submit", tmp_path / "in", "--output", tmp_path / "out", "--overlap", "0")
@@ -199,7 +201,8 @@ def test_in_the_folder_of_the_users_file_it_is_the_users(
         ("worker = 3", "worker is not known"),
         ("[worker]\nspeed = 3", "[worker] speed is not known; known are batch, device"),
         ("[translate]\noverlapp = 1", "[translate] overlapp is not known; did you mean overlap?"),
-        ("[translate]\noverlap = 'much'", "[translate] overlap: 'much' is not a valid number."),
+        ("[translate]\noverlap = 'much'", "[translate] overlap: 'much' is neither a fraction"),
+        ("[translate]\nnan-to = 'much'", "[translate] nan-to: 'much' is not a valid number."),
         ("[worker]\ntries = 0", "[worker] tries: "),
         ("[translate]\noverlap = 7", "[translate] overlap: "),
         ("[submit]\npriority = 'soon'", "[submit] priority: "),
@@ -263,3 +266,26 @@ def test_a_file_with_a_password_that_others_can_read_is_warned_of(
     told = run("doctor", "--help").stderr
     assert ("Warning: other users can read" in " ".join(told.split())) is warned
     assert "secret" not in told
+
+
+@pytest.mark.parametrize(
+    ("command", "key", "stated", "taken"),
+    [
+        ("watch", "settle", "10 min", 600.0),
+        ("watch", "settle", 45, 45.0),
+        ("translate", "tune-seconds", "2 min", 120.0),
+        ("worker", "tune-seconds", "1 h", 3600.0),
+        ("bench", "seconds", "3 s", 3.0),
+        ("bench", "patience", 60.5, 60.5),
+        ("translate", "overlap", "50%", 0.5),
+        ("bench", "overlap", 0.75, 0.75),
+    ],
+)
+def test_durations_and_percentages_are_taken_as_typed(
+    command: str, key: str, stated: object, taken: float
+) -> None:
+    source = ConfigValues(Context(ROOT), "here: ")
+    option = options_of(ROOT.commands[command])[key]
+    assert source.taken(key, option, stated) == taken
+    with pytest.raises(ConfigError, match=rf"here: {key}: '-1' is "):
+        source.taken(key, option, -1)

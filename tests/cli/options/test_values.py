@@ -3,7 +3,14 @@
 import pytest
 import typer
 
-from cuda_cyclegan.cli.options.values import checked_device, cuda_limits, parsed_size
+from cuda_cyclegan.cli.options.values import (
+    checked_device,
+    cuda_limits,
+    duration_from,
+    parsed_duration,
+    parsed_overlap,
+    parsed_size,
+)
 from cuda_cyclegan.engine.options import CudaLimits
 
 
@@ -23,6 +30,43 @@ def test_other_sizes_are_refused_with_an_example(text: str) -> None:
 
 def test_no_size_is_no_limit() -> None:
     assert parsed_size("--vram-limit", None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [("0.5", 0.5), ("50%", 0.5), ("33.3 %", 0.333), ("90%", 0.9), ("0%", 0.0), (0.25, 0.25)],
+)
+def test_an_overlap_is_a_fraction_or_exactly_its_percentage(
+    text: str | float, share: float
+) -> None:
+    assert parsed_overlap(text) == share
+
+
+@pytest.mark.parametrize("text", ["50", "91%", "-1%", "0.91", "nan", "inf%", "%", "half", ""])
+def test_other_overlaps_are_refused_with_both_forms(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=r"from 0 to 0\.9 .* from 0% to 90% such as 50%"):
+        parsed_overlap(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30 s", 30.0), ("1.5min", 90.0), ("12 h", 43_200.0), ("7d", 604_800.0)],
+)
+def test_durations_are_the_same_in_options_and_routes(text: str, seconds: float) -> None:
+    assert parsed_duration(text) == duration_from(0)(text) == seconds
+
+
+@pytest.mark.parametrize(("number", "seconds"), [("90", 90.0), ("1e3", 1000.0), (0.2, 0.2)])
+def test_only_options_take_seconds_without_a_unit(number: str | float, seconds: float) -> None:
+    assert duration_from(0)(number) == seconds
+    with pytest.raises(typer.BadParameter, match="'30 s'"):
+        parsed_duration(str(number))
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "0.5", "0.5 s", "3 weeks", "-1 s", ""])
+def test_other_durations_are_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is not a duration"):
+        duration_from(1)(text)
 
 
 @pytest.mark.parametrize(("text", "batch"), [("auto", None), ("1", 1), ("16", 16)])
