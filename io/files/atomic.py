@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import DiskFullError, WriteError
 from .disk import flush
-from .parts import NO_GATE, Gate, part_beside
+from .parts import NO_GATE, Gate, KeptAsideError, part_beside
 from .regular import mode_of
 
 _FLUSHING_THREADS = 16
@@ -43,7 +43,8 @@ def whole_files(
     that folder move next to `target`, and the one named as `target`, the header, moves last.
 
     replaced: all files of an earlier result. They move aside first, the header before the others,
-    and are removed when the new ones are in place. If a move fails, they return, the header last.
+    and are removed when the new ones are in place. If a move fails, they return, the header last;
+    what cannot return stays in the `.part` folder, which the error names.
     So a header is never next to files of another result: if the program is killed between two
     moves, or the disk fails and also when the old files return, there is no header.
     """
@@ -66,25 +67,31 @@ def whole_files(
                     *((path, target.parent / path.name) for path in parts),
                 ],
                 target.parent,
+                old,
             )
 
 
-def _move(steps: Sequence[tuple[Path, Path]], folder: Path) -> None:
+def _move(steps: Sequence[tuple[Path, Path]], folder: Path, old: Path) -> None:
     """Move files from and to their paths, each step on disk before the next.
 
-    folder: of results. If a step fails, those before it are undone in the reverse order, until one
-    of these fails, too.
+    folder: of results. old: of earlier ones. If a step fails, those before it are undone in the
+    reverse order, until one of these fails, too. Raises KeptAsideError if `old` then holds files.
     """
     try:
         for source, target in steps:
             source.replace(target)
             flush_folder(folder)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):  # the first failure is the cause
             for source, target in reversed(steps):
                 if not os.path.lexists(source):
                     target.replace(source)
                     flush_folder(folder)
+        if isinstance(error, OSError) and any(old.iterdir()):
+            raise KeptAsideError(
+                f"{folder} could not be written ({error.strerror}), and an earlier result could "
+                f"not be put back; its files are in {old}: move them back, or run again."
+            ) from error
         raise
 
 

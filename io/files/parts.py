@@ -22,6 +22,7 @@ from hashlib import blake2b
 from pathlib import Path
 from zlib import crc32
 
+from ..errors import WriteError
 from .locks import folder_lock, start_of_system
 
 PREFIX = ".cuda-cyclegan-"
@@ -46,9 +47,16 @@ class Gate:
 NO_GATE = Gate()
 
 
+class KeptAsideError(WriteError):
+    """A part holds files of an earlier result that could not be put back; it stays until a later
+    run writes there.
+    """
+
+
 @contextmanager
 def part_beside(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
-    """Yield an empty folder next to `target`, locked during the block and removed after it.
+    """Yield an empty folder next to `target`, locked during the block and removed after it, unless
+    that raises KeptAsideError.
 
     Missing parent folders of `target` are created, below the gate's root. Raises OSError.
     """
@@ -56,10 +64,15 @@ def part_beside(target: Path, gate: Gate = NO_GATE) -> Generator[Path]:
         with gate.passed(()):
             _make_folder(target.parent, gate.root)
             part = _made_in(target.parent, stack)
+        is_kept = False
         try:
             yield part
+        except KeptAsideError:
+            is_kept = True
+            raise
         finally:
-            remove(part)
+            if not is_kept:
+                remove(part)
 
 
 def is_part(name: str) -> bool:
