@@ -106,18 +106,18 @@ def _of_entities(parts: NameParts) -> Iterator[Statement]:
             case "mode" if {"from", "to"} <= {*keys}:
                 yield _entity("transform", text, "derived")
             case "desc":
-                stated = read_text(label, "its BIDS entities")
+                stated = read_text(label, "its BIDS entity")
                 marked = (each for each in stated if each.mark)
                 yield from (replace(each, text=text, weight=Weight.STANDARD) for each in marked)
             case "acq":
-                stated = read_text(label, "its BIDS entities")
+                stated = read_text(label, "its BIDS entity")
                 yield from (replace(each, text=text, mark="") for each in stated)
             case _:
                 pass
 
 
 def _entity(kind: ScanKind, text: str, mark: NoScan) -> Statement:
-    return Statement(frozenset({kind}), "its BIDS entities", text, Weight.STANDARD, mark)
+    return Statement(frozenset({kind}), "its BIDS entity", text, Weight.STANDARD, mark)
 
 
 def _of_words(parts: NameParts) -> list[Statement]:
