@@ -28,8 +28,10 @@ from .tls import Certificates
 if TYPE_CHECKING:
     from .web_client import Answer, WebClient
 
-PAGE = 500
-"""Studies or objects that are asked for at a time."""
+PAGE = 100
+"""Studies or objects that are asked for at a time. Microsoft's server refuses more than 200, its
+early versions more than 100.
+"""
 _MOST_BYTES_OF_A_PAGE, _MOST_BYTES_OF_A_RECEIPT = 8 << 20, 1 << 18
 _NOT_FOUND = (400, 404, 406, 410, 415)
 """HTTP statuses by which a server refuses one object that is asked for."""

@@ -298,12 +298,12 @@ def page_of(asked: Asked, most: int = 10_000) -> list[dict[str, str]]:
 SERVERS: dict[str, Callable[[Asked], Reply]] = {
     "by the standard": lambda one: listed(page_of(one)),
     "less at a time, with a warning": lambda one: listed(
-        page := page_of(one, 100),
-        **({"Warning": "299 x: There are additional results"} if len(page) == 100 else {}),
+        page := page_of(one, 50),
+        **({"Warning": "299 x: There are additional results"} if len(page) == 50 else {}),
     ),
     "less at a time, with status 206": lambda one: Reply(
-        206 if int(one.query["offset"]) + 100 < len(STUDIES) else 200,
-        listed(page_of(one, 100)).body,
+        206 if int(one.query["offset"]) + 50 < len(STUDIES) else 200,
+        listed(page_of(one, 50)).body,
     ),
     "the limit ignored": lambda one: listed(STUDIES[int(one.query["offset"]) :]),
     "204 after the last": lambda one: listed(page) if (page := page_of(one)) else Reply(204),
