@@ -174,6 +174,8 @@ def test_what_fills_starts_and_shows_a_queue_needs_little_beside_its_database(
 ) -> None:
     *kept, _, _ = batch  # the device is the worker's
     queue = "--queue", tmp_path / "queue.db"
+    made = {"importlib.metadata"}  # the first one records the program's version
+    assert loaded("submit", study, *kept, *queue) == (TO_PLAN | QUEUE | made) - {"rich"}
     assert loaded("submit", study, *kept, *queue) == (TO_PLAN | QUEUE) - {"rich"}
     assert loaded("worker", "--until-empty", "--device", "cpu", *queue) == {"multiprocessing"}
     assert (tmp_path / "results" / study.name).exists()
