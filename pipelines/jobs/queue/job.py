@@ -21,7 +21,6 @@ JobState: TypeAlias = Literal[
 ]
 STATES: tuple[JobState, ...] = get_args(JobState)
 OPEN: tuple[JobState, ...] = ("waiting", "queued", "running")
-ENDED: tuple[JobState, ...] = tuple(state for state in STATES if state not in OPEN)
 ENDED_BADLY: tuple[JobState, ...] = ("failed", "given up", "cancelled")
 
 Transfer: TypeAlias = Literal["receive", "send"]
