@@ -94,8 +94,9 @@ def test_a_duplicate_of_what_was_never_sent_is_not_confirmed(world: NodeInProces
         translated(world)
         eventually(lambda: world.node.step() or len(world.events(NotSent)) > 3)
     assert world.states() == ["sending"]
-    assert "8 of 12 objects (0001.dcm" in world.events(NotSent)[0].reason
-    assert reason(world).endswith("it answered C-STORE with status 0111")
+    [first, *_] = world.events(NotSent)
+    assert "8 of 12 objects (0001.dcm" in first.reason
+    assert first.reason.endswith("it answered C-STORE with status 0111")
 
 
 def test_an_object_that_fails_for_good_holds_back_no_other(world: NodeInProcess) -> None:
