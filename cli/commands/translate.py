@@ -15,7 +15,7 @@ from ...pipelines.option import Effect, Option, Rules, Shown
 from ..errors import Exit, complain_of_nothing, errors_reported, stored
 from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
-from ..options.printing import AllRows
+from ..options.printing import AllRows, FailOnSuspicious
 from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose, note_unused
 from ..options.values import checked_device, checked_file, wrong_value
@@ -74,6 +74,7 @@ def translate(
             Rules(Effect.WRITES),
         ),
     ] = None,
+    fail_on_suspicious: FailOnSuspicious = False,
     quiet: Annotated[
         bool,
         typer.Option("--quiet", help="Print only failures.", rich_help_panel=REPORTS),
@@ -100,7 +101,8 @@ def translate(
     \b
     Exit status:
       0  all studies are translated, or up to date
-      1  a study failed, an input could not be read, or a link was not followed
+      1  a study failed, an input could not be read, a link was not followed, or with
+         --fail-on-suspicious a result is suspicious or could not be measured
       2  wrong usage
       3  no study was found
       4  the device or a library is missing
@@ -124,7 +126,7 @@ def translate(
         if dry_run:
             raise typer.Exit(dry_run_shown(opened(request, context, quiet=quiet)))
         with _begun_job(request, context, begun, quiet=quiet) as job:
-            view = _View(report, trace, quiet, verbose, all_rows)
+            view = _View(report, trace, quiet, verbose, all_rows, fail_on_suspicious)
             raise typer.Exit(_run(job, view, stop))
 
 
@@ -215,6 +217,7 @@ class _View:
     quiet: bool
     verbose: bool
     all_rows: bool
+    fail_on_suspicious: bool
 
     @contextmanager
     def progress(self) -> "Generator[Listen]":
@@ -308,6 +311,7 @@ def _stored(path: Path | None, write: Callable[[Path], None]) -> Exit:
 
 
 def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
+    from ...pipelines.report.suspicion import has_suspicious
     from ..render.batch_summary import failures, table, totals
 
     if not view.quiet:
@@ -322,6 +326,7 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
         return stop.status
     print_sentences(unread_places(report.skipped), sys.stderr)
     failed = report.failures or any(skip.missed for skip in report.skipped)
+    failed = failed or (view.fail_on_suspicious and has_suspicious(report.studies))
     return Exit.SOME_FAILED if failed else Exit.DONE
 
 
