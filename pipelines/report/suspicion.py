@@ -125,10 +125,8 @@ _LEVEL_SHARE = 0.03
 class OddMeasure:
     """Measure beyond its limits.
 
-    key, title: as in `MeasureRule`. value: of the result. low, high: ends of the usual range; infinite at
-    an end without limit. far: distance from the
-    usual, 1 at its limit. unit: as in
-    `MeasureRule`.
+    key, title, unit: as in `MeasureRule`. value: of the result. low, high: ends of the usual range;
+    infinite at an end without limit. far: distance from the usual, 1 at its limit.
     """
 
     key: str
