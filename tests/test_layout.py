@@ -137,8 +137,9 @@ MAY_IMPORT = {
         "engine.scaling engine.whole_volume"
     ),
     "engine.cuda": (
-        "engine.compiler engine.compiler.kernels engine.cores engine.errors engine.network "
-        "engine.options engine.patch_grid engine.probe engine.scaling io.files"
+        "engine.compiler engine.compiler.kernels engine.compiler.program engine.cores "
+        "engine.errors engine.network engine.options engine.patch_grid engine.probe "
+        "engine.scaling engine.whole_volume io.files"
     ),
     "engine.cuda.patches": (
         "engine.compiler engine.compiler.kernels engine.compiler.program engine.cuda "

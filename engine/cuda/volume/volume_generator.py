@@ -3,13 +3,11 @@
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from ...compiler.blocks import BlockGrid, grid_of
 from ...compiler.lowered import EarlyConstants, Lowered
-from ...compiler.program.fitting import MemoryBudget
 from ...compiler.steps import Conv
 from ...compiler.volume.recomputed import recomputed_convolutions
 from ...compiler.volume.volume_lowering import lowered_blocks
@@ -17,18 +15,17 @@ from ...compiler.volume.volume_memory import STAGES, WORKSPACE_BYTES, VolumeMemo
 from ...errors import CudaError, DeviceMemoryError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
-from ...options import Precision, Progress, SearchSettings
+from ...options import Progress
 from ...patch_grid import Timing
 from ...scaling import Stored
 from ...whole_volume import (
     HostBudget,
     VolumePlan,
-    no_host_limit,
     padded_extents,
     volume_refusal,
 )
 from ..driver import CudaEvent, Stream
-from ..open_gpu import OpenGpu, open_gpu
+from ..open_gpu import CudaOptions, OpenGpu, open_gpu
 from ..tuning.cache import TuningCache
 from ..tuning.tuner import Tuner, refused_kernels
 from .compiled import (
@@ -46,25 +43,7 @@ from .program import BlockProgram, HostCopies, PlacedVolume, StagedCopies
 from .transfer import download_voxels, rows_to_download, slot_voxels, slowest_axis, upload_voxels
 
 
-@dataclass(frozen=True, slots=True)
-class CudaVolumeOptions:
-    """Options for compiling a network for whole volumes.
-
-    precision: of its arithmetic. device: index of the GPU, as CUDA counts. vram_limit: bytes that
-    weights and maps may take, without the CUDA context of about half a GiB; None for all that is
-    free. cache: folder of compiled kernels and measured plans, None to keep nothing. search: tuning
-    level. host_budget: bytes available for maps in pinned memory.
-    """
-
-    precision: Precision = "fp16"
-    device: int = 0
-    vram_limit: int | None = None
-    cache: Path | None = None
-    search: SearchSettings = field(default_factory=SearchSettings)
-    host_budget: HostBudget = no_host_limit
-
-
-def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple) -> VolumePlan:
+def planned_volume(network: Network, options: CudaOptions, extents: Triple) -> VolumePlan:
     """Return the plan of a volume (D, H, W); allocates nothing but CUDA's own context.
 
     Raises PatchShapeError if the network cannot process it, and DeviceMemoryError if GPU or host
@@ -72,13 +51,12 @@ def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple
     """
     _check_form(network.graph)
     grid = _grid(network.graph, extents)
-    with open_gpu(options.device, options.precision, options.cache) as gpu:
+    with open_gpu(options) as (gpu, budget):
         cache = TuningCache(options.cache, gpu.identity)
         without = refused_kernels(cache, gpu.kernels)
         lowered = lowered_blocks(network, grid, options.precision, gpu.context.properties, without)
-        budget = MemoryBudget(gpu.context.memory[0], options.vram_limit).bytes
-        memory = memory_of(lowered, grid, network.graph, budget)
-        lanes = plan_lanes(memory, grid, network.graph, budget)
+        memory = memory_of(lowered, grid, network.graph, budget.bytes)
+        lanes = plan_lanes(memory, grid, network.graph, budget.bytes)
         check_host_budget(memory.host_bytes, options.host_budget())
         milliseconds = cache.time(time_key(lowered, memory))
     seconds = None if milliseconds is None else milliseconds * grid.blocks / 1000
@@ -100,7 +78,7 @@ def _check_form(graph: Graph) -> None:
 
 @contextmanager
 def open_cuda_volume_generator(
-    network: Network, options: CudaVolumeOptions
+    network: Network, options: CudaOptions
 ) -> Generator["CudaVolumeGenerator"]:
     """Open a network for volumes of any extents on one GPU, compiled for each block size that
     occurs.
@@ -110,11 +88,12 @@ def open_cuda_volume_generator(
     """
     _check_form(network.graph)
     with ExitStack() as opened:
-        gpu = opened.enter_context(open_gpu(options.device, options.precision, options.cache))
-        budget = MemoryBudget(gpu.context.memory[0], options.vram_limit).bytes
+        gpu, budget = opened.enter_context(open_gpu(options))
         cache = TuningCache(options.cache, gpu.identity)
-        tuner = Tuner(gpu, cache, budget, options.search)
-        generator = CudaVolumeGenerator(network, options, gpu, tuner, budget, opened)
+        tuner = Tuner(gpu, cache, budget.bytes, options.search)
+        generator = CudaVolumeGenerator(
+            network, gpu, tuner, budget.bytes, options.host_budget, opened
+        )
         try:
             yield generator
         finally:
@@ -159,22 +138,21 @@ class CudaVolumeGenerator:
     def __init__(
         self,
         network: Network,
-        options: CudaVolumeOptions,
         gpu: OpenGpu,
         tuner: Tuner,
         budget: int,
+        host_budget: HostBudget,
         opened: ExitStack,
     ) -> None:
         """budget: bytes of GPU memory. opened: closes what is allocated later."""
         self.graph = network.graph
-        self.options = options
         self._network = network
         self._gpu = gpu
         self._tuner = tuner
         self._cache = tuner.cache
         self._budget = budget
         self._copies = _host_copies(opened)
-        self._held = opened.enter_context(HeldMemory(options.host_budget))
+        self._held = opened.enter_context(HeldMemory(host_budget))
         self._lanes = Lanes(opened)
         self._computing, self._entrance = threading.Lock(), threading.Lock()
         self._changed = threading.Condition()
@@ -188,7 +166,7 @@ class CudaVolumeGenerator:
 
     @property
     def device(self) -> str:
-        return f"{self._gpu.description}, {self.options.precision}"
+        return f"{self._gpu.description}, {self._gpu.kernels.precision}"
 
     def make_ready(self, extents: Triple) -> None:
         """Compile the network for a volume (D, H, W) and allocate GPU memory for it.
@@ -314,7 +292,7 @@ class CudaVolumeGenerator:
         timings = phases.timings(lane.leaving)
         self._keep_time(ready, computing.seconds)
         if not is_finite:
-            raise PrecisionOverflowError.of(self.options.precision)
+            raise PrecisionOverflowError.of(self._gpu.kernels.precision)
         on_share(1.0)
         return timings
 

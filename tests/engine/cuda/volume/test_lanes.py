@@ -33,10 +33,7 @@ from cuda_cyclegan.engine.scaling import Stored
 with cudnn_where_there_is_none():
     from cuda_cyclegan.engine.cuda.volume import compiled, volume_generator
     from cuda_cyclegan.engine.cuda.volume.compiled import costs_of, parts_of_passes
-    from cuda_cyclegan.engine.cuda.volume.volume_generator import (
-        CudaVolumeGenerator,
-        CudaVolumeOptions,
-    )
+    from cuda_cyclegan.engine.cuda.volume.volume_generator import CudaVolumeGenerator
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++"),
@@ -118,8 +115,9 @@ def world(gpu: Gpu) -> Iterator[World]:
     late = replace(made.program, stream=computing, convolve=convolve)
     with made.placed() as placed, ExitStack() as opened:
         one = object.__new__(CudaVolumeGenerator)
-        one.graph, one.options = GRAPH, CudaVolumeOptions("fp32")
-        one._gpu = SimpleNamespace(stream=computing)  # type: ignore[assignment]
+        one.graph = GRAPH
+        kernels = SimpleNamespace(precision="fp32")
+        one._gpu = SimpleNamespace(stream=computing, kernels=kernels)  # type: ignore[assignment]
         one._computing, one._has_run = threading.Lock(), True
         one._keep_time = lambda *_: None
         costs = costs_of(placed.memory.passes, GRID)
