@@ -95,7 +95,7 @@ def network_seconds(generator: CudaVolumeGenerator, source: Stored) -> float:
         placed = replace(ready.placed, own=lane.own)
         placed.queue_start(stream)
         most = slot_voxels(placed.grid.extents)
-        upload_voxels(placed, source, lane.slots, most, stream, lambda _: None)
+        upload_voxels(placed, source, lane.flight.slots[0], most, stream, lambda _: None)
         stream.wait()
         queue = partial(placed.queue_passes, placed.memory.passes)
         with ExitStack() as opened:

@@ -193,19 +193,15 @@ class CudaVolumeGenerator:
         _, depth, height, width = source.values.shape
         grid = _grid(self.graph, (depth, height, width))
         self._gpu.context.use()
-        with self._entered(grid) as (ready, lane):
+        computing = self._gpu.stream, self._copies.out.stream, self._copies.back.stream
+        with self._entered(grid) as (ready, lane), lane.flight.drained(computing):
             try:
                 timings = self._run(ready, lane, source, target, on_share)
-                self._has_run = True
-                return timings
-            except BaseException as error:
-                with suppress(CudaError):  # of a lost context, which is reported anyway
-                    copies = self._copies.out.stream, self._copies.back.stream
-                    for stream in (lane.entering, self._gpu.stream, *copies, lane.leaving):
-                        stream.wait()
-                if isinstance(error, DeviceMemoryError):  # the next volume may find more
-                    self._ready = None
+            except DeviceMemoryError:
+                self._ready = None  # the next volume may find more
                 raise
+            self._has_run = True
+            return timings
 
     @contextmanager
     def _entered(self, grid: BlockGrid) -> Generator[tuple[_Ready, Lane]]:
@@ -252,11 +248,11 @@ class CudaVolumeGenerator:
         placed = replace(ready.placed, own=lane.own)
         most, stream = slot_voxels(placed.grid.extents), self._gpu.stream
         first, *others = placed.memory.passes
-        phases = lane.phases
+        flight, phases = lane.flight, lane.flight.phases
         phases.restart()
         entering, computing, leaving = map(phases.mark, ("copy in", "compute", "copy out"))
-        entering.start.record(lane.entering)
-        placed.queue_start(lane.entering)
+        entering.start.record(flight.entering)
+        placed.queue_start(flight.entering)
         queue_work = self._queue_work(placed, lane, ready)
         coming = RunsByRows(
             placed.in_runs(first),
@@ -267,9 +263,9 @@ class CudaVolumeGenerator:
         turn = _Turn(self._computing)
         with turn:
             self._copy_in(placed, lane, source, most, coming, turn)
-            entering.stop.record(lane.entering)
+            entering.stop.record(flight.entering)
             turn.take()
-            lane.arrived.record(lane.entering)
+            lane.arrived.record(flight.entering)
             stream.after(lane.arrived)
             coming.queue_all()
             self._compute(placed, lane, ready, on_share)
@@ -285,11 +281,11 @@ class CudaVolumeGenerator:
                     going.queue_those_that_write(rows)
                 computed.append(phases.event())
                 computed[-1].record(stream)
-        lane.leaving.after(computed[0])
-        leaving.start.record(lane.leaving)
-        is_finite = download_voxels(placed, target, lane.slots, most, lane.leaving, computed)
-        leaving.stop.record(lane.leaving)
-        timings = phases.timings(lane.leaving)
+        flight.leaving.after(computed[0])
+        leaving.start.record(flight.leaving)
+        is_finite = download_voxels(placed, target, flight.slots[0], most, flight.leaving, computed)
+        leaving.stop.record(flight.leaving)
+        timings = phases.timings(flight.leaving)
         self._keep_time(ready, computing.seconds)
         if not is_finite:
             raise PrecisionOverflowError.of(self._gpu.kernels.precision)
@@ -310,14 +306,16 @@ class CudaVolumeGenerator:
         The latter only if no other volume is being computed.
         """
 
+        flight = lane.flight
+
         def came(rows: AxisRows) -> None:
             if turn.take_if_free():
-                lane.arrived.record(lane.entering)
+                lane.arrived.record(flight.entering)
                 self._gpu.stream.after(lane.arrived)
                 coming.queue_those_that_read(rows)
 
         report = came if placed.takes_runs_early else _nothing
-        upload_voxels(placed, source, lane.slots, most, lane.entering, report)
+        upload_voxels(placed, source, flight.slots[0], most, flight.entering, report)
 
     def _compute(
         self,
@@ -342,7 +340,7 @@ class CudaVolumeGenerator:
                 before.wait()
                 on_share(done / total)
             done += sum(ready.costs[part.start : part.stop])
-            before = lane.phases.event()
+            before = lane.flight.phases.event()
             before.record(stream)
 
     def _may_capture(self, placed: PlacedVolume) -> bool:

@@ -22,7 +22,7 @@ from support.volume_on_cpu import VolumeOnCpu, volume_on_cpu
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
-from cuda_cyclegan.engine.cuda import streaming
+from cuda_cyclegan.engine.cuda import in_flight, streaming
 from cuda_cyclegan.engine.cuda.volume import lanes
 from cuda_cyclegan.engine.cuda.volume.lanes import Lane, Lanes, plan_lanes
 from cuda_cyclegan.engine.errors import DeviceMemoryError
@@ -81,8 +81,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Gpu:
     monkeypatch.setattr(streaming, "PinnedBuffer", Buffer)
     for module in (streaming, lanes, volume_generator):
         monkeypatch.setattr(module, "CudaEvent", Event)
-    monkeypatch.setattr(lanes, "Stream", gpu.stream)
-    monkeypatch.setattr(lanes, "DeviceBuffer", Buffer)
+    monkeypatch.setattr(in_flight, "Stream", gpu.stream)
+    monkeypatch.setattr(in_flight, "DeviceBuffer", Buffer)
     monkeypatch.setattr(lanes, "CapturedGraph", Graph)
     for module in (lanes, volume_generator):
         monkeypatch.setattr(module, "slot_voxels", lambda _: SLOT_VOXELS)
@@ -193,7 +193,7 @@ def test_a_lane_without_memory_is_done_without(
         raise DeviceMemoryError("there is no more")
 
     first = world.lanes.take()
-    monkeypatch.setattr(lanes, "DeviceBuffer", full)
+    monkeypatch.setattr(in_flight, "DeviceBuffer", full)
     assert first is not None
     assert world.lanes.take() is None
     world.lanes.return_lane(first)
