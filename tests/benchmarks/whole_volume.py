@@ -90,8 +90,8 @@ def measured(network: Network, extents: Triple, limit: int | None, runs: int) ->
 def network_seconds(generator: CudaVolumeGenerator, source: Stored) -> float:
     """Of all passes over a volume that lies on the card before they begin."""
     stream = generator._gpu.stream
-    assert generator._ready is not None
-    with generator._entered(generator._ready.placed.grid) as (ready, lane):
+    assert generator._preparation.ready is not None
+    with generator._entered(generator._preparation.ready.placed.grid) as (ready, lane):
         placed = replace(ready.placed, own=lane.own)
         placed.queue_start(stream)
         most = slot_voxels(placed.grid.extents)

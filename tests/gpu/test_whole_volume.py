@@ -233,7 +233,7 @@ def test_what_is_planned_is_what_is_taken(cache: Path) -> None:
     with opened(network, options(cache)) as generator:
         for _ in range(3):
             translated(generator, noise(network.graph, extents))
-        memory, lanes = generator.memory, generator._ready.lanes
+        memory, lanes = generator.memory, generator._preparation.ready.lanes
     plan = planned_volume(network, options(cache), extents)
     assert plan.device_bytes == memory.device_bytes + lanes.bytes
     assert lanes.count == 3

@@ -40,8 +40,8 @@ def main() -> None:
     from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
     from cuda_cyclegan.engine.cuda.tuning import layer_check
     from cuda_cyclegan.engine.cuda.volume import held_memory
+    from cuda_cyclegan.engine.cuda.volume.preparation import Preparation
     from cuda_cyclegan.engine.cuda.volume.volume_generator import (
-        CudaVolumeGenerator,
         open_cuda_volume_generator,
         planned_volume,
     )
@@ -59,8 +59,8 @@ def main() -> None:
             with open_cuda_volume_generator(network, options) as generator:
                 opened = held()
                 generator.make_ready(EXTENTS)
-                assert generator._ready is not None
-                generator._ready.placed.host()  # waits
+                assert generator._preparation.ready is not None
+                generator._preparation.ready.placed.host()  # waits
                 ready = held()
                 shares: list[float] = []
                 rows: list[int] = []
@@ -70,7 +70,7 @@ def main() -> None:
                 run(generator, EXTENTS, [])
                 memory = generator.memory
                 assert memory is not None
-                lanes = generator._ready.lanes
+                lanes = generator._preparation.ready.lanes
                 found[name] = {
                     "device": generator.device,
                     "opened": opened,
@@ -100,7 +100,7 @@ def main() -> None:
         translated(less, "recomputed", WIDE)
         monkeypatch = pytest.MonkeyPatch()
         with monkeypatch.context() as patched:
-            patched.setattr(CudaVolumeGenerator, "_is_same_anywhere", lambda *_: False)
+            patched.setattr(Preparation, "_is_same_anywhere", lambda *_: False)
             translated(less, "elsewhere", WIDE)
         for name, chosen in (
             ("card", options),
