@@ -97,10 +97,9 @@ MAY_IMPORT = {
     ),
     "cli.options": (
         "cli.render engine.model engine.options engine.patch_grid io.choice io.files io.formats "
-        "io.links "
-        "pipelines.config pipelines.errors pipelines.jobs.queue pipelines.model_import "
+        "io.links pipelines.config pipelines.errors pipelines.jobs.queue pipelines.model_import "
         "pipelines.name_pattern pipelines.node pipelines.option pipelines.request "
-        "pipelines.results pipelines.settings"
+        "pipelines.results pipelines.settings pipelines.shard"
     ),
     "cli.render": (
         "engine.benchmark engine.cpu engine.decoding engine.importing.checkpoint engine.model "
@@ -220,7 +219,7 @@ MAY_IMPORT = {
         "io.files io.reading io.volume pipelines.decisions pipelines.dry_run pipelines.errors "
         "pipelines.evaluation pipelines.events pipelines.model_import pipelines.program "
         "pipelines.report pipelines.request pipelines.results pipelines.run pipelines.settings "
-        "pipelines.stopwatch pipelines.study pipelines.translate"
+        "pipelines.shard pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.devices engine.errors engine.model engine.network engine.options "
@@ -295,13 +294,13 @@ MAY_IMPORT = {
     ),
     "pipelines.request": (
         "engine.model engine.options io.choice io.discovery pipelines.results pipelines.settings "
-        "pipelines.study"
+        "pipelines.shard pipelines.study"
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.exclusion "
         "io.files io.formats io.labels io.maps io.sidecars io.volume io.writing pipelines.errors "
         "pipelines.name_pattern pipelines.program pipelines.report pipelines.settings "
-        "pipelines.study"
+        "pipelines.shard pipelines.study"
     ),
     "pipelines.retries": "",
     "pipelines.run": (
@@ -312,6 +311,7 @@ MAY_IMPORT = {
         "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.settings": "engine.options io.choice io.links pipelines.option",
+    "pipelines.shard": "io.discovery pipelines.errors",
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.cpu engine.errors engine.generator engine.model engine.network "

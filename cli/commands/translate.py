@@ -17,7 +17,7 @@ from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
 from ..options.printing import AllRows
 from ..options.study import StudyOptions
-from ..options.translate import ShowPhi, Verbose, note_unused
+from ..options.translate import ShardOption, ShowPhi, Verbose, note_unused
 from ..options.values import checked_device, checked_file, wrong_value
 from ..render.documents import STDOUT, screen, standard_named, write_report
 from ..render.skipped import search_notes, unread_places
@@ -49,6 +49,7 @@ def translate(
     study: StudyOptions,
     on: DeviceOptions,
     input_options: InputOptions,
+    shard: ShardOption = None,
     show_phi: ShowPhi = False,
     dry_run: Annotated[
         bool,
@@ -119,7 +120,7 @@ def translate(
         _begun(study, on, begins=begins) as begun,
     ):
         request = study.request(
-            input_options.paths(), on, show_phi=show_phi, links=input_options.links
+            input_options.paths(), on, show_phi=show_phi, links=input_options.links, shard=shard
         )
         if dry_run:
             raise typer.Exit(dry_run_shown(opened(request, context, quiet=quiet)))
@@ -247,7 +248,7 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
     from ...pipelines.translate import new_device_note, run_job
 
     print_sentences(search_notes(job.discovery.notes), sys.stderr)
-    if not job.discovery.studies:
+    if not job.discovery.studies and not job.discovery.elsewhere:
         return complain_of_nothing(job.request.inputs, job.discovery.skipped)
     without_openvino_converter()
     earlier, trace = _report_so_far(job, view.report), Trace()
@@ -262,7 +263,7 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
         with stop.again():
             report = run_job(job, listen, _confirm_replacing)
     statuses = [
-        _stored(view.report, lambda path: write_report(_whole(earlier, report, job), path)),
+        _stored(view.report, lambda path: _write_whole(earlier, report, job, path)),
         _stored(view.trace, trace.write),
     ]
     return max(*statuses, _shown(report, view, stop))
@@ -289,6 +290,19 @@ def _report_so_far(job: "Job", file: Path | None) -> "BatchReport | None":
     from ...pipelines.report.comparison import report_so_far
 
     return report_so_far(file, job.model.sha256, job.settings, job.request.output)
+
+
+def _write_whole(
+    earlier: "BatchReport | None", report: "BatchReport", job: "Job", path: Path
+) -> None:
+    """Write the report of the whole batch; of a shard, that of all shards so far."""
+    if job.request.shard is None:
+        write_report(_whole(earlier, report, job), path)
+        return
+    from ...pipelines.results.kept_report import joint_report
+
+    with joint_report(job.request.output) as joint:
+        write_report(_whole(None, joint, job), path)
 
 
 def _whole(earlier: "BatchReport | None", report: "BatchReport", job: "Job") -> "BatchReport":
@@ -345,7 +359,7 @@ def dry_run_shown(job: "Job", *, strict: bool = False) -> Exit:
     from ..render.plan import lines, reasons
 
     print_sentences(search_notes(job.discovery.notes), sys.stderr)
-    if not job.discovery.studies:
+    if not job.discovery.studies and not job.discovery.elsewhere:
         return complain_of_nothing(job.request.inputs, job.discovery.skipped)
     with counting("Reading scans", "studies") as report_done:
         plan = dry_run(job, report_done)

@@ -11,6 +11,7 @@ from ...io.formats.nibabel_alone import import_nibabel_alone
 from ...io.links import Links
 from ...pipelines.option import Effect, Option, Rules, Shown, options_in
 from ...pipelines.settings import OPTIONS, CycleCheck, TranslateOptions
+from ...pipelines.shard import Shard
 from .groups import DeviceOptions
 from .translate import (
     ChannelPatterns,
@@ -145,6 +146,7 @@ class StudyOptions:
         *,
         show_phi: bool = False,
         links: Links = "inside",
+        shard: Shard | None = None,
     ) -> "Request":
         """Return the request; on: None leaves the device to a worker. Raises BadParameter."""
         globs = parsed_globs(self.include, self.exclude)
@@ -164,7 +166,9 @@ class StudyOptions:
             if options.result_name or options.layout != "mirror":
                 named = "--result-name" if options.result_name else "--layout"
                 raise wrong_value(named, "--output already names the result; give a folder there.")
-        return Request(tuple(inputs), self.model, folder, result, device, limits, options, filters)
+        return Request(
+            tuple(inputs), self.model, folder, result, device, limits, options, filters, shard
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,10 @@ import typer
 from ...engine.options import CudaLimits, Effort, device_name
 from ...io.files.disk import takes_name
 from ...io.files.documents import why_not_writable
+from ...pipelines.errors import SettingsError
 from ...pipelines.name_pattern import NamePattern
 from ...pipelines.settings import FEWEST_FLIPS, MOST_OVERLAP
+from ...pipelines.shard import Shard
 from ..render.documents import STDOUT, standard_named
 
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
@@ -112,6 +114,14 @@ def parsed_volume(text: str) -> VolumeChoice:
     if not _VOLUME.fullmatch(text):
         raise typer.BadParameter(f"{text!r} is neither a number from 0 up nor all.")
     return VolumeChoice(int(text))
+
+
+def parsed_shard(text: str) -> Shard:
+    """Parse --shard. Raises BadParameter."""
+    try:
+        return Shard.parse(text)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def checked_flips(count: int) -> int:
