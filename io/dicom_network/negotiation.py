@@ -112,7 +112,7 @@ class AssociationRequest:
 
     def agreed(self) -> Mapping[int, PresentationContext]:
         """Return the contexts that this program can use, by number."""
-        self._results, _ = presentation.negotiate_as_acceptor(self._offered, _supported())
+        self._results, _ = presentation.negotiate_as_acceptor(self._offered, supported())
         return {
             each.context_id: PresentationContext(
                 each.context_id, str(each.abstract_syntax), str(each.transfer_syntax[0])
@@ -207,7 +207,7 @@ def rejected(body: bytes) -> RefusedError:
     return RefusedError(f"it rejected the association: {reason}")
 
 
-def _supported() -> list[Any]:
+def supported() -> list[Any]:
     return [
         *(_context(sop_class, SYNTAXES) for sop_class in IMAGES),
         *(_context(sop_class, PLAIN) for sop_class in (VERIFICATION, COMMITMENT)),

@@ -38,7 +38,7 @@ from .storage_commitment import Commitment, Referenced, report_of
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 """Time that a peer may take to store an object."""
-_LONGEST_PIECE = 1 << 17
+LONGEST_PIECE = 1 << 17
 _MEDIUM = 1
 
 
@@ -62,7 +62,7 @@ class Transmission:
     ) -> None:
         self._connection = connection
         self._contexts = contexts
-        self._most = min(longest, _LONGEST_PIECE)
+        self._most = min(longest, LONGEST_PIECE)
         self._sent = 0
 
     def echo(self) -> None:
