@@ -107,7 +107,9 @@ class DicomNode:
         self._incoming = IncomingStudies(_unseen(inbox), clock)
         pending = PendingReports(store, clock)
         self._reports = ReportSender(pending, inbox, routes, settings.certificates, emit, clock)
-        self._reception = Reception(routes, inbox, self._incoming, pending, emit)
+        self._reception = Reception(
+            routes, inbox, self._incoming, pending, self._deliveries.judge, emit
+        )
         self._submitter = Submitter(inbox, store, self._incoming, results, emit, clock)
         self._cleaner = InboxCleaner(inbox, store, self._incoming, results, emit, clock)
         self._cleaner.finish()

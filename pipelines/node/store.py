@@ -74,11 +74,17 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
             is_open INTEGER NOT NULL, PRIMARY KEY (series, instance))
             WITHOUT ROWID""",
     ),
+    (
+        """CREATE TABLE commitment (
+            transaction_uid TEXT NOT NULL PRIMARY KEY, study TEXT NOT NULL, place TEXT NOT NULL,
+            moment REAL NOT NULL) WITHOUT ROWID""",
+    ),
 )
 """Statements that lead from each version of the file to the next, the first from an empty one."""
 VERSION = len(_MIGRATIONS)
 _TABLES = (
     *("study", "series", "confirmed", "attempt", "report", "refused", "open_transfer", "fetched"),
+    "commitment",
 )
 
 _STUDY = tuple(field.name for field in fields(StudyRecord) if field.name != "series")
@@ -219,6 +225,8 @@ class NodeStore:
         with self._lock:
             with self._writing() as connection:
                 _put(connection, records)
+                removed = [(record.study,) for record in records if record.emptied]
+                connection.executemany("DELETE FROM commitment WHERE study = ?", removed)
             for record in records:
                 if record.emptied:
                     self._present.pop(record.study, None)
@@ -283,16 +291,60 @@ class NodeStore:
     ) -> None:
         """Store attempts to send objects of a result, by UID."""
         with self._writing(is_durable=is_durable) as connection:
-            connection.executemany(
-                "INSERT OR REPLACE INTO attempt VALUES (?, ?, ?, ?)",
-                [(series, instance, *astuple(one)) for instance, one in attempts.items()],
-            )
+            _put_attempts(connection, series, attempts)
 
     def forget_confirmations(self, series: str) -> None:
         """Forget the objects of a result that was sent as a whole; as durable as `confirm`."""
         with self._writing(is_durable=False) as connection:
             for table in ("confirmed", "attempt"):
                 connection.execute(f"DELETE FROM {table} WHERE series = ?", (series,))
+
+    # Requests for storage commitment, of all objects of a result
+
+    def put_request(self, transaction: str, study: str, place: str) -> None:
+        """Note a request that is about to be sent, so that a report finds it."""
+        with self._writing() as connection:
+            connection.execute(
+                "INSERT INTO commitment VALUES (?, ?, ?, 0.0)", (transaction, study, place)
+            )
+
+    def accept_request(self, transaction: str, moment: float) -> None:
+        """Note when the destination accepted a request, unless its report has come already."""
+        with self._writing() as connection:
+            connection.execute(
+                "UPDATE commitment SET moment = ? WHERE transaction_uid = ?", (moment, transaction)
+            )
+
+    def requested(self, transaction: str) -> tuple[str, str] | None:
+        """Return study and place of the result of a request."""
+        query = "SELECT study, place FROM commitment WHERE transaction_uid = ?"
+        return next((tuple(row) for row in self._rows(query, transaction)), None)
+
+    def request_moments(self) -> dict[str, list[float]]:
+        """Return the times at which requests were accepted, 0 for others, by name of a result."""
+        found: dict[str, list[float]] = {}
+        for study, place, moment in self._rows("SELECT study, place, moment FROM commitment"):
+            found.setdefault(f"{study}/{place}", []).append(moment)
+        return found
+
+    def forget_request(self, transaction: str) -> None:
+        """Forget one request, which was refused."""
+        with self._writing(is_durable=False) as connection:
+            connection.execute("DELETE FROM commitment WHERE transaction_uid = ?", (transaction,))
+
+    def forget_requests(self, study: str, place: str) -> None:
+        """Forget the requests for a result; a report on them no longer counts."""
+        with self._writing() as connection:
+            connection.execute(
+                "DELETE FROM commitment WHERE study = ? AND place = ?", (study, place)
+            )
+
+    def send_again(self, series: str, attempts: Mapping[str, Attempt]) -> None:
+        """Note that objects are to be sent again. attempts: earlier ones, by UID."""
+        with self._writing() as connection:
+            for instance in attempts:
+                connection.execute(f"DELETE FROM confirmed WHERE {_OF_OBJECT}", (series, instance))
+            _put_attempts(connection, series, attempts)
 
     # Studies fetched from DICOMweb servers
 
@@ -491,6 +543,15 @@ def _put(connection: sqlite3.Connection, records: Iterable[StudyRecord]) -> None
             f"INSERT INTO series (study, {_names(_SERIES)}) VALUES (?, {_marks(_SERIES)})",
             [(record.study, *_values(one, _SERIES)) for one in record.series],
         )
+
+
+def _put_attempts(
+    connection: sqlite3.Connection, series: str, attempts: Mapping[str, Attempt]
+) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO attempt VALUES (?, ?, ?, ?)",
+        [(series, instance, *astuple(one)) for instance, one in attempts.items()],
+    )
 
 
 def _put_reports(connection: sqlite3.Connection, reports: Iterable[PendingReport]) -> None:
