@@ -439,6 +439,10 @@ class Queue:
                 moment=moment,
             )
             transaction.change(
+                "DELETE FROM {payloads} WHERE NOT EXISTS (SELECT 1 FROM {jobs} WHERE "
+                "{jobs}.batch = {payloads}.batch AND {jobs}.number = {payloads}.number)"
+            )
+            transaction.change(
                 "DELETE FROM {batches} WHERE batch NOT IN (SELECT batch FROM {jobs})"
             )
         return count
