@@ -278,7 +278,7 @@ MAY_IMPORT = {
     ),
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (
-        "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "
+        "engine.errors engine.model io.channels io.dicom_network io.errors "
         "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
         "pipelines.request pipelines.results pipelines.retries"
     ),
