@@ -302,7 +302,7 @@ MAY_IMPORT = {
         "pipelines.name_pattern pipelines.program pipelines.report pipelines.settings "
         "pipelines.study"
     ),
-    "pipelines.retries": "",
+    "pipelines.retries": "pipelines.errors",
     "pipelines.run": (
         "engine.cores engine.devices engine.errors engine.generator engine.model engine.network "
         "engine.options engine.probe engine.startup engine.whole_volume io.errors io.files "
