@@ -26,9 +26,6 @@ class Effect(StrEnum):
     WIDENS_PRIVACY = "decides which data of patients is read, shown or kept"
 
 
-ALWAYS: Final = None
-"""`since` of a setting that has existed from the first version on."""
-
 _OPTIONS: Final = "options"
 _RULES: Final = "rules"
 
@@ -62,16 +59,16 @@ class Shown:
 class Rules:
     """Allowed sources of an option or setting, and what depends on it.
 
-    effect: harm that a config file in a folder could do with it, and so may not. since: version of
-    the first worker that supports the setting, 0 if jobs always name it; ALWAYS for the oldest.
-    before: behaviour before it was added; None if that is the default. of_route: a DICOM
-    route of the node may have it. of_series: it concerns DICOM series only. changes_result: it is
-    part of the fingerprint and of reports. of_patches: it has no effect with whole-volume
-    inference. of_one_volume: its figures and maps apply to one volume.
+    effect: harm that a config file in a folder could do with it, and so may not. omitted: it was
+    added later, and is not in fingerprints and jobs at its default. before: behaviour before it
+    was added; None if that is the default. of_route: a DICOM route of the node may have it.
+    of_series: it concerns DICOM series only. changes_result: it is part of the fingerprint and of
+    reports. of_patches: it has no effect with whole-volume inference. of_one_volume: its figures
+    and maps apply to one volume.
     """
 
     effect: Effect
-    since: int | None = ALWAYS
+    omitted: bool = False
     before: object = None
     of_route: bool = False
     of_series: bool = False

@@ -278,7 +278,7 @@ MAY_IMPORT = {
     ),
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (
-        "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "
+        "engine.errors engine.model io.channels io.dicom_network io.errors "
         "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
         "pipelines.request pipelines.results pipelines.retries"
     ),
@@ -302,7 +302,7 @@ MAY_IMPORT = {
         "pipelines.name_pattern pipelines.program pipelines.report pipelines.settings "
         "pipelines.shard pipelines.study"
     ),
-    "pipelines.retries": "",
+    "pipelines.retries": "pipelines.errors",
     "pipelines.run": (
         "engine.cores engine.devices engine.errors engine.generator engine.model engine.network "
         "engine.options engine.probe engine.startup engine.whole_volume io.errors io.files "

@@ -18,7 +18,7 @@ from ...io.dicom_network.sent_objects import identity_of
 from ...io.dicom_network.storage_commitment import CommitmentReport
 from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import WebLink, WebPeer, web_link
-from ..retries import Backoff
+from ..retries import Backoff, Once
 from .events import NodeEvent, NotSent, Resumed, SendingAbandoned, Trouble
 from .records import Attempt, SeriesRecord, SeriesState, StudyName
 from .routes import Route
@@ -51,7 +51,7 @@ class PeriodicThread:
     ) -> None:
         self.is_open = True
         self._name, self._do, self._emit = name, do, emit
-        self._unexpected = ""
+        self._unexpected = Once()
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -88,9 +88,8 @@ class PeriodicThread:
             return self._do()
         except Exception as error:  # its message may quote a scan
             kind = type(error).__name__
-            if kind != self._unexpected:
+            if self._unexpected.is_new(kind):
                 self._emit(Trouble(f"{self._name} met an unexpected {kind}, and is retried"))
-            self._unexpected = kind
             return False
 
 

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ from ...io.dicom_network.storage_commitment import Commitment, Referenced
 from ...io.files.atomic import whole_file
 from ...io.files.own_files import open_own
 from ..errors import ConfigError
-from .jsonl_import import has_jsonl, read_jsonl, set_aside
-from .records import Attempt, Gaps, PendingReport, Records, ReportKey, SeriesRecord, StudyRecord
+from .records import Attempt, Gaps, PendingReport, ReportKey, SeriesRecord, StudyRecord
 
 NAME = "node.db"
 DAMAGED = "node-damaged.db"
@@ -99,15 +97,12 @@ _LISTS = {"left_out", "received", "others"}
 def open_store(folder: Path, now: float) -> Generator["NodeStore"]:
     """Open the store of a folder that this process owns, for the block.
 
-    A new one takes over the JSONL records of earlier versions. now: seconds since 1970. Raises
-    OSError, WriteError or ConfigError.
+    now: seconds since 1970. Raises OSError, WriteError or ConfigError.
     """
     path = folder / NAME
     problems: list[str] = []
     if not path.exists():
-        old, problems = read_jsonl(folder)
-        _create(path, partial(_fill, records=old))
-    set_aside(folder)
+        _create(path, {})
     os.close(open_own(path, os.O_RDWR))
     with _os_errors(path):
         if _is_damaged(path):
@@ -134,10 +129,6 @@ def read_store(folder: Path) -> Generator["NodeStore"]:
         with _os_errors(path):
             connection = _connection(path, "?mode=ro")
             _check_version(path, connection)
-    elif has_jsonl(folder):
-        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        _migrate(connection)
-        _fill(connection, read_jsonl(folder)[0])
     else:
         raise ConfigError(
             f"No node has used folder {folder} yet; start one, or give the folder of a node with "
@@ -496,15 +487,15 @@ def _os_errors(path: Path) -> Generator[None]:
         raise OSError(number, os.strerror(number) if is_full else str(error), str(path)) from error
 
 
-def _create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Write a new file, whole or not at all. fill: writes its first rows. Raises WriteError."""
+def _create(path: Path, rows: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
+    """Write a new file, whole or not at all. rows: its first ones, by table. Raises WriteError."""
     with whole_file(path) as part:
         part.chmod(0o600)
         with _os_errors(part), closing(_connection(part)) as connection:
             connection.execute("PRAGMA journal_mode = OFF")  # the file is flushed as a whole
             connection.execute("PRAGMA synchronous = OFF")
             _migrate(connection)
-            fill(connection)
+            _fill(connection, rows)
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
@@ -515,19 +506,6 @@ def _migrate(connection: sqlite3.Connection) -> None:
         for statement in (*statements, f"PRAGMA user_version = {number}"):
             connection.execute(statement)
         connection.execute("COMMIT")
-
-
-def _fill(connection: sqlite3.Connection, records: Records) -> None:
-    connection.execute("BEGIN")
-    _put(connection, records.studies)
-    _put_reports(connection, records.reports)
-    for table, rows in (("confirmed", records.confirmed), ("refused", records.refused)):
-        connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?, ?)", rows)
-    names = [(name,) for name in records.open]
-    connection.executemany("INSERT OR IGNORE INTO open_transfer VALUES (?)", names)
-    names = [(name,) for name in records.released]
-    connection.executemany("UPDATE study SET released = 1 WHERE study = ?", names)
-    connection.execute("COMMIT")
 
 
 def _put(connection: sqlite3.Connection, records: Iterable[StudyRecord]) -> None:
@@ -624,7 +602,7 @@ def _rescue(path: Path) -> None:
             copy.chmod(0o600)
     for file in (log, path.with_name(f"{NAME}-shm")):
         file.unlink(missing_ok=True)
-    _create(path, partial(_fill_rows, rows=rows))
+    _create(path, rows)
 
 
 def _readable_rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
@@ -632,9 +610,7 @@ def _readable_rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple
         yield from connection.execute(f"SELECT * FROM {table}")
 
 
-def _fill_rows(
-    connection: sqlite3.Connection, rows: Mapping[str, Sequence[tuple[Any, ...]]]
-) -> None:
+def _fill(connection: sqlite3.Connection, rows: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
     connection.execute("BEGIN")
     for table, found in rows.items():
         for row in found:

@@ -9,12 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuda_cyclegan.pipelines.errors import QueueError
-from cuda_cyclegan.pipelines.jobs.queue.job import VERSION, JobRow, StudyJob, Transfer
+from cuda_cyclegan.pipelines.jobs.queue.job import (
+    FIRST_VERSIONS,
+    VERSION,
+    JobRow,
+    StudyJob,
+    Transfer,
+)
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
 from cuda_cyclegan.pipelines.jobs.summary import report_of
 from cuda_cyclegan.pipelines.report.codec import as_stored, job_row, row_of_job
 from cuda_cyclegan.pipelines.report.report import StudyReport
-from cuda_cyclegan.pipelines.settings import CycleCheck, TranslateOptions
+from cuda_cyclegan.pipelines.settings import OMITTED, CycleCheck, TranslateOptions
 
 STORED = (
     '{"version": 1, "study": "a/\\udcff.nii", "files": ["/in/\\udcff.nii"], "output": "/out", '
@@ -80,6 +86,10 @@ def test_an_option_that_came_later_is_stored_behind_the_others(name: str) -> Non
     expected = STORED.replace('"version": 1', f'"version": {version}')
     assert job.to_json() == expected.removesuffix("}") + f', "{name}": {written}' + "}"
     assert StudyJob.from_json(job.to_json()) == job
+
+
+def test_each_option_that_is_omitted_has_its_version() -> None:
+    assert OMITTED - FIRST_VERSIONS.keys() == {"keep_private"}
 
 
 def test_options_that_came_later_are_stored_in_one_order() -> None:
