@@ -65,13 +65,11 @@ def edges() -> dict[str, set[str]]:
 
 MAY_IMPORT = {
     "cli": "",
-    "cli.app": (
-        "cli.command_table cli.errors cli.options cli.render pipelines.host pipelines.program"
-    ),
+    "cli.app": "cli.command_table cli.errors cli.options cli.render pipelines.host",
     "cli.command_line": "pipelines.jobs.queue",
     "cli.command_table": "cli.errors cli.options",
     "cli.commands": (
-        "cli.command_line cli.errors cli.options cli.render cli.signals "
+        "cli.command_line cli.descriptors cli.errors cli.options cli.render cli.signals "
         "engine.importing.checkpoint engine.model engine.options engine.startup io.choice "
         "io.discovery io.files io.formats io.found_headers pipelines.calibration "
         "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
@@ -91,15 +89,17 @@ MAY_IMPORT = {
         "pipelines.option pipelines.report pipelines.results pipelines.retries pipelines.run "
         "pipelines.view"
     ),
+    "cli.descriptors": "cli.options cli.render pipelines.option pipelines.program",
     "cli.errors": (
         "cli.render engine.errors io.errors io.search pipelines.errors pipelines.host "
         "pipelines.report"
     ),
     "cli.options": (
         "cli.render engine.model engine.options engine.patch_grid io.choice io.files io.formats "
-        "io.links "
+        "io.links io.sidecars "
         "pipelines.config pipelines.errors pipelines.jobs.queue pipelines.model_import "
-        "pipelines.name_pattern pipelines.node pipelines.option pipelines.request "
+        "pipelines.name_pattern pipelines.node pipelines.option pipelines.program "
+        "pipelines.request "
         "pipelines.results pipelines.settings"
     ),
     "cli.render": (

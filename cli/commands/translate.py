@@ -14,8 +14,7 @@ import typer
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ..errors import Exit, complain_of_nothing, errors_reported, stored
 from ..options.groups import DeviceOptions, InputOptions
-from ..options.help_panels import REPORTS
-from ..options.printing import AllRows
+from ..options.printing import AllRows, OnlyPlan, Quiet, ReportFile
 from ..options.study import StudyOptions
 from ..options.translate import ShowPhi, Verbose, note_unused
 from ..options.values import checked_device, checked_file, wrong_value
@@ -50,22 +49,8 @@ def translate(
     on: DeviceOptions,
     input_options: InputOptions,
     show_phi: ShowPhi = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="List what would be done, like 'plan'.", rich_help_panel=REPORTS
-        ),
-        Effect.HARMLESS,
-    ] = False,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.json",
-            help="Write a JSON report, or continue that of this batch; - prints it.",
-            rich_help_panel=REPORTS,
-        ),
-        Effect.WRITES,
-    ] = None,
+    dry_run: OnlyPlan = False,
+    report: ReportFile = None,
     trace: Annotated[
         Path | None,
         Option(
@@ -74,11 +59,7 @@ def translate(
             Rules(Effect.WRITES),
         ),
     ] = None,
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", help="Print only failures.", rich_help_panel=REPORTS),
-        Effect.HARMLESS,
-    ] = False,
+    quiet: Quiet = False,
     all_rows: AllRows = False,
     verbose: Verbose = False,
 ) -> None:
