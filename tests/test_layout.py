@@ -100,7 +100,7 @@ MAY_IMPORT = {
         "pipelines.config pipelines.errors pipelines.jobs.queue pipelines.model_import "
         "pipelines.name_pattern pipelines.node pipelines.option pipelines.program "
         "pipelines.request "
-        "pipelines.results pipelines.settings"
+        "pipelines.results pipelines.series_description pipelines.settings"
     ),
     "cli.render": (
         "engine.benchmark engine.cpu engine.decoding engine.importing.checkpoint engine.model "
@@ -238,7 +238,8 @@ MAY_IMPORT = {
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
         "pipelines.cycle pipelines.errors pipelines.host pipelines.name_pattern "
-        "pipelines.settings"
+        "pipelines.settings "
+        "pipelines.series_description"
     ),
     "pipelines.doctor": (
         "engine engine.cores engine.cpu engine.cuda engine.devices engine.errors engine.model "
@@ -300,7 +301,8 @@ MAY_IMPORT = {
         "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.exclusion "
         "io.files io.formats io.labels io.maps io.sidecars io.volume io.writing pipelines.errors "
         "pipelines.name_pattern pipelines.program pipelines.report pipelines.settings "
-        "pipelines.study"
+        "pipelines.study "
+        "pipelines.series_description"
     ),
     "pipelines.retries": "",
     "pipelines.run": (
@@ -308,8 +310,10 @@ MAY_IMPORT = {
         "engine.options engine.probe engine.startup engine.whole_volume io.errors io.files "
         "io.formats io.reading io.volume io.writing pipelines.cycle pipelines.errors "
         "pipelines.events pipelines.host pipelines.report pipelines.results pipelines.retries "
-        "pipelines.settings pipelines.stopwatch pipelines.study"
+        "pipelines.settings pipelines.stopwatch pipelines.study "
+        "pipelines.series_description"
     ),
+    "pipelines.series_description": "pipelines.errors pipelines.name_pattern",
     "pipelines.settings": "engine.options io.choice io.links pipelines.option",
     "pipelines.stopwatch": "",
     "pipelines.study": (
