@@ -31,6 +31,7 @@ _MODULES = {
     "doctor": "doctor",
     "bench": "bench.bench",
     "bids-app": "bids_app",
+    "slicer-module": "slicer_module",
 }
 """Modules of `commands` by command: each has a function of that name, with _ for -, or the `app` of
 a group."""

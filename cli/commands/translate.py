@@ -60,6 +60,14 @@ def translate(
         ),
     ] = None,
     quiet: Quiet = False,
+    filter_progress: Annotated[
+        bool,
+        Option(
+            "Print progress as 3D Slicer reads it from a module.",
+            Shown("Reports", is_rare=True),
+            Rules(Effect.HARMLESS),
+        ),
+    ] = False,
     all_rows: AllRows = False,
     verbose: Verbose = False,
 ) -> None:
@@ -105,7 +113,7 @@ def translate(
         if dry_run:
             raise typer.Exit(dry_run_shown(opened(request, context, quiet=quiet)))
         with _begun_job(request, context, begun, quiet=quiet) as job:
-            view = _View(report, trace, quiet, verbose, all_rows)
+            view = _View(report, trace, quiet, verbose, all_rows, filter_progress)
             raise typer.Exit(_run(job, view, stop))
 
 
@@ -196,10 +204,16 @@ class _View:
     quiet: bool
     verbose: bool
     all_rows: bool
+    filter_progress: bool
 
     @contextmanager
     def progress(self) -> "Generator[Listen]":
         """Yield a listener for the batch's events: bars on a terminal, lines elsewhere."""
+        if self.filter_progress:
+            from ..render.filter_progress import FilterProgress
+
+            yield FilterProgress()
+            return
         if self.quiet or (console := _console()) is None:
             from ..render.progress_lines import PlainLines
 
