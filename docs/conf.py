@@ -25,7 +25,11 @@ version = release = about["Version"]
 author = "The cuda-cyclegan maintainers"
 copyright = f"{author}, Apache-2.0. Results are synthetic and not for diagnosis."  # noqa: A001
 repository = dict(url.split(", ") for url in about.get_all("Project-URL") or []).get("Repository")
-html_theme_options = {"source_repository": repository, "source_directory": "docs/"} if repository else {}
+html_theme_options = {
+    "source_repository": repository or "",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
 html_title = f"{project} {version}"
 html_theme = "furo"
 html_copy_source = False
@@ -46,12 +50,13 @@ root = typer.main.get_command(app)
 def navigation(page: str) -> str:
     """Return a hidden table of contents for each section of the index, of the pages it links."""
     sections = (section.partition("\n") for section in re.split(r"^## ", page, flags=re.M)[1:])
-    return "".join(
-        f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n"
-        + "\n".join(re.findall(r"\]\((\S+)\.md\)", text))
-        + "\n```\n"
-        for caption, _, text in sections
-    )
+    return "".join(contents(text, f":caption: {caption}\n") for caption, _, text in sections)
+
+
+def contents(text: str, options: str = "") -> str:
+    """Return a hidden table of contents of the pages that a text links."""
+    pages = "\n".join(re.findall(r"\]\((\S+)\.md\)", text))
+    return f"\n```{{toctree}}\n:hidden:\n{options}\n{pages}\n```\n"
 
 
 def manual_pages(command: str) -> Iterator[str]:
@@ -144,8 +149,11 @@ def listings(page: str) -> Iterator[str]:
 
 
 def of_repository(name: str) -> str:
-    """Return a page from the top of the repository without its title, with links from docs/."""
+    """Return a page from the top of the repository without its title, with links from docs/ and
+    without those to pages elsewhere.
+    """
     text = (Path(__file__).parents[1] / name).read_text("utf-8").partition("\n")[2]
+    text = re.sub(r"\[([^]]*)\]\((?!docs/)[\w/]+\.md\)", r"\1", text)
     return re.sub(r"\]\((docs/)?(?!\w+:|#)", lambda link: "](" if link[1] else "](../", text)
 
 
@@ -154,7 +162,7 @@ def complete(_: Sphinx, page: str, source: list[str]) -> None:
     if page == "index":
         source[0] += navigation(source[0])
     elif page == "options":
-        source[0] += navigation(f"## \n{source[0]}")
+        source[0] += contents("".join(re.findall("^- .*", source[0], re.M)))
     elif page.startswith("options/"):
         source[0] += "".join(manual_pages(page.removeprefix("options/")))
     elif page in ("readme", "changelog"):
