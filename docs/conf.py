@@ -32,6 +32,7 @@ html_theme_options = {
 }
 html_title = f"{project} {version}"
 html_theme = "furo"
+html_search_scorer = str(Path(__file__).with_name("search_order.js"))
 html_copy_source = False
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["locks"]

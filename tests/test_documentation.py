@@ -247,6 +247,14 @@ def test_every_command_has_a_page_that_the_list_of_commands_links() -> None:
     assert {page.stem for page in (ROOT / "docs" / "options").glob("*.md")} == {*commands}
 
 
+def test_the_tests_take_the_same_time_on_each_page() -> None:
+    [readme] = re.findall(r"Run the tests \((.*) on two cores\)", README.read_text("utf-8"))
+    [row] = re.findall(
+        r"^\| `\.ci/test` \|.*\| (.*) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.M
+    )
+    assert readme == row
+
+
 def test_the_citation_is_that_of_the_citation_file() -> None:
     stated = (ROOT / "CITATION.cff").read_text("utf-8")
     page = (ROOT / "docs" / "how-to" / "cite.md").read_text("utf-8")
