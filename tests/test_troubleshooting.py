@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 import pytest
@@ -36,7 +36,7 @@ def texts(module: ast.Module) -> Iterator[str]:
             yield "".join(part(value, values) for value in node.values)
 
 
-def part(value: ast.expr, constants: dict[str, object]) -> str:
+def part(value: ast.expr, constants: Mapping[str, object]) -> str:
     """Text of a part of an f-string; that of a constant of the module, if it is one."""
     match value:
         case ast.Constant(value=text):
