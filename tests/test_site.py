@@ -3,7 +3,12 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from support.chromium import needs_chromium, opened_page, wait_until
@@ -39,14 +44,28 @@ def test_the_search_finds_the_answer_to_each_question_first(tmp_path: Path) -> N
     command = [sys.executable, "-m", "sphinx", "--quiet", str(sources), str(tmp_path / "site")]
     subprocess.run(command, check=True, cwd=tmp_path)
     found: dict[str, str] = {}
-    with opened_page() as page:
+    with served(tmp_path / "site") as address, opened_page(faults=None) as page:
         for words in ANSWERS:
-            page.goto(f"file://{tmp_path}/site/search.html?q={words.replace(' ', '+')}")
+            page.goto(f"{address}/search.html?q={words.replace(' ', '+')}")
             wait_until(page, "document.querySelectorAll('ul.search li a').length > 0")
             wait_until(page, "!document.querySelector('#search-progress')?.innerText.trim()")
             link = page.locator("ul.search li a").first.get_attribute("href") or ""
             found[words] = Path(link.partition("?")[0].partition("#")[0]).stem
     assert found == ANSWERS
+
+
+@contextmanager
+def served(folder: Path) -> Generator[str]:
+    """Address of a folder's files on this machine; a page may not fetch files without a server."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def _other_than_pages(folder: str, names: list[str]) -> set[str]:
