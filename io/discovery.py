@@ -89,7 +89,7 @@ def discover(
         raise ScanError(
             f"{output} contains a zero byte, which file names may not; choose another name."
         )
-    rule = LinkRule.among(choice.links, named)
+    rule = LinkRule.among(choice.links, [*named, *choice.datasets])
     results = Path(os.path.realpath(output)) if output else None
     search = FileSearch(results, rule, choice.take_maps, choice.globs)
     apart = [path for path in named if Path(os.path.realpath(path)) != search.output] or named

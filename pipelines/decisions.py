@@ -15,6 +15,7 @@ from ..engine.probe.gpus import CudaDevice
 from .errors import SettingsError
 from .host.memory import available_memory
 from .name_pattern import pattern_of
+from .series_description import DescriptionPattern
 from .settings import (
     DEFAULTS,
     FEWEST_FLIPS,
@@ -168,6 +169,8 @@ def _check_names(options: TranslateOptions) -> None:
     """Raise SettingsError for names that results cannot have, and a layout that rules them out."""
     if options.result_name:
         pattern_of(options.result_name)
+    if options.series_description:
+        DescriptionPattern.of_setting(options.series_description)
     if options.layout == "bids" and (options.result_name or options.output_format not in _OF_BIDS):
         named = (
             ("result-name", "result_name") if options.result_name else ("format", "output_format")

@@ -79,7 +79,8 @@ class TranslateOptions:
     dataset; none takes those of the model's target. sidecar: whether a JSON file is written next to
     each result, as always in a BIDS dataset. any_contrast: whether scans of another contrast or
     modality, and masks, are accepted. allow_synthetic: whether results of this program are accepted
-    as scans.
+    as scans. series_description: pattern for the SeriesDescription of DICOM results; "" describes
+    them by target and model.
     """
 
     patch: tuple[int, int, int] | None = field(
@@ -321,6 +322,15 @@ class TranslateOptions:
             "Accept results of this program as scans instead of skipping them.",
             Shown("Input", 4, is_rare=True),
             Rules(Effect.UNCHECKS, omitted=True, of_route=True),
+        ),
+    )
+    series_description: str = field(
+        default="",
+        metadata=setting(
+            "SeriesDescription of DICOM results, such as 'sCT {model}'; it begins with Synthetic "
+            "in any case.  [default: Synthetic {target} ({model}), not for diagnosis]",
+            Shown("DICOM", 5, "TEXT", is_rare=True),
+            Rules(Effect.HARMLESS, omitted=True, of_route=True, of_series=True, changes_result=True),
         ),
     )
 

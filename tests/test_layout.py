@@ -65,13 +65,11 @@ def edges() -> dict[str, set[str]]:
 
 MAY_IMPORT = {
     "cli": "",
-    "cli.app": (
-        "cli.command_table cli.errors cli.options cli.render pipelines.host pipelines.program"
-    ),
+    "cli.app": "cli.command_table cli.errors cli.options cli.render pipelines.host",
     "cli.command_line": "pipelines.jobs.queue",
     "cli.command_table": "cli.errors cli.options",
     "cli.commands": (
-        "cli.command_line cli.errors cli.options cli.render cli.signals "
+        "cli.command_line cli.descriptors cli.errors cli.options cli.render cli.signals "
         "engine.importing.checkpoint engine.model engine.options engine.startup io.choice "
         "io.discovery io.files io.formats io.found_headers pipelines.calibration "
         "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
@@ -91,15 +89,17 @@ MAY_IMPORT = {
         "pipelines.option pipelines.report pipelines.results pipelines.retries pipelines.run "
         "pipelines.view"
     ),
+    "cli.descriptors": "cli.options cli.render pipelines.option pipelines.program",
     "cli.errors": (
         "cli.render engine.errors io.errors io.search pipelines.errors pipelines.host "
         "pipelines.report"
     ),
     "cli.options": (
         "cli.render engine.model engine.options engine.patch_grid io.choice io.files io.formats "
-        "io.links pipelines.config pipelines.errors pipelines.jobs.queue pipelines.model_import "
-        "pipelines.name_pattern pipelines.node pipelines.option pipelines.request "
-        "pipelines.results pipelines.settings pipelines.shard"
+        "io.links io.sidecars pipelines.config pipelines.errors pipelines.jobs.queue "
+        "pipelines.model_import pipelines.name_pattern pipelines.node pipelines.option "
+        "pipelines.program pipelines.request pipelines.results pipelines.series_description "
+        "pipelines.settings pipelines.shard "
     ),
     "cli.render": (
         "engine.benchmark engine.cpu engine.decoding engine.importing.checkpoint engine.model "
@@ -238,7 +238,8 @@ MAY_IMPORT = {
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
         "pipelines.cycle pipelines.errors pipelines.host pipelines.name_pattern "
-        "pipelines.settings"
+        "pipelines.settings "
+        "pipelines.series_description"
     ),
     "pipelines.doctor": (
         "engine engine.cores engine.cpu engine.cuda engine.devices engine.errors engine.model "
@@ -300,7 +301,7 @@ MAY_IMPORT = {
         "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.exclusion "
         "io.files io.formats io.labels io.maps io.sidecars io.volume io.writing pipelines.errors "
         "pipelines.name_pattern pipelines.program pipelines.report pipelines.settings "
-        "pipelines.shard pipelines.study"
+        "pipelines.series_description pipelines.shard pipelines.study "
     ),
     "pipelines.retries": "pipelines.errors",
     "pipelines.run": (
@@ -308,8 +309,10 @@ MAY_IMPORT = {
         "engine.options engine.probe engine.startup engine.whole_volume io.errors io.files "
         "io.formats io.reading io.volume io.writing pipelines.cycle pipelines.errors "
         "pipelines.events pipelines.host pipelines.report pipelines.results pipelines.retries "
-        "pipelines.settings pipelines.stopwatch pipelines.study"
+        "pipelines.settings pipelines.stopwatch pipelines.study "
+        "pipelines.series_description"
     ),
+    "pipelines.series_description": "pipelines.errors pipelines.name_pattern",
     "pipelines.settings": "engine.options io.choice io.links pipelines.option",
     "pipelines.shard": "io.discovery pipelines.errors",
     "pipelines.stopwatch": "",

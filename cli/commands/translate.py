@@ -14,8 +14,7 @@ import typer
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ..errors import Exit, complain_of_nothing, errors_reported, stored
 from ..options.groups import DeviceOptions, InputOptions
-from ..options.help_panels import REPORTS
-from ..options.printing import AllRows
+from ..options.printing import AllRows, OnlyPlan, Quiet, ReportFile
 from ..options.study import StudyOptions
 from ..options.translate import ShardOption, ShowPhi, Verbose, note_unused
 from ..options.values import checked_device, checked_file, wrong_value
@@ -51,22 +50,8 @@ def translate(
     input_options: InputOptions,
     shard: ShardOption = None,
     show_phi: ShowPhi = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="List what would be done, like 'plan'.", rich_help_panel=REPORTS
-        ),
-        Effect.HARMLESS,
-    ] = False,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.json",
-            help="Write a JSON report, or continue that of this batch; - prints it.",
-            rich_help_panel=REPORTS,
-        ),
-        Effect.WRITES,
-    ] = None,
+    dry_run: OnlyPlan = False,
+    report: ReportFile = None,
     trace: Annotated[
         Path | None,
         Option(
@@ -75,10 +60,14 @@ def translate(
             Rules(Effect.WRITES),
         ),
     ] = None,
-    quiet: Annotated[
+    quiet: Quiet = False,
+    filter_progress: Annotated[
         bool,
-        typer.Option("--quiet", help="Print only failures.", rich_help_panel=REPORTS),
-        Effect.HARMLESS,
+        Option(
+            "Print progress as 3D Slicer reads it from a module.",
+            Shown("Reports", is_rare=True),
+            Rules(Effect.HARMLESS),
+        ),
     ] = False,
     all_rows: AllRows = False,
     verbose: Verbose = False,
@@ -125,7 +114,7 @@ def translate(
         if dry_run:
             raise typer.Exit(dry_run_shown(opened(request, context, quiet=quiet)))
         with _begun_job(request, context, begun, quiet=quiet) as job:
-            view = _View(report, trace, quiet, verbose, all_rows)
+            view = _View(report, trace, quiet, verbose, all_rows, filter_progress)
             raise typer.Exit(_run(job, view, stop))
 
 
@@ -216,10 +205,16 @@ class _View:
     quiet: bool
     verbose: bool
     all_rows: bool
+    filter_progress: bool
 
     @contextmanager
     def progress(self) -> "Generator[Listen]":
         """Yield a listener for the batch's events: bars on a terminal, lines elsewhere."""
+        if self.filter_progress:
+            from ..render.filter_progress import FilterProgress
+
+            yield FilterProgress()
+            return
         if self.quiet or (console := _console()) is None:
             from ..render.progress_lines import PlainLines
 

@@ -24,6 +24,7 @@ from .translate import (
 )
 from .values import (
     VolumeChoice,
+    checked_description,
     checked_device,
     checked_flips,
     checked_name,
@@ -80,6 +81,7 @@ class TypedSettings(dict[str, Any]):
             "nan_to": checked_value("--nan-to", typed["nan_to"]),
             "cycle_check": _cycle_check(typed["cycle_check"], has_map=typed["cycle_map"]),
             "result_name": checked_name(typed["result_name"]),
+            "series_description": checked_description(typed["series_description"]),
             "bids_suffix": parsed_suffixes(typed["bids_suffix"]),
             "volume_index": volume.index,
             "every_volume": volume.every,

@@ -13,6 +13,7 @@ from ...io.files.disk import takes_name
 from ...io.files.documents import why_not_writable
 from ...pipelines.errors import SettingsError
 from ...pipelines.name_pattern import NamePattern
+from ...pipelines.series_description import DescriptionPattern
 from ...pipelines.settings import FEWEST_FLIPS, MOST_OVERLAP
 from ...pipelines.shard import Shard
 from ..render.documents import STDOUT, standard_named
@@ -140,6 +141,16 @@ def checked_name(pattern: str) -> str:
             NamePattern.parse(pattern)
     except ValueError as error:
         raise wrong_value("--result-name", f"{pattern!r} {error}.") from None
+    return pattern
+
+
+def checked_description(pattern: str) -> str:
+    """Return a pattern for descriptions of series; "" is none. Raises BadParameter."""
+    try:
+        if pattern:
+            DescriptionPattern.parse(pattern)
+    except ValueError as error:
+        raise wrong_value("--series-description", f"{pattern!r} {error}.") from None
     return pattern
 
 

@@ -22,6 +22,7 @@ OTHERS = {
     "precision": "fp16",
     "volume_index": 0,
     "keep_private": True,
+    "series_description": "sCT",
     "nan_to": 0.0,
     "resample_channels": True,
     "inference": "volume",

@@ -292,6 +292,7 @@ FIRST_VERSIONS = {
     "allow_synthetic": 9,
     "mirrored": 9,
     "others": 9,
+    "series_description": 10,
 }
 """Fields and options that are not in a job at their default, with the version of a job that has
 one, which is part of its key. Up to 9, they are those of 0.2.0.
