@@ -254,11 +254,12 @@ MAY_IMPORT = {
     "pipelines.errors": "",
     "pipelines.evaluation": (
         "engine.cores engine.decoding io.dicom io.discovery io.files io.formats io.reading "
-        "io.search io.volume pipelines.errors pipelines.host pipelines.program pipelines.report "
-        "pipelines.results pipelines.run pipelines.study"
+        "io.search io.volume pipelines.errors pipelines.host pipelines.hounsfield "
+        "pipelines.program pipelines.report pipelines.results pipelines.run pipelines.study"
     ),
     "pipelines.events": "pipelines.report pipelines.results pipelines.stopwatch pipelines.study",
     "pipelines.host": "io.files pipelines.errors",
+    "pipelines.hounsfield": "",
     "pipelines.jobs": (
         "engine.decoding engine.devices engine.errors engine.model engine.network engine.options "
         "engine.probe engine.startup io.channels io.dicom io.discovery io.errors io.files "

@@ -30,7 +30,7 @@ plan preview show to_nibabel to_simpleitk translate_folder
 """
 PARAMETERS = {
     "discover": "inputs modality series include exclude",
-    "evaluate": "results truth mask protocol",
+    "evaluate": "results truth mask protocol any_truth",
     "plan": ("inputs model output device options modality series channels include exclude limits"),
     "preview": "result scan",
     "show": "result scan",
