@@ -331,7 +331,8 @@ MAY_IMPORT = {
     "pipelines.view": (
         "engine.decoding io.choice io.contrast io.discovery io.errors io.files io.formats "
         "io.labels io.maps io.reading io.volume pipelines.errors pipelines.evaluation "
-        "pipelines.report pipelines.results pipelines.study pipelines.timestamps"
+        "pipelines.hounsfield pipelines.report pipelines.results pipelines.study "
+        "pipelines.timestamps"
     ),
 }
 """Which unit may import which. A new edge is a decision,

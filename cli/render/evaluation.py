@@ -17,7 +17,6 @@ from ...pipelines.evaluation.report import (
     PairRow,
     Summary,
 )
-from ...pipelines.hounsfield import BONE_HU
 from ...pipelines.report.report import Failure
 from ...pipelines.study.statistics import Range
 from . import charts
@@ -112,7 +111,7 @@ def failures(evaluation: Evaluation) -> Iterator[str]:
 _DIGITS = {
     "psnr": 2,
     **dict.fromkeys(("ms_ssim", "ssim", "gaussian_ssim", "r", "nmi"), 4),
-    **{f"dice_{limit}": 4 for limit in BONE_HU},
+    **{metric.name: 4 for metric in METRICS if metric.name.startswith("dice_")},
 }
 
 

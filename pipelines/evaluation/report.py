@@ -254,8 +254,10 @@ def tissue_voxels(row: PairRow) -> dict[str, int | None]:
     no CT.
     """
     tissues = row.figures.tissues if row.figures else None
-    counts = tissues.voxels if tissues else {}
-    return {f"voxels_{tissue.name}": counts.get(tissue.name) for tissue in TISSUES}
+    return {
+        f"voxels_{tissue.name}": tissues.voxels[tissue.name] if tissues else None
+        for tissue in TISSUES
+    }
 
 
 def figures_of(row: PairRow) -> dict[str, float | None]:
