@@ -30,6 +30,7 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.importing.operators.converter import RULES
 from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
 from cuda_cyclegan.engine.model.intensity_maps import Percentiles
+from cuda_cyclegan.pipelines.evaluation.report import METRICS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -295,7 +296,7 @@ def test_the_page_on_evaluation_shows_every_field(workplace: Path) -> None:
     assert sorted(told) == sorted({*fields(evaluation)})
     assert set(evaluation["summary"]["mae"]) <= set(re.findall(r"`(\w+)`", page))
     columns = (workplace / "e.csv").read_text().partition("\n")[0].split(",")
-    metrics = {"mae", "psnr", "ms_ssim", "ssim", "r"}
+    metrics = {metric.name for metric in METRICS}
     assert {*columns} - metrics == {*re.findall(r"`(\w+)`", page.partition("The CSV has")[2])}
 
 

@@ -255,11 +255,12 @@ MAY_IMPORT = {
     "pipelines.errors": "",
     "pipelines.evaluation": (
         "engine.cores engine.decoding io.dicom io.discovery io.files io.formats io.reading "
-        "io.search io.volume pipelines.errors pipelines.host pipelines.program pipelines.report "
-        "pipelines.results pipelines.run pipelines.study"
+        "io.search io.volume pipelines.errors pipelines.host pipelines.hounsfield "
+        "pipelines.program pipelines.report pipelines.results pipelines.run pipelines.study"
     ),
     "pipelines.events": "pipelines.report pipelines.results pipelines.stopwatch pipelines.study",
     "pipelines.host": "io.files pipelines.errors",
+    "pipelines.hounsfield": "",
     "pipelines.jobs": (
         "engine.decoding engine.devices engine.errors engine.model engine.network engine.options "
         "engine.probe engine.startup io.channels io.dicom io.discovery io.errors io.files "
@@ -334,7 +335,8 @@ MAY_IMPORT = {
     "pipelines.view": (
         "engine.decoding io.choice io.contrast io.discovery io.errors io.files io.formats "
         "io.labels io.maps io.reading io.volume pipelines.errors pipelines.evaluation "
-        "pipelines.report pipelines.results pipelines.study pipelines.timestamps"
+        "pipelines.hounsfield pipelines.report pipelines.results pipelines.study "
+        "pipelines.timestamps"
     ),
 }
 """Which unit may import which. A new edge is a decision,
