@@ -248,9 +248,9 @@ MAY_IMPORT = {
     ),
     "pipelines.dry_run": (
         "engine.cpu engine.cuda engine.cuda.patches engine.devices engine.model engine.network "
-        "engine.patch_grid engine.whole_volume io.volume pipelines.cycle pipelines.host "
-        "pipelines.rates pipelines.report pipelines.results pipelines.run pipelines.stopwatch "
-        "pipelines.study pipelines.translate"
+        "engine.patch_grid engine.whole_volume io.volume pipelines.cycle pipelines.decisions "
+        "pipelines.host pipelines.rates pipelines.report pipelines.results pipelines.run "
+        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
@@ -276,7 +276,9 @@ MAY_IMPORT = {
     "pipelines.model_import": (
         "engine.cpu engine.decoding engine.errors engine.importing engine.importing.checkpoint "
         "engine.importing.operators engine.importing.torch_export engine.model engine.network "
-        "engine.options engine.patch_grid io.files pipelines.errors pipelines.program"
+        "engine.options engine.patch_grid engine.scaling io.choice io.discovery io.files "
+        "io.reading io.volume pipelines.decisions pipelines.errors pipelines.host "
+        "pipelines.program pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (

@@ -50,6 +50,7 @@ class ImportRequest:
     checkpoint: its file. reference: .npz or .pt file of a patch and the training code's output for
     it. choices: choices about the architecture. draft: description of the training data. folds: of
     an nnU-Net folder, to be averaged. omit: parts of a MONAI bundle that results lack.
+    reference_scan: files of a scan and of the training code's result for it.
     """
 
     checkpoint: Path
@@ -58,6 +59,7 @@ class ImportRequest:
     reference: Path | None = None
     folds: tuple[str, ...] = ()
     omit: tuple[str, ...] = ()
+    reference_scan: tuple[Path, Path] | None = None
 
 
 @dataclass(frozen=True, slots=True)
