@@ -1,6 +1,6 @@
 """A network as a graph of ONNX's operators, whatever file it came from."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -111,7 +111,7 @@ _MULTIPLYING = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 """Operators that autocast computes in half precision."""
 
 
-def multiplies_halves(operators: Iterable[Operator], halves: Set[str]) -> bool:
+def multiplies_halves(operators: Iterable[Operator], halves: frozenset[str]) -> bool:
     """Return whether convolutions have weights in half precision, as those under autocast have.
 
     halves: names of tensors of that precision, apart from what operators cast to it.
@@ -119,7 +119,9 @@ def multiplies_halves(operators: Iterable[Operator], halves: Set[str]) -> bool:
     operators = tuple(operators)
     casts = (one for one in operators if one.kind == "Cast" and one.attributes.get("to") in HALVES)
     rounded = halves.union(*(cast.outputs for cast in casts))
-    return any(one.kind in _MULTIPLYING and rounded.issuperset(one.inputs[1:2]) for one in operators)
+    return any(
+        one.kind in _MULTIPLYING and rounded.issuperset(one.inputs[1:2]) for one in operators
+    )
 
 
 def refusal(kind: str, node: str, reason: str) -> CheckpointError:
