@@ -20,7 +20,6 @@ from .settings import (
     DEFAULTS,
     FEWEST_FLIPS,
     MOST_FLIPS,
-    MOST_OVERLAP,
     OF_ONE_VOLUME,
     OF_PATCHES,
     WORDS,
@@ -134,13 +133,7 @@ def _known_device(name: str) -> str:
 
 
 def _check_values(options: TranslateOptions) -> None:
-    """Raise SettingsError for invalid values that the types allow."""
-    shares = options.overlap if isinstance(options.overlap, tuple) else (options.overlap,)
-    for share in shares:
-        if share is not None and not 0 <= share <= MOST_OVERLAP:
-            raise SettingsError(
-                f"An overlap of {share:g} is not a share from 0 to {MOST_OVERLAP:g}.", "overlap"
-            )
+    """Raise SettingsError for invalid values that types and declared bounds allow."""
     if options.nan_to is not None and not math.isfinite(options.nan_to):
         raise SettingsError(
             f"Setting nan-to={options.nan_to:g} is not a voxel value; give a number.", "nan_to"
@@ -152,7 +145,7 @@ def _check_values(options: TranslateOptions) -> None:
                 f"{', '.join(filter(None, known))}.",
                 name,
             )
-    if options.spread and not FEWEST_FLIPS <= options.spread <= MOST_FLIPS:
+    if 0 < options.spread < FEWEST_FLIPS:
         raise SettingsError(
             f"A spread over {options.spread} flips is not possible; use {FEWEST_FLIPS} to "
             f"{MOST_FLIPS}, or 0 for none.",

@@ -14,6 +14,7 @@ from .option import (
     Option,
     Rules,
     Shown,
+    check_bounds,
     options_in,
     rules_in,
     setting,
@@ -96,7 +97,7 @@ class TranslateOptions:
         metadata=setting(
             "Fraction of a patch's edge that overlaps its neighbour, or a percentage such as 50%.  "
             "[default: the model's, mostly 0.25]",
-            Shown("Result", 7, "0..0.9|N%"),
+            Shown("Result", 7, "0..0.9|N%", least=0, most=MOST_OVERLAP),
             Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
         ),
     )
@@ -330,7 +331,13 @@ class TranslateOptions:
             "SeriesDescription of DICOM results, such as 'sCT {model}'; it begins with Synthetic "
             "in any case.  [default: Synthetic {target} ({model}), not for diagnosis]",
             Shown("DICOM", 5, "TEXT", is_rare=True),
-            Rules(Effect.HARMLESS, omitted=True, of_route=True, of_series=True, changes_result=True),
+            Rules(
+                Effect.HARMLESS,
+                omitted=True,
+                of_route=True,
+                of_series=True,
+                changes_result=True,
+            ),
         ),
     )
 
@@ -338,6 +345,10 @@ class TranslateOptions:
     def has_sidecars(self) -> bool:
         """Whether a JSON file is written next to each result."""
         return self.sidecar or self.layout == "bids"
+
+    def __post_init__(self) -> None:
+        """Raise SettingsError for a number outside the bounds that its option declares."""
+        check_bounds(self, TranslateOptions)
 
     @property
     def takes(self) -> frozenset[SkipKind]:

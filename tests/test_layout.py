@@ -286,7 +286,7 @@ MAY_IMPORT = {
         "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
         "pipelines.request pipelines.results pipelines.retries"
     ),
-    "pipelines.option": "",
+    "pipelines.option": "pipelines.errors",
     "pipelines.program": "",
     "pipelines.rates": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.stopwatch"

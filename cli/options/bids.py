@@ -12,6 +12,7 @@ import typer
 from ...io.links import LinkRule, Links
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ...pipelines.settings import OPTIONS, TranslateOptions
+from ...pipelines.shard import Shard
 from ..render.terminal import print_sentences
 from ..render.text import printable
 from .groups import DeviceOptions
@@ -60,9 +61,10 @@ class _DatasetStudies(StudyOptions):
         *,
         show_phi: bool = False,
         links: Links = "inside",
+        shard: Shard | None = None,
     ) -> "Request":
         """Return the request. Raises BadParameter."""
-        asked = StudyOptions.request(self, inputs, on, show_phi=show_phi, links=links)
+        asked = StudyOptions.request(self, inputs, on, show_phi=show_phi, links=links, shard=shard)
         return replace(asked, filters=replace(asked.filters, datasets=(self.dataset,)))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 from ....engine.decoding import FieldError, decode, decode_known, encode_stated, parse
-from ...errors import QueueError
+from ...errors import QueueError, SettingsError
 from ...settings import TranslateOptions, omitted_at_default
 from .schedule import SchedulingClass
 
@@ -371,8 +371,9 @@ class StudyJob:
                 if "\0" in path:
                     raise FieldError(name, "contains a zero byte, which no name may have")
             return job
-        except FieldError as error:
-            raise QueueError(f"This job cannot be read: {error}; submit it again.") from error
+        except (FieldError, SettingsError) as error:
+            reason = str(error).removesuffix(".")
+            raise QueueError(f"This job cannot be read: {reason}; submit it again.") from error
 
     def key(self) -> str:
         """Hash of the work: present state of the files, model and settings.

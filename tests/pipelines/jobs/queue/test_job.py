@@ -152,6 +152,7 @@ def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
         ({"patch": [16, 16]}, "'patch' must be a list of length 3"),
         ({"overlap": "half"}, "'overlap' must be a number or a list or null, not text"),
         ({"precision": "fp8"}, "'precision' must be one of bf16, fp16, fp32, tf32"),
+        ({"verify": -2}, r"verify=-2 is out of its bounds; use at least 0; submit it again\."),
         ({"files": []}, "'files' must name a file"),
         ({"files": "a"}, "'files' must be a list, not text"),
         ({"files": ["/in/a\0"]}, "'files' contains a zero byte, which no name may have"),
