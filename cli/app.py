@@ -10,6 +10,7 @@ import typer
 from ..pipelines.host.processes import collect_seldom
 from .command_table import CommandTable
 from .errors import Exit, complain, errors_reported
+from .options.printing import Version
 from .render.terminal import LastingStream, replace_streams
 
 EXAMPLE = """\b
@@ -34,23 +35,10 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
-        from ..pipelines.program import program_version
-
-        print(f"cuda-cyclegan {program_version()}")
-        raise typer.Exit
-
-
 @app.callback()
 def _options(  # pyright: ignore[reportUnusedFunction]
     context: typer.Context,
-    _version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
+    _version: Version = False,
     config: Annotated[
         Path | None,
         typer.Option(

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from .errors import errors_reported
 from .options.help_panels import PanelledCommand
+from .options.label_lists import BidsAppCommand
 from .options.missing_options import FullCommand
 from .options.spelling import spelled_out
 
@@ -29,8 +30,11 @@ _MODULES = {
     "service": "queue.service",
     "doctor": "doctor",
     "bench": "bench.bench",
+    "bids-app": "bids_app",
+    "slicer-module": "slicer_module",
 }
-"""Modules of `commands` by command: each has a function of that name, or the `app` of a group."""
+"""Modules of `commands` by command: each has a function of that name, with _ for -, or the `app` of
+a group."""
 
 _OTHER_WORDS = {
     **dict.fromkeys(("-V", "-v", "version"), "--version"),
@@ -43,7 +47,11 @@ _OTHER_WORDS = {
 }
 """Words that users of other programs may try first, and this program's own."""
 
-_WITH_PANELS = {"translate", "plan", "submit", "watch", "node"}
+_KINDS: dict[str, type[FullCommand]] = {
+    **dict.fromkeys(("translate", "plan", "submit", "watch", "node"), PanelledCommand),
+    "bids-app": BidsAppCommand,
+}
+"""Classes of the commands that are not plain ones."""
 
 
 class CommandTable(TyperGroup):
@@ -89,6 +97,7 @@ def _loaded(name: str) -> Any:
 
 def _alone(name: str, module: Any) -> Any:
     alone = typer.Typer(rich_markup_mode=None, add_completion=False)
-    kind = PanelledCommand if name in _WITH_PANELS else FullCommand
-    alone.command(cls=kind, epilog=module.EXAMPLE)(spelled_out(getattr(module, name)))
+    kind = _KINDS.get(name, FullCommand)
+    function = getattr(module, name.replace("-", "_"))
+    alone.command(cls=kind, epilog=module.EXAMPLE)(spelled_out(function))
     return typer.main.get_command(alone)

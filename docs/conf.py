@@ -8,7 +8,8 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version as version_of
+from importlib.metadata import metadata
+from pathlib import Path
 from typing import get_args
 
 import click
@@ -19,9 +20,19 @@ import cuda_cyclegan as cc
 from cuda_cyclegan.cli.app import app
 
 project = "cuda-cyclegan"
-version = release = version_of(project)
+about = metadata(project)
+version = release = about["Version"]
+author = "The cuda-cyclegan maintainers"
+copyright = f"{author}, Apache-2.0. Results are synthetic and not for diagnosis."  # noqa: A001
+repository = dict(url.split(", ") for url in about.get_all("Project-URL") or []).get("Repository")
+html_theme_options = {
+    "source_repository": repository or "",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
 html_title = f"{project} {version}"
 html_theme = "furo"
+html_search_scorer = str(Path(__file__).with_name("search_order.js"))
 html_copy_source = False
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["locks"]
@@ -40,17 +51,20 @@ root = typer.main.get_command(app)
 def navigation(page: str) -> str:
     """Return a hidden table of contents for each section of the index, of the pages it links."""
     sections = (section.partition("\n") for section in re.split(r"^## ", page, flags=re.M)[1:])
-    return "".join(
-        f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n"
-        + "\n".join(re.findall(r"\]\((\S+)\.md\)", text))
-        + "\n```\n"
-        for caption, _, text in sections
-    )
+    return "".join(contents(text, f":caption: {caption}\n") for caption, _, text in sections)
 
 
-def manual_pages() -> Iterator[str]:
-    """Yield the reference of every command: its text, and each option with a link of its own."""
-    for words, context in contexts(click.Context(root, info_name=project)):
+def contents(text: str, options: str = "") -> str:
+    """Return a hidden table of contents of the pages that a text links."""
+    pages = "\n".join(re.findall(r"\]\((\S+)\.md\)", text))
+    return f"\n```{{toctree}}\n:hidden:\n{options}\n{pages}\n```\n"
+
+
+def manual_pages(command: str) -> Iterator[str]:
+    """Yield the reference of a command and those below it: text, and each option with a link."""
+    parent = click.Context(root, info_name=project)
+    above = click.Context(root.commands[command], info_name=command, parent=parent)
+    for words, context in contexts(above, command):
         help_page = HelpPage(width=HELP_WIDTH)
         context.command.format_options(context, help_page)
         usage = context.command.collect_usage_pieces(context)
@@ -63,7 +77,8 @@ def manual_pages() -> Iterator[str]:
                 f".. {directive}:: {spelled(names)}\n\n   {inline(says)}" for names, says in records
             )
         text += paragraphs(context.command.epilog or "")
-        yield f"\n## {words or project}\n\n```{{eval-rst}}\n" + "\n\n".join(text) + "\n```\n"
+        heading = f"\n## {words}\n" if words != command else ""
+        yield f"{heading}\n```{{eval-rst}}\n" + "\n\n".join(text) + "\n```\n"
 
 
 class HelpPage(click.HelpFormatter):
@@ -134,12 +149,25 @@ def listings(page: str) -> Iterator[str]:
         yield f"\n## {name.removeprefix('examples/')}\n\n```{{literalinclude}} {name}\n```\n"
 
 
+def of_repository(name: str) -> str:
+    """Return a page from the top of the repository without its title, with links from docs/ and
+    without those to pages elsewhere.
+    """
+    text = (Path(__file__).parents[1] / name).read_text("utf-8").partition("\n")[2]
+    text = re.sub(r"\[([^]]*)\]\((?!docs/)[\w/]+\.md\)", r"\1", text)
+    return re.sub(r"\]\((docs/)?(?!\w+:|#)", lambda link: "](" if link[1] else "](../", text)
+
+
 def complete(_: Sphinx, page: str, source: list[str]) -> None:
     """Add to a page what the plain file leaves out."""
     if page == "index":
         source[0] += navigation(source[0])
     elif page == "options":
-        source[0] += "".join(manual_pages())
+        source[0] += contents("".join(re.findall("^- .*", source[0], re.M)))
+    elif page.startswith("options/"):
+        source[0] += "".join(manual_pages(page.removeprefix("options/")))
+    elif page in ("readme", "changelog"):
+        source[0] += of_repository(f"{page.upper()}.md")
     elif page == "examples":
         source[0] += "".join(listings(source[0]))
     elif page == "api":

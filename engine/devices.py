@@ -20,9 +20,8 @@ from .probe.gpus import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
 
 if TYPE_CHECKING:
     from .cpu.slabs import SlabPlan
+    from .cuda.open_gpu import CudaOptions
     from .cuda.patches.device_plan import DevicePlan
-    from .cuda.patches.patch_generator import CudaOptions
-    from .cuda.volume.volume_generator import CudaVolumeOptions
     from .generator import PatchGenerator, VolumeGenerator
     from .network.graph import Graph, Network
     from .network.layers import Triple
@@ -191,7 +190,8 @@ def open_generator(
     if device.kind == "cuda":
         from .cuda.patches.patch_generator import open_cuda_generator
 
-        return open_cuda_generator(network, cuda_options(device, precision, patch, progress))
+        options = cuda_options(device, precision, progress)
+        return open_cuda_generator(network, options, patch, device.limits.batch)
     if device.kind == "onnxruntime":
         from .providers import open_checked_generator
 
@@ -262,7 +262,7 @@ def open_volume_generator(
     if device.kind == "cuda":
         from .cuda.volume.volume_generator import open_cuda_volume_generator
 
-        options = _volume_options(device, precision, host_budget, progress)
+        options = cuda_options(device, precision, progress, host_budget)
         return open_cuda_volume_generator(network, options)
     from .cpu.slab_generator import open_cpu_volume_generator
 
@@ -286,7 +286,7 @@ def plan_volume(
     if device.kind == "cuda":
         from .cuda.volume.volume_generator import planned_volume
 
-        options = _volume_options(device, precision, host_budget, ignore_progress)
+        options = cuda_options(device, precision, host_budget=host_budget)
         return planned_volume(network, options, extents)
     from .cpu.slabs import plan_slabs
 
@@ -302,40 +302,21 @@ def plan_device(
     """
     if device.kind != "cuda":
         return None
-    from .cuda.patches.patch_generator import device_plan_of
+    from .cuda.patches.patch_generator import planned_patches
 
-    return device_plan_of(network, cuda_options(device, precision, patch, ignore_progress))
+    return planned_patches(network, cuda_options(device, precision), patch, device.limits.batch)
 
 
 def cuda_options(
-    device: Device, precision: Precision, patch: "Triple", progress: Progress
+    device: Device,
+    precision: Precision,
+    progress: Progress = ignore_progress,
+    host_budget: "HostBudget | None" = None,
 ) -> "CudaOptions":
     """Return how a generator on a GPU is compiled, with the device's limits."""
-    from .cuda.patches.patch_generator import CudaOptions
+    from .cuda.open_gpu import CudaOptions
 
     limits = device.limits
-    return CudaOptions(
-        patch,
-        batch=limits.batch,
-        precision=precision,
-        device=device.index,
-        vram_limit=limits.vram,
-        cache=cache_folder(),
-        search=_search(limits, progress),
-    )
-
-
-def _volume_options(
-    device: Device, precision: Precision, host_budget: "HostBudget", progress: Progress
-) -> "CudaVolumeOptions":
-    from .cuda.volume.volume_generator import CudaVolumeOptions
-
-    limits = device.limits
-    search = _search(limits, progress)
-    return CudaVolumeOptions(
-        precision, device.index, limits.vram, cache_folder(), search, host_budget
-    )
-
-
-def _search(limits: CudaLimits, progress: Progress) -> SearchSettings:
-    return SearchSettings(limits.tune, limits.tune_seconds, progress)
+    search = SearchSettings(limits.tune, limits.tune_seconds, progress)
+    options = CudaOptions(precision, device.index, limits.vram, cache_folder(), search)
+    return options if host_budget is None else replace(options, host_budget=host_budget)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Literal, TypeAlias
 
 from .links import Links
@@ -96,7 +96,8 @@ class Choice:
     a DICOM source go into its result. links: which links below the inputs are followed. takes:
     kinds of scans that are accepted although they are skipped by default. take_maps: whether maps
     stored next to results are accepted. channels: name and pattern of those of a model that are not
-    recognised by suffixes as in BIDS. globs: patterns of paths.
+    recognised by suffixes as in BIDS. globs: patterns of paths. datasets: folders that links below
+    the inputs may also lead into, as the data of a dataset may be elsewhere in it.
     """
 
     modalities: frozenset[str] = frozenset()
@@ -111,6 +112,7 @@ class Choice:
     take_maps: bool = False
     channels: tuple[tuple[str, str], ...] = ()
     globs: PathGlobs = ALL_PATHS
+    datasets: tuple[Path, ...] = ()
 
     def refusal(self, modality: str, description: str, label: str) -> str | None:
         """Return the reason why the filters reject a series, or None."""

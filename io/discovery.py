@@ -45,7 +45,8 @@ class Discovery:
     translate, and folders that did not open. ignored: how many other files the folders hold.
     series: every DICOM series, accepted or not, by label. studies: those to translate, or with a
     blocking error. root: the folder to which the names of studies are relative. named: the inputs.
-    notes: remarks for the user on the whole search.
+    notes: remarks for the user on the whole search. elsewhere: number of studies that were found
+    and belong to other shards.
     """
 
     studies: tuple[Study, ...]
@@ -55,6 +56,7 @@ class Discovery:
     root: Path = Path()
     named: frozenset[Path] = frozenset()
     notes: tuple[str, ...] = ()
+    elsewhere: int = 0
 
     @property
     def holds_files_only(self) -> bool:
@@ -87,7 +89,7 @@ def discover(
         raise ScanError(
             f"{output} contains a zero byte, which file names may not; choose another name."
         )
-    rule = LinkRule.among(choice.links, named)
+    rule = LinkRule.among(choice.links, [*named, *choice.datasets])
     results = Path(os.path.realpath(output)) if output else None
     search = FileSearch(results, rule, choice.take_maps, choice.globs)
     apart = [path for path in named if Path(os.path.realpath(path)) != search.output] or named

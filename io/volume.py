@@ -102,6 +102,7 @@ class Derivation:
     its card, settings and program, and for nothing else. newest_source: modification time of the
     newest source file, in seconds since 1970. shows: kind of a map; None for the result itself.
     channel: which of a study's results, counted from 0. incomplete: as of a `Study`.
+    description: text for the result instead of target and model; "" for none.
     """
 
     model: str
@@ -113,6 +114,7 @@ class Derivation:
     shows: MapMark | None = None
     channel: int = 0
     incomplete: str = ""
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)

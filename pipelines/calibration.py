@@ -143,6 +143,7 @@ def calibrate(
         model.card,
         expected=expectations([study.figures for study in found]),
         inference=inference or model.card.inference,
+        pipeline=None if inference not in (None, model.inference) else model.card.pipeline,
         rewritten_from=(*model.card.rewritten_from, model.sha256),
     )
     if translation:

@@ -15,11 +15,11 @@ from ..engine.probe.gpus import CudaDevice
 from .errors import SettingsError
 from .host.memory import available_memory
 from .name_pattern import pattern_of
+from .series_description import DescriptionPattern
 from .settings import (
     DEFAULTS,
     FEWEST_FLIPS,
     MOST_FLIPS,
-    MOST_OVERLAP,
     OF_ONE_VOLUME,
     OF_PATCHES,
     WORDS,
@@ -133,13 +133,7 @@ def _known_device(name: str) -> str:
 
 
 def _check_values(options: TranslateOptions) -> None:
-    """Raise SettingsError for invalid values that the types allow."""
-    shares = options.overlap if isinstance(options.overlap, tuple) else (options.overlap,)
-    for share in shares:
-        if share is not None and not 0 <= share <= MOST_OVERLAP:
-            raise SettingsError(
-                f"An overlap of {share:g} is not a share from 0 to {MOST_OVERLAP:g}.", "overlap"
-            )
+    """Raise SettingsError for invalid values that types and declared bounds allow."""
     if options.nan_to is not None and not math.isfinite(options.nan_to):
         raise SettingsError(
             f"Setting nan-to={options.nan_to:g} is not a voxel value; give a number.", "nan_to"
@@ -151,7 +145,7 @@ def _check_values(options: TranslateOptions) -> None:
                 f"{', '.join(filter(None, known))}.",
                 name,
             )
-    if options.spread and not FEWEST_FLIPS <= options.spread <= MOST_FLIPS:
+    if 0 < options.spread < FEWEST_FLIPS:
         raise SettingsError(
             f"A spread over {options.spread} flips is not possible; use {FEWEST_FLIPS} to "
             f"{MOST_FLIPS}, or 0 for none.",
@@ -168,6 +162,8 @@ def _check_names(options: TranslateOptions) -> None:
     """Raise SettingsError for names that results cannot have, and a layout that rules them out."""
     if options.result_name:
         pattern_of(options.result_name)
+    if options.series_description:
+        DescriptionPattern.of_setting(options.series_description)
     if options.layout == "bids" and (options.result_name or options.output_format not in _OF_BIDS):
         named = (
             ("result-name", "result_name") if options.result_name else ("format", "output_format")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ..engine.network.layers import Triple, triple
 from ..engine.whole_volume import VolumePlan
 from ..io.volume import Study, Volume
 from .cycle import host_bytes, plan_back, reverse_options
+from .decisions import with_inference
 from .host.memory import require_memory
 from .rates import (
     HostRates,
@@ -31,6 +32,7 @@ from .results.manifest import check_usable
 from .results.resume import PlannedStudy, with_aliases
 from .run.networks import maps_budget, maps_memory
 from .run.pipeline import concurrency_of
+from .settings import TranslateOptions
 from .stopwatch import Stopwatch
 from .study.inference import window_grid
 from .study.patches import PatchLayout
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
 
 WholeVolume: TypeAlias = VolumePlan | SlabPlan
 """Plan of whole-volume inference: on a GPU, or on the CPU."""
+
+
+PipelineState: TypeAlias = Literal["proved", "other settings", "unproven"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ class DryRun:
     device_bytes: memory of each, with as many of the largest arrays as may exist at the same time.
     seconds: time of the whole batch; None if not known for each pending study. rows: rows of all
     studies, in order. verifying: seconds of it in which the CPU computes patches a second time;
-    None if not known.
+    None if not known. pipeline: whether the model's card proves these settings from file to file.
     """
 
     rows: tuple[DryRow, ...]
@@ -114,6 +119,7 @@ class DryRun:
     device_bytes: tuple[int | None, ...]
     seconds: float | None
     verifying: float | None = None
+    pipeline: PipelineState = "unproven"
 
 
 def dry_run(job: Job, on_progress: Callable[[int, int], None] = lambda _done, _all: None) -> DryRun:
@@ -139,7 +145,21 @@ def dry_run(job: Job, on_progress: Callable[[int, int], None] = lambda _done, _a
     held = [plan.held(grids, concurrent) for plan in plans]
     held += [plan.held(grids_back, concurrent) for plan in back]
     verifying = estimator.verifying(*rows)
-    return DryRun(tuple(rows), (*plans, *back), tuple(held), estimator.wall(rows), verifying)
+    seconds, state = estimator.wall(rows), _pipeline_state(job)
+    return DryRun(tuple(rows), (*plans, *back), tuple(held), seconds, verifying, state)
+
+
+_TILED = ("patch", "overlap", "blend")
+
+
+def _pipeline_state(job: Job) -> PipelineState:
+    """Return whether the pipeline was proved with the inference and the patches of a job."""
+    if job.model.card.pipeline is None:
+        return "unproven"
+    proved, used = with_inference(job.model, TranslateOptions()), job.options
+    compared = ("inference",) if used.inference == "volume" else ("inference", *_TILED)
+    same = all(getattr(proved, name) == getattr(used, name) for name in compared)
+    return "proved" if same else "other settings"
 
 
 def _patch_back(job: Job, back: Model) -> Triple | None:

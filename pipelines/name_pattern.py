@@ -1,7 +1,7 @@
 """Patterns for the names of results, such as {stem}_{target}synth{ext}."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from string import Formatter
 from typing import Self
@@ -20,6 +20,21 @@ _EXTENSION = re.compile(r"\.(nii|hdr|img|nrrd|nhdr|mha|mhd|dcm)(\.gz)?$", re.IGN
 _NOT_IN_NAMES = re.compile(r"[^\w.+-]+")
 
 
+def parsed_fields(text: str, known: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """Return the literal texts of a pattern, each with the field in braces that follows; "" for
+    none. Raises ValueError, with the rest of a sentence on the pattern.
+    """
+    try:
+        parsed = [*Formatter().parse(text)]
+    except ValueError as error:
+        raise ValueError(f"has a brace that is not closed or not opened: {error}") from None
+    for _, name, form, conversion in parsed:
+        if name is not None and (name not in known or form or conversion):
+            names = ", ".join(f"{{{field}}}" for field in known)
+            raise ValueError(f"has the unknown field {{{name}}}; known are {names}")
+    return tuple((literal, name or "") for literal, name, *_ in parsed)
+
+
 @dataclass(frozen=True, slots=True)
 class NamePattern:
     """Validated pattern.
@@ -33,17 +48,8 @@ class NamePattern:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse a pattern. Raises ValueError, with the rest of a sentence on the pattern."""
-        try:
-            parsed = [*Formatter().parse(text)]
-        except ValueError as error:
-            raise ValueError(f"has a brace that is not closed or not opened: {error}") from None
-        parts: list[tuple[str, str]] = []
-        for literal, name, form, conversion in parsed:
-            if name is not None and (name not in FIELDS or form or conversion):
-                known = ", ".join(f"{{{field}}}" for field in FIELDS)
-                raise ValueError(f"has the unknown field {{{name}}}; known are {known}")
-            parts.append((literal, name or ""))
-        pattern = cls(tuple(parts))
+        parts = parsed_fields(text, FIELDS)
+        pattern = cls(parts)
         pattern._check()
         return cls((*parts[:-1], (parts[-1][0], ""))) if parts[-1][1] == "ext" else pattern
 

@@ -1,12 +1,15 @@
 """Declarations of options, from which the command line, config files, routes of a node, stored jobs
-and fingerprints follow. Imports nothing.
+and fingerprints follow. Imports nothing heavy.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from math import inf
 from types import NoneType
-from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
+from typing import Any, Final, Literal, TypeAlias, cast, get_args, get_origin
+
+from .errors import SettingsError
 
 Panel: TypeAlias = Literal["Input", "Result", "Speed", "DICOM", "Queue", "Reports", ""]
 """Section of a command's help; "" is the last one, for all other options."""
@@ -25,9 +28,6 @@ class Effect(StrEnum):
     RELEASES = "decides whether studies that lack images are translated"
     WIDENS_PRIVACY = "decides which data of patients is read, shown or kept"
 
-
-ALWAYS: Final = None
-"""`since` of a setting that has existed from the first version on."""
 
 _OPTIONS: Final = "options"
 _RULES: Final = "rules"
@@ -62,16 +62,16 @@ class Shown:
 class Rules:
     """Allowed sources of an option or setting, and what depends on it.
 
-    effect: harm that a config file in a folder could do with it, and so may not. since: version of
-    the first worker that supports the setting, 0 if jobs always name it; ALWAYS for the oldest.
-    before: behaviour before it was added; None if that is the default. of_route: a DICOM
-    route of the node may have it. of_series: it concerns DICOM series only. changes_result: it is
-    part of the fingerprint and of reports. of_patches: it has no effect with whole-volume
-    inference. of_one_volume: its figures and maps apply to one volume.
+    effect: harm that a config file in a folder could do with it, and so may not. omitted: it was
+    added later, and is not in fingerprints and jobs at its default. before: behaviour before it
+    was added; None if that is the default. of_route: a DICOM route of the node may have it.
+    of_series: it concerns DICOM series only. changes_result: it is part of the fingerprint and of
+    reports. of_patches: it has no effect with whole-volume inference. of_one_volume: its figures
+    and maps apply to one volume.
     """
 
     effect: Effect
-    since: int | None = ALWAYS
+    omitted: bool = False
     before: object = None
     of_route: bool = False
     of_series: bool = False
@@ -114,6 +114,26 @@ def options_in(record: Any) -> Iterator[tuple[str, Option]]:
         for option in one.metadata[_OPTIONS]:
             name = option.shown.name or one.name.replace("_", "-")
             yield one.name, replace(option, shown=replace(option.shown, name=name))
+
+
+def check_bounds(record: object, declared: Any) -> None:
+    """Raise SettingsError for a number outside the bounds that its option declares, or NaN there.
+
+    record: of settings. declared: record that declares their options. Values of other types are
+    left to the check of types.
+    """
+    for field, option in options_in(declared):
+        shown, value = option.shown, getattr(record, field)
+        least = -inf if shown.least is None else shown.least
+        most = inf if shown.most is None else shown.most
+        if (least, most) == (-inf, inf):
+            continue
+        for number in cast("tuple[object, ...]", value if isinstance(value, tuple) else (value,)):
+            if isinstance(number, int | float) and not least <= number <= most:
+                bounds = f"{least:g} to {most:g}" if most < inf else f"at least {least:g}"
+                raise SettingsError(
+                    f"Setting {shown.name}={number:g} is out of its bounds; use {bounds}.", field
+                )
 
 
 def words_of(kind: Any) -> tuple[str | None, ...]:

@@ -13,6 +13,7 @@ from ..io.discovery import Discovery, KnownHeaders
 from .results.earlier_results import discover_scans
 from .results.names import MOVE, named_result, results_named, rivals_refused
 from .settings import DEFAULTS, TranslateOptions
+from .shard import Shard
 from .study.maps import requested_maps
 from .study.selection import studies_for
 
@@ -26,7 +27,7 @@ class Request:
 
     inputs: files and folders. model: its file. output: the folder of results. result: name of the
     only result there; "" mirrors the inputs. device: as for `choose_devices`. limits: limits on the
-    use of a GPU. options: options of each study.
+    use of a GPU. options: options of each study. shard: share of the studies, None for all.
     """
 
     inputs: tuple[Path, ...]
@@ -37,13 +38,18 @@ class Request:
     limits: CudaLimits = NO_LIMITS
     options: TranslateOptions = DEFAULTS
     filters: Choice = EVERYTHING
+    shard: Shard | None = None
 
     def search(self, model: Model, known: KnownHeaders | None = None) -> Discovery:
-        """Return the studies, checked against the model. Raises ScanError, SettingsError or
-        OutputFolderError.
+        """Return the studies, or those of a shard, checked against the model. Raises ScanError,
+        SettingsError or OutputFolderError.
 
         known: headers of the inputs that earlier searches of this request read.
         """
+        found = self._whole_search(model, known)
+        return self.shard.of(found) if self.shard else found
+
+    def _whole_search(self, model: Model, known: KnownHeaders | None) -> Discovery:
         card, choice = model.card, self.options.choice(self.filters)
         known = known or KnownHeaders()  # reads each header only once
         # The folder of one named result may contain the scan as well.

@@ -1,4 +1,5 @@
-"""Retries: the pause between two tries, the number of tries of a study, and crash attribution.
+"""Retries: the pause between two tries, the number of tries of a study, crash attribution, and
+reports of a problem that persists.
 
 Batches and the queue follow the same rule: studies that a worker had claimed when it died are
 repeated, each alone on a worker.
@@ -6,6 +7,8 @@ repeated, each alone on a worker.
 
 import time
 from dataclasses import dataclass
+
+from .errors import QueueLostError
 
 TRIES = 3
 """Worker crashes after which a study fails; users of the queue can set another number."""
@@ -45,3 +48,25 @@ class Backoff:
     def is_over(self) -> bool:
         """Whether the next try may start."""
         return time.monotonic() >= self.until
+
+
+class Once:
+    """Problem of a repeated action, reported once until it passes or another replaces it."""
+
+    def __init__(self) -> None:
+        self._known = ""
+
+    def is_new(self, kind: str) -> bool:
+        """Note a problem, and return whether it is to be reported. kind: what identifies it."""
+        before, self._known = self._known, kind
+        return kind != before
+
+    def passed(self) -> None:
+        """Note that the action succeeded."""
+        self._known = ""
+
+
+def kind_of(problem: Exception) -> str:
+    """Return what identifies a problem; a lost server has varying messages."""
+    is_lost = isinstance(problem, QueueLostError)
+    return type(problem).__name__ if is_lost else str(problem)

@@ -14,6 +14,7 @@ from .option import (
     Option,
     Rules,
     Shown,
+    check_bounds,
     options_in,
     rules_in,
     setting,
@@ -79,7 +80,8 @@ class TranslateOptions:
     dataset; none takes those of the model's target. sidecar: whether a JSON file is written next to
     each result, as always in a BIDS dataset. any_contrast: whether scans of another contrast or
     modality, and masks, are accepted. allow_synthetic: whether results of this program are accepted
-    as scans.
+    as scans. series_description: pattern for the SeriesDescription of DICOM results; "" describes
+    them by target and model.
     """
 
     patch: tuple[int, int, int] | None = field(
@@ -95,7 +97,7 @@ class TranslateOptions:
         metadata=setting(
             "Fraction of a patch's edge that overlaps its neighbour, or a percentage such as 50%.  "
             "[default: the model's, mostly 0.25]",
-            Shown("Result", 7, "0..0.9|N%"),
+            Shown("Result", 7, "0..0.9|N%", least=0, most=MOST_OVERLAP),
             Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
         ),
     )
@@ -178,18 +180,22 @@ class TranslateOptions:
             "Copy private elements of a DICOM source to its result; they may contain patient data.",
             Shown("DICOM", 4, is_rare=True, name="keep-private-tags"),
             Rules(
-                Effect.WIDENS_PRIVACY, since=0, of_route=True, of_series=True, changes_result=True
+                Effect.WIDENS_PRIVACY,
+                omitted=True,
+                of_route=True,
+                of_series=True,
+                changes_result=True,
             ),
         ),
     )
-    links: Links = field(default="inside", metadata=unoffered(Rules(Effect.HARMLESS, since=1)))
+    links: Links = field(default="inside", metadata=unoffered(Rules(Effect.HARMLESS, omitted=True)))
     verify: int = field(
         default=0,
         metadata=setting(
             "Compute N patches of each study again on the CPU (the volume with whole-volume "
             "inference); a study whose result differs fails.",
             Shown("Result", 7, "N", is_rare=True, least=0),
-            Rules(Effect.HARMLESS, since=2, of_route=True),
+            Rules(Effect.HARMLESS, omitted=True, of_route=True),
         ),
     )
     any_modality: bool = field(
@@ -197,7 +203,7 @@ class TranslateOptions:
         metadata=setting(
             "Accept series of a modality other than the model's source instead of skipping them.",
             Shown("DICOM", 1, is_rare=True),
-            Rules(Effect.UNCHECKS, since=3, of_route=True, of_series=True),
+            Rules(Effect.UNCHECKS, omitted=True, of_route=True, of_series=True),
         ),
     )
     nan_to: float | None = field(
@@ -205,7 +211,7 @@ class TranslateOptions:
         metadata=setting(
             "Replace NaN in a scan by this value in the scan's unit instead of rejecting the scan.",
             Shown("Input", 2, "VALUE", is_rare=True),
-            Rules(Effect.HARMLESS, since=3, of_route=True, changes_result=True),
+            Rules(Effect.HARMLESS, omitted=True, of_route=True, changes_result=True),
         ),
     )
     strict_input: bool = field(
@@ -213,7 +219,7 @@ class TranslateOptions:
         metadata=setting(
             "Reject scans unlike the model's calibration set instead of noting them.",
             Shown("Input", 7, is_rare=True),
-            Rules(Effect.HARMLESS, since=4, of_route=True),
+            Rules(Effect.HARMLESS, omitted=True, of_route=True),
         ),
     )
     cycle_check: CycleCheck | None = field(
@@ -221,7 +227,7 @@ class TranslateOptions:
         metadata=setting(
             "Reverse model: translate results back and report their difference from the scans.",
             Shown("Result", 8, "FILE", is_rare=True),
-            Rules(Effect.HARMLESS, since=4, of_route=True, of_one_volume=True),
+            Rules(Effect.HARMLESS, omitted=True, of_route=True, of_one_volume=True),
             Option(
                 "With setting cycle-check: store the error of each voxel as a map.",
                 Shown("Result", 9, is_rare=True, name="cycle-map"),
@@ -235,7 +241,7 @@ class TranslateOptions:
             "Test-time augmentation: translate with N of the 8 flips; store mean and standard "
             "deviation as maps.",
             Shown("Result", 10, "2..8", is_rare=True, least=0, most=MOST_FLIPS),
-            Rules(Effect.HARMLESS, since=4, of_one_volume=True),
+            Rules(Effect.HARMLESS, omitted=True, of_one_volume=True),
         ),
     )
     resample_channels: bool = field(
@@ -244,7 +250,7 @@ class TranslateOptions:
             "Resample scans of a study onto the grid of its first channel instead of rejecting "
             "the study.",
             Shown("Input", 6, is_rare=True),
-            Rules(Effect.HARMLESS, since=4, of_route=True, changes_result=True),
+            Rules(Effect.HARMLESS, omitted=True, of_route=True, changes_result=True),
         ),
     )
     inference: Inference | None = field(
@@ -252,7 +258,9 @@ class TranslateOptions:
         metadata=setting(
             "Patch inference with blending, or whole-volume inference.  [default: the model's]",
             Shown("Result", 6, "patches|volume"),
-            Rules(Effect.HARMLESS, since=5, before="patches", of_route=True, changes_result=True),
+            Rules(
+                Effect.HARMLESS, omitted=True, before="patches", of_route=True, changes_result=True
+            ),
         ),
     )
     output_type: OutputType | None = field(
@@ -260,11 +268,11 @@ class TranslateOptions:
         metadata=setting(
             "Voxel type of the results.  [default: the scan's if it can represent the values]",
             Shown("Result", 4, "same|int16|uint16|float32", is_rare=True),
-            Rules(Effect.HARMLESS, since=9, of_route=True, changes_result=True),
+            Rules(Effect.HARMLESS, omitted=True, of_route=True, changes_result=True),
         ),
     )
     every_volume: bool = field(
-        default=False, metadata=unoffered(Rules(Effect.HARMLESS, since=9, changes_result=True))
+        default=False, metadata=unoffered(Rules(Effect.HARMLESS, omitted=True, changes_result=True))
     )
     result_name: str = field(
         default="",
@@ -272,7 +280,7 @@ class TranslateOptions:
             "Name pattern of the results, such as {stem}_{target}synth{ext}.  [default: the "
             "scans' names]",
             Shown("Result", 1, "PATTERN", is_rare=True, also=("name",)),
-            Rules(Effect.WRITES, since=9),
+            Rules(Effect.WRITES, omitted=True),
         ),
     )
     layout: FolderLayout = field(
@@ -280,7 +288,7 @@ class TranslateOptions:
         metadata=setting(
             "Layout of the output folder: that of the inputs, or a BIDS derivative dataset.",
             Shown("Result", 2, "mirror|bids"),
-            Rules(Effect.WRITES, since=9),
+            Rules(Effect.WRITES, omitted=True),
         ),
     )
     bids_suffix: tuple[str, ...] = field(
@@ -289,7 +297,7 @@ class TranslateOptions:
             "Suffix of the results in a BIDS dataset, such as T2w.  [default: from the model's "
             "target]",
             Shown("Result", 2, "SUFFIX", is_rare=True),
-            Rules(Effect.HARMLESS, since=9),
+            Rules(Effect.HARMLESS, omitted=True),
         ),
     )
     sidecar: bool = field(
@@ -297,7 +305,7 @@ class TranslateOptions:
         metadata=setting(
             "Write a JSON sidecar with provenance next to each result; always on in BIDS datasets.",
             Shown("Result", 3, is_rare=True),
-            Rules(Effect.HARMLESS, since=9),
+            Rules(Effect.HARMLESS, omitted=True),
         ),
     )
     any_contrast: bool = field(
@@ -306,7 +314,7 @@ class TranslateOptions:
             "Accept masks and scans of a contrast other than the model's source instead of "
             "skipping them.",
             Shown("Input", 3, is_rare=True),
-            Rules(Effect.UNCHECKS, since=9, of_route=True),
+            Rules(Effect.UNCHECKS, omitted=True, of_route=True),
         ),
     )
     allow_synthetic: bool = field(
@@ -314,7 +322,22 @@ class TranslateOptions:
         metadata=setting(
             "Accept results of this program as scans instead of skipping them.",
             Shown("Input", 4, is_rare=True),
-            Rules(Effect.UNCHECKS, since=9, of_route=True),
+            Rules(Effect.UNCHECKS, omitted=True, of_route=True),
+        ),
+    )
+    series_description: str = field(
+        default="",
+        metadata=setting(
+            "SeriesDescription of DICOM results, such as 'sCT {model}'; it begins with Synthetic "
+            "in any case.  [default: Synthetic {target} ({model}), not for diagnosis]",
+            Shown("DICOM", 5, "TEXT", is_rare=True),
+            Rules(
+                Effect.HARMLESS,
+                omitted=True,
+                of_route=True,
+                of_series=True,
+                changes_result=True,
+            ),
         ),
     )
 
@@ -322,6 +345,10 @@ class TranslateOptions:
     def has_sidecars(self) -> bool:
         """Whether a JSON file is written next to each result."""
         return self.sidecar or self.layout == "bids"
+
+    def __post_init__(self) -> None:
+        """Raise SettingsError for a number outside the bounds that its option declares."""
+        check_bounds(self, TranslateOptions)
 
     @property
     def takes(self) -> frozenset[SkipKind]:
@@ -392,11 +419,9 @@ BEFORE: dict[str, Any] = {
 WORDS = {item.name: words for item in fields(TranslateOptions) if (words := words_of(item.type))}
 """Settings with a fixed set of words, and these words; None is among them if it is optional."""
 
-ADDED = {name: rules.since for name, rules in _RULES.items() if rules.since is not None}
-"""Settings that were added later, with the version of the first worker that supports them.
-
-At their default they are omitted from fingerprints, so that earlier results stay up to date, and
-from jobs, which older workers can then take and whose key stays. 0: it is always in jobs.
+OMITTED = frozenset(name for name, rules in _RULES.items() if rules.omitted)
+"""Settings that are not in fingerprints at their default, so that earlier results stay up to date,
+and, but for `keep_private`, not in jobs, whose keys stay.
 """
 
 
@@ -431,14 +456,14 @@ class TranslateSettings(TranslateOptions):
         choices = {**self.chosen(), "overlap": overlap, "method": METHOD}
         if self.nan_to is not None:
             choices["nan_to"] = self.nan_to + 0.0  # so that 0, 0.0 and -0.0 are one
-        unused = {*added_at_default(choices), *(OF_PATCHES if self.inference == "volume" else ())}
+        unused = {*omitted_at_default(choices), *(OF_PATCHES if self.inference == "volume" else ())}
         named = {name: choices[name] for name in choices.keys() - unused}
         return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
 
 
-def added_at_default(choices: Mapping[str, object]) -> set[str]:
-    """Return the names of options that were added later and are at their default."""
-    return {name for name in ADDED if name in choices and choices[name] in _meaning_nothing(name)}
+def omitted_at_default(choices: Mapping[str, object]) -> set[str]:
+    """Return the names of options that are omitted at their default and have it."""
+    return {name for name in OMITTED & choices.keys() if choices[name] in _meaning_nothing(name)}
 
 
 def _meaning_nothing(name: str) -> tuple[object, ...]:

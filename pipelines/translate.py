@@ -1,5 +1,7 @@
 """Main job: from input paths and a model file to a folder of results and a report."""
 
+import hashlib
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Generator as Iterated
@@ -38,6 +40,7 @@ from .results.bids import BidsDataset
 from .results.manifest import Manifest, ManifestEntry, Recipe, load
 from .results.record_folder import OutputPlace, is_inside
 from .results.resume import PlannedStudy, Planner, with_aliases
+from .results.sharers import Sharers
 from .run.batch import batch_on, run_batch
 from .run.networks import Networks
 from .run.source import JobKind
@@ -76,6 +79,29 @@ class Job:
     def recipe(self) -> Recipe:
         """Recipe of the results."""
         return Recipe(self.model.identity, self.settings.sha256())
+
+    @property
+    def sharers(self) -> Sharers:
+        """Kind of runs that share the output folder: the shards of this batch."""
+        request = self.request
+        shard, filters = request.shard, request.filters
+        found = (
+            sorted(map(os.path.abspath, request.inputs)),
+            sorted(filters.modalities),
+            filters.series and filters.series.pattern,
+            filters.channels,
+            filters.globs,
+        )
+        options = replace(self.options, overwrite=False)
+        return Sharers(
+            "shards",
+            {
+                "number of shards": str(shard.count if shard else 1),
+                "model": self.model.identity,
+                "options": _digest(options),
+                "inputs and filters": _digest(found),
+            },
+        )
 
     @property
     def network_key(self) -> str:
@@ -185,7 +211,7 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
     """
     started, start = datetime.now().astimezone(), time.perf_counter()
     request = job.request
-    with Manifest(request.output) as manifest:
+    with _opened(job) as manifest:
         planned = _planned(job, manifest)
         timeline, opening = Timeline(start), Opening()
 
@@ -212,25 +238,55 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
             rows = run_batch(planned, batch, handle)
         energy = meter.read()
         rows = _without_lost(rows, manifest.place)
+        report = BatchReport(
+            model=_named_model(job),
+            options=job.options,
+            device=", ".join(timeline.devices),
+            output=request.output,
+            started=iso_time(started),
+            seconds=time.perf_counter() - start,
+            use=timeline.use(),
+            studies=timeline.dated(rows),
+            skipped=tuple(_skips(job.discovery)),
+            ignored=job.discovery.ignored,
+            not_reached=len(planned) - len(rows),
+            energy=energy,
+        )
+        _keep(job, report, planned, manifest)
     _remember(job, planned, rows, opening)
-    report = BatchReport(
-        model=_named_model(job),
-        options=job.options,
-        device=", ".join(timeline.devices),
-        output=request.output,
-        started=iso_time(started),
-        seconds=time.perf_counter() - start,
-        use=timeline.use(),
-        studies=timeline.dated(rows),
-        skipped=tuple(_skips(job.discovery)),
-        ignored=job.discovery.ignored,
-        not_reached=len(planned) - len(rows),
-        energy=energy,
-    )
-    from .results.kept_report import keep_report  # late: after the results
-
-    keep_report(report, [str(each.study.name) for each in planned])
     return report
+
+
+@contextmanager
+def _opened(job: Job) -> Iterated[Manifest]:
+    """Open the manifest, for this run alone or for a shard together with others.
+
+    Raises OutputFolderError, also if the same shard is at work already.
+    """
+    output, shard = job.request.output, job.request.shard
+    if shard is None:
+        with Manifest(output) as manifest:
+            yield manifest
+        return
+    with (
+        Manifest(output, shared=job.sharers, begins_anew=job.options.overwrite) as manifest,
+        manifest.sole(f"shard-{shard.number}-of-{shard.count}.lock", f"Shard {shard}"),
+    ):
+        yield manifest
+
+
+def _keep(
+    job: Job, report: BatchReport, planned: Sequence[PlannedStudy], manifest: Manifest
+) -> None:
+    """Keep the report in the record, joined with those of earlier runs and of other shards."""
+    from .results.kept_report import keep_report, keep_shard_report  # late: after the results
+
+    names = [str(each.study.name) for each in planned]
+    if shard := job.request.shard:
+        with manifest.alone():
+            keep_shard_report(report, names, shard, job.discovery.elsewhere)
+    else:
+        keep_report(report, names)
 
 
 def _planned(job: Job, manifest: Manifest) -> tuple[PlannedStudy, ...]:
@@ -240,11 +296,16 @@ def _planned(job: Job, manifest: Manifest) -> tuple[PlannedStudy, ...]:
     planned = job.planner(manifest.entries).plan(job.discovery.studies)
     if job.options.layout == "bids":
         named = [each.study for each in planned if not each.study.blocker]
-        BidsDataset.of(output, job.model.card, job.options).describe(named, job.model.sha256)
+        with manifest.alone():
+            BidsDataset.of(output, job.model.card, job.options).describe(named, job.model.sha256)
     for study in planned:
         if study.refreshed:
             manifest.append(study.refreshed)
     return planned
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
 def _named_model(job: Job) -> ModelName:

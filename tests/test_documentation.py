@@ -30,10 +30,12 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.importing.operators.converter import RULES
 from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
 from cuda_cyclegan.engine.model.intensity_maps import Percentiles
+from cuda_cyclegan.pipelines.evaluation.report import METRICS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+SUBPAGES = [*sorted((ROOT / "docs").glob("how-to/*.md")), *(ROOT / "docs").glob("options/*.md")]
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md")), *SUBPAGES]
 LONG = {
     *("README.md", "bench.md", "checks.md", "evaluation.md", "gpu.md", "import.md", "onnx.md"),
     *("other-devices.md", "queue.md", "tutorial.md"),
@@ -187,12 +189,12 @@ def run(words: list[str], workplace: Path) -> Result:
 def test_every_option_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text("utf-8")
     ours = re.sub(
-        r"```text\n[^`]*```|`(pip|sbatch|python -m benchmarks) [^`]*`|^\.venv/.*|^python3 .*",
+        r"```text\n[^`]*```|`(pip|sbatch|bosh|python -m benchmarks) [^`]*`|^\.venv/.*|^python3 .*",
         "",
         text,
         flags=re.MULTILINE,
     )
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ours))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z_-]+", ours))
     assert named - {"--help", *_options(typer.main.get_command(app))} == set()
 
 
@@ -231,9 +233,36 @@ def test_the_version_stands_in_one_place() -> None:
 def test_the_index_links_every_page_and_the_readme_the_index() -> None:
     index = ROOT / "docs" / "index.md"
     sections = index.read_text("utf-8").partition("\n## ")[2]
-    linked = re.findall(r"\(([a-z0-9-]+\.md)\)", sections)
-    assert sorted([*linked, index.name]) == [page.name for page in PAGES[1:]]
+    linked = re.findall(r"\(((?:how-to/)?[a-z0-9-]+\.md)\)", sections)
+    pages = [page.relative_to(index.parent).as_posix() for page in PAGES[1:]]
+    assert sorted([*linked, index.name]) == sorted(
+        page for page in pages if not page.startswith("options/")
+    )
     assert "(docs/index.md)" in README.read_text("utf-8")
+
+
+def test_every_command_has_a_page_that_the_list_of_commands_links() -> None:
+    commands = [*typer.main.get_command(app).commands]  # pyright: ignore[reportAttributeAccessIssue]
+    listed = (ROOT / "docs" / "options.md").read_text("utf-8")
+    assert re.findall(r"^- \[([a-z-]+)\]\(options/\1\.md\)$", listed, re.MULTILINE) == commands
+    assert {page.stem for page in (ROOT / "docs" / "options").glob("*.md")} == {*commands}
+
+
+def test_the_tests_take_the_same_time_on_each_page() -> None:
+    [readme] = re.findall(r"Run the tests \((.*) on two cores\)", README.read_text("utf-8"))
+    [row] = re.findall(
+        r"^\| `\.ci/test` \|.*\| (.*) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.M
+    )
+    assert readme == row
+
+
+def test_the_citation_is_that_of_the_citation_file() -> None:
+    stated = (ROOT / "CITATION.cff").read_text("utf-8")
+    page = (ROOT / "docs" / "how-to" / "cite.md").read_text("utf-8")
+    parts = re.findall(r'(?:title|name|doi|family-names|given-names): "?([^"\n]+)"?$', stated, re.M)
+    assert len(parts) > 10
+    missing = [part for part in parts if part not in page and not part.startswith("IEEE Internat")]
+    assert missing == []
 
 
 def test_the_page_on_reports_shows_every_field(workplace: Path) -> None:
@@ -267,7 +296,7 @@ def test_the_page_on_evaluation_shows_every_field(workplace: Path) -> None:
     assert sorted(told) == sorted({*fields(evaluation)})
     assert set(evaluation["summary"]["mae"]) <= set(re.findall(r"`(\w+)`", page))
     columns = (workplace / "e.csv").read_text().partition("\n")[0].split(",")
-    metrics = {"mae", "psnr", "ms_ssim", "ssim", "r"}
+    metrics = {metric.name for metric in METRICS}
     assert {*columns} - metrics == {*re.findall(r"`(\w+)`", page.partition("The CSV has")[2])}
 
 

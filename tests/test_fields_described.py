@@ -8,7 +8,7 @@ import pytest
 from support.product_source import ROOT, product
 
 RECORDS = {"Struct", "NamedTuple", "TypedDict"}
-OPTIONS = [ROOT / "cli" / "options" / name for name in ("groups.py", "study.py")]
+OPTIONS = [ROOT / "cli" / "options" / name for name in ("bids.py", "groups.py", "study.py")]
 """Each of their fields is an option of the command line, whose help describes it."""
 
 

@@ -65,13 +65,11 @@ def edges() -> dict[str, set[str]]:
 
 MAY_IMPORT = {
     "cli": "",
-    "cli.app": (
-        "cli.command_table cli.errors cli.options cli.render pipelines.host pipelines.program"
-    ),
+    "cli.app": "cli.command_table cli.errors cli.options cli.render pipelines.host",
     "cli.command_line": "pipelines.jobs.queue",
     "cli.command_table": "cli.errors cli.options",
     "cli.commands": (
-        "cli.command_line cli.errors cli.options cli.render cli.signals "
+        "cli.command_line cli.descriptors cli.errors cli.options cli.render cli.signals "
         "engine.importing.checkpoint engine.model engine.options engine.startup io.choice "
         "io.discovery io.files io.formats io.found_headers pipelines.calibration "
         "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
@@ -91,16 +89,17 @@ MAY_IMPORT = {
         "pipelines.option pipelines.report pipelines.results pipelines.retries pipelines.run "
         "pipelines.view"
     ),
+    "cli.descriptors": "cli.options cli.render pipelines.option pipelines.program",
     "cli.errors": (
         "cli.render engine.errors io.errors io.search pipelines.errors pipelines.host "
         "pipelines.report"
     ),
     "cli.options": (
         "cli.render engine.model engine.options engine.patch_grid io.choice io.files io.formats "
-        "io.links "
-        "pipelines.config pipelines.errors pipelines.jobs.queue pipelines.model_import "
-        "pipelines.name_pattern pipelines.node pipelines.option pipelines.request "
-        "pipelines.results pipelines.settings"
+        "io.links io.sidecars pipelines.config pipelines.errors pipelines.jobs.queue "
+        "pipelines.model_import pipelines.name_pattern pipelines.node pipelines.option "
+        "pipelines.program pipelines.request pipelines.results pipelines.series_description "
+        "pipelines.settings pipelines.shard "
     ),
     "cli.render": (
         "engine.benchmark engine.cpu engine.decoding engine.importing.checkpoint engine.model "
@@ -137,8 +136,9 @@ MAY_IMPORT = {
         "engine.scaling engine.whole_volume"
     ),
     "engine.cuda": (
-        "engine.compiler engine.compiler.kernels engine.cores engine.errors engine.network "
-        "engine.options engine.patch_grid engine.probe engine.scaling io.files"
+        "engine.compiler engine.compiler.kernels engine.compiler.program engine.cores "
+        "engine.errors engine.network engine.options engine.patch_grid engine.probe "
+        "engine.scaling engine.whole_volume io.files"
     ),
     "engine.cuda.patches": (
         "engine.compiler engine.compiler.kernels engine.compiler.program engine.cuda "
@@ -219,7 +219,7 @@ MAY_IMPORT = {
         "io.files io.reading io.volume pipelines.decisions pipelines.dry_run pipelines.errors "
         "pipelines.evaluation pipelines.events pipelines.model_import pipelines.program "
         "pipelines.report pipelines.request pipelines.results pipelines.run pipelines.settings "
-        "pipelines.stopwatch pipelines.study pipelines.translate"
+        "pipelines.shard pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.devices engine.errors engine.model engine.network engine.options "
@@ -238,7 +238,8 @@ MAY_IMPORT = {
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
         "pipelines.cycle pipelines.errors pipelines.host pipelines.name_pattern "
-        "pipelines.settings"
+        "pipelines.settings "
+        "pipelines.series_description"
     ),
     "pipelines.doctor": (
         "engine engine.cores engine.cpu engine.cuda engine.devices engine.errors engine.model "
@@ -247,18 +248,19 @@ MAY_IMPORT = {
     ),
     "pipelines.dry_run": (
         "engine.cpu engine.cuda engine.cuda.patches engine.devices engine.model engine.network "
-        "engine.patch_grid engine.whole_volume io.volume pipelines.cycle pipelines.host "
-        "pipelines.rates pipelines.report pipelines.results pipelines.run pipelines.stopwatch "
-        "pipelines.study pipelines.translate"
+        "engine.patch_grid engine.whole_volume io.volume pipelines.cycle pipelines.decisions "
+        "pipelines.host pipelines.rates pipelines.report pipelines.results pipelines.run "
+        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
         "engine.cores engine.decoding io.dicom io.discovery io.files io.formats io.reading "
-        "io.search io.volume pipelines.errors pipelines.host pipelines.program pipelines.report "
-        "pipelines.results pipelines.run pipelines.study"
+        "io.search io.volume pipelines.errors pipelines.host pipelines.hounsfield "
+        "pipelines.program pipelines.report pipelines.results pipelines.run pipelines.study"
     ),
     "pipelines.events": "pipelines.report pipelines.results pipelines.stopwatch pipelines.study",
     "pipelines.host": "io.files pipelines.errors",
+    "pipelines.hounsfield": "",
     "pipelines.jobs": (
         "engine.decoding engine.devices engine.errors engine.model engine.network engine.options "
         "engine.probe engine.startup io.channels io.dicom io.discovery io.errors io.files "
@@ -274,15 +276,17 @@ MAY_IMPORT = {
     "pipelines.model_import": (
         "engine.cpu engine.decoding engine.errors engine.importing engine.importing.checkpoint "
         "engine.importing.operators engine.importing.torch_export engine.model engine.network "
-        "engine.options engine.patch_grid io.files pipelines.errors pipelines.program"
+        "engine.options engine.patch_grid engine.scaling io.choice io.discovery io.files "
+        "io.reading io.volume pipelines.decisions pipelines.errors pipelines.host "
+        "pipelines.program pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (
-        "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "
+        "engine.errors engine.model io.channels io.dicom_network io.errors "
         "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
         "pipelines.request pipelines.results pipelines.retries"
     ),
-    "pipelines.option": "",
+    "pipelines.option": "pipelines.errors",
     "pipelines.program": "",
     "pipelines.rates": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.stopwatch"
@@ -294,23 +298,26 @@ MAY_IMPORT = {
     ),
     "pipelines.request": (
         "engine.model engine.options io.choice io.discovery pipelines.results pipelines.settings "
-        "pipelines.study"
+        "pipelines.shard pipelines.study"
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.channels io.choice io.discovery io.errors io.exclusion "
         "io.files io.formats io.labels io.maps io.sidecars io.volume io.writing pipelines.errors "
         "pipelines.name_pattern pipelines.program pipelines.report pipelines.settings "
-        "pipelines.study"
+        "pipelines.series_description pipelines.shard pipelines.study "
     ),
-    "pipelines.retries": "",
+    "pipelines.retries": "pipelines.errors",
     "pipelines.run": (
         "engine.cores engine.devices engine.errors engine.generator engine.model engine.network "
         "engine.options engine.probe engine.startup engine.whole_volume io.errors io.files "
         "io.formats io.reading io.volume io.writing pipelines.cycle pipelines.errors "
         "pipelines.events pipelines.host pipelines.report pipelines.results pipelines.retries "
-        "pipelines.settings pipelines.stopwatch pipelines.study"
+        "pipelines.settings pipelines.stopwatch pipelines.study "
+        "pipelines.series_description"
     ),
+    "pipelines.series_description": "pipelines.errors pipelines.name_pattern",
     "pipelines.settings": "engine.options io.choice io.links pipelines.option",
+    "pipelines.shard": "io.discovery pipelines.errors",
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.cpu engine.errors engine.generator engine.model engine.network "
@@ -330,7 +337,8 @@ MAY_IMPORT = {
     "pipelines.view": (
         "engine.decoding io.choice io.contrast io.discovery io.errors io.files io.formats "
         "io.labels io.maps io.reading io.volume pipelines.errors pipelines.evaluation "
-        "pipelines.report pipelines.results pipelines.study pipelines.timestamps"
+        "pipelines.hounsfield pipelines.report pipelines.results pipelines.study "
+        "pipelines.timestamps"
     ),
 }
 """Which unit may import which. A new edge is a decision,

@@ -21,18 +21,22 @@ SAMPLE = ROOT / "sample_data" / "training"
 MOST_SECONDS = 0.05
 NAMES = """
 BatchReport BatchStarted CardDraft ClipPercentiles ClipValues CudaLimits CycleCheck DeviceOpened
-DeviceUnavailableError EngineError EvaluatedStudy Event Failure FoundStudy GammaCurve Identity
-IntensityMap Logarithm MinMax Model ModelCard ModelFileError NetworkChoices Percentiles Picture
-PipelineError PlannedRow Remark SampleZScore ScanError Standard Steps StudyDone StudyReport
-StudyStarted TilesDone TranslateOptions Translator Tuning UndecidedError Volume Window Worked ZScore
-__version__ discover evaluate from_nibabel from_simpleitk from_torch import_checkpoint load_model
-plan preview show to_nibabel to_simpleitk translate_folder
+DeviceUnavailableError EngineError EvaluatedStudy Event Failure FolderShard FoundStudy
+GammaCurve Identity IntensityMap Logarithm MinMax Model ModelCard ModelFileError NetworkChoices
+Percentiles Picture PipelineError PlannedRow Remark SampleZScore ScanError Standard Steps
+StudyDone StudyReport StudyStarted TilesDone TranslateOptions Translator Tuning UndecidedError
+Volume Window Worked ZScore __version__ discover evaluate from_nibabel from_simpleitk from_torch
+import_checkpoint load_model plan preview shards show to_nibabel to_simpleitk translate_folder
+translate_shard
 """
 PARAMETERS = {
     "discover": "inputs modality series include exclude",
-    "evaluate": "results truth mask protocol",
+    "evaluate": "results truth mask protocol any_truth",
     "plan": ("inputs model output device options modality series channels include exclude limits"),
     "preview": "result scan",
+    "shards": (
+        "inputs model output count device options modality series channels include exclude limits"
+    ),
     "show": "result scan",
     "Translator": (
         "model device precision patch overlap blend resample_channels inference nan_to "
@@ -49,6 +53,7 @@ PARAMETERS = {
         "inputs model output device options modality series channels include exclude limits "
         "on_event"
     ),
+    "translate_shard": "shard on_event",
 }
 
 

@@ -10,6 +10,7 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +21,18 @@ from support import queue_postgres
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.cli.render.node import status_json
 from cuda_cyclegan.engine.compiler.steps import ConvShape
 from cuda_cyclegan.engine.cuda.tuning.cache import Candidate, TuningCache, TuningResult, key_of
 from cuda_cyclegan.pipelines.jobs import worker
 from cuda_cyclegan.pipelines.jobs.events import WorkerSettings
 from cuda_cyclegan.pipelines.jobs.queue import liveness
+from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
-from cuda_cyclegan.pipelines.node.folder import status_of
-from cuda_cyclegan.pipelines.node.store import open_store
 
 nibabel: Any = _nibabel
 STORED = Path(__file__).parent / "fixtures" / "stored_formats"
 MODIFIED_NS = 1_700_000_000_000_000_000
 MODELS = ("reflect", "stored", "sampling", "calibrated")
-NODE = json.loads((STORED / "node.json").read_text())
 
 
 @pytest.fixture
@@ -324,30 +322,6 @@ def test_a_report_is_gone_on_with(root: Path) -> None:
     assert (now["runs"], [row["status"] for row in now["studies"]]) == (2, ["translated"])
 
 
-def test_the_records_of_a_node_are_imported(root: Path) -> None:
-    moment = float((root / "node-moment").read_text())
-
-    def status() -> Any:
-        found = json.loads(status_json(status_of(root / "node"), None))
-        return {**found, "folder": "@NODE@"}
-
-    assert says(status(), NODE)
-    with open_store(root / "node", moment) as store:
-        assert store.problems == []
-        states = {series.state for study in store.studies() for series in study.series}
-    assert states == {"sent", "undelivered", "sending", "queued"}
-    assert says(status(), NODE)
-
-
-def says(now: Any, before: Any) -> bool:
-    """Whether one JSON value has all that another has."""
-    if isinstance(before, dict):
-        return now.keys() >= before.keys() and all(says(now[key], before[key]) for key in before)
-    if isinstance(before, list):
-        return len(now) == len(before) and all(map(says, now, before))
-    return now == before
-
-
 def test_rates_foretell_seconds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = translate(root, "large-1.nii", "reflect", "new").replace("translate", "plan", 1)
     assert "Total time: known after" in did(line)
@@ -364,6 +338,25 @@ def test_measured_plans_are_found(root: Path) -> None:
     fast, slow = Candidate("eng0_k2=1", 4096, 10.5), Candidate("own kernel", 0, 30.25)
     assert cache.get(key_of(shape)) == TuningResult("full", 1 << 30, (fast, slow))
     assert cache.time("program of a test") == 12.5
+
+
+JOBS = json.loads((STORED / "jobs.json").read_text())
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_jobs_keys_and_fingerprints_are_those_of_0_2_0(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each option away from its default; another key would repeat work, as would a fingerprint."""
+    monkeypatch.chdir(tmp_path)
+    Path("scan.nii").write_bytes(b"scan")
+    os.utime("scan.nii", ns=(MODIFIED_NS, MODIFIED_NS))
+    stored = JOBS[name]
+    job = StudyJob.from_json(stored["job"])
+    assert job.to_json() == stored["job"]
+    assert job.key() == stored["key"]
+    settings = replace(job.options, precision=job.options.precision or "fp32").settings()
+    assert settings.sha256() == stored["fingerprint"]
 
 
 @pytest.mark.parametrize("place", ["named", "user"])

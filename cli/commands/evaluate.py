@@ -20,7 +20,7 @@ from ..signals import Stop, stop_signals
 
 if TYPE_CHECKING:
     from ...pipelines.evaluation.pairs import Sources
-    from ...pipelines.evaluation.protocols import Protocol
+    from ...pipelines.evaluation.protocols import Outside, Protocol
     from ...pipelines.evaluation.report import Evaluation
 
 EXAMPLE = """\b
@@ -47,7 +47,7 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar="DIR|FILE",
-            help="Folder with masks, or one mask; only voxels other than 0 count.",
+            help="Folder with masks, or one mask; only voxels above 0 count.",
         ),
         Effect.WIDENS_PRIVACY,
     ] = None,
@@ -72,6 +72,22 @@ def evaluate(
         ),
         Effect.HARMLESS,
     ] = None,
+    outside: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUE|none",
+            help="Value of the truth outside its field of view, which does not count.  [default: "
+            "values of a CT below -1024]",
+        ),
+        Effect.HARMLESS,
+    ] = None,
+    any_truth: Annotated[
+        bool,
+        typer.Option(
+            "--any-truth", help="Also compare with other results and with the translated scans."
+        ),
+        Effect.HARMLESS,
+    ] = False,
     json: Annotated[
         Path | None,
         typer.Option(metavar="FILE.json", help="Write all metrics as JSON; - prints them."),
@@ -96,10 +112,12 @@ def evaluate(
 
     Results are matched with ground truth by name; DICOM results also by study and frame of
     reference. Metrics per study and overall: mean absolute error, peak signal-to-noise ratio,
-    MS-SSIM, SSIM and Pearson's r.
+    MS-SSIM, SSIM, Pearson's r and others; of a CT also the errors per tissue and the overlap of
+    bone.
 
     Nothing is resampled: a result whose grid differs from its truth's fails, as does an unreadable
-    one, and the others are still evaluated. Unmatched studies are listed too.
+    one, and the others are still evaluated. A truth that is the result itself, or a scan or result
+    of its batch, fails too, unless --any-truth is set. Unmatched studies are listed.
 
     \b
     Exit status:
@@ -120,9 +138,9 @@ def evaluate(
         from ...pipelines.evaluation.pairs import Sources
 
         sources = Sources(results, truth, mask, pairs)
-        rules = _protocol(protocol, data_range, mask)
+        rules = _protocol(protocol, data_range, outside, mask)
         wanted.check_free(sources, replace=force)
-        raise typer.Exit(_run(sources, rules, wanted, stop))
+        raise typer.Exit(_run(sources, rules, wanted, stop, any_truth=any_truth))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +185,16 @@ class _Wanted:
         return [written(file, file.stat().st_size) for file in self.files if file.is_file()]
 
 
-def _protocol(name: str, data_range: str | None, mask: Path | None) -> "Protocol":
+def _protocol(
+    name: str, data_range: str | None, outside: str | None, mask: Path | None
+) -> "Protocol":
     """Return the requested protocol. Raises BadParameter."""
     from ...pipelines.evaluation.protocols import SYNTHRAD2025, general
 
     if name == "general":
-        return general(_ends(data_range) if data_range else None)
+        return general(_ends(data_range) if data_range else None, _filling(outside))
+    if outside:
+        raise wrong_value("--outside", "this protocol measures whole masks; omit the option.")
     if data_range:
         raise wrong_value("--data-range", "this protocol defines the data range; omit the option.")
     if mask is None:
@@ -192,7 +214,20 @@ def _ends(text: str) -> tuple[float, float]:
     return low, high
 
 
-def _run(sources: "Sources", protocol: "Protocol", wanted: _Wanted, stop: Stop) -> Exit:
+def _filling(text: str | None) -> "Outside":
+    """Return the values outside the truth's field of view. Raises BadParameter."""
+    if text is None:
+        return "below-air"
+    if text == "none":
+        return "none"
+    if not re.fullmatch(_NUMBER, text.strip(), re.IGNORECASE):
+        raise wrong_value("--outside", f"{text!r} is neither a value such as -2000 nor none.")
+    return float(text)
+
+
+def _run(
+    sources: "Sources", protocol: "Protocol", wanted: _Wanted, stop: Stop, *, any_truth: bool
+) -> Exit:
     from ...pipelines.evaluation.evaluation import evaluate as evaluated
     from ...pipelines.evaluation.pairs import find_pairs
     from ..render.evaluation import PICTURES
@@ -205,7 +240,9 @@ def _run(sources: "Sources", protocol: "Protocol", wanted: _Wanted, stop: Stop) 
         return Exit.NO_STUDY
     with counting("Evaluating", "studies") as report_done, stop.again():
         pictures = PICTURES if wanted.html else 0
-        evaluation = evaluated(found.pairs, protocol, report_done, pictures=pictures)
+        evaluation = evaluated(
+            found.pairs, protocol, report_done, pictures=pictures, any_truth=any_truth
+        )
     if not evaluation.evaluated() and not evaluation.interrupted:
         return _nothing_evaluated(evaluation, sources, wanted)
     outcome = stored(lambda: wanted.write(evaluation))

@@ -64,6 +64,15 @@ def import_(
             "'model reference-script'.",
         ),
     ] = None,
+    reference_scan: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            metavar="SCAN OUTPUT",
+            help="Whole scan and the training code's own result for it, on the scan's grid or on "
+            "the model's, which prove axes, grid, intensities and tiling from file to file. Needs "
+            "--reference. If the result differs, the one option that explains it is named.",
+        ),
+    ] = None,
     code: Annotated[
         str | None,
         typer.Option(
@@ -337,6 +346,7 @@ def import_(
             reference,
             parsed_names(folds, "--folds") or (),
             parsed_names(omit, "--omit") or (),
+            reference_scan,
         )
         raise typer.Exit(_import(request, output, force))
 
@@ -344,11 +354,12 @@ def import_(
 def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
     from ...engine.model.reference import TOLERANCE
     from ...io.files.documents import write_document
-    from ...pipelines.model_import.importing import make_model, survey
+    from ...pipelines.model_import.importing import make_model, survey, with_proof
     from ...pipelines.results.output_file import check_free
-    from ..render.models import imported_lines, survey_lines
+    from ..render.models import imported_lines, mismatch_lines, survey_lines
 
-    sources = tuple(filter(None, (request.checkpoint, request.reference)))
+    given = request.checkpoint, request.reference, *(request.reference_scan or ())
+    sources = tuple(filter(None, given))
     check_free(output, replace=force, sources=sources)
     with spinner("Reading the checkpoint") as rename:
 
@@ -369,6 +380,19 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
         return Exit.USAGE
     with spinner("Building the model"):
         imported = make_model(found)
+    if request.reference_scan:
+        from ...pipelines.model_import.pipeline_proof import Mismatch, prove_pipeline
+
+        with spinner("Translating the reference scan") as rename:
+            proof = prove_pipeline(
+                imported.model,
+                *request.reference_scan,
+                lambda tried, count: rename(f"It differs; change {tried + 1} of {count}"),
+            )
+        if isinstance(proof, Mismatch):
+            print_sentences(mismatch_lines(proof), sys.stderr)
+            return Exit.USAGE
+        imported = with_proof(imported, proof)
     write_document(output, imported.content)
     print_sentences(imported_lines(imported, output), sys.stdout)
     return Exit.DONE

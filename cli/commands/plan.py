@@ -9,7 +9,7 @@ from ..errors import errors_reported
 from ..options.groups import DeviceOptions, InputOptions
 from ..options.help_panels import REPORTS
 from ..options.study import StudyOptions
-from ..options.translate import ShowPhi, Verbose
+from ..options.translate import ShardOption, ShowPhi, Verbose
 from ..signals import stop_signals
 from .translate import dry_run_shown, opened
 
@@ -24,6 +24,7 @@ def plan(
     study: StudyOptions,
     on: DeviceOptions,
     input_options: InputOptions,
+    shard: ShardOption = None,
     show_phi: ShowPhi = False,
     strict: Annotated[
         bool,
@@ -53,6 +54,6 @@ def plan(
     """
     with stop_signals(), errors_reported(verbose=verbose):
         request = study.request(
-            input_options.paths(), on, show_phi=show_phi, links=input_options.links
+            input_options.paths(), on, show_phi=show_phi, links=input_options.links, shard=shard
         )
         raise typer.Exit(dry_run_shown(opened(request, context), strict=strict))

@@ -14,10 +14,9 @@ import typer
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ..errors import Exit, complain_of_nothing, errors_reported, stored
 from ..options.groups import DeviceOptions, InputOptions
-from ..options.help_panels import REPORTS
-from ..options.printing import AllRows, FailOnSuspicious
+from ..options.printing import AllRows, FailOnSuspicious, OnlyPlan, Quiet, ReportFile
 from ..options.study import StudyOptions
-from ..options.translate import ShowPhi, Verbose, note_unused
+from ..options.translate import ShardOption, ShowPhi, Verbose, note_unused
 from ..options.values import checked_device, checked_file, wrong_value
 from ..render.documents import STDOUT, screen, standard_named, write_report
 from ..render.skipped import search_notes, unread_places
@@ -49,23 +48,10 @@ def translate(
     study: StudyOptions,
     on: DeviceOptions,
     input_options: InputOptions,
+    shard: ShardOption = None,
     show_phi: ShowPhi = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="List what would be done, like 'plan'.", rich_help_panel=REPORTS
-        ),
-        Effect.HARMLESS,
-    ] = False,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.json",
-            help="Write a JSON report, or continue that of this batch; - prints it.",
-            rich_help_panel=REPORTS,
-        ),
-        Effect.WRITES,
-    ] = None,
+    dry_run: OnlyPlan = False,
+    report: ReportFile = None,
     trace: Annotated[
         Path | None,
         Option(
@@ -75,10 +61,14 @@ def translate(
         ),
     ] = None,
     fail_on_suspicious: FailOnSuspicious = False,
-    quiet: Annotated[
+    quiet: Quiet = False,
+    filter_progress: Annotated[
         bool,
-        typer.Option("--quiet", help="Print only failures.", rich_help_panel=REPORTS),
-        Effect.HARMLESS,
+        Option(
+            "Print progress as 3D Slicer reads it from a module.",
+            Shown("Reports", is_rare=True),
+            Rules(Effect.HARMLESS),
+        ),
     ] = False,
     all_rows: AllRows = False,
     verbose: Verbose = False,
@@ -121,12 +111,14 @@ def translate(
         _begun(study, on, begins=begins) as begun,
     ):
         request = study.request(
-            input_options.paths(), on, show_phi=show_phi, links=input_options.links
+            input_options.paths(), on, show_phi=show_phi, links=input_options.links, shard=shard
         )
         if dry_run:
             raise typer.Exit(dry_run_shown(opened(request, context, quiet=quiet)))
         with _begun_job(request, context, begun, quiet=quiet) as job:
-            view = _View(report, trace, quiet, verbose, all_rows, fail_on_suspicious)
+            view = _View(
+                report, trace, quiet, verbose, all_rows, filter_progress, fail_on_suspicious
+            )
             raise typer.Exit(_run(job, view, stop))
 
 
@@ -217,11 +209,17 @@ class _View:
     quiet: bool
     verbose: bool
     all_rows: bool
+    filter_progress: bool
     fail_on_suspicious: bool
 
     @contextmanager
     def progress(self) -> "Generator[Listen]":
         """Yield a listener for the batch's events: bars on a terminal, lines elsewhere."""
+        if self.filter_progress:
+            from ..render.filter_progress import FilterProgress
+
+            yield FilterProgress()
+            return
         if self.quiet or (console := _console()) is None:
             from ..render.progress_lines import PlainLines
 
@@ -250,7 +248,7 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
     from ...pipelines.translate import new_device_note, run_job
 
     print_sentences(search_notes(job.discovery.notes), sys.stderr)
-    if not job.discovery.studies:
+    if not job.discovery.studies and not job.discovery.elsewhere:
         return complain_of_nothing(job.request.inputs, job.discovery.skipped)
     without_openvino_converter()
     earlier, trace = _report_so_far(job, view.report), Trace()
@@ -265,7 +263,7 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
         with stop.again():
             report = run_job(job, listen, _confirm_replacing)
     statuses = [
-        _stored(view.report, lambda path: write_report(_whole(earlier, report, job), path)),
+        _stored(view.report, lambda path: _write_whole(earlier, report, job, path)),
         _stored(view.trace, trace.write),
     ]
     return max(*statuses, _shown(report, view, stop))
@@ -292,6 +290,19 @@ def _report_so_far(job: "Job", file: Path | None) -> "BatchReport | None":
     from ...pipelines.report.comparison import report_so_far
 
     return report_so_far(file, job.model.sha256, job.settings, job.request.output)
+
+
+def _write_whole(
+    earlier: "BatchReport | None", report: "BatchReport", job: "Job", path: Path
+) -> None:
+    """Write the report of the whole batch; of a shard, that of all shards so far."""
+    if job.request.shard is None:
+        write_report(_whole(earlier, report, job), path)
+        return
+    from ...pipelines.results.kept_report import joint_report
+
+    with joint_report(job.request.output) as joint:
+        write_report(_whole(None, joint, job), path)
 
 
 def _whole(earlier: "BatchReport | None", report: "BatchReport", job: "Job") -> "BatchReport":
@@ -350,7 +361,7 @@ def dry_run_shown(job: "Job", *, strict: bool = False) -> Exit:
     from ..render.plan import lines, reasons
 
     print_sentences(search_notes(job.discovery.notes), sys.stderr)
-    if not job.discovery.studies:
+    if not job.discovery.studies and not job.discovery.elsewhere:
         return complain_of_nothing(job.request.inputs, job.discovery.skipped)
     with counting("Reading scans", "studies") as report_done:
         plan = dry_run(job, report_done)

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 _TIMES = ("quiet", "hold", "retry", "keep", "keep-failed")
 _LARGEST, _LONGEST = "source-object-limit", "source-list-limit"
 _SOURCE = ("source", "source-query", "source-token", "poll", _LARGEST, _LONGEST)
-_OWN = ("callers", "destination", "destination-token", "tls", "batch-name", *_SOURCE, *_TIMES)
+_OWN = (
+    *("callers", "destination", "destination-token", "commitment", "tls", "batch-name"),
+    *(*_SOURCE, *_TIMES),
+)
 
 
 def routes_of(context: typer.Context, named: Path | None) -> "dict[str, Route]":
@@ -82,6 +85,7 @@ def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route"
                 str(asked["destination"]), _path(asked, "destination-token")
             ),
             source=_source(asked),
+            commitment=_commitment(asked),
             uses_tls=_flag(asked, "tls"),
             batch=BatchPattern.parse(str(asked.get("batch-name", ""))),
             **{key.replace("-", "_"): _seconds(key, asked[key]) for key in _TIMES if key in asked},
@@ -114,6 +118,16 @@ def _source(asked: Mapping[str, Any]) -> "Source | None":
     largest = str(asked[_LARGEST]) if _LARGEST in asked else None
     limits = web_limits(parsed_size(_LARGEST, largest), _count(asked, _LONGEST))
     return Source(peer, filters, _seconds("poll", asked.get("poll", "30 s")), limits)
+
+
+def _commitment(asked: Mapping[str, Any]) -> float | None:
+    if "commitment" not in asked:
+        return None
+    if "://" in str(asked["destination"]):
+        raise ConfigError(
+            "commitment is for a destination TITLE@HOST:PORT; DICOMweb has no storage commitment."
+        )
+    return _seconds("commitment", asked["commitment"])
 
 
 def _count(asked: Mapping[str, Any], key: str) -> int | None:

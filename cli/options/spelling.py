@@ -114,7 +114,7 @@ def _spelled(parameter: inspect.Parameter, taken: set[str]) -> inspect.Parameter
     name = shown.name or parameter.name.replace("_", "-")
     off = f"/--{shown.off}" if shown.off else ""
     short = [f"-{shown.short}"] if shown.short else []
-    also = [f"--{other}" for other in shown.also if other not in taken]
+    also = [f"--{other}" for other in shown.also if other not in taken - {parameter.name}]
     spelled = typer.Option(
         *(f"--{name}{off}", *short, *also),
         metavar=shown.metavar,

@@ -11,6 +11,7 @@ from ...io.formats.nibabel_alone import import_nibabel_alone
 from ...io.links import Links
 from ...pipelines.option import Effect, Option, Rules, Shown, options_in
 from ...pipelines.settings import OPTIONS, CycleCheck, TranslateOptions
+from ...pipelines.shard import Shard
 from .groups import DeviceOptions
 from .translate import (
     ChannelPatterns,
@@ -23,6 +24,7 @@ from .translate import (
 )
 from .values import (
     VolumeChoice,
+    checked_description,
     checked_device,
     checked_flips,
     checked_name,
@@ -79,6 +81,7 @@ class TypedSettings(dict[str, Any]):
             "nan_to": checked_value("--nan-to", typed["nan_to"]),
             "cycle_check": _cycle_check(typed["cycle_check"], has_map=typed["cycle_map"]),
             "result_name": checked_name(typed["result_name"]),
+            "series_description": checked_description(typed["series_description"]),
             "bids_suffix": parsed_suffixes(typed["bids_suffix"]),
             "volume_index": volume.index,
             "every_volume": volume.every,
@@ -145,6 +148,7 @@ class StudyOptions:
         *,
         show_phi: bool = False,
         links: Links = "inside",
+        shard: Shard | None = None,
     ) -> "Request":
         """Return the request; on: None leaves the device to a worker. Raises BadParameter."""
         globs = parsed_globs(self.include, self.exclude)
@@ -164,7 +168,9 @@ class StudyOptions:
             if options.result_name or options.layout != "mirror":
                 named = "--result-name" if options.result_name else "--layout"
                 raise wrong_value(named, "--output already names the result; give a folder there.")
-        return Request(tuple(inputs), self.model, folder, result, device, limits, options, filters)
+        return Request(
+            tuple(inputs), self.model, folder, result, device, limits, options, filters, shard
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,18 @@ from ...io.choice import Choice, PathGlobs
 from ...io.links import Links
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ...pipelines.settings import OPTIONS
+from ...pipelines.shard import Shard
 from ..render.terminal import print_sentences
 from ..render.text import option as option_name
 from .spelling import declared_of
-from .values import DURATION_FORM, VolumeChoice, duration_from, parsed_volume, wrong_value
+from .values import (
+    DURATION_FORM,
+    VolumeChoice,
+    duration_from,
+    parsed_shard,
+    parsed_volume,
+    wrong_value,
+)
 
 DEVICES = ("auto", "cpu", "gpu", "cuda", "cuda:0")
 """Shell completions; there may be more GPUs."""
@@ -143,6 +151,15 @@ FollowLinks: TypeAlias = Annotated[
         Shown("Input", is_rare=True),
         Rules(Effect.WIDENS_PRIVACY),
     ),
+]
+ShardOption: TypeAlias = Annotated[
+    Shard | None,
+    Option(
+        "Only this share of the studies, such as 3/40; others may run at the same time.",
+        Shown("Input", metavar="I/N", is_rare=True),
+        Rules(Effect.HARMLESS),
+    ),
+    parsed_shard,
 ]
 _MODALITIES = re.compile(r"\s*[A-Za-z]{2,16}\s*(,\s*[A-Za-z]{2,16}\s*)*")
 

@@ -11,8 +11,11 @@ import typer
 from ...engine.options import CudaLimits, Effort, device_name
 from ...io.files.disk import takes_name
 from ...io.files.documents import why_not_writable
+from ...pipelines.errors import SettingsError
 from ...pipelines.name_pattern import NamePattern
+from ...pipelines.series_description import DescriptionPattern
 from ...pipelines.settings import FEWEST_FLIPS, MOST_OVERLAP
+from ...pipelines.shard import Shard
 from ..render.documents import STDOUT, standard_named
 
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
@@ -114,6 +117,14 @@ def parsed_volume(text: str) -> VolumeChoice:
     return VolumeChoice(int(text))
 
 
+def parsed_shard(text: str) -> Shard:
+    """Parse --shard. Raises BadParameter."""
+    try:
+        return Shard.parse(text)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 def checked_flips(count: int) -> int:
     """Return the number of flips of a TTA spread: 0, or at least FEWEST_FLIPS."""
     if 0 < count < FEWEST_FLIPS:
@@ -130,6 +141,16 @@ def checked_name(pattern: str) -> str:
             NamePattern.parse(pattern)
     except ValueError as error:
         raise wrong_value("--result-name", f"{pattern!r} {error}.") from None
+    return pattern
+
+
+def checked_description(pattern: str) -> str:
+    """Return a pattern for descriptions of series; "" is none. Raises BadParameter."""
+    try:
+        if pattern:
+            DescriptionPattern.parse(pattern)
+    except ValueError as error:
+        raise wrong_value("--series-description", f"{pattern!r} {error}.") from None
     return pattern
 
 

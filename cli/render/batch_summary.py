@@ -136,8 +136,8 @@ def totals(
     parts = [f"{count} {word}" for count, word in counts if count]
     if drawn := report.previews_drawn:
         parts.append(f"{counted(drawn, 'preview')} drawn from existing files")
-    outcome = ", ".join(parts)
-    yield f"{counted(total, 'study', 'studies')} in {seconds(report.seconds)} s: {outcome}"
+    spent = f"{counted(total, 'study', 'studies')} in {seconds(report.seconds)} s"
+    yield f"{spent}: {', '.join(parts)}" if parts else spent  # none: an empty shard
     if report.translated() or report.count("up to date"):
         yield from _where(report)
     yield from skip_counts(report.skipped, "plan")

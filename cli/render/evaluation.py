@@ -8,7 +8,15 @@ from typing import TypeAlias
 from ...io.volume import NOTICE
 from ...pipelines.calibration import ComparedStudy
 from ...pipelines.evaluation.protocols import Protocol
-from ...pipelines.evaluation.report import METRICS, STATUSES, Evaluation, Metric, PairRow, Summary
+from ...pipelines.evaluation.report import (
+    MAIN_METRICS,
+    METRICS,
+    STATUSES,
+    Evaluation,
+    Metric,
+    PairRow,
+    Summary,
+)
 from ...pipelines.report.report import Failure
 from ...pipelines.study.statistics import Range
 from . import charts
@@ -21,10 +29,12 @@ from .text import counted, duration, flagged, printable, seconds
 def tables(evaluation: Evaluation, columns: int | None) -> Iterator[str]:
     """Yield the studies, then the summary; columns: of the terminal, None for no limit."""
     yield from _studies(evaluation).lines(columns)
-    summaries = evaluation.summaries()
-    if len(evaluation.evaluated()) > 1:
+    evaluated = evaluation.evaluated()
+    if evaluated:
         yield ""
-        yield from _summary(summaries).lines(columns)
+        several = len(evaluated) > 1
+        table = _summary(evaluation.summaries()) if several else _further(evaluated[0])
+        yield from table.lines(columns)
 
 
 def _studies(evaluation: Evaluation) -> TextTable:
@@ -32,13 +42,13 @@ def _studies(evaluation: Evaluation) -> TextTable:
     return TextTable(
         head=Row(
             "study",
-            [*(m.title for m in METRICS), *(["data range"] if own_ranges else []), "status"],
+            [*(m.title for m in MAIN_METRICS), *(["data range"] if own_ranges else []), "status"],
         ),
         rows=[
             Row(
                 printable(row.name),
                 [
-                    *(figure(m, m.of(row.figures) if row.figures else None) for m in METRICS),
+                    *(figure(m, m.of(row.figures) if row.figures else None) for m in MAIN_METRICS),
                     *([data_range(row.data_range)] if own_ranges else []),
                     row.status,
                 ],
@@ -58,6 +68,16 @@ def _summary(summaries: Sequence[Summary]) -> TextTable:
             )
             for each in summaries
         ],
+    )
+
+
+def _further(row: PairRow) -> TextTable:
+    """Return the metrics of the only study that are not in the table of studies."""
+    assert row.figures
+    values = [(m, m.of(row.figures)) for m in METRICS if m not in MAIN_METRICS]
+    return TextTable(
+        head=Row("metric", ["value"]),
+        rows=[Row(m.title, [figure(m, value)]) for m, value in values if value is not None],
     )
 
 
@@ -88,7 +108,11 @@ def failures(evaluation: Evaluation) -> Iterator[str]:
     )
 
 
-_DIGITS = {"psnr": 2, "ms_ssim": 4, "ssim": 4, "r": 4}
+_DIGITS = {
+    "psnr": 2,
+    **dict.fromkeys(("ms_ssim", "ssim", "gaussian_ssim", "r", "nmi"), 4),
+    **{metric.name: 4 for metric in METRICS if metric.name.startswith("dice_")},
+}
 
 
 def figure(metric: Metric, value: float | None) -> str:
@@ -141,7 +165,7 @@ def page(evaluation: Evaluation) -> str:
             if values
         ],
         pictures=[(row, _figures_of(row)) for row in worst_first if row.picture],
-        metrics=METRICS,
+        metrics=[metric for metric, values in named if values],
         has_own_ranges=evaluation.protocol.data_range is None,
         notes=[(row, note) for row in evaluation.rows for note in row.notes],
     )
@@ -164,8 +188,7 @@ def _figures(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _caption(metric: Metric) -> str:
-    better = "larger" if metric.larger_is_better else "smaller"
-    return f"{metric.title} ({better} is better)"
+    return f"{metric.title} (best: {metric.best})"
 
 
 def _figures_of(row: PairRow) -> str:

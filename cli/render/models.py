@@ -1,6 +1,6 @@
 """Contents of model files and checkpoints, as text and as JSON for scripts."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,7 @@ from .text import counted, flagged, option, printable, scaled
 if TYPE_CHECKING:
     from ...engine.network.architectures import Architecture
     from ...pipelines.model_import.importing import Imported, Survey
+    from ...pipelines.model_import.pipeline_proof import Mismatch
 
 
 _INDENT = "  "
@@ -73,10 +74,7 @@ def imported_lines(imported: "Imported", output: Path) -> Iterator[str]:
     established = imported.model.card.established
     if imported.model.card.reference.made_by == "training code":
         yield f"Proved: weights, graph and arithmetic, as it {proof(imported.verification)}"
-        yield (
-            "Not covered by the proof: axes, names of channels, units, grid and tiling, which no "
-            "patch can show"
-        )
+        yield _pipeline_proof(imported.model.card)
     elif established.by == "unproven":
         yield f"Unproven: the model and all its results are marked as such. {_PROVE}"
     elif established.by == "graph":
@@ -94,6 +92,77 @@ def imported_lines(imported: "Imported", output: Path) -> Iterator[str]:
     parameters = scaled(parameter_count(imported.model.network))
     yield f"Model: {printable(imported.model.card.name)}, {parameters} parameters"
     yield written(output, len(imported.content))
+
+
+def _pipeline_proof(card: ModelCard) -> str:
+    if card.pipeline is None:
+        return (
+            "Not covered by the proof: axes, names of channels, units, grid and tiling, which no "
+            "patch can show; --reference-scan proves them"
+        )
+    return f"Proved: the pipeline, as it {_pipeline(card)}"
+
+
+def _pipeline(card: ModelCard) -> str:
+    if card.pipeline is None:
+        return "unproven"
+    return (
+        "gives the training code's result for a whole scan, at most "
+        f"{card.pipeline.difference:.2g} of its range off (allowed {card.pipeline.allowed:.2g})"
+    )
+
+
+_SPELLED_CHANGES: dict[str, Callable[[ModelCard], str]] = {
+    "axes": lambda card: card.axes,
+    "source": lambda card: ",".join(card.input_channels),
+    "spacing": lambda card: _numbers(card.spacing) if card.spacing else "native",
+    "grid": lambda card: _numbers(card.grid or ()),
+    "grid_rule": lambda card: card.grid_rule,
+    "maps_on": lambda card: card.maps_on,
+    "intensity_in": lambda card: _spelled_maps(card.intensity_in),
+    "intensity_out": lambda card: _spelled_maps(card.intensity_out),
+    "input_range": lambda card: card.input_range,
+    "output_range": lambda card: card.output_range,
+    "tiling": lambda card: spelled_tiling(card.tiling),
+    "patch": lambda card: "whole" if card.inference == "volume" else _numbers(card.patch),
+    "small_volume_padding": lambda card: str(card.small_volume_padding),
+}
+"""Values of the options of `model import` by which a card can be changed."""
+
+
+def mismatch_lines(found: "Mismatch") -> Iterator[str]:
+    """Describe a result that is not the training code's, and the change that explains it."""
+    if found.extents:
+        here, there = map(_times, found.extents)
+        yield (
+            f"Error: OUTPUT has neither the scan's grid nor the model's of {here} voxels: along "
+            f"the model's axes it has {there}."
+        )
+    else:
+        yield (
+            f"Error: The model's result for the scan is up to {found.difference:.2g} of the range "
+            f"of OUTPUT off, and {found.allowed:.2g} is allowed."
+        )
+    if found.mirrored:
+        axes = " and ".join("ijk"[axis] for axis in found.mirrored)
+        yield f"Explained: OUTPUT is a mirror image along {axes}; write it as its affine states."
+    elif found.named:
+        changes = " or ".join(
+            f"{option(change.field)} {_SPELLED_CHANGES[change.field](change.card)}"
+            for change in found.named
+        )
+        yield f"Explained: with {changes} the result is that of OUTPUT; check that option."
+    else:
+        left = "" if found.tried == found.count else f" of {found.count}; time was up"
+        yield (
+            f"Not explained: none of {counted(found.tried, 'single change')} of an option"
+            f"{left} gives that of OUTPUT; perhaps several options are wrong."
+        )
+    yield "Nothing was written."
+
+
+def _numbers(values: Iterable[float]) -> str:
+    return ",".join(map(_plain, values))
 
 
 def proof(found: Verification) -> str:
@@ -152,6 +221,7 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
             ("its SHA-256", provenance.sha256),
             ("key names", provenance.layout),
             ("behaviour known from", _evidence(card)),
+            ("pipeline", _pipeline(card)),
             ("imported by", provenance.importer),
             ("licence", provenance.licence or "not stated"),
             *(("note", flagged(note)) for note in provenance.notes.split("; ") if note),

@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine.decoding import encode_record
 from ...pipelines.node.events import (
+    CommitmentRequested,
     Emptied,
     Failed,
     Held,
     LeftOut,
     NodeEvent,
+    NotCommitted,
     NotReported,
     NotSent,
     Queued,
     Received,
     Reported,
+    ReportRefused,
     Resumed,
     SendingAbandoned,
     Sent,
@@ -50,6 +53,10 @@ def level_of(event: NodeEvent) -> Level:
             return "error"
         case TurnedAway() | Held() | LeftOut() | NotSent() | NotReported() | Trouble():
             return "warning"
+        case NotCommitted() | ReportRefused():
+            return "warning"
+        case CommitmentRequested() if event.earlier:
+            return "warning"
         case _:
             return "info"
 
@@ -79,6 +86,14 @@ def _words(event: NodeEvent) -> str:
             return f"{line}; {remark}" if remark else line
         case NotSent(what, reason, again):
             return f"{what}: not sent: {reason}; again in {again:.0f} s"
+        case CommitmentRequested(series, destination, objects, earlier):
+            line = f"{series}: storage commitment of {counted(objects, 'object')} requested"
+            again = f" again, as no report came to {counted(earlier, 'request')}" if earlier else ""
+            return f"{line} from {destination}{again}"
+        case NotCommitted(series, reason):
+            return f"{series}: sent again: {reason}"
+        case ReportRefused(route, peer, reason):
+            return f"{route}: storage commitment report of {peer} refused: {reason}"
         case SendingAbandoned(series, reason):
             return (
                 f"{series}: sending abandoned: {reason}; to send it again, set a longer retry in "

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from ...engine.cpu.slabs import SlabPlan
 from ...engine.whole_volume import Residence, VolumePlan
 from ...io.discovery import Skipped
-from ...pipelines.dry_run import DryRow, DryRun
+from ...pipelines.dry_run import DryRow, DryRun, PipelineState
 from .progress_lines import failure_text
 from .skipped import skipped_scans
 from .tables import Row, TextTable
@@ -15,6 +15,18 @@ _RESIDENCES: dict[Residence, str] = {
     "card": "all feature maps in it",
     "recomputed": "high-resolution feature maps rematerialised",
     "host": "feature maps offloaded to RAM",
+}
+
+_PIPELINES: dict[PipelineState, str] = {
+    "proved": "proved by the training code's result for a whole scan",
+    "other settings": (
+        "unproven for these patches; the training code's result for a whole scan proves the "
+        "model's own"
+    ),
+    "unproven": (
+        "unproven; 'model import --reference-scan' compares it with the training code's result "
+        "for a whole scan"
+    ),
 }
 
 
@@ -73,6 +85,7 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_gpu: str) -> Iterator[s
         yield from _verified(plan)
         if back := sum(row.patches_back for row in plan.rows):
             yield f"Cycle check: {_inputs(plan, back)} translated back"
+        yield f"Pipeline: {_PIPELINES[plan.pipeline]}"
         total = "known after the first batch"
         if plan.seconds is not None:
             total = f"{seconds(plan.seconds)} s"

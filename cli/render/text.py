@@ -111,7 +111,7 @@ _OF_COMMANDS = (
     *("folds", "force", "generator", "include", "input-range", "intensity-in", "intensity-out"),
     *("licence", "metrics", "modality", "name", "norm", "norm-statistics", "on-failure", "output"),
     *("output-range", "padding", "pairs", "port", "queue", "reference", "report", "residual"),
-    *("reader", "series"),
+    *("reader", "reference-scan", "series", "tiling"),
     *("small-volume-padding", "source", "spacing", "target", "tls-certificate", "tls-key"),
     *("tls-trusted", "unproven", "upsampling", "verbose", "vram-limit", "yield-to-others"),
 )

@@ -14,8 +14,8 @@ from ..compiler.weight_layout import encoded
 from ..cuda.cudnn import Cudnn
 from ..cuda.driver import Context, DeviceBuffer, Stream
 from ..cuda.kernel_images import Kernels
-from ..cuda.open_gpu import OpenGpu
-from ..cuda.patches.patch_generator import CudaGenerator, CudaOptions, open_cuda_generator
+from ..cuda.open_gpu import CudaOptions, OpenGpu
+from ..cuda.patches.patch_generator import CudaGenerator, open_cuda_generator
 from ..cuda.tuning.cache import TuningCache
 from ..cuda.tuning.tuner import Tuner
 from ..errors import CudaError, DeviceMemoryError
@@ -35,18 +35,21 @@ _LAYER_ROUNDS = 5
 def measure_on_gpu(
     network: Network,
     options: CudaOptions,
+    most: int | None,
     patches: FloatArray,
     budget: Budget,
     keep: Callable[[FloatArray], None],
 ) -> Measured:
     """Measure a network on patches [N, C, D, H, W], timed on the GPU itself and from the host.
 
-    keep: called with the translated patches. Raises DeviceMemoryError, PatchShapeError or
-    CudaError.
+    most: patches in one run, at most; None for the fastest number. keep: called with the translated
+    patches. Raises DeviceMemoryError, PatchShapeError or CudaError.
     """
+    _, _, depth, height, width = patches.shape
+    patch = depth, height, width
     with Context(options.device) as context:
         free, _ = context.memory
-        with open_cuda_generator(network, options) as generator:
+        with open_cuda_generator(network, options, patch, most) as generator:
             keep(generator(patches))
             taken = free - context.memory[0]
             runs = budget.runs(min(generator.times(3)), _FEWEST, _MOST)
@@ -64,8 +67,8 @@ def measure_on_gpu(
     return Measured(
         device=device,
         batch=batch,
-        voxels=prod(options.patch),
-        flops=batch * flops(network.graph, options.patch),
+        voxels=prod(patch),
+        flops=batch * flops(network.graph, patch),
         latency=latency,
         call=call,
         memory=memory,
@@ -88,7 +91,7 @@ def _calls(generator: CudaGenerator, patches: FloatArray, budget: Budget) -> lis
 
 def _layers(generator: CudaGenerator) -> tuple[LayerTime, ...]:
     timed = [(step, us / 1e6) for step, us in generator.step_times(_LAYER_ROUNDS)]
-    each = layer_flops(generator.graph, generator.options.patch)
+    each = layer_flops(generator.graph, generator.patch)
     batch = {layer: generator.batch * count for layer, count in each.items()}
     return layer_times(timed, batch, generator.tactic)
 

@@ -144,7 +144,7 @@ class EarlyConstants:
         thread.shutdown(wait=False)
 
     def encoded(self, lowered: Lowered) -> Iterator[tuple[str, bytes]]:
-        """Yield what `lowered.encoded_constants` does, in another order; only once."""
+        """Yield the names and bytes of all constants, in any order; may be called once."""
         early: Mapping[str, bytes] = {}
         if self._encoding is not None and self._lowered is lowered:
             early = self._encoding.result()

@@ -1,14 +1,34 @@
-"""An open GPU, with what any program on it needs."""
+"""An open GPU, with what any program on it needs: for patches as for whole volumes."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..options import Precision
+from ..compiler.program.fitting import MemoryBudget
+from ..options import Precision, SearchSettings
+from ..whole_volume import HostBudget, no_host_limit
 from .cudnn import Cudnn
 from .driver import Context, Stream
 from .kernel_images import Kernels
+
+
+@dataclass(frozen=True, slots=True)
+class CudaOptions:
+    """Options for compiling a network.
+
+    precision: of the arithmetic. device: index of the GPU, as CUDA counts. vram_limit: bytes that
+    program and arrays may take, without the CUDA context of about half a GiB; None for all that is
+    free. cache: folder of compiled kernels and tuning results, None to keep nothing. search: tuning
+    level. host_budget: bytes available for maps of whole volumes in pinned memory.
+    """
+
+    precision: Precision = "fp16"
+    device: int = 0
+    vram_limit: int | None = None
+    cache: Path | None = None
+    search: SearchSettings = field(default_factory=SearchSettings)
+    host_budget: HostBudget = no_host_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +60,13 @@ class OpenGpu:
 
 
 @contextmanager
-def open_gpu(device: int, precision: Precision, cache: Path | None) -> Generator[OpenGpu]:
-    """Open a GPU, as CUDA counts them; cache: folder of compiled kernels, None to keep nothing."""
+def open_gpu(options: CudaOptions) -> Generator[tuple[OpenGpu, MemoryBudget]]:
+    """Open a GPU, with the memory that programs may take there."""
     with (
-        Context(device) as context,
+        Context(options.device) as context,
         Stream() as stream,
         Cudnn(stream) as library,
-        Kernels(precision, context.properties, cache) as kernels,
+        Kernels(options.precision, context.properties, options.cache) as kernels,
     ):
-        yield OpenGpu(context, stream, library, kernels)
+        budget = MemoryBudget(context.memory[0], options.vram_limit)
+        yield OpenGpu(context, stream, library, kernels), budget

@@ -29,7 +29,15 @@ from ..errors import CheckpointError, naming, quoted
 from ..network.graph import LARGEST_WEIGHTS
 from .checkpoint_file import file_bytes
 from .foreign_files import is_onnx_start
-from .operators.operator_graph import Array, Attribute, Operator, OperatorGraph, checked_dims
+from .operators.operator_graph import (
+    HALVES,
+    Array,
+    Attribute,
+    Operator,
+    OperatorGraph,
+    checked_dims,
+    multiplies_halves,
+)
 
 Value = TypeVar("Value")
 
@@ -231,8 +239,7 @@ _SUFFIX = ".onnx"
 _OLDEST_OPSET, _NEWEST_OPSET = 7, 26
 _MOST_OPERATORS = 20_000
 _DOMAINS = ("", "ai.onnx")
-_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-_FLOATING = (TensorProto.FLOAT, TensorProto.DOUBLE, *_HALVES)
+_FLOATING = (TensorProto.FLOAT, TensorProto.DOUBLE, *HALVES)
 
 
 def is_onnx(path: Path) -> bool:
@@ -268,6 +275,8 @@ def _read(path: Path, data: bytes) -> OperatorGraph:
     if model.graph.sparse_initializer:
         raise CheckpointError("The ONNX file contains sparse tensors, which are not supported.")
     input_info, output_info = _ends(model.graph, tensors)
+    operators = _operators(model.graph, reader, {input_info.name, *tensors})
+    halves = frozenset(one.name for one in model.graph.initializer if one.data_type in HALVES)
     return OperatorGraph(
         path=path,
         sha256=hashlib.sha256(data).hexdigest(),
@@ -278,11 +287,12 @@ def _read(path: Path, data: bytes) -> OperatorGraph:
         input=input_info.name,
         output=output_info.name,
         dims=_dims(input_info),
-        operators=_operators(model.graph, reader, {input_info.name, *tensors}),
+        operators=operators,
         tensors=tensors,
         kinds=tuple(node.op_type[:80] for node in model.graph.node),
-        is_half=input_info.type.tensor_type.elem_type in _HALVES,
-        halves=frozenset(one.name for one in model.graph.initializer if one.data_type in _HALVES),
+        is_half=input_info.type.tensor_type.elem_type in HALVES
+        or multiplies_halves(operators, halves),
+        halves=halves,
     )
 
 

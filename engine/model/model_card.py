@@ -92,6 +92,20 @@ class ScanCrop:
     fill: float
 
 
+@dataclass(frozen=True, slots=True)
+class PipelineProof:
+    """Comparison of the whole pipeline, from file to file, with the training code's own result.
+
+    scan_sha256, output_sha256: hashes of the files of the scan and of that result. difference:
+    largest one, as a share of the result's range. allowed: limit of it, as such a share.
+    """
+
+    scan_sha256: str
+    output_sha256: str
+    difference: float
+    allowed: float
+
+
 GridRule: TypeAlias = Literal["cover", "monai", "monai-scan", "torchio", "simpleitk", "nnunet"]
 """Code whose grid of a spacing is followed: its extents, its step and its origin.
 
@@ -119,6 +133,7 @@ class ModelCard:
     the network's values. crop: of scans; None for none. grid: extents that every scan is resized
     to, instead of a spacing. tiling: of patches. grid_rule: of grids of a spacing. maps_on: voxels
     that intensity maps measure and change, those of the scan, or those of the model's grid.
+    pipeline: proof of these fields by a whole scan; None if there is none.
     """
 
     name: str
@@ -147,6 +162,7 @@ class ModelCard:
     tiling: Tiling = EVEN
     grid_rule: GridRule = "cover"
     maps_on: Literal["scan", "grid"] = "scan"
+    pipeline: PipelineProof | None = None
 
     @property
     def padding(self) -> PatchPadding:
@@ -217,9 +233,13 @@ def check_card(card: ModelCard) -> None:
         ("reference.output_sha256", card.reference.output_sha256),
         *((f"rewritten_from[{at}]", digest) for at, digest in enumerate(card.rewritten_from)),
         *([("cycle.back", card.cycle.back)] if card.cycle else []),
+        *([("pipeline.scan_sha256", card.pipeline.scan_sha256)] if card.pipeline else []),
+        *([("pipeline.output_sha256", card.pipeline.output_sha256)] if card.pipeline else []),
     ):
         if not _SHA256.fullmatch(digest):
             raise refusal(path, "must be a SHA-256 of 64 hexadecimal digits")
+    if card.pipeline and not 0 <= card.pipeline.difference <= card.pipeline.allowed:
+        raise refusal("pipeline.difference", "must lie from 0 to what is allowed")
     if (card.established.by == "code") != bool(card.established.code.strip()):
         raise refusal("established.code", "must name the training code, if there was one")
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from ..errors import PatchShapeError
 from .graph import INPUT, Graph, Network, Node, TensorShape
 from .layers import (
+    Add,
     ChannelAffine,
     Channels,
     Clip,
@@ -31,6 +32,7 @@ from .layers import (
     Relu,
     Sigmoid,
     Softplus,
+    Subtract,
     Tanh,
     Triple,
     Upsample,
@@ -169,11 +171,15 @@ def _node_range(
         case Sigmoid():
             return 0.0, 1.0
         case Exp():
-            return _exp(low), _exp(high)
+            return exp(min(low, _LARGEST_POWER)), exp(high) if high < _LARGEST_POWER else inf
         case Softplus():
             return 0.0, inf
         case Inverse(least, root):
             return 0.0, least**-0.5 if root else 1 / least
+        case Add():
+            return sum(one for one, _ in before), sum(one for _, one in before)
+        case Subtract():
+            return low - before[1][1], high - before[1][0]
         case Multiply() if node.inputs[0] == node.inputs[1] or min(before)[0] >= 0:
             return 0.0, inf
         case Conv3d(weight=weight, bias=bias) if low >= 0 and (weights[weight] >= 0).all():
@@ -196,10 +202,6 @@ def _node_range(
             return min(one for one, _ in before), max(one for _, one in before)
         case _:
             return _UNBOUNDED
-
-
-def _exp(end: float) -> float:
-    return exp(end) if end < _LARGEST_POWER else inf
 
 
 _LARGEST_POWER = 700.0

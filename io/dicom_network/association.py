@@ -5,7 +5,7 @@ without limit, and polls each connection a thousand times a second.
 """
 
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from . import commands
 from .commands import DimseStatus, Elements, Field, Refusal
 from .connection import Connection, Fragment, Pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError
-from .limits import LONGEST_COMMAND, Limits
+from .limits import LONGEST_COMMAND, LONGEST_LIST, Limits
 from .negotiation import (
     COMMITMENT,
     IMAGES,
@@ -34,14 +34,26 @@ from .objects import (
     ReceivedObject,
     study_in,
 )
-from .storage_commitment import Commitment, Referenced, asked_for, report_of
+from .storage_commitment import (
+    Commitment,
+    CommitmentReport,
+    Referenced,
+    asked_for,
+    report_in,
+    report_of,
+)
 
 _LEAST_PDU = 70
 """PDU size in bytes that every peer is assumed to accept, whatever it states."""
 
 
 class Session(Protocol):
-    """Destination of the objects of one association."""
+    """Destination of the objects of one association.
+
+    takes_images: whether the peer may send them.
+    """
+
+    takes_images: bool
 
     def place(self) -> Path | Refusal:
         """Return a path for an object that is offered, or why it is refused."""
@@ -74,6 +86,10 @@ class Session(Protocol):
 
     def reported(self, transaction: str) -> None:
         """Note that the peer accepted the report for this transaction."""
+        ...
+
+    def judge(self, report: CommitmentReport) -> Refusal | None:
+        """Record the report on a request of this program, or return why it is refused."""
         ...
 
     def end(self, reason: str) -> None:
@@ -125,7 +141,7 @@ class Association:
         self._session = session
         reason = ""
         try:
-            self._contexts = request.agreed()
+            self._contexts = request.agreed(images=session.takes_images)
             self._most = max(request.longest, _LEAST_PDU)
             self._connection.send(request.acceptance(self._limits.pdu))
             while self._serve_pdu():
@@ -219,7 +235,7 @@ class Association:
         if message.file is None:
             if message.request and message.refusal is None:
                 message.data += data
-                if len(message.data) > LONGEST_COMMAND * 16:
+                if len(message.data) > LONGEST_LIST:
                     raise ProtocolError("a message is too long")
             return
         if self._bytes > self._limits.bytes:
@@ -252,6 +268,9 @@ class Association:
                 self._answer(message, refusal)
             case Field.ACTION:
                 self._commit(message)
+            case Field.EVENT_REPORT:
+                context = self._contexts[message.context]
+                self._answer(message, judged(context, bytes(message.data), self._session.judge))
             case Field.CANCEL:
                 pass
             case Field.EVENT_REPORT_ANSWER:
@@ -323,6 +342,16 @@ class Association:
         self._connection.send_message(message.context, answer, self._most, is_command=True)
 
 
+def judged(
+    context: PresentationContext, data: bytes, judge: Callable[[CommitmentReport], Refusal | None]
+) -> Refusal | None:
+    """Have a received report judged. data: its data set."""
+    if context.sop_class != COMMITMENT:
+        return _OTHER_CONTEXT
+    report = report_in(data, context.syntax)
+    return judge(report) if report else _REPORT_NOT_UNDERSTOOD
+
+
 _OTHER_CONTEXT = Refusal(
     DimseStatus.CLASS_NOT_SUPPORTED, "its SOP class differs from that of its presentation context"
 )
@@ -336,6 +365,10 @@ _TOO_MANY_BYTES = Refusal(
 _UNRECOGNISED = Refusal(DimseStatus.UNRECOGNISED, "this operation is not supported")
 _COMMITMENT_NOT_UNDERSTOOD = Refusal(
     DimseStatus.NOT_UNDERSTOOD, "the storage commitment request has no UID or is malformed"
+)
+
+_REPORT_NOT_UNDERSTOOD = Refusal(
+    DimseStatus.INVALID_ARGUMENT, "the storage commitment report has no UID or is malformed"
 )
 
 

@@ -49,7 +49,9 @@ class DimseStatus(IntEnum):
     SUCCESS = 0x0000
     FAILED = 0x0110
     DUPLICATE = 0x0111
+    INVALID_ARGUMENT = 0x0115
     CLASS_NOT_SUPPORTED = 0x0122
+    NOT_AUTHORISED = 0x0124
     UNRECOGNISED = 0x0211
     TOO_MUCH = 0x0213
     OUT_OF_RESOURCES = 0xA700
@@ -140,6 +142,7 @@ def answer(request: Elements, refusal: Refusal | None = None) -> bytes:
         names = _text(request, requested), _text(request, affected)
         if name := names[0] or names[1]:
             elements[affected] = name
-    if ACTION in request:
-        elements[ACTION] = number(request, ACTION)
+    for kind in (ACTION, EVENT):
+        if kind in request:
+            elements[kind] = number(request, kind)
     return encoded(elements)

@@ -1,6 +1,8 @@
 """Socket that sends and receives whole PDUs, within limits of length and time."""
 
+import selectors
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterator
@@ -88,6 +90,14 @@ class Connection:
         body = self._buffer[:length]
         self._fill(body, end - time.monotonic())
         return Pdu(kind), body
+
+    def has_data(self, seconds: float) -> bool:
+        """Return whether the peer sends something, or closes, within so many seconds."""
+        if isinstance(self._link, ssl.SSLSocket) and self._link.pending():
+            return True
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self._link, selectors.EVENT_READ)
+            return bool(waiting.select(seconds))
 
     def send(self, data: bytes) -> None:
         """Send all of it. Raises ConnectionLostError."""

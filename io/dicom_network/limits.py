@@ -40,5 +40,7 @@ class WebLimits:
 DEFAULT_WEB_LIMITS = WebLimits()
 LONGEST_REQUEST = 1 << 18
 """Bytes of a request for an association: 128 contexts of 60 transfer syntaxes take less."""
+LONGEST_LIST = 1 << 20
+"""Bytes of a message's data set that lists objects; each takes at most 170."""
 LONGEST_COMMAND = 1 << 16
 """Bytes of a message's command; the longest, of a commitment, hold no list."""

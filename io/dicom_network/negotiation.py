@@ -109,10 +109,21 @@ class AssociationRequest:
         except Exception:  # it quotes received data
             raise ProtocolError("its association request is malformed") from None
         self._results: Any = []
+        self._roles: list[Any] = []
 
-    def agreed(self) -> Mapping[int, PresentationContext]:
-        """Return the contexts that this program can use, by number."""
-        self._results, _ = presentation.negotiate_as_acceptor(self._offered, _supported())
+    def agreed(self, *, images: bool = True) -> Mapping[int, PresentationContext]:
+        """Return the contexts that this program can use, by number. images: whether the peer may
+        send them.
+        """
+        usable = [one for one in supported() if images or one.abstract_syntax not in IMAGES]
+        roles = {
+            item.sop_class_uid: (item.scu_role, item.scp_role)
+            for item in self._asked.user_information
+            if isinstance(item, primitives.SCP_SCU_RoleSelectionNegotiation)
+        }
+        self._results, self._roles = presentation.negotiate_as_acceptor(
+            self._offered, usable, roles
+        )
         return {
             each.context_id: PresentationContext(
                 each.context_id, str(each.abstract_syntax), str(each.transfer_syntax[0])
@@ -131,7 +142,7 @@ class AssociationRequest:
         answer.called_ae_title = self._asked.called_ae_title
         answer.result, answer.result_source = 0, 1
         answer.presentation_context_definition_results_list = self._results
-        answer.user_information = _about_us(longest)
+        answer.user_information = [*_about_us(longest), *self._roles]
         return _encoded(pdu.A_ASSOCIATE_AC(answer))
 
 
@@ -207,10 +218,13 @@ def rejected(body: bytes) -> RefusedError:
     return RefusedError(f"it rejected the association: {reason}")
 
 
-def _supported() -> list[Any]:
+def supported() -> list[Any]:
+    commitment = _context(COMMITMENT, PLAIN)
+    commitment.scu_role = commitment.scp_role = True  # it asks for reports, and gives them
     return [
         *(_context(sop_class, SYNTAXES) for sop_class in IMAGES),
-        *(_context(sop_class, PLAIN) for sop_class in (VERIFICATION, COMMITMENT)),
+        _context(VERIFICATION, PLAIN),
+        commitment,
     ]
 
 

@@ -8,7 +8,7 @@ from .errors import NetworkError, ProtocolError, RefusedError
 from .negotiation import pynetdicom
 from .sending import CONNECT_SECONDS, Peer
 
-_GET = "1.2.840.10008.5.1.4.1.2.2.3"
+GET = "1.2.840.10008.5.1.4.1.2.2.3"
 """SOP class of C-GET with a study as its root."""
 _PENDING = (0xFF00, 0xFF01)
 
@@ -29,7 +29,7 @@ def retrieve_series(
 
     entity = pynetdicom.AE(ae_title=calling)
     entity.connection_timeout = entity.acse_timeout = CONNECT_SECONDS
-    entity.add_requested_context(_GET)
+    entity.add_requested_context(GET)
     entity.add_requested_context(storage)
     association = entity.associate(
         peer.host,
@@ -45,7 +45,7 @@ def retrieve_series(
         asked = pydicom.Dataset()
         asked.QueryRetrieveLevel = "SERIES"
         asked.StudyInstanceUID, asked.SeriesInstanceUID = study, series
-        for answer, _ in association.send_c_get(asked, _GET):
+        for answer, _ in association.send_c_get(asked, GET):
             status = getattr(answer, "Status", None)
             if status is None:
                 raise ProtocolError("it does not answer C-GET")

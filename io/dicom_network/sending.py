@@ -8,20 +8,23 @@ one in 5 of 12 runs. Its log alone has the cause of a failed connection.
 
 import socket
 import ssl
-from collections.abc import Generator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import TypeAlias
 
 from pydicom.uid import ExplicitVRLittleEndian
 
 from ..dicom.dataset import pydicom
 from . import commands
-from .commands import DimseStatus, Elements, Field
+from .association import judged
+from .commands import DimseStatus, Elements, Field, Refusal
 from .connection import Connection, Pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError, RefusedError
-from .limits import LONGEST_COMMAND, LONGEST_REQUEST
+from .limits import LONGEST_COMMAND, LONGEST_LIST, LONGEST_REQUEST
 from .negotiation import (
     COMMITMENT,
     IMAGES,
@@ -33,13 +36,20 @@ from .negotiation import (
     rejected,
 )
 from .sent_objects import implicit_data, object_in, opened
-from .storage_commitment import Commitment, Referenced, report_of
+from .storage_commitment import Commitment, CommitmentReport, Referenced, report_of, request_of
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 """Time that a peer may take to store an object."""
-_LONGEST_PIECE = 1 << 17
+LONGEST_PIECE = 1 << 17
+REPORT_SECONDS = 2.0
+"""Time that a peer has to begin its report on the association of the request; later it needs one of
+its own.
+"""
+_GLANCE_SECONDS = 0.1
 _MEDIUM = 1
+ReportJudge: TypeAlias = Callable[[CommitmentReport], Refusal | None]
+"""Records a report of storage commitment, or returns why it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +65,32 @@ class Peer:
 
 
 class Transmission:
-    """Open association, from `sending_to` or `reporting_to`."""
+    """Open association, from `sending_to` or `reporting_to`.
+
+    judge: records reports that the peer sends; without it, there must be none.
+    """
 
     def __init__(
-        self, connection: Connection, contexts: Mapping[str, PresentationContext], longest: int
+        self,
+        connection: Connection,
+        contexts: Mapping[str, PresentationContext],
+        longest: int,
+        judge: ReportJudge | None = None,
     ) -> None:
         self._connection = connection
         self._contexts = contexts
-        self._most = min(longest, _LONGEST_PIECE)
+        self._judge = judge
+        self._requested: set[str] = set()
+        self._reports_until = 0.0
+        self._most = min(longest, LONGEST_PIECE)
         self._sent = 0
 
     def echo(self) -> None:
-        """Send C-ECHO and wait for the answer. Raises NetworkError."""
+        """Send C-ECHO and wait for the answer; the peer must also accept storage commitment if
+        reports are judged. Raises NetworkError.
+        """
+        if self._judge:
+            self._context(COMMITMENT)
         context = self._context(VERIFICATION)
         status = self._exchange(context, self._command(Field.ECHO, VERIFICATION), b"")
         if status:
@@ -92,6 +116,33 @@ class Transmission:
         if not commands.is_success(status):
             raise RefusedError(f"it answered C-STORE with status {status:04X}")
         return f"warning {status:04X}" if status else ""
+
+    def request(self, asked: Commitment) -> None:
+        """Request storage commitment, which a report grants later, on any association.
+
+        Raises NetworkError, or RefusedError if the peer refuses the request.
+        """
+        context = self._context(COMMITMENT)
+        command, data = request_of(asked, context.syntax, self._next_message())
+        self._requested.add(asked.transaction)
+        status = self._exchange(context, command, data)
+        if status:
+            self._requested.discard(asked.transaction)
+            raise RefusedError(f"it answered N-ACTION with status {status:04X}")
+        self._reports_until = time.monotonic() + REPORT_SECONDS
+
+    def awaits_report(self) -> bool:
+        """Wait a moment for a report on this association; return whether one may still come.
+
+        Raises NetworkError.
+        """
+        if not self._requested or time.monotonic() >= self._reports_until:
+            return False
+        if self._connection.has_data(_GLANCE_SECONDS):
+            context, command, data = self._message()
+            if not self._took_report(context, command, data):
+                raise ProtocolError("an unexpected message arrived instead of a report")
+        return True
 
     def report(self, asked: Commitment, safe: Sequence[Referenced]) -> None:
         """Report to a peer which of the requested objects are stored safely.
@@ -144,7 +195,31 @@ class Transmission:
         return commands.number(answer, commands.STATUS)
 
     def _answer(self) -> Elements:
-        command = bytearray()
+        while True:
+            context, command, data = self._message()
+            if not self._took_report(context, command, data):
+                return command
+
+    def _took_report(self, context: int, command: Elements, data: bytes) -> bool:
+        """Judge and answer a message if it is a report; return whether it was one."""
+        if self._judge is None or commands.number(command, commands.FIELD) != Field.EVENT_REPORT:
+            return False
+        judge = self._judge
+
+        def noted(report: CommitmentReport) -> Refusal | None:
+            self._requested.discard(report.transaction)
+            return judge(report)
+
+        by_number = {one.number: one for one in self._contexts.values()}
+        if context not in by_number:
+            raise ProtocolError("a message used a presentation context that was not accepted")
+        answer = commands.answer(command, judged(by_number[context], data, noted))
+        self._connection.send_message(context, answer, self._most, is_command=True)
+        return True
+
+    def _message(self) -> tuple[int, Elements, bytes]:
+        """Return the next message: its context, its command, and its data set, mostly empty."""
+        command, data, found = bytearray(), bytearray(), None
         while True:
             kind, body = self._connection.read(ANSWER_SECONDS)
             if kind == Pdu.ABORT:
@@ -152,11 +227,17 @@ class Transmission:
             if kind != Pdu.DATA:
                 raise ProtocolError("an unexpected PDU arrived instead of an answer")
             for fragment in fragments(body):
-                if not fragment.is_command or len(command) > LONGEST_COMMAND:
+                if fragment.is_command == (found is not None) or len(command) > LONGEST_COMMAND:
                     raise ProtocolError("an unexpected message arrived instead of an answer")
-                command += fragment.data
+                part = command if fragment.is_command else data
+                part += fragment.data
+                if len(data) > LONGEST_LIST:
+                    raise ProtocolError("a message is too long")
                 if fragment.is_last:
-                    return commands.parsed(bytes(command))
+                    found = found or commands.parsed(bytes(command))
+                    without = commands.number(found, commands.DATA_SET) == commands.NO_DATA_SET
+                    if without or not fragment.is_command:
+                        return fragment.context, found, bytes(data)
 
     def release(self) -> None:
         """End the association in order. Raises NetworkError."""
@@ -167,12 +248,14 @@ class Transmission:
 
 
 def sending_to(
-    peer: Peer, calling: str, tls: ssl.SSLContext | None = None
+    peer: Peer, calling: str, tls: ssl.SSLContext | None = None, judge: ReportJudge | None = None
 ) -> AbstractContextManager[Transmission]:
-    """An association for objects, for the block. calling: our AE title. Raises NetworkError."""
-    classes = (VERIFICATION, *IMAGES)
+    """An association for objects, for the block. calling: our AE title. judge: also for storage
+    commitment, whose reports it judges. Raises NetworkError.
+    """
+    classes = (VERIFICATION, *IMAGES, *([COMMITMENT] if judge else []))
     asked = association_request(calling, peer.title, classes, LONGEST_REQUEST)
-    return _associated(peer, asked, tls)
+    return _associated(peer, asked, tls, judge)
 
 
 def reporting_to(
@@ -189,7 +272,9 @@ def reporting_to(
 
 
 @contextmanager
-def _associated(peer: Peer, asked: bytes, tls: ssl.SSLContext | None) -> Generator[Transmission]:
+def _associated(
+    peer: Peer, asked: bytes, tls: ssl.SSLContext | None, judge: ReportJudge | None = None
+) -> Generator[Transmission]:
     """asked: the request. Raises NetworkError."""
     with _connected(peer, tls) as connection:
         connection.send(asked)
@@ -198,7 +283,7 @@ def _associated(peer: Peer, asked: bytes, tls: ssl.SSLContext | None) -> Generat
             raise rejected(bytes(body))
         if kind != Pdu.ASSOCIATE_AC:
             raise ProtocolError("it did not answer the association request")
-        transmission = Transmission(connection, *accepted(bytes(body), asked))
+        transmission = Transmission(connection, *accepted(bytes(body), asked), judge)
         try:
             yield transmission
         except BaseException:

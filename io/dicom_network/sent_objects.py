@@ -47,10 +47,13 @@ def object_in(file: BinaryIO) -> SentObject:
     return SentObject(*_identity(dataset.file_meta), study, series, start)
 
 
-def instance_of(file: Path) -> str:
-    """SOPInstanceUID of a file of a derived series. Raises RefusedError if it has none."""
+def identity_of(file: Path) -> tuple[str, str]:
+    """SOPClassUID and SOPInstanceUID of a file of a derived series.
+
+    Raises RefusedError if it has none.
+    """
     with opened(file) as stream, _parsed():
-        return _identity(read_partial(stream, _is_after_meta).file_meta)[1]
+        return _identity(read_partial(stream, _is_after_meta).file_meta)
 
 
 def implicit_data(file: Path) -> bytes:

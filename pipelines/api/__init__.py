@@ -43,7 +43,16 @@ from ..program import program_version
 from ..report.report import BatchReport, Failure, StudyReport
 from ..settings import CycleCheck, TranslateOptions
 from .checkpoint import from_torch, import_checkpoint
-from .folder import FoundStudy, PlannedRow, discover, plan, translate_folder
+from .folder import (
+    FolderShard,
+    FoundStudy,
+    PlannedRow,
+    discover,
+    plan,
+    shards,
+    translate_folder,
+    translate_shard,
+)
 from .looking import EvaluatedStudy, Picture, evaluate, preview, show
 from .translator import Translator
 
@@ -62,6 +71,7 @@ __all__ = [
     "EvaluatedStudy",
     "Event",
     "Failure",
+    "FolderShard",
     "FoundStudy",
     "GammaCurve",
     "Identity",
@@ -103,8 +113,10 @@ __all__ = [
     "load_model",
     "plan",
     "preview",
+    "shards",
     "show",
     "to_nibabel",
     "to_simpleitk",
     "translate_folder",
+    "translate_shard",
 ]

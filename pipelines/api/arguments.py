@@ -55,11 +55,16 @@ def _plain(name: str, value: object) -> object:
         raise _wrong(name, "plain values", value) from None
 
 
-def record(name: str, kind: type[Record], value: object) -> Record:
-    """Return a record of settings with checked field types. Raises SettingsError."""
+def checked(name: str, kind: type[Record], value: object) -> Record:
+    """Return a value of this class. Raises SettingsError for one of another."""
     if not isinstance(value, kind):
         raise _wrong(name, f"a {kind.__name__}", value)
-    of_record: Any = value
+    return value
+
+
+def record(name: str, kind: type[Record], value: object) -> Record:
+    """Return a record of settings with checked field types. Raises SettingsError."""
+    of_record: Any = checked(name, kind, value)
     for item in fields(of_record):  # by itself, as no error of `encode` names its field
         _plain(f"{name}.{item.name}".lstrip("."), getattr(value, item.name))
     return typed(name, kind, value)

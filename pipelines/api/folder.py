@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,8 +19,10 @@ from ..report.report import BatchReport
 from ..request import Request
 from ..results.earlier_results import discover_scans
 from ..settings import DEFAULTS, TranslateOptions
-from ..translate import open_job, run_job
+from ..shard import Shard
+from ..translate import Job, open_job, run_job
 from .arguments import (
+    checked,
     listener,
     mapping_of,
     model_of,
@@ -81,7 +83,11 @@ def translate_folder(
     request = _request(
         inputs, model, output, device, options, modality, series, channels, include, exclude, limits
     )
-    job, caller = open_job(request, model), _Caller(on_event)
+    return _translated(open_job(request, model), on_event)
+
+
+def _translated(job: Job, on_event: Listen) -> BatchReport:
+    caller = _Caller(on_event)
     try:
         report = run_job(job, caller.handle)
     except KeyboardInterrupt:
@@ -93,6 +99,72 @@ def translate_folder(
     if report.interrupted:
         raise KeyboardInterrupt
     return report
+
+
+@dataclass(frozen=True, slots=True)
+class FolderShard:
+    """Share of the work of `translate_folder`, to be done by `translate_shard` anywhere.
+
+    It can be pickled. number: from 1 to `count`. request: inputs, model file, output and options.
+    """
+
+    number: int
+    count: int
+    request: Request
+
+
+def shards(
+    inputs: AnyPath | Sequence[AnyPath],
+    model: AnyPath,
+    output: AnyPath,
+    count: int,
+    *,
+    device: str = "auto",
+    options: TranslateOptions = DEFAULTS,
+    modality: str | Collection[str] = (),
+    series: "str | re.Pattern[str]" = "",
+    channels: Mapping[str, str] = MappingProxyType({}),
+    include: str | Collection[str] = (),
+    exclude: str | Collection[str] = (),
+    limits: CudaLimits = NO_LIMITS,
+) -> list[FolderShard]:
+    """Divide the work of `translate_folder` into shards; searches for nothing yet.
+
+    count: number of shards. Other arguments: as of `translate_folder`, with the model's file. All
+    machines must find inputs, model and output at these paths. Raises SettingsError.
+
+    >>> parts = shards("scans", "t1-to-t2.safetensors", "in-shards", 2, device="cpu")
+    >>> reports = [translate_shard(part) for part in parts]
+    >>> sorted(row.name for report in reports for row in report.studies)
+    ['a.nii.gz', 'b.nii.gz']
+    """
+    if typed("count", int, count) < 1:
+        raise SettingsError("Argument count must be at least 1.", "count")
+    whole = Request(
+        paths_of("inputs", inputs),
+        path_of("model", model),
+        path_of("output", output),
+        device=typed("device", str, device),
+        limits=record("limits", CudaLimits, limits),
+        options=options_of(options),
+        filters=_filters(modality, series, include, exclude, channels),
+    )
+    each = (Shard(number + 1, count) for number in range(count))
+    return [FolderShard(one.number, one.count, replace(whole, shard=one)) for one in each]
+
+
+def translate_shard(shard: FolderShard, *, on_event: Listen = ignore_event) -> BatchReport:
+    """Translate the studies of one shard, while others may run elsewhere; report on each.
+
+    on_event, and all that is raised: as of `translate_folder`. Raises OutputFolderError also if the
+    same shard is at work already, or if shards with other options are.
+
+    >>> [part] = shards("scans", "t1-to-t2.safetensors", "one-shard", 1, device="cpu")
+    >>> [row.status for row in translate_shard(part).studies]
+    ['translated', 'translated']
+    """
+    request = checked("shard", FolderShard, shard).request
+    return _translated(open_job(request), listener(on_event))
 
 
 @dataclass(frozen=True, slots=True)

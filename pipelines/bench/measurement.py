@@ -1,7 +1,7 @@
 """Measurement of one network under one setting, in this process."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -181,10 +181,8 @@ def _on_gpu(
     from ...engine.benchmark.gpu import measure_on_gpu
 
     setting = bench.setting
-    limits = replace(setting.device.limits, batch=setting.batch)
-    device = replace(setting.device, limits=limits)
-    options = cuda_options(device, setting.precision, setting.patch, progress)
-    return measure_on_gpu(network, options, patches, bench.budget, keep)
+    options = cuda_options(setting.device, setting.precision, progress)
+    return measure_on_gpu(network, options, setting.batch, patches, bench.budget, keep)
 
 
 def _on_cpu(network: Network, bench: Bench, patches: FloatArray, keep: _Keep) -> Measured:

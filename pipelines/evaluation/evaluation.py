@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from heapq import heappush, heappushpop
 from io import BytesIO
-from math import ceil, prod
+from math import ceil, floor, prod
 from time import monotonic
 from traceback import format_exception
 
@@ -19,6 +19,7 @@ from ..errors import ComparisonError
 from ..host.memory import available_memory
 from ..report.previews import small_webp
 from ..report.report import failure_of
+from ..results.earlier_results import is_synthetic
 from ..run.concurrency import StoppedError, WeightedSemaphore
 from ..study.geometry import grid_difference, slices_through
 from ..study.preview import OUTLIERS, Column, difference_shades, drawn, grey_shades
@@ -27,13 +28,14 @@ from .images import BLOCK_VOXELS, Flags, Images, StoredImage
 from .pairs import ScanPair
 from .protocols import MeasuredPair, Protocol, measure
 from .report import Evaluation, PairRow
+from .truth_check import TruthCheck
 
 BYTES_A_VOXEL = 16
 """Memory per voxel: truth, result and mask as stored, the mask's flags, and both images at half the
 resolution.
 """
 
-BLOCK_BYTES = 64 * 8 * BLOCK_VOXELS
+BLOCK_BYTES = 96 * 8 * BLOCK_VOXELS
 """Largest memory of a study in addition to its volumes."""
 
 
@@ -43,20 +45,25 @@ def evaluate(
     on_progress: Callable[[int, int], None] = lambda _done, _all: None,
     *,
     pictures: int = 0,
+    any_truth: bool = False,
 ) -> Evaluation:
     """Compare all results with their truths, as many at a time as cores and memory allow.
 
     on_progress: called with the numbers of finished and all studies. pictures: number of the worst
-    studies to draw. The figures of a study depend only on its own files. Ctrl-C leaves rows that
-    are not done yet "stopped".
+    studies to draw. any_truth: whether results and scans of the batch may be truths. The figures of
+    a study depend only on its own files. Ctrl-C leaves rows that are not done yet "stopped".
     """
     begun, rows = monotonic(), {pair.name: _opening_row(pair) for pair in pairs}
     due = [pair for pair in pairs if not pair.missing]
+    check = None if any_truth else TruthCheck.of(pair.result for pair in due if pair.result)
     memory, worst = WeightedSemaphore(available_memory() // 2), _Worst(pictures)
     pool = ThreadPoolExecutor(max(min(usable_cores(), len(due)), 1), "evaluation")
     interrupted = False
     try:
-        work = [pool.submit(_evaluated, pair, protocol, memory, draws=pictures > 0) for pair in due]
+        work = [
+            pool.submit(_evaluated, pair, protocol, check, memory, draws=pictures > 0)
+            for pair in due
+        ]
         _collect(work, rows, worst, on_progress)
     except KeyboardInterrupt:
         interrupted = True
@@ -111,7 +118,12 @@ def _opening_row(pair: ScanPair) -> PairRow:
 
 
 def _evaluated(
-    pair: ScanPair, protocol: Protocol, memory: WeightedSemaphore, *, draws: bool
+    pair: ScanPair,
+    protocol: Protocol,
+    check: TruthCheck | None,
+    memory: WeightedSemaphore,
+    *,
+    draws: bool,
 ) -> PairRow:
     """Return the row of a pair, also if it fails. Raises StoppedError once the memory is closed."""
     row, needed = _opening_row(pair), _memory_of(pair)
@@ -119,6 +131,9 @@ def _evaluated(
         raise StoppedError
     begun = monotonic()
     try:
+        if check:
+            check.check(pair)
+            row = replace(row, notes=tuple(check.notes()))
         row = _compared(pair, protocol, row, draws=draws)
     except ComparisonError as error:
         row = replace(row, status="failed", reason=str(error))
@@ -141,13 +156,17 @@ def _memory_of(pair: ScanPair) -> int:
 def _compared(pair: ScanPair, protocol: Protocol, row: PairRow, *, draws: bool) -> PairRow:
     assert pair.result
     assert pair.truth
-    _check_modality(pair.truth, protocol)
+    modality = pair.truth.series.modality if isinstance(pair.truth.series, Series) else None
+    _check_modality(modality, protocol)
     truth = read(pair.truth)
     result = _on_grid_of(truth, pair.result, "result")
     mask = _on_grid_of(truth, pair.mask, "mask") if pair.mask else None
     inside = _inside(mask) if mask else None
-    measured = measure(Images(StoredImage.of(truth), StoredImage.of(result), inside), protocol)
+    images = Images(StoredImage.of(truth), StoredImage.of(result), inside)
+    measured = measure(images, protocol, modality)
     notes = (
+        *row.notes,
+        *([SYNTHETIC_TRUTH] if is_synthetic(pair.truth) else []),
         *_notes("result", pair.result, result),
         *_notes("truth", pair.truth, truth),
         *_reservations(measured),
@@ -159,15 +178,22 @@ def _compared(pair: ScanPair, protocol: Protocol, row: PairRow, *, draws: bool) 
         figures=measured.figures,
         data_range=measured.data_range,
         voxels=measured.voxels,
+        outside=measured.outside,
         notes=notes,
-        picture=_draw(truth, result, inside, measured.at) if draws else None,
+        picture=_draw(truth, result, measured.inside, measured.at) if draws else None,
     )
 
 
-def _check_modality(truth: Study, protocol: Protocol) -> None:
-    if isinstance(truth.series, Series) and protocol.is_of_ct and truth.series.modality != "CT":
+SYNTHETIC_TRUTH = (
+    "the truth is marked as a synthetic image, so the figures show how far two results agree"
+)
+"""Note on a truth that this program or another version of it wrote."""
+
+
+def _check_modality(modality: str | None, protocol: Protocol) -> None:
+    if modality is not None and protocol.is_of_ct and modality != "CT":
         raise ComparisonError(
-            f"The truth is of modality {truth.series.modality or 'unknown'}, and protocol "
+            f"The truth is of modality {modality or 'unknown'}, and protocol "
             f"{protocol.name} compares only CT."
         )
 
@@ -183,11 +209,16 @@ def _on_grid_of(truth: Volume, study: Study, kind: str) -> Volume:
 
 
 def _inside(mask: Volume) -> Flags:
-    """Return the voxels [k, j, i] of a mask that are neither 0 nor NaN, which SPM uses for 0."""
+    """Return the voxels [k, j, i] of a mask that are above 0; NaN, which SPM uses for 0, is not."""
     stored, zero = mask.voxels.T, -mask.intercept / mask.slope
-    if stored.dtype.kind == "f":
-        return (stored != zero) & ~np.isnan(stored)
-    return stored != round(zero)
+    if stored.dtype.kind != "f":
+        # nibabel scales floats so that a stored integer is 0 only to rounding
+        zero = floor(zero + _ROUNDING) if mask.slope > 0 else ceil(zero - _ROUNDING)
+    return stored > zero if mask.slope > 0 else stored < zero
+
+
+_ROUNDING = 1e-3
+"""Share of a stored step by which a mask's 0 may be off."""
 
 
 def _notes(kind: str, study: Study, volume: Volume) -> list[str]:
@@ -213,18 +244,21 @@ def _doubts(measured: MeasuredPair) -> Iterator[str]:
 
 
 def _reservations(measured: MeasuredPair) -> list[str]:
-    """Return the reasons for missing figures."""
+    """Return the reasons for missing figures, and voxels that do not count."""
     figures = measured.figures
+    few = "as no voxel of the mask is {} voxels away from every border"
     reasons = {
         "PSNR has no bound, as result and truth are equal": figures.psnr is None,
         "MS-SSIM is not defined, as the mask is too small for the coarsest scale": (
             figures.ms_ssim is None
         ),
-        "SSIM is not defined, as no voxel of the mask is 3 voxels away from every border": (
-            figures.ssim is None
-        ),
+        f"SSIM is not defined, {few.format(3)}": figures.ssim is None,
+        f"Gaussian SSIM is not defined, {few.format(5)}": figures.gaussian_ssim is None,
         "Pearson's r is not defined, as result or truth has one value everywhere": (
             figures.r is None
+        ),
+        f"{measured.outside} voxels outside the truth's field of view do not count": (
+            measured.outside > 0
         ),
     }
     return [words for words, applies in reasons.items() if applies]

@@ -1,10 +1,11 @@
-"""Metrics of a pair: voxel by voxel (mean absolute error, peak signal-to-noise ratio, Pearson's r),
-and structural similarity in a 7 x 7 x 7 box, at one scale (SSIM) and at five (MS-SSIM).
+"""Metrics of a pair: voxel by voxel (errors, peak signal-to-noise ratio, Pearson's r), and
+structural similarity: in a 7 x 7 x 7 box, at one scale (SSIM) and at five (MS-SSIM), and in a
+Gaussian window.
 
 Wang et al., Image quality assessment, 2004; Wang et al., Multiscale structural similarity, 2003.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import fsum, inf, isfinite, log10, prod, sqrt
 from typing import Protocol
@@ -46,11 +47,11 @@ def census(images: Images) -> Census:
         if truth.size:
             low, high = min(low, float(truth.min())), max(high, float(truth.max()))
     within = Range(low, high) if isfinite(low) and isfinite(high) else None
-    return Census(voxels, (bad_truth, bad_result), within, _lowest(images.truth))
+    return Census(voxels, (bad_truth, bad_result), within, lowest(images.truth))
 
 
-def _lowest(truth: StoredImage) -> float:
-    """Return the least value that is a number."""
+def lowest(truth: StoredImage) -> float:
+    """Return the least value that is a number, anywhere."""
     ends = [float(pick.reduce(truth.voxels, axis=None)) for pick in (np.fmin, np.fmax)]
     return min(end * truth.slope + truth.intercept for end in ends)
 
@@ -59,13 +60,16 @@ def _lowest(truth: StoredImage) -> float:
 class Differences:
     """Differences between truth and result over the voxels that count.
 
-    mae: mean absolute error. psnr: in decibels; None if truth and result are equal. r: Pearson's
-    correlation; None if one of them is constant. beyond: number of truth values outside of the data
+    mae, me, rmse: mean absolute error, mean of result - truth, root mean square error. psnr: in
+    decibels; None if truth and result are equal. r: Pearson's correlation; None if one of them is
+    constant. beyond: number of truth values outside of the data
     range. at: plane k, row j and column i with the most absolute error, or the middle ones if none
     stands out.
     """
 
     mae: float
+    me: float
+    rmse: float
     psnr: float | None
     r: float | None
     beyond: int
@@ -79,6 +83,8 @@ def differences(images: Images, data_range: Range, *, clips: bool) -> Difference
     the signal-to-noise ratio; for the other metrics they never are.
     """
     absolute: list[float] = []
+    signed: list[float] = []
+    raw_squares: list[float] = []
     squares: list[float] = []
     beyond = 0
     profiles = [np.zeros(extent) for extent in images.extents]
@@ -86,19 +92,24 @@ def differences(images: Images, data_range: Range, *, clips: bool) -> Difference
     for planes, flags, truth, result in images.counted():
         if not truth.size:
             continue
-        error = np.abs(result - truth)
+        change = result - truth
+        signed.append(float(change.sum()))
+        raw_squares.append(float(np.square(change).sum()))
+        error = np.abs(change)
         absolute.append(float(error.sum()))
         _add_profiles(profiles, planes, flags, error)
         moments.add(truth, result)
         beyond += int(np.count_nonzero((truth < data_range.low) | (truth > data_range.high)))
         if clips:
             truth, result = (np.clip(x, data_range.low, data_range.high) for x in (truth, result))
-        squares.append(float(np.square(result - truth).sum()))
-    mean_square = fsum(squares) / moments.count
+            squares.append(float(np.square(result - truth).sum()))
+    mean_square = fsum(squares if clips else raw_squares) / moments.count
     peak = data_range.high - data_range.low
     k, j, i = map(_shown_at, profiles)
     return Differences(
         mae=fsum(absolute) / moments.count,
+        me=fsum(signed) / moments.count,
+        rmse=sqrt(fsum(raw_squares) / moments.count),
         psnr=10 * log10(peak**2 / mean_square) if mean_square and peak else None,
         r=moments.correlation(),
         beyond=beyond,
@@ -155,6 +166,9 @@ class _Moments:
 SIDE = 7
 """Voxels along an edge of the box; there is no score where the whole box does not fit."""
 
+_SIGMA, _RADIUS = 1.5, 5
+"""Width and radius in voxels of the Gaussian window (Wang et al., 2004, section III.B)."""
+
 WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
 """Weights of the scales from the finest on (Wang et al., 2003, section 3.2)."""
 
@@ -186,10 +200,12 @@ class Similarity:
     """Mean similarity over the voxels that count, or None if there are none.
 
     ssim: similarity at the finest scale, of the images as they are. ms_ssim: over all scales.
+    gaussian: as `ssim`, in the Gaussian window.
     """
 
     ssim: float | None
     ms_ssim: float | None
+    gaussian: float | None
 
 
 class _Scale(Protocol):
@@ -215,17 +231,18 @@ def similarity(
     for level, weight in enumerate(WEIGHTS):
         if level:
             scale = _halved(scale, from_zero=rule.halves_from_zero)
-        means = _means(scale, peak, weight, rule)
+        means = _means(scale, peak, weight, rule, _BOX)
         if level == 0:
             ssim = means.ssim
         is_last = level == len(WEIGHTS) - 1
         raised = means.raised(weight, with_luminance=is_last)
         scores.append(means.weighed if rule.weighs_voxels else raised)
+    whole = _Finest(images, data_range, clips, _margins(images.extents, 0))
     if any(map(sum, margins)):
-        whole = _Finest(images, data_range, clips, _margins(images.extents, 0))
-        ssim = _means(whole, peak, 1.0, rule).ssim
+        ssim = _means(whole, peak, 1.0, rule, _BOX).ssim
     known = [score for score in scores if score is not None]
-    return Similarity(ssim, prod(known) if len(known) == len(scores) else None)
+    gaussian = _means(whole, peak, 1.0, rule, _GAUSSIAN).ssim
+    return Similarity(ssim, prod(known) if len(known) == len(scores) else None, gaussian)
 
 
 def _margins(extents: Planes, fewest: int) -> tuple[tuple[int, int], ...]:
@@ -341,14 +358,16 @@ class _Means:
         return None if mean is None else max(mean, 0.0) ** weight
 
 
-def _means(scale: _Scale, peak: float, weight: float, rule: SimilarityRule) -> _Means:
+def _means(
+    scale: _Scale, peak: float, weight: float, rule: SimilarityRule, window: "_Window"
+) -> _Means:
     count = 0
     ssim: list[float] = []
     structures: list[float] = []
     weighed: list[float] = []
-    for start, luminance, structure in _maps(scale, peak, sample=rule.sample_covariance):
-        flags = scale.flags(start, start + len(structure) + SIDE - 1)
-        inner = slice(SIDE // 2, -(SIDE // 2))
+    for start, luminance, structure in _maps(scale, peak, window, sample=rule.sample_covariance):
+        flags = scale.flags(start, start + len(structure) + window.side - 1)
+        inner = slice(window.side // 2, -(window.side // 2))
         counted = flags[inner, inner, inner]
         scores = (luminance * structure)[counted]
         count += scores.size
@@ -363,42 +382,75 @@ def _means(scale: _Scale, peak: float, weight: float, rule: SimilarityRule) -> _
     return _Means(fsum(ssim) / count, fsum(structures) / count, mean_weighed)
 
 
-def _maps(
-    scale: _Scale, peak: float, *, sample: bool
-) -> Iterator[tuple[int, DoubleArray, DoubleArray]]:
-    """Yield blocks of luminance and structure, and the plane at which the boxes of each begin.
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Window over which moments are averaged.
 
-    The planes that the boxes of two blocks share are averaged in-plane only once.
+    side: voxels along each edge. voxels: number that divides the sums, and by which a sample's
+    covariance is corrected; None for weights that add up to 1, which are never corrected. sums:
+    weighted sums of neighbours of an array along an axis.
     """
-    voxels = SIDE**3
+
+    side: int
+    voxels: int | None
+    sums: Callable[[DoubleArray, int], DoubleArray]
+
+
+def _maps(
+    scale: _Scale, peak: float, window: _Window, *, sample: bool
+) -> Iterator[tuple[int, DoubleArray, DoubleArray]]:
+    """Yield blocks of luminance and structure, and the plane at which the windows of each begin.
+
+    The planes that the windows of two blocks share are averaged in-plane only once.
+    """
+    side, voxels, sums = window.side, window.voxels, window.sums
     c1, c2 = (_LUMINANCE * peak) ** 2, (_CONTRAST * peak) ** 2
-    factor = voxels / (voxels - 1) if sample else 1.0
+    factor = voxels / (voxels - 1) if sample and voxels else 1.0
     kept: DoubleArray | None = None
-    if min(scale.extents) < SIDE:
+    if min(scale.extents) < side:
         return
     for start, stop in rows(scale.extents, BLOCK_VOXELS):
         truth, result = scale.values(start, stop)
         moments = np.stack([truth, result, truth * truth + result * result, truth * result])
-        flat = _sums_of_seven(_sums_of_seven(moments, 3), 2)
+        flat = sums(sums(moments, 3), 2)
         flat = flat if kept is None else np.concatenate([kept, flat], axis=1)
-        kept = flat[:, 1 - SIDE :]
-        if flat.shape[1] < SIDE:
+        kept = flat[:, 1 - side :]
+        if flat.shape[1] < side:
             continue
-        x, y, squares, product = _sums_of_seven(flat, 1) / voxels
+        x, y, squares, product = sums(flat, 1) / (voxels or 1)
         squared_means, product_of_means = x * x + y * y, x * y
         luminance = (2 * product_of_means + c1) / (squared_means + c1)
         variances = factor * (squares - squared_means)
         covariance = factor * (product - product_of_means)
-        yield stop - len(x) - SIDE + 1, luminance, (2 * covariance + c2) / (variances + c2)
+        yield stop - len(x) - side + 1, luminance, (2 * covariance + c2) / (variances + c2)
 
 
 def _sums_of_seven(values: DoubleArray, axis: int) -> DoubleArray:
     """Return sums of seven neighbours along an axis, in four additions."""
+    extent = values.shape[axis]
+    twos = _part(values, axis, 0, extent - 1) + _part(values, axis, 1, extent - 1)
+    fours = _part(twos, axis, 0, extent - 3) + _part(twos, axis, 2, extent - 3)
+    six = _part(fours, axis, 0, extent - 6) + _part(twos, axis, 4, extent - 6)
+    return six + _part(values, axis, 6, extent - 6)
 
-    def part(of: DoubleArray, start: int, lost: int) -> DoubleArray:
-        stop = values.shape[axis] - lost
-        return of[(slice(None),) * axis + (slice(start, start + stop),)]
 
-    twos = part(values, 0, 1) + part(values, 1, 1)
-    fours = part(twos, 0, 3) + part(twos, 2, 3)
-    return part(fours, 0, 6) + part(twos, 4, 6) + part(values, 6, 6)
+def _gaussian_sums(values: DoubleArray, axis: int) -> DoubleArray:
+    """Return means of 11 neighbours along an axis, weighted by a Gaussian."""
+    weights = np.exp(-0.5 * (np.arange(_RADIUS + 1) / _SIGMA) ** 2)
+    weights /= weights[0] + 2 * weights[1:].sum()
+    extent = values.shape[axis] - 2 * _RADIUS
+    sums = _part(values, axis, _RADIUS, extent) * weights[0]
+    for apart, weight in enumerate(weights[1:], 1):
+        pair = _part(values, axis, _RADIUS - apart, extent)
+        pair = pair + _part(values, axis, _RADIUS + apart, extent)
+        pair *= weight
+        sums += pair
+    return sums
+
+
+def _part(values: DoubleArray, axis: int, start: int, extent: int) -> DoubleArray:
+    return values[(slice(None),) * axis + (slice(start, start + extent),)]
+
+
+_BOX = _Window(SIDE, SIDE**3, _sums_of_seven)
+_GAUSSIAN = _Window(2 * _RADIUS + 1, None, _gaussian_sums)

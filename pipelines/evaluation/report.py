@@ -14,39 +14,59 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ...engine.decoding import encode_record
 from ...io.files.documents import write_document
+from ..hounsfield import BONE_HU, TISSUES
 from ..program import program_version
 from ..study.statistics import Range
 from .protocols import Figures, Protocol
 
 PairStatus: TypeAlias = Literal["evaluated", "missing", "failed", "stopped"]
 STATUSES: tuple[PairStatus, ...] = get_args(PairStatus)
-MetricName: TypeAlias = Literal["mae", "psnr", "ms_ssim", "ssim", "r"]
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     """Metric of a study.
 
-    name: field of `Figures` with its value. title: heading in tables. larger_is_better: whether a
-    larger value is the better one.
+    name: field of `Figures`, or key of its tissues' values. title: heading in tables. best: whether
+    the largest, the smallest, or the value nearest to 0 is the best. is_of_tissue: whether only CTs
+    have it.
     """
 
-    name: MetricName
+    name: str
     title: str
-    larger_is_better: bool = True
+    best: Literal["largest", "smallest", "nearest 0"] = "largest"
+    is_of_tissue: bool = False
 
     def of(self, figures: Figures) -> float | None:
         """Return the study's value."""
+        if self.is_of_tissue:
+            return figures.tissues.values[self.name] if figures.tissues else None
         value: float | None = getattr(figures, self.name)
         return value
 
+    def badness(self, value: float) -> float:
+        """Return a value that is larger, the worse the metric's value is."""
+        return {"largest": -value, "smallest": value, "nearest 0": abs(value)}[self.best]
 
-METRICS = (
-    Metric("mae", "MAE", larger_is_better=False),
+
+MAIN_METRICS = (
+    Metric("mae", "MAE", "smallest"),
     Metric("psnr", "PSNR, dB"),
     Metric("ms_ssim", "MS-SSIM"),
     Metric("ssim", "SSIM"),
     Metric("r", "r"),
+)
+"""Metrics in the table of studies."""
+
+METRICS = (
+    *MAIN_METRICS,
+    Metric("me", "ME", "nearest 0"),
+    Metric("rmse", "RMSE", "smallest"),
+    Metric("gaussian_ssim", "SSIM, Gaussian"),
+    Metric("nmi", "NMI"),
+    *(Metric(f"mae_{tissue.name}", f"MAE {tissue.name}", "smallest", True) for tissue in TISSUES),
+    *(Metric(f"me_{tissue.name}", f"ME {tissue.name}", "nearest 0", True) for tissue in TISSUES),
+    *(Metric(f"dice_{limit}", f"Dice >= {limit} HU", is_of_tissue=True) for limit in BONE_HU),
 )
 
 
@@ -55,9 +75,9 @@ class PairRow:
     """Outcome of one pair.
 
     name: name of the pair. result, truth, mask: their first files. status: outcome. reason: reason
-    why there are no figures. figures, data_range, voxels: as measured. notes: notes on the figures.
-    seconds: time taken. picture: WebP of the planes with the largest error. trace: traceback of an
-    unexpected error.
+    why there are no figures. figures, data_range, voxels, outside: as measured. notes: notes on the
+    figures. seconds: time taken. picture: WebP of the planes with the largest error. trace:
+    traceback of an unexpected error.
     """
 
     name: str
@@ -69,6 +89,7 @@ class PairRow:
     figures: Figures | None = None
     data_range: Range | None = None
     voxels: int | None = None
+    outside: int | None = None
     notes: tuple[str, ...] = ()
     seconds: float | None = None
     picture: bytes | None = None
@@ -127,18 +148,22 @@ class Evaluation:
 
 def _summary(metric: Metric, named: Sequence[tuple[str, float]]) -> Summary:
     values = [value for _, value in named]
-    pick = min if metric.larger_is_better else max
-    study, worst = pick(named, key=lambda pair: pair[1])
+    study, worst = max(named, key=lambda pair: metric.badness(pair[1]))
     mean, middle = fmean(values), median(values)
     return Summary(metric, len(values), mean, pstdev(values), middle, worst, study)
 
 
-SCHEMA = "cuda-cyclegan/evaluation/1"
-"""Schema version, raised when a field is removed or changes its meaning, not for new fields."""
+SCHEMA = "cuda-cyclegan/evaluation/2"
+"""Schema version, raised when a field is removed or changes its meaning, not for new fields.
+
+Since 2 a mask counts where it is above 0 (1: other than 0), and in protocol general voxels outside
+the truth's field of view do not count.
+"""
 
 COLUMNS = (
     *("name", "status", *(metric.name for metric in METRICS)),
     *("data_range_low", "data_range_high", "voxels", "result", "truth", "mask", "reason"),
+    *("outside", *(f"voxels_{tissue.name}" for tissue in TISSUES)),
 )
 
 
@@ -149,7 +174,10 @@ def csv_text(evaluation: Evaluation) -> str:
         figures = figures_of(row).values()
         ends = astuple(row.data_range) if row.data_range else (None, None)
         files = row.result, row.truth, row.mask
-        line = (row.name, row.status, *figures, *ends, row.voxels, *files, row.reason)
+        line = (
+            *(row.name, row.status, *figures, *ends, row.voxels, *files, row.reason),
+            *(row.outside, *tissue_voxels(row).values()),
+        )
         lines.append(_line(map(_cell, line)))
     return "".join(lines)
 
@@ -214,12 +242,25 @@ def _study(row: PairRow) -> dict[str, Any]:
         **figures_of(row),
         "data_range": _ends(row.data_range),
         "voxels": row.voxels,
+        "outside": row.outside,
+        **tissue_voxels(row),
         "notes": row.notes,
         "seconds": row.seconds,
     }
 
 
-def figures_of(row: PairRow) -> dict[MetricName, float | None]:
+def tissue_voxels(row: PairRow) -> dict[str, int | None]:
+    """Return the number of the truth's voxels of each tissue, by name of the field; None if it is
+    no CT.
+    """
+    tissues = row.figures.tissues if row.figures else None
+    return {
+        f"voxels_{tissue.name}": tissues.voxels[tissue.name] if tissues else None
+        for tissue in TISSUES
+    }
+
+
+def figures_of(row: PairRow) -> dict[str, float | None]:
     """Return a study's figure of each metric, in their order; None if it was not evaluated."""
     return {metric.name: metric.of(row.figures) if row.figures else None for metric in METRICS}
 

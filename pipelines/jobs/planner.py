@@ -27,6 +27,7 @@ from ..results.bids import BidsDataset
 from ..results.earlier_results import synthetic_checked
 from ..results.manifest import Manifest, Recipe
 from ..results.resume import PlannedStudy, Planner
+from ..results.sharers import WORKERS
 from ..run.concurrency import StoppedError
 from ..run.networks import Networks
 from ..run.source import JobKind
@@ -165,7 +166,7 @@ class JobPlanner:
             self._manifest.refresh()
             return self._manifest
         self.close_folder()
-        self._manifest = self._folder_stack.enter_context(Manifest(output, shared=True))
+        self._manifest = self._folder_stack.enter_context(Manifest(output, shared=WORKERS))
         if self._manifest.remark:
             self._on_event(Remark(self._manifest.remark))
         remove_leftovers(output)

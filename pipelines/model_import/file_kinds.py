@@ -50,6 +50,7 @@ class ImportRequest:
     checkpoint: its file. reference: .npz or .pt file of a patch and the training code's output for
     it. choices: choices about the architecture. draft: description of the training data. folds: of
     an nnU-Net folder, to be averaged. omit: parts of a MONAI bundle that results lack.
+    reference_scan: files of a scan and of the training code's result for it.
     """
 
     checkpoint: Path
@@ -58,6 +59,7 @@ class ImportRequest:
     reference: Path | None = None
     folds: tuple[str, ...] = ()
     omit: tuple[str, ...] = ()
+    reference_scan: tuple[Path, Path] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ class FoundNetwork:
     layers. network: graph and weights. architecture: as in a model card. established: evidence that
     verifies the network's computation; None if there is none. facts, assumptions: about the
     network. undecided: questions about it. recognised: the recognised checkpoint; None for a graph.
-    card: what a model folder states about scans; None for a file.
+    card: what a model folder states about scans; None for a file. is_half: whether the file
+    computes in half precision, and the network in single.
     """
 
     path: Path
@@ -83,6 +86,7 @@ class FoundNetwork:
     undecided: tuple[Question, ...] = ()
     recognised: Recognised | None = field(default=None, repr=False)
     card: CardDraft | None = None
+    is_half: bool = False
 
     @property
     def fixed_patch(self) -> Triple | None:
@@ -117,7 +121,7 @@ def with_reference(
     """
     if found.recognised:
         return _of_checkpoint(resolve(found.recognised, *reference, on_trial=on_trial))
-    proof = _proof(found.network, reference)
+    proof = _proof(found, reference)
     return replace(found, facts=(*found.facts, proof))
 
 
@@ -178,6 +182,7 @@ def _of_graph(file: OperatorGraph, choices: NetworkChoices, patch: Triple | None
         established=Established("graph"),
         facts=tuple(_facts(file, network, written.reason)),
         assumptions=(),
+        is_half=file.is_half,
     )
 
 
@@ -287,9 +292,9 @@ def _facts(file: OperatorGraph, network: Network, reason: str) -> Iterator[Fact]
         yield Fact("patch", f"exactly {times(graph.patch)}", why)
 
 
-def _proof(network: Network, reference: ReferencePair) -> Fact:
+def _proof(found: FoundNetwork, reference: ReferencePair) -> Fact:
     patch, expected = reference
-    with open_cpu_generator(network) as generator:
+    with open_cpu_generator(found.network) as generator:
         output = generator(patch)
     if output.shape != expected.shape:
         raise CheckpointError(
@@ -297,10 +302,12 @@ def _proof(network: Network, reference: ReferencePair) -> Fact:
         )
     error = relative_error(output, expected)
     if error > TOLERANCE:
+        way = "the network that computed it"
+        if found.is_half:
+            way = "that network in single precision, as the rounding of this file may explain it"
         raise CheckpointError(
             f"The graph does not compute the reference: it is {error:.2g} away (relative L2), "
-            f"where {TOLERANCE:g} is allowed; export the network that computed it, or omit "
-            f"{setting('reference')}."
+            f"where {TOLERANCE:g} is allowed; export {way}, or omit {setting('reference')}."
         )
     return Fact("reference", "computed", f"{error:.1g} away (relative L2)")
 

@@ -14,7 +14,13 @@ from ...engine.model.intensity_maps import (
     ZScore,
     has_ends,
 )
-from ...engine.model.model_card import ModelCard, Provenance, Reference, check_numbers
+from ...engine.model.model_card import (
+    ModelCard,
+    PipelineProof,
+    Provenance,
+    Reference,
+    check_numbers,
+)
 from ...engine.model.model_file import Model, decode_model, encode_model
 from ...engine.model.reference import (
     Verification,
@@ -98,6 +104,7 @@ def survey(request: ImportRequest, on_trial: TrialListener = ignore_trial) -> Su
     stated = _with_any_patch(stated, graph)
     draft = stated.with_network(found.fixed_patch, found.made_range)
     _check_draft(draft, graph)
+    _check_reference_scan(request, draft)
     reference = read_reference(request.reference) if request.reference else None
     if reference:
         _check_reference(reference[0], graph)
@@ -179,6 +186,37 @@ def make_model(survey: Survey) -> Imported:
     content = encode_model(_card(survey, reference), network, *pair)
     model = decode_model(content)
     return Imported(model, content, verify(model))
+
+
+def with_proof(imported: Imported, proof: PipelineProof) -> Imported:
+    """Return the model with the proof of its pipeline on its card."""
+    old = imported.model
+    card = replace(old.card, pipeline=proof)
+    content = encode_model(card, old.network, old.reference_input, old.reference_output)
+    return replace(imported, model=decode_model(content), content=content)
+
+
+def _check_reference_scan(request: ImportRequest, draft: CardDraft) -> None:
+    """Raise SettingsError for a reference scan before the proof of the network, and without a
+    stated way of inference, as each of them alone explains any difference.
+    """
+    if request.reference_scan is None:
+        return
+    if request.reference is None:
+        raise SettingsError(
+            f"{setting('reference_scan').capitalize()} needs {setting('reference')}, which proves "
+            "the network first; give both.",
+            "reference_scan",
+            "reference",
+        )
+    if draft.tiling is None and draft.inference is None:
+        raise SettingsError(
+            f"{setting('reference_scan').capitalize()} needs the patches of the training code's "
+            f"inference; state {setting('tiling')}, or {setting('patch')}=whole for none.",
+            "reference_scan",
+            "tiling",
+            "patch",
+        )
 
 
 def _check_draft(draft: CardDraft, graph: Graph) -> None:

@@ -7,19 +7,22 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
+from ...io.dicom_network.commands import DimseStatus, Refusal
 from ...io.dicom_network.errors import NetworkError, RefusedError, UnconfirmedError
-from ...io.dicom_network.sending import Peer, Transmission, sending_to
-from ...io.dicom_network.sent_objects import instance_of
+from ...io.dicom_network.sending import Peer, ReportJudge, Transmission, sending_to
+from ...io.dicom_network.sent_objects import identity_of
+from ...io.dicom_network.storage_commitment import CommitmentReport
 from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import WebLink, WebPeer, web_link
-from ..retries import Backoff
-from .events import NodeEvent, NotSent, Resumed, SendingAbandoned, Sent, Trouble
-from .inbox import SUFFIX
-from .records import Attempt, SeriesRecord, SeriesState, StudyName, StudyRecord, output_of
+from ..retries import Backoff, Once
+from .events import NodeEvent, NotSent, Resumed, SendingAbandoned, Trouble
+from .records import Attempt, SeriesRecord, SeriesState, StudyName
 from .routes import Route
+from .sending_records import Result, SendingRecords, refusals_of
 from .store import NodeStore
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
@@ -48,7 +51,7 @@ class PeriodicThread:
     ) -> None:
         self.is_open = True
         self._name, self._do, self._emit = name, do, emit
-        self._unexpected = ""
+        self._unexpected = Once()
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -85,57 +88,46 @@ class PeriodicThread:
             return self._do()
         except Exception as error:  # its message may quote a scan
             kind = type(error).__name__
-            if kind != self._unexpected:
+            if self._unexpected.is_new(kind):
                 self._emit(Trouble(f"{self._name} met an unexpected {kind}, and is retried"))
-            self._unexpected = kind
             return False
+
+
+def _without_request(_: CommitmentReport) -> Refusal:
+    return Refusal(DimseStatus.INVALID_ARGUMENT, "no report is awaited")
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
     """Receiver of results, as one association reaches it.
 
-    peer: the receiver. calling: calling AE title. uses_tls: whether to connect over TLS.
+    peer: the receiver. calling: calling AE title. uses_tls: whether to connect over TLS. commits:
+    whether it is to report storage commitment.
     """
 
     peer: Peer | WebPeer
     calling: str
     uses_tls: bool
+    commits: bool = False
 
     @classmethod
     def of(cls, route: Route) -> Self:
         """Return the destination of a route's results."""
-        return cls(route.destination, route.title, route.uses_tls)
+        commits = route.commitment is not None
+        return cls(route.destination, route.title, route.uses_tls, commits)
 
     def connected(
-        self, certificates: Certificates | None
+        self, certificates: Certificates | None, judge: ReportJudge = _without_request
     ) -> AbstractContextManager[Transmission | WebLink]:
-        """Connect to it for a block. Raises NetworkError."""
+        """Connect to it for a block. judge: records its reports. Raises NetworkError."""
         if isinstance(self.peer, WebPeer):
             return web_link(self.peer, certificates)
-        return sending_to(self.peer, self.calling, self.tls_context(certificates))
+        context = self.tls_context(certificates)
+        return sending_to(self.peer, self.calling, context, judge if self.commits else None)
 
     def tls_context(self, certificates: Certificates | None) -> ssl.SSLContext | None:
         """Return the TLS context for it, or None without TLS. Raises CertificateError."""
         return certificates.client_context() if certificates and self.uses_tls else None
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Result to be sent.
-
-    study, series: its source. route: its route. folders: its files, one folder per channel.
-    """
-
-    study: StudyName
-    series: SeriesRecord
-    route: Route
-    folders: tuple[Path, ...]
-
-    @property
-    def name(self) -> str:
-        """Study, round and label."""
-        return f"{self.study}/{self.series.place}"
 
 
 class Deliveries:
@@ -157,7 +149,8 @@ class Deliveries:
     ) -> None:
         self.routes = routes
         self._store, self._results, self._certificates = store, results, certificates
-        self._emit, self._on_sent, self._clock = emit, on_sent, clock
+        self._emit, self._clock = emit, clock
+        self._records = SendingRecords(store, results, emit, on_sent, clock)
         self._deliverers: dict[Destination, Deliverer] = {}
 
     def wake(self) -> None:
@@ -176,6 +169,16 @@ class Deliveries:
                 self._store.change(str(study), lambda known, again=again: known.with_series(again))
                 self._emit(Resumed(f"{study}/{one.place}"))
 
+    def judge(self, title: str, peer: str, report: CommitmentReport) -> Refusal | None:
+        """Record a report of storage commitment, or return why it is refused; thread-safe.
+
+        title: route whose destination it is from. peer: that, in words.
+        """
+        route = self.routes.get(title)
+        if route is None:
+            return self._records.refused(title, peer)
+        return self._records.judge(route, peer, report)
+
     def close(self) -> None:
         """Start no other object, and wait up to 10 s for those in flight."""
         for deliverer in self._deliverers.values():
@@ -187,9 +190,8 @@ class Deliveries:
         """Return the pending results by destination, oldest first."""
         pending: dict[Destination, list[Result]] = defaultdict(list)
         for study, route, one in self._series("sending"):
-            output = output_of(self._results, study.route, study.day) / study.name
-            folders = tuple(output / place for place in one.places)
-            pending[Destination.of(route)].append(Result(study, one, route, folders))
+            result = Result.of(self._results, study, one, route)
+            pending[Destination.of(route)].append(result)
         for found in pending.values():
             found.sort(key=lambda result: result.series.done)
         return pending
@@ -202,13 +204,14 @@ class Deliveries:
                 yield from ((study, route, one) for one in record.series if one.state == state)
 
     def _deliverer(self, destination: Destination) -> "Deliverer":
+        judge = partial(self.judge, destination.calling, str(destination.peer))
         return Deliverer(
             destination,
             lambda: self._pending().get(destination, []),
             self._store,
+            self._records,
             self._emit,
-            lambda: destination.connected(self._certificates),
-            self._on_sent,
+            lambda: destination.connected(self._certificates, judge),
             self._clock,
         )
 
@@ -241,18 +244,12 @@ class _Outcome:
         warned = self.warnings.total()
         return f"{warned} stored with {', '.join(sorted(+self.warnings))}" if warned else ""
 
-    def refusals_of(self, count: int) -> str:
-        """Describe the refusals. count: number of the result's objects."""
-        names, [reason, *_] = list(self.refusals), self.refusals.values()
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        return f"{len(names)} of {count} objects ({', '.join(names[:3])}{more}): {reason}"
-
 
 class Deliverer:
     """Sender of the results of one destination.
 
-    pending: returns the results to send. connected: connects to the destination. on_sent: as of
-    `Deliveries`. thread: in which it sends.
+    pending: returns the results to send. connected: connects to the destination. thread: in which
+    it sends.
     """
 
     def __init__(
@@ -260,14 +257,14 @@ class Deliverer:
         destination: Destination,
         pending: Callable[[], list[Result]],
         store: NodeStore,
+        records: SendingRecords,
         emit: Callable[[NodeEvent], None],
         connected: Callable[[], AbstractContextManager[Transmission | WebLink]],
-        on_sent: Callable[[str, tuple[float, float]], None],
         clock: Callable[[], float],
     ) -> None:
         self._destination = destination
-        self._on_sent = on_sent
-        self._pending, self._store, self._emit = pending, store, emit
+        self._pending, self._store, self._records = pending, store, records
+        self._emit = emit
         self._connected, self._clock = connected, clock
         self._backoff = sending_backoff()
         self._backoffs: dict[str, Backoff] = {}
@@ -298,9 +295,12 @@ class Deliverer:
         Give up results that were tried for as long as their route allows.
         """
         ready: list[Result] = []
+        is_awaited = self._records.awaited() if self._destination.commits else None
         for result in self._pending():
             if self._clock() - result.series.done > result.route.retry:
                 self._abandon(result)
+            elif is_awaited and is_awaited(result):
+                continue
             elif self._backoffs.get(result.name, sending_backoff()).is_over:
                 ready.append(result)
         return sorted(ready, key=lambda result: result.name in self._backoffs)
@@ -310,7 +310,7 @@ class Deliverer:
         try:
             with self._connected() as link:
                 # Connecting may have taken long, and meanwhile other results may be pending.
-                while self._is_open and (ready := self._ready()):
+                while self._is_open and ((ready := self._ready()) or _awaits_report(link)):
                     for sending in ready:
                         if self._is_open:
                             self._send(link, sending)
@@ -348,17 +348,28 @@ class Deliverer:
             return
         outcome = self._try_each(link, result, objects, is_begun=len(objects) < count)
         if outcome.refusals:
-            self._refuse(result, outcome.refusals_of(count))
+            self._refuse(result, refusals_of(outcome.refusals, count))
         if outcome.sent < len(objects):
+            return
+        if self._destination.commits and isinstance(link, Transmission):
+            self._request_commitment(link, result, began, outcome.remark)
             return
         self._backoff.reset()
         self._backoffs.pop(result.name, None)
         seconds = time.monotonic() - since  # the other clock may have been set meanwhile
-        remark = outcome.remark
-        self._change(result, state="sent", reason=remark, begun=began, sent=self._clock())
-        self._store.forget_confirmations(result.name)
-        self._on_sent(result.series.job, (began, began + seconds))
-        self._emit(Sent(result.name, str(self._destination.peer), count, seconds, remark))
+        self._records.finish(result, count, began, seconds, outcome.remark)
+
+    def _request_commitment(
+        self, link: Transmission, result: Result, began: float, remark: str
+    ) -> None:
+        """Request storage commitment, the next time after a pause. Raises NetworkError."""
+        try:
+            self._records.request(link, result, began, remark)
+        except RefusedError as error:
+            self._refuse(result, str(error))
+            return
+        self._backoff.reset()
+        self._backoffs.setdefault(result.name, sending_backoff()).lengthen()
 
     def _objects_of(self, result: Result) -> "tuple[int, list[_Object]]":
         """Return how many objects a result has, and those to send, the least tried ones first.
@@ -368,11 +379,11 @@ class Deliverer:
         """
         confirmed = {*self._store.confirmed(result.name)}
         attempts = self._store.attempts(result.name)
-        files = [*_files_of(result)]
+        files = [*result.files()]
         objects = list[_Object]()
         for file in files:
             try:
-                instance, trouble = instance_of(file), ""
+                instance, trouble = identity_of(file)[1], ""
             except RefusedError as error:
                 instance, trouble = file.name, str(error)
             if instance not in confirmed:
@@ -439,27 +450,22 @@ class Deliverer:
 
     def _abandon(self, result: Result) -> None:
         reason = result.series.reason or "it was never reached"
-        self._change(result, state="undelivered", reason=reason)
+        self._records.change(result, state="undelivered", reason=reason)
         self._emit(SendingAbandoned(result.name, reason))
 
     def _note(self, results: Iterable[Result], reason: str) -> None:
         """Store why results were not sent, unless that is stored already."""
         for result in results:
             if result.series.reason != reason and self._store.study(str(result.study)):
-                self._change(result, reason=reason)
-
-    def _change(self, result: Result, **fields: object) -> None:
-        def changed(record: StudyRecord) -> StudyRecord:
-            now = next((s for s in record.series if s.place == result.series.place), None)
-            return record.with_series(replace(now, **fields)) if now else record
-
-        self._store.change(str(result.study), changed)
+                self._records.change(result, reason=reason)
 
 
-def _files_of(result: Result) -> Iterator[Path]:
-    """Yield the files of a result in order. Raises RefusedError."""
-    for folder in result.folders:
-        files = sorted(folder.glob(f"*{SUFFIX}"))
-        if not files:
-            raise RefusedError("the result is no longer on disk")
-        yield from files
+def _awaits_report(link: Transmission | WebLink) -> bool:
+    """Wait a moment for a report of storage commitment; return whether one may still come there.
+
+    A peer that closes the association meanwhile reports on another one.
+    """
+    try:
+        return isinstance(link, Transmission) and link.awaits_report()
+    except NetworkError:
+        return False

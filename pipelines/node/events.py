@@ -118,6 +118,42 @@ class NotSent:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitmentRequested:
+    """Request for storage commitment that a destination accepted.
+
+    series, destination, objects: as in `Sent`. earlier: number of requests without a report before.
+    """
+
+    series: str
+    destination: str
+    objects: int
+    earlier: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotCommitted:
+    """Report of a destination that it lacks objects, which are sent again.
+
+    series: as in `Queued`. reason: which objects, and why.
+    """
+
+    series: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRefused:
+    """Storage commitment report of a peer that counts for nothing.
+
+    route: called AE title. peer: calling AE title. reason: why it was refused.
+    """
+
+    route: str
+    peer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SendingAbandoned:
     """Result that could not be sent within its route's `retry`. series, reason: as in `Failed`."""
 
@@ -178,6 +214,9 @@ NodeEvent: TypeAlias = (
     | Failed
     | Sent
     | NotSent
+    | CommitmentRequested
+    | NotCommitted
+    | ReportRefused
     | SendingAbandoned
     | Resumed
     | Reported

@@ -16,7 +16,7 @@ from ...io.dicom_network.negotiation import IMAGES
 from ...io.dicom_network.objects import NotUnderstoodError, ObjectFile, is_whole_image
 from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import ArrivingObject, WebInstance, WebLink, web_link
-from ..retries import Backoff
+from ..retries import Backoff, Once
 from .delivery import LONGEST_PAUSE, PeriodicThread
 from .events import NodeEvent, Trouble
 from .inbox import Inbox
@@ -50,7 +50,7 @@ class Fetcher:
         self._broken = Counter[tuple[str, str]]()
         self._next = 0.0
         self._backoff = Backoff(source.poll, max(source.poll, LONGEST_PAUSE))
-        self._trouble = ""
+        self._trouble = Once()
         self.thread = PeriodicThread(f"source of {route}", self._poll, emit)
 
     def _poll(self) -> bool:
@@ -63,14 +63,13 @@ class Fetcher:
                 self._fetch_new(link, datetime.fromtimestamp(now))
         except (NetworkError, OSError) as error:
             reason = str(error) if isinstance(error, NetworkError) else f"{error.strerror}"
-            if reason != self._trouble:
+            if self._trouble.is_new(reason):
                 self._emit(
                     Trouble(f"{self._route}: nothing fetched from {self._source.peer}: {reason}")
                 )
-            self._trouble = reason
             self._backoff.lengthen()
         else:
-            self._trouble = ""
+            self._trouble.passed()
             self._backoff.reset()
         return False
 

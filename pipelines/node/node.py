@@ -22,11 +22,11 @@ from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import WebPeer
 from ...io.errors import ScanError
 from ..cycle import load_reverse_model
-from ..errors import ConfigError, PipelineError, QueueLostError, check_installed
+from ..errors import ConfigError, PipelineError, check_installed
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import QueueLink
 from ..results.record_folder import found_record
-from ..retries import Backoff
+from ..retries import Backoff, kind_of
 from .commitment import PendingReports, ReportSender
 from .delivery import Deliveries, Destination
 from .events import Emptied, NodeEvent, Trouble
@@ -107,7 +107,9 @@ class DicomNode:
         self._incoming = IncomingStudies(_unseen(inbox), clock)
         pending = PendingReports(store, clock)
         self._reports = ReportSender(pending, inbox, routes, settings.certificates, emit, clock)
-        self._reception = Reception(routes, inbox, self._incoming, pending, emit)
+        self._reception = Reception(
+            routes, inbox, self._incoming, pending, self._deliveries.judge, emit
+        )
         self._submitter = Submitter(inbox, store, self._incoming, results, emit, clock)
         self._cleaner = InboxCleaner(inbox, store, self._incoming, results, emit, clock)
         self._cleaner.finish()
@@ -259,7 +261,7 @@ class Retries:
             do()
         except _TROUBLES as error:
             self._failed()
-            reason, backoff = _kind_of(error), Backoff(AGAIN_SECONDS, AGAIN_SECONDS)
+            reason, backoff = kind_of(error), Backoff(AGAIN_SECONDS, AGAIN_SECONDS)
             if all(reason != known for known, _ in self._troubles.values()):
                 self._emit(Trouble(str(error)))
             backoff.lengthen()
@@ -270,12 +272,6 @@ class Retries:
     def forget(self) -> None:
         """Retry everything now, and report every failure again."""
         self._troubles.clear()
-
-
-def _kind_of(trouble: Exception) -> str:
-    """Return what identifies a problem; a lost server has varying messages."""
-    is_lost = isinstance(trouble, QueueLostError)
-    return type(trouble).__name__ if is_lost else str(trouble)
 
 
 class InboxCleaner:

@@ -5,14 +5,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ...io.dicom_network.commands import DimseStatus, Refusal
 from ...io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
 from ...io.dicom_network.objects import ReceivedObject
-from ...io.dicom_network.storage_commitment import Commitment, Referenced
+from ...io.dicom_network.storage_commitment import Commitment, CommitmentReport, Referenced
 from .commitment import PendingReports, objects_in_inbox
-from .events import NodeEvent, Received, Reported, TurnedAway
+from .events import NodeEvent, Received, Reported, ReportRefused, TurnedAway
 from .inbox import Inbox
 from .records import ReportKey, StudyName
 from .routes import Route
@@ -23,6 +24,10 @@ REPEATED_SECONDS = 60.0
 """Seconds after which a peer that is rejected again is reported again."""
 _MOST_REMEMBERED = 1000
 _NO_RECORD = Refusal(DimseStatus.FAILED, "the request could not be written to disk")
+_NOT_EXPECTED = Refusal(
+    DimseStatus.NOT_AUTHORISED,
+    "no report is expected of its AE title and address",
+)
 _TOO_MUCH = Refusal(DimseStatus.TOO_MUCH, "too many reports of storage commitment are pending")
 
 
@@ -104,7 +109,11 @@ class IncomingStudies:
 
 
 class Reception:
-    """Policy for associations; creates their sessions. routes: by called AE title."""
+    """Policy for associations; creates their sessions.
+
+    routes: by called AE title. judge: records a report of storage commitment from the destination
+    of a route.
+    """
 
     def __init__(
         self,
@@ -112,9 +121,11 @@ class Reception:
         inbox: Inbox,
         incoming: IncomingStudies,
         pending: PendingReports,
+        judge: Callable[[str, str, CommitmentReport], Refusal | None],
         emit: Callable[[NodeEvent], None],
     ) -> None:
         self.routes = routes
+        self._judge = judge
         self._inbox = inbox
         self._pending = pending
         self._incoming = incoming
@@ -129,10 +140,19 @@ class Reception:
         titles = f"{calling} to {called}"
         if route is None:
             return replace(UNKNOWN_CALLED, titles=titles)
-        if not route.admits(calling, address):
+        takes_images = route.admits(calling, address)
+        expects_reports = route.expects_reports_of(calling, address)
+        if not (takes_images or expects_reports):
             return replace(UNKNOWN_CALLING, titles=titles)
         return RouteSession(
-            route.title, calling, self._inbox, self._incoming, self._pending, self._emit
+            route.title,
+            calling,
+            self._inbox,
+            self._incoming,
+            self._pending,
+            self._emit,
+            partial(self._judge, called, calling) if expects_reports else None,
+            takes_images=takes_images,
         )
 
     def fetching(self, route: str, source: str) -> "RouteSession":
@@ -158,7 +178,10 @@ class Reception:
 
 
 class RouteSession:
-    """Session of one association, or of one study that is fetched."""
+    """Session of one association, or of one study that is fetched.
+
+    judge: records a report of storage commitment, or None if none is expected of the peer.
+    """
 
     def __init__(
         self,
@@ -168,7 +191,12 @@ class RouteSession:
         incoming: IncomingStudies,
         pending: PendingReports,
         emit: Callable[[NodeEvent], None],
+        judge: Callable[[CommitmentReport], Refusal | None] | None = None,
+        *,
+        takes_images: bool = True,
     ) -> None:
+        self.takes_images = takes_images
+        self._judge = judge
         self._route, self._caller = route, caller
         self._inbox, self._incoming, self._pending, self._emit = inbox, incoming, pending, emit
         self._studies: set[StudyName] = set()
@@ -258,6 +286,13 @@ class RouteSession:
             key, safe, asked = found
             self._pending.remove(key)
             self._emit(Reported(self._route, self._caller, safe, asked))
+
+    def judge(self, report: CommitmentReport) -> Refusal | None:
+        """Record a report of storage commitment, or return why it is refused."""
+        if self._judge is None:
+            self._emit(ReportRefused(self._route, self._caller, _NOT_EXPECTED.reason))
+            return _NOT_EXPECTED
+        return self._judge(report)
 
     def end(self, reason: str) -> None:
         """End the session. reason: "" after an orderly release."""

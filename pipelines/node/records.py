@@ -1,7 +1,7 @@
 """Records of the node: studies, the series submitted from them, and pending reports."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -226,20 +226,3 @@ class Gaps:
 
     refused: dict[str, set[str]]
     open: set[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Records:
-    """All records of a node, as they move into a new file.
-
-    confirmed: objects that destinations have, by series. reports: pending ones about storage
-    commitment. refused: objects that were refused, by study. open: studies whose transfer has not
-    ended. released: held studies that a user has released.
-    """
-
-    studies: Sequence[StudyRecord] = ()
-    confirmed: Sequence[tuple[str, str]] = ()
-    reports: Sequence[PendingReport] = ()
-    refused: Sequence[tuple[str, str]] = ()
-    open: Sequence[str] = ()
-    released: Sequence[str] = ()

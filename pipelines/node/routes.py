@@ -1,5 +1,6 @@
 """Routes: processing of the objects sent to one AE title, and who may send them."""
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -139,7 +140,8 @@ class Route:
     incomplete study waits for the rest. retry: seconds for which sending a result is retried. keep:
     seconds that objects stay after all results were confirmed. keep_failed: the same for studies
     with a failure. batch: name of the batches that its jobs join. source:
-    DICOMweb server whose studies it fetches, or None.
+    DICOMweb server whose studies it fetches, or None. commitment: seconds that the destination has
+    to report storage commitment until it is requested again; None without storage commitment.
     """
 
     title: str
@@ -155,7 +157,27 @@ class Route:
     keep_failed: float = 30 * 86400.0
     batch: BatchPattern = EACH_NIGHT
     source: Source | None = None
+    commitment: float | None = None
 
     def admits(self, title: str, address: str) -> bool:
         """Whether a peer may send here."""
         return any(caller.is_at(title, address) for caller in self.callers)
+
+    def expects_reports_of(self, title: str, address: str) -> bool:
+        """Whether a peer may report storage commitment here: the destination, from its own address
+        or one that the route admits.
+        """
+        peer = self.destination
+        if self.commitment is None or not isinstance(peer, Peer) or title != peer.title:
+            return False
+        return self.admits(title, address) or _is_of(peer.host, address)
+
+
+def _is_of(host: str, address: str) -> bool:
+    """Whether an address is one of a host's."""
+    try:
+        found = socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        return False
+    known = {_plain(ip_address(str(each[4][0]).partition("%")[0])) for each in found}
+    return _plain(ip_address(address.partition("%")[0])) in known

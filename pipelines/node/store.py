@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ from ...io.dicom_network.storage_commitment import Commitment, Referenced
 from ...io.files.atomic import whole_file
 from ...io.files.own_files import open_own
 from ..errors import ConfigError
-from .jsonl_import import has_jsonl, read_jsonl, set_aside
-from .records import Attempt, Gaps, PendingReport, Records, ReportKey, SeriesRecord, StudyRecord
+from .records import Attempt, Gaps, PendingReport, ReportKey, SeriesRecord, StudyRecord
 
 NAME = "node.db"
 DAMAGED = "node-damaged.db"
@@ -74,11 +72,17 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
             is_open INTEGER NOT NULL, PRIMARY KEY (series, instance))
             WITHOUT ROWID""",
     ),
+    (
+        """CREATE TABLE commitment (
+            transaction_uid TEXT NOT NULL PRIMARY KEY, study TEXT NOT NULL, place TEXT NOT NULL,
+            moment REAL NOT NULL) WITHOUT ROWID""",
+    ),
 )
 """Statements that lead from each version of the file to the next, the first from an empty one."""
 VERSION = len(_MIGRATIONS)
 _TABLES = (
     *("study", "series", "confirmed", "attempt", "report", "refused", "open_transfer", "fetched"),
+    "commitment",
 )
 
 _STUDY = tuple(field.name for field in fields(StudyRecord) if field.name != "series")
@@ -93,15 +97,12 @@ _LISTS = {"left_out", "received", "others"}
 def open_store(folder: Path, now: float) -> Generator["NodeStore"]:
     """Open the store of a folder that this process owns, for the block.
 
-    A new one takes over the JSONL records of earlier versions. now: seconds since 1970. Raises
-    OSError, WriteError or ConfigError.
+    now: seconds since 1970. Raises OSError, WriteError or ConfigError.
     """
     path = folder / NAME
     problems: list[str] = []
     if not path.exists():
-        old, problems = read_jsonl(folder)
-        _create(path, partial(_fill, records=old))
-    set_aside(folder)
+        _create(path, {})
     os.close(open_own(path, os.O_RDWR))
     with _os_errors(path):
         if _is_damaged(path):
@@ -128,10 +129,6 @@ def read_store(folder: Path) -> Generator["NodeStore"]:
         with _os_errors(path):
             connection = _connection(path, "?mode=ro")
             _check_version(path, connection)
-    elif has_jsonl(folder):
-        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        _migrate(connection)
-        _fill(connection, read_jsonl(folder)[0])
     else:
         raise ConfigError(
             f"No node has used folder {folder} yet; start one, or give the folder of a node with "
@@ -219,6 +216,8 @@ class NodeStore:
         with self._lock:
             with self._writing() as connection:
                 _put(connection, records)
+                removed = [(record.study,) for record in records if record.emptied]
+                connection.executemany("DELETE FROM commitment WHERE study = ?", removed)
             for record in records:
                 if record.emptied:
                     self._present.pop(record.study, None)
@@ -283,16 +282,60 @@ class NodeStore:
     ) -> None:
         """Store attempts to send objects of a result, by UID."""
         with self._writing(is_durable=is_durable) as connection:
-            connection.executemany(
-                "INSERT OR REPLACE INTO attempt VALUES (?, ?, ?, ?)",
-                [(series, instance, *astuple(one)) for instance, one in attempts.items()],
-            )
+            _put_attempts(connection, series, attempts)
 
     def forget_confirmations(self, series: str) -> None:
         """Forget the objects of a result that was sent as a whole; as durable as `confirm`."""
         with self._writing(is_durable=False) as connection:
             for table in ("confirmed", "attempt"):
                 connection.execute(f"DELETE FROM {table} WHERE series = ?", (series,))
+
+    # Requests for storage commitment, of all objects of a result
+
+    def put_request(self, transaction: str, study: str, place: str) -> None:
+        """Note a request that is about to be sent, so that a report finds it."""
+        with self._writing() as connection:
+            connection.execute(
+                "INSERT INTO commitment VALUES (?, ?, ?, 0.0)", (transaction, study, place)
+            )
+
+    def accept_request(self, transaction: str, moment: float) -> None:
+        """Note when the destination accepted a request, unless its report has come already."""
+        with self._writing() as connection:
+            connection.execute(
+                "UPDATE commitment SET moment = ? WHERE transaction_uid = ?", (moment, transaction)
+            )
+
+    def requested(self, transaction: str) -> tuple[str, str] | None:
+        """Return study and place of the result of a request."""
+        query = "SELECT study, place FROM commitment WHERE transaction_uid = ?"
+        return next((tuple(row) for row in self._rows(query, transaction)), None)
+
+    def request_moments(self) -> dict[str, list[float]]:
+        """Return the times at which requests were accepted, 0 for others, by name of a result."""
+        found: dict[str, list[float]] = {}
+        for study, place, moment in self._rows("SELECT study, place, moment FROM commitment"):
+            found.setdefault(f"{study}/{place}", []).append(moment)
+        return found
+
+    def forget_request(self, transaction: str) -> None:
+        """Forget one request, which was refused."""
+        with self._writing(is_durable=False) as connection:
+            connection.execute("DELETE FROM commitment WHERE transaction_uid = ?", (transaction,))
+
+    def forget_requests(self, study: str, place: str) -> None:
+        """Forget the requests for a result; a report on them no longer counts."""
+        with self._writing() as connection:
+            connection.execute(
+                "DELETE FROM commitment WHERE study = ? AND place = ?", (study, place)
+            )
+
+    def send_again(self, series: str, attempts: Mapping[str, Attempt]) -> None:
+        """Note that objects are to be sent again. attempts: earlier ones, by UID."""
+        with self._writing() as connection:
+            for instance in attempts:
+                connection.execute(f"DELETE FROM confirmed WHERE {_OF_OBJECT}", (series, instance))
+            _put_attempts(connection, series, attempts)
 
     # Studies fetched from DICOMweb servers
 
@@ -444,15 +487,15 @@ def _os_errors(path: Path) -> Generator[None]:
         raise OSError(number, os.strerror(number) if is_full else str(error), str(path)) from error
 
 
-def _create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Write a new file, whole or not at all. fill: writes its first rows. Raises WriteError."""
+def _create(path: Path, rows: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
+    """Write a new file, whole or not at all. rows: its first ones, by table. Raises WriteError."""
     with whole_file(path) as part:
         part.chmod(0o600)
         with _os_errors(part), closing(_connection(part)) as connection:
             connection.execute("PRAGMA journal_mode = OFF")  # the file is flushed as a whole
             connection.execute("PRAGMA synchronous = OFF")
             _migrate(connection)
-            fill(connection)
+            _fill(connection, rows)
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
@@ -463,19 +506,6 @@ def _migrate(connection: sqlite3.Connection) -> None:
         for statement in (*statements, f"PRAGMA user_version = {number}"):
             connection.execute(statement)
         connection.execute("COMMIT")
-
-
-def _fill(connection: sqlite3.Connection, records: Records) -> None:
-    connection.execute("BEGIN")
-    _put(connection, records.studies)
-    _put_reports(connection, records.reports)
-    for table, rows in (("confirmed", records.confirmed), ("refused", records.refused)):
-        connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?, ?)", rows)
-    names = [(name,) for name in records.open]
-    connection.executemany("INSERT OR IGNORE INTO open_transfer VALUES (?)", names)
-    names = [(name,) for name in records.released]
-    connection.executemany("UPDATE study SET released = 1 WHERE study = ?", names)
-    connection.execute("COMMIT")
 
 
 def _put(connection: sqlite3.Connection, records: Iterable[StudyRecord]) -> None:
@@ -491,6 +521,15 @@ def _put(connection: sqlite3.Connection, records: Iterable[StudyRecord]) -> None
             f"INSERT INTO series (study, {_names(_SERIES)}) VALUES (?, {_marks(_SERIES)})",
             [(record.study, *_values(one, _SERIES)) for one in record.series],
         )
+
+
+def _put_attempts(
+    connection: sqlite3.Connection, series: str, attempts: Mapping[str, Attempt]
+) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO attempt VALUES (?, ?, ?, ?)",
+        [(series, instance, *astuple(one)) for instance, one in attempts.items()],
+    )
 
 
 def _put_reports(connection: sqlite3.Connection, reports: Iterable[PendingReport]) -> None:
@@ -563,7 +602,7 @@ def _rescue(path: Path) -> None:
             copy.chmod(0o600)
     for file in (log, path.with_name(f"{NAME}-shm")):
         file.unlink(missing_ok=True)
-    _create(path, partial(_fill_rows, rows=rows))
+    _create(path, rows)
 
 
 def _readable_rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
@@ -571,9 +610,7 @@ def _readable_rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple
         yield from connection.execute(f"SELECT * FROM {table}")
 
 
-def _fill_rows(
-    connection: sqlite3.Connection, rows: Mapping[str, Sequence[tuple[Any, ...]]]
-) -> None:
+def _fill(connection: sqlite3.Connection, rows: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
     connection.execute("BEGIN")
     for table, found in rows.items():
         for row in found:

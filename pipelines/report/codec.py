@@ -33,7 +33,7 @@ from ...engine.decoding import FieldError, Json, decode, encode, encode_record, 
 from ...engine.options import Precision
 from ...io.files.documents import read_document
 from ...io.files.machine_limits import physical_memory
-from ..errors import ReportFileError
+from ..errors import ReportFileError, SettingsError
 from ..host.memory import PeakMemory
 from ..program import program_version
 from ..settings import BEFORE, CHANGING_RESULTS, TranslateOptions, TranslateSettings
@@ -279,6 +279,8 @@ def read_report(file: Path) -> StoredReport:
         raise ReportFileError(
             f"{file} is damaged: its field {error.path} {error.reason}; write the report again."
         ) from error
+    except SettingsError as error:
+        raise ReportFileError(f"{file} is damaged: {error} Write the report again.") from error
     return StoredReport(file, batch, stored.program.version, stored.libraries, stored.machine)
 
 

@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 
 from ...engine.probe.gpus import Energy
@@ -259,6 +260,29 @@ def _newest(
 def _moved(now: StudyReport, later: float) -> StudyReport:
     when = {stage: (start + later, stop + later) for stage, (start, stop) in now.when.items()}
     return replace(now, when=when)
+
+
+def of_shards(parts: Sequence[BatchReport], count: int) -> BatchReport:
+    """Return the report of all shards of a batch that have ended at least once.
+
+    parts: a report of each, the newest last. count: number of all studies; those of which no shard
+    has reported count as not reached. Seconds are the sums of all shards.
+    """
+    last = parts[-1]
+    rows = sorted((row for part in parts for row in part.studies), key=lambda row: row.name)
+    return replace(
+        last,
+        device=", ".join(dict.fromkeys(part.device for part in parts if part.device)),
+        started=min(part.started for part in parts),
+        seconds=math.fsum(part.seconds for part in parts),
+        use=reduce(_sum, (part.use for part in parts)),
+        energy=reduce(_both, (part.energy for part in parts)),
+        studies=tuple(rows),
+        skipped=tuple(dict.fromkeys(skip for part in parts for skip in part.skipped)),
+        ignored=sum(part.ignored for part in parts),
+        not_reached=max(0, count - len(rows)),
+        runs=sum(part.runs for part in parts),
+    )
 
 
 def _both(first: Energy | None, second: Energy | None) -> Energy | None:

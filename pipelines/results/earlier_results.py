@@ -89,11 +89,15 @@ _SYNTHETIC = Doubt("it is a synthetic image, written by this program", "syntheti
 
 def _synthetic(study: Study, known: KnownHeaders | None = None) -> Sequence[Doubt]:
     """Return a doubt if marks in the study's files show that it is a result."""
-    is_marked = any(
-        is_result(scan) or (scan.format != "dicom" and labels_of(scan.files[0], known).mark)
+    return (_SYNTHETIC,) if is_synthetic(study, known) else ()
+
+
+def is_synthetic(study: Study, known: KnownHeaders | None = None) -> bool:
+    """Return whether marks in the study's files show that it is a result."""
+    return any(
+        is_result(scan) or (scan.format != "dicom" and bool(labels_of(scan.files[0], known).mark))
         for scan in study.channels
     )
-    return (_SYNTHETIC,) if is_marked else ()
 
 
 def _without_excluded(found: Discovery, globs: PathGlobs) -> Discovery:

@@ -1,17 +1,24 @@
-"""Report of the last batch into an output folder, kept in the folder's record."""
+"""Report of the last batch into an output folder, kept in the folder's record.
+
+Each shard of a batch keeps a report of its own beside it, and the last one that ends joins them.
+"""
 
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ...io.errors import WriteError
 from ...io.files.documents import write_document
+from ...io.files.locks import wait_for_lock
+from ...io.files.own_files import open_own
 from ..errors import ReportFileError
-from ..report.codec import to_json
-from ..report.comparison import joined, report_so_far
+from ..report.codec import read_report, to_json
+from ..report.comparison import joined, of_shards, report_so_far
 from ..report.report import BatchReport
-from .record_folder import found_record
+from ..shard import Shard
+from .record_folder import found_record, made_record
 
 KEPT = "report.json"
 
@@ -23,18 +30,73 @@ def kept_report(output: Path) -> Path | None:
     return file if file and file.is_file() else None
 
 
+@contextmanager
+def joint_report(output: Path) -> Generator[BatchReport]:
+    """Return the joint report of a batch in shards, while no other shard reads it.
+
+    Copies of it made meanwhile replace older ones only. Raises ReportFileError and OSError.
+    """
+    record = made_record(output)
+    turn = open_own(record / "report.lock", os.O_RDWR | os.O_CREAT, mode=0o666)
+    try:
+        wait_for_lock(turn)
+        yield read_report(record / KEPT).batch
+    finally:
+        os.close(turn)
+
+
 def keep_report(report: BatchReport, planned: Sequence[str]) -> None:
     """Store a report in the record of its output folder, joined with earlier runs of its batch.
 
     planned: names of all studies of this run. A report that cannot be written is omitted: results
     and manifest are complete without it.
     """
-    record = found_record(report.output)
-    if record is None:
+    if record := found_record(report.output):
+        _store(_with_earlier(record / KEPT, report, planned), record / KEPT)
+
+
+def keep_shard_report(
+    report: BatchReport, planned: Sequence[str], shard: Shard, elsewhere: int
+) -> None:
+    """Store the report of a shard as `keep_report` does, and join it with those of the others.
+
+    The caller keeps other shards from joining meanwhile. elsewhere: number of studies of other
+    shards.
+    """
+    if (record := found_record(report.output)) is None:
         return
-    file = record / KEPT
+    own = record / _name(shard)
+    report = _with_earlier(own, report, planned)
+    _store(report, own)
+    others = (Shard(number + 1, shard.count) for number in range(shard.count))
+    parts = [*_stored(record, report, [one for one in others if one != shard]), report]
+    _store(of_shards(parts, len(planned) + elsewhere), record / KEPT)
+
+
+def _name(shard: Shard) -> str:
+    return f"report-{shard.number}-of-{shard.count}.json"
+
+
+def _stored(record: Path, report: BatchReport, shards: Sequence[Shard]) -> Iterator[BatchReport]:
+    """Yield the kept reports of other shards of a report's batch, in the order of their numbers."""
+    for shard in shards:
+        with suppress(ReportFileError, OSError):
+            if found := _earlier(record / _name(shard), report):
+                yield found
+
+
+def _with_earlier(file: Path, report: BatchReport, planned: Sequence[str]) -> BatchReport:
+    """Return a report joined with that of earlier runs of its batch in a file."""
     with suppress(ReportFileError, OSError):
-        earlier = report_so_far(file, report.model.sha256, report.options.settings(), report.output)
-        report = joined(earlier, report, planned) if earlier else report
+        if earlier := _earlier(file, report):
+            return joined(earlier, report, planned)
+    return report
+
+
+def _earlier(file: Path, report: BatchReport) -> BatchReport | None:
+    return report_so_far(file, report.model.sha256, report.options.settings(), report.output)
+
+
+def _store(report: BatchReport, file: Path) -> None:
     with suppress(WriteError, OSError):
         write_document(file, f"{json.dumps(to_json(report), indent=2)}\n".encode())

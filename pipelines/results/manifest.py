@@ -26,6 +26,7 @@ from ..errors import NewerRecordError, OutputFolderAwaitedError, OutputFolderErr
 from ..study.figures import CycleError, Measures, SeamScore, SpreadFigures
 from .file_states import FileState
 from .record_folder import NAME, OutputPlace, check_writable, found_record, made_record
+from .sharers import Sharers, join
 
 ASIDE = "manifest.unreadable"
 VERSION = 2
@@ -200,17 +201,20 @@ def check_usable(output: Path) -> None:
 class Manifest:
     """Manifest of an output folder, opened for one run and locked against all others.
 
-    shared: open it together with other sharers, such as the workers of a queue, but never with a
-    run that needs it exclusively; `refresh` then returns the lines that the others appended.
+    shared: kind of runs that have it open together, but never with a run that needs it exclusively;
+    `refresh` then returns the lines that the others appended.
     record: its folder, once it is open. entries: newest entry of every output. kept_aside: number
     of lines that do not parse and were first found when it was opened.
     """
 
-    def __init__(self, output: Path, *, shared: bool = False) -> None:
+    def __init__(
+        self, output: Path, *, shared: Sharers | None = None, begins_anew: bool = True
+    ) -> None:
+        """begins_anew: as for `join`."""
         self.output, self.record = output, Path()
         self.entries: dict[str, ManifestEntry] = {}
         self.kept_aside = 0
-        self._shared = shared
+        self._shared, self._begins_anew = shared, begins_anew
         self._descriptor = -1
         self._place: OutputPlace | None = None
         self._open_files = ExitStack()
@@ -238,7 +242,10 @@ class Manifest:
                 self._lock()
                 if not os.fstat(self._descriptor).st_size:
                     self._flush_names()
-                with self._alone():
+                with self.alone():
+                    if shared := self._shared:
+                        joined = join(shared, self.output, self._begins_anew, self._open)
+                        opened.enter_context(joined)
                     self._end_torn_line()
                     self._keep_aside(self.refresh())
             except OSError as error:
@@ -276,7 +283,7 @@ class Manifest:
     def append(self, entry: ManifestEntry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
         line = json.dumps({"version": VERSION, **encode_stated(entry)}).encode() + b"\n"
-        with self._one_at_a_time, self._alone():
+        with self._one_at_a_time, self.alone():
             end = self._end_torn_line()
             self._begun += 1
             own = self._begun
@@ -322,8 +329,11 @@ class Manifest:
         return unreadable
 
     @contextmanager
-    def _alone(self) -> Generator[None]:
-        """Keep other sharers from appending; a killed one may have left a torn line."""
+    def alone(self) -> Generator[None]:
+        """Keep other sharers from appending, and from joining what the record has of all of them.
+
+        A killed one may have left a torn line.
+        """
         if not self._shared:
             yield
             return
@@ -333,6 +343,24 @@ class Manifest:
             yield
         finally:
             os.close(turn)
+
+    @contextmanager
+    def sole(self, name: str, who: str) -> Generator[None]:
+        """Hold a lock of the record that one run at a time may have. who: that run, in words.
+
+        Raises OutputFolderAwaitedError if another one has it.
+        """
+        held = self._open(name)
+        try:
+            try:
+                lock(held)
+            except BlockingIOError as error:
+                raise OutputFolderAwaitedError(
+                    f"{who} is running already, and writes to {self.output}; wait for it to end."
+                ) from error
+            yield
+        finally:
+            os.close(held)
 
     def _flush_names(self) -> None:
         """Flush the names of a new manifest and of its folders.
@@ -344,7 +372,7 @@ class Manifest:
 
     def _lock(self) -> None:
         try:
-            lock(self._descriptor, shared=self._shared)
+            lock(self._descriptor, shared=self._shared is not None)
         except BlockingIOError as error:
             raise OutputFolderAwaitedError(
                 f"Another run is writing to {self.output}; wait for it to end, or choose another "

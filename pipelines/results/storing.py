@@ -18,6 +18,7 @@ from ...io.volume import Derivation, Study, SyntheticMark, Volume
 from ...io.writing import files_at, is_series, is_written_in_order, map_beside, write
 from ..errors import OccupiedError
 from ..program import program_version
+from ..series_description import DescriptionPattern
 from ..study.figures import CycleError
 from ..study.maps import StudyMap
 from ..study.translator import Translated
@@ -50,13 +51,15 @@ class Store:
     """Store that writes and records results; card: model card of the model.
 
     record: the manifest. recipe: hashes of model and settings. sidecars: maker of the JSON files
-    next to results; None if there are none.
+    next to results; None if there are none. description: pattern for the SeriesDescription of DICOM
+    results; None describes them by target and model.
     """
 
     record: Record
     recipe: Recipe
     card: ModelCard
     sidecars: SidecarMaker | None = None
+    description: DescriptionPattern | None = None
 
     def put(
         self,
@@ -285,21 +288,24 @@ class Store:
     def _derivation(self, study: Study, inputs: tuple[FileState, ...], channel: int) -> Derivation:
         program = program_version()
         hashes = [self.recipe.model, self.recipe.settings, *(state.sha256 for state in inputs)]
-        model, source, target = self.card.words
-        made_of = [program, model, source, target, *hashes]
+        model, source, _ = self.card.words
+        made_of = [program, *self.card.words, *hashes]
         if channel:  # results of the same inputs must still differ
             made_of.append(f"channel {channel}")
         if study.incomplete:
             made_of.append(study.incomplete)
+        target = self.card.targets[channel]
+        fields = {"model": model, "source": source, "target": target}
         return Derivation(
             model=model,
             source=source,
-            target=self.card.targets[channel],
+            target=target,
             program=program,
             fingerprint=hashlib.sha256("\n".join(made_of).encode()).hexdigest(),
             newest_source=max(state.modified_ns for state in inputs) // 10**9,
             channel=channel,
             incomplete=study.incomplete,
+            description=self.description.filled(fields) if self.description else "",
         )
 
 

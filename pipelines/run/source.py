@@ -15,6 +15,7 @@ from ..results.resume import PlannedStudy
 from ..results.sidecar import SidecarMaker
 from ..results.storing import Record, Store
 from ..retries import TRIES, crash_counts
+from ..series_description import DescriptionPattern
 from ..settings import TranslateOptions, TranslateSettings
 from .networks import NetworkUse
 from .outcomes import Outcomes
@@ -56,7 +57,9 @@ class JobKind:
     def store(self, record: Record) -> Store:
         """Return the store of the results, which are recorded in `record`."""
         sidecars = SidecarMaker.of(self.model.card, self.model.sha256, self.options)
-        return Store(record, self.recipe, self.model.card, sidecars)
+        text = self.options.series_description
+        described = DescriptionPattern.of_setting(text) if text else None
+        return Store(record, self.recipe, self.model.card, sidecars, described)
 
 
 class JobSource(Protocol):

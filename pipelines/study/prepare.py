@@ -286,6 +286,27 @@ def _notes(volumes: Sequence[Volume], ranges: Sequence[Range], card: ModelCard) 
         with _named(channel, card):
             found = notes_of_window(card.maps_in[channel], volume, measured, card.input_range)
         yield from (f"{name}{note}" for note in (*found, *notes_of_rounding(volume, measured)))
+    yield from _notes_for_planning(volumes[0], card)
+
+
+_AXIAL_DEGREES = 0.1
+
+
+def _notes_for_planning(volume: Volume, card: ModelCard) -> Iterator[str]:
+    """Yield a note if a series of a synthetic CT would not be axial, as treatment planning needs.
+
+    volume: the scan whose grid the result has.
+    """
+    if volume.format != "dicom" or card.targets != ("CT",):
+        return
+    along = np.abs(np.diagonal(volume.affine[:3, :3])) / volume.spacing
+    turned = float(np.degrees(np.arccos(np.clip(along, 0.0, 1.0)).max()))
+    if turned > _AXIAL_DEGREES:
+        yield (
+            f"slices are not axial (turned by {turned:.1f} degrees), and those of the synthetic CT "
+            "will not be either, so treatment planning systems may refuse it; see "
+            "docs/radiotherapy.md"
+        )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ...io.contrast.texts import modality_named
 from ...io.labels import read_labels
 from ...io.volume import Study, Volume
-from ..evaluation.protocols import CT_AIR_HU
+from ..hounsfield import AIR_HU
 
 _CT = {
     "Brain": (40.0, 80.0),
@@ -62,7 +62,7 @@ def windows_of(volume: Volume, modality: str) -> Windows:
     A CT is in HU if it contains air.
     """
     values = _sample(volume)
-    if modality == "CT" and values.size and values.min() <= CT_AIR_HU:
+    if modality == "CT" and values.size and values.min() <= AIR_HU:
         named = _CT.items()
         return Windows("HU", tuple(Preset(n, at - w / 2, at + w / 2) for n, (at, w) in named))
     return Windows("", tuple(_percentiles(values)))

@@ -17,7 +17,8 @@ from statistics import median
 
 from support.gpu_networks import untrained_network
 
-from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.options import SearchSettings
 
@@ -43,11 +44,9 @@ def main() -> None:
             if time.perf_counter() > end:
                 break
             network = untrained_network(build(ResNetSpec(1, 1, width, 9)), 0)
-            options = CudaOptions(
-                (edge, edge, edge), batch, cache=Path(folder), search=SearchSettings(asked.effort)
-            )
+            options = CudaOptions(cache=Path(folder), search=SearchSettings(asked.effort))
             begin = time.perf_counter()
-            with open_cuda_generator(network, options) as generator:
+            with open_cuda_generator(network, options, (edge, edge, edge), batch) as generator:
                 opened = time.perf_counter() - begin
                 run = 1e3 * median(generator.times(30))
                 row = {

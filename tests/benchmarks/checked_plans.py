@@ -24,7 +24,8 @@ from cuda_cyclegan.engine.compiler.kernels.table import KERNELS
 from cuda_cyclegan.engine.compiler.steps import ConvShape
 from cuda_cyclegan.engine.cuda import nvrtc
 from cuda_cyclegan.engine.cuda.cudnn import cudnn
-from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
 from cuda_cyclegan.engine.cuda.tuning.bench import TrialBench
 from cuda_cyclegan.engine.cuda.tuning.cache import Candidate, key_of
 from cuda_cyclegan.engine.cuda.tuning.convolution_check import ConvolutionCheck
@@ -131,10 +132,10 @@ def main() -> None:
                 "full", 60.0, lambda what, share, told=told: share is None and told.append(what)
             )
             begin = time.perf_counter()
-            options = CudaOptions(PATCH, None, precision, cache=cache, search=search)
+            options = CudaOptions(precision, cache=cache, search=search)
             for known in cache.glob("plans-*.json"):
                 known.unlink()
-            with open_cuda_generator(network, options) as opened:
+            with open_cuda_generator(network, options, PATCH, None) as opened:
                 whole = time.perf_counter() - begin
                 batch = opened.batch
                 tactics = opened._fitted.tactics

@@ -28,7 +28,7 @@ from cuda_cyclegan.engine.benchmark import pytorch as torch_bench
 from cuda_cyclegan.engine.benchmark.alternatives import EAGER_DEFAULT, EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.benchmark.gpu import measure_ceilings
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
-from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions
+from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
@@ -165,10 +165,10 @@ def engine(
     budget: Budget,
 ) -> Row:
     """The engine in one precision."""
-    options = CudaOptions(case.patch, case.batch, arithmetic, search=SearchSettings("full"))
+    options = CudaOptions(arithmetic, search=SearchSettings("full"))
     outputs: list[FloatArray] = []
     found = cuda_bench.measure_on_gpu(
-        network, options, patches.cpu().numpy(), budget, outputs.append
+        network, options, case.batch, patches.cpu().numpy(), budget, outputs.append
     )
     size = found.memory.planned
     assert size is not None

@@ -35,7 +35,8 @@ from cuda_cyclegan.engine.benchmark import pytorch as torch_bench
 from cuda_cyclegan.engine.benchmark.alternatives import EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
-from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
 from cuda_cyclegan.engine.importing.onnx_file import read_onnx
 from cuda_cyclegan.engine.importing.operators.converter import convert_graph
 from cuda_cyclegan.engine.model.reference import relative_error
@@ -202,9 +203,9 @@ def measure(name: str, network: Network, budget: Budget, cache: Path, row: dict[
     row["seconds"], errors = {}, row["errors"]
     seconds: dict[str, float] = row["seconds"]
     seconds[EAGER_HALF.name] = eager_seconds(EAGER_HALF, module, inputs, budget)
-    options = CudaOptions(PATCH, len(patches), cache=cache, search=SearchSettings("full", TUNED))
+    options = CudaOptions(cache=cache, search=SearchSettings("full", TUNED))
     made: list[FloatArray] = []
-    found = cuda_bench.measure_on_gpu(network, options, patches, budget, made.append)
+    found = cuda_bench.measure_on_gpu(network, options, len(patches), patches, budget, made.append)
     seconds[OURS] = found.latency.median
     errors["card fp16"] = relative_error(made[0], exact(module, inputs[0]))
     errors["card fp32"] = gpu_error(module, network, cache)
@@ -235,9 +236,9 @@ def eager_seconds(
 
 def gpu_error(module: nn.Module, network: Network, cache: Path) -> float:
     """Relative L2 of the imported network in fp32 on the card."""
-    options = CudaOptions(SMALL, precision="fp32", cache=cache, search=SearchSettings("off"))
+    options = CudaOptions("fp32", cache=cache, search=SearchSettings("off"))
     expected = exact(module, torch.from_numpy(noise(SMALL)).cuda())
-    with open_cuda_generator(network, options) as generator:
+    with open_cuda_generator(network, options, SMALL) as generator:
         return relative_error(generator(noise(SMALL)), expected)
 
 

@@ -72,8 +72,9 @@ def main() -> None:
     }
     for name in asked.networks.split(","):
         spec, patch, batch = NETWORKS[name]
-        options = CudaOptions(patch, batch, "fp16", cache=cache_folder(), search=SearchSettings())
-        with open_cuda_generator(untrained_network(build(spec), 0), options) as generator:
+        network = untrained_network(build(spec), 0)
+        options = CudaOptions("fp16", cache=cache_folder(), search=SearchSettings())
+        with open_cuda_generator(network, options, patch, batch) as generator:
             record["networks"][name] = measured(generator)
         print(name, record["networks"][name]["ms"], flush=True)
         asked.result.write_text(json.dumps(record, indent=1) + "\n")

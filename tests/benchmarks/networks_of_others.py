@@ -405,7 +405,8 @@ def measure_on_card(folder: Path, output: Path, cache: Path) -> None:
 
     cache: folder of compiled kernels.
     """
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
     from cuda_cyclegan.engine.options import SearchSettings
 
     errors: dict[str, Row] = {}
@@ -421,14 +422,9 @@ def measure_on_card(folder: Path, output: Path, cache: Path) -> None:
             patch, expected = pair["input"], pair["output"]
         row: Row = {}
         for precision in ("fp32", "fp16"):
-            options = CudaOptions(
-                patch.shape[2:],
-                precision=precision,
-                cache=cache,
-                search=SearchSettings("off"),
-            )
+            options = CudaOptions(precision, cache=cache, search=SearchSettings("off"))
             try:
-                with open_cuda_generator(model.network, options) as generator:
+                with open_cuda_generator(model.network, options, patch.shape[2:]) as generator:
                     row[precision] = relative_error(generator(patch), expected)
             except EngineError as error:
                 row[precision] = _sentence(error)

@@ -48,7 +48,8 @@ from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED, Region, T
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.cuda.driver import Context, Stream
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels
-from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
 from cuda_cyclegan.engine.cuda.tuning.bench import open_bench
 from cuda_cyclegan.engine.cuda.tuning.cache import CUSTOM
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
@@ -307,8 +308,8 @@ def _activated(channels: int) -> tuple[Layer, Layer]:
 def show(kernel: str, network: Network, shape: Shape, device: int) -> bool:
     """Print the network's error and each step that launches the kernel; return whether one does."""
     patches = np.random.default_rng(1).uniform(-1, 1, (1, 1, *shape.extents)).astype(np.float32)
-    options = CudaOptions(shape.extents, 1, shape.precision, device)
-    with open_cuda_generator(network, options) as generator:
+    options = CudaOptions(shape.precision, device)
+    with open_cuda_generator(network, options, shape.extents) as generator:
         got = generator(patches)
         timed = [(step, us / 1e6) for step, us in generator.step_times(ROUNDS)]
         rows = layer_times(timed, layer_flops(network.graph, shape.extents), generator.tactic)

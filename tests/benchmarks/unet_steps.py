@@ -48,7 +48,7 @@ def main() -> None:
     record = {"date": datetime.now(UTC).date().isoformat(), "networks": []}
     for width, batch in CASES:
         network = random_network(build(UNetSpec(1, 1, width, 5)), 0)
-        with open_cuda_generator(network, CudaOptions(PATCH, batch)) as generator:
+        with open_cuda_generator(network, CudaOptions(), PATCH, batch) as generator:
             record["device"] = generator.device
             patches = np.random.default_rng(1).uniform(-1, 1, (batch, 1, *PATCH))
             generator(patches.astype(np.float32))

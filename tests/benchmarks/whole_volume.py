@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from cuda_cyclegan.engine.cuda.driver import CapturedGraph
+from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
 from cuda_cyclegan.engine.cuda.user_cache import cache_folder
 from cuda_cyclegan.engine.cuda.volume.transfer import slot_voxels, upload_voxels
 from cuda_cyclegan.engine.cuda.volume.volume_generator import (
     CudaVolumeGenerator,
-    CudaVolumeOptions,
     open_cuda_volume_generator,
 )
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
@@ -52,7 +52,7 @@ def measured(network: Network, extents: Triple, limit: int | None, runs: int) ->
     random = np.random.default_rng(1)
     scan = random.integers(-1000, 2000, (1, *extents), np.int16)
     made, scaling = np.empty_like(scan), Scaling(500.0, 1500.0, clips=True)
-    options = CudaVolumeOptions(
+    options = CudaOptions(
         vram_limit=limit, cache=cache_folder(), search=SearchSettings(seconds=60.0)
     )
     walls: list[float] = []
@@ -90,12 +90,12 @@ def measured(network: Network, extents: Triple, limit: int | None, runs: int) ->
 def network_seconds(generator: CudaVolumeGenerator, source: Stored) -> float:
     """Of all passes over a volume that lies on the card before they begin."""
     stream = generator._gpu.stream
-    assert generator._ready is not None
-    with generator._entered(generator._ready.placed.grid) as (ready, lane):
+    assert generator._preparation.ready is not None
+    with generator._entered(generator._preparation.ready.placed.grid) as (ready, lane):
         placed = replace(ready.placed, own=lane.own)
         placed.queue_start(stream)
         most = slot_voxels(placed.grid.extents)
-        upload_voxels(placed, source, lane.slots, most, stream, lambda _: None)
+        upload_voxels(placed, source, lane.flight.slots[0], most, stream, lambda _: None)
         stream.wait()
         queue = partial(placed.queue_passes, placed.memory.passes)
         with ExitStack() as opened:

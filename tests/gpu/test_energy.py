@@ -13,7 +13,7 @@ MOST_WATTS = 1500
 
 def test_a_benchmark_shows_what_the_gpu_consumed() -> None:
     from cuda_cyclegan.engine.benchmark.gpu import measure_on_gpu
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
     from cuda_cyclegan.engine.options import SearchSettings
 
     [first, *_] = cuda_devices()
@@ -22,7 +22,8 @@ def test_a_benchmark_shows_what_the_gpu_consumed() -> None:
     patches = np.random.default_rng(0).uniform(-1, 1, (1, 1, 128, 128, 128)).astype(np.float32)
     measured = measure_on_gpu(
         trained(ResNetSpec(1, 1, 32, 9)),
-        CudaOptions((128, 128, 128), search=SearchSettings("off")),
+        CudaOptions(search=SearchSettings("off")),
+        1,
         patches,
         Budget(seconds=2.0, layers=False),
         lambda _: None,

@@ -38,12 +38,13 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", FEATURES)
 @pytest.mark.parametrize(("precision", "width"), [*((p, 32) for p in PRECISIONS), ("fp32", 8)])
 def test_a_feature_on_the_gpu(kept: Path, name: str, precision: Precision, width: int) -> None:
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
     from cuda_cyclegan.engine.options import SearchSettings
 
     _, network, patches, wanted = expected(name, width)
-    options = CudaOptions(EXTENTS, 2, precision, cache=kept, search=SearchSettings("off"))
-    with open_cuda_generator(network, options) as generator:
+    options = CudaOptions(precision, cache=kept, search=SearchSettings("off"))
+    with open_cuda_generator(network, options, EXTENTS, 2) as generator:
         poison_generator(generator)
         made = generator(patches)
     error = np.linalg.norm(made - wanted) / np.linalg.norm(wanted)

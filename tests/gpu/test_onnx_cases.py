@@ -15,7 +15,8 @@ LIMITS = {"fp16": 2e-2, "fp32": 1e-5}
 @pytest.mark.parametrize("precision", LIMITS)
 @pytest.mark.parametrize("module", official_modules())
 def test_cases_of_an_operator(module: str, precision: str, tmp_path: Path) -> None:
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
 
     seen = set()
     for case in node_cases(module):
@@ -24,8 +25,8 @@ def test_cases_of_an_operator(module: str, precision: str, tmp_path: Path) -> No
         if network is None or network.graph in seen or not np.isfinite(verdict.output).all():
             continue
         seen.add(network.graph)
-        options = CudaOptions(case.patch, 1, precision, cache=tmp_path / "cache")
-        with open_cuda_generator(network, options) as generator:
+        options = CudaOptions(precision, cache=tmp_path / "cache")
+        with open_cuda_generator(network, options, case.patch) as generator:
             assert distance(generator(case.input_patch()), verdict.output) < LIMITS[precision], (
                 case.name
             )

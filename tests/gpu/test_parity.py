@@ -63,14 +63,15 @@ def check(tmp_path_factory):
 
 
 def _check(cache, network: Network, patch, batch: int, precision: str, **options) -> None:
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
 
     random = np.random.default_rng()
     patches = random.uniform(-1, 1, (batch, network.graph.in_channels, *patch)).astype(np.float32)
     with open_cpu_generator(network) as reference:
         wanted = reference(patches)
-    options = CudaOptions(patch, batch, precision, cache=cache, **options)
-    with open_cuda_generator(network, options) as generator:
+    options = CudaOptions(precision, cache=cache, **options)
+    with open_cuda_generator(network, options, patch, batch) as generator:
         for _ in range(2):
             poison_generator(generator)
             got = generator(patches)

@@ -297,15 +297,16 @@ def test_what_kernels_of_blocks_measure(gpu, edge, extents):
 
 
 def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path):
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
     from cuda_cyclegan.engine.cuda.tuning import layer_check
 
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
     patch, told = (24, 24, 24), []
     search = SearchSettings("off", 60, lambda what, share: share is None and told.append(what))
-    options = CudaOptions(patch, 1, "fp16", cache=tmp_path / "right", search=search)
+    options = CudaOptions("fp16", cache=tmp_path / "right", search=search)
     patches = np.random.default_rng(0).uniform(-1, 1, (1, 1, *patch)).astype(np.float32)
-    with open_cuda_generator(network, options) as generator:
+    with open_cuda_generator(network, options, patch) as generator:
         wanted = generator(patches)
     assert told == []
     monkeypatch.setattr(layer_check, "wrong_step", lambda *_: "planted results")

@@ -62,11 +62,11 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Account:
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
     from cuda_cyclegan.engine.options import SearchSettings
 
     cache = tmp_path_factory.mktemp("cache")
-    return CudaOptions(PATCH, cache=cache, search=SearchSettings("quick"))
+    return CudaOptions(cache=cache, search=SearchSettings("quick"))
 
 
 @pytest.fixture(scope="module")
@@ -76,16 +76,16 @@ def translated(options: Any) -> np.ndarray:
         return _through(generator)
 
 
-def _opened(options: Any) -> Any:
+def _opened(options: Any, batch: int | None = 1) -> Any:
     from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
 
-    return open_cuda_generator(NETWORK, options)
+    return open_cuda_generator(NETWORK, options, PATCH, batch)
 
 
-def _planned(options: Any) -> Any:
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import device_plan_of
+def _planned(options: Any, batch: int | None = 1) -> Any:
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import planned_patches
 
-    return device_plan_of(NETWORK, options)
+    return planned_patches(NETWORK, options, PATCH, batch)
 
 
 def _through(generator: Any, on_patches: Any = lambda _: None) -> np.ndarray:
@@ -110,15 +110,15 @@ def _error(got: np.ndarray, wanted: np.ndarray) -> float:
 def test_planned_is_allocated(options: Any, account: Account, batch, precision, limit) -> None:
     from cuda_cyclegan.engine.cuda.driver import Context
 
-    chosen = replace(options, batch=batch, precision=precision, vram_limit=limit and limit * MIB)
+    chosen = replace(options, precision=precision, vram_limit=limit and limit * MIB)
     with Context(0) as context:
-        with _opened(chosen):
+        with _opened(chosen, batch):
             pass
-        plan = _planned(chosen)
+        plan = _planned(chosen, batch)
         assert plan.program is not None
         assert plan.program.run_seconds is not None
         free = context.memory[0]
-        with _opened(chosen) as generator:
+        with _opened(chosen, batch) as generator:
             assert generator.memory.bytes == account.bytes == plan.program.bytes
             assert generator.batch == plan.program.batch
             _through(generator)
@@ -172,10 +172,10 @@ def test_every_limit_is_kept_or_refused_and_the_result_stays(
     """Down a ladder of limits to the smallest that would do, which is then asked for exactly."""
     lowest, kept = 0, []
     for limit in _limits():
-        chosen = replace(options, batch=4, vram_limit=limit * MIB)
+        chosen = replace(options, vram_limit=limit * MIB)
         account.peak = 0
         try:
-            with _opened(chosen) as generator:
+            with _opened(chosen, 4) as generator:
                 assert _error(_through(generator), translated) < 5e-3
                 kept.append((limit, generator.batch, generator.memory.bytes, account.peak))
         except DeviceMemoryError as error:
@@ -187,12 +187,12 @@ def test_every_limit_is_kept_or_refused_and_the_result_stays(
     assert [batch for _, batch, _, _ in kept] == sorted((b for _, b, _, _ in kept), reverse=True)
     assert {1, 4} <= {batch for _, batch, _, _ in kept}
     account.peak = 0
-    with _opened(replace(options, batch=4, vram_limit=lowest * MIB)) as generator:
+    with _opened(replace(options, vram_limit=lowest * MIB), 4) as generator:
         assert _error(_through(generator), translated) < 5e-3
         assert account.peak <= lowest * MIB
     with (
         pytest.raises(DeviceMemoryError),
-        _opened(replace(options, batch=4, vram_limit=(lowest - 1) * MIB)),
+        _opened(replace(options, vram_limit=(lowest - 1) * MIB), 4),
     ):
         pass
 
@@ -211,12 +211,11 @@ def test_a_first_start_keeps_to_the_limit_while_it_tries(
         account.peak = 0
         fresh = replace(
             options,
-            batch=4,
             cache=tmp_path / str(limit),
             vram_limit=limit * MIB,
             search=SearchSettings(effort),
         )
-        with _opened(fresh) as generator:
+        with _opened(fresh, 4) as generator:
             assert _error(_through(generator), translated) < 5e-3
         assert account.peak <= limit * MIB
 
@@ -232,7 +231,7 @@ def test_a_gpu_that_is_partly_taken_is_shared(
         for left in (400, 200):
             with (
                 DeviceBuffer(context.memory[0] - left * MIB),
-                _opened(replace(options, batch=4)) as generator,
+                _opened(options, 4) as generator,
             ):
                 assert generator.held <= left * MIB
                 assert _error(_through(generator), translated) < 5e-3

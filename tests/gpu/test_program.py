@@ -25,10 +25,13 @@ PATCH = (32, 40, 48)
 @pytest.fixture(scope="module")
 def open_generator(tmp_path_factory):
     """Opens the network; compiled kernels and measured plans are kept between tests."""
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
 
-    options = CudaOptions(PATCH, cache=tmp_path_factory.mktemp("cache"))
-    return lambda **choices: open_cuda_generator(NETWORK, replace(options, **choices))
+    options = CudaOptions(cache=tmp_path_factory.mktemp("cache"))
+    return lambda batch=1, **choices: open_cuda_generator(
+        NETWORK, replace(options, **choices), PATCH, batch
+    )
 
 
 def noise(count: int) -> np.ndarray:
@@ -134,7 +137,8 @@ LOSING = """
 from support.described_gpus import H200
 from support.gpu_networks import untrained_network
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
 from cuda_cyclegan.engine.probe.gpus import cuda_devices
 from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.compiler.kernel_source import structure
@@ -146,7 +150,7 @@ off = 0, 0, 0
 pack = structure("pack.cu", "Pack")
 arguments = pack(nobody, nobody, 1, one, one, 8, off, (1, 1), (1, 1), 2, 1, 1)
 try:
-    with open_cuda_generator(network, CudaOptions((16, 16, 16))) as generator:
+    with open_cuda_generator(network, CudaOptions(), (16, 16, 16)) as generator:
         gpu = generator._gpu
         kernel = gpu.kernels.kernel("pack", "pack")
         gpu.stream.launch(kernel, (1, 1, 1), (32, 1, 1), 64, arguments)

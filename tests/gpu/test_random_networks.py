@@ -90,7 +90,8 @@ def allowed(network: Network, patches: FloatArray, wanted: Any, precision: Preci
 def test_patches(seed: int, folder: Path) -> None:
     from support.poisoned_memory import poison_generator
 
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
     from cuda_cyclegan.engine.options import SearchSettings
 
     random = Random(seed)
@@ -101,10 +102,8 @@ def test_patches(seed: int, folder: Path) -> None:
     patches = noise(random, (batch, network.graph.in_channels, *patch))
     wanted = by_torch(network, patches, torch.float64)
     most = allowed(network, patches, wanted, precision)
-    options = CudaOptions(
-        patch, batch, precision, cache=folder, search=SearchSettings("quick", 5.0)
-    )
-    with open_cuda_generator(network, options) as generator:
+    options = CudaOptions(precision, cache=folder, search=SearchSettings("quick", 5.0))
+    with open_cuda_generator(network, options, patch, batch) as generator:
         for _ in range(2):
             poison_generator(generator)
             assert error(generator(patches), wanted) <= most
@@ -144,12 +143,12 @@ def translated(
 ) -> tuple[FloatArray, int]:
     """In a second run, which finds graphs and another volume; and the bytes of the GPU it took."""
     from cuda_cyclegan.engine.cuda.volume.volume_generator import (
-        CudaVolumeOptions,
+        CudaOptions,
         open_cuda_volume_generator,
     )
     from cuda_cyclegan.engine.options import SearchSettings
 
-    options = CudaVolumeOptions(
+    options = CudaOptions(
         precision, vram_limit=limit, cache=folder, search=SearchSettings("quick", 5.0)
     )
     extents: Triple = (volume.shape[1], volume.shape[2], volume.shape[3])

@@ -40,15 +40,15 @@ class OneByOne:
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
     """Generators by batch, compiled once."""
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
 
     cache = tmp_path_factory.mktemp("cache")
     network = random_network(build(ResNetSpec(1, 1, 8, 1)), 0)
-    one = CudaOptions(PATCH, 1, "fp16", cache=cache)
-    two = CudaOptions(PATCH, 2, "fp16", cache=cache)
+    options = CudaOptions("fp16", cache=cache)
     with (
-        open_cuda_generator(network, one) as first,
-        open_cuda_generator(network, two) as second,
+        open_cuda_generator(network, options, PATCH, 1) as first,
+        open_cuda_generator(network, options, PATCH, 2) as second,
     ):
         yield {1: first, 2: second}
 
@@ -224,14 +224,15 @@ def test_an_interrupted_window_leaves_the_generator_usable(opened):
 @pytest.mark.parametrize(("into", "out"), [(2, 1), (1, 2), (3, 2)])
 def test_several_channels(tmp_path_factory, into, out, precision):
     """Streamed they are what patches one by one give, and what the CPU gives."""
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
 
     extents = (100, 41, 60)
     array = np.random.default_rng(5).uniform(-1, 1, (into, *extents)).astype(np.float32)
     network = random_network(build(ResNetSpec(into, out, 8, 1)), 0)
     window = SlidingWindow(cover(extents, PATCH, 0.3), "gaussian", "edge")
-    options = CudaOptions(PATCH, 2, precision, cache=tmp_path_factory.mktemp("channels"))
-    with open_cuda_generator(network, options) as generator:
+    options = CudaOptions(precision, cache=tmp_path_factory.mktemp("channels"))
+    with open_cuda_generator(network, options, PATCH, 2) as generator:
         there, patches, _ = translated(generator, array, window)
         here, _, _ = translated(OneByOne(generator), array, window)
     assert there.shape == (out, *extents)

@@ -21,11 +21,12 @@ EXTENTS = (100, 41, 60)
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
 
     network = random_network(build(ResNetSpec(1, 1, 8, 1)), 0)
-    options = CudaOptions(PATCH, 2, "fp16", cache=tmp_path_factory.mktemp("cache"))
-    with open_cuda_generator(network, options) as generator:
+    options = CudaOptions("fp16", cache=tmp_path_factory.mktemp("cache"))
+    with open_cuda_generator(network, options, PATCH, 2) as generator:
         yield generator
 
 

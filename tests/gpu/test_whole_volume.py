@@ -62,10 +62,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options(cache: Path, **choices: Any) -> Any:
-    from cuda_cyclegan.engine.cuda.volume.volume_generator import CudaVolumeOptions
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
     from cuda_cyclegan.engine.options import SearchSettings
 
-    return CudaVolumeOptions(cache=cache, search=SearchSettings("quick", 20.0), **choices)
+    return CudaOptions(cache=cache, search=SearchSettings("quick", 20.0), **choices)
 
 
 def opened(network: Network, chosen: Any) -> Any:
@@ -174,7 +174,8 @@ def test_no_limit_changes_a_byte(spec: Spec, cache: Path) -> None:
 
 def test_a_volume_is_what_one_patch_of_its_extents_makes(cache: Path) -> None:
     """With the same custom kernels, in another order of sums."""
-    from cuda_cyclegan.engine.cuda.patches.patch_generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
+    from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
     from cuda_cyclegan.engine.options import SearchSettings
 
     network = untrained_network(build(RESNET), 1)
@@ -185,7 +186,7 @@ def test_a_volume_is_what_one_patch_of_its_extents_makes(cache: Path) -> None:
     d, h, w = volume.shape[1:]
     quickly = SearchSettings("quick", 20.0)
     with open_cuda_generator(
-        network, CudaOptions((d, h, w), 1, cache=cache, search=quickly)
+        network, CudaOptions(cache=cache, search=quickly), (d, h, w)
     ) as generator:
         wanted = generator(volume[None])[0]
     assert np.linalg.norm(made - wanted) <= LIMITS["fp16"] * np.linalg.norm(wanted)
@@ -232,7 +233,7 @@ def test_what_is_planned_is_what_is_taken(cache: Path) -> None:
     with opened(network, options(cache)) as generator:
         for _ in range(3):
             translated(generator, noise(network.graph, extents))
-        memory, lanes = generator.memory, generator._ready.lanes
+        memory, lanes = generator.memory, generator._preparation.ready.lanes
     plan = planned_volume(network, options(cache), extents)
     assert plan.device_bytes == memory.device_bytes + lanes.bytes
     assert lanes.count == 3

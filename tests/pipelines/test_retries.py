@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from cuda_cyclegan.pipelines.retries import Backoff, crash_counts
+from cuda_cyclegan.pipelines.errors import QueueLostError
+from cuda_cyclegan.pipelines.retries import Backoff, Once, crash_counts, kind_of
 
 
 def test_the_pause_doubles_up_to_a_limit_and_starts_anew_after_a_success(
@@ -29,3 +30,15 @@ def test_the_pause_doubles_up_to_a_limit_and_starts_anew_after_a_success(
 def test_a_study_is_blamed_for_deaths_that_it_had_alone() -> None:
     assert crash_counts(1)
     assert not crash_counts(2)
+
+
+def test_a_problem_is_reported_again_only_after_it_passed_or_changed() -> None:
+    problem = Once()
+    assert [problem.is_new(kind) for kind in ("full", "full", "gone", "full")] == [1, 0, 1, 1]
+    problem.passed()
+    assert problem.is_new("full")
+
+
+def test_a_lost_server_is_one_problem_whatever_it_says() -> None:
+    assert kind_of(QueueLostError("refused")) == kind_of(QueueLostError("timed out"))
+    assert kind_of(OSError("refused")) != kind_of(OSError("timed out"))

@@ -1,16 +1,20 @@
 """The fingerprint of the settings, and their way through a report."""
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.reports import BATCH, written
 
+from cuda_cyclegan.pipelines.errors import ReportFileError, SettingsError
+from cuda_cyclegan.pipelines.option import Effect, Rules, Shown, check_bounds, options_in, setting
 from cuda_cyclegan.pipelines.report.codec import read_report
 from cuda_cyclegan.pipelines.settings import (
-    ADDED,
     CHANGING_RESULTS,
     DEFAULTS,
+    OMITTED,
+    TranslateOptions,
     TranslateSettings,
 )
 
@@ -22,6 +26,7 @@ OTHERS = {
     "precision": "fp16",
     "volume_index": 0,
     "keep_private": True,
+    "series_description": "sCT",
     "nan_to": 0.0,
     "resample_channels": True,
     "inference": "volume",
@@ -53,12 +58,12 @@ def test_the_fingerprint_is_pinned(expected: str) -> None:
 def test_an_option_that_came_later_has_one_default() -> None:
     made = replace(DEFAULTS, patch=SETTINGS.patch, precision=SETTINGS.precision).settings()
     assert made == SETTINGS
-    assert {field.name for field in fields(DEFAULTS)} >= ADDED.keys()
 
 
 def test_the_order_of_the_oldest_settings_stays() -> None:
     # The key of a job is a hash of its JSON, in the order of the fields.
-    oldest = [field.name for field in fields(DEFAULTS) if not ADDED.get(field.name)]
+    added = OMITTED - {"keep_private"}
+    oldest = [field.name for field in fields(DEFAULTS) if field.name not in added]
     assert oldest == [
         *("patch", "overlap", "blend", "precision", "volume_index", "overwrite", "output_format"),
         *("fewest_slices", "allow_uneven", "preview", "seam_score", "keep_private"),
@@ -82,3 +87,51 @@ def test_an_overlap_of_each_axis_comes_back_from_a_report(tmp_path: Path) -> Non
     stored = read_report(written(replace(BATCH, options=options), tmp_path / "report.json"))
     assert stored.batch.options == options
     assert options.settings().sha256() != BATCH.options.settings().sha256()
+
+
+def bounded() -> list[tuple[str, float]]:
+    """Fields whose options declare bounds, each with a number just outside."""
+    found: list[tuple[str, float]] = []
+    for name, option in options_in(TranslateOptions):
+        found += [(name, option.shown.least - 1)] if option.shown.least is not None else []
+        found += [(name, option.shown.most + 1)] if option.shown.most is not None else []
+    return found
+
+
+@pytest.mark.parametrize(("name", "number"), [*bounded(), ("overlap", float("nan"))])
+def test_declared_bounds_hold_for_the_record(name: str, number: float) -> None:
+    stated: dict[str, Any] = {name: number}
+    with pytest.raises(SettingsError, match="out of its bounds; use") as raised:
+        TranslateOptions(**stated)
+    assert raised.value.settings == (name,)
+    with pytest.raises(SettingsError):
+        replace(DEFAULTS, **stated)
+
+
+def test_bounds_hold_for_each_axis() -> None:
+    with pytest.raises(SettingsError, match="overlap=nan"):
+        TranslateOptions(overlap=(0.5, float("nan"), 0.5))
+
+
+@dataclass(frozen=True)
+class Shares:
+    """A share, as an option may be added."""
+
+    share: float = field(
+        default=0.5,
+        metadata=setting("A share.", Shown("", least=0, most=1), Rules(Effect.HARMLESS)),
+    )
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -0.1, 1.1])
+def test_no_number_passes_the_bounds_of_a_new_option(number: float) -> None:
+    check_bounds(Shares(), Shares)
+    with pytest.raises(SettingsError, match="use 0 to 1"):
+        check_bounds(Shares(number), Shares)
+
+
+def test_a_report_with_settings_out_of_bounds_is_damaged(tmp_path: Path) -> None:
+    file = written(BATCH, tmp_path / "report.json")
+    file.write_text(file.read_text().replace('"overlap": 0.25', '"overlap": 25'))
+    with pytest.raises(ReportFileError, match="damaged: Setting overlap=25"):
+        read_report(file)

@@ -24,7 +24,11 @@ from cuda_cyclegan.io.dicom_network.listener import Listener
 from cuda_cyclegan.io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
 from cuda_cyclegan.io.dicom_network.objects import ReceivedObject
 from cuda_cyclegan.io.dicom_network.sending import Peer
-from cuda_cyclegan.io.dicom_network.storage_commitment import Commitment, Referenced
+from cuda_cyclegan.io.dicom_network.storage_commitment import (
+    Commitment,
+    CommitmentReport,
+    Referenced,
+)
 
 pynetdicom: Any = _pynetdicom
 LIMITS = Limits(request_seconds=ENOUGH, pdu_seconds=ENOUGH, idle_seconds=ENOUGH)
@@ -44,6 +48,8 @@ class Store:
     refusals: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
     ended: list[str] = field(default_factory=list[str])
     turned_away: list[str] = field(default_factory=list[str])
+    takes_images: bool = True
+    judged: list[CommitmentReport] = field(default_factory=list[CommitmentReport])
     over: threading.Condition = field(default_factory=threading.Condition)
 
     def session(self, called: str, calling: str, address: str) -> "Store | Rejection":
@@ -76,6 +82,10 @@ class Store:
 
     def reported(self, transaction: str) -> None:
         self.reports.append(transaction)
+
+    def judge(self, report: CommitmentReport) -> Refusal | None:
+        self.judged.append(report)
+        return None
 
     def end(self, reason: str) -> None:
         with self.over:

@@ -46,6 +46,11 @@ class Pacs:
         with urllib.request.urlopen(urllib.request.Request(url, data)) as answer:
             return answer.read()
 
+    def delete(self, path: str) -> None:
+        """Delete what the REST interface has at a path."""
+        url = f"http://127.0.0.1:{self.http_port}{path}"
+        urllib.request.urlopen(urllib.request.Request(url, method="DELETE")).close()
+
     def start(self, folder: Path) -> None:
         """Start it with what its folder holds, and wait until it answers."""
         with (folder / "log").open("ab") as log:

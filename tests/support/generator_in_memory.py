@@ -28,20 +28,20 @@ def main() -> None:
     """Arguments: a folder for the cache. Prints what was found."""
     sys.modules["cudnn"] = frontend()
     from cuda_cyclegan.engine.cuda.driver import Context
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
     from cuda_cyclegan.engine.cuda.patches.patch_generator import (
-        CudaOptions,
-        device_plan_of,
         open_cuda_generator,
+        planned_patches,
     )
 
     replace_nvrtc()
-    options = CudaOptions(PATCH, batch=2, cache=Path(sys.argv[1]))
+    options = CudaOptions(cache=Path(sys.argv[1]))
     with Context(0) as context:
 
         def held() -> int:
             return (70 << 30) - context.memory[0]
 
-        with open_cuda_generator(NETWORK, options) as generator:
+        with open_cuda_generator(NETWORK, options, PATCH, 2) as generator:
             opened = held()
             results = generator(np.zeros((3, 1, *PATCH), np.float32))
             timings = run_window(generator)
@@ -56,12 +56,12 @@ def main() -> None:
             "results": results.shape,
             "parts": sorted({timing.part for timing in timings}),
         }
-        plan = device_plan_of(NETWORK, options).program
+        plan = planned_patches(NETWORK, options, PATCH, 2).program
         found["planned"] = None if plan is None else plan.bytes
         with pytest.raises(DeviceMemoryError):
-            open_cuda_generator(NETWORK, CudaOptions(PATCH, vram_limit=1 << 10)).__enter__()
+            open_cuda_generator(NETWORK, CudaOptions(vram_limit=1 << 10), PATCH).__enter__()
         with pytest.raises(PatchShapeError):
-            open_cuda_generator(NETWORK, CudaOptions((16, 16, 18))).__enter__()
+            open_cuda_generator(NETWORK, CudaOptions(), (16, 16, 18)).__enter__()
         found["refused"] = held()
     print(json.dumps(found))
 

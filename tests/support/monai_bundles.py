@@ -59,10 +59,14 @@ def bundle(
 
 @dataclass(frozen=True)
 class Judged:
-    """MONAI's result on the scan's grid, [i, j, k]: in float64, and how far its own float32 is."""
+    """MONAI's result on the scan's grid, [i, j, k]: in float64, and how far its own float32 is.
+
+    before: the result before Invertd, on the grid of the affine that follows.
+    """
 
     wanted: np.ndarray[Any, Any]
     own_error: float
+    before: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
 def judged(folder: Path, scan: Path) -> Judged:
@@ -79,17 +83,18 @@ def judged(folder: Path, scan: Path) -> Judged:
     inferer = parser.get_parsed_content("inferer")
     data = prepare({"image": str(scan)})
     image = data["image"]
-    results = []
+    results, before = [], []
     for kind in (torch.float64, torch.float32):
         with torch.no_grad():
             made = inferer(image[None].as_tensor().to(kind), module.to(kind))[0]
+        before.append(np.asarray(made[0], np.float64))
         data["pred"] = MetaTensor(
             made, meta=image.meta, applied_operations=image.applied_operations
         )
         undo = Invertd("pred", prepare, "image", nearest_interp=False, to_tensor=True)
         results.append(np.asarray(undo(data)["pred"], np.float64)[0])
     wanted, single = results
-    return Judged(wanted, relative(single, wanted))
+    return Judged(wanted, relative(single, wanted), (before[0], np.asarray(image.affine)))
 
 
 def relative(made: Any, wanted: Any) -> float:

@@ -13,7 +13,7 @@ from support.gpu_on_cpu.streams import Event, Gpu, Stream
 from support.numerics_models import FunctionGenerator
 
 from cuda_cyclegan.engine.compiler.kernels.sliding_window import ring_layout
-from cuda_cyclegan.engine.cuda import streaming
+from cuda_cyclegan.engine.cuda import in_flight, streaming
 from cuda_cyclegan.engine.cuda.patches import streamed_window
 from cuda_cyclegan.engine.patch_grid import ring_rows
 from cuda_cyclegan.engine.scaling import Stored
@@ -94,7 +94,7 @@ def replace_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events and buffers of the GPU by fakes, and slots so small that arrays need several."""
     monkeypatch.setattr(streaming, "CudaEvent", Event)
     monkeypatch.setattr(streaming, "PinnedBuffer", Buffer)
-    monkeypatch.setattr(streamed_window, "DeviceBuffer", Buffer)
+    monkeypatch.setattr(in_flight, "DeviceBuffer", Buffer)
     monkeypatch.setattr(streamed_window, "SLOT_BYTES", 256)
 
 
@@ -118,7 +118,7 @@ def run_window_into(
     """graph: of other channels than one in and out."""
     gpu = Gpu.in_random_order(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streamed_window, "Stream", gpu.stream)
+        patch.setattr(in_flight, "Stream", gpu.stream)
         generator = FakeGenerator(function, **graph)
         generator.on(gpu, window.layout.patch, batch, most)
         patches: list[int] = []

@@ -37,11 +37,11 @@ def main() -> None:
     sys.modules["cudnn"] = frontend()
     os.environ["DEVICE_PAGE"] = str(2 << 20)
     from cuda_cyclegan.engine.cuda.driver import Context
+    from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
     from cuda_cyclegan.engine.cuda.tuning import layer_check
     from cuda_cyclegan.engine.cuda.volume import held_memory
+    from cuda_cyclegan.engine.cuda.volume.preparation import Preparation
     from cuda_cyclegan.engine.cuda.volume.volume_generator import (
-        CudaVolumeGenerator,
-        CudaVolumeOptions,
         open_cuda_volume_generator,
         planned_volume,
     )
@@ -59,8 +59,8 @@ def main() -> None:
             with open_cuda_volume_generator(network, options) as generator:
                 opened = held()
                 generator.make_ready(EXTENTS)
-                assert generator._ready is not None
-                generator._ready.placed.host()  # waits
+                assert generator._preparation.ready is not None
+                generator._preparation.ready.placed.host()  # waits
                 ready = held()
                 shares: list[float] = []
                 rows: list[int] = []
@@ -70,7 +70,7 @@ def main() -> None:
                 run(generator, EXTENTS, [])
                 memory = generator.memory
                 assert memory is not None
-                lanes = generator._ready.lanes
+                lanes = generator._preparation.ready.lanes
                 found[name] = {
                     "device": generator.device,
                     "opened": opened,
@@ -88,30 +88,30 @@ def main() -> None:
                 }
             found[name]["closed"] = held()
 
-        options = CudaVolumeOptions(cache=cache)
+        options = CudaOptions(cache=cache)
         translated(options, "card")
         if sys.argv[2:] == ["card"]:
             print(json.dumps(found))
             return
         limit = found["card"]["bytes"] * 4 // 5
-        translated(CudaVolumeOptions(cache=cache, vram_limit=limit), "host")
+        translated(CudaOptions(cache=cache, vram_limit=limit), "host")
         translated(options, "wide", WIDE)
-        less = CudaVolumeOptions(cache=cache, vram_limit=found["wide"]["bytes"] - 1)
+        less = CudaOptions(cache=cache, vram_limit=found["wide"]["bytes"] - 1)
         translated(less, "recomputed", WIDE)
         monkeypatch = pytest.MonkeyPatch()
         with monkeypatch.context() as patched:
-            patched.setattr(CudaVolumeGenerator, "_is_same_anywhere", lambda *_: False)
+            patched.setattr(Preparation, "_is_same_anywhere", lambda *_: False)
             translated(less, "elsewhere", WIDE)
         for name, chosen in (
             ("card", options),
-            ("host", CudaVolumeOptions(cache=cache, vram_limit=limit)),
+            ("host", CudaOptions(cache=cache, vram_limit=limit)),
         ):
             plan = planned_volume(NETWORK, chosen, EXTENTS)
             sizes = plan.device_bytes, plan.host_bytes
             most = found[name]["bytes"] + found[name]["lanes"] * found[name]["lane"]
             assert sizes == (most, found[name]["host"])
             assert (plan.residence, plan.padded) == (name, (132, 260, 304))
-        crowded = CudaVolumeOptions(
+        crowded = CudaOptions(
             cache=cache, vram_limit=limit, host_budget=lambda: found["host"]["host"] - 1
         )
         refusal = r"need \d+ MiB of pinned host memory, but only \d+ MiB may be pinned"
@@ -126,7 +126,7 @@ def main() -> None:
         with (
             monkeypatch.context() as patched,
             open_cuda_volume_generator(
-                NETWORK, CudaVolumeOptions(cache=cache, vram_limit=limit)
+                NETWORK, CudaOptions(cache=cache, vram_limit=limit)
             ) as generator,
         ):
             patched.setattr(held_memory, "pinned_maps", not_pinned)
@@ -136,7 +136,7 @@ def main() -> None:
             run(generator, EXTENTS, [])
         with (
             pytest.raises(DeviceMemoryError, match="vram-limit of at least"),
-            open_cuda_volume_generator(NETWORK, CudaVolumeOptions(vram_limit=1 << 20)) as small,
+            open_cuda_volume_generator(NETWORK, CudaOptions(vram_limit=1 << 20)) as small,
         ):
             run(small, EXTENTS, [])
         fixed = Network(Graph(1, NETWORK.graph.nodes, (16, 16, 16)), NETWORK.weights)

@@ -12,6 +12,7 @@ from ....io.errors import ScanError
 from ....pipelines.errors import QueueLostError
 from ....pipelines.host.service_manager import notify
 from ....pipelines.option import Effect
+from ....pipelines.retries import Once, kind_of
 from ...errors import FOR_THE_USER, errors_reported
 from ...options.help_panels import QUEUE
 from ...options.queue import (
@@ -111,11 +112,11 @@ def watch(
             log_file(checked_file("--log-file", log_to), log_format),
             closing(QueueLink(queue_place(queue))) as link,
         ):
-            trouble, expected = _Trouble(), (ScanError, QueueLostError, OSError)
+            trouble, expected = Once(), (ScanError, QueueLostError, OSError)
             try:
                 link.queue()
             except QueueLostError as error:
-                trouble.log(error)
+                _log_trouble(error, trouble)
             log(f"watching {folder}")
             notify("READY=1")
             while True:
@@ -140,26 +141,17 @@ def watch(
                         _log_batch(submitted)
                     arrivals.handed_over(ready)
                 except expected as error:
-                    trouble.log(error)
+                    _log_trouble(error, trouble)
                 else:
-                    trouble = _Trouble()
+                    trouble.passed()
                 # A large folder takes long to search: at most half of the time is spent on it.
                 stop.check()
                 time.sleep(max(took, min(LOOK_SECONDS, max(settle / 2, 0.2))))
 
 
-class _Trouble:
-    """Current error of `watch`, logged once until it is resolved or replaced by another."""
-
-    def __init__(self) -> None:
-        self._logged = ""
-
-    def log(self, error: Exception) -> None:
-        # A server that comes and goes gives many reasons.
-        kind = type(error).__name__ if isinstance(error, QueueLostError) else str(error)
-        if kind != self._logged:
-            log(flagged(str(error)), "warning")
-        self._logged = kind
+def _log_trouble(error: Exception, trouble: Once) -> None:
+    if trouble.is_new(kind_of(error)):
+        log(flagged(str(error)), "warning")
 
 
 def _log_found(found: "Submission", complaints: "Complaints", skips: "Complaints") -> None:

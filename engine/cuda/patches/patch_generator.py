@@ -3,15 +3,13 @@
 import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 
-from ...compiler.gpu_properties import GpuProperties
 from ...compiler.kernels.checks import NOISE, fill_patches
 from ...compiler.lowered import EarlyConstants, Layout, Lowered
 from ...compiler.program.fitting import (
@@ -27,12 +25,12 @@ from ...compiler.steps import ConvShape, Step
 from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import FloatArray, Triple
-from ...options import Precision, Progress, SearchSettings
+from ...options import Progress
 from ...patch_grid import PatchWindow, Timing
 from ...probe.gpus import cuda_devices
 from ...scaling import Stored
 from ..driver import PinnedBuffer
-from ..open_gpu import OpenGpu, open_gpu
+from ..open_gpu import CudaOptions, OpenGpu, open_gpu
 from ..tuning.cache import TuningCache
 from ..tuning.tactics import Tactic
 from ..tuning.tuner import Tuner, refused_kernels
@@ -43,77 +41,64 @@ from .streamed_window import SharedProgram, WindowBuffers, open_window_buffers
 _TIMED_RUNS = 9
 
 
-@dataclass(frozen=True, slots=True)
-class CudaOptions:
-    """Options for compiling a network.
-
-    patch: (D, H, W). batch: patches in one run, at most; None for the fastest on the GPU.
-    precision: of the arithmetic. device: index of the GPU, as CUDA counts. vram_limit: bytes that
-    program and arrays may take, without the CUDA context of about half a GiB; None for all that is
-    free. cache: folder of compiled kernels and tuning results, None to keep nothing. search: tuning
-    level.
-    """
-
-    patch: Triple
-    batch: int | None = 1
-    precision: Precision = "fp16"
-    device: int = 0
-    vram_limit: int | None = None
-    cache: Path | None = None
-    search: SearchSettings = field(default_factory=SearchSettings)
-
-    def wanted(
-        self, graph: Graph, gpu: GpuProperties, without: frozenset[str] = frozenset()
-    ) -> ProgramRequest:
-        """Return the options that determine the program of a graph; without: custom kernels."""
-        batch = self.batch or usual_batch(graph, self.patch, gpu.multiprocessors)
-        return ProgramRequest(self.patch, batch, self.precision, gpu, without)
-
-
-def device_plan_of(network: Network, options: CudaOptions) -> DevicePlan:
-    """Return the plan of a generator with these options; allocates nothing but CUDA's own context.
+def planned_patches(
+    network: Network, options: CudaOptions, patch: Triple, batch: int | None = 1
+) -> DevicePlan:
+    """Return the plan of `open_cuda_generator`; allocates nothing but CUDA's own context.
 
     Raises DeviceMemoryError if the generator would not fit.
     """
     before = {gpu.index: gpu.free_bytes for gpu in cuda_devices()}.get(options.device)
-    with open_gpu(options.device, options.precision, options.cache) as opened:
-        left = opened.context.memory[0]
-        budget = MemoryBudget(left, options.vram_limit)
-        cache = TuningCache(options.cache, opened.identity)
-        without = refused_kernels(cache, opened.kernels)
-        wanted = options.wanted(network.graph, opened.context.properties, without)
+    with open_gpu(options) as (gpu, budget):
+        cache = TuningCache(options.cache, gpu.identity)
+        without = refused_kernels(cache, gpu.kernels)
+        wanted = _request(network.graph, gpu, patch, batch, without)
         return DevicePlan(
-            name=opened.context.name,
+            name=gpu.context.name,
             program=plan_program(network, wanted, budget, cache, options.search.effort),
             budget=budget.bytes,
             channels=(network.graph.in_channels, network.graph.out_channels),
-            context=None if before is None else before - left,
+            context=None if before is None else before - budget.free,
         )
 
 
+def _request(
+    graph: Graph, gpu: OpenGpu, patch: Triple, batch: int | None, without: frozenset[str]
+) -> ProgramRequest:
+    """Return what determines the program of a graph; without: custom kernels."""
+    properties = gpu.context.properties
+    batch = batch or usual_batch(graph, patch, properties.multiprocessors)
+    return ProgramRequest(patch, batch, gpu.kernels.precision, properties, without)
+
+
 @contextmanager
-def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["CudaGenerator"]:
+def open_cuda_generator(
+    network: Network, options: CudaOptions, patch: Triple, batch: int | None = 1
+) -> Generator["CudaGenerator"]:
     """Open a network compiled for one GPU and patch shape.
 
-    It may be closed by another thread than the one that opened it. Raises PatchShapeError,
-    DeviceMemoryError if the program does not fit, or CudaError.
+    patch: (D, H, W). batch: patches in one run, at most; None for the fastest on the GPU. It may be
+    closed by another thread than the one that opened it. Raises PatchShapeError, DeviceMemoryError
+    if the program does not fit, or CudaError.
     """
-    network.graph.check_patch(options.patch)
+    network.graph.check_patch(patch)
     with ExitStack() as opening:
-        opened = open_gpu(options.device, options.precision, options.cache)
-        gpu = opening.enter_context(opened)
-        budget = MemoryBudget(gpu.context.memory[0], options.vram_limit)
+        gpu, budget = opening.enter_context(open_gpu(options))
         cache = TuningCache(options.cache, gpu.identity)
         tuner = Tuner(gpu, cache, budget.bytes, options.search)
         constants = EarlyConstants()
-        fitted = _fitted(network, options, gpu, tuner, budget, constants)
+
+        def attempt(without: frozenset[str]) -> Fitted[Tactic]:
+            wanted = _request(network.graph, gpu, patch, batch, without)
+            return _fitted(network, wanted, tuner, budget, constants)
+
+        fitted = tuner.with_right_kernels(attempt)
         encoded = constants.encoded(fitted.lowered)
         program = opening.enter_context(open_program(fitted, encoded, gpu.kernels, gpu.stream))
         staging = opening.enter_context(_open_staging(network.graph, fitted.lowered.layout))
         windows = opening.enter_context(ExitStack())
         generator = CudaGenerator(
             network=network,
-            options=options,
             gpu=gpu,
             tuner=tuner,
             budget=budget,
@@ -132,8 +117,7 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
 
 def _fitted(
     network: Network,
-    options: CudaOptions,
-    gpu: OpenGpu,
+    wanted: ProgramRequest,
     tuner: Tuner,
     budget: MemoryBudget,
     constants: EarlyConstants,
@@ -144,15 +128,11 @@ def _fitted(
         constants.begin(lowered)
         tuner.check_layers(lowered)
 
-    def attempt(without: frozenset[str]) -> Fitted[Tactic]:
-        wanted = options.wanted(network.graph, gpu.context.properties, without)
-        fitted = fit(network, wanted, budget, tuner.convolutions, begin)
-        tuner.compare_forms(network, fitted.lowered)
-        fitted = in_faster_forms(network, wanted, fitted, budget, tuner.convolutions, tuner.cache)
-        tuner.check_layers(fitted.lowered)
-        return fitted
-
-    return tuner.with_right_kernels(attempt)
+    fitted = fit(network, wanted, budget, tuner.convolutions, begin)
+    tuner.compare_forms(network, fitted.lowered)
+    fitted = in_faster_forms(network, wanted, fitted, budget, tuner.convolutions, tuner.cache)
+    tuner.check_layers(fitted.lowered)
+    return fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +164,6 @@ class CudaGenerator:
     def __init__(
         self,
         network: Network,
-        options: CudaOptions,
         gpu: OpenGpu,
         tuner: Tuner,
         budget: MemoryBudget,
@@ -195,7 +174,6 @@ class CudaGenerator:
     ) -> None:
         """opened: closes the window buffers that are opened later."""
         self.graph = network.graph
-        self.options = options
         self._network = network
         self._gpu = gpu
         self._tuner = tuner
@@ -214,7 +192,12 @@ class CudaGenerator:
 
     @property
     def device(self) -> str:
-        return f"{self._gpu.description}, {self.options.precision}"
+        return f"{self._gpu.description}, {self._gpu.kernels.precision}"
+
+    @property
+    def patch(self) -> Triple:
+        """Extents (D, H, W) of a patch."""
+        return self._fitted.lowered.layout.patch
 
     @property
     def batch(self) -> int:
@@ -308,7 +291,7 @@ class CudaGenerator:
         stream.download(staging.flag.ctypes.data, program.overflow, 4)
         stream.wait()
         if staging.flag[0]:
-            raise PrecisionOverflowError.of(self.options.precision)
+            raise PrecisionOverflowError.of(self._gpu.kernels.precision)
 
     def tune(self, until: float, progress: Progress) -> None:
         """Search as `Tunable` describes, in the memory that the program leaves."""

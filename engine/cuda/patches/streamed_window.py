@@ -8,7 +8,7 @@ never per patch. Voxels come and go as they are stored: the GPU maps their inten
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -25,12 +25,13 @@ from ...compiler.kernels.sliding_window import (
     rings,
     store_voxels,
 )
-from ...errors import CudaError, PrecisionOverflowError
+from ...errors import PrecisionOverflowError
 from ...network.layers import FloatArray, Triple
 from ...patch_grid import PatchGrid, PatchWindow, Rows, Timing, steps
 from ...scaling import Stored
-from ..driver import DeviceBuffer, Stream
-from ..streaming import PhaseTimes, PinnedSlots, StagedRows
+from ..driver import Stream
+from ..in_flight import InFlight
+from ..streaming import StagedRows
 
 if TYPE_CHECKING:
     from ..kernel_images import Kernels
@@ -59,32 +60,22 @@ class SharedProgram:
 @contextmanager
 def open_window_buffers(shared: SharedProgram) -> Generator["WindowBuffers"]:
     """Open what runs arrays through the shared program, one at a time."""
-    with Stream() as into, Stream() as out_of, ExitStack() as device, ExitStack() as pinned:
-        yield WindowBuffers(shared, (into, out_of), device, pinned)
+    with ExitStack() as opened:
+        yield WindowBuffers(shared, InFlight(opened, slots=2))
 
 
 class WindowBuffers:
-    """Streams, device memory and pinned slots of a window, kept from one array to the next."""
+    """Rings and weights of a window, kept from one array to the next."""
 
-    def __init__(
-        self,
-        shared: SharedProgram,
-        streams: tuple[Stream, Stream],
-        device: ExitStack,
-        pinned: ExitStack,
-    ) -> None:
-        """streams: of copies in and out. device, pinned: owners of memory."""
+    def __init__(self, shared: SharedProgram, flight: InFlight) -> None:
         self._shared = shared
-        self._streams = streams
-        self._device, self._pinned = device, pinned
-        self._buffer: DeviceBuffer | None = None
-        self._slots: tuple[PinnedSlots, PinnedSlots] | None = None
+        self._flight = flight
         self._weights: tuple[int, FloatArray] | None = None
 
     @property
     def held(self) -> int:
         """Bytes of device memory."""
-        return self._buffer.size if self._buffer else 0
+        return self._flight.memory.size
 
     def allocate(self, window: PatchGrid, most_bytes: int) -> RingBuffers:
         """Return memory for an array, until the next is placed.
@@ -95,13 +86,11 @@ class WindowBuffers:
         found = rings(window, channels, most_bytes)
         if found is None:
             raise ring_memory_error(window, channels, most_bytes)
-        buffer = self._buffer
-        if buffer is None or buffer.size < found.bytes:
-            self._buffer = self._weights = None
-            self._device.close()
-            buffer = self._buffer = self._device.enter_context(DeviceBuffer(found.bytes))
+        if self.held < found.bytes:
+            self._weights = None
+        base = self._flight.memory.address_of(found.bytes)
         rows = found.addresses.rows
-        return replace(found, addresses=ring_layout(window, rows, channels, buffer.address))
+        return replace(found, addresses=ring_layout(window, rows, channels, base))
 
     def run(
         self,
@@ -116,40 +105,19 @@ class WindowBuffers:
         Raises DeviceMemoryError if the host has no memory to pin, and PrecisionOverflowError if a
         result is not finite.
         """
-        slots = self._pinned_slots(prod(window.extents[1:]) * 4)
-        with ExitStack() as opened:
-            try:
-                self._put_weights(placed.addresses.weights, window.weights)
-                phases = PhaseTimes(opened)
-                streamed = _StreamedWindow(
-                    self._shared, window, placed, self._streams, slots, phases, (source, target)
-                )
-                return streamed.run(on_patches)
-            except BaseException:
-                with suppress(CudaError):  # of a lost context, which is reported anyway
-                    into, out_of = self._streams
-                    for stream in (into, self._shared.stream, out_of):
-                        stream.wait()
-                raise
+        flight = self._flight
+        flight.pin(max(SLOT_BYTES, prod(window.extents[1:]) * 4))
+        flight.phases.restart()
+        with flight.drained([self._shared.stream]):
+            self._put_weights(placed.addresses.weights, window.weights)
+            streamed = _StreamedWindow(self._shared, window, placed, flight, (source, target))
+            return streamed.run(on_patches)
 
     def _put_weights(self, address: int, weights: FloatArray) -> None:
         """Upload weights unless an earlier array of the same kind has left them there."""
         if self._weights is None or self._weights[0] != address or self._weights[1] is not weights:
-            into, _ = self._streams
-            into.upload_now(address, weights.tobytes())
+            self._flight.entering.upload_now(address, weights.tobytes())
             self._weights = address, weights
-
-    def _pinned_slots(self, row: int) -> tuple[PinnedSlots, PinnedSlots]:
-        """Return slots for copies in and out, of rows of so many bytes."""
-        if self._slots is None or self._slots[0].size < row:
-            self._slots = None
-            self._pinned.close()
-            size = max(SLOT_BYTES, row)
-            with ExitStack() as opening:
-                slots = PinnedSlots(size, opening), PinnedSlots(size, opening)
-                self._pinned.push(opening.pop_all())
-            self._slots = slots
-        return self._slots
 
 
 class _StreamedWindow:
@@ -160,18 +128,16 @@ class _StreamedWindow:
         shared: SharedProgram,
         window: PatchWindow,
         placed: RingBuffers,
-        streams: tuple[Stream, Stream],
-        slots: tuple[PinnedSlots, PinnedSlots],
-        phases: PhaseTimes,
+        flight: InFlight,
         ends: tuple[Stored, Stored],
     ) -> None:
-        """streams, slots: for copies in and out. ends: source and target."""
+        """ends: source and target."""
         self._shared, self._window = shared, window
         self._addresses, self._lag = placed.addresses, placed.lag
         self._source, self._target = ends
-        self._into, self._out_of = streams
-        self._slots_in, self._slots_out = slots
-        self._phases = phases
+        self._into, self._out_of = flight.entering, flight.leaving
+        self._slots_in, self._slots_out = flight.slots
+        self._phases = phases = flight.phases
         self._steps = steps(window)
         self._plane = prod(window.extents[1:])
         self._uploaded, self._computed = ([phases.event() for _ in self._steps] for _ in range(2))

@@ -13,7 +13,8 @@ import numpy as np
 
 from ...errors import CudaError, DeviceMemoryError
 from ...whole_volume import HostBudget
-from ..driver import Context, DeviceBuffer, PinnedBuffer, call, driver
+from ..driver import Context, PinnedBuffer, call, driver
+from ..in_flight import GrowingBuffer
 
 PINNED_BYTES = 128 << 20
 """Bytes pinned per call: no other call to the driver gets through meanwhile, and a study's first
@@ -35,8 +36,8 @@ class HeldMemory:
     def __init__(self, host_budget: HostBudget) -> None:
         """host_budget: bytes available for maps in pinned memory."""
         self._host_budget = host_budget
-        self._parts = {name: ExitStack() for name in ("device", "constants")}
-        self._device: DeviceBuffer | None = None
+        self._opened = ExitStack()
+        self._maps, self._constants = (GrowingBuffer(self._opened) for _ in range(2))
         self._host: Future[tuple[int, ExitStack]] | None = None
         self._host_size = 0
         self._pinning = ThreadPoolExecutor(1, "pinning")
@@ -47,20 +48,15 @@ class HeldMemory:
     def __exit__(self, *_: object) -> None:
         self._close_host()
         self._pinning.shutdown()
-        for part in self._parts.values():
-            part.close()
+        self._opened.close()
 
     def release(self) -> None:
         """Free the GPU memory."""
-        self._device = None
-        self._parts["device"].close()
+        self._maps.release()
 
     def device_for(self, size: int) -> int:
         """Return the address of so many bytes of GPU memory. Raises DeviceMemoryError."""
-        if self._device is None or self._device.size < size:
-            self.release()
-            self._device = self._parts["device"].enter_context(DeviceBuffer(size))
-        return self._device.address
+        return self._maps.address_of(size)
 
     def begin_host(self, size: int, context: Context) -> None:
         """Start to pin so many bytes, replacing the earlier ones if these are fewer.
@@ -101,8 +97,8 @@ class HeldMemory:
 
     def constants_for(self, size: int) -> int:
         """Return the address of so many bytes of GPU memory, replacing the earlier ones."""
-        self._parts["constants"].close()
-        return self._parts["constants"].enter_context(DeviceBuffer(size)).address
+        self._constants.release()
+        return self._constants.address_of(size)
 
 
 def check_host_budget(size: int, budget: int) -> None:

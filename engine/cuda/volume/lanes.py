@@ -25,8 +25,8 @@ from ...compiler.volume.volume_memory import (
 from ...errors import DeviceMemoryError
 from ...network.graph import Graph
 from ...whole_volume import VOLUMES_AT_A_TIME
-from ..driver import CapturedGraph, CudaEvent, DeviceBuffer, Stream
-from ..streaming import PhaseTimes, PinnedSlots
+from ..driver import CapturedGraph, CudaEvent, Stream
+from ..in_flight import InFlight
 from .transfer import slot_voxels
 
 
@@ -72,28 +72,16 @@ def plan_lanes(memory: VolumeMemory, grid: BlockGrid, graph: Graph, budget: int)
 class Lane:
     """Streams, memory and graphs that serve one volume at a time.
 
-    entering, leaving: streams of its copies to and from the GPU. arrived: event after what was
-    copied to the GPU so far. phases: of the last volume. own: addresses of the data that lies in
-    memory of its own.
+    flight: streams and memory. arrived: event after what was copied to the GPU so far. own:
+    addresses of the data that lies in memory of its own.
     """
 
     def __init__(self, opened: ExitStack) -> None:
-        self.entering, self.leaving = (opened.enter_context(Stream()) for _ in range(2))
+        self.flight = InFlight(opened)
         self.arrived = opened.enter_context(CudaEvent())
-        self.phases = PhaseTimes(opened)
         self.own: Mapping[str, int] = {}
         self._graphs: dict[Hashable, CapturedGraph] = {}
-        self._captured, self._pinned, self._allocated = (
-            opened.enter_context(ExitStack()) for _ in range(3)
-        )
-        self._slots: PinnedSlots | None = None
-        self._buffer: DeviceBuffer | None = None
-
-    @property
-    def slots(self) -> PinnedSlots:
-        """Pinned memory of the copies, once it is allocated."""
-        assert self._slots is not None
-        return self._slots
+        self._captured = opened.enter_context(ExitStack())
 
     def queue_captured(self, stream: Stream, work: Hashable, queue: Callable[[], None]) -> None:
         """Queue work as one launch, which costs the host little.
@@ -113,21 +101,15 @@ class Lane:
     def release(self) -> None:
         """Free the GPU memory."""
         self.forget_graphs()
-        self._buffer = None
-        self._allocated.close()
+        self.flight.memory.release()
 
     def fit(self, plan: LanePlan) -> None:
         """Allocate what a plan needs beyond what is held. Raises DeviceMemoryError."""
-        if self._slots is None or self._slots.size < plan.slot_bytes:
-            self._slots = None
-            self._pinned.close()
-            self._slots = PinnedSlots(plan.slot_bytes, self._pinned)
-        size = plan.own.bytes
-        if size and (self._buffer is None or self._buffer.size < size):
-            self.release()
-            self._buffer = self._allocated.enter_context(DeviceBuffer(size))
-        base = self._buffer.address if self._buffer else 0
-        self.own = {name: base + offset for name, offset in plan.own.offsets.items()}
+        self.flight.pin(plan.slot_bytes)
+        self.own = {}
+        if size := plan.own.bytes:
+            base = self.flight.memory.address_of(size)
+            self.own = {name: base + offset for name, offset in plan.own.offsets.items()}
 
 
 class Lanes:

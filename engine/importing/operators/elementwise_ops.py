@@ -36,7 +36,7 @@ from .graph_builder import (
     misplaced,
 )
 from .norm_ops import added, divided, inverse, multiplied, raised, root, subtracted
-from .operator_graph import Array, Operator, single
+from .operator_graph import HALVES, Array, Operator, single
 from .roots import inverted, kept_above, rooted
 
 _SIMPLE_ACTIVATIONS: Mapping[str, Layer] = {
@@ -214,22 +214,22 @@ def _pass_on(builder: Builder, operator: Operator) -> GraphValue:
         raise operator.refusal("lacks its input 1")
     to = operator.attributes.get("to") if operator.kind == "Cast" else _SINGLE
     is_like_half = operator.kind == "CastLike" and operator.inputs[1] in builder.halves
-    if (to in _HALVES or is_like_half) and not builder.is_half:
+    if (to in HALVES or is_like_half) and not builder.is_half:
         raise operator.refusal(
-            "rounds a tensor to half precision, as autocast does, which is not supported; export "
-            "the network in single precision"
+            "rounds a tensor to half precision, in which no convolution of the file computes; that "
+            "is not supported, export the network in single precision"
         )
     like = builder.value(operator, 1) if operator.kind == "CastLike" else None
     is_whole = isinstance(like, np.ndarray) and like.dtype != np.float32
-    if to not in (_SINGLE, _DOUBLE, *_HALVES) or is_whole:
+    if to not in (_SINGLE, _DOUBLE, *HALVES) or is_whole:
         raise operator.refusal(
             "converts a tensor to integers or numbers of a few bits, which is not supported"
         )
     return value
 
 
-_SINGLE, _DOUBLE, _HALVES = 1, 11, (10, 16)
-"""ONNX's numbers of float32, float64, and of float16 and bfloat16."""
+_SINGLE, _DOUBLE = 1, 11
+"""ONNX's numbers of float32 and float64."""
 
 
 def _join(builder: Builder, operator: Operator) -> GraphValue:

@@ -104,6 +104,26 @@ class ConstantInputs:
         return [self[at] for at in range(len(self.arrays))]
 
 
+HALVES = (10, 16)
+"""ONNX's numbers of float16 and bfloat16."""
+
+_MULTIPLYING = ("Conv", "ConvTranspose", "MatMul", "Gemm")
+"""Operators that autocast computes in half precision."""
+
+
+def multiplies_halves(operators: Iterable[Operator], halves: frozenset[str]) -> bool:
+    """Return whether convolutions have weights in half precision, as those under autocast have.
+
+    halves: names of tensors of that precision, apart from what operators cast to it.
+    """
+    operators = tuple(operators)
+    casts = (one for one in operators if one.kind == "Cast" and one.attributes.get("to") in HALVES)
+    rounded = halves.union(*(cast.outputs for cast in casts))
+    return any(
+        one.kind in _MULTIPLYING and rounded.issuperset(one.inputs[1:2]) for one in operators
+    )
+
+
 def refusal(kind: str, node: str, reason: str) -> CheckpointError:
     """Return an error about an operator; reason: its predicate."""
     return CheckpointError(f"Operator {kind} (node {quoted(node)}) {reason}.")
@@ -117,8 +137,8 @@ class OperatorGraph:
     for the model card. opset: version of the operators. producer: program that wrote it.
     input, output: names of the network's input and output. dims: of the input; None for a dynamic
     one. operators: in topological order. tensors: by name. kinds: operator types of the file, one
-    for each of its nodes. is_half: whether the file computes in half precision, fp16 or bf16.
-    halves: names of tensors of that precision.
+    for each of its nodes. is_half: whether the file computes in half precision, fp16 or bf16, at
+    least its convolutions. halves: names of tensors of that precision.
     """
 
     path: Path

@@ -713,6 +713,8 @@ REASONS: Mapping[str, str] = {
     ),
     "higher_order.wrap_with_set_grad_enabled": "wraps layers for which the network turns gradients "
     "off or on, as gradient checkpointing does; export it inside 'with torch.no_grad():'",
+    "higher_order.wrap_with_autocast": "wraps layers that the network computes under autocast; "
+    "export it without, such as with autocast(enabled=False)",
     "aten.stack": "stacks tensors along a new axis, as deep supervision stacks its outputs; export "
     "the network in eval mode, with one output",
 }

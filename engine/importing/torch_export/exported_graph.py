@@ -6,7 +6,13 @@ from pathlib import Path
 
 from ...errors import CheckpointError, naming, quoted
 from ..checkpoint_file import file_bytes
-from ..operators.operator_graph import STATED_OPSET, Operator, OperatorGraph, checked_dims
+from ..operators.operator_graph import (
+    STATED_OPSET,
+    Operator,
+    OperatorGraph,
+    checked_dims,
+    multiplies_halves,
+)
 from .archive import ELEMENTS, ProgramNode, TorchProgram, read_program
 from .aten import CHECKS, REASONS, RULES, VIEWS
 from .calls import Call, OperatorWriter, kind_of
@@ -29,6 +35,9 @@ def _graph(path: Path, data: bytes) -> OperatorGraph:
     for call in calls:
         _state(writer, call)
     _check_order(writer.operators, {program.input, *writer.tensors}, output)
+    halves = frozenset(
+        name for name, meta in program.metas.items() if ELEMENTS.get(meta.dtype) in _HALVES
+    )
     return OperatorGraph(
         path=path,
         sha256=hashlib.sha256(data).hexdigest(),
@@ -42,7 +51,8 @@ def _graph(path: Path, data: bytes) -> OperatorGraph:
         operators=tuple(writer.operators),
         tensors=writer.tensors,
         kinds=tuple(call.kind for call in calls),
-        is_half=ELEMENTS.get(program.metas[program.input].dtype) in _HALVES,
+        is_half=program.input in halves or multiplies_halves(writer.operators, halves),
+        halves=halves,
     )
 
 

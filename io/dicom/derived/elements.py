@@ -95,6 +95,7 @@ def in_plain_text(derivation: Derivation) -> Derivation:
         source=_plain(derivation.source),
         target=_plain(derivation.target),
         incomplete=_plain(derivation.incomplete),
+        description=_plain(derivation.description),
     )
 
 
@@ -104,10 +105,14 @@ def _plain(text: str) -> str:
 
 
 def series_text(derivation: Derivation) -> str:
-    """SeriesDescription of a result: its kind, the model, and the use it is not meant for."""
+    """Return the SeriesDescription of a result: its kind, the model, and the use that it is not
+    meant for, or the text that the user chose; a map is always described by its kind.
+    """
     if derivation.shows:
         text = f"Map: {derivation.shows.words}, not for diagnosis; synthetic {derivation.target}"
         return text[:_LONGEST_DESCRIPTION]
+    if derivation.description:
+        return derivation.description[:_LONGEST_DESCRIPTION]
     text = f"Synthetic {derivation.target} ({derivation.model}), not for diagnosis"
     if len(text) <= _LONGEST_DESCRIPTION:
         return text

@@ -5,18 +5,21 @@ the databases spell differently (`WORDS` of each). A transaction that writes wai
 SQLite; on PostgreSQL it sees what others have committed before each statement.
 """
 
+import os
 import re
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 from zlib import crc32
 
+from ....io.files.locks import wait_for_lock
 from ...errors import QueueError, QueueLostError
-from .location import QueuePlace, postgres_driver
+from .location import QueuePlace, check_private, make_private, postgres_driver
 
 TABLES = ("batches", "jobs", "meta", "payloads", "workers")
 BUSY_SECONDS = 30.0
@@ -78,18 +81,18 @@ class Database(ABC):
 
     WORDS: ClassVar[Mapping[str, str]]
 
-    def __init__(self, place: QueuePlace) -> None:
+    def __init__(self, place: QueuePlace, driver: Any) -> None:
         self.place = place
+        self._driver = driver
         self._idle: list[Any] = []
         self._lock = threading.Lock()
-        self._spelled: dict[str, str] = {}
 
     def close(self) -> None:
         """Close the connections that no transaction uses."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
-            with suppress(self._errors()):
+            with suppress(self._driver.Error):
                 connection.close()
 
     @contextmanager
@@ -112,12 +115,12 @@ class Database(ABC):
             yield Transaction(connection.execute(begin), self)
             connection.commit()
         except BaseException as error:
-            is_ours = isinstance(error, self._errors())
+            is_ours = isinstance(error, self._driver.Error)
             said = self._translated(error, connection) if is_ours else error
             if connection is not None:
-                with suppress(self._errors()):
+                with suppress(self._driver.Error):
                     connection.rollback()
-                with suppress(self._errors()):
+                with suppress(self._driver.Error):
                     connection.close()
             if said is error:
                 raise
@@ -135,14 +138,17 @@ class Database(ABC):
             if self._answers(connection):
                 return connection
 
-    def _translated(self, error: Exception, connection: Any) -> Exception:
-        if isinstance(error, self._errors("IntegrityError")):
+    def _translated(self, error: BaseException, connection: Any) -> Exception:
+        if isinstance(error, self._driver.IntegrityError):
             return ConflictError(str(error))
         why = " ".join(str(error).split())[:200]
-        if self._is_lost(error, connection):
-            self.close()  # another server may have taken over
-            return self._lost(why)
-        return self.unusable(why)
+        if not self._is_lost(error, connection):
+            return self.unusable(why)
+        self.close()  # another server may have taken over
+        return QueueLostError(
+            f"The queue {self.place} does not answer ({why}); check that its disk or server is "
+            "available, has free space and locks, and is writable for this user."
+        )
 
     def unusable(self, why: str) -> QueueError:
         """Return the error of a database that a user must repair."""
@@ -151,41 +157,28 @@ class Database(ABC):
             "local disk with setting queue."
         )
 
-    def _lost(self, why: str) -> QueueLostError:
-        return QueueLostError(
-            f"The queue {self.place} does not answer ({why}); check that its disk or server is "
-            "available, has free space and locks, and is writable for this user."
-        )
-
     def spelled(self, statement: str) -> str:
         """Return a statement as this database spells it."""
-        found = self._spelled.get(statement)
-        if found is None:
-            found = self._spelled[statement] = self._with_values(statement.format_map(self.WORDS))
-        return found
-
-    def _with_values(self, statement: str) -> str:
-        return statement
-
-    @abstractmethod
-    def _errors(self, kind: str = "Error") -> type[Exception]:
-        """Return an exception of the DB-API."""
+        return statement.format_map(self.WORDS)
 
     @abstractmethod
     def _connected(self) -> Any: ...
 
-    def _answers(self, connection: Any) -> bool:
+    def _answers(self, connection: Any) -> bool:  # noqa: ARG002
         """Return whether an idle connection can still be used."""
-        return connection is not None
+        return True
 
-    def _is_lost(self, error: Exception, connection: Any) -> bool:
+    def _is_lost(self, error: BaseException, connection: Any) -> bool:  # noqa: ARG002
         """Return whether trying again later may help. connection: None if there was none."""
-        is_away = getattr(connection, "closed", False)
-        return is_away or isinstance(error, self._errors("OperationalError"))
+        return isinstance(error, self._driver.OperationalError)
 
     @abstractmethod
-    def begin_making(self, transaction: Transaction) -> None:
-        """Exclude other processes that would make the tables until the transaction ends."""
+    def prepare(self, *, create: bool) -> None:
+        """Check that there is a database. create: make it if there is none. Raises QueueError."""
+
+    @abstractmethod
+    def making(self) -> AbstractContextManager[Transaction]:
+        """Run the block as a transaction that makes tables, one process at a time."""
 
     @abstractmethod
     def has_table(self, transaction: Transaction, name: str) -> bool:
@@ -206,20 +199,18 @@ class SqliteDatabase(Database):
         "skip_locked": "",
     }
 
-    def __init__(self, place: QueuePlace) -> None:
-        super().__init__(place)
+    def __init__(self, place: QueuePlace, file: Path) -> None:
+        super().__init__(place, sqlite3)
+        self._file = file
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise QueueError(
                 f"This Python has SQLite {sqlite3.sqlite_version}, but a queue needs 3.35 or "
                 "later; use a newer Python, or a queue on a PostgreSQL server with setting queue."
             )
 
-    def _errors(self, kind: str = "Error") -> type[Exception]:
-        return getattr(sqlite3, kind)
-
     def _connected(self) -> Any:
         connection = sqlite3.connect(
-            str(self.place.file),
+            self._file,
             timeout=BUSY_SECONDS,
             isolation_level=None,
             check_same_thread=False,
@@ -229,19 +220,37 @@ class SqliteDatabase(Database):
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         return connection
 
-    def begin_making(self, transaction: Transaction) -> None:
-        """Do nothing: one process writes at a time."""
+    def prepare(self, *, create: bool) -> None:
+        file = self._file
+        if create:
+            make_private(file)
+            return
+        check_private(file)
+        if not file.exists():
+            raise QueueError(
+                f"There is no queue at {file} yet; submit studies first, or give another queue "
+                "with setting queue, or its config file with setting config."
+            )
 
-    def keep_journal(self) -> None:
-        """Have the file keep a write-ahead log from now on, so that readers need not wait.
+    @contextmanager
+    def making(self) -> Generator[Transaction]:
+        """Run the block as a transaction; from then on readers need not wait for writers.
 
-        Raises QueueLostError.
+        It holds a lock of its own, as SQLite changes its journal mode for one process only.
         """
-        try:
-            with closing(self._connected()) as connection:
-                connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.Error as error:
-            raise self._translated(error, None) from error
+        with ExitStack() as stack:
+            try:
+                turn = os.open(f"{self._file}.making", os.O_CREAT | os.O_RDWR, 0o600)
+                stack.callback(os.close, turn)
+                wait_for_lock(turn)
+            except OSError as error:
+                raise self.unusable(error.strerror or str(error)) from error
+            try:
+                with closing(self._connected()) as connection:
+                    connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.Error as error:
+                raise self._translated(error, None) from error
+            yield stack.enter_context(self.writing())
 
     def has_table(self, transaction: Transaction, name: str) -> bool:
         query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name"
@@ -266,11 +275,7 @@ class PostgresDatabase(Database):
     }
 
     def __init__(self, place: QueuePlace) -> None:
-        super().__init__(place)
-        self._driver = postgres_driver()
-
-    def _errors(self, kind: str = "Error") -> type[Exception]:
-        return getattr(self._driver, kind)
+        super().__init__(place, postgres_driver())
 
     def _connected(self) -> Any:
         connection = self._driver.connect(self.place.url, autocommit=True)
@@ -286,23 +291,28 @@ class PostgresDatabase(Database):
             return False
         return True
 
-    def _is_lost(self, error: Exception, connection: Any) -> bool:
+    def _is_lost(self, error: BaseException, connection: Any) -> bool:
+        is_closed = connection is not None and connection.closed
         is_read_only = getattr(error, "sqlstate", None) == _READ_ONLY
-        return is_read_only or super()._is_lost(error, connection)
+        return is_closed or is_read_only or super()._is_lost(error, connection)
 
-    def _with_values(self, statement: str) -> str:
-        return _VALUE.sub(r"%(\1)s", statement)
+    def spelled(self, statement: str) -> str:
+        return _VALUE.sub(r"%(\1)s", super().spelled(statement))
 
     def has_table(self, transaction: Transaction, name: str) -> bool:
         return transaction.value("SELECT to_regclass(:name)", name=name) is not None
 
-    def begin_making(self, transaction: Transaction) -> None:
-        """Exclude other processes that would make the tables until the transaction ends."""
-        transaction.rows("SELECT pg_advisory_xact_lock(:number)", number=MAKING)
-        transaction.change(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+    @contextmanager
+    def making(self) -> Generator[Transaction]:
+        with self.writing() as transaction:
+            transaction.rows("SELECT pg_advisory_xact_lock(:number)", number=MAKING)
+            transaction.change(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+            yield transaction
 
-    def make_database(self) -> None:
-        """Create the database itself if the server has none of its name, and lets this user."""
+    def prepare(self, *, create: bool) -> None:
+        """Create the database if the server has none of its name, and lets this user."""
+        if not create:
+            return
         driver = self._driver
         try:
             driver.connect(self.place.url).close()

@@ -48,11 +48,11 @@ WHERE workflow_uuid > :after ORDER BY workflow_uuid LIMIT :most
 _ADD_BATCH = "INSERT INTO {batches} (batch, joins, about) VALUES (:batch, :joins, :about)"
 _ADD_JOB = """
 INSERT INTO {jobs} (
-    batch, number, state, work, lane, turn, due, deferred, tries, worker, token, submitted, started,
-    ended, changed, transfers
+    batch, number, state, work, priority, hours, turn, due, deferred, tries, worker, token,
+    submitted, started, ended, changed, transfers
 ) VALUES (
-    :batch, :number, :state, :work, :lane, :turn, :due, :deferred, :tries, :worker, :token,
-    :submitted, :started, :ended, :changed, :transfers
+    :batch, :number, :state, :work, :priority, :hours, :turn, :due, :deferred, :tries, :worker,
+    :token, :submitted, :started, :ended, :changed, :transfers
 )
 """
 _ADD_PAYLOAD = """
@@ -175,6 +175,7 @@ class _Moved:
         if not number.isdecimal():
             batch, number = str(name), "0"
         state = STATES.get(status, "failed")
+        scheduling = SchedulingClass.parse(str(queue or known.get("lane")))
         self._add_batch(batch, known)
         work = key if isinstance(key, str) else known.get("work")
         deferred, passed = known.get("put off"), known.get("passages")
@@ -183,7 +184,8 @@ class _Moved:
             "number": int(number),
             "state": state,
             "work": self._once(work, state) if isinstance(work, str) else None,
-            "lane": str(SchedulingClass.parse(str(queue or known.get("lane")))),
+            "priority": scheduling.priority,
+            "hours": scheduling.window,
             "turn": turn if isinstance(turn, int) and turn else WITH_OTHERS,
             "due": due,
             "deferred": json.dumps(deferred) if isinstance(deferred, str) else None,

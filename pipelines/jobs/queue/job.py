@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 from ....engine.decoding import FieldError, decode, decode_known, encode_stated, parse
-from ...errors import QueueError
-from ...settings import ADDED, TranslateOptions, added_at_default
+from ...errors import QueueError, SettingsError
+from ...settings import TranslateOptions, omitted_at_default
 from .schedule import SchedulingClass
 
 JobState: TypeAlias = Literal[
@@ -269,17 +269,35 @@ def work_of(payload: str) -> JobPaths:
     return JobPaths(str(asked.get("model", "")), inputs, str(asked.get("output", "")))
 
 
-_SINCE = {name: version for name, version in ADDED.items() if version} | {
+FIRST_VERSIONS = {
+    "links": 1,
+    "verify": 2,
+    "any_modality": 3,
+    "nan_to": 3,
+    "strict_input": 4,
+    "cycle_check": 4,
+    "spread": 4,
+    "resample_channels": 4,
+    "inference": 5,
     "listed": 6,
     "images": 7,
     "incomplete": 8,
+    "output_type": 9,
+    "every_volume": 9,
+    "result_name": 9,
+    "layout": 9,
+    "bids_suffix": 9,
+    "sidecar": 9,
+    "any_contrast": 9,
+    "allow_synthetic": 9,
     "mirrored": 9,
     "others": 9,
+    "series_description": 10,
 }
-"""Fields and options that were added later, with the version of the first worker that supports
-them. At their default they are not in a job, which older workers can then take.
+"""Fields and options that are not in a job at their default, with the version of a job that has
+one, which is part of its key. Up to 9, they are those of 0.2.0.
 """
-VERSION = max(_SINCE.values())
+VERSION = max(FIRST_VERSIONS.values())
 """Newest job version that a worker of this program handles."""
 
 _OPTIONS = TranslateOptions.__dataclass_fields__
@@ -320,10 +338,12 @@ class StudyJob:
         """
         stated = encode_stated(self)
         options: dict[str, Any] = stated.pop("options")
-        for name in _SINCE.keys() & added_at_default(options):
+        for name in FIRST_VERSIONS.keys() & omitted_at_default(options):
             del options[name]
         stated |= options
-        return json.dumps({"version": max(_SINCE.get(name, 1) for name in stated), **stated})
+        return json.dumps(
+            {"version": max(FIRST_VERSIONS.get(name, 1) for name in stated), **stated}
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -351,8 +371,9 @@ class StudyJob:
                 if "\0" in path:
                     raise FieldError(name, "contains a zero byte, which no name may have")
             return job
-        except FieldError as error:
-            raise QueueError(f"This job cannot be read: {error}; submit it again.") from error
+        except (FieldError, SettingsError) as error:
+            reason = str(error).removesuffix(".")
+            raise QueueError(f"This job cannot be read: {reason}; submit it again.") from error
 
     def key(self) -> str:
         """Hash of the work: present state of the files, model and settings.

@@ -4,6 +4,7 @@ The locks are seen on one machine. On a server each worker also increments a cou
 other machines watch it by clocks of their own that no setting of the time changes.
 """
 
+import errno
 import hashlib
 import os
 import platform
@@ -12,7 +13,6 @@ import time
 from collections.abc import Collection, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Self
 
 from ....io.files.locks import lock, start_of_system, wait_for_lock
 from ....io.files.own_files import open_own, this_user, user_name
@@ -34,115 +34,92 @@ ON CONFLICT (worker) DO UPDATE SET beats = {workers}.beats + 1, seen = excluded.
 """
 
 
-class Heartbeat:
-    """Counter of a worker on a server, and the thread that increments it; a context manager."""
-
-    def __init__(self, database: Database, worker: str) -> None:
-        self._database, self._worker = database, worker
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-
-    def __enter__(self) -> Self:
-        self.beat()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join(timeout=BEAT_SECONDS)
-        with suppress(QueueError):
-            forget(self._database, self._worker)
-
-    def beat(self) -> None:
-        """Increment the counter. Raises QueueLostError."""
-        with self._database.writing() as transaction:
-            transaction.change(_BEAT, worker=self._worker)
-
-    def _run(self) -> None:
-        while not self._ended.wait(BEAT_SECONDS):
-            with suppress(QueueError):  # the next one may reach the server
-                self.beat()
-
-
-def forget(database: Database, worker: str) -> None:
-    """Remove the counter of a worker that ended. Raises QueueLostError."""
-    with database.writing() as transaction:
-        transaction.change("DELETE FROM {workers} WHERE worker = :worker", worker=worker)
-
-
 class Counters:
-    """One process's view of the counters of workers on other machines."""
+    """Counters of the workers of a server, by which those of other machines see that they live."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._looked = -CONTACT_SECONDS
-        self._beats: dict[str, int | None] = {}
-        self._since: dict[str, float] = {}
+        self._seen: dict[str, tuple[int | None, float]] = {}
 
-    def look(self, workers: Collection[str]) -> set[str]:
-        """Read all counters, and return their workers. Raises QueueLostError.
+    def beat(self, worker: str) -> None:
+        """Increment a counter. Raises QueueLostError."""
+        with self._database.writing() as transaction:
+            transaction.change(_BEAT, worker=worker)
 
-        workers: others to watch, whose counters do not exist, and so do not change.
+    def forget(self, worker: str) -> None:
+        """Remove the counter of a worker that ended. Raises QueueLostError."""
+        with self._database.writing() as transaction:
+            transaction.change("DELETE FROM {workers} WHERE worker = :worker", worker=worker)
+
+    @contextmanager
+    def beating(self, worker: str) -> Generator[None]:
+        """Increment a counter for the block, in a thread of its own that no locked job delays."""
+        ended = threading.Event()
+
+        def run() -> None:
+            while not ended.wait(BEAT_SECONDS):
+                with suppress(QueueError):  # the next one may reach the server
+                    self.beat(worker)
+
+        self.beat(worker)
+        thread = threading.Thread(target=run, name="heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(timeout=BEAT_SECONDS)
+            with suppress(QueueError):
+                self.forget(worker)
+
+    def unchanged(self, workers: Collection[str]) -> dict[str, float]:
+        """Read all counters; return for how many seconds each was seen not to change.
+
+        workers: others to watch, whose counters do not exist, and so do not change. Raises
+        QueueLostError.
         """
         with self._database.reading() as transaction:
-            query = "SELECT worker, beats FROM {workers}"
-            found = dict(transaction.rows(query))
+            found = dict(transaction.rows("SELECT worker, beats FROM {workers}"))
         now = time.monotonic()
-        if now - self._looked > CONTACT_SECONDS:
-            self._since.clear()
-        self._looked = now
-        beats = {worker: found.get(worker) for worker in {*found, *workers}}
-        self._since = {
-            worker: self._since.get(worker, now) if self._beats.get(worker) == count else now
-            for worker, count in beats.items()
-        }
-        self._beats = beats
-        return {*found}
-
-    def still(self) -> list[str]:
-        """Return the workers whose counters have not changed for DEAD_SECONDS."""
-        return [
-            worker for worker, since in self._since.items() if self._looked - since >= DEAD_SECONDS
-        ]
+        before = self._seen if now - self._looked <= CONTACT_SECONDS else {}
+        self._looked, self._seen = now, {}
+        for worker in {*found, *workers}:
+            count = found.get(worker)
+            seen, since = before.get(worker, (None, now))
+            self._seen[worker] = count, since if seen == count else now
+        return {worker: now - since for worker, (_, since) in self._seen.items()}
 
 
 class Membership:
     """Name that a worker holds, and its view of other workers.
 
-    origin: prefix of the names whose locks are in `folder`. database: that the worker shares with
-    other machines, or None.
+    origin: prefix of the names whose locks are in `folder`. counters: of all workers of a server,
+    None for a file, which only workers of this machine share.
     """
 
-    def __init__(self, name: str, origin: str, folder: Path, database: Database | None) -> None:
+    def __init__(self, name: str, origin: str, folder: Path, counters: Counters | None) -> None:
         self.name = name
         self._origin = origin
         self._folder = folder
-        self._database = database
-        self._counters = Counters(database) if database else None
+        self._counters = counters
 
-    def dead(self, workers: Collection[str]) -> list[str]:
+    def dead(self, workers: Collection[str]) -> set[str]:
         """Return the workers that are certainly dead. Raises QueueLostError.
 
         workers: those that have jobs; on a server, those with a counter are tested too.
         """
-        known, still = {*workers}, set[str]()
-        if self._counters is not None:
-            known |= self._counters.look(workers)
-            still = {*self._counters.still()}
-        return [
-            worker
-            for worker in known - {self.name}
-            if (
-                _is_free(self._folder, worker)
-                if self._counters is None or worker.startswith(f"{self._origin}:")
-                else worker in still
-            )
-        ]
+        if self._counters is None:
+            return {*workers} - _held(self._folder, workers) - {self.name}
+        unchanged = self._counters.unchanged(workers)
+        here = _of_origin(self._origin, unchanged)
+        still = {worker for worker, seconds in unchanged.items() if seconds >= DEAD_SECONDS}
+        return (here - _held(self._folder, here) - {self.name}) | (still - here)
 
     def forget(self, worker: str) -> None:
         """Remove what is known of a dead worker. Raises QueueLostError."""
-        if self._database:
-            forget(self._database, worker)
+        if self._counters:
+            self._counters.forget(worker)
 
 
 @contextmanager
@@ -153,41 +130,30 @@ def membership(database: Database, device: str) -> Generator[Membership]:
     CPU has many.
     """
     place = database.place
-    folder = _create_lock_folder(place)
-    origin = origin_of(folder)
-    names = [f"{origin}:{device}"]
-    if device == "cpu":
-        names += [f"{origin}:{device}-{slot}" for slot in range(2, SLOTS)]
-    with ExitStack() as stack:
-        for name in names:
-            with ExitStack() as trial:
-                if not _hold(folder, name, trial):
-                    continue
-                stack.push(trial.pop_all())
-            shared = database if place.file is None else None
-            if shared:
-                stack.enter_context(Heartbeat(shared, name))
-            yield Membership(name, origin, folder, shared)
-            return
-    raise QueueError(
-        f"A worker for {device} is already running on this machine; stop it first, or choose "
-        "another device."
-    )
-
-
-def _create_lock_folder(place: QueuePlace) -> Path:
-    """Create the folder of the locks, and check that it allows locks. Raises QueueError."""
     folder = lock_folder(place)
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _guarded(folder):
-            return folder
-    except OSError as error:
-        where = "put the queue" if place.file else "have XDG_STATE_HOME name a folder"
-        raise QueueError(
-            f"The names of workers cannot be locked in {folder} ({error.strerror}); {where} on a "
-            "local disk."
-        ) from error
+    slots = ["", *(f"-{slot}" for slot in range(2, SLOTS))] if device == "cpu" else [""]
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            origin = origin_of(folder)
+            names = (f"{origin}:{device}{slot}" for slot in slots)
+            with _guarded(folder):
+                name = next((name for name in names if _hold(folder, name, stack)), None)
+        except OSError as error:
+            where = "put the queue" if place.file else "have XDG_STATE_HOME name a folder"
+            raise QueueError(
+                f"The names of workers cannot be locked in {folder} ({error.strerror}); {where} on "
+                "a local disk."
+            ) from error
+        if name is None:
+            raise QueueError(
+                f"A worker for {device} is already running on this machine; stop it first, or "
+                "choose another device."
+            )
+        counters = None if place.file else Counters(database)
+        if counters:
+            stack.enter_context(counters.beating(name))
+        yield Membership(name, origin, folder, counters)
 
 
 def living_workers(database: Database) -> int:
@@ -195,24 +161,20 @@ def living_workers(database: Database) -> int:
 
     Those of other machines by the server's clock: the count is shown, nothing depends on it.
     """
-    place = database.place
-    folder = lock_folder(place)
-    if place.file:
-        return len(locked_names(place))
-    origin = origin_of(folder) if folder.is_dir() else None
+    if database.place.file:
+        return len(locked_names(database.place))
+    folder = lock_folder(database.place)
     query = f"SELECT worker FROM {{workers}} WHERE seen >= {{now}} - {int(DEAD_SECONDS * 1000)}"
     with database.reading() as transaction:
-        names = [worker for (worker,) in transaction.rows(query)]
-    return sum(
-        not (origin and name.startswith(f"{origin}:") and _is_free(folder, name)) for name in names
-    )
+        names = {worker for (worker,) in transaction.rows(query)}
+    here = _of_origin(origin_of(folder), names) if folder.is_dir() else set[str]()
+    return len(names - here) + len(_held(folder, here))
 
 
-def locked_names(place: QueuePlace) -> list[str]:
+def locked_names(place: QueuePlace) -> set[str]:
     """Return the names that workers of this machine hold."""
     folder = lock_folder(place)
-    names = [lock.name.removesuffix(".lock") for lock in folder.glob("*.lock")]
-    return [name for name in names if not _is_free(folder, name)]
+    return _held(folder, [file.name.removesuffix(".lock") for file in folder.glob("*.lock")])
 
 
 def lock_folder(place: QueuePlace) -> Path:
@@ -232,12 +194,50 @@ def origin_of(folder: Path) -> str:
     return f"{platform.node() or 'host'}:{user_name()}:{short}"
 
 
+def _of_origin(origin: str, workers: Collection[str]) -> set[str]:
+    return {worker for worker in workers if worker.startswith(f"{origin}:")}
+
+
 def _hold(folder: Path, name: str, stack: ExitStack) -> bool:
     """Lock a name's file until the stack closes, or return False if another process has it."""
-    file = open_own(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT)
-    stack.callback(os.close, file)
-    with _guarded(folder):
-        return _lock(file)
+    with ExitStack() as trial:
+        file = open_own(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT)
+        trial.callback(os.close, file)
+        try:
+            lock(file)
+        except BlockingIOError:
+            return False
+        stack.push(trial.pop_all())
+    return True
+
+
+def _held(folder: Path, names: Collection[str]) -> set[str]:
+    """Return the names whose locks are held, or cannot be tested."""
+    if not names:
+        return set()
+    try:
+        with _guarded(folder):
+            return {name for name in names if not _is_free(folder / f"{name}.lock")}
+    except FileNotFoundError:  # no worker ran here
+        return set()
+    except OSError:
+        return {*names}
+
+
+def _is_free(file: Path) -> bool:
+    try:
+        opened = open_own(file, os.O_RDWR)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return True
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
+    try:
+        lock(opened)
+    except OSError:
+        return False
+    finally:
+        os.close(opened)
+    return True
 
 
 @contextmanager
@@ -252,24 +252,3 @@ def _guarded(folder: Path) -> Generator[None]:
         yield
     finally:
         os.close(guard)
-
-
-def _lock(file: int) -> bool:
-    try:
-        lock(file)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _is_free(folder: Path, name: str) -> bool:
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(_guarded(folder))
-            file = open_own(folder / f"{name}.lock", os.O_RDWR)
-        except PermissionError:
-            return False
-        except (OSError, ValueError):  # no such file, or none can have such a name
-            return True
-        stack.callback(os.close, file)
-        return _lock(file)

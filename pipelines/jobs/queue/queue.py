@@ -67,9 +67,11 @@ FROM {jobs} JOIN {batches} USING (batch) LEFT JOIN {payloads} USING (batch, numb
 """
 _ADD_JOB = f"""
 INSERT INTO {{jobs}}
-    (batch, number, state, work, lane, turn, due, tries, submitted, changed, transfers)
-VALUES
-    (:batch, :number, :state, :work, :lane, {WITH_OTHERS}, :due, 0, :now, :now, :transfers)
+    (batch, number, state, work, priority, hours, turn, due, tries, submitted, changed, transfers)
+VALUES (
+    :batch, :number, :state, :work, :priority, :hours, {WITH_OTHERS}, :due, 0, :now, :now,
+    :transfers
+)
 ON CONFLICT (work) WHERE {OPEN_STATES} DO NOTHING
 """
 _ADD_PAYLOAD = "INSERT INTO {payloads} (batch, number, payload) VALUES (:batch, :number, :payload)"
@@ -82,7 +84,7 @@ WHERE batch = :batch AND number = :number AND {in_states(ENDED_BADLY)} AND NOT E
     WHERE other.work = coalesce(:work, {{jobs}}.work) AND other.{OPEN_STATES}
 )
 """
-_AT_ONCE = ("state = 'queued'", "due = NULL")
+_AT_ONCE = "state = 'queued', due = NULL"
 _NOT_STARTED = in_states(["waiting", "queued"])
 
 
@@ -249,7 +251,7 @@ class Queue:
 
     def known_keys(self) -> set[str]:
         """Return the keys of work that is open, or that failed or was cancelled."""
-        query = "SELECT DISTINCT work FROM {jobs} WHERE state <> 'done' AND work IS NOT NULL"
+        query = "SELECT work FROM {jobs} WHERE state <> 'done' AND work IS NOT NULL"
         with self._database.reading() as transaction:
             return {key for (key,) in transaction.rows(query)}
 
@@ -293,7 +295,11 @@ class Queue:
                 self._database.writing() as transaction,
             ):
                 due = database_time(transaction, not_before) if not_before else None
-                wanted = {"lane": str(scheduling), "due": due}
+                wanted = {
+                    "priority": scheduling.priority,
+                    "hours": scheduling.window,
+                    "due": due,
+                }
                 found = _submitted(transaction, keys, shared, about, wanted, received or {})
                 return replace(found, known=len(jobs) - found.added)
         raise self._database.unusable(_CONFLICTS)
@@ -324,7 +330,7 @@ class Queue:
                 AND other.state = 'waiting' AND other.deferred IS NOT NULL
             )
         """
-        sooner = self._change(batch, is_deferred, ", ".join(_AT_ONCE))
+        sooner = self._change(batch, is_deferred, _AT_ONCE)
         keys = list(self._keys_now(batch))
         for _ in range(_TRIES):
             with (
@@ -361,7 +367,8 @@ class Queue:
 
         They may wait for a time, for a window of the day, or because they were deferred or held.
         """
-        return self._move(batch, _AT_ONCE, window="", is_needed=True)
+        waits = f"{_NOT_STARTED} AND (state = 'waiting' OR hours <> '')"
+        return self._change(batch, waits, f"{_AT_ONCE}, hours = ''")
 
     def hold(self, batch: str) -> int:
         """Let the jobs that have not started wait until `run_now` or `move` gives them a time, and
@@ -382,51 +389,22 @@ class Queue:
         priority, window: of their new scheduling class, where not None. not_before: earliest start
         by this host's clock; None leaves those that wait or are held as they are.
         """
-        if not_before is None:
-            return self._move(batch, (), priority, window)
-        with self._database.reading() as transaction:
-            due = database_time(transaction, not_before)
-        return self._move(batch, ("state = 'waiting'", f"due = {due}"), priority, window)
+        values: dict[str, Any] = {"priority": priority, "hours": window}
+        changes = "priority = coalesce(:priority, priority), hours = coalesce(:hours, hours)"
+        if not_before is not None:
+            changes += ", state = 'waiting', due = :due"
+            with self._database.reading() as transaction:
+                values["due"] = database_time(transaction, not_before)
+        return self._change(batch, _NOT_STARTED, changes, **values)
 
-    def _move(
-        self,
-        batch: str,
-        changes: Sequence[str],
-        priority: Priority | None = None,
-        window: str | None = None,
-        *,
-        is_needed: bool = False,
-    ) -> int:
-        """Change the jobs that have not started, lane by lane; return their number.
-
-        changes: besides that of the lane. is_needed: leave those that may start anyway.
-        """
-        where, values = of_batch(batch)
-        change = ", ".join([*changes, "lane = :after", "changed = {now}"])
-        query = f"SELECT DISTINCT lane FROM {{jobs}} WHERE {where} AND {_NOT_STARTED}"
-        moved = 0
-        with self._database.writing() as transaction:
-            _hold(transaction, batch)
-            for (lane,) in transaction.rows(query, **values):
-                before = SchedulingClass.parse(lane)
-                after = SchedulingClass(
-                    before.priority if priority is None else priority,
-                    before.window if window is None else window,
-                )
-                states = "state = 'waiting'" if is_needed and after == before else _NOT_STARTED
-                moved += transaction.change(
-                    f"UPDATE {{jobs}} SET {change} WHERE {where} AND {states} AND lane = :lane",
-                    **{**values, "lane": lane, "after": str(after)},
-                )
-        return moved
-
-    def _change(self, batch: str, which: str, changes: str) -> int:
+    def _change(self, batch: str, which: str, changes: str, **values: Any) -> int:
         """Change some jobs, and return their number. which: condition."""
-        where, values = of_batch(batch)
+        where, named = of_batch(batch)
         with self._database.writing() as transaction:
             _hold(transaction, batch)
             return transaction.change(
                 f"UPDATE {{jobs}} SET {changes}, changed = {{now}} WHERE {where} AND {which}",
+                **named,
                 **values,
             )
 
@@ -461,6 +439,10 @@ class Queue:
                 moment=moment,
             )
             transaction.change(
+                "DELETE FROM {payloads} WHERE NOT EXISTS (SELECT 1 FROM {jobs} WHERE "
+                "{jobs}.batch = {payloads}.batch AND {jobs}.number = {payloads}.number)"
+            )
+            transaction.change(
                 "DELETE FROM {batches} WHERE batch NOT IN (SELECT batch FROM {jobs})"
             )
         return count
@@ -490,9 +472,10 @@ def _submitted(
     """
     batch, count = _joined(transaction, joins)
     known = _open_keys(transaction, list(keys))
-    new = {key: number for number, key in enumerate(_without(keys, known), count + 1)}
+    added = (key for key in keys if key not in known)
+    new = {key: number for number, key in enumerate(added, count + 1)}
     if batch is None:
-        batch = _batch_name()
+        batch = f"{datetime.now():%Y%m%d}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
         if new and not transaction.change(
             "INSERT INTO {batches} (batch, joins, about) VALUES (:batch, :joins, :about) "
             "ON CONFLICT DO NOTHING",
@@ -561,14 +544,6 @@ def _open_keys(transaction: Transaction, among: Sequence[str] | None = None) -> 
         rows = transaction.rows(f"{query} AND work IN ({names})", **values)
         known |= {key: job_name(batch, number) for key, batch, number in rows}
     return known
-
-
-def _without(keys: Mapping[str, StudyJob], known: Collection[str]) -> list[str]:
-    return [key for key in keys if key not in known]
-
-
-def _batch_name() -> str:
-    return f"{datetime.now():%Y%m%d}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
 
 
 def _key(payload: str) -> str | None:

@@ -1,20 +1,17 @@
 """Tables of the queue: their layout and its versions, and what users and workers read of them."""
 
-import os
 import re
 import time
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-from ....io.files.locks import wait_for_lock
 from ...errors import QueueError
 from ...program import program_version
 from .database import Database, PostgresDatabase, SqliteDatabase, Transaction
 from .job import OPEN, JobState
-from .location import QueuePlace, check_private, make_private
+from .location import QueuePlace
 
 OPEN_STATES = f"state IN ({', '.join(map(repr, OPEN))})"
 """Condition for open jobs, in the words of the index, as SQLite requires."""
@@ -34,7 +31,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
                 {OPEN_STATES} OR state IN ('done', 'failed', 'given up', 'cancelled')
             ),
             work TEXT,
-            lane TEXT NOT NULL,
+            priority TEXT NOT NULL,
+            hours TEXT NOT NULL,
+            lane TEXT GENERATED ALWAYS AS (rtrim(priority || ' ' || hours)) STORED,
             turn INTEGER NOT NULL,
             due BIGINT,
             deferred TEXT,
@@ -53,8 +52,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             number INTEGER NOT NULL,
             payload TEXT NOT NULL,
             result TEXT,
-            PRIMARY KEY (batch, number),
-            FOREIGN KEY (batch, number) REFERENCES {jobs} (batch, number) ON DELETE CASCADE
+            PRIMARY KEY (batch, number)
         )""",
         """CREATE TABLE {workers} (
             worker TEXT PRIMARY KEY,
@@ -73,14 +71,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 """Statements that bring the tables from each version to the next one. Never change a line: append.
 
 batches: joins: what later submissions to the batch have in common; about: name, route and how the
-model's reading was verified, as JSON. jobs: work: key of the work, which is open once; lane:
-scheduling class; turn: order within the lane; due: earliest start of a waiting job, none if it is
-held; deferred: why it was last deferred, as JSON; token: of the claim; changed: last change, by
-which a clock that was set back is detected; transfers: intervals that a node recorded, as JSON.
-Payloads and results are apart, so that a change of state does not write them again. workers, on a
-server only: beats: counter that proves life; seen: time of the last beat. All times are in
-milliseconds since 1970, by the database's clock. Texts from outside are JSON: they may hold what is
-no Unicode.
+model's reading was verified, as JSON. jobs: work: key of the work, which is open once; priority,
+hours: scheduling class; lane: its text; turn: order within the lane; due: earliest start of a
+waiting job, none if it is held; deferred: why it was last deferred, as JSON; token: of the claim;
+changed: last change, by which a clock that was set back is detected; transfers: intervals that a
+node recorded, as JSON. Payloads and results are apart, so that a change of state does not write
+them again. workers, on a server only: beats: counter that proves life; seen: time of the last beat.
+All times are in milliseconds since 1970, by the database's clock. Texts from outside are JSON: they
+may hold what is no Unicode. payloads has no foreign key: PostgreSQL keeps the plan of such a check
+from when a table was small, with which 4,000 further jobs took 11 s instead of 4.
 """
 
 VERSION = len(MIGRATIONS)
@@ -89,7 +88,7 @@ ALONE, WITH_OTHERS, BEHIND = 1, 2, 3
 goes last, as others may fit onto a disk that is too full for it.
 """
 
-_NAME = re.compile(r"[\w-]+(/[0-9]{1,9})?", re.ASCII)
+_NAME = re.compile(r"[\w-]+(/(\d{5}|[1-9]\d{5,8}))?", re.ASCII)
 
 
 @contextmanager
@@ -98,26 +97,19 @@ def open_tables(place: QueuePlace, *, create: bool) -> Generator[Database]:
 
     create: make the queue if there is none. Raises QueueError.
     """
-    database = PostgresDatabase(place) if place.file is None else SqliteDatabase(place)
-    if place.file and create:
-        make_private(place.file)
-    elif place.file:
-        check_private(place.file)
-        if not place.file.exists():
-            raise QueueError(
-                f"There is no queue at {place.file} yet; submit studies first, or give another "
-                "queue with setting queue, or its config file with setting config."
-            )
+    database = SqliteDatabase(place, place.file) if place.file else PostgresDatabase(place)
     try:
-        _prepare(database, create=create)
+        database.prepare(create=create)
+        _update(database, create=create)
         yield database
     finally:
         database.close()
 
 
-def _prepare(database: Database, *, create: bool) -> None:
-    if create and isinstance(database, PostgresDatabase):
-        database.make_database()
+def _update(database: Database, *, create: bool) -> None:
+    """Make the tables, or bring older ones up to date. Raises QueueError."""
+    from .dbos_queue import is_of_dbos  # which needs this module
+
     with database.reading() as transaction:
         stored = _version(database, transaction)
         if stored > VERSION:
@@ -127,39 +119,26 @@ def _prepare(database: Database, *, create: bool) -> None:
                 f"than this one ({program_version()}); update this one, or give another queue with "
                 "setting queue."
             )
-    if stored == VERSION:
-        return
-    if not (create or stored or _is_of_dbos(database)):
-        raise QueueError(f"The queue {database.place} is empty; submit a study to begin it.")
-    if isinstance(database, SqliteDatabase):
-        with _alone(database):
-            _migrate(database)
-    else:
-        _migrate(database)
+        if not (create or stored or is_of_dbos(database, transaction)):
+            raise QueueError(f"The queue {database.place} is empty; submit a study to begin it.")
+    if stored < VERSION:
+        with database.making() as transaction:
+            _migrate(database, transaction)
 
 
-def _is_of_dbos(database: Database) -> bool:
-    from .dbos_queue import is_of_dbos
+def _migrate(database: Database, transaction: Transaction) -> None:
+    from .dbos_queue import is_of_dbos, leave_mark, move_jobs
 
-    with database.reading() as transaction:
-        return is_of_dbos(database, transaction)
-
-
-def _migrate(database: Database) -> None:
-    from .dbos_queue import is_of_dbos, leave_mark, move_jobs  # late: a queue moves once
-
-    with database.writing() as transaction:
-        database.begin_making(transaction)
-        stored = _version(database, transaction)
-        for statements in MIGRATIONS[stored:]:
-            for statement in statements:
-                transaction.change(statement)
-        if stored == 0:
-            if is_of_dbos(database, transaction):
-                move_jobs(database, transaction)
-            leave_mark(database, transaction)
-        set_meta(transaction, "version", str(VERSION))
-        set_meta(transaction, "program", program_version())
+    stored = _version(database, transaction)
+    for statements in MIGRATIONS[stored:]:
+        for statement in statements:
+            transaction.change(statement)
+    if stored == 0:
+        if is_of_dbos(database, transaction):
+            move_jobs(database, transaction)
+        leave_mark(database, transaction)
+    set_meta(transaction, "version", str(VERSION))
+    set_meta(transaction, "program", program_version())
 
 
 def _version(database: Database, transaction: Transaction) -> int:
@@ -167,22 +146,6 @@ def _version(database: Database, transaction: Transaction) -> int:
     if not database.has_table(transaction, database.WORDS["meta"]):
         return 0
     return int(meta(transaction, "version") or 0)
-
-
-@contextmanager
-def _alone(database: SqliteDatabase) -> Generator[None]:
-    """Hold the lock for making the tables: SQLite changes its journal mode for one process only."""
-    file = Path(f"{database.place.file}.making")
-    try:
-        turn = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            wait_for_lock(turn)
-            database.keep_journal()
-            yield
-        finally:
-            os.close(turn)
-    except OSError as error:
-        raise database.unusable(error.strerror or str(error)) from error
 
 
 def meta(transaction: Transaction, name: str) -> str | None:

@@ -215,7 +215,7 @@ def test_a_job_of_a_way_back_that_changed_fails_alone(world: PairWorld) -> None:
 
 
 @pytest.mark.slow
-def test_several_devices_show_what_one_does(
+def test_cycle_errors_of_several_devices_equal_those_of_one(
     world: PairWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = world.checked()

@@ -58,10 +58,48 @@ def test_a_row_a_study_and_all_of_them_together(world: World) -> None:
     assert lines[0].split() == ["study", "MAE", "PSNR,", "dB", "MS-SSIM", "SSIM", "r", "status"]
     assert lines[2].split()[:2] == ["0.nii", "10.00"]
     assert lines[2].split()[-1] == "evaluated"
-    [mean] = [line for line in lines if line.startswith("MAE")]
+    [mean, *_] = [line for line in lines if line.startswith("MAE")]
     assert mean.split() == ["MAE", "20.00", "8.165", "20.00", "30.00", "2.nii"]
     assert "Protocol synthrad2025: MAE in HU, data range -1024 to 3071" in lines
     assert lines[-1].endswith("3 evaluated")
+
+
+def test_synthrad2025_takes_no_values_outside_the_field_of_view(world: World) -> None:
+    result = world.evaluate("--protocol", "synthrad2025", "--outside", "-3024", masks=True)
+    assert result.exit_code == 2
+    assert "this protocol measures whole masks" in " ".join(result.output.split())
+
+
+def test_a_fill_value_is_masked_and_counted_in_all_outputs(tmp_path: Path) -> None:
+    world = World(tmp_path).fill(1)
+    for folder, error in (("truth", 0), ("results", 1)):
+        image = np.full(SHAPE, 7, np.int16)
+        image[:10] = np.arange(10)[:, None, None] + error
+        stored(world.root / folder / "0.nii", image)
+    file = world.root / "e.csv"
+    result = world.evaluate("--outside", "7", "--csv", str(file), "--json", "-")
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    assert told["schema"] == "cuda-cyclegan/evaluation/2"
+    assert (told["studies"][0]["voxels"], told["studies"][0]["outside"]) == (9 * 384, 11 * 384)
+    assert told["studies"][0]["voxels_bone"] is None
+    with file.open(newline="") as lines:
+        [row] = csv.DictReader(lines)
+    assert (row["outside"], row["mae_bone"], row["voxels_bone"]) == (str(11 * 384), "", "")
+    assert "4224 voxels outside the truth's field of view do not count" in result.stderr
+
+
+def test_a_ct_has_the_errors_of_each_tissue(world: World) -> None:
+    result = world.evaluate("--json", str(world.root / "e.json"))
+    assert "Dice >= 150 HU" in result.stdout
+    told = json.loads((world.root / "e.json").read_text())
+    assert [study["me_bone"] for study in told["studies"]] == [10, 20, 30]
+    assert told["studies"][0]["voxels_soft"] > 0
+    assert told["summary"]["me_fat"]["worst"] == 30
+    (world.root / "truth" / "1.nii").unlink()
+    (world.root / "truth" / "2.nii").unlink()
+    alone = world.evaluate().stdout
+    assert any(line.split() == ["ME", "bone", "10.00"] for line in alone.splitlines())
 
 
 @pytest.mark.slow
@@ -148,7 +186,7 @@ def test_the_page_shows_spread_and_worst_first_and_needs_no_other_file(world: Wo
     assert "<b>0" not in source
     assert "&lt;b&gt;0.nii" in source
     assert "<th>study</th><th>status</th><th>reason</th>" in source
-    assert source.count("<circle") == 5 * 2, "a dot a study and metric"
+    assert source.count("<circle") == (9 + 10 + 2) * 2, "a dot a study and metric"
     pictures = source.split('src="data:image/webp;base64,')[1:]
     assert len(pictures) == 2
     shown = Image.open(BytesIO(b64decode(pictures[0].partition('"')[0])))
@@ -161,7 +199,7 @@ def test_an_error_of_0_stands_below_its_picture(world: World) -> None:
     truth = world.root / "truth" / "0.nii"
     (world.root / "results" / "0.nii").write_bytes(truth.read_bytes())
     page = world.root / "e.html"
-    assert world.evaluate("--html", str(page)).exit_code == 0
+    assert world.evaluate("--html", str(page), "--any-truth").exit_code == 0
     assert "0.nii: MAE 0.000; MS-SSIM 1.0000" in page.read_text("utf-8")
 
 
@@ -192,6 +230,7 @@ def test_what_is_there_is_replaced_when_asked(world: World, option: str) -> None
         (["--data-range", "5"], "is not a value range"),
         (["--data-range", "5,5"], "is not a value range"),
         (["--data-range", "1.2.3,5"], "is not a value range"),
+        (["--outside", "air"], "is neither a value such as -2000 nor none"),
         (["--pairs", "nowhere.csv"], "nowhere.csv cannot be used"),
         (["--truth", "nowhere"], "nowhere does not exist"),
         (["--json", "nowhere/e.json"], "folder 'nowhere' does not exist; create it"),
@@ -256,7 +295,8 @@ def test_a_translated_dicom_series_is_held_against_the_ct_of_its_study(world: Wo
 def test_an_mr_series_is_no_truth_of_synthrad2025(world: World) -> None:
     scans = world.root / "mr"
     Phantom("MR", intercept=-3000.0).write(scans)
-    asked = ["evaluate", scans, "--truth", scans, "--mask", scans, "--json", "-"]
+    asked = ["evaluate", scans, "--truth", scans, "--mask", scans, "--any-truth"]
+    asked += ["--json", "-"]
     result = CliRunner().invoke(app, [*map(str, asked), "--protocol", "synthrad2025"])
     [study] = json.loads(result.stdout)["studies"]
     assert study["reason"] == (
@@ -269,11 +309,11 @@ def test_a_stop_writes_what_is_done(world: World, monkeypatch: pytest.MonkeyPatc
     may_end, measure = threading.Event(), module.measure
     first = iter([signal.SIGTERM])
 
-    def stopped(images: Any, protocol: Any) -> Any:
+    def stopped(*asked: Any) -> Any:
         for number in first:
             os.kill(os.getpid(), number)
         may_end.wait()
-        return measure(images, protocol)
+        return measure(*asked)
 
     monkeypatch.setattr(module, "measure", stopped)
     try:

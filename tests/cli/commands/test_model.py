@@ -144,7 +144,7 @@ class TestInspect:
 
 
 class TestEdit:
-    def test_other_words_leave_the_identity_as_it_is(self, bench: ModelFolder) -> None:
+    def test_new_labels_keep_the_hash_of_the_network(self, bench: ModelFolder) -> None:
         old, edited = load_model(bench.sound()), bench.folder / "edited.safetensors"
         words = "--name Better --licence MIT --source PD --target 'CT, bone'"
         result = run("edit", bench.output, "--output", edited, *shlex.split(words))

@@ -213,7 +213,9 @@ def test_nobody_takes_maps_for_scans_or_for_results(world: World) -> None:
     done = world.run("translate", "--allow-synthetic")
     assert "2 studies" in done.stdout
     assert len(world.files()) == 2
-    done = CliRunner().invoke(app, ["evaluate", str(results), "--truth", str(world.root / "scans")])
+    done = CliRunner().invoke(
+        app, ["evaluate", str(results), "--truth", str(world.root / "scans"), "--any-truth"]
+    )
     assert done.exit_code == 0, done.output
     assert "map" not in done.stdout
     found = CliRunner().invoke(app, ["discover", str(results)]).stdout
@@ -226,7 +228,8 @@ def test_maps_of_a_series_are_no_results_to_evaluate(tmp_path: Path) -> None:
     MR.write(world.inputs)
     world.run("translate", "--spread", "2")
     done = CliRunner().invoke(
-        app, ["evaluate", str(world.output), "--truth", str(world.inputs), "--json", "-"]
+        app,
+        ["evaluate", str(world.output), "--truth", str(world.inputs), "--any-truth", "--json", "-"],
     )
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["studies"]) == 1

@@ -297,6 +297,28 @@ def test_private_elements_are_kept_when_asked_and_make_a_result_of_its_own(ward:
     assert "1 up to date" in ward.translate("--keep-private-tags").output
 
 
+def test_a_description_of_ones_own_is_marked_and_makes_a_result_of_its_own(ward: Ward) -> None:
+    def described() -> list[tuple[str, str, str]]:
+        data = [pydicom.dcmread(files[0]) for files in ward.series().values()]
+        return [(one.SeriesDescription, one.SyntheticData, one.SeriesInstanceUID) for one in data]
+
+    shutil.rmtree(ward.inputs / "a" / "mr")
+    ward.translate()
+    [(text, _, first_uid)] = described()
+    assert text == "Synthetic CT (tiny), not for diagnosis"
+    chosen = ("--series-description", "sCT {source} by {model}")
+    assert "1 translated" in ward.translate(*chosen).stdout
+    [(text, mark, uid)] = described()
+    assert (text, mark) == ("Synthetic sCT T1 or CT by tiny", "YES")
+    assert uid != first_uid
+    assert "1 up to date" in ward.translate(*chosen).stdout
+    for path in ward.series().popitem()[1]:
+        assert conformance_errors(path) == set()
+    refused = ward.translate("--series-description", "x" * 60)
+    assert refused.exit_code == 2
+    assert "has 70 characters with the mark Synthetic" in " ".join(refused.stderr.split())
+
+
 def test_a_tilted_series_fails_alone_or_is_resampled(ward: Ward) -> None:
     TILTED.write(ward.inputs / "a" / "tilted")
     result = ward.translate()

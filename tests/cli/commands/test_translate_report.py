@@ -171,7 +171,7 @@ def test_the_report_of_another_batch_is_kept_and_nothing_is_done(world: World) -
     assert world.report.read_text() == "my notes"
 
 
-def test_a_report_on_standard_output_stands_there_alone(world: World) -> None:
+def test_only_the_report_is_on_standard_output(world: World) -> None:
     scan(world.inputs / "a.nii")
     done = world.translate("--report", "-")
     assert json.loads(done.stdout)["totals"]["translated"] == 1

@@ -53,6 +53,19 @@ TOLD = {
     events.NotSent("PACS@host:104", "nothing answers", 30.4): (
         "PACS@host:104: not sent: nothing answers; again in 30 s"
     ),
+    events.CommitmentRequested(SERIES, "PACS@host:104", 20, 0): (
+        f"{SERIES}: storage commitment of 20 objects requested from PACS@host:104"
+    ),
+    events.CommitmentRequested(SERIES, "PACS@host:104", 1, 2): (
+        f"{SERIES}: storage commitment of 1 object requested from PACS@host:104 again, as no "
+        "report came to 2 requests"
+    ),
+    events.NotCommitted(SERIES, "1 of 8 objects (0001.dcm): it is lost"): (
+        f"{SERIES}: sent again: 1 of 8 objects (0001.dcm): it is lost"
+    ),
+    events.ReportRefused("T1TOT2", "PACS", "its transaction is not known"): (
+        "T1TOT2: storage commitment report of PACS refused: its transaction is not known"
+    ),
     events.SendingAbandoned(SERIES, "nothing answers"): (
         f"{SERIES}: sending abandoned: nothing answers; to send it again, set a longer retry in "
         "its route"

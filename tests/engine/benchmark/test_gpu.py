@@ -51,8 +51,10 @@ class Gpu:
         self.room_for_ceilings = room
         return Ceilings(1e12, 1e11)
 
-    def generator(self, network: Any, options: Any) -> Any:
-        return FakeGenerator(self, network, options)
+    def generator(self, network: Any, options: Any, patch: Any, batch: int) -> Any:
+        del options
+        assert batch in (2, 4)
+        return FakeGenerator(self, network, patch)
 
 
 class FakeGenerator:
@@ -61,8 +63,8 @@ class FakeGenerator:
     device, batch = "a made-up GPU", 2
     memory = SimpleNamespace(bytes=PLANNED)
 
-    def __init__(self, gpu: Gpu, network: Any, options: Any) -> None:
-        self._gpu, self._network, self.options = gpu, network, options
+    def __init__(self, gpu: Gpu, network: Any, patch: Any) -> None:
+        self._gpu, self._network, self.patch = gpu, network, patch
         self.graph = network.graph
 
     def __enter__(self) -> "FakeGenerator":
@@ -112,8 +114,8 @@ def test_it_shows_of_the_batch_that_runs_and_of_the_memory_that_is_gone(
 ) -> None:
     patches = np.random.default_rng(0).random((4, 1, *PATCH), np.float32)
     kept: list[FloatArray] = []
-    options = cuda_bench.CudaOptions(PATCH, batch=4, vram_limit=1 << 30)
-    found = cuda_bench.measure_on_gpu(network, options, patches, Budget(0.1), kept.append)
+    options = cuda_bench.CudaOptions(vram_limit=1 << 30)
+    found = cuda_bench.measure_on_gpu(network, options, 4, patches, Budget(0.1), kept.append)
     assert np.array_equal(kept[0], -patches)
     assert found.batch == 2, "there was no room for four"
     assert found.patches_per_second == pytest.approx(1000)
@@ -129,9 +131,8 @@ def test_without_layers_nothing_else_is_measured(
     cuda_bench: Any, gpu: Gpu, network: Network
 ) -> None:
     patches = np.zeros((2, 1, *PATCH), np.float32)
-    options = cuda_bench.CudaOptions(PATCH, batch=2)
-    budget = Budget(0.1, layers=False)
-    found = cuda_bench.measure_on_gpu(network, options, patches, budget, lambda _: None)
+    options, budget = cuda_bench.CudaOptions(), Budget(0.1, layers=False)
+    found = cuda_bench.measure_on_gpu(network, options, 2, patches, budget, lambda _: None)
     assert found.layers == ()
     assert found.ceilings is None
     assert gpu.room_for_ceilings == 0

@@ -114,7 +114,7 @@ def test_normalise(batch, channels, extents, pad, mode, precision, grid):
     assert not memory[COUNTERS].any()
 
 
-def test_a_kernel_that_launches_do_not_find_is_named():
+def test_a_kernel_that_no_launch_finds_is_named_in_the_error():
     source = Tensor("source", 1, (2, 2, 2), 8, "fp16")
     step = Pack(source, Region(0, 1), 1, (2, 2, 2), (0, 0, 0), "zero")
     [launch] = launches(step, anywhere, H200)

@@ -160,9 +160,7 @@ HYPERPARAMETERS: dict[str, object] = {
 
 @pytest.mark.parametrize("how", FORMATS)
 @pytest.mark.parametrize("name", HYPERPARAMETERS)
-def test_hyperparameters_that_no_tensor_needs_are_let_be(
-    name: str, how: str, tmp_path: Path
-) -> None:
+def test_hyperparameters_without_a_tensor_are_ignored(name: str, how: str, tmp_path: Path) -> None:
     value = {"weights": {"a": torch.ones(2)}, "hyper_parameters": {"x": HYPERPARAMETERS[name]}}
     contents = read(written(value, **FORMATS[how]), tmp_path).contents
     weights = contents["weights"]

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from math import inf, prod
+from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from support.covering_networks import SPECS, covering
 from support.gpu_networks import ODD_GRAPHS, chain, random_network
 from support.network_features import CUT, patches_for, trained
+from support.tiers import examples
 
 from cuda_cyclegan.engine.cpu.session import session, session_options
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
@@ -26,18 +28,30 @@ from cuda_cyclegan.engine.network.graph_analysis import (
 from cuda_cyclegan.engine.network.layers import (
     Add,
     ChannelAffine,
+    Channels,
     Clip,
     Concat,
     Constant,
     Conv3d,
     ConvTranspose3d,
     Crop,
+    Downsample,
+    Elu,
+    Erf,
+    Exp,
+    GroupNorm,
     InstanceNorm,
+    Inverse,
     Layer,
+    LeakyRelu,
+    Multiply,
     Pad,
     Pool,
+    PRelu,
     Relu,
     Sigmoid,
+    Softplus,
+    Subtract,
     Tanh,
     Upsample,
 )
@@ -185,7 +199,84 @@ def test_the_ends_of_what_comes_out(name: str) -> None:
 def test_two_inputs() -> None:
     tanh, sigmoid = Node("t", Tanh(), ("n-1",)), Node("s", Sigmoid(), ("n-1",))
     assert _ends(tanh, sigmoid, Node("c", Concat(), ("t", "s"))) == (-1, 1)
-    assert _ends(tanh, sigmoid, Node("a", Add(), ("t", "s"))) == (-inf, inf)
+    assert _ends(tanh, sigmoid, Node("a", Add(), ("t", "s"))) == (-1, 2)
+    assert _ends(tanh, sigmoid, Node("a", Subtract(), ("t", "s"))) == (-2, 1)
+    assert _ends(sigmoid, Node("a", Subtract(), ("s", "n-1"))) == (-inf, inf)
+
+
+SCALED = ("scale", "shift")
+BOUNDED: tuple[Layer, ...] = (
+    Conv3d(2, 2, (3, 3, 3), "weight", "bias", ONE, ONE, groups=2),
+    Conv3d(2, 2, ONE, "point"),
+    ConvTranspose3d(2, 2, TWO, "doubling", None, TWO, (0, 0, 0)),
+    InstanceNorm(2, *SCALED),
+    GroupNorm(2, 1, *SCALED),
+    ChannelAffine(2, *SCALED),
+    Relu(),
+    LeakyRelu(-0.3),
+    PRelu(2, "slope"),
+    Elu(1.5),
+    Softplus(),
+    *(Clip(-0.25, None), Clip(None, 0.5), Clip(-0.5, 2.0)),
+    *(Tanh(), Sigmoid(), Erf(), Exp()),
+    *(Inverse(0.5), Inverse(0.25, root=True)),
+    *(Pad(mode, ONE, ONE) for mode in ("reflect", "replicate", "zero", Constant(-3.0))),
+    Crop(ONE, ONE),
+    Channels(1, 1),
+    *(Add(), Subtract(), Multiply(), Concat()),
+    *(Upsample(mode, TWO) for mode in ("nearest", "trilinear")),
+    Upsample("trilinear", TWO, align_corners=True),
+    *(Pool("largest", (3, 3, 3), TWO, ONE), Pool("mean", (3, 3, 3), TWO, ONE)),
+    Pool("mean", (3, 3, 3), TWO, ONE, counts_padding=False),
+    *(Downsample(taps, TWO, mode) for taps, mode in ((3, "reflect"), (4, "zero"))),
+)
+"""Layers of every kind, on two channels."""
+
+TWICE = (Add, Subtract, Multiply, Concat)
+EDGE_OF_RANGE = st.sampled_from([-80.0, -3.0, -0.5, 0.0, 0.25, 2.0, 6.0, 80.0])
+SPAN = st.lists(EDGE_OF_RANGE, min_size=2, max_size=2, unique=True).map(
+    lambda ends: (min(ends), max(ends))
+)
+
+
+def test_every_kind_of_layer_is_compared_with_its_bounds() -> None:
+    def kinds(union: Any) -> set[type]:
+        return {kind for one in get_args(union) for kind in (kinds(one) or {one})}
+
+    assert {type(layer) for layer in BOUNDED} == kinds(Layer)
+
+
+@pytest.mark.parametrize("layer", BOUNDED, ids=repr)
+@settings(max_examples=examples(60))
+@given(first=SPAN, second=SPAN, seed=st.integers(0, 1000), is_negative=st.booleans())
+def test_no_value_is_outside_the_bounds_of_its_layer(
+    layer: Layer,
+    first: tuple[float, float],
+    second: tuple[float, float],
+    seed: int,
+    is_negative: bool,
+) -> None:
+    """Inputs reach both ends of their ranges."""
+    import torch
+
+    from cuda_cyclegan.engine.benchmark.pytorch import as_module
+
+    several = isinstance(layer, TWICE)
+    graph = chain(
+        2,
+        ("left", Clip(*first)),
+        ("right", Clip(*second), (INPUT,)),
+        ("it", layer, ("left", "right") if several else ("left",)),
+    )
+    sign = np.float32(-1 if is_negative else 1)
+    weights = random_network(graph, seed).weights
+    network = Network(graph, {key: sign * np.abs(one) for key, one in weights.items()})
+    random = np.random.default_rng(seed)
+    patch = random.uniform(-100, 100, (1, 2, 4, 4, 4)).astype(np.float32)
+    output = as_module(network)(torch.from_numpy(patch)).detach().numpy()
+    low, high = output_range(network)
+    slack = 1e-5 * np.abs(output).max() + 1e-6
+    assert low - slack <= output.min() <= output.max() <= high + slack
 
 
 def _ends(*nodes: Node) -> tuple[float, float]:

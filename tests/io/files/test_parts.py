@@ -268,7 +268,7 @@ def test_without_locks_a_part_is_abandoned_when_it_has_not_changed_for_a_day(
     assert names(tmp_path) == ["a"]
 
 
-def test_where_locks_are_refused_a_locked_part_goes_by_its_age_too(
+def test_without_locks_the_age_of_a_part_file_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with writer(tmp_path / "a") as process:

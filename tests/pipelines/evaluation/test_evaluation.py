@@ -108,7 +108,8 @@ def one(tmp_path: Path, truth: Any, result: Any, mask: Any = None) -> Sources:
 
 
 def row_of(sources: Sources, protocol: Any = None) -> PairRow:
-    [row] = evaluate(find_pairs(sources).pairs, protocol or general(None), heard, pictures=1).rows
+    pairs = find_pairs(sources).pairs
+    [row] = evaluate(pairs, protocol or general(None), heard, pictures=1, any_truth=True).rows
     return row
 
 
@@ -122,7 +123,10 @@ def test_equal_images_have_figures_and_a_word_on_the_one_without_bound(tmp_path:
     assert row.figures.ssim == pytest.approx(1)
     assert row.figures.ms_ssim == pytest.approx(1)
     assert row.figures.r == pytest.approx(1)
-    assert row.notes == ("PSNR has no bound, as result and truth are equal",)
+    assert row.notes == (
+        "PSNR has no bound, as result and truth are equal",
+        "Gaussian SSIM is not defined, as no voxel of the mask is 5 voxels away from every border",
+    )
 
 
 def test_the_range_is_that_of_the_truth_within_the_mask_or_the_one_asked_for(
@@ -185,6 +189,19 @@ def test_a_mask_counts_by_its_values(tmp_path: Path, kind: str) -> None:
         image.set_data_dtype(np.int16)
         image.to_filename(sources.masks / "a.nii")
         assert np.asarray(nibabel.load(sources.masks / "a.nii").dataobj.get_unscaled()).all()
+    assert row_of(sources).voxels == 700
+
+
+def test_a_mask_below_0_does_not_count(tmp_path: Path) -> None:
+    mask = np.where(CUBE >= 300, 1, -1).astype(np.int16)
+    sources = one(tmp_path, CUBE, CUBE + 1, mask)
+    assert row_of(sources).voxels == 700
+    assert sources.masks
+    stored(sources.masks / "a.nii", -mask.astype(np.float32))
+    assert row_of(sources).voxels == 300
+    image = nibabel.Nifti1Image(-mask, np.eye(4))
+    image.header.set_slope_inter(-0.5, 0.25)
+    image.to_filename(sources.masks / "a.nii")
     assert row_of(sources).voxels == 700
 
 

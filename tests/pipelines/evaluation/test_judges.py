@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support import evaluation_judges as judges
 from support.evaluation_images import hounsfield_images, random_images, whole_images
-from support.similarity_by_definition import ms_ssim, ssim
+from support.similarity_by_definition import ms_ssim, prepared, ssim
 
 from cuda_cyclegan.pipelines.evaluation.images import Images, StoredImage
 from cuda_cyclegan.pipelines.evaluation.protocols import SYNTHRAD2025, general, measure
@@ -51,7 +51,7 @@ def test_ms_ssim_of_two_other_libraries() -> None:
     pytest.importorskip("pytorch_msssim")
     pytest.importorskip("monai")
     images, peak = whole_images(3, (112, 112, 112))
-    found = measure(images, general((0.0, peak))).figures.ms_ssim
+    found = measure(images, general((0.0, peak), "none")).figures.ms_ssim
     assert found == pytest.approx(judges.ms_ssim_of_pytorch_msssim(images, peak), abs=1e-9)
     assert found == pytest.approx(judges.rounded_ms_ssim_of_monai(images, peak), abs=1e-4)
 
@@ -61,12 +61,28 @@ def test_psnr_and_ssim_of_scikit_image(seed: int) -> None:
     judge = pytest.importorskip("skimage.metrics")
     images, peak = whole_images(seed, (30, 41, 22))
     truth, result = images.truth.voxels, images.result.voxels
-    found = measure(images, general((0.0, peak))).figures
+    found = measure(images, general((0.0, peak), "none")).figures
     psnr = judge.peak_signal_noise_ratio(truth, result, data_range=peak)
     box = {"win_size": 7, "use_sample_covariance": False}
     assert found.psnr == pytest.approx(psnr, rel=1e-12)
     similar = judge.structural_similarity(truth, result, data_range=peak, **box)
     assert found.ssim == pytest.approx(similar, abs=1e-9)
+    window = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+    similar = judge.structural_similarity(truth, result, data_range=peak, **window)
+    assert found.gaussian_ssim == pytest.approx(similar, abs=1e-9)
+    assert found.nmi == pytest.approx(judge.normalized_mutual_information(truth, result))
+
+
+def test_mutual_information_of_whole_numbers_within_a_mask() -> None:
+    """Whole numbers lie on edges of bins, where rounding decides the bin."""
+    judge = pytest.importorskip("skimage.metrics")
+    random = np.random.default_rng(3)
+    truth = random.integers(-1000, 1000, (20, 30, 40)).astype(np.int16)
+    result = (truth + random.integers(-40, 40, truth.shape)).astype(np.int16)
+    inside = random.random(truth.shape) > 0.4
+    images = Images(StoredImage(truth), StoredImage(result), inside)
+    told = judge.normalized_mutual_information(truth[inside], result[inside])
+    assert measure(images, general(None)).figures.nmi == pytest.approx(told, rel=1e-12)
 
 
 @pytest.mark.slow
@@ -75,6 +91,13 @@ def test_similarity_by_its_definition_within_a_mask() -> None:
     images = random_images(np.random.default_rng(5), (113, 118, 127), -300.0, 900.0)
     found = measure(images, general((-300.0, 900.0))).figures
     assert found.ssim == pytest.approx(ssim(images, -300.0, 900.0), abs=1e-9)
+    judge = pytest.importorskip("skimage.metrics")
+    x, y, inside = prepared(images, -300.0)
+    window = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+    _, scores = judge.structural_similarity(x, y, data_range=1200.0, full=True, **window)
+    inner = (slice(5, -5),) * 3
+    expected = scores[inner][inside[inner]].mean()
+    assert found.gaussian_ssim == pytest.approx(expected, abs=1e-9)
     assert found.ms_ssim == pytest.approx(ms_ssim(images, -300.0, 900.0), abs=1e-9)
 
 

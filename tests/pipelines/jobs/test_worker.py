@@ -247,7 +247,7 @@ def test_a_worker_ends_after_its_monitor(
         end(monitor, *reason)
         left.extend(thread.name for thread in threading.enumerate())
 
-    def look_at_the_end(membership: Membership, workers: Collection[str]) -> list[str]:
+    def look_at_the_end(membership: Membership, workers: Collection[str]) -> set[str]:
         assert ends.wait(ENOUGH)
         return dead(membership, workers)
 

@@ -1,18 +1,23 @@
 """A MONAI bundle gives for a scan what MONAI's transforms, inferer and Invertd give, or refuses."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import nibabel
+import numpy as np
 import pytest
 from support.lazy_modules import torch
 from support.monai_bundles import SCANS, bundle, judged, relative, scan_of, transform
 
 from cuda_cyclegan import Translator
 from cuda_cyclegan.engine.model.intensity_maps import Identity
+from cuda_cyclegan.engine.model.model_card import PipelineProof
 from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.pipelines.model_import.card_draft import CardDraft
 from cuda_cyclegan.pipelines.model_import.file_kinds import ImportRequest
 from cuda_cyclegan.pipelines.model_import.importing import make_model, survey
+from cuda_cyclegan.pipelines.model_import.pipeline_proof import Mismatch, prove_pipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # MONAI's own
 
@@ -41,8 +46,6 @@ INFERERS = {
 
 
 def imported(folder: Path, native: bool = True) -> Model:
-    from dataclasses import replace
-
     draft = replace(DRAFT, spacing="native") if native else DRAFT
     found = survey(ImportRequest(folder, draft=draft))
     assert not found.undecided, found.undecided
@@ -148,3 +151,28 @@ def test_whole_volumes_of_a_bundle(inferer: Any, tmp_path: Path) -> None:
     pytest.importorskip("monai")
     folder = bundle(tmp_path / "bundle", inferer, ORIENTED, RANGED)
     check(folder, scan_of("regular", tmp_path), native=True, least=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grid", ["scan", "model"])
+@pytest.mark.parametrize("scan", ["LPS", "thin", "oblique, anisotropic"])
+def test_monais_own_result_proves_the_pipeline(scan: str, grid: str, tmp_path: Path) -> None:
+    pytest.importorskip("monai")
+    folder = bundle(tmp_path / "bundle", INFERERS["gaussian"], ORIENTED, SPACED, RANGED)
+    source = scan_of(scan, tmp_path)
+    monais = judged(folder, source)
+    affine: Any = nibabel.load(source).affine
+    values = monais.wanted
+    if grid == "model":
+        values, affine = monais.before
+    output = tmp_path / "output.nii"
+    nibabel.Nifti1Image(values.astype(np.float32), affine).to_filename(output)
+    model = imported(folder, native=False)
+    proof = prove_pipeline(model, source, output)
+    assert isinstance(proof, PipelineProof)
+    assert proof.difference <= 1e-5
+    other = replace(model, card=replace(model.card, spacing=(1.1, 1.3, 1.6)))
+    found = prove_pipeline(other, source, output)
+    assert isinstance(found, Mismatch)
+    assert {change.field for change in found.named} == {"spacing"}
+    assert {change.card.spacing for change in found.named} == {model.card.spacing}

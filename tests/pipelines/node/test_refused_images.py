@@ -68,7 +68,7 @@ def test_a_study_waits_for_images_that_were_refused(
     assert (record.refused, record.held, record.left_out) == (0, 0, ())
 
 
-def test_an_image_that_comes_again_in_its_association_was_not_refused(
+def test_an_image_sent_twice_in_one_association_counts_as_received(
     world: NodeInProcess,
 ) -> None:
     sent = slices()

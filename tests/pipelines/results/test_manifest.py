@@ -27,6 +27,7 @@ from cuda_cyclegan.pipelines.results.manifest import (
     load,
 )
 from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record, made_record
+from cuda_cyclegan.pipelines.results.sharers import WORKERS
 
 NEWER = b'{"version": %d' % (VERSION + 1)
 
@@ -128,7 +129,7 @@ def test_a_record_of_a_newer_version_is_refused_and_stays_as_it_is(output: Path)
     for shared in (False, True):
         with (
             pytest.raises(OutputFolderError, match="newer version"),
-            Manifest(output, shared=shared),
+            Manifest(output, shared=WORKERS if shared else None),
         ):
             pass
     assert manifest_file(output).read_bytes() == before
@@ -136,7 +137,7 @@ def test_a_record_of_a_newer_version_is_refused_and_stays_as_it_is(output: Path)
 
 
 def test_a_sharer_meets_what_a_newer_version_writes_beside_it(output: Path) -> None:
-    with Manifest(output, shared=True) as manifest:
+    with Manifest(output, shared=WORKERS) as manifest:
         manifest.append(entry("a.nii"))
         with manifest_file(output).open("ab") as file:
             file.write(NEWER + b"}\n")
@@ -167,7 +168,7 @@ def test_lines_that_cannot_be_understood_are_kept_aside_and_reported_once(output
     assert aside == b"".join(line + b"\n" for line in damaged)
 
     for shared in (False, True):
-        with Manifest(output, shared=shared) as manifest:
+        with Manifest(output, shared=WORKERS if shared else None) as manifest:
             assert manifest.remark is None
     assert (record_of(output) / ASIDE).read_bytes() == aside
 
@@ -205,7 +206,7 @@ def test_a_link_is_not_followed(tmp_path: Path, record: str, name: str, there: b
     refusal = "it is a link, which is not followed"
     with (
         pytest.raises(OutputFolderError, match=refusal) as refused,
-        Manifest(output, shared=True) as manifest,
+        Manifest(output, shared=WORKERS) as manifest,
     ):
         manifest.append(entry("a.nii"))
     assert str(link) in str(refused.value)
@@ -439,7 +440,7 @@ class TestFileState:
 
 
 def test_sharers_see_each_other_and_no_run_that_wants_it_alone(output: Path) -> None:
-    with Manifest(output, shared=True) as first, Manifest(output, shared=True) as second:
+    with Manifest(output, shared=WORKERS) as first, Manifest(output, shared=WORKERS) as second:
         first.append(entry("a.nii"))
         second.append(entry("b.nii"))
         first.refresh()
@@ -450,14 +451,14 @@ def test_sharers_see_each_other_and_no_run_that_wants_it_alone(output: Path) -> 
     with (
         Manifest(output),
         pytest.raises(OutputFolderError, match="Another run"),
-        Manifest(output, shared=True),
+        Manifest(output, shared=WORKERS),
     ):
         pass
 
 
 def test_a_line_that_a_killed_sharer_tore_spoils_no_later_one(output: Path) -> None:
-    with Manifest(output, shared=True) as living:
-        with Manifest(output, shared=True) as killed:
+    with Manifest(output, shared=WORKERS) as living:
+        with Manifest(output, shared=WORKERS) as killed:
             killed.append(entry("a.nii"))
         path = manifest_file(output)
         os.truncate(path, path.stat().st_size - 10)

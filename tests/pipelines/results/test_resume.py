@@ -184,7 +184,7 @@ def test_a_result_or_map_whose_name_would_be_too_long_is_refused_before_it_is_ma
     ("suffix", "beside", "packed"),
     [(".mhd", ".raw", False), (".mhd", ".zraw", True), (".nhdr", ".raw.gz", True)],
 )
-def test_voxels_beside_a_header_have_space_for_their_name(
+def test_long_names_of_headers_leave_room_for_the_voxel_file(
     tmp_path: Path, suffix: str, beside: str, packed: bool
 ) -> None:
     """Packed voxels have a longer name than their header; others never have."""

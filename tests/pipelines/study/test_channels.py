@@ -228,7 +228,7 @@ def test_at_the_models_spacing_all_channels_are_resampled() -> None:
 
 class TestFootprint:
     @pytest.mark.parametrize("name", ["2 to 1", "1 to 2", "2 to 2"])
-    def test_large_arrays_are_those_that_were_foreseen(self, name: str) -> None:
+    def test_large_arrays_are_counted_in_the_memory_estimate(self, name: str) -> None:
         spec, asked = NETWORKS[name], list[int]()
 
         def empty(shape: tuple[int, ...], kind: Any) -> Any:

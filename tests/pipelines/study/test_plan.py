@@ -43,7 +43,7 @@ def test_a_scan_is_given_as_it_is_stored_whatever_the_networks_range(takes: Netw
 
 
 @pytest.mark.parametrize(("dtype", "out", "spacing", "in_network"), CASES)
-def test_large_arrays_are_those_that_were_foreseen(
+def test_large_arrays_are_counted_in_the_memory_estimate(
     dtype: str, out: Any, spacing: Any, in_network: bool
 ) -> None:
     study = volume(np.arange(np.prod(EXTENTS)).reshape(EXTENTS).astype(dtype))

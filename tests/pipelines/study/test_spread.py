@@ -229,7 +229,9 @@ def test_the_result_has_the_same_bytes_as_without(dtype: str, out: Any, spacing:
         )
     ],
 )
-def test_large_arrays_are_those_that_were_foreseen(dtype: str, out: Any, spacing: Any) -> None:
+def test_large_arrays_are_counted_in_the_memory_estimate(
+    dtype: str, out: Any, spacing: Any
+) -> None:
     asked = list[int]()
 
     def empty(shape: tuple[int, ...], kind: Any) -> Any:

@@ -23,11 +23,13 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "engine.model.model_file": [("decode_model", AFTER, "model read")],
     "engine.cuda.patches.patch_generator": [("CudaGenerator.warm_up", AFTER, "program open")],
-    "engine.cuda.volume.volume_generator": [
-        ("CudaVolumeGenerator._prepared", BEFORE, "memory asked for"),
-        ("CudaVolumeGenerator._placed", AFTER, "memory there"),
-        ("CudaVolumeGenerator._prepared", AFTER, "memory ready"),
-        ("CudaVolumeGenerator._run", BEFORE, "volume begun"),
+    "engine.cuda.volume.preparation": [
+        ("Preparation.prepare", BEFORE, "memory asked for"),
+        ("Preparation._placed", AFTER, "memory there"),
+        ("Preparation.prepare", AFTER, "memory ready"),
+    ],
+    "engine.cuda.volume.streamed_volume": [
+        ("StreamedVolume.run", BEFORE, "volume begun"),
         ("upload_voxels", AFTER, "volume brought in"),
         ("download_voxels", BEFORE, "all but the last pass queued"),
         ("download_voxels", AFTER, "volume taken out"),

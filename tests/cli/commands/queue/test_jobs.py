@@ -1,4 +1,4 @@
-"""What jobs shows, and how it cancels, retries and pauses."""
+"""Output of `jobs`, and cancelling, retrying and pausing of jobs."""
 
 import contextlib
 import json

@@ -85,6 +85,7 @@ def test_check_rejects_a_route_whose_model_does_not_exist(world: NodeWorld) -> N
         ('window = "noon"', "is not a time window"),
         ('modality = "1"', "not a list of modalities"),
         ('batch-name = "%H"', "'%H' is not a date field"),
+        ('commitment = "soon"', "'commitment': 'soon' is not a duration such as '30 s'"),
         ("allow-uneven = 1", "allow-uneven must be true or false"),
         ('source-object-limit = "1GiB"', "source-object-limit is for a route with a source"),
         ('source = "http://pacs"\nsource-object-limit = "big"', "'big' is not a size such as"),
@@ -97,6 +98,14 @@ def test_a_route_that_cannot_be_is_refused_by_name(world: NodeWorld, line: str, 
     done = run(world, "node")
     assert done.exit_code == 2
     assert told in done.stderr
+
+
+def test_storage_commitment_is_for_destinations_with_a_title(world: NodeWorld) -> None:
+    text = world.config.read_text().replace("PACS@127", "https://127")
+    world.config.write_text(f'{text}\ncommitment = "6 h"\n')
+    done = run(world, "node")
+    assert done.exit_code == 2
+    assert "commitment is for a destination TITLE@HOST:PORT" in done.stderr
 
 
 def test_the_limits_of_a_source_are_read() -> None:

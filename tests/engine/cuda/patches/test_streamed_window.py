@@ -22,7 +22,7 @@ from support.streamed_window import (
 )
 from support.tiers import examples
 
-from cuda_cyclegan.engine.cuda.patches import streamed_window
+from cuda_cyclegan.engine.cuda import in_flight
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.engine.model.tiling import OWN, Tiling
 from cuda_cyclegan.engine.options import Blend
@@ -285,7 +285,7 @@ def test_patches_of_an_earlier_array_do_not_overflow_in_this_one() -> None:
     arrays = [np.full((1, *e), value, np.float32) for e, value in zip(extents, (7, 1), strict=True)]
     gpu = Gpu.in_random_order(0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streamed_window, "Stream", gpu.stream)
+        patch.setattr(in_flight, "Stream", gpu.stream)
         generator = FakeGenerator(overflowing).on(gpu, (4, 6, 6), 3, None)
         with pytest.raises(PrecisionOverflowError):
             through(arrays[0], generator, windows[0])

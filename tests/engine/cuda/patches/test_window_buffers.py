@@ -21,7 +21,7 @@ from support.streamed_window import (
 from support.tiers import examples
 
 from cuda_cyclegan.engine.compiler.kernels.sliding_window import ring_layout
-from cuda_cyclegan.engine.cuda import streaming
+from cuda_cyclegan.engine.cuda import in_flight, streaming
 from cuda_cyclegan.engine.cuda.patches import streamed_window
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.options import Blend
@@ -47,7 +47,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_arrays_of_all_sizes_follow_each_other(arrays: list[Any], seed: int) -> None:
     patch, gpu = (8, 6, 6), Gpu.in_random_order(seed)
     with pytest.MonkeyPatch.context() as fake:
-        fake.setattr(streamed_window, "Stream", gpu.stream)
+        fake.setattr(in_flight, "Stream", gpu.stream)
         generator = KeepingGenerator(bent)
         generator.on(gpu, patch, 2, None)
         with streamed_window.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ def test_weights_stay_on_the_gpu_for_studies_that_are_alike() -> None:
     window = SlidingWindow(cover((20, 18, 12), (8, 8, 8), 0.25), "gaussian", "edge")
     other = SlidingWindow(cover((30, 18, 12), (8, 8, 8), 0.25), "constant", "edge")
     with pytest.MonkeyPatch.context() as fake:
-        fake.setattr(streamed_window, "Stream", gpu.stream)
+        fake.setattr(in_flight, "Stream", gpu.stream)
         fake.setattr(Stream, "upload_now", counted)
         generator = KeepingGenerator(bent)
         generator.on(gpu, (8, 8, 8), 1, None)
@@ -97,7 +97,7 @@ def test_why_the_host_had_to_blend_is_reported() -> None:
     for most in (None, 0, -1):
         gpu = Gpu.in_random_order(0)
         with pytest.MonkeyPatch.context() as fake:
-            fake.setattr(streamed_window, "Stream", gpu.stream)
+            fake.setattr(in_flight, "Stream", gpu.stream)
             generator = FakeGenerator(bent).on(gpu, patch, 1, most)
             ends = Stored(array), Stored(np.empty_like(array))
             notes = translate_array(*ends, generator, window, Stopwatch(), lambda _: None)
@@ -125,7 +125,7 @@ def test_without_memory_to_pin_the_host_blends_and_later_arrays_have_what_they_n
 
     gpu = Gpu.in_random_order(0)
     with pytest.MonkeyPatch.context() as fake:
-        fake.setattr(streamed_window, "Stream", gpu.stream)
+        fake.setattr(in_flight, "Stream", gpu.stream)
         fake.setattr(streaming, "PinnedBuffer", Scarce)
         generator = KeepingGenerator(bent)
         generator.on(gpu, patch, 1, None)

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,21 +21,20 @@ from support.volume_on_cpu import VolumeOnCpu, volume_on_cpu
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
-from cuda_cyclegan.engine.cuda import streaming
+from cuda_cyclegan.engine.compiler.program.memory import Arena
+from cuda_cyclegan.engine.cuda import in_flight, streaming
 from cuda_cyclegan.engine.cuda.volume import lanes
-from cuda_cyclegan.engine.cuda.volume.lanes import Lane, Lanes, plan_lanes
+from cuda_cyclegan.engine.cuda.volume.lanes import Lane, LanePlan, Lanes, plan_lanes
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.scaling import Stored
 
 with cudnn_where_there_is_none():
-    from cuda_cyclegan.engine.cuda.volume import compiled, volume_generator
+    from cuda_cyclegan.engine.cuda.volume import compiled, streamed_volume
     from cuda_cyclegan.engine.cuda.volume.compiled import costs_of, parts_of_passes
-    from cuda_cyclegan.engine.cuda.volume.volume_generator import (
-        CudaVolumeGenerator,
-        CudaVolumeOptions,
-    )
+    from cuda_cyclegan.engine.cuda.volume.preparation import Ready
+    from cuda_cyclegan.engine.cuda.volume.streamed_volume import StreamedVolume
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++"),
@@ -82,27 +80,28 @@ def alone() -> tuple[FloatArray, ...]:
 def gpu(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Gpu:
     gpu: Gpu = request.param()
     monkeypatch.setattr(streaming, "PinnedBuffer", Buffer)
-    for module in (streaming, lanes, volume_generator):
+    for module in (streaming, lanes):
         monkeypatch.setattr(module, "CudaEvent", Event)
-    monkeypatch.setattr(lanes, "Stream", gpu.stream)
-    monkeypatch.setattr(lanes, "DeviceBuffer", Buffer)
+    monkeypatch.setattr(in_flight, "Stream", gpu.stream)
+    monkeypatch.setattr(in_flight, "DeviceBuffer", Buffer)
     monkeypatch.setattr(lanes, "CapturedGraph", Graph)
-    for module in (lanes, volume_generator):
+    for module in (lanes, streamed_volume):
         monkeypatch.setattr(module, "slot_voxels", lambda _: SLOT_VOXELS)
     return gpu
 
 
 @dataclass
 class World:
-    """A generator without a GPU: its passes run kernel by kernel on the CPU."""
+    """Volumes without a GPU: their passes run kernel by kernel on the CPU."""
 
-    generator: CudaVolumeGenerator
-    ready: Any
+    ready: Ready
     lanes: Lanes
+    computing: threading.Lock
 
     def run(self, volume: FloatArray, lane: Lane) -> FloatArray:
         made = np.full_like(volume, np.nan)
-        self.generator._run(self.ready, lane, Stored(volume), Stored(made), lambda _: None)
+        ends = Stored(volume), Stored(made)
+        StreamedVolume(self.ready, lane, self.computing, ends).run(lambda _: None)
         return made
 
 
@@ -117,18 +116,14 @@ def world(gpu: Gpu) -> Iterator[World]:
 
     late = replace(made.program, stream=computing, convolve=convolve)
     with made.placed() as placed, ExitStack() as opened:
-        one = object.__new__(CudaVolumeGenerator)
-        one.graph, one.options = GRAPH, CudaVolumeOptions("fp32")
-        one._gpu = SimpleNamespace(stream=computing)  # type: ignore[assignment]
-        one._computing, one._has_run = threading.Lock(), True
-        one._keep_time = lambda *_: None
         costs = costs_of(placed.memory.passes, GRID)
         taken = Lanes(opened)
         taken.arrange(plan_lanes(placed.memory, GRID, GRAPH, PLENTY))
-        ready = SimpleNamespace(
-            placed=replace(placed, program=late), costs=costs, parts=parts_of_passes(costs)
-        )
-        yield World(one, ready, taken)
+        late_volume, none = replace(placed, program=late), LanePlan(0, Arena({}, 0), 0)
+        compiled_blocks: Any = None
+        parts = parts_of_passes(costs)
+        ready = Ready(compiled_blocks, late_volume, none, costs, parts, runs=1)
+        yield World(ready, taken, threading.Lock())
 
 
 @pytest.mark.parametrize("gpu", [*FIRST, *RANDOM], indirect=True)
@@ -179,7 +174,7 @@ def test_a_small_volume_is_queued_as_few_graphs(
 def test_a_volume_that_comes_while_another_is_computed_waits_for_its_own_copies(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(volume_generator._Turn, "take_if_free", lambda _: False)
+    monkeypatch.setattr(streamed_volume._Turn, "take_if_free", lambda _: False)
     lane = world.lanes.take()
     assert lane is not None
     assert np.array_equal(world.run(volumes()[0], lane), alone()[0])
@@ -195,7 +190,7 @@ def test_a_lane_without_memory_is_done_without(
         raise DeviceMemoryError("there is no more")
 
     first = world.lanes.take()
-    monkeypatch.setattr(lanes, "DeviceBuffer", full)
+    monkeypatch.setattr(in_flight, "DeviceBuffer", full)
     assert first is not None
     assert world.lanes.take() is None
     world.lanes.return_lane(first)

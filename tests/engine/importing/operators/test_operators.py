@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from support.lazy_modules import torch
-from support.onnx_files import model, node, written
+from support.onnx_files import conv_arrays, model, node, written
 from support.onnx_judge import ARRAYS, FLOAT, WIDE, ended, kinds, vector, written_down
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import CheckpointError
 from cuda_cyclegan.engine.importing.onnx_file import read_onnx
 from cuda_cyclegan.engine.importing.operators.converter import convert_graph
+from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.layers import LeakyRelu, kind_of
 
 FIGURES = {
@@ -282,6 +284,42 @@ def test_a_file_in_half_precision_is_computed_in_single(tmp_path: Path) -> None:
     file = read_onnx(written(proto, tmp_path / "g.onnx"))
     assert file.is_half
     assert len(convert_graph(file, None).network.graph.nodes) == 2
+
+
+def under_autocast(kind: int) -> ModelProto:
+    """Two convolutions in half precision, with a norm between them in single."""
+    arrays = conv_arrays() | conv_arrays(1, 4, name="v")
+    proto = model(
+        [
+            node("Cast", "x", "h", to=kind),
+            node("Conv", "h w w.bias", "a", pads=[1] * 6),
+            node("Cast", "a", "b", to=1),
+            node("InstanceNormalization", "b scale shift", "c"),
+            node("Cast", "c", "d", to=kind),
+            node("Conv", "d v v.bias", "e", pads=[1] * 6),
+            node("Cast", "e", "y", to=1),
+        ],
+        {"scale": vector(1, 2, 3, 4), "shift": vector(4, 3, 2, 1)},
+    )
+    for name, array in arrays.items():
+        stored = helper.make_tensor(name, kind, array.shape, array.reshape(-1))
+        proto.graph.initializer.append(stored)
+    return proto
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_a_network_under_autocast_is_computed_in_single(kind: int, tmp_path: Path) -> None:
+    proto = under_autocast(kind)
+    file = read_onnx(written(proto, tmp_path / "g.onnx"))
+    network = convert_graph(file, None).network
+    patch = np.random.default_rng(0).normal(size=(1, 1, 8, 6, 10)).astype(FLOAT)
+    [expected] = ReferenceEvaluator(proto).run(None, {"x": patch})
+    with open_cpu_generator(network, threads=1) as generator:
+        error = relative_error(generator(patch), expected)
+    assert file.is_half
+    assert error < (1e-3 if kind == TensorProto.FLOAT16 else 8e-3)
+    rounded = numpy_helper.to_array(proto.graph.initializer[2]).astype(FLOAT)
+    assert any(np.array_equal(one, rounded) for one in network.weights.values())
 
 
 def test_a_branch_of_a_scripted_function_names_the_way_out(tmp_path: Path) -> None:

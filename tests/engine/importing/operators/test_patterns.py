@@ -287,6 +287,12 @@ def test_shape_arithmetic_folds_once_the_patch_is_known(tmp_path: Path) -> None:
     ]
 
 
+def test_softsign_as_pytorch_writes_it(tmp_path: Path) -> None:
+    """x / (1 + |x|), whose divisor is never below 1."""
+    nodes = [node("Abs", "a", "p"), node("Add", "p one", "q"), node("Div", "a q", "b")]
+    assert "inverse" in kinds(model(ended(*nodes), ARRAYS | {"one": vector(1)}), tmp_path)
+
+
 REFUSED: dict[str, tuple[list[NodeProto], str]] = {
     "an operator": (
         [node("Softsign", "a", "b")],

@@ -154,6 +154,13 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "export it inside 'with torch.no_grad():'",
     ),
+    "autocast": (
+        with_node(
+            call("relu", "relu", self=tensor("conv"))
+            | {"target": "torch.ops.higher_order.wrap_with_autocast"}
+        ),
+        "export it without, such as with autocast",
+    ),
     "an unknown argument": (
         with_node(call("relu", "relu", self=tensor("conv"), slope={"as_float": 0.1})),
         "has the argument 'slope', which is not supported",

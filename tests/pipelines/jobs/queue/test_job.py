@@ -9,12 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuda_cyclegan.pipelines.errors import QueueError
-from cuda_cyclegan.pipelines.jobs.queue.job import VERSION, JobRow, StudyJob, Transfer
+from cuda_cyclegan.pipelines.jobs.queue.job import (
+    FIRST_VERSIONS,
+    VERSION,
+    JobRow,
+    StudyJob,
+    Transfer,
+)
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass
 from cuda_cyclegan.pipelines.jobs.summary import report_of
 from cuda_cyclegan.pipelines.report.codec import as_stored, job_row, row_of_job
 from cuda_cyclegan.pipelines.report.report import StudyReport
-from cuda_cyclegan.pipelines.settings import CycleCheck, TranslateOptions
+from cuda_cyclegan.pipelines.settings import OMITTED, CycleCheck, TranslateOptions
 
 STORED = (
     '{"version": 1, "study": "a/\\udcff.nii", "files": ["/in/\\udcff.nii"], "output": "/out", '
@@ -82,6 +88,10 @@ def test_an_option_that_came_later_is_stored_behind_the_others(name: str) -> Non
     assert StudyJob.from_json(job.to_json()) == job
 
 
+def test_each_option_that_is_omitted_has_its_version() -> None:
+    assert OMITTED - FIRST_VERSIONS.keys() == {"keep_private"}
+
+
 def test_options_that_came_later_are_stored_in_one_order() -> None:
     asked = {name: value for name, (_, value, _) in LATER.items()}
     text = replace(JOB, options=replace(JOB.options, **asked)).to_json()
@@ -142,6 +152,7 @@ def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
         ({"patch": [16, 16]}, "'patch' must be a list of length 3"),
         ({"overlap": "half"}, "'overlap' must be a number or a list or null, not text"),
         ({"precision": "fp8"}, "'precision' must be one of bf16, fp16, fp32, tf32"),
+        ({"verify": -2}, r"verify=-2 is out of its bounds; use at least 0; submit it again\."),
         ({"files": []}, "'files' must name a file"),
         ({"files": "a"}, "'files' must be a list, not text"),
         ({"files": ["/in/a\0"]}, "'files' contains a zero byte, which no name may have"),

@@ -20,7 +20,7 @@ from cuda_cyclegan.pipelines.jobs.queue.database import Database
 from cuda_cyclegan.pipelines.jobs.queue.liveness import (
     CONTACT_SECONDS,
     DEAD_SECONDS,
-    Heartbeat,
+    Counters,
     Membership,
     living_workers,
     membership,
@@ -35,14 +35,14 @@ def test_a_worker_lives_until_it_lets_go_of_its_name(place: QueuePlace) -> None:
             names = {first.name, second.name, card.name}
             assert len(names) == 3
             assert living_workers(tables) == 3
-            assert first.dead(names) == []
-            assert second.dead(names) == []
+            assert first.dead(names) == set()
+            assert second.dead(names) == set()
             with (
                 pytest.raises(QueueError, match="cuda:0 is already running"),
                 membership(tables, "cuda:0"),
             ):
                 pass
-        assert sorted(first.dead(names)) == sorted(names - {first.name})
+        assert first.dead(names) == names - {first.name}
         assert living_workers(tables) == 1
 
 
@@ -60,6 +60,24 @@ def test_a_disk_without_locks_is_reported_with_the_way_out(
         told = pytest.raises(QueueError, match=f"No locks available.*{advice}")
         with told, membership(tables, "cpu"):
             pass
+
+
+def test_no_worker_is_dead_while_locks_cannot_be_tested(
+    place: QueuePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a process that has as many open files as it may."""
+
+    def refused(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with open_tables(place, create=True) as tables, membership(tables, "cpu") as first:
+        with membership(tables, "cpu") as second:
+            name = second.name
+            monkeypatch.setattr(liveness, "open_own", refused)
+            assert first.dead([name]) == set()
+        assert first.dead([name]) == set()
+        monkeypatch.undo()
+        assert first.dead([name]) == {name}
 
 
 def test_a_queue_is_not_made_on_a_disk_without_locks(
@@ -153,7 +171,7 @@ class Clock:
         self._now = 1000.0
         patch.setattr(liveness.time, "monotonic", lambda: self._now)
 
-    def dead_after(self, watching: Membership, seconds: float, *names: str) -> list[str]:
+    def dead_after(self, watching: Membership, seconds: float, *names: str) -> set[str]:
         """Look each second, and return who is dead then."""
         for _ in range(int(seconds)):
             self._now += 1.0
@@ -176,12 +194,12 @@ def test_a_worker_of_another_machine_is_dead_once_its_counter_has_stood_still(
     with membership(shared, "cpu") as other:
         homes.go_to("this")
         with membership(shared, "cpu") as this:
-            assert clock.dead_after(this, DEAD_SECONDS - 1, other.name) == []
-            Heartbeat(shared, other.name).beat()
-            assert clock.dead_after(this, DEAD_SECONDS, other.name) == []
-            assert clock.dead_after(this, 2, other.name) == [other.name]
-            Heartbeat(shared, other.name).beat()
-            assert this.dead([other.name]) == []
+            assert clock.dead_after(this, DEAD_SECONDS - 1, other.name) == set()
+            Counters(shared).beat(other.name)
+            assert clock.dead_after(this, DEAD_SECONDS, other.name) == set()
+            assert clock.dead_after(this, 2, other.name) == {other.name}
+            Counters(shared).beat(other.name)
+            assert this.dead([other.name]) == set()
 
 
 def test_a_worker_without_a_counter_is_dead_only_after_a_while(
@@ -190,8 +208,8 @@ def test_a_worker_without_a_counter_is_dead_only_after_a_while(
     """As one whose job was moved from a queue of version 0.2.0."""
     homes.go_to("this")
     with membership(shared, "cpu") as this:
-        assert clock.dead_after(this, DEAD_SECONDS - 1, "other:me:cuda:3") == []
-        assert clock.dead_after(this, 2, "other:me:cuda:3") == ["other:me:cuda:3"]
+        assert clock.dead_after(this, DEAD_SECONDS - 1, "other:me:cuda:3") == set()
+        assert clock.dead_after(this, 2, "other:me:cuda:3") == {"other:me:cuda:3"}
 
 
 def test_an_observer_that_lost_the_server_or_was_stopped_begins_anew(
@@ -201,10 +219,10 @@ def test_an_observer_that_lost_the_server_or_was_stopped_begins_anew(
     with membership(shared, "cpu") as other:
         homes.go_to("this")
         with membership(shared, "cpu") as this:
-            assert clock.dead_after(this, DEAD_SECONDS - 1, other.name) == []
+            assert clock.dead_after(this, DEAD_SECONDS - 1, other.name) == set()
             clock.skip(CONTACT_SECONDS + 1)
-            assert clock.dead_after(this, DEAD_SECONDS - 1, other.name) == []
-            assert clock.dead_after(this, 2, other.name) == [other.name]
+            assert clock.dead_after(this, DEAD_SECONDS - 1, other.name) == set()
+            assert clock.dead_after(this, 2, other.name) == {other.name}
 
 
 @pytest.mark.parametrize("hours", [-2, 2])
@@ -218,8 +236,8 @@ def test_no_setting_of_a_clock_makes_a_living_worker_dead(
             right = time.time
             monkeypatch.setattr(time, "time", lambda: right() + hours * 3600)
             for _ in range(4):
-                assert clock.dead_after(this, DEAD_SECONDS / 2, other.name) == []
-                Heartbeat(shared, other.name).beat()
+                assert clock.dead_after(this, DEAD_SECONDS / 2, other.name) == set()
+                Counters(shared).beat(other.name)
 
 
 def test_a_worker_s_counter_grows_by_itself_and_ends_with_it(
@@ -245,12 +263,12 @@ def test_a_killed_worker_of_this_machine_is_dead_at_once_and_not_counted(
     homes.go_to("one")
     with membership(shared, "cuda:0") as killed:
         pass
-    Heartbeat(shared, killed.name).beat()
+    Counters(shared).beat(killed.name)
     with membership(shared, "cpu") as this:
-        assert this.dead([]) == [killed.name]
+        assert this.dead([]) == {killed.name}
         assert living_workers(shared) == 1
         this.forget(killed.name)
-        assert this.dead([]) == []
+        assert this.dead([]) == set()
 
 
 def test_workers_of_equal_host_and_user_names_have_names_of_their_own(
@@ -263,9 +281,9 @@ def test_workers_of_equal_host_and_user_names_have_names_of_their_own(
         with membership(shared, "cuda:0") as other:
             assert one.name != other.name
             assert one.name.split(":")[:2] == other.name.split(":")[:2]
-            assert one.dead([other.name]) == other.dead([one.name]) == []
+            assert one.dead([other.name]) == other.dead([one.name]) == set()
             assert living_workers(shared) == 2
-        assert one.dead([other.name]) == [], "its file cannot be seen from here"
+        assert one.dead([other.name]) == set(), "its file cannot be seen from here"
 
 
 def test_a_worker_that_is_started_again_has_its_name_again(shared: Database, homes: Homes) -> None:

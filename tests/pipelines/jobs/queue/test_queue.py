@@ -243,6 +243,16 @@ def test_what_was_deferred_is_tried_at_once_by_a_retry(
     assert states(queue, other) == ["queued", "waiting"], "it was not put off"
 
 
+@pytest.mark.parametrize(
+    "name", ["{}/1", "{}/000001", "{}/0", "{}/", "{}/x", "{}/00002", "{} ", "a b"]
+)
+def test_a_job_has_one_name(queue: Queue, tmp_path: Path, name: str) -> None:
+    batch = queue.submit(jobs(tmp_path, 1), NORMAL).batch
+    assert queue.counts(name.format(batch)) == {}
+    assert queue.hold(name.format(batch)) == 0
+    assert queue.hold(f"{batch}/00001") == 1
+
+
 def test_work_is_known_while_it_is_open_and_after_it_ended_badly(
     queue: Queue, tables: Database, tmp_path: Path
 ) -> None:
@@ -578,7 +588,7 @@ def test_a_restart_of_the_server_is_reported_and_survived(tmp_path: Path) -> Non
             with pytest.raises(QueueLostError):
                 alive.dead([])
             server.start()
-            assert alive.dead([]) == []
+            assert alive.dead([]) == set()
             assert claims.acknowledge(claim, {}, well=True)
             assert states(queue, batch) == ["done", "queued"]
             assert queue.workers() == 1

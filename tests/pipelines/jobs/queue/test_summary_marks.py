@@ -24,11 +24,12 @@ class Clocks:
         self.ahead = 0.0
         patch.setattr(store.time, "time", lambda: self.now)
 
-        def spelled(statement: str) -> str:
-            words = {**tables.WORDS, "now": f"{int((self.now + self.ahead) * 1000)}"}
-            return tables._with_values(statement.format_map(words))  # pyright: ignore[reportPrivateUsage]
+        spelled = tables.spelled
 
-        patch.setattr(tables, "spelled", spelled)
+        def spelled_at_this_time(statement: str) -> str:
+            return spelled(statement.replace("{now}", f"{int((self.now + self.ahead) * 1000)}"))
+
+        patch.setattr(tables, "spelled", spelled_at_this_time)
 
 
 def test_each_failure_of_a_year_is_in_the_next_summary(

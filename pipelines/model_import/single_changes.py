@@ -1,0 +1,149 @@
+"""Model cards that differ in one field, to explain why a result is not the training code's."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import permutations, product
+
+from ...engine.model.intensity_maps import (
+    Identity,
+    IntensityMap,
+    MinMax,
+    NetworkRange,
+    Percentiles,
+    SampleZScore,
+    Steps,
+    Window,
+    ZScore,
+)
+from ...engine.model.model_card import GridRule, ModelCard
+from ...engine.model.tiling import OWN, Shares, Tiling
+from ...engine.network.layers import triple
+from ...engine.options import Blend
+
+
+@dataclass(frozen=True, slots=True)
+class SingleChange:
+    """Other value of one field. field: its option of the import. card: the card with that value."""
+
+    field: str
+    card: ModelCard
+
+
+_MAPS: tuple[IntensityMap, ...] = (
+    Identity(),
+    ZScore(1.0),
+    ZScore(3.0),
+    SampleZScore(),
+    Steps((ZScore(1.0),), "nonzero"),
+    MinMax(),
+    *(Percentiles(0, high) for high in (99, 99.5, 99.9)),
+    *(Percentiles(low, 100 - low) for low in (0.5, 1, 2)),
+    *(
+        Window(*ends)
+        for ends in (
+            (-1000, 1000),
+            (-1000, 2000),
+            (-1000, 3000),
+            (-1024, 1024),
+            (-1024, 2000),
+            (-1024, 3071),
+            (0, 1),
+            (0, 255),
+            (0, 1000),
+            (0, 2000),
+            (0, 4095),
+        )
+    ),
+)
+"""Usual maps of training codes."""
+
+_SPACINGS = (1.0, 2.0, 1.5, 0.5, 0.8, 1.2, 3.0)
+"""Usual millimetres of training grids."""
+
+_RULES: tuple[GridRule, ...] = ("cover", "monai", "monai-scan", "torchio", "simpleitk", "nnunet")
+_RANGES: tuple[NetworkRange, ...] = ("-1..1", "0..1", "open")
+_EDGES = (32, 48, 64, 80, 96, 112, 128, 160, 192)
+_OVERLAPS = (0.0, 0.1, 0.25, 0.5, 0.6, 0.625, 0.75, 0.8)
+_BLENDS: tuple[Blend, ...] = ("gaussian", "constant", "linear", "hann", "crop")
+
+
+def single_changes(card: ModelCard, *, is_whole: bool) -> Iterator[SingleChange]:
+    """Yield cards with one other value, the likeliest mistakes first.
+
+    is_whole: whether the card's inference is of whole volumes.
+    """
+    yield from _of("axes", card, (replace(card, axes=axes) for axes in _all_axes()))
+    yield from _of("source", card, _other_channels(card))
+    yield from _of("spacing", card, _other_spacings(card))
+    if card.spacing:
+        yield from _of("grid_rule", card, (replace(card, grid_rule=rule) for rule in _RULES))
+    if card.grid:
+        grids = (replace(card, grid=triple(grid)) for grid in permutations(card.grid))
+        yield from _of("grid", card, grids)
+    if card.spacing or card.grid:
+        other = replace(card, maps_on="scan" if card.maps_on == "grid" else "grid")
+        yield from _of("maps_on", card, [other])
+    yield from _of("intensity_in", card, (replace(card, intensity_in=one) for one in _MAPS))
+    yield from _of("input_range", card, (replace(card, input_range=one) for one in _RANGES))
+    yield from _of("intensity_out", card, (replace(card, intensity_out=one) for one in _MAPS))
+    yield from _of("output_range", card, (replace(card, output_range=one) for one in _RANGES))
+    if is_whole:
+        patches = (replace(card, inference="patches", tiling=tiling) for tiling in OWN.values())
+        yield from _of("tiling", card, patches)
+        return
+    yield from _of("tiling", card, (replace(card, tiling=one) for one in _other_tilings(card)))
+    if card.tiling.code != "nnunet":
+        yield from _of("patch", card, [replace(card, inference="volume")])
+    patches = [*permutations(card.patch), *(3 * (edge,) for edge in _EDGES)]
+    usual = (replace(card, patch=triple(one)) for one in patches if max(one) <= max(card.patch))
+    yield from _of("patch", card, usual)
+    paddings = (
+        replace(card, small_volume_padding=one) for one in ("edge", "reflect", "minimum", 0.0)
+    )
+    yield from _of("small_volume_padding", card, paddings)
+
+
+def _of(field: str, card: ModelCard, cards: Iterable[ModelCard]) -> Iterator[SingleChange]:
+    """Yield each card once that differs from the one in use."""
+    known = [card]
+    for other in cards:
+        if other not in known:
+            known.append(other)
+            yield SingleChange(field, other)
+
+
+def _all_axes() -> Iterator[str]:
+    for order in permutations(("RL", "AP", "SI")):
+        yield from map("".join, product(*order))
+
+
+_MOST_CHANNELS = 4
+
+
+def _other_channels(card: ModelCard) -> Iterator[ModelCard]:
+    if 1 < len(card.input_channels) <= _MOST_CHANNELS:
+        for names in permutations(card.input_channels):
+            yield replace(card, input_channels=names)
+
+
+def _other_spacings(card: ModelCard) -> Iterator[ModelCard]:
+    if card.grid:
+        return
+    if card.spacing:
+        yield from (replace(card, spacing=triple(one)) for one in permutations(card.spacing))
+        yield replace(card, spacing=None)
+    yield from (replace(card, spacing=(edge, edge, edge)) for edge in _SPACINGS)
+
+
+def _other_tilings(card: ModelCard) -> Iterator[Tiling]:
+    own = card.tiling
+    yield from (replace(own, overlap=_even(share)) for share in _OVERLAPS)
+    yield from (replace(own, blend=blend) for blend in _BLENDS)
+    yield from (replace(own, sigma=_even(sigma)) for sigma in (0.125, 0.25, 0.2))
+    yield replace(own, border=not own.border)
+    yield from (replace(own, code=code) for code in OWN)
+    yield from OWN.values()
+
+
+def _even(share: float) -> Shares:
+    return (share, share, share)

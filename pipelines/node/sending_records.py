@@ -1,0 +1,216 @@
+"""Records of results that are sent: their files, their state, and requests for storage commitment.
+
+If a route has `commitment`, a result counts as sent only by the report of its destination. Without
+a report, storage commitment is requested again until `retry` is over.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...io.dicom_network.commands import DimseStatus, Refusal
+from ...io.dicom_network.errors import RefusedError
+from ...io.dicom_network.sending import Transmission
+from ...io.dicom_network.sent_objects import identity_of
+from ...io.dicom_network.storage_commitment import Commitment, CommitmentReport, Referenced
+from .events import CommitmentRequested, NodeEvent, NotCommitted, ReportRefused, Sent
+from .inbox import SUFFIX
+from .records import Attempt, SeriesRecord, StudyName, StudyRecord, output_of
+from .routes import Route
+from .store import NodeStore
+
+_AWAITED = "its destination stored all objects, but has not reported storage commitment"
+"""Reason of a result in the meantime, after the warnings of its destination."""
+_UNKNOWN = Refusal(DimseStatus.INVALID_ARGUMENT, "its transaction is not known")
+_NO_RESULT = Refusal(DimseStatus.INVALID_ARGUMENT, "the result of its transaction was removed")
+_NO_RECORD = Refusal(DimseStatus.FAILED, "the report could not be written to disk")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Result to be sent.
+
+    study, series: its source. route: its route. folders: its files, one folder per channel.
+    """
+
+    study: StudyName
+    series: SeriesRecord
+    route: Route
+    folders: tuple[Path, ...]
+
+    @classmethod
+    def of(cls, results: Path, study: StudyName, series: SeriesRecord, route: Route) -> "Result":
+        """Return the result of a series. results: folder of all results."""
+        output = output_of(results, study.route, study.day) / study.name
+        return cls(study, series, route, tuple(output / place for place in series.places))
+
+    @property
+    def name(self) -> str:
+        """Study, round and label."""
+        return f"{self.study}/{self.series.place}"
+
+    def files(self) -> Iterator[Path]:
+        """Yield its files in order. Raises RefusedError."""
+        for folder in self.folders:
+            files = sorted(folder.glob(f"*{SUFFIX}"))
+            if not files:
+                raise RefusedError("the result is no longer on disk")
+            yield from files
+
+
+def refusals_of(reasons: dict[str, str], count: int) -> str:
+    """Describe objects that are not stored. reasons: by file name. count: objects of the result."""
+    names, [reason, *_] = list(reasons), reasons.values()
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{len(names)} of {count} objects ({', '.join(names[:3])}{more}): {reason}"
+
+
+class SendingRecords:
+    """State of results in the store; all methods are thread-safe.
+
+    results: folder of all results. on_sent: called with each job whose result was sent, and from
+    when to when.
+    """
+
+    def __init__(
+        self,
+        store: NodeStore,
+        results: Path,
+        emit: Callable[[NodeEvent], None],
+        on_sent: Callable[[str, tuple[float, float]], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._store, self._results = store, results
+        self._emit, self._on_sent, self._clock = emit, on_sent, clock
+
+    def change(self, result: Result, **fields: object) -> None:
+        """Store other fields of a result's record, unless it is replaced by now. Raises OSError."""
+
+        def changed(record: StudyRecord) -> StudyRecord:
+            now = next((s for s in record.series if s.place == result.series.place), None)
+            return record.with_series(replace(now, **fields)) if now else record
+
+        self._store.change(str(result.study), changed)
+
+    def finish(self, result: Result, count: int, began: float, seconds: float, remark: str) -> None:
+        """Record that a destination has a result. Raises OSError.
+
+        count: number of its objects. began, seconds: start and duration of sending. remark:
+        warnings of the destination.
+        """
+        self.change(result, state="sent", reason=remark, begun=began, sent=self._clock())
+        self._store.forget_confirmations(result.name)
+        self._on_sent(result.series.job, (began, began + seconds))
+        destination = str(result.route.destination)
+        self._emit(Sent(result.name, destination, count, seconds, remark))
+
+    def awaited(self) -> Callable[[Result], bool]:
+        """Return whether the report on a result is awaited. Raises OSError."""
+        requests, now = self._store.request_moments(), self._clock()
+
+        def is_awaited(result: Result) -> bool:
+            patience = result.route.commitment or 0.0
+            return any(
+                moment <= now < moment + patience for moment in requests.get(result.name, ())
+            )
+
+        return is_awaited
+
+    def request(self, link: Transmission, result: Result, began: float, remark: str) -> None:
+        """Request storage commitment of a result whose objects are all confirmed.
+
+        The request is on disk before it is sent, so that its report counts whenever it comes.
+        Raises NetworkError, RefusedError for this result alone, or OSError.
+        """
+        objects = tuple(Referenced(*identity_of(file)) for file in result.files())
+        asked = Commitment(f"2.25.{uuid.uuid4().int}", objects)
+        earlier = len(self._store.request_moments().get(result.name, ()))
+        began = result.series.begun or began
+        remark = remark or _remark_in(result.series.reason)
+        reason = "; ".join(filter(None, (remark, _AWAITED)))
+        self._store.put_request(asked.transaction, str(result.study), result.series.place)
+        self.change(result, begun=began, reason=reason)
+        try:
+            link.request(asked)
+        except RefusedError:
+            self._store.forget_request(asked.transaction)
+            raise
+        self._store.accept_request(asked.transaction, self._clock())
+        destination = str(result.route.destination)
+        self._emit(CommitmentRequested(result.name, destination, len(objects), earlier))
+
+    def judge(self, route: Route, peer: str, report: CommitmentReport) -> Refusal | None:
+        """Record a report of a route's destination, or return why it is refused.
+
+        The result is sent if the report names each of its objects as safe. All others are sent
+        again.
+        """
+        try:
+            with self._store.alone():
+                return self._judge(route, peer, report)
+        except OSError:
+            return _NO_RECORD
+
+    def _judge(self, route: Route, peer: str, report: CommitmentReport) -> Refusal | None:
+        result = self._requested(route, report.transaction)
+        if result is None:
+            return self.refused(route.title, peer)
+        if result.series.state == "sent":
+            return None  # a repeated report
+        try:
+            files = {identity_of(file)[1]: file.name for file in result.files()}
+        except RefusedError:
+            return self.refused(route.title, peer, _NO_RESULT)
+        if strange := len((report.safe | report.failed.keys()) - files.keys()):
+            reason = f"{strange} of its objects were not asked for, and count for nothing"
+            self._emit(ReportRefused(route.title, peer, reason))
+        lacking = {
+            instance: _failure(report.failed.get(instance))
+            for instance in files
+            if instance not in report.safe
+        }
+        if lacking:
+            self._send_again(result, files, lacking)
+            return None
+        began = result.series.begun
+        seconds = max(self._clock() - began, 0.0)
+        self.finish(result, len(files), began, seconds, _remark_in(result.series.reason))
+        return None
+
+    def refused(self, route: str, peer: str, why: Refusal = _UNKNOWN) -> Refusal:
+        """Emit that a report counts for nothing; return the refusal."""
+        self._emit(ReportRefused(route, peer, why.reason))
+        return why
+
+    def _requested(self, route: Route, transaction: str) -> Result | None:
+        """Return the result of a request, if its route has it and it is still here."""
+        study, place = self._store.requested(transaction) or ("", "")
+        record = self._store.study(study) if study else None
+        name = StudyName.parse(study)
+        if record is None or record.emptied or name.route != route.title:
+            return None
+        series = next((one for one in record.series if one.place == place), None)
+        return Result.of(self._results, name, series, route) if series else None
+
+    def _send_again(self, result: Result, files: dict[str, str], lacking: dict[str, str]) -> None:
+        """Have objects sent again. files: file names by UID. lacking: reasons by UID."""
+        tries = self._store.attempts(result.name)
+        again = {one: Attempt(tries.get(one, Attempt()).tries, is_open=True) for one in lacking}
+        self._store.send_again(result.name, again)
+        self._store.forget_requests(str(result.study), result.series.place)
+        reasons = {files[instance]: reason for instance, reason in lacking.items()}
+        reason = refusals_of(reasons, len(files))
+        self.change(result, reason=reason)
+        self._emit(NotCommitted(result.name, reason))
+
+
+def _failure(reason: int | None) -> str:
+    if reason is None:
+        return "its report of storage commitment lacks them"
+    return f"it reported them as not committed, with FailureReason {reason:04X}"
+
+
+def _remark_in(reason: str) -> str:
+    """Return the warnings in the reason of a result that awaits its report."""
+    return reason.removesuffix(_AWAITED).removesuffix("; ") if reason.endswith(_AWAITED) else ""

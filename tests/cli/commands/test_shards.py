@@ -1,0 +1,222 @@
+"""Shards of one command: each does its share, together they do all, and the record has it all."""
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.batch_world import scan
+from support.translate_world import World, one_sentence
+from typer.testing import CliRunner
+
+from cuda_cyclegan import shards, translate_shard
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.errors import (
+    OutputFolderAwaitedError,
+    OutputFolderError,
+    SettingsError,
+)
+from cuda_cyclegan.pipelines.report.codec import read_report
+from cuda_cyclegan.pipelines.results.kept_report import kept_report
+from cuda_cyclegan.pipelines.results.manifest import Manifest, load
+from cuda_cyclegan.pipelines.results.sharers import WORKERS, Sharers
+from cuda_cyclegan.pipelines.shard import Shard
+
+STUDIES = [f"{letter}.nii" for letter in "abcdefgh"]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    for seed, name in enumerate(STUDIES):
+        scan(made.inputs / name, seed=seed)
+    return made
+
+
+def kept(world: World) -> dict[str, str]:
+    """Status of each study in the kept report."""
+    file = kept_report(world.output)
+    assert file is not None
+    return {row["name"]: row["status"] for row in json.loads(file.read_text())["studies"]}
+
+
+def not_reached(world: World) -> int:
+    file = kept_report(world.output)
+    assert file is not None
+    return read_report(file).batch.not_reached
+
+
+@given(st.sets(st.text(min_size=1), max_size=40), st.integers(1, 12))
+def test_each_path_belongs_to_one_shard_whatever_the_others_are(
+    paths: set[str], count: int
+) -> None:
+    shards = [Shard(number + 1, count) for number in range(count)]
+    for path in paths:
+        assert sum(shard.takes(path) for shard in shards) == 1
+    first = shards[0]
+    assert {path for path in paths if first.takes(path)} == set(filter(first.takes, paths))
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "4", "1/0", "a/b", "-1/4", "1/2/3"])
+def test_a_text_that_is_no_shard_is_refused(text: str, world: World) -> None:
+    result = world.translate("--shard", text)
+    assert result.exit_code == 2
+    assert "shard" in result.stderr
+    assert not world.output.exists()
+
+
+def test_shards_make_together_what_one_command_makes(world: World) -> None:
+    assert world.translate().exit_code == 0
+    whole = world.files()
+    world.output = world.output.with_name("in-shards")
+    sizes: list[int] = []
+    for number in range(1, 4):
+        before = len(world.files()) if world.output.exists() else 0
+        result = world.translate("--shard", f"{number}/3")
+        assert result.exit_code == 0, result.output
+        sizes.append(len(world.files()) - before)
+        assert len(world.files()) + not_reached(world) == len(STUDIES)
+    assert world.files() == whole
+    assert sum(sizes) == len(STUDIES)
+    assert kept(world) == dict.fromkeys(STUDIES, "translated")
+    assert len(load(world.output)) == len(STUDIES)
+
+
+def test_shards_at_once_lose_nothing(world: World) -> None:
+    command = [sys.executable, "-m", "cuda_cyclegan", "translate", *world.arguments()]
+    report = [f"--report={world.report}"]
+    running = [
+        subprocess.Popen([*command, f"--shard={number}/4", *report], stderr=subprocess.PIPE)
+        for number in range(1, 5)
+    ]
+    for each in running:
+        _, error = each.communicate()
+        assert each.returncode == 0, error.decode()
+    assert kept(world) == dict.fromkeys(STUDIES, "translated")
+    assert not_reached(world) == 0
+    assert set(world.rows()) == {*STUDIES}
+    assert len(load(world.output)) == len(STUDIES)
+
+
+def test_an_empty_shard_is_no_error(world: World) -> None:
+    for name in STUDIES[1:]:
+        (world.inputs / name).unlink()
+    codes = [world.translate("--shard", f"{number}/3").exit_code for number in (1, 2, 3)]
+    assert codes == [0, 0, 0]
+    assert kept(world) == {"a.nii": "translated"}
+    (world.inputs / "a.nii").unlink()
+    assert world.translate("--shard", "1/3").exit_code == 3
+
+
+def test_an_unreadable_input_fails_one_shard_alone(world: World) -> None:
+    (world.inputs / "broken.nii").write_bytes(b"\x5c\x01" + bytes(400))
+    codes = [world.translate("--shard", f"{number}/3").exit_code for number in (1, 2, 3)]
+    assert sorted(codes) == [0, 0, 1]
+
+
+def test_a_shard_with_other_options_is_refused(world: World) -> None:
+    assert world.translate("--shard", "1/2").exit_code == 0
+    for options, named in (
+        (("--overlap", "0.5"), "options"),
+        (("--include", "a*"), "inputs and filters"),
+    ):
+        refused = world.translate("--shard", "2/2", *options)
+        assert refused.exit_code == 2
+        assert named in one_sentence(refused)
+    refused = world.translate("--shard", "2/3")
+    assert "other number of shards" in one_sentence(refused)
+    assert len(kept(world)) + not_reached(world) == len(STUDIES)
+    assert world.translate("--shard", "2/3", "--overwrite").exit_code == 0
+
+
+def test_a_shard_fails_beside_a_failed_study_of_another(world: World) -> None:
+    """The kept report shows the failure after every other shard has ended, too."""
+    scan(world.inputs / "z.nii", shape=(20, 18, 16, 2))
+    for number in (1, 2, 3):
+        world.translate("--shard", f"{number}/3")
+    assert kept(world)["z.nii"] == "failed"
+    assert not_reached(world) == 0
+
+
+def test_the_same_shard_runs_once_at_a_time(world: World) -> None:
+    world.translate("--shard", "1/2")
+    group = json.loads((load_record(world) / "sharers.json").read_text())
+    sharers = Sharers(group["who"], group["alike"])
+    with (
+        Manifest(world.output, shared=sharers) as manifest,
+        manifest.sole("shard-1-of-2.lock", "it"),
+    ):
+        assert "Shard 1/2 is running already" in one_sentence(world.translate("--shard", "1/2"))
+        assert world.translate("--shard", "2/2").exit_code == 0
+        assert "Another run" in one_sentence(world.translate())
+        other = world.translate("--shard", "2/3", "--overwrite")
+        assert "other number of shards are writing" in one_sentence(other)
+
+
+def load_record(world: World) -> Path:
+    file = kept_report(world.output)
+    assert file is not None
+    return file.parent
+
+
+def test_runs_of_one_kind_share_a_folder(tmp_path: Path) -> None:
+    output = tmp_path / "results"
+    shards = Sharers("shards", {"options": "a"})
+    with (
+        Manifest(output, shared=WORKERS),
+        Manifest(output, shared=WORKERS),
+        pytest.raises(OutputFolderAwaitedError, match="Workers of a queue are writing"),
+    ):
+        Manifest(output, shared=shards).__enter__()
+    with (
+        Manifest(output, shared=shards, begins_anew=False),
+        pytest.raises(OutputFolderAwaitedError, match="Shards are writing"),
+    ):
+        Manifest(output, shared=WORKERS).__enter__()
+    other = Sharers("shards", {"options": "b"})
+    with pytest.raises(OutputFolderError, match="other options wrote"):
+        Manifest(output, shared=other, begins_anew=False).__enter__()
+    with Manifest(output, shared=other):
+        pass
+
+
+def test_a_torn_record_of_sharers_is_written_anew(tmp_path: Path) -> None:
+    output = tmp_path / "results"
+    shards = Sharers("shards", {"options": "a"})
+    with Manifest(output, shared=shards) as manifest:
+        file = manifest.record / "sharers.json"
+        content = file.read_bytes()
+    file.write_bytes(content[:7])
+    with Manifest(output, shared=shards, begins_anew=False):
+        assert file.read_bytes() == content
+
+
+def test_plan_shows_the_share(world: World) -> None:
+    shown = [
+        CliRunner().invoke(app, ["plan", *world.arguments("--shard", f"{number}/2")])
+        for number in (1, 2)
+    ]
+    assert [one.exit_code for one in shown] == [0, 0]
+    named = [{name for name in STUDIES if name in one.stdout} for one in shown]
+    assert named[0] | named[1] == {*STUDIES}
+    assert not named[0] & named[1]
+
+
+def test_shards_go_to_other_processes_as_pickles(world: World) -> None:
+    parts = shards(world.inputs, world.model, world.output, 2, device="cpu")
+    reports = [translate_shard(pickle.loads(pickle.dumps(part))) for part in parts]
+    assert sorted(row.name for report in reports for row in report.studies) == STUDIES
+    assert kept(world) == dict.fromkeys(STUDIES, "translated")
+
+
+def test_shards_in_python_are_checked(world: World) -> None:
+    with pytest.raises(SettingsError, match="at least 1"):
+        shards(world.inputs, world.model, world.output, 0)
+    wrong: Any = "1/2"
+    with pytest.raises(SettingsError, match="FolderShard"):
+        translate_shard(wrong)

@@ -1,0 +1,206 @@
+"""A whole scan of the training code proves a model's pipeline, or shows which option is wrong."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+from scipy.ndimage import correlate
+from support.onnx_files import model, node, written
+from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.model.intensity_maps import Window
+from cuda_cyclegan.engine.model.model_card import PipelineProof
+from cuda_cyclegan.engine.model.model_file import Model, load_model
+from cuda_cyclegan.pipelines.model_import.pipeline_proof import Mismatch, prove_pipeline
+
+RANDOM = np.random.default_rng(3)
+KERNEL = RANDOM.normal(size=(3, 3, 3)).astype(np.float32) / 4
+"""Of no symmetry, so that every turn of a scan shows."""
+
+AFFINE = np.diag([-1.0, 1.2, 1.5, 1.0])
+STATED = (
+    "--source T1 --target T2 --axes RAS --spacing native --intensity-in window:0,1000 "
+    "--intensity-out window:0,500 --input-range open --output-range open"
+)
+
+
+def by_training_code(values: Any) -> Any:
+    """The whole scan, turned to RAS, through the kernel and back."""
+    network = values[::-1] / 500 - 1
+    made = correlate(network, KERNEL, mode="constant")
+    return ((made + 1) * 250)[::-1]
+
+
+class World:
+    """A network with its reference, and a scan with what the training code made of it."""
+
+    def __init__(self, folder: Path) -> None:
+        proto = model(
+            [node("Conv", "x w", "y", pads=[1] * 6)], {"w": KERNEL[np.newaxis, np.newaxis]}
+        )
+        self.folder, self.network = folder, written(proto, folder / "net.onnx")
+        self.model = folder / "m.safetensors"
+        patch = RANDOM.uniform(-1, 1, (16, 16, 16)).astype(np.float32)
+        made = correlate(patch, KERNEL, mode="constant")
+        np.savez(folder / "ref.npz", input=patch[None, None], output=made[None, None])
+        voxels = RANDOM.uniform(0, 1000, (14, 15, 13)).astype(np.int16)
+        self.scan = self.saved("scan", voxels)
+        self.result = by_training_code(voxels.astype(np.float64))
+        self.output = self.saved("output", self.result.astype(np.float32))
+
+    def saved(self, name: str, voxels: Any, affine: Any = AFFINE) -> Path:
+        path = self.folder / f"{name}.nii"
+        nibabel.Nifti1Image(voxels, affine).to_filename(path)
+        return path
+
+    def import_(self, *words: object, patch: str = "whole") -> Result:
+        command = ["model", "import", self.network, "--output", self.model, "--force"]
+        said = [*command, *STATED.split(), "--patch", patch, *words]
+        return CliRunner().invoke(app, [str(word) for word in said])
+
+    def proved(self, output: Path, *words: object) -> Result:
+        reference = ["--reference", self.folder / "ref.npz"]
+        return self.import_(*reference, "--reference-scan", self.scan, output, *words)
+
+    def imported(self) -> Model:
+        result = self.import_("--reference", self.folder / "ref.npz")
+        assert result.exit_code == 0, result.stderr
+        return load_model(self.model)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_the_card_keeps_the_proof_and_plan_shows_it(world: World) -> None:
+    plan = ["plan", str(world.scan), "--model", str(world.model), "--device", "cpu"]
+    plan += ["--output", str(world.folder / "results")]
+    assert world.imported().card.pipeline is None
+    assert "Pipeline: unproven; " in CliRunner().invoke(app, plan).stdout
+    result = world.proved(world.output)
+    assert result.exit_code == 0, result.stderr
+    assert "Proved: the pipeline" in " ".join(result.stdout.split())
+    proof = load_model(world.model).card.pipeline
+    assert proof is not None
+    assert proof.difference <= 1e-6
+    assert proof.allowed == pytest.approx(1e-4)
+    assert "Pipeline: proved by" in CliRunner().invoke(app, plan).stdout
+    others = CliRunner().invoke(app, [*plan, "--inference", "patches"]).stdout
+    assert "Pipeline: unproven for these patches" in others
+
+
+def test_half_a_storage_step_is_allowed_and_no_more(world: World) -> None:
+    rounded = world.saved("rounded", np.rint(world.result).astype(np.int16))
+    assert world.proved(rounded).exit_code == 0
+    cut = world.saved("cut", np.floor(world.result).astype(np.int16))
+    found = prove_pipeline(load_model(world.model), world.scan, cut, seconds=0)
+    assert isinstance(found, Mismatch)
+    assert (found.named, found.tried) == ((), 0)
+
+
+def test_other_axes_and_the_grid_of_the_model_are_the_same_result(world: World) -> None:
+    turned = AFFINE @ [[-1, 0, 0, 13], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    output = world.saved("ras", np.ascontiguousarray(world.result[::-1]), turned)
+    assert world.proved(output).exit_code == 0
+
+
+def test_nothing_is_written_for_a_mirrored_result(world: World) -> None:
+    mirrored = world.saved("mirrored", np.ascontiguousarray(world.result[:, ::-1]))
+    result = world.proved(mirrored)
+    assert result.exit_code == 2
+    assert "Explained: OUTPUT is a mirror image along j" in " ".join(result.stderr.split())
+    assert not world.model.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "patch", "message"),
+    [
+        ("", "whole", "needs --reference"),
+        ("--reference ref.npz", "8,8,8", "--tiling"),
+    ],
+)
+def test_what_must_come_first_is_asked_for(
+    words: str, patch: str, message: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.folder)
+    result = world.import_(
+        "--reference-scan", world.scan, world.output, *words.split(), patch=patch
+    )
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert not world.model.exists()
+
+
+def test_results_that_prove_nothing_are_refused(world: World) -> None:
+    shifted = AFFINE.copy()
+    shifted[0, 3] = 40
+    for output, message in (
+        (world.saved("flat", np.zeros((14, 15, 13), np.float32)), "one value throughout"),
+        (world.saved("far", world.result.astype(np.float32), shifted), "the scan's affine"),
+        (world.saved("two", np.zeros((14, 15, 13, 2), np.float32)), "2 volumes"),
+        (world.saved("small", world.result[:9].astype(np.float32)), "neither the scan's grid"),
+    ):
+        result = world.proved(output)
+        assert result.exit_code == 2, output
+        assert message in " ".join(result.stderr.split())
+
+
+SINGLE: dict[str, dict[str, Any]] = {
+    "axes": {"axes": "LPS"},
+    "turned": {"axes": "SAR"},
+    "intensity_in": {"intensity_in": Window(0.0, 2000.0)},
+    "intensity_out": {"intensity_out": Window(20.0, 400.0)},
+    "spacing": {"spacing": (1.0, 1.0, 1.0)},
+    "tiling": {"inference": "patches", "patch": (8, 8, 8)},
+}
+
+
+def explained(world: World, *faults: str) -> set[str]:
+    """Options that are named for a model with these faults.
+
+    The network is linear but for its padding, so a window that only scales its input is also one of
+    its output; none here does.
+    """
+    good = world.imported()
+    changes: dict[str, Any] = {}
+    for fault in faults:
+        changes |= SINGLE[fault]
+    found = prove_pipeline(
+        replace(good, card=replace(good.card, **changes)), world.scan, world.output
+    )
+    if isinstance(found, PipelineProof):
+        return {"nothing"}
+    for change in found.named:
+        assert change.card.axes == good.card.axes
+        assert found.difference > found.allowed
+    return {change.field for change in found.named}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault", ["axes", "turned", "intensity_in", "intensity_out", "spacing", "tiling"]
+)
+def test_a_single_fault_is_named(fault: str, world: World) -> None:
+    option = {"turned": "axes", "tiling": "patch"}.get(fault, fault)
+    equal = {"tiling"} if fault == "tiling" else set[str]()  # crops of half an overlap, too
+    assert explained(world, fault) == {option} | equal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "faults",
+    [
+        ("axes", "intensity_in"),
+        ("turned", "intensity_out"),
+        ("axes", "tiling"),
+        ("intensity_out", "spacing"),
+        ("tiling", "spacing"),
+    ],
+)
+def test_double_faults_are_never_misnamed(faults: tuple[str, str], world: World) -> None:
+    assert explained(world, *faults) == set()
