@@ -14,7 +14,7 @@ import typer
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ..errors import Exit, complain_of_nothing, errors_reported, stored
 from ..options.groups import DeviceOptions, InputOptions
-from ..options.printing import AllRows, OnlyPlan, Quiet, ReportFile
+from ..options.printing import AllRows, FailOnSuspicious, OnlyPlan, Quiet, ReportFile
 from ..options.study import StudyOptions
 from ..options.translate import ShardOption, ShowPhi, Verbose, note_unused
 from ..options.values import checked_device, checked_file, wrong_value
@@ -60,6 +60,7 @@ def translate(
             Rules(Effect.WRITES),
         ),
     ] = None,
+    fail_on_suspicious: FailOnSuspicious = False,
     quiet: Quiet = False,
     filter_progress: Annotated[
         bool,
@@ -90,7 +91,8 @@ def translate(
     \b
     Exit status:
       0  all studies are translated, or up to date
-      1  a study failed, an input could not be read, or a link was not followed
+      1  a study failed, an input could not be read, a link was not followed, or with
+         --fail-on-suspicious a result is suspicious or could not be measured
       2  wrong usage
       3  no study was found
       4  the device or a library is missing
@@ -114,7 +116,9 @@ def translate(
         if dry_run:
             raise typer.Exit(dry_run_shown(opened(request, context, quiet=quiet)))
         with _begun_job(request, context, begun, quiet=quiet) as job:
-            view = _View(report, trace, quiet, verbose, all_rows, filter_progress)
+            view = _View(
+                report, trace, quiet, verbose, all_rows, filter_progress, fail_on_suspicious
+            )
             raise typer.Exit(_run(job, view, stop))
 
 
@@ -206,6 +210,7 @@ class _View:
     verbose: bool
     all_rows: bool
     filter_progress: bool
+    fail_on_suspicious: bool
 
     @contextmanager
     def progress(self) -> "Generator[Listen]":
@@ -317,6 +322,7 @@ def _stored(path: Path | None, write: Callable[[Path], None]) -> Exit:
 
 
 def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
+    from ...pipelines.report.suspicion import has_suspicious
     from ..render.batch_summary import failures, table, totals
 
     if not view.quiet:
@@ -331,6 +337,7 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
         return stop.status
     print_sentences(unread_places(report.skipped), sys.stderr)
     failed = report.failures or any(skip.missed for skip in report.skipped)
+    failed = failed or (view.fail_on_suspicious and has_suspicious(report.studies))
     return Exit.SOME_FAILED if failed else Exit.DONE
 
 

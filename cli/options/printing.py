@@ -28,6 +28,15 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON."), 
 Traceback: TypeAlias = Annotated[
     bool, typer.Option("--verbose", help="Print the traceback of a failure."), Effect.WIDENS_PRIVACY
 ]
+FailOnSuspicious: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--fail-on-suspicious",
+        help="Exit with status 1 if a result is suspicious or could not be measured.",
+        rich_help_panel=REPORTS,
+    ),
+    Effect.HARMLESS,
+]
 AllRows: TypeAlias = Annotated[
     bool,
     typer.Option(

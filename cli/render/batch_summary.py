@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import isinf
 
 from rich.cells import cell_len
 
 from ...pipelines.host.memory import PeakMemory
 from ...pipelines.report.report import BatchReport, StudyReport
+from ...pipelines.report.suspicion import FEWEST, Suspicion, suspicions
 from ...pipelines.stopwatch import Stage
 from ...pipelines.study.figures import CycleError
 from .progress_lines import failure_text
@@ -31,7 +33,11 @@ def table(report: BatchReport, columns: int | None, *, all_rows: bool = False) -
     columns: of the terminal; None for no limit. all_rows: whether to show every study.
     """
     processed = [row for row in report.studies if row.status != "up to date"]
-    rows = processed if all_rows else _noteworthy(processed)
+    judged = {row.name: found for row, found in _judged(report)}
+    first = [row for row in processed if judged[row.name].is_suspicious]
+    first.sort(key=lambda row: -judged[row.name].far)
+    processed = [*first, *(row for row in processed if not judged[row.name].is_suspicious)]
+    rows = processed if all_rows else _noteworthy(processed, first)
     whole = _table(report, rows, tuple(report.stages()))
     longest = max((cell_len(row.name) for row in whole.rows), default=0)
     if columns is None or columns - whole.figures_width >= min(longest, NAME_COLUMNS):
@@ -42,13 +48,43 @@ def table(report: BatchReport, columns: int | None, *, all_rows: bool = False) -
         yield f"{counted(more, 'more study', 'more studies')}; --all-rows shows all"
 
 
-def _noteworthy(rows: Sequence[StudyReport]) -> Sequence[StudyReport]:
+def _judged(report: BatchReport) -> Iterator[tuple[StudyReport, Suspicion]]:
+    return zip(report.studies, suspicions(report.studies), strict=True)
+
+
+def suspicious(report: BatchReport) -> Iterator[str]:
+    """Yield the suspicious results with their measures, the most suspicious first, and how many
+    could not be judged.
+    """
+    found = [(row, one) for row, one in _judged(report) if row.is_done]
+    odd = [each for each in found if each[1].is_suspicious]
+    odd.sort(key=lambda each: -each[1].far)
+    yield from alike_lines("suspicious", ((printable(row.name), one.note) for row, one in odd))
+    unmeasured = [row for row, one in found if isinf(one.far)]
+    if unmeasured:
+        names = ", ".join(printable(row.name) for row in unmeasured[:_FEW_NAMES])
+        more = ", ..." if len(unmeasured) > _FEW_NAMES else ""
+        results = counted(len(unmeasured), "result has", "results have")
+        yield f"{results} no measures, so look at them first: {names}{more}"
+    few = sum(one.state == "not judged" and not isinf(one.far) for _, one in found)
+    parts = [(len(odd), "suspicious"), (few, "not judged, as too few similar scans are known")]
+    if odd or len(found) >= FEWEST:
+        listed = ", ".join(f"{count} {word}" for count, word in parts if count)
+        yield f"Results: {listed or 'none is suspicious, which does not prove them right'}"
+
+
+_FEW_NAMES = 10
+"""Largest number of names in one sentence."""
+
+
+def _noteworthy(rows: Sequence[StudyReport], first: Sequence[StudyReport]) -> Sequence[StudyReport]:
     """Return all rows if they are few, else those that are not simply done, and the first if all
     are.
     """
     if len(rows) <= MOST_ROWS:
         return rows
-    odd = [row for row in rows if row.notes or row.status != "translated"]
+    names = {row.name for row in first}
+    odd = [row for row in rows if row.notes or row.name in names or row.status != "translated"]
     return odd[:MOST_ROWS] or rows[:1]
 
 
@@ -83,6 +119,7 @@ def totals(
     rows = report.translated()
     taken = [row for row in report.studies if row.is_done]
     yield from alike_lines("note", ((printable(r.name), note) for r in taken for note in r.notes))
+    yield from suspicious(report)
     yield from skipped_scans(report.skipped)
     if rows:
         if verbose or len(rows) > FEW_STUDIES:

@@ -80,6 +80,8 @@ def sentences(overview: "Overview") -> Iterator[str]:
     if causes := overview.causes:
         listed = ", ".join(f"{count} {cause}" for cause, count in causes.items())
         yield f"Failures by cause: {listed}"
+    odd = ((f"{one.job} {printable(one.row.name)}", why.note) for one, why in overview.suspicious())
+    yield from alike_lines("suspicious", odd)
     if later := list(waiting_jobs(overview.waiting)):
         yield f"Later: {', '.join(later)}"
     if overview.paused:
@@ -162,7 +164,7 @@ def page(overview: "Overview", target: Path, queue: str) -> str:
 def _viewed(ended: "EndedJob") -> "ViewedStudy":
     from ...pipelines.view.studies import study_of_row
 
-    return study_of_row(ended.row, Path(os.path.realpath(ended.output)))
+    return study_of_row(ended.row, Path(os.path.realpath(ended.output)), ended.recipe)
 
 
 def _lists(overview: "Overview") -> "Iterator[tuple[BatchOverview, int, int]]":
@@ -210,6 +212,14 @@ def to_json(overview: "Overview") -> dict[str, Any]:
                 "not_before": iso_time(kind.until) if kind.until is not None else None,
             }
             for kind in overview.waiting
+        ],
+        "suspicious": [
+            {
+                "job": one.job,
+                "study": one.row.name,
+                "findings": [each.words for each in why.findings],
+            }
+            for one, why in overview.suspicious()
         ],
         "batches": [_batch(batch) for batch in overview.batches],
     }

@@ -3,7 +3,7 @@
 import json
 import os
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib import resources
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ...engine.model.calibration import DEVIATIONS
 from ...io.volume import NOTICE
 from ...pipelines.report.previews import thumbnail
 from ...pipelines.report.report import StudyReport
+from ...pipelines.report.suspicion import Suspicion, suspicions
 from ...pipelines.view.review import COLUMNS, Reviews, verdict
 from ...pipelines.view.studies import ViewedStudy, Viewing
 from .documents import rendered
@@ -64,6 +64,31 @@ MEASURES = (
         "Cut off",
         "Share of the foreground at the ends of the result's range",
         lambda row: row.measures and row.measures.cut_off,
+    ),
+    Measure(
+        "match",
+        "Match",
+        "Share of the result that the scan's values explain; low if the anatomy differs",
+        lambda row: row.measures and row.measures.match,
+        low=True,
+    ),
+    Measure(
+        "shift",
+        "Shift, mm",
+        "Displacement of the result along an axis",
+        lambda row: row.measures and row.measures.shift,
+    ),
+    Measure(
+        "empty",
+        "Empty",
+        "Share of the parts with edges in the scan that have none in the result",
+        lambda row: row.measures and row.measures.empty,
+    ),
+    Measure(
+        "local",
+        "Local",
+        "Largest deviation in a part of the result from what is usual at the scan's values",
+        lambda row: row.measures and row.measures.local,
     ),
     Measure(
         "distance",
@@ -234,6 +259,7 @@ def study_data(
     marks: returns those on a study, as `verdict`. beside: folder of a page about a batch, from
     which it links to previews.
     """
+    judged = _judged(studies)
     measures = [
         measure
         for measure in (*MEASURES, *MEASURES_OF_WORK)[: None if beside else len(MEASURES)]
@@ -251,7 +277,7 @@ def study_data(
         "hasPictures": any(study.preview for study in studies),
         "studies": [
             {
-                **_study(number, study, measures),
+                **_study(number, study, measures, judged.get(number, _NOT_JUDGED)),
                 **_names(study, top, beside),
                 **{key: value for key, value in marks(study).items() if value or key in _ALWAYS},
             }
@@ -281,26 +307,38 @@ def _link(file: Path, beside: Path) -> str:
     return f"./{quote(os.path.relpath(file, beside))}"
 
 
-def _study(number: int, study: ViewedStudy, measures: Sequence[Measure]) -> dict[str, Any]:
+_NOT_JUDGED = Suspicion("not judged")
+
+
+def _judged(studies: Sequence[ViewedStudy]) -> dict[int, Suspicion]:
+    """Return the judgement of each study with a row, by its place."""
+    places = [at for at, study in enumerate(studies) if study.row]
+    rows = [study.row for study in studies if study.row]
+    found = suspicions(rows, [studies[at].recipe for at in places])
+    return dict(zip(places, found, strict=True))
+
+
+def _study(
+    number: int, study: ViewedStudy, measures: Sequence[Measure], found: Suspicion
+) -> dict[str, Any]:
     row = study.row
+    notes = [*filter(None, [found.note]), *(row.notes if row else ())]
     return {
         "number": number,
         "roles": list(study.images),
         "picture": study.preview is not None,
         "status": row.status if row else "",
         "reason": printable(flagged(_reason(row))) if row and row.failure else "",
-        "notes": [printable(flagged(note)) for note in row.notes] if row else [],
-        "flagged": list(_flagged(row)) if row else [],
+        "notes": [printable(flagged(note)) for note in notes],
+        "flagged": [finding.key for finding in found.findings],
+        "state": found.state if row and row.is_done else "",
+        "far": min(found.far, _FARTHEST),
         **{one.key: one.of(row) if row else None for one in measures},
     }
 
 
-def _flagged(row: StudyReport) -> Iterator[str]:
-    """Yield the keys of measures beyond their limits."""
-    if row.cycle and row.cycle.is_marked:
-        yield "cycle"
-    if row.measures and (row.measures.distance or 0) > DEVIATIONS:
-        yield "distance"
+_FARTHEST = 1e9
+"""Distance that a page has for results without measures, which are infinitely far."""
 
 
 def failure_groups(rows: Iterable[StudyReport]) -> "Markup":

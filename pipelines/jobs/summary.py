@@ -13,6 +13,7 @@ from ...engine.decoding import FieldError
 from ..errors import QueueError
 from ..report.codec import row_of_job
 from ..report.report import BatchReport, Failure, FailureClass, ModelName, StudyReport, Use
+from ..report.suspicion import Suspicion, reading_order, suspicions
 from ..stopwatch import STAGES
 from ..timestamps import iso_time
 from .queue.job import OPEN, JobPaths, JobRow, OpenJobs, StudyJob, counted_open
@@ -46,12 +47,13 @@ class Selection:
 @dataclass(frozen=True, slots=True)
 class EndedJob:
     """Job that ended. job: `<batch>/<number>`. row: row of its study. output: folder of results;
-    "" if it cannot be read.
+    "" if it cannot be read. recipe: identity of model and settings; results of one are compared.
     """
 
     job: str
     row: StudyReport
     output: str
+    recipe: str = ""
 
     @property
     def outcome(self) -> JobOutcome:
@@ -130,6 +132,13 @@ class Overview:
         ended = (one for batch in self.batches for one in batch.ended)
         return [one for one in ended if one.outcome == "failed"]
 
+    def suspicious(self) -> list[tuple[EndedJob, Suspicion]]:
+        """Return the jobs with suspicious results, the most suspicious first."""
+        ended = [one for batch in self.batches for one in batch.ended]
+        found = suspicions([one.row for one in ended], [one.recipe for one in ended])
+        order = (at for at in reading_order(found) if found[at].is_suspicious)
+        return [(ended[at], found[at]) for at in order]
+
     @property
     def causes(self) -> dict[FailureClass, int]:
         """Number of failures by class, most frequent first."""
@@ -185,7 +194,9 @@ def _batch(name: str, rows: Sequence[JobRow]) -> BatchOverview:
         rows[0].name,
         rows[0].route,
         next((row.work for row in rows if row.work.model), JobPaths()),
-        tuple(EndedJob(row.job, study_of(row), row.work.output) for row in ended),
+        tuple(
+            EndedJob(row.job, study_of(row), row.work.output, _recipe(_job(row))) for row in ended
+        ),
         len(rows) - len(ended),
         _busy(ended),
         max((row.ended for row in ended if row.ended), default=None),
@@ -255,6 +266,16 @@ def _job(row: JobRow) -> StudyJob | None:
         return StudyJob.from_json(row.payload)
     except QueueError:
         return None
+
+
+def _recipe(job: StudyJob | None) -> str:
+    """Return the identity of a job's model and settings; without a chosen precision, that of all
+    others.
+    """
+    if job is None:
+        return ""
+    options = job.options if job.options.precision else replace(job.options, precision="fp32")
+    return f"{job.model_sha256} {options.settings().sha256()}"
 
 
 def study_of(row: JobRow) -> StudyReport:

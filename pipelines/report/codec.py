@@ -5,9 +5,10 @@ state where it differs. Figures that are computed from others are written and no
 """
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from types import UnionType
 from typing import (
@@ -38,6 +39,7 @@ from ..program import program_version
 from ..settings import BEFORE, CHANGING_RESULTS, TranslateOptions, TranslateSettings
 from ..stopwatch import STAGES, Stage
 from .report import BatchReport, Failure, FailureClass, StudyReport, StudyStatus
+from .suspicion import Suspicion, suspicions
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -74,6 +76,9 @@ _SMALLEST, _LARGEST = 1e-9, 10**15
 """Bounds of times, counts and sizes; values beyond them would break plots and quotients."""
 
 _Amount: TypeAlias = Annotated[float, Meta(ge=0, le=_LARGEST)]
+_Signed: TypeAlias = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
+_SignedIfKnown: TypeAlias = _Signed | None
+_Pattern: TypeAlias = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=_LARGEST)]
 _Extent: TypeAlias = Annotated[int, Meta(ge=1, le=_LARGEST)]
 _Value = TypeVar("_Value")
@@ -82,7 +87,7 @@ _Value = TypeVar("_Value")
 def to_json(report: BatchReport) -> JsonObject:
     """Encode a report as JSON values."""
     joules = report.shared_joules()
-    energy = report.energy
+    energy, judged = report.energy, suspicions(report.studies)
     return {
         "schema": SCHEMA,
         "program": {"name": "cuda-cyclegan", "version": program_version()},
@@ -103,9 +108,14 @@ def to_json(report: BatchReport) -> JsonObject:
             "computing_share": report.use.computing_share,
         },
         "energy": energy and {**encode_record(energy), "average_watts": energy.watts},
-        "totals": _totals(report),
+        "totals": {**_totals(report), **_judged(report, judged)},
         "studies": [
-            {**_study(row), "apportioned_joules": joules.get(row.name)} for row in report.studies
+            {
+                **_study(row),
+                "apportioned_joules": joules.get(row.name),
+                "suspicion": _suspicion(found),
+            }
+            for row, found in zip(report.studies, judged, strict=True)
         ],
         "skipped": [encode(skip) for skip in report.skipped],
         "ignored": report.ignored,
@@ -138,6 +148,36 @@ def _study(row: StudyReport) -> JsonObject:
         "cycle": cycle and {**encode_record(cycle), "marked": cycle.is_marked},
     }
     return {name: values.pop(name) for name in _FIRST} | values
+
+
+def _suspicion(found: Suspicion) -> JsonObject:
+    """Encode a judgement, which is computed again whenever a report is read."""
+    return {
+        "state": found.state,
+        "far": _finite(found.far),
+        "why": found.why or None,
+        "findings": [
+            {
+                "measure": one.key,
+                "value": one.value,
+                "low": _finite(one.low),
+                "high": _finite(one.high),
+            }
+            for one in found.findings
+        ],
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def _judged(report: BatchReport, found: Sequence[Suspicion]) -> JsonObject:
+    done = [one for row, one in zip(report.studies, found, strict=True) if row.is_done]
+    return {
+        "suspicious": sum(one.is_suspicious for one in done),
+        "not_judged": sum(one.state == "not judged" for one in done),
+    }
 
 
 def _totals(report: BatchReport) -> JsonObject:
@@ -389,6 +429,9 @@ _TYPES: dict[str, Any] = {
     # Of any length: with a fixed one msgspec confuses the bounds of this union's members.
     "overlap": float | tuple[float, ...],
     "volumes": _Extent,
+    "mirrored": _SignedIfKnown,
+    "levels": tuple[tuple[_Signed, _Signed, _Signed], ...],
+    "patterns": tuple[_Pattern, _Pattern] | None,
 }
 """Types of fields that are not stored as in the records."""
 

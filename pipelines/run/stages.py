@@ -22,6 +22,7 @@ from ..results.file_states import content_of
 from ..results.resume import ADDS, PlannedStudy, alias_note, result_states
 from ..results.storing import DiskSpace
 from ..study.inference import make_ready
+from ..study.measures import worst
 from ..study.plan import StudyPlan, model_extents
 from ..study.translator import (
     InferredStudy,
@@ -324,9 +325,12 @@ class StudyStages:
                 progress.ahead = progress.series = tuple(chain.from_iterable(begun))
             for at, series in enumerate(progress.series):
                 series.add(translated.volumes[at % len(translated.volumes)])
-        first = progress.translated or translated
-        patches = translated.patches + (progress.translated.patches if progress.translated else 0)
-        progress.translated = replace(first, volumes=(), patches=patches)
+        first, patches, measures = translated, translated.patches, translated.measures
+        if progress.translated:
+            first = progress.translated
+            patches += first.patches
+            measures = worst([first.measures, measures])
+        progress.translated = replace(first, volumes=(), patches=patches, measures=measures)
         return replace(progress.translated, volumes=translated.volumes)
 
     def _begin_to_store(self, progress: StudyProgress, volume: Volume) -> Callable[[int], None]:

@@ -4,6 +4,12 @@ Importing this module loads no library; the modules that measure the figures do.
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
+
+Levels: TypeAlias = tuple[float, float, float]
+"""Median of a result outside the scan's foreground and inside it, and its highest level there but
+for outliers, in the result's unit.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,10 @@ class CycleError:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Cheap measures of a result against its scan, in a few planes.
+    """Cheap measures of a result against its scan, in a few planes or on a lattice.
+
+    Of several channels or volumes each measure is that of the worst. Measures of older programs
+    lack the later ones, and so do images too small for a lattice.
 
     cut_off: share of the scan's foreground in which the result has its lowest or its highest value;
     large if values were cut off by the output range. edges: correlation of the size of the gradient
@@ -101,13 +110,32 @@ class Measures:
     detail: mean gradient of the result by its standard deviation, divided by the same of the scan;
     low if the result is blurred, high if it is noisy or has a pattern. distance: of the scan from
     those of the model's calibration, in standard deviations of the figure that lies furthest; None
-    if the model was not calibrated.
+    if the model was not calibrated. match: share of the result's variance that the scan's value
+    explains; low if the anatomy differs. mirrored: by how much edges correlate more if the result
+    is mirrored along its best axis; above 0 if it is mirrored. shift: of the result along an axis,
+    in millimetres. empty: share of the parts with edges in the scan that have none in the result.
+    breaks: largest difference of the edges' correlation in a slice from its neighbours. local:
+    largest mean deviation in a part of the result from what is usual at the scan's values, in
+    shares of its range; large at lesions that only one of the two has. values: number of the 256
+    steps of its range that the result fills in the foreground. levels: of each channel. spacing: of
+    the voxels along the model's D, H and W, in millimetres. patterns: signs of steps in the scan
+    and in the result, in hexadecimal digits; those of repeated images differ in few bits.
     """
 
     cut_off: float
     edges: float
     detail: float
     distance: float | None = None
+    match: float | None = None
+    mirrored: float | None = None
+    shift: float | None = None
+    empty: float | None = None
+    breaks: float | None = None
+    local: float | None = None
+    values: int | None = None
+    levels: tuple[Levels, ...] = ()
+    spacing: tuple[float, float, float] | None = None
+    patterns: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

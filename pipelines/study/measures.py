@@ -1,20 +1,27 @@
-"""Cheap measures of every result against its scan, by which a page orders what deserves a look.
+"""Cheap measures of every result against its scan, by which suspicious ones are found.
 
-They are taken in a few planes, and do not change if either image is scaled or shifted in value, so
-that two contrasts can be compared. They are no quality: each finds one way of going wrong.
+Those of `structure` are taken on a lattice, and the others in a few planes. But for the levels they
+do not change if either image is scaled or shifted in value, so that two contrasts can be compared.
+They are no quality: each finds one way of going wrong.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import sqrt
+from functools import partial
+from itertools import chain
+from math import log, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.network.layers import FloatArray
-from ...io.volume import AnyArray
+from ...engine.network.layers import FloatArray, triple
+from ...io.volume import AnyArray, Volume
 from .figures import Measures
+from .finish import Canvas
 from .geometry import memory_order
+from .prepare import Prepared
 from .statistics import level_between
+from .structure import structure
 
 _VOXELS = 1 << 18
 """Voxels that are looked at in each image, unless three planes have more; some 4 ms.
@@ -34,26 +41,104 @@ _ROUNDING = 1e-5
 """Relative difference between equal gradients, at most, by rounding."""
 
 
-def measure(scan: AnyArray, result: AnyArray, distance: float | None = None) -> Measures | None:
-    """Return the measures of a result, or None if they are not defined, as of an image of one value
-    or without numbers.
+_CONSTANT = Measures(cut_off=1.0, edges=0.0, detail=0.0, values=1)
+"""Measures of a result of one value: it has the lowest and highest value everywhere."""
 
-    scan, result: scan and result [D, H, W] on one grid, in any unit. distance: of the scan from the
-    model's calibration, as the measures have it.
+
+def measures_of(prepared: Prepared, volumes: Sequence[Volume], output: Canvas) -> Measures | None:
+    """Return the measures of the results of all channels against the first scan.
+
+    volumes: results on the scan's grid, whose stored values are measured; if the network has
+    another grid, its intensities in `output` are measured instead.
+    """
+    plan, scan = prepared.plan, prepared.network_input.values[0]
+    spacing = plan.orientation.sorted_spacing(prepared.source.spacing)
+    steps = plan.resampling.steps if plan.resampling else (1.0, 1.0, 1.0)
+    edges = triple(edge * step for edge, step in zip(spacing, steps, strict=True))
+    each = list[Measures | None]()
+    for channel, volume in enumerate(volumes):
+        if plan.resampling:
+            result, outward = output.target.values[channel], prepared.fit.outward[channel]
+            each.append(measure(scan, result, edges, outward.values))
+        else:
+            stored = plan.orientation.oriented(plan.part(volume).voxels)
+            each.append(measure(scan, stored, edges, partial(_values, volume)))
+    found = worst(each)
+    levels = tuple(chain.from_iterable(one.levels for one in each if one))
+    is_complete = len(levels) == len(volumes)
+    return found and replace(found, levels=levels if is_complete else (), spacing=spacing)
+
+
+def _values(volume: Volume, stored: AnyArray) -> AnyArray:
+    return stored * volume.slope + volume.intercept
+
+
+def measure(
+    scan: AnyArray,
+    result: AnyArray,
+    spacing: tuple[float, float, float] = (1.0, 1.0, 1.0),
+    unit: Callable[[AnyArray], AnyArray] = np.asarray,
+) -> Measures | None:
+    """Return the measures of a result, or None if they are not defined, as of a scan of one value
+    or of images without numbers.
+
+    scan, result: scan and result [D, H, W] on one grid, in any unit. spacing: along D, H and W, in
+    millimetres. unit: returns values of the result, which the levels are, from the stored ones.
     """
     with np.errstate(all="ignore"):
         found = _measured(scan, result)
     if not found or not np.isfinite((found.cut_off, found.edges, found.detail)).all():
         return None
-    return replace(found, distance=distance)
+    whole = structure(scan, result, spacing)
+    if found is _CONSTANT or whole is None:
+        return found
+    return replace(
+        found,
+        match=whole.match,
+        mirrored=whole.mirrored,
+        shift=whole.shift,
+        empty=whole.empty,
+        breaks=whole.breaks,
+        local=whole.local,
+        values=whole.values,
+        levels=(triple(unit(np.array(whole.levels)).tolist()),),
+        patterns=whole.patterns,
+    )
+
+
+def worst(each: Sequence[Measures | None]) -> Measures | None:
+    """Return the worst of each measure over channels or volumes; None if one has no measures.
+
+    Levels, patterns and what belongs to the scan are those of the first.
+    """
+    known = [one for one in each if one]
+    if not known or len(known) < len(each):
+        return None
+    detail = max((one.detail for one in known), key=lambda value: abs(log(max(value, 1e-6))))
+    return replace(
+        known[0],
+        cut_off=max(one.cut_off for one in known),
+        edges=min(one.edges for one in known),
+        detail=detail,
+        match=min((one.match for one in known if one.match is not None), default=None),
+        values=min((one.values for one in known if one.values is not None), default=None),
+        **{
+            name: max(
+                (value for one in known if (value := getattr(one, name)) is not None), default=None
+            )
+            for name in ("mirrored", "shift", "empty", "breaks", "local")
+        },
+    )
 
 
 def _measured(scan: AnyArray, result: AnyArray) -> Measures | None:
     pair = _planes(scan, result)
     low, high = (end(pair, axis=(1, 2, 3), keepdims=True) for end in (np.min, np.max))
     size = high - low
-    if not (size > 0).all() or not np.isfinite(size).all():
+    if not np.isfinite(size).all() or not size[0].item() > 0:
         return None
+    if not size[1].item() > 0:
+        return _CONSTANT
     pair -= low
     pair *= 1 / size
     inside = pair[1][pair[0] > _foreground_level(pair[0])]

@@ -48,7 +48,7 @@ from .inference import (
 )
 from .intensities import crop_box
 from .maps import StudyMap, is_shown, requested_maps, spread_marks
-from .measures import measure
+from .measures import measures_of
 from .patches import UNFLIPPED, Box, Flip, flips, seam_score
 from .plan import StudyPlan, check_scale, check_volume, plan_study
 from .prepare import Prepared, fit_scans, prepare, unfilled, without_nan
@@ -139,8 +139,8 @@ class Translated:
 
     volumes: one for each output channel. preview: a PNG. patches: how many were translated. seams:
     the score, if requested. maps: to be stored next to the result. spread: its figures, if
-    requested. resampled: as in Scans. notes: for the user, on the volumes. measures: of the first
-    result against the first scan.
+    requested. resampled: as in Scans. notes: for the user, on the volumes. measures: of the results
+    against the first scan.
     """
 
     volumes: tuple[Volume, ...]
@@ -428,8 +428,8 @@ class StudyTranslator:
                 seams = seam_score(source, output, prepared.plan.layout, blend)
             patches = options.passes * prepared.plan.patches
             notes = tuple(_notes_of_values(volumes, prepared, inferred.output))
-            result = inferred.output.target.values[0]
-            measures = measure(prepared.network_input.values[0], result, study.distance)
+            measures = measures_of(prepared, volumes, inferred.output)
+            measures = measures and replace(measures, distance=study.distance)
             return Translated(
                 volumes, patches, preview, seams, maps, figures, study.resampled, notes, measures
             )

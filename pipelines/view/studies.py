@@ -56,7 +56,8 @@ class ViewedStudy:
 
     name: its path below the folder of results. folder: that folder, in which its mark is stored.
     images: by role; a study that failed has no result. row: its row in the report, if there is one.
-    preview: picture of its middle slices, if there is one.
+    preview: picture of its middle slices, if there is one. recipe: identity of model and settings,
+    or of the report; only results of one are compared.
     """
 
     name: str
@@ -64,6 +65,7 @@ class ViewedStudy:
     images: Mapping[Role, ImageFile]
     row: StudyReport | None = None
     preview: Path | None = None
+    recipe: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +192,16 @@ def of_report(stored: StoredReport, results: Path | None = None) -> Viewing:
             return folder / path.relative_to(batch.output)
         return path if path.exists() else stored.file.parent / path
 
-    studies = tuple(study_of_row(row, folder, moved) for row in batch.studies)
+    recipe = str(stored.file)
+    studies = tuple(study_of_row(row, folder, recipe, moved) for row in batch.studies)
     return Viewing(folder.resolve().name or batch.model.name, studies, stored)
 
 
 def study_of_row(
-    row: StudyReport, folder: Path, moved: Callable[[Path], Path] = lambda path: path
+    row: StudyReport,
+    folder: Path,
+    recipe: str,
+    moved: Callable[[Path], Path] = lambda path: path,
 ) -> ViewedStudy:
     """Return the study of a row. moved: returns where a file of the results is now."""
     images: dict[Role, ImageFile] = {"input": ImageFile(row.source)}
@@ -205,7 +211,8 @@ def study_of_row(
         for kind, role in _MAPS.items():
             if scan_stem(path).endswith(f".map-{kind}"):
                 images[role] = ImageFile(path)
-    return ViewedStudy(row.name, folder, images, row, moved(row.preview) if row.preview else None)
+    preview = moved(row.preview) if row.preview else None
+    return ViewedStudy(row.name, folder, images, row, preview, recipe)
 
 
 def _existing(output: Path, beside: Path) -> Path:

@@ -11,7 +11,8 @@ function listOf(root) {
   const KINDS = {  // of the second filter; those that no study has are not offered
     failed: ["failed", (study) => study.status === "failed"],
     notes: ["with notes", (study) => study.notes.length > 0],
-    flagged: ["beyond a limit", (study) => study.flagged.length > 0],
+    suspicious: ["suspicious", (study) => study.state === "suspicious"],
+    unjudged: ["not judged", (study) => study.state === "not judged"],
     waiting: ["not stored", (study) => marks.isWaiting(study)],
   };
   const hasStatus = studies.some((study) => study.status);
@@ -48,7 +49,7 @@ function listOf(root) {
 
   function choose() {
     shownStudies = studies.filter(isTaken);
-    shownStudies.sort(state.sort ? compared : (first, second) => second.flagged.length - first.flagged.length);
+    shownStudies.sort(state.sort ? compared : (first, second) => second.far - first.far);
     render();
   }
 

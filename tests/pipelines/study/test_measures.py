@@ -74,10 +74,17 @@ def test_memory_order_does_not_count(scan: Any, good: Any) -> None:
     assert turned.edges == pytest.approx(measured(scan, good).edges, rel=0.1)
 
 
-@pytest.mark.parametrize("value", [0.0, np.nan, np.inf])
-def test_an_image_of_one_value_or_of_no_number_has_no_measures(scan: Any, value: float) -> None:
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_image_of_no_number_has_no_measures(scan: Any, value: float) -> None:
     assert measure(scan, np.full_like(scan, value)) is None
     assert measure(np.full_like(scan, value), scan) is None
+
+
+def test_a_result_of_one_value_has_the_worst_measures_and_a_scan_of_one_has_none(scan: Any) -> None:
+    constant = np.full_like(scan, 500)
+    found = measured(scan, constant)
+    assert (found.cut_off, found.edges, found.detail, found.values) == (1, 0, 0, 1)
+    assert measure(constant, scan) is None
 
 
 def test_a_ramp_and_numbers_without_end_have_none_either(scan: Any) -> None:
