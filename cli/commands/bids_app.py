@@ -31,7 +31,7 @@ def bids_app(
     _version: Version = False,
     _descriptor: Descriptor = False,
 ) -> None:
-    """Translate a BIDS dataset with the command line of BIDS Apps.
+    """Translate a BIDS dataset, as a BIDS App.
 
     The scans of all participants, or of those with --participant-label, are translated as
     'translate --layout bids' does; scans of a contrast other than the model's source are skipped.

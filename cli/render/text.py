@@ -106,12 +106,12 @@ def bar(share: float, width: int) -> str:
 
 
 _OF_COMMANDS = (
-    *("activation", "address", "axes", "block-padding", "channel", "code", "concat"),
+    *("activation", "address", "any-truth", "axes", "block-padding", "channel", "code", "concat"),
     *("config", "data-range", "device", "direction", "end", "epsilon", "exclude", "folder"),
     *("folds", "force", "generator", "include", "input-range", "intensity-in", "intensity-out"),
     *("licence", "metrics", "modality", "name", "norm", "norm-statistics", "on-failure", "output"),
     *("output-range", "padding", "pairs", "port", "queue", "reference", "report", "residual"),
-    *("reader", "reference-scan", "series", "tiling"),
+    *("reader", "reference-scan", "series", "shard", "tiling"),
     *("small-volume-padding", "source", "spacing", "target", "tls-certificate", "tls-key"),
     *("tls-trusted", "unproven", "upsampling", "verbose", "vram-limit", "yield-to-others"),
 )

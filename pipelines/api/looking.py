@@ -122,7 +122,8 @@ class EvaluatedStudy:
     decibels, MS-SSIM, SSIM and Pearson's r; None if they are not defined. voxels: number of those
     compared. reason: why there are no figures, or None. me, rmse, gaussian_ssim, nmi: mean of
     result - truth, root mean square error, SSIM in a Gaussian window and normalised mutual
-    information. mae_air to me_bone: errors in HU per tissue of a CT. dice_150, dice_300: Dice
+    information. mae_air, mae_lung, mae_fat, mae_soft, mae_bone, me_air, me_lung, me_fat, me_soft,
+    me_bone: these errors in HU per tissue of a CT. dice_150, dice_300: Dice
     coefficient of the voxels from so many HU on.
     """
 

@@ -228,7 +228,7 @@ def _levels(bins: npt.NDArray[np.uint8]) -> tuple[tuple[float, ...], int]:
     body: npt.NDArray[Any] = np.bincount(bins[1][inside], minlength=_BINS)
     air: npt.NDArray[Any] = np.bincount(bins[1].reshape(-1), minlength=_BINS) - body
     asked = (air if air.any() else body, 0.5), (body, 0.5), (body, _TOP)
-    return tuple(_quantile(*each) for each in asked), sum(count > 0 for count in body.tolist())
+    return tuple(_quantile(*each) for each in asked), int(np.count_nonzero(body))
 
 
 def _quantile(counts: npt.NDArray[Any], share: float) -> float:

@@ -26,8 +26,8 @@ def translate(root: Path, option: str) -> "list[object]":
 
 def evaluate(root: Path, option: str) -> "list[object]":
     voxels = np.arange(16**3, dtype=np.int16).reshape(16, 16, 16)
-    for folder in ("results", "truth"):
-        stored(root / folder / "a.nii", voxels)
+    stored(root / "results" / "a.nii", voxels)
+    stored(root / "truth" / "a.nii", voxels + 1)
     return ["evaluate", root / "results", "--truth", root / "truth", option]
 
 
@@ -71,8 +71,8 @@ def test_a_pipe_gets_the_document_and_a_link_leads_to_it(tmp_path: Path, output:
     )
     reader.start()
     done = run([*words, tmp_path / "pipe"])
-    reader.join(ENOUGH)
     assert done.exit_code == 0, done.output
+    reader.join(ENOUGH)
     assert (tmp_path / "pipe").is_fifo()
     force = [] if words[0] == "translate" else ["--force"]
     done = run([*words, tmp_path / "link", *force])

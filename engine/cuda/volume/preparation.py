@@ -25,7 +25,8 @@ from .program import BlockProgram, HostCopies, PlacedVolume, StagedCopies
 class Ready:
     """A grid with its program and memory, for volumes of these extents.
 
-    lanes: those that a volume may take. costs: of the passes. parts: of the passes between the
+    compiled: steps and tactics. placed: the program with its memory. lanes: those that a volume may
+    take. costs: of the passes. parts: of the passes between the
     first and the last, see `parts_of_passes`. runs: volumes that went through; from the first one
     on, all kernels are loaded.
     """

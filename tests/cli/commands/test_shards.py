@@ -87,6 +87,7 @@ def test_shards_make_together_what_one_command_makes(world: World) -> None:
     assert len(load(world.output)) == len(STUDIES)
 
 
+@pytest.mark.slow
 def test_shards_at_once_lose_nothing(world: World) -> None:
     command = [sys.executable, "-m", "cuda_cyclegan", "translate", *world.arguments()]
     report = [f"--report={world.report}"]

@@ -60,6 +60,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "inference": "str",
             "output_type": "NoneType",
             "every_volume": "bool",
+            "series_description": "str",
             "sha256": "str",
         },
         "output": "str",

@@ -109,7 +109,7 @@ def test_a_module_that_cannot_be_a_model_is_refused_with_the_reason(tmp_path: Pa
     attention = nn.Sequential(nn.AdaptiveAvgPool3d(1), nn.Upsample(8))
     refused: list[tuple[Any, Any, str]] = [
         (attention, patch, "is the whole patch, so results would differ"),
-        (nn.Softsign(), patch, r"^Operator aten\.\w+ .* is not supported"),
+        (nn.Hardshrink(), patch, r"^Operator aten\.\w+ .* is not supported"),
         (generator().train(), patch, "export the network in eval mode"),
         (generator(), torch.zeros(1, 2, 8, 8, 8), "returns no tensor for the example"),
     ]
