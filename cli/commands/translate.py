@@ -91,8 +91,8 @@ def translate(
     \b
     Exit status:
       0  all studies are translated, or up to date
-      1  a study failed, an input could not be read, a link was not followed, or with
-         --fail-on-suspicious a result is suspicious or could not be measured
+      1  a study failed, an input could not be read, a link was not followed, or
+         with --fail-on-suspicious a result is suspicious or could not be measured
       2  wrong usage
       3  no study was found
       4  the device or a library is missing

@@ -196,13 +196,13 @@ def _empty(edges: FloatArray) -> float:
     if not scan.size:
         return 0.0
     ratio = result / scan
-    return float((ratio <= _EMPTY * np.median(ratio)).mean())
+    return float((ratio <= _EMPTY * _median(ratio)).mean())
 
 
 def _has_structure(amounts: FloatArray) -> npt.NDArray[np.bool_]:
     """Return which amounts of edges are structure: not those of air with a little noise."""
     filled: FloatArray = amounts[amounts > 0.1 * amounts.max()]
-    return amounts > (_PRESENT * np.median(filled) if filled.size else 0.0)
+    return amounts > (_PRESENT * _median(filled) if filled.size else 0.0)
 
 
 def _breaks(edges: FloatArray) -> float:
@@ -229,6 +229,12 @@ def _levels(bins: npt.NDArray[np.uint8]) -> tuple[tuple[float, ...], int]:
     air: npt.NDArray[Any] = np.bincount(bins[1].reshape(-1), minlength=_BINS) - body
     asked = (air if air.any() else body, 0.5), (body, 0.5), (body, _TOP)
     return tuple(_quantile(*each) for each in asked), int(np.count_nonzero(body))
+
+
+def _median(values: npt.NDArray[Any]) -> float:
+    """Return the median of an array; NumPy's own would load its masked arrays."""
+    ordered = np.sort(values, axis=None)
+    return float(ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2
 
 
 def _quantile(counts: npt.NDArray[Any], share: float) -> float:

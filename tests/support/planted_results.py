@@ -273,4 +273,4 @@ KEPT_BACK: dict[str, Plant] = {
         (_along(c.y, 0) > 0.5) & (_along(c.y, 1) > 0.5), _air(c.y), c.y
     ),
 }
-"""Kinds that no rule was chosen on."""
+"""Kinds whose figures were seen while rules were chosen, but that no limit was fitted to."""

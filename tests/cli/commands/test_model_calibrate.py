@@ -73,8 +73,8 @@ def test_the_distance_from_the_reference_set_puts_planted_scans_last(world: Queu
     world.did("report", str(report), "--html", str(page))
     data = page.read_text().split('id="page-data">')[1].split("</script>")[0]
     shown = {study["name"]: study["flagged"] for study in json.loads(data)["studies"]}
-    assert shown["thick.nii"] == ["distance"]
-    assert shown["good.nii"] == []
+    assert "distance" in shown["thick.nii"]
+    assert "distance" not in shown["good.nii"]
 
 
 def test_a_strict_run_fails_it_alone(world: QueueWorld) -> None:
