@@ -239,8 +239,9 @@ def _median(values: npt.NDArray[Any]) -> float:
 
 def _quantile(counts: npt.NDArray[Any], share: float) -> float:
     """Return a quantile of a histogram over bins of 0 to 1; the lowest bin counts as 0."""
-    at = int(np.searchsorted(np.cumsum(counts), share * counts.sum()))
-    return at / (_BINS - 1)
+    sums: npt.NDArray[np.int64] = np.cumsum(counts)
+    below: npt.NDArray[np.bool_] = sums < share * sums[-1]
+    return sum(below.tolist()) / (_BINS - 1)
 
 
 def _pattern(image: FloatArray) -> str:
