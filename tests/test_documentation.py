@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import chdir, nullcontext
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 import nibabel as nib
 import numpy as np
@@ -31,6 +31,7 @@ from cuda_cyclegan.engine.importing.operators.converter import RULES
 from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
 from cuda_cyclegan.engine.model.intensity_maps import Percentiles
 from cuda_cyclegan.pipelines.evaluation.report import METRICS
+from cuda_cyclegan.pipelines.report.report import FailureClass
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -276,6 +277,12 @@ def test_the_page_on_reports_shows_every_field(workplace: Path) -> None:
     cells = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
     told = re.findall(r"`([^`]+)`", " ".join(cells))
     assert sorted(told) == sorted({*fields(report)})
+
+
+def test_the_page_on_reports_names_every_class_of_failure() -> None:
+    page = (ROOT / "docs" / "report-json.md").read_text("utf-8")
+    [row] = re.findall(r"^\| `studies\[\]\.class` \|.*$", page, re.MULTILINE)
+    assert sorted(re.findall(r'"(\w+)"', row)) == sorted(get_args(FailureClass))
 
 
 def test_the_page_on_onnx_lists_every_operator() -> None:

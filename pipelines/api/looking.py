@@ -113,7 +113,7 @@ def _width(column: Column) -> float:
     return column.shades.window.high - column.shades.window.low
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedStudy:
     """Figures of one result; `pandas.DataFrame` takes a list of them.
 

@@ -92,6 +92,22 @@ def test_each_option_that_is_omitted_has_its_version() -> None:
     assert OMITTED - FIRST_VERSIONS.keys() == {"keep_private"}
 
 
+RELEASED: dict[str, dict[str, int]] = json.loads(
+    (Path(__file__).parents[3] / "fixtures" / "released" / "jobs.json").read_text()
+)
+"""Fields of a job of each release, with their first versions."""
+
+
+@pytest.mark.parametrize("release", RELEASED)
+def test_fields_of_released_jobs_keep_their_versions(release: str) -> None:
+    """A new field has a version that no released worker handles, so that it asks for an update."""
+    released = RELEASED[release]
+    now = {*StudyJob.__dataclass_fields__, *TranslateOptions.__dataclass_fields__} - {"options"}
+    assert {name: FIRST_VERSIONS.get(name, 1) for name in released} == released
+    new = now - released.keys()
+    assert {name for name in new if FIRST_VERSIONS.get(name, 1) <= max(released.values())} == set()
+
+
 def test_options_that_came_later_are_stored_in_one_order() -> None:
     asked = {name: value for name, (_, value, _) in LATER.items()}
     text = replace(JOB, options=replace(JOB.options, **asked)).to_json()
