@@ -256,7 +256,8 @@ MAY_IMPORT = {
     "pipelines.evaluation": (
         "engine.cores engine.decoding io.dicom io.discovery io.files io.formats io.reading "
         "io.search io.volume pipelines.errors pipelines.host pipelines.hounsfield "
-        "pipelines.program pipelines.report pipelines.results pipelines.run pipelines.study"
+        "pipelines.program pipelines.report pipelines.results pipelines.run pipelines.shard "
+        "pipelines.study"
     ),
     "pipelines.events": "pipelines.report pipelines.results pipelines.stopwatch pipelines.study",
     "pipelines.host": "io.files pipelines.errors",

@@ -11,6 +11,7 @@ import typer
 from ...pipelines.option import Effect
 from ..errors import Exit, complain, errors_reported, stored
 from ..options.printing import Traceback
+from ..options.translate import ShardOption
 from ..options.values import checked_file, checked_output, wrong_value
 from ..render.documents import STDOUT, save_page, screen, write_json, written
 from ..render.skipped import unread_places
@@ -103,6 +104,7 @@ def evaluate(
         typer.Option(metavar="FILE.html", help="Write an HTML page, worst studies first."),
         Effect.WRITES,
     ] = None,
+    shard: ShardOption = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace existing files."), Effect.WRITES
     ] = False,
@@ -137,7 +139,7 @@ def evaluate(
     with stop_signals() as stop, errors_reported(verbose=verbose):
         from ...pipelines.evaluation.pairs import Sources
 
-        sources = Sources(results, truth, mask, pairs)
+        sources = Sources(results, truth, mask, pairs, shard)
         rules = _protocol(protocol, data_range, outside, mask)
         wanted.check_free(sources, replace=force)
         raise typer.Exit(_run(sources, rules, wanted, stop, any_truth=any_truth))
@@ -236,6 +238,9 @@ def _run(
         found = find_pairs(sources)
     if not found.pairs:
         print_sentences(unread_places(found.skipped), sys.stderr)
+        if found.elsewhere:
+            print_line(f"Shard {sources.shard} has no study.", sys.stderr)
+            return Exit.SOME_FAILED if found.skipped else Exit.DONE
         complain(f"No study found in {sources.results} or {sources.truth}.")
         return Exit.NO_STUDY
     with counting("Evaluating", "studies") as report_done, stop.again():

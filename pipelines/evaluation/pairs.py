@@ -17,6 +17,7 @@ from ...io.search import Skipped
 from ...io.volume import Study
 from ..errors import PairsFileError
 from ..results.earlier_results import with_mirrored_names
+from ..shard import Shard
 
 COLUMNS = ("result", "truth", "mask")
 """Columns of a table of pairs; that of the mask is optional."""
@@ -46,11 +47,13 @@ class ScanPair:
 class Paired:
     """Pairs found by a search.
 
-    pairs: sorted by name. skipped: paths that may hide a scan, with the reasons.
+    pairs: sorted by name. skipped: paths that may hide a scan, with the reasons. elsewhere: number
+    of pairs of other shards.
     """
 
     pairs: tuple[ScanPair, ...]
     skipped: tuple[Skipped, ...]
+    elsewhere: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,14 @@ class Sources:
     """Paths to search: each a folder, or a file for one study.
 
     results, truth: their paths. masks: path of masks; None compares whole volumes. table: CSV file
-    of the pairs, by paths below these folders.
+    of the pairs, by paths below these folders. shard: share of the pairs, None for all.
     """
 
     results: Path
     truth: Path
     masks: Path | None = None
     table: Path | None = None
+    shard: Shard | None = None
 
 
 def find_pairs(sources: Sources) -> Paired:
@@ -83,7 +87,15 @@ def find_pairs(sources: Sources) -> Paired:
         pairs = _by_name(results.studies, truth.studies, masks)
     found = [each for each in (results, truth, masks) if each]
     skipped = {skip.path: skip for each in found for skip in each.skipped if skip.missed}
-    return Paired(tuple(sorted(pairs, key=lambda pair: pair.name)), tuple(skipped.values()))
+    whole = Paired(tuple(sorted(pairs, key=lambda pair: pair.name)), tuple(skipped.values()))
+    return _share(whole, sources.shard) if sources.shard else whole
+
+
+def _share(whole: Paired, shard: Shard) -> Paired:
+    """Return the pairs of a shard, and its share of the skipped paths."""
+    own = tuple(pair for pair in whole.pairs if shard.takes(pair.name))
+    skipped = tuple(skip for skip in whole.skipped if shard.takes(str(skip.path)))
+    return Paired(own, skipped, len(whole.pairs) - len(own))
 
 
 def _single(results: Discovery, truth: Discovery, masks: Discovery | None) -> ScanPair:

@@ -221,3 +221,24 @@ def test_shards_in_python_are_checked(world: World) -> None:
     wrong: Any = "1/2"
     with pytest.raises(SettingsError, match="FolderShard"):
         translate_shard(wrong)
+
+
+def test_shards_of_an_evaluation_are_all_of_it(world: World) -> None:
+    for name in STUDIES[3:]:
+        (world.inputs / name).unlink()
+    assert world.translate().exit_code == 0
+    truth = ["--truth", str(world.inputs), "--any-truth"]
+    rows: list[str] = []
+    for number in (1, 2):
+        file = world.report.with_name(f"{number}.json")
+        words = ["evaluate", str(world.output), *truth, "--json", str(file)]
+        result = CliRunner().invoke(app, [*words, "--shard", f"{number}/2"])
+        assert result.exit_code == 0, result.output
+        rows += [row["name"] for row in json.loads(file.read_text())["studies"]]
+    assert sorted(rows) == STUDIES[:3]
+    alone = ["evaluate", str(world.output / "a.nii"), "--truth", str(world.inputs / "a.nii")]
+    codes = [
+        CliRunner().invoke(app, [*alone, "--any-truth", "--shard", f"{number}/2"]).exit_code
+        for number in (1, 2)
+    ]
+    assert codes == [0, 0]
