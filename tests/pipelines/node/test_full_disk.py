@@ -5,7 +5,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,7 +63,11 @@ def of_size(node: NodeInProcess, size: int, monkeypatch: pytest.MonkeyPatch) -> 
 
     def usage(_folder: Path) -> Any:
         files = [*node.folder.glob("in*/**/*.*"), *node.folder.glob("results/**/*.dcm")]
-        return SimpleNamespace(free=size - sum(file.stat().st_size for file in files))
+        taken = 0
+        for file in files:
+            with suppress(FileNotFoundError):  # renamed by the worker meanwhile
+                taken += file.stat().st_size
+        return SimpleNamespace(free=size - taken)
 
     monkeypatch.setattr(inbox.shutil, "disk_usage", usage)
 
