@@ -71,7 +71,8 @@ class NodeInProcess:
         self._ports.close()
 
     def start(self) -> None:
-        """Open the node, after a stop too."""
+        """Open the node, after a stop too; it takes the age of objects from their files."""
+        self.now = max(self.now, time.time())
         node = open_node(
             self.settings, {"NODE": self.route}, self.reported.append, lambda: self.now
         )
