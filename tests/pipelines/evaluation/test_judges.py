@@ -89,7 +89,7 @@ def test_mutual_information_of_whole_numbers_within_a_mask() -> None:
 def test_similarity_by_its_definition_within_a_mask() -> None:
     """Extents are odd and above 112, values are told from a low end that is not 0."""
     images = random_images(np.random.default_rng(5), (113, 118, 127), -300.0, 900.0)
-    found = measure(images, general((-300.0, 900.0))).figures
+    found = measure(images, general((-300.0, 900.0), "none")).figures
     assert found.ssim == pytest.approx(ssim(images, -300.0, 900.0), abs=1e-9)
     judge = pytest.importorskip("skimage.metrics")
     x, y, inside = prepared(images, -300.0)
