@@ -29,7 +29,7 @@ class Shard:
         if not 1 <= self.number <= self.count:
             raise SettingsError(
                 f"there is no shard {self}: shards are numbered from 1 to their count, such as "
-                "3/40 for setting shard.",
+                "3/40.",
                 "shard",
             )
 

@@ -96,7 +96,7 @@ class Job:
         return Sharers(
             "shards",
             {
-                "number of shards": str(shard.count if shard else 1),
+                "their number": str(shard.count if shard else 1),
                 "model": self.model.identity,
                 "options": _digest(options),
                 "inputs and filters": _digest(found),

@@ -70,7 +70,7 @@ def join(
         if unlike and sharers.alike and not begins_anew and unlike != WORKERS.who:
             raise OutputFolderError(
                 f"{_named(sharers, unlike)} wrote to {output}; give all {sharers.who} equal "
-                "options, or setting overwrite=true to begin again."
+                "options, or use setting overwrite to begin again."
             )
         if is_alone:
             os.ftruncate(held, 0)
@@ -87,4 +87,4 @@ def _named(sharers: Sharers, unlike: str) -> str:
     """Return other sharers in words, with their difference."""
     if unlike in (WORKERS.who, "shards"):
         return unlike.capitalize()
-    return f"{sharers.who.capitalize()} with other {unlike}"
+    return f"{sharers.who.capitalize()} that differ in {unlike}"

@@ -130,7 +130,7 @@ def test_a_shard_with_other_options_is_refused(world: World) -> None:
         assert refused.exit_code == 2
         assert named in one_sentence(refused)
     refused = world.translate("--shard", "2/3")
-    assert "other number of shards" in one_sentence(refused)
+    assert "differ in their number" in one_sentence(refused)
     assert len(kept(world)) + not_reached(world) == len(STUDIES)
     assert world.translate("--shard", "2/3", "--overwrite").exit_code == 0
 
@@ -156,7 +156,7 @@ def test_the_same_shard_runs_once_at_a_time(world: World) -> None:
         assert world.translate("--shard", "2/2").exit_code == 0
         assert "Another run" in one_sentence(world.translate())
         other = world.translate("--shard", "2/3", "--overwrite")
-        assert "other number of shards are writing" in one_sentence(other)
+        assert "differ in their number are writing" in one_sentence(other)
 
 
 def load_record(world: World) -> Path:
@@ -180,7 +180,7 @@ def test_runs_of_one_kind_share_a_folder(tmp_path: Path) -> None:
     ):
         Manifest(output, shared=WORKERS).__enter__()
     other = Sharers("shards", {"options": "b"})
-    with pytest.raises(OutputFolderError, match="other options wrote"):
+    with pytest.raises(OutputFolderError, match="differ in options wrote"):
         Manifest(output, shared=other, begins_anew=False).__enter__()
     with Manifest(output, shared=other):
         pass
