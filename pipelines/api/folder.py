@@ -80,8 +80,9 @@ def translate_folder(
     [('a.nii.gz', 'translated'), ('b.nii.gz', 'translated')]
     """
     on_event, model = listener(on_event), model_of(model)
+    file = model.path or _IN_MEMORY
     request = _request(
-        inputs, model, output, device, options, modality, series, channels, include, exclude, limits
+        inputs, file, output, device, options, modality, series, channels, include, exclude, limits
     )
     return _translated(open_job(request, model), on_event)
 
@@ -140,14 +141,9 @@ def shards(
     """
     if typed("count", int, count) < 1:
         raise SettingsError("Argument count must be at least 1.", "count")
-    whole = Request(
-        paths_of("inputs", inputs),
-        path_of("model", model),
-        path_of("output", output),
-        device=typed("device", str, device),
-        limits=record("limits", CudaLimits, limits),
-        options=options_of(options),
-        filters=_filters(modality, series, include, exclude, channels),
+    file = path_of("model", model)
+    whole = _request(
+        inputs, file, output, device, options, modality, series, channels, include, exclude, limits
     )
     each = (Shard(number + 1, count) for number in range(count))
     return [FolderShard(one.number, one.count, replace(whole, shard=one)) for one in each]
@@ -215,8 +211,9 @@ def plan(
     [('a.nii.gz', 'translate'), ('b.nii.gz', 'translate')]
     """
     model = model_of(model)
+    file = model.path or _IN_MEMORY
     request = _request(
-        inputs, model, output, device, options, modality, series, channels, include, exclude, limits
+        inputs, file, output, device, options, modality, series, channels, include, exclude, limits
     )
     return [
         PlannedRow(
@@ -297,7 +294,7 @@ def _found(study: Study) -> FoundStudy:
 
 def _request(
     inputs: AnyPath | Sequence[AnyPath],
-    model: Model,
+    model: Path,
     output: AnyPath,
     device: str,
     options: TranslateOptions,
@@ -311,7 +308,7 @@ def _request(
     """Return a request of checked arguments. Raises SettingsError."""
     return Request(
         paths_of("inputs", inputs),
-        model.path or _IN_MEMORY,
+        model,
         path_of("output", output),
         device=typed("device", str, device),
         limits=record("limits", CudaLimits, limits),

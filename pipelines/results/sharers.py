@@ -39,6 +39,7 @@ class Sharers:
 
 
 WORKERS = Sharers("workers of a queue")
+_UNKNOWN = "other runs"
 
 
 def join(
@@ -59,8 +60,8 @@ def join(
         except BlockingIOError:
             is_alone = False
         size = os.fstat(held).st_size
-        unlike = ""
-        with suppress(FieldError):  # torn by a crash of the first one: nobody is at work
+        unlike = "" if is_alone else _UNKNOWN
+        with suppress(FieldError):  # torn by a crash of the first one
             unlike = sharers.unlike(decode_known(Sharers, parse(read_at(held, size, 0))))
         if not is_alone and unlike:
             raise OutputFolderAwaitedError(
@@ -85,6 +86,6 @@ def join(
 
 def _named(sharers: Sharers, unlike: str) -> str:
     """Return other sharers in words, with their difference."""
-    if unlike in (WORKERS.who, "shards"):
+    if unlike in (WORKERS.who, "shards", _UNKNOWN):
         return unlike.capitalize()
     return f"{sharers.who.capitalize()} that differ in {unlike}"

@@ -197,6 +197,15 @@ def test_a_torn_record_of_sharers_is_written_anew(tmp_path: Path) -> None:
         assert file.read_bytes() == content
 
 
+def test_a_torn_record_of_sharers_at_work_lets_nobody_in(tmp_path: Path) -> None:
+    shards = Sharers("shards", {"options": "a"})
+    with Manifest(tmp_path / "results", shared=shards) as manifest:
+        file = manifest.record / "sharers.json"
+        file.write_bytes(file.read_bytes()[:7])
+        with pytest.raises(OutputFolderAwaitedError, match="Other runs are writing"):
+            Manifest(tmp_path / "results", shared=shards).__enter__()
+
+
 def test_plan_shows_the_share(world: World) -> None:
     shown = [
         CliRunner().invoke(app, ["plan", *world.arguments("--shard", f"{number}/2")])
@@ -223,6 +232,7 @@ def test_shards_in_python_are_checked(world: World) -> None:
         translate_shard(wrong)
 
 
+@pytest.mark.slow
 def test_shards_of_an_evaluation_are_all_of_it(world: World) -> None:
     for name in STUDIES[3:]:
         (world.inputs / name).unlink()
