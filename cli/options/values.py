@@ -136,21 +136,20 @@ def checked_flips(count: int) -> int:
 
 def checked_name(pattern: str) -> str:
     """Return a pattern for names of results; "" is none. Raises BadParameter."""
-    try:
-        if pattern:
-            NamePattern.parse(pattern)
-    except ValueError as error:
-        raise wrong_value("--result-name", f"{pattern!r} {error}.") from None
-    return pattern
+    return _checked_pattern("--result-name", NamePattern.parse, pattern)
 
 
 def checked_description(pattern: str) -> str:
     """Return a pattern for descriptions of series; "" is none. Raises BadParameter."""
+    return _checked_pattern("--series-description", DescriptionPattern.parse, pattern)
+
+
+def _checked_pattern(option: str, parse: Callable[[str], object], pattern: str) -> str:
     try:
         if pattern:
-            DescriptionPattern.parse(pattern)
+            parse(pattern)
     except ValueError as error:
-        raise wrong_value("--series-description", f"{pattern!r} {error}.") from None
+        raise wrong_value(option, f"{pattern!r} {error}.") from None
     return pattern
 
 
