@@ -35,11 +35,6 @@ QueueWork: TypeAlias = Callable[[Hashable, Callable[[], None]], None]
 """Queue work, named by the first argument, by calling the second, or as a graph captured before."""
 
 
-def queue_by_launches(_work: Hashable, queue: Callable[[], None]) -> None:
-    """Queue work as a launch of each kernel."""
-    queue()
-
-
 class RunsByRows:
     """A pass whose runs are queued by their position. left: those that are not queued yet."""
 
@@ -48,7 +43,7 @@ class RunsByRows:
         queued: PassInRuns,
         on_first: Callable[[], None],
         on_last: Callable[[], None],
-        queue_work: QueueWork = queue_by_launches,
+        queue_work: QueueWork,
     ) -> None:
         """on_first, on_last: called before the first run is queued, and after the last one."""
         self.queued = queued

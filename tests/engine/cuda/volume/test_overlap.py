@@ -2,6 +2,7 @@
 
 import ctypes
 import shutil
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -70,6 +71,11 @@ def pieces(axis: int, *, is_turned: bool) -> list[tuple[int, int]]:
 def nothing() -> None: ...
 
 
+def by_launches(_work: object, queue: Callable[[], None]) -> None:
+    """Queue work as a launch of each kernel."""
+    queue()
+
+
 @pytest.mark.parametrize(
     ("name", "axis", "is_turned", "needed"),
     [
@@ -88,7 +94,7 @@ def test_no_run_reads_rows_that_are_not_there_nor_leaves_some_out(
     first, *between, last = made.passes
     with made.placed() as placed:
         arriving, leaving = rows_of(placed, PATCHES), rows_of(placed, TRANSLATED)
-        coming = RunsByRows(placed.in_runs(first), nothing, nothing)
+        coming = RunsByRows(placed.in_runs(first), nothing, nothing, by_launches)
         queued: list[int] = []
         placed.queue_start(placed.program.stream)
         for start, stop in pieces(axis, is_turned=is_turned):
@@ -99,7 +105,7 @@ def test_no_run_reads_rows_that_are_not_there_nor_leaves_some_out(
             queued.append(len(coming.queued.runs) - len(coming.left))
         assert 0 < queued[len(queued) // 2] < queued[-1] == len(coming.queued.runs)
         placed.queue_passes(between)
-        going = RunsByRows(placed.in_runs(last, axis), nothing, nothing)
+        going = RunsByRows(placed.in_runs(last, axis), nothing, nothing, by_launches)
         left: list[int] = []
         for start, stop in pieces(axis, is_turned=is_turned):
             part = (slice(None),) * (axis + 1) + (slice(start, stop),)
