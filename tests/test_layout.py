@@ -72,7 +72,7 @@ MAY_IMPORT = {
         "cli.command_line cli.descriptors cli.errors cli.options cli.render cli.signals "
         "engine.importing.checkpoint engine.model engine.options engine.startup io.choice "
         "io.discovery io.files io.formats io.found_headers pipelines.calibration "
-        "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
+        "pipelines.cycle pipelines.dask_cluster pipelines.decisions pipelines.doctor pipelines.dry_run "
         "pipelines.evaluation pipelines.events pipelines.host pipelines.model_import "
         "pipelines.option pipelines.report pipelines.results pipelines.run pipelines.settings "
         "pipelines.study pipelines.timeline pipelines.translate pipelines.view"
@@ -234,6 +234,11 @@ MAY_IMPORT = {
     "pipelines.cycle": (
         "engine.cores engine.errors engine.generator engine.model engine.network io.volume "
         "pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study"
+    ),
+    "pipelines.dask_cluster": (
+        "engine.devices engine.errors engine.model io.discovery io.errors io.files pipelines.cycle "
+        "pipelines.errors pipelines.events pipelines.program pipelines.report pipelines.request "
+        "pipelines.results pipelines.run pipelines.settings pipelines.shard pipelines.translate"
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "

@@ -16,7 +16,7 @@ from ..errors import Exit, complain_of_nothing, errors_reported, stored
 from ..options.groups import DeviceOptions, InputOptions
 from ..options.printing import AllRows, FailOnSuspicious, OnlyPlan, Quiet, ReportFile
 from ..options.study import StudyOptions
-from ..options.translate import ShardOption, ShowPhi, Verbose, note_unused
+from ..options.translate import SchedulerAddress, ShardOption, ShowPhi, Verbose, note_unused
 from ..options.values import checked_device, checked_file, wrong_value
 from ..render.documents import STDOUT, screen, standard_named, write_report
 from ..render.skipped import search_notes, unread_places
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ...engine.model.model_file import Model
+    from ...pipelines.dask_cluster import DaskCluster
     from ...pipelines.events import Listen
     from ...pipelines.report.report import BatchReport
     from ...pipelines.run.spare_workers import SpareWorkers
@@ -49,6 +50,7 @@ def translate(
     on: DeviceOptions,
     input_options: InputOptions,
     shard: ShardOption = None,
+    scheduler: SchedulerAddress = None,
     show_phi: ShowPhi = False,
     dry_run: OnlyPlan = False,
     report: ReportFile = None,
@@ -104,10 +106,15 @@ def translate(
             checked_file(name, file)
         if dry_run and file:
             raise wrong_value(name, "a dry run writes nothing; omit one of the two options.")
-    begins = not dry_run and _is_all_due(study)
+    for name, value in (("--shard", shard), ("--trace", trace)):
+        if scheduler and value:
+            raise wrong_value(name, "it cannot be combined with --scheduler; omit one of the two.")
+    on_cluster = bool(scheduler) and not dry_run
+    begins = not dry_run and not scheduler and _is_all_due(study)
     with (
         stop_signals() as stop,
         errors_reported(verbose=verbose),
+        _cluster(scheduler if on_cluster else None) as cluster,
         _begun(study, on, begins=begins) as begun,
     ):
         request = study.request(
@@ -115,11 +122,11 @@ def translate(
         )
         if dry_run:
             raise typer.Exit(dry_run_shown(opened(request, context, quiet=quiet)))
-        with _begun_job(request, context, begun, quiet=quiet) as job:
+        with _begun_job(request, context, begun, cluster, quiet=quiet) as job:
             view = _View(
                 report, trace, quiet, verbose, all_rows, filter_progress, fail_on_suspicious
             )
-            raise typer.Exit(_run(job, view, stop))
+            raise typer.Exit(_run(job, view, stop, cluster))
 
 
 def _is_all_due(study: StudyOptions) -> bool:
@@ -131,6 +138,17 @@ def _is_all_due(study: StudyOptions) -> bool:
     is_there = os.path.exists(study.output)  # noqa: PTH110
     asked = study.settings
     return (asked.get("overwrite") or not is_there) and not asked.get("cycle_check")
+
+
+def _cluster(scheduler: str | None) -> "AbstractContextManager[DaskCluster | None]":
+    """Connect to a Dask cluster, if there is one."""
+    if scheduler is None:
+        return nullcontext()
+    from ...pipelines.dask_cluster import LOCAL, connected
+
+    if scheduler != LOCAL and "://" not in scheduler:
+        raise wrong_value("--scheduler", f"{scheduler!r} is no address such as tcp://HOST:8786.")
+    return connected(scheduler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,27 +186,43 @@ def _started_gpus(asked: str, model: Path) -> "AbstractContextManager[SpareWorke
     return early_gpu_context(asked)
 
 
-def opened(request: "Request", context: typer.Context, *, quiet: bool = False) -> "Job":
+def opened(
+    request: "Request",
+    context: typer.Context,
+    cluster: "DaskCluster | None" = None,
+    *,
+    quiet: bool = False,
+) -> "Job":
     """Return the job of a request; show a spinner while its studies are searched for.
 
-    context: of the command, whose options without effect are noted.
+    context: of the command, whose options without effect are noted. cluster: where the job will
+    run; None for this machine.
     """
     with nullcontext() if quiet else spinner(SEARCHING):
         from ...pipelines.translate import open_job
 
-        job = open_job(request)
+        job = cluster.open_job(request, _note) if cluster else open_job(request)
     if not quiet:
         note_unused(context, holds_files_only=job.discovery.holds_files_only)
     return job
 
 
+def _note(sentence: str) -> None:
+    print_sentences([f"note: {sentence}"], sys.stderr)
+
+
 @contextmanager
 def _begun_job(
-    request: "Request", context: typer.Context, begun: _Begun | None, *, quiet: bool
+    request: "Request",
+    context: typer.Context,
+    begun: _Begun | None,
+    cluster: "DaskCluster | None",
+    *,
+    quiet: bool,
 ) -> "Generator[Job]":
     """Open the job as `opened` does; if GPUs have started, its network opens meanwhile."""
     if begun is None:
-        yield opened(request, context, quiet=quiet)
+        yield opened(request, context, cluster, quiet=quiet)
         return
     with ExitStack() as opening:
         with nullcontext() if quiet else spinner(SEARCHING):
@@ -241,7 +275,7 @@ def _console() -> "Console | None":
     return console if console.is_terminal and not console.is_dumb_terminal else None
 
 
-def _run(job: "Job", view: _View, stop: Stop) -> Exit:
+def _run(job: "Job", view: _View, stop: Stop, cluster: "DaskCluster | None") -> Exit:
     from ...engine.startup import without_openvino_converter
     from ...pipelines.events import DeviceOpened, Event
     from ...pipelines.timeline import Trace
@@ -261,7 +295,8 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
                 trace.handle(event)
 
         with stop.again():
-            report = run_job(job, listen, _confirm_replacing)
+            run = cluster.run_job if cluster else run_job
+            report = run(job, listen, _confirm_replacing)
     statuses = [
         _stored(view.report, lambda path: _write_whole(earlier, report, job, path)),
         _stored(view.trace, trace.write),
