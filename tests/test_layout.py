@@ -72,10 +72,10 @@ MAY_IMPORT = {
         "cli.command_line cli.descriptors cli.errors cli.options cli.render cli.signals "
         "engine.importing.checkpoint engine.model engine.options engine.startup io.choice "
         "io.discovery io.files io.formats io.found_headers pipelines.calibration "
-        "pipelines.cycle pipelines.dask_cluster pipelines.decisions pipelines.doctor pipelines.dry_run "
-        "pipelines.evaluation pipelines.events pipelines.host pipelines.model_import "
-        "pipelines.option pipelines.report pipelines.results pipelines.run pipelines.settings "
-        "pipelines.study pipelines.timeline pipelines.translate pipelines.view"
+        "pipelines.cycle pipelines.dask_cluster pipelines.decisions pipelines.doctor "
+        "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host "
+        "pipelines.model_import pipelines.option pipelines.report pipelines.results pipelines.run "
+        "pipelines.settings pipelines.study pipelines.timeline pipelines.translate pipelines.view"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.signals engine.benchmark engine.network "

@@ -147,7 +147,9 @@ def _cluster(scheduler: str | None) -> "AbstractContextManager[DaskCluster | Non
     from ...pipelines.dask_cluster import LOCAL, connected
 
     if scheduler != LOCAL and "://" not in scheduler:
-        raise wrong_value("--scheduler", f"{scheduler!r} is no address such as tcp://HOST:8786.")
+        raise wrong_value(
+            "--scheduler", f"{scheduler!r} is not an address such as tcp://HOST:8786."
+        )
     return connected(scheduler)
 
 

@@ -64,7 +64,7 @@ def order(world: World, **changes: Any) -> "dask_cluster._Order":
 def test_a_word_that_is_no_address_is_refused(world: World) -> None:
     result = world.translate("--scheduler", "host")
     assert result.exit_code == 2
-    assert "'host' is no address such as tcp://HOST:8786" in result.stderr
+    assert "'host' is not an address such as tcp://HOST:8786" in result.stderr
     assert not world.output.exists()
 
 
