@@ -11,6 +11,7 @@ import pickle
 import socket
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -46,6 +47,7 @@ from .results.kept_report import earlier_report, replace_report
 from .results.manifest import Manifest
 from .results.record_folder import found_record
 from .results.resume import PlannedStudy
+from .retries import TRIES
 from .run.outcomes import Outcomes
 from .settings import TranslateOptions
 from .shard import Shard
@@ -394,8 +396,9 @@ def _marked(record: Path, run: str) -> Generator[None]:
 class _ShardedBatch:
     """Shards of a batch on a cluster, and what the client learns of them.
 
-    count: number of shards. planned: the studies. A shard whose worker is lost again and again
-    fails, unless studies of it are still finished in between.
+    count: number of shards. planned: the studies. Dask gives up a shard after four lost workers,
+    also if it only waited there. It is submitted again, and fails after three such ends without a
+    study that ended in between.
     """
 
     def __init__(
@@ -412,7 +415,8 @@ class _ShardedBatch:
         self._shares = {one: one.of(job.discovery) for one in shards}
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._open: dict[Any, Shard] = {}
-        self._progressed = set[int]()
+        self._in_vain = Counter[int]()
+        self._is_waiting = False
         self._outcomes = Outcomes()
         self._parts: list[BatchReport] = []
         self._shown = set[Event]()
@@ -469,6 +473,7 @@ class _ShardedBatch:
                         f"The scheduler {self._cluster.address} was lost; results so far are kept, "
                         "and the same command continues."
                     ) from None
+                self._note_absence(listen)
                 continue
             if news in self._open:
                 self._end(news, listen, stop)
@@ -477,6 +482,16 @@ class _ShardedBatch:
             if run == self._run:  # not of the batch of another client
                 self._handle(number, pickle.loads(pickled), listen)
 
+    def _note_absence(self, listen: Listen) -> None:
+        """Report once that the last worker has left."""
+        is_waiting = self._is_waiting
+        with suppress(OSError):  # the scheduler does not answer for a moment
+            is_waiting = not self._cluster.workers
+        if is_waiting and not self._is_waiting:
+            address = self._cluster.address
+            listen(Remark(f"no worker is left at {address}; the batch waits for one"))
+        self._is_waiting = is_waiting
+
     def _handle(self, number: int, news: Event | str, listen: Listen) -> None:
         event = StudyStarted(self._planned[news]) if isinstance(news, str) else news
         if isinstance(event, DeviceOpened | Remark):
@@ -484,7 +499,7 @@ class _ShardedBatch:
                 return
             self._shown.add(event)
         if isinstance(event, StudyDone):
-            self._progressed.add(number)
+            self._in_vain.pop(number, None)
             if self._is_known(event.row):
                 return
         self._outcomes.handle(event)
@@ -502,8 +517,8 @@ class _ShardedBatch:
         shard = self._open.pop(future)
         error = future.exception() if future.status == "error" else None
         if isinstance(error, distributed.KilledWorker) and not self._error:
-            if shard.number in self._progressed:
-                self._progressed.discard(shard.number)
+            self._in_vain[shard.number] += 1
+            if self._in_vain[shard.number] < TRIES:
                 self._submit(shard)
             else:
                 self._fail(shard, listen)
@@ -517,9 +532,7 @@ class _ShardedBatch:
 
     def _fail(self, shard: Shard, listen: Listen) -> None:
         """Fail the studies of a shard that have not ended."""
-        reason = (
-            f"Shard {shard} was lost with each worker that began it; see the logs of the workers."
-        )
+        reason = f"Shard {shard} was lost with many workers in turn; see the logs of the workers."
         for planned in self._planned.values():
             of_shard = shard.takes(str((planned.study.mirrored or planned.study.results)[0]))
             row = self._outcomes.of(planned)

@@ -41,7 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root:
         world = World(Path(root))
         for seed in range(asked.studies - 1):
-            scan(world.inputs / f"{seed:03}.nii", seed=seed, shape=(64, 64, 64))
+            scan(world.inputs / f"{seed:03}.nii", seed=seed, shape=(48, 48, 48))
         scan(world.inputs / "deadly.nii", seed=asked.studies)
         begin = time.perf_counter()
         row = kills(world, asked.workers, asked.kills, random.Random(asked.seed))
@@ -66,7 +66,7 @@ def kills(world: World, workers: int, count: int, chance: random.Random) -> dict
         at: list[int] = []
         with started(command, stderr=subprocess.PIPE, text=True) as running:
             while len(at) < count and running.poll() is None:
-                time.sleep(chance.uniform(2, 8))
+                time.sleep(chance.uniform(4, 10))
                 done = len(load(world.output)) if world.output.exists() else 0
                 alive = client.run(os.getpid, on_error="ignore")
                 if done and alive and running.poll() is None:

@@ -15,8 +15,9 @@ import sys
 from distributed import LocalCluster
 if __name__ == "__main__":
     with LocalCluster(
-        n_workers=int(sys.argv[1]), threads_per_worker=1, memory_limit=0, dashboard_address=None
+        n_workers=int(sys.argv[1]), threads_per_worker=1, memory_limit=0, dashboard_address=':0'
     ) as cluster:
+        cluster.adapt(minimum=int(sys.argv[1]), maximum=int(sys.argv[1]))  # replace lost ones
         print(cluster.scheduler_address, flush=True)
         sys.stdin.read()
 """
