@@ -255,12 +255,12 @@ def _local_cluster() -> Any:
     """
     from distributed import LocalCluster
 
-    made: Any = LocalCluster  # its types do not allow to omit the page
+    made: Any = LocalCluster  # its types are incomplete
     return made(
         n_workers=1,
         threads_per_worker=1,
         memory_limit=0,
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",
         silence_logs=logging.CRITICAL,
         security=True,
         resources={"GPU": 1},

@@ -238,7 +238,8 @@ MAY_IMPORT = {
     "pipelines.dask_cluster": (
         "engine.devices engine.errors engine.model io.discovery io.errors io.files pipelines.cycle "
         "pipelines.errors pipelines.events pipelines.program pipelines.report pipelines.request "
-        "pipelines.results pipelines.run pipelines.settings pipelines.shard pipelines.translate"
+        "pipelines.results pipelines.retries pipelines.run pipelines.settings pipelines.shard "
+        "pipelines.translate"
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
