@@ -20,7 +20,7 @@ from .cycle import BackTranslator, reverse_options
 from .errors import SettingsError
 from .report.report import Failure, failure_of
 from .run.networks import Networks
-from .settings import TranslateOptions
+from .settings import ResolvedOptions
 from .stopwatch import Stopwatch
 from .study.patches import seam_score
 from .study.statistics import InputFigures, expectations
@@ -85,12 +85,12 @@ class Translation:
 
 @contextmanager
 def opened_translation(
-    model: Model, back: Model, device: Device, options: TranslateOptions
+    model: Model, back: Model, device: Device, options: ResolvedOptions
 ) -> Generator[Translation]:
     """Open a pair of models on a device. Raises EngineError."""
     uses = (model, options), (back, reverse_options(options, back))
     with Networks(device) as networks, networks.use(*uses) as (generator, returning):
-        returning.open(options.settings().precision)
+        returning.open(options.precision)
         yield Translation(generator, BackTranslator(model, back, returning, options))
 
 
@@ -107,7 +107,7 @@ class _ReferenceStudy:
 def calibrate(
     model: Model,
     studies: Sequence[Study],
-    options: TranslateOptions,
+    options: ResolvedOptions,
     translation: Translation | None = None,
     on_progress: Callable[[int, int], None] = lambda _done, _all: None,
     mark_beyond: float | None = None,
@@ -115,7 +115,7 @@ def calibrate(
 ) -> Calibration:
     """Derive the figures of a model's usual scans from a reference set.
 
-    options: all resolved. translation: measures their cycle errors too; without it those of the
+    translation: measures their cycle errors too; without it those of the
     model's card stay. on_progress: called with the numbers of finished and all studies.
     mark_beyond: number of standard deviations of the cycle error above its mean beyond which a
     study is marked; None marks none. inference: new setting of the card; None keeps the old. Raises
@@ -191,7 +191,7 @@ def compare_inference(
     model: Model,
     studies: Sequence[Study],
     device: Device,
-    options: TranslateOptions,
+    options: ResolvedOptions,
     on_progress: Callable[[int, int], None],
 ) -> Iterator[tuple[str, ComparedStudy | Failure]]:
     """Translate studies by patches and by whole-volume inference; yield name and comparison of
@@ -220,13 +220,12 @@ class _Mode:
 
     def translated(self, study: PreparedStudy) -> tuple[InferredStudy, InferenceRun]:
         options, timer = self.translator.options, Stopwatch()
-        settings = options.settings()
-        plan = replace(study.prepared.plan, inference=settings.inference)
+        plan = replace(study.prepared.plan, inference=options.inference)
         study = replace(study, prepared=replace(study.prepared, plan=plan))
-        self.generator.open(settings.precision)
+        self.generator.open(options.precision)
         inferred = replace(self.translator, timer=timer).infer(study, self.generator)
         output = inferred.output.target.values
-        seams = seam_score(study.prepared.network_input.values, output, plan.layout, settings.blend)
+        seams = seam_score(study.prepared.network_input.values, output, plan.layout, options.blend)
         return inferred, InferenceRun(seams.worst, timer.total())
 
 

@@ -23,6 +23,7 @@ from .settings import (
     OF_ONE_VOLUME,
     OF_PATCHES,
     WORDS,
+    ResolvedOptions,
     TranslateOptions,
 )
 
@@ -34,23 +35,23 @@ def decided(
     options: TranslateOptions,
     back: Model | None = None,
     gpus: Collection[CudaDevice] = (),
-) -> tuple[tuple[Device, ...], TranslateOptions]:
-    """Return the devices with a name, and the options, all of them resolved.
+) -> tuple[tuple[Device, ...], ResolvedOptions]:
+    """Return the devices with a name, and the options, resolved.
 
     device, limits, gpus: as for `choose_devices`. back: the reverse model, on the same devices.
     Raises PatchShapeError, DeviceUnavailableError or SettingsError if models, devices and options
     do not fit each other.
     """
     devices = choose_devices(_known_device(device), limits, gpus)
-    options = with_inference(model, with_precision(options, devices, device))
-    check_spread(model, options)
-    check_every_volume(options)
-    check_model(model, options, devices[0])
+    resolved = with_precision(with_inference(model, options), devices, device)
+    check_spread(model, resolved)
+    check_every_volume(resolved)
+    check_model(model, resolved, devices[0])
     if back:
         from .cycle import reverse_options  # late, as it takes the libraries that read scans
 
-        check_model(back, reverse_options(options, back), devices[0])
-    return devices, options
+        check_model(back, reverse_options(resolved, back), devices[0])
+    return devices, resolved
 
 
 def with_inference(model: Model, options: TranslateOptions) -> TranslateOptions:
@@ -89,13 +90,15 @@ def _check_of_volume(options: TranslateOptions) -> None:
 
 def with_precision(
     options: TranslateOptions, devices: Sequence[Device], name: str
-) -> TranslateOptions:
-    """Check the values of all options, and return these with a precision of the devices.
+) -> ResolvedOptions:
+    """Check the values of options of which only the precision may be unset, and return them with
+    one of the devices.
 
     name: name of the devices from the user. Raises DeviceUnavailableError or SettingsError.
     """
     _check_values(options)
-    return replace(options, precision=chosen_precision(options.precision, devices, name))
+    precision = chosen_precision(options.precision, devices, name)
+    return replace(options, precision=precision).resolved()
 
 
 def check_spread(model: Model, options: TranslateOptions) -> None:
@@ -110,16 +113,14 @@ def check_spread(model: Model, options: TranslateOptions) -> None:
         )
 
 
-def check_model(model: Model, options: TranslateOptions, device: Device) -> None:
+def check_model(model: Model, options: ResolvedOptions, device: Device) -> None:
     """Raise PatchShapeError, DeviceUnavailableError or SettingsError if a model cannot be opened
-    on a device with these options, of which patch and inference are resolved.
+    on a device with these options.
     """
-    graph, patch = model.network.graph, options.patch or model.card.patch
+    graph, patch = model.network.graph, options.patch
     graph.check_patch(patch)
     if options.inference == "volume":
-        if reason := why_not_whole_volume(
-            graph, device, options.precision or device.default_precision
-        ):
+        if reason := why_not_whole_volume(graph, device, options.precision):
             raise DeviceUnavailableError(reason)
     elif device.kind != "cuda":
         check_patch_memory(graph, patch, available_memory())

@@ -130,7 +130,7 @@ def dry_run(job: Job, on_progress: Callable[[int, int], None] = lambda _done, _a
     Raises DeviceMemoryError if a GPU has no memory for the program, OutputFolderError as a run.
     """
     check_usable(job.request.output)
-    plans = _planned(job, job.model, job.settings.opened_for)
+    plans = _planned(job, job.model, job.options.opened_for)
     back = _planned(job, job.back, _patch_back(job, job.back)) if job.back else ()
     estimator = _CostEstimator(job, plans, back)
     studies, rows = job.plan(), list[DryRow]()
@@ -163,7 +163,7 @@ def _pipeline_state(job: Job) -> PipelineState:
 
 
 def _patch_back(job: Job, back: Model) -> Triple | None:
-    return reverse_options(job.options, back).settings().opened_for
+    return reverse_options(job.options, back).opened_for
 
 
 def _planned(job: Job, model: Model, patch: Triple | None) -> "tuple[DevicePlan, ...]":
@@ -171,7 +171,7 @@ def _planned(job: Job, model: Model, patch: Triple | None) -> "tuple[DevicePlan,
     if patch is None:
         return ()
     devices = map(with_half_the_memory, job.devices) if job.back else job.devices
-    precision = job.settings.precision
+    precision = job.options.precision
     plans = (plan_device(model.network, device, precision, patch) for device in devices)
     return tuple(plan for plan in plans if plan)
 
@@ -277,7 +277,7 @@ class _CostEstimator:
             job = self._job
             device = with_half_the_memory(job.devices[0]) if job.back else job.devices[0]
             self._volumes[key] = plan_volume(
-                model.network, device, job.settings.precision, extents, maps_budget(device)
+                model.network, device, job.options.precision, extents, maps_budget(device)
             )
         return self._volumes[key]
 
@@ -367,11 +367,11 @@ def _network_bytes(job: Job) -> int:
     The memory of whole-volume inference is added to its study.
     """
     on_cpu = job.devices[0].kind != "cuda"
-    opened = [(job.model, job.settings.opened_for if on_cpu else None, on_cpu)]
+    opened = [(job.model, job.options.opened_for if on_cpu else None, on_cpu)]
     if job.back:
         opened.append((job.back, _patch_back(job, job.back) if on_cpu else None, on_cpu))
-    if job.options.verify and job.settings.opened_for:
-        opened.append((job.model, job.settings.opened_for, True))
+    if job.options.verify and job.options.opened_for:
+        opened.append((job.model, job.options.opened_for, True))
     models = {model.sha256: model for model, _, _ in opened}.values()
     weights = (array.nbytes for model in models for array in model.network.weights.values())
     sessions = (session_bytes(model.network, patch) for model, patch, opens in opened if opens)

@@ -366,15 +366,15 @@ class TranslateOptions:
         """Number of times each patch of a study, or the volume, is translated."""
         return max(self.spread, 1)
 
-    def settings(self) -> "TranslateSettings":
-        """Return the settings that change results. Raises ValueError without patch or precision."""
+    def resolved(self) -> "ResolvedOptions":
+        """Return the options as resolved ones. Raises ValueError without patch or precision."""
         if self.patch is None or self.precision is None:
             raise ValueError("patch and precision must be chosen first")
-        chosen: dict[str, Any] = {name: getattr(self, name) for name in CHANGING_RESULTS}
+        chosen: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         chosen["inference"] = self.inference or "patches"
         chosen["overlap"] = USUAL_OVERLAP if self.overlap is None else self.overlap
         chosen["blend"] = self.blend or _USUAL_BLEND
-        return TranslateSettings(**chosen)
+        return ResolvedOptions(**chosen)
 
     def choice(self, filters: Choice = EVERYTHING) -> Choice:
         """Return the choice for a search. filters: filters of series; a job, whose files are fixed,
@@ -426,19 +426,19 @@ and, but for `keep_private`, not in jobs, whose keys stay.
 
 
 @dataclass(frozen=True, slots=True)
-class TranslateSettings(TranslateOptions):
-    """Options that change a result, all resolved; the others are at their default.
+class ResolvedOptions(TranslateOptions):
+    """Options of which none is left to the model or the device; a batch runs with these.
 
     patch: extents (D, H, W) of a patch. precision: precision of the network's arithmetic.
     inference: on patches or on the whole volume, for which patches only define the borders of a
     seam score. overlap, blend: of patches.
     """
 
-    patch: tuple[int, int, int]  # pyright: ignore[reportGeneralTypeIssues]
-    overlap: Overlap = USUAL_OVERLAP
-    blend: Blend = _USUAL_BLEND
-    precision: Precision = "fp32"
-    inference: Inference = "patches"
+    patch: tuple[int, int, int] = field(kw_only=True)
+    overlap: Overlap = field(kw_only=True)
+    blend: Blend = field(kw_only=True)
+    precision: Precision = field(kw_only=True)
+    inference: Inference = field(kw_only=True)
 
     @property
     def opened_for(self) -> tuple[int, int, int] | None:
@@ -446,11 +446,11 @@ class TranslateSettings(TranslateOptions):
         return self.patch if self.inference == "patches" else None
 
     def chosen(self) -> dict[str, Any]:
-        """Return the settings by name."""
+        """Return the options that change results, by name."""
         return {name: getattr(self, name) for name in CHANGING_RESULTS}
 
-    def sha256(self) -> str:
-        """Return a hash of these settings that is the same on all machines and in all versions."""
+    def fingerprint(self) -> str:
+        """Return a hash of what changes results, the same on all machines and in all versions."""
         shares = self.overlap
         overlap = tuple(map(float, shares)) if isinstance(shares, tuple) else float(shares)
         choices = {**self.chosen(), "overlap": overlap, "method": METHOD}

@@ -44,7 +44,7 @@ from .results.sharers import Sharers
 from .run.batch import batch_on, run_batch
 from .run.networks import Networks
 from .run.source import JobKind
-from .settings import TranslateOptions, TranslateSettings
+from .settings import ResolvedOptions
 from .timeline import Opening, Timeline
 from .timestamps import iso_time
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 class Job:
     """Validated request: its model read, its devices chosen, its studies found.
 
-    options: as requested, all of them resolved. discovery: those studies, and skipped paths.
+    options: as requested. discovery: those studies, and skipped paths.
     back: the reverse model, if a cycle check is requested. networks: networks of its only device,
     if one of them is already opening. spares: workers of its GPUs, if they were already started.
     """
@@ -64,21 +64,16 @@ class Job:
     request: Request
     model: Model
     devices: tuple[Device, ...]
-    options: TranslateOptions
+    options: ResolvedOptions
     discovery: Discovery
     back: Model | None = None
     networks: Networks | None = None
     spares: "SpareWorkers | None" = None
 
     @property
-    def settings(self) -> TranslateSettings:
-        """Settings that change the results."""
-        return self.options.settings()
-
-    @property
     def recipe(self) -> Recipe:
         """Recipe of the results."""
-        return Recipe(self.model.identity, self.settings.sha256())
+        return Recipe(self.model.identity, self.options.fingerprint())
 
     @property
     def sharers(self) -> Sharers:
@@ -106,13 +101,13 @@ class Job:
     @property
     def network_key(self) -> str:
         """Cache key of the measured network speed."""
-        settings = self.settings
-        return network_key(self._models, settings.opened_for, settings.precision, self._devices)
+        options = self.options
+        return network_key(self._models, options.opened_for, options.precision, self._devices)
 
     @property
     def verify_key(self) -> str:
         """Cache key of the measured time the CPU takes for a patch, or a volume."""
-        return verify_key(self.model.sha256, self.settings.opened_for)
+        return verify_key(self.model.sha256, self.options.opened_for)
 
     @property
     def opening_key(self) -> str:
@@ -372,7 +367,7 @@ def _remember(
     job: Job, planned: Sequence[PlannedStudy], rows: Sequence[StudyReport], opening: Opening
 ) -> None:
     """Store the measured speeds of this batch, for plans of the next."""
-    whole_volume = job.settings.inference == "volume"
+    whole_volume = job.options.inference == "volume"
     found: dict[str, Rates] = {}
     if verify := VerifyRates.measured(rows, whole_volume=whole_volume):
         found[job.verify_key] = verify

@@ -159,13 +159,11 @@ def _calibrated(
     back = load_reverse_model(model, options)
     with ExitStack() as opened, counting("Reading scans", "studies") as report_done:
         if back is None:
-            options = replace(options, patch=model.card.patch, precision="fp32")
-            return learn(
-                model, found.studies, options, on_progress=report_done, inference=inference
-            )
-        devices, options = decided(model, checked_device(device), NO_LIMITS, options, back)
-        both = opened.enter_context(opened_translation(model, back, devices[0], options))
-        return learn(model, found.studies, options, both, report_done, mark_beyond, inference)
+            alone = replace(options, patch=model.card.patch, precision="fp32").resolved()
+            return learn(model, found.studies, alone, on_progress=report_done, inference=inference)
+        devices, both_ways = decided(model, checked_device(device), NO_LIMITS, options, back)
+        both = opened.enter_context(opened_translation(model, back, devices[0], both_ways))
+        return learn(model, found.studies, both_ways, both, report_done, mark_beyond, inference)
 
 
 def _compare(model: "Model", found: "Discovery", device: str) -> None:

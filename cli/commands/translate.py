@@ -289,7 +289,7 @@ def _report_so_far(job: "Job", file: Path | None) -> "BatchReport | None":
         return None
     from ...pipelines.report.comparison import report_so_far
 
-    return report_so_far(file, job.model.sha256, job.settings, job.request.output)
+    return report_so_far(file, job.model.sha256, job.options, job.request.output)
 
 
 def _write_whole(

@@ -275,7 +275,7 @@ def _recipe(job: StudyJob | None) -> str:
     if job is None:
         return ""
     options = job.options if job.options.precision else replace(job.options, precision="fp32")
-    return f"{job.model_sha256} {options.settings().sha256()}"
+    return f"{job.model_sha256} {options.resolved().fingerprint()}"
 
 
 def study_of(row: JobRow) -> StudyReport:

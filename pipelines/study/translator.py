@@ -26,7 +26,7 @@ from ...io.volume import Empty, Study, SyntheticMark, Volume
 from ...io.writing import as_at, check_voxel_type, map_beside, notes_of_result
 from ..errors import UnexpectedInputError
 from ..program import program_version
-from ..settings import TranslateOptions
+from ..settings import ResolvedOptions, TranslateOptions
 from ..stopwatch import Stopwatch
 from .figures import Measures, SeamScore, SpreadFigures
 from .finish import (
@@ -171,7 +171,7 @@ class StudyTranslator:
     """
 
     model: Model
-    options: TranslateOptions
+    options: ResolvedOptions
     timer: Stopwatch = field(default_factory=Stopwatch)
     empty: Empty = np.empty
 
@@ -234,7 +234,7 @@ class StudyTranslator:
         plan = plan_study(
             volumes,
             self.model.card,
-            options.settings(),
+            options,
             graph.stride,
             in_network=in_network or options.seam_score,
             spreads=options.spread > 0,
@@ -279,7 +279,7 @@ class StudyTranslator:
         """Yield a note if the network sees less at a time than in training, and depends on it."""
         card, patch = self.model.card, self.options.patch
         is_whole = card.inference == "volume"
-        if self.options.settings().inference == "volume" or patch is None:
+        if self.options.inference == "volume":
             return
         if not is_whole and all(map(ge, patch, card.patch)):
             return
@@ -314,7 +314,7 @@ class StudyTranslator:
         begin_to_store: called if the result is stored while it is computed. Raises EngineError and
         PreparationError.
         """
-        precision, notes = self.options.settings().precision, list[str]()
+        precision, notes = self.options.precision, list[str]()
         mirrored: InferredSpread | None = None
         if self.options.spread:
             # By itself: what a mirrored patch needs of precision must not change the result.
@@ -393,7 +393,7 @@ class StudyTranslator:
             whole = cast("VolumeGenerator", network)
             translate_at_once(source, target, whole, one.flip, timer, on_more)
             return ()
-        blend, padding = self.options.settings().blend, self.model.card.padding
+        blend, padding = self.options.blend, self.model.card.padding
         window = SlidingWindow(plan.layout, blend, padding, one.flip)
         return translate_array(
             source, target, cast("PatchGenerator", network), window, timer, on_more
@@ -424,7 +424,7 @@ class StudyTranslator:
                 preview = draw_preview(study.slices, slices, model.card, shown, warning)
             if options.seam_score:
                 source, output = prepared.network_input.values, inferred.output.target.values
-                blend = options.settings().blend
+                blend = options.blend
                 seams = seam_score(source, output, prepared.plan.layout, blend)
             patches = options.passes * prepared.plan.patches
             notes = tuple(_notes_of_values(volumes, prepared, inferred.output))

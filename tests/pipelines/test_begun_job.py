@@ -43,7 +43,7 @@ def test_the_network_opens_beside_the_search_and_the_batch_takes_it(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     inputs = scan(tmp_path / "scans" / "a.nii"), scan(tmp_path / "scans" / "b.nii", 1)
     model = tiny_model(tmp_path / "model.safetensors")
-    options = TranslateOptions((16, 16, 16), precision="fp32")
+    options = TranslateOptions((16, 16, 16), precision="fp32").resolved()
     request = Request(inputs, model, tmp_path / "results", device="cuda:0", options=options)
     with begun_job(request, partial(load_model, model)) as job:
         report = run_job(job, lambda _: None)

@@ -15,10 +15,9 @@ from cuda_cyclegan.pipelines.settings import (
     DEFAULTS,
     OMITTED,
     TranslateOptions,
-    TranslateSettings,
 )
 
-SETTINGS = TranslateSettings((128, 128, 128))
+SETTINGS = TranslateOptions((128, 128, 128), precision="fp32").resolved()
 OTHERS = {
     "patch": (128, 128, 64),
     "overlap": 0.5,
@@ -52,11 +51,11 @@ FINGERPRINTS = {
 @pytest.mark.parametrize("expected", FINGERPRINTS)
 def test_the_fingerprint_is_pinned(expected: str) -> None:
     # Another value makes every result of every user due again: raise METHOD instead, on purpose.
-    assert FINGERPRINTS[expected].sha256() == expected
+    assert FINGERPRINTS[expected].fingerprint() == expected
 
 
 def test_an_option_that_came_later_has_one_default() -> None:
-    made = replace(DEFAULTS, patch=SETTINGS.patch, precision=SETTINGS.precision).settings()
+    made = replace(DEFAULTS, patch=SETTINGS.patch, precision=SETTINGS.precision).resolved()
     assert made == SETTINGS
 
 
@@ -72,7 +71,7 @@ def test_the_order_of_the_oldest_settings_stays() -> None:
 
 @pytest.mark.parametrize("name", CHANGING_RESULTS)
 def test_every_field_changes_the_fingerprint(name: str) -> None:
-    assert replace(SETTINGS, **{name: OTHERS[name]}).sha256() != SETTINGS.sha256()
+    assert replace(SETTINGS, **{name: OTHERS[name]}).fingerprint() != SETTINGS.fingerprint()
 
 
 @pytest.mark.parametrize("name", CHANGING_RESULTS)
@@ -86,7 +85,7 @@ def test_an_overlap_of_each_axis_comes_back_from_a_report(tmp_path: Path) -> Non
     options = replace(BATCH.options, overlap=(0.5, 0.25, 0.0))
     stored = read_report(written(replace(BATCH, options=options), tmp_path / "report.json"))
     assert stored.batch.options == options
-    assert options.settings().sha256() != BATCH.options.settings().sha256()
+    assert options.resolved().fingerprint() != BATCH.options.resolved().fingerprint()
 
 
 def bounded() -> list[tuple[str, float]]:

@@ -10,7 +10,7 @@ from support.batch_world import tiny_model
 
 from cuda_cyclegan.engine.model.model_file import Model, load_model
 from cuda_cyclegan.pipelines.calibration import calibrate
-from cuda_cyclegan.pipelines.settings import TranslateOptions
+from cuda_cyclegan.pipelines.settings import ResolvedOptions, TranslateOptions
 
 nibabel: Any = _nibabel
 SHAPE = (24, 22, 20)
@@ -43,8 +43,8 @@ def reference_set(folder: Path, count: int = 6) -> Path:
     return folder
 
 
-def plain_options(model: Model) -> TranslateOptions:
-    return TranslateOptions(patch=model.card.patch, precision="fp32")
+def plain_options(model: Model) -> ResolvedOptions:
+    return TranslateOptions(patch=model.card.patch, precision="fp32").resolved()
 
 
 def calibrated_model(folder: Path) -> Path:
