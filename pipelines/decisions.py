@@ -1,6 +1,5 @@
 """Devices and unset options of a request, resolved before anything opens."""
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -14,15 +13,10 @@ from ..engine.options import CudaLimits, Precision, device_name
 from ..engine.probe.gpus import CudaDevice
 from .errors import SettingsError
 from .host.memory import available_memory
-from .name_pattern import pattern_of
-from .series_description import DescriptionPattern
 from .settings import (
     DEFAULTS,
-    FEWEST_FLIPS,
-    MOST_FLIPS,
     OF_ONE_VOLUME,
     OF_PATCHES,
-    WORDS,
     ResolvedOptions,
     TranslateOptions,
 )
@@ -42,6 +36,7 @@ def decided(
     Raises PatchShapeError, DeviceUnavailableError or SettingsError if models, devices and options
     do not fit each other.
     """
+    options.check_together()
     devices = choose_devices(_known_device(device), limits, gpus)
     resolved = with_precision(with_inference(model, options), devices, device)
     check_spread(model, resolved)
@@ -91,12 +86,10 @@ def _check_of_volume(options: TranslateOptions) -> None:
 def with_precision(
     options: TranslateOptions, devices: Sequence[Device], name: str
 ) -> ResolvedOptions:
-    """Check the values of options of which only the precision may be unset, and return them with
-    one of the devices.
+    """Return options, of which only the precision may be unset, with one of the devices.
 
     name: name of the devices from the user. Raises DeviceUnavailableError or SettingsError.
     """
-    _check_values(options)
     precision = chosen_precision(options.precision, devices, name)
     return replace(options, precision=precision).resolved()
 
@@ -131,52 +124,6 @@ def _known_device(name: str) -> str:
         return device_name(name)
     except ValueError as error:
         raise SettingsError(f"Device {error}", "device") from None
-
-
-def _check_values(options: TranslateOptions) -> None:
-    """Raise SettingsError for invalid values that types and declared bounds allow."""
-    if options.nan_to is not None and not math.isfinite(options.nan_to):
-        raise SettingsError(
-            f"Setting nan-to={options.nan_to:g} is not a voxel value; give a number.", "nan_to"
-        )
-    for name, known in WORDS.items():
-        if (said := getattr(options, name)) not in known:
-            raise SettingsError(
-                f"{said!r} is no {name.replace('_', ' ')}; known are "
-                f"{', '.join(filter(None, known))}.",
-                name,
-            )
-    if 0 < options.spread < FEWEST_FLIPS:
-        raise SettingsError(
-            f"A spread over {options.spread} flips is not possible; use {FEWEST_FLIPS} to "
-            f"{MOST_FLIPS}, or 0 for none.",
-            "spread",
-        )
-    _check_names(options)
-    if options.patch is not None and (len(options.patch) != 3 or min(options.patch) < 1):
-        raise SettingsError(
-            f"{options.patch!r} is not a patch (D, H, W) such as (128, 128, 128).", "patch"
-        )
-
-
-def _check_names(options: TranslateOptions) -> None:
-    """Raise SettingsError for names that results cannot have, and a layout that rules them out."""
-    if options.result_name:
-        pattern_of(options.result_name)
-    if options.series_description:
-        DescriptionPattern.of_setting(options.series_description)
-    if options.layout == "bids" and (options.result_name or options.output_format not in _OF_BIDS):
-        named = (
-            ("result-name", "result_name") if options.result_name else ("format", "output_format")
-        )
-        raise SettingsError(
-            f"Setting layout=bids excludes setting {named[0]}; omit one of them.",
-            "layout",
-            named[1],
-        )
-
-
-_OF_BIDS = ("same", "nifti")
 
 
 def check_every_volume(options: TranslateOptions) -> None:

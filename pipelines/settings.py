@@ -4,11 +4,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from ..engine.options import Blend, Inference, Precision
 from ..io.choice import EVERYTHING, FEWEST_SLICES, Choice, OutputFormat, SkipKind
 from ..io.links import Links
+from .errors import SettingsError
+from .name_pattern import pattern_of
 from .option import (
     Effect,
     Option,
@@ -19,8 +21,8 @@ from .option import (
     rules_in,
     setting,
     unoffered,
-    words_of,
 )
+from .series_description import DescriptionPattern
 
 Overlap: TypeAlias = float | tuple[float, float, float]
 """Share of a patch's edge that neighbours share, on all axes or along D, H and W."""
@@ -38,6 +40,9 @@ MOST_OVERLAP = 0.9
 
 FEWEST_FLIPS, MOST_FLIPS = 2, 8
 """Number of ways to mirror patches for a TTA spread; the unmirrored patch is one of them."""
+
+_LARGEST_VALUE = 3.4e38
+"""Largest voxel value that float32 holds."""
 
 METHOD = 1
 """Version of the method, raised whenever equal settings start to give other voxels."""
@@ -347,8 +352,53 @@ class TranslateOptions:
         return self.sidecar or self.layout == "bids"
 
     def __post_init__(self) -> None:
-        """Raise SettingsError for a number outside the bounds that its option declares."""
+        """Raise SettingsError for a value outside its bounds; values of other types are left to the
+        check of types.
+        """
         check_bounds(self, TranslateOptions)
+        self._check_numbers()
+        if self.result_name:
+            pattern_of(self.result_name)
+        if self.series_description:
+            DescriptionPattern.of_setting(self.series_description)
+
+    def _check_numbers(self) -> None:
+        extents: object = self.patch
+        if isinstance(extents, tuple) and not _is_patch(cast("tuple[object, ...]", extents)):
+            raise SettingsError(
+                f"{extents!r} is not a patch (D, H, W) such as (128, 128, 128).", "patch"
+            )
+        if self.spread == 1:
+            raise SettingsError(
+                f"The spread of 1 is always 0; use {FEWEST_FLIPS} to {MOST_FLIPS}, or 0 for none.",
+                "spread",
+            )
+        value: object = self.nan_to
+        if isinstance(value, int | float) and not abs(value) <= _LARGEST_VALUE:
+            raise SettingsError(
+                f"Setting nan-to={value:g} is not a voxel value; give a number.", "nan_to"
+            )
+
+    def check_together(self) -> None:
+        """Raise SettingsError for options of results' names and formats that exclude each other."""
+        if self.layout != "bids":
+            if self.bids_suffix:
+                raise SettingsError(
+                    "Setting bids-suffix needs setting layout=bids.", "bids_suffix", "layout"
+                )
+        elif self.result_name:
+            raise SettingsError(
+                "Setting layout=bids defines the result names; omit setting result-name.",
+                "result_name",
+                "layout",
+            )
+        elif self.output_format not in ("same", "nifti"):
+            raise SettingsError(
+                f"Setting layout=bids always writes NIfTI files; omit setting "
+                f"format={self.output_format}.",
+                "output_format",
+                "layout",
+            )
 
     @property
     def takes(self) -> frozenset[SkipKind]:
@@ -391,6 +441,10 @@ class TranslateOptions:
         )
 
 
+def _is_patch(extents: tuple[object, ...]) -> bool:
+    return len(extents) == 3 and not any(isinstance(each, int) and each < 1 for each in extents)
+
+
 DEFAULTS = TranslateOptions()
 
 OPTIONS = {option.shown.name: option for _, option in options_in(TranslateOptions)}
@@ -415,9 +469,6 @@ BEFORE: dict[str, Any] = {
     for name, rules in _RULES.items()
 }
 """Behaviour before a setting was added, which is its default for most."""
-
-WORDS = {item.name: words for item in fields(TranslateOptions) if (words := words_of(item.type))}
-"""Settings with a fixed set of words, and these words; None is among them if it is optional."""
 
 OMITTED = frozenset(name for name, rules in _RULES.items() if rules.omitted)
 """Settings that are not in fingerprints at their default, so that earlier results stay up to date,

@@ -97,9 +97,8 @@ MAY_IMPORT = {
     "cli.options": (
         "cli.render engine.model engine.options engine.patch_grid io.choice io.files io.formats "
         "io.links io.sidecars pipelines.config pipelines.errors pipelines.jobs.queue "
-        "pipelines.model_import pipelines.name_pattern pipelines.node pipelines.option "
-        "pipelines.program pipelines.request pipelines.results pipelines.series_description "
-        "pipelines.settings pipelines.shard "
+        "pipelines.model_import pipelines.node pipelines.option pipelines.program "
+        "pipelines.request pipelines.results pipelines.settings pipelines.shard "
     ),
     "cli.render": (
         "engine.benchmark engine.cpu engine.decoding engine.importing.checkpoint engine.model "
@@ -237,9 +236,7 @@ MAY_IMPORT = {
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
-        "pipelines.cycle pipelines.errors pipelines.host pipelines.name_pattern "
-        "pipelines.settings "
-        "pipelines.series_description"
+        "pipelines.cycle pipelines.errors pipelines.host pipelines.settings"
     ),
     "pipelines.doctor": (
         "engine engine.cores engine.cpu engine.cuda engine.devices engine.errors engine.model "
@@ -317,7 +314,10 @@ MAY_IMPORT = {
         "pipelines.series_description"
     ),
     "pipelines.series_description": "pipelines.errors pipelines.name_pattern",
-    "pipelines.settings": "engine.options io.choice io.links pipelines.option",
+    "pipelines.settings": (
+        "engine.options io.choice io.links pipelines.errors pipelines.name_pattern "
+        "pipelines.option pipelines.series_description"
+    ),
     "pipelines.shard": "io.discovery pipelines.errors",
     "pipelines.stopwatch": "",
     "pipelines.study": (

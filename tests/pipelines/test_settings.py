@@ -112,6 +112,40 @@ def test_bounds_hold_for_each_axis() -> None:
         TranslateOptions(overlap=(0.5, float("nan"), 0.5))
 
 
+@pytest.mark.parametrize(
+    ("stated", "named"),
+    [
+        ({"patch": (16, 16)}, "patch"),
+        ({"patch": (16, 0, 16)}, "patch"),
+        ({"spread": 1}, "spread"),
+        ({"nan_to": float("inf")}, "nan_to"),
+        ({"result_name": "{stm}"}, "result_name"),
+        ({"series_description": "\n"}, "series_description"),
+    ],
+)
+def test_values_that_no_batch_can_have_are_refused(stated: dict[str, Any], named: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        TranslateOptions(**stated)
+    assert raised.value.settings[0] == named
+
+
+@pytest.mark.parametrize(
+    ("stated", "named"),
+    [
+        ({"bids_suffix": ("T2w",)}, ("bids_suffix", "layout")),
+        ({"layout": "bids", "result_name": "{stem}{ext}"}, ("result_name", "layout")),
+        ({"layout": "bids", "output_format": "dicom"}, ("output_format", "layout")),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(
+    stated: dict[str, Any], named: tuple[str, ...]
+) -> None:
+    options = TranslateOptions(**stated)  # as a stored job may have them
+    with pytest.raises(SettingsError) as raised:
+        options.check_together()
+    assert raised.value.settings == named
+
+
 @dataclass(frozen=True)
 class Shares:
     """A share, as an option may be added."""
