@@ -26,7 +26,7 @@ from ..errors import ConfigError, PipelineError, check_installed
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import QueueLink
 from ..results.record_folder import found_record
-from ..retries import Backoff, kind_of
+from ..retries import Backoff, Once, kind_of
 from .commitment import PendingReports, ReportSender
 from .delivery import Deliveries, Destination
 from .events import Emptied, NodeEvent, Trouble
@@ -248,30 +248,27 @@ class Retries:
 
     def __init__(self, emit: Callable[[NodeEvent], None], failed: Callable[[], None]) -> None:
         self._emit, self._failed = emit, failed
-        self._troubles: dict[str, tuple[str, Backoff]] = {}
+        self._troubles, self._pauses = Once(), dict[str, Backoff]()
 
     def attempt(self, what: str, do: Callable[[], None]) -> None:
-        """Run an action; if it fails, report that once and retry after AGAIN_SECONDS.
-
-        A problem that several actions share is reported once.
-        """
-        if what in self._troubles and not self._troubles[what][1].is_over:
+        """Run an action; if it fails, report that once and retry after AGAIN_SECONDS."""
+        pause = self._pauses.setdefault(what, Backoff(AGAIN_SECONDS, AGAIN_SECONDS))
+        if not pause.is_over:
             return
         try:
             do()
         except _TROUBLES as error:
             self._failed()
-            reason, backoff = kind_of(error), Backoff(AGAIN_SECONDS, AGAIN_SECONDS)
-            if all(reason != known for known, _ in self._troubles.values()):
+            if self._troubles.is_new(kind_of(error), what):
                 self._emit(Trouble(str(error)))
-            backoff.lengthen()
-            self._troubles[what] = reason, backoff
+            pause.lengthen()
         else:
-            self._troubles.pop(what, None)
+            self._troubles.passed(what)
+            pause.reset()
 
     def forget(self) -> None:
         """Retry everything now, and report every failure again."""
-        self._troubles.clear()
+        self._troubles, self._pauses = Once(), {}
 
 
 class InboxCleaner:
