@@ -73,9 +73,9 @@ MAY_IMPORT = {
         "engine.importing.checkpoint engine.model engine.options engine.startup io.choice "
         "io.discovery io.files io.formats io.found_headers pipelines.calibration "
         "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
-        "pipelines.evaluation pipelines.events pipelines.host pipelines.model_import "
-        "pipelines.option pipelines.report pipelines.results pipelines.run pipelines.settings "
-        "pipelines.study pipelines.timeline pipelines.translate pipelines.view"
+        "pipelines.early_start pipelines.evaluation pipelines.events pipelines.host "
+        "pipelines.model_import pipelines.option pipelines.report pipelines.results "
+        "pipelines.settings pipelines.study pipelines.timeline pipelines.translate pipelines.view"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.signals engine.benchmark engine.network "
@@ -252,6 +252,7 @@ MAY_IMPORT = {
         "pipelines.host pipelines.rates pipelines.report pipelines.results pipelines.run "
         "pipelines.settings pipelines.stopwatch pipelines.study pipelines.translate"
     ),
+    "pipelines.early_start": "engine.model engine.startup pipelines.run",
     "pipelines.errors": "",
     "pipelines.evaluation": (
         "engine.cores engine.decoding io.dicom io.discovery io.files io.formats io.reading "
@@ -331,9 +332,9 @@ MAY_IMPORT = {
     "pipelines.timestamps": "",
     "pipelines.translate": (
         "engine.cuda engine.devices engine.model engine.probe io.discovery io.errors io.files "
-        "io.volume io.writing pipelines.cycle pipelines.decisions pipelines.events "
-        "pipelines.rates pipelines.report pipelines.request pipelines.results pipelines.run "
-        "pipelines.settings pipelines.timeline pipelines.timestamps"
+        "io.volume io.writing pipelines.cycle pipelines.decisions pipelines.early_start "
+        "pipelines.events pipelines.rates pipelines.report pipelines.request pipelines.results "
+        "pipelines.run pipelines.settings pipelines.timeline pipelines.timestamps"
     ),
     "pipelines.view": (
         "engine.decoding io.choice io.contrast io.discovery io.errors io.files io.formats "
