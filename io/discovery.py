@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING
 
 from .choice import EVERYTHING, Choice, OutputFormat
 from .contrast.fields import HeaderFields
-from .dicom.header_scan import (
-    Headers,
-    KnownHeaders,
-    Unreadable,
-    content_of,
-    has_dicom_suffix,
-    naming,
-    scan,
-)
+from .dicom.header_scan import Headers, KnownHeaders, scan
+from .dicom.recognition import Unreadable, content_of, has_dicom_suffix, naming
 from .errors import ScanError, UnreadableScanError, UnsupportedScanError, unexpected
 from .files.own_files import identity
 from .files.regular import is_folder, open_regular
