@@ -1,9 +1,7 @@
 """Studies of which the node refused images: they are no whole series until these have come."""
 
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +14,6 @@ from cuda_cyclegan.pipelines.node.events import Emptied, Held, Queued, Received
 from cuda_cyclegan.pipelines.node.folder import status_of
 
 ELEVEN = "the source was incomplete: 11 images of the study received, 1 image not taken"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[NodeInProcess]:
-    with NodeInProcess(tmp_path) as found:
-        yield found
 
 
 def slices(number: int = 0) -> list[Any]:
