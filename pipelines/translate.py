@@ -21,6 +21,7 @@ from ..io.volume import Study
 from ..io.writing import is_series
 from .cycle import cycle_rule, load_reverse_model, with_reverse_hash
 from .decisions import decided
+from .early_start import EarlyStart
 from .events import BatchStarted, DeviceOpened, Event, Listen, Remark
 from .rates import (
     HostRates,
@@ -163,18 +164,21 @@ def open_job(request: Request, model: Model | None = None) -> Job:
 
 
 @contextmanager
-def begun_job(
-    request: Request, read_model: Callable[[], Model], spares: "SpareWorkers | None" = None
-) -> Iterated[Job]:
-    """Open a job as `open_job` does; on a single GPU, open the network while studies are searched.
+def begun_job(request: Request, early: EarlyStart | None) -> Iterated[Job]:
+    """Open a job as `open_job` does; after an early start on a single GPU, open the network while
+    studies are searched.
 
-    `run_job` uses the job's networks and spares. read_model: returns the request's model, which is
-    being read. spares: workers of its GPUs, which report them; without, the driver is started here.
+    `run_job` uses the job's networks and spares. early: of the request's model and devices. Its
+    spare workers report the GPUs; without them, the driver is started here.
     """
-    model = read_model()
+    if early is None:
+        yield open_job(request)
+        return
+    model, spares = early.read_model(), early.spares
     job = _checked(request, model, spares.gpus() if spares else ())
     with _networks_of(job) as networks:
-        if _opens_early(job):
+        # Only where the memory of a GPU is not shared with another network.
+        if job.devices[0].kind == "cuda" and len(job.devices) == 1 and not job.back:
             networks.open_early(model, job.options)
         job = replace(job, networks=networks, spares=spares)
         yield replace(job, discovery=request.search(model))
@@ -190,11 +194,6 @@ def _checked(request: Request, model: Model, gpus: Collection[CudaDevice] = ()) 
 
 def _networks_of(job: Job) -> Networks:
     return Networks(job.devices[0])
-
-
-def _opens_early(job: Job) -> bool:
-    """Return whether a job has one GPU, whose memory is not shared with another network."""
-    return job.devices[0].kind == "cuda" and len(job.devices) == 1 and not job.back
 
 
 def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None) -> BatchReport:

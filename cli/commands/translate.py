@@ -1,16 +1,16 @@
 """`cuda-cyclegan translate`: options in, progress and tables out."""
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...pipelines.early_start import EarlyStart, early_start, may_start_early
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ..errors import Exit, complain_of_nothing, errors_reported, stored
 from ..options.groups import DeviceOptions, InputOptions
@@ -27,10 +27,8 @@ from ..signals import Stop, stop_signals
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...engine.model.model_file import Model
     from ...pipelines.events import Listen
     from ...pipelines.report.report import BatchReport
-    from ...pipelines.run.spare_workers import SpareWorkers
     from ...pipelines.translate import Job, Request
 
 EXAMPLE = """\b
@@ -104,97 +102,46 @@ def translate(
             checked_file(name, file)
         if dry_run and file:
             raise wrong_value(name, "a dry run writes nothing; omit one of the two options.")
-    begins = not dry_run and _is_all_due(study)
+    asked = study.settings
+    begins = not dry_run and may_start_early(
+        study.output,
+        overwrites=bool(asked.get("overwrite")),
+        has_cycle_check=bool(asked.get("cycle_check")),
+    )
     with (
         stop_signals() as stop,
         errors_reported(verbose=verbose),
-        _begun(study, on, begins=begins) as begun,
+        early_start(checked_device(on.device), study.model) if begins else nullcontext() as early,
     ):
         request = study.request(
             input_options.paths(), on, show_phi=show_phi, links=input_options.links, shard=shard
         )
-        if dry_run:
-            raise typer.Exit(dry_run_shown(opened(request, context, quiet=quiet)))
-        with _begun_job(request, context, begun, quiet=quiet) as job:
+        with opened(request, context, early, quiet=quiet) as job:
+            if dry_run:
+                raise typer.Exit(dry_run_shown(job))
             view = _View(
                 report, trace, quiet, verbose, all_rows, filter_progress, fail_on_suspicious
             )
             raise typer.Exit(_run(job, view, stop))
 
 
-def _is_all_due(study: StudyOptions) -> bool:
-    """Return whether GPUs may start before the search is done, as all studies will be translated.
-
-    With a cycle check they wait: its two networks divide the GPU memory that is free beforehand.
-    """
-    # Path.exists raises where a name is too long.
-    is_there = os.path.exists(study.output)  # noqa: PTH110
-    asked = study.settings
-    return (asked.get("overwrite") or not is_there) and not asked.get("cycle_check")
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """Work started before libraries are loaded.
-
-    spares: workers of several GPUs. read_model: waits for the model and returns it, or raises the
-    error of reading it.
-    """
-
-    spares: "SpareWorkers | None"
-    read_model: "Callable[[], Model]"
-
-
 @contextmanager
-def _begun(study: StudyOptions, on: DeviceOptions, *, begins: bool) -> "Generator[_Begun | None]":
-    """Start the GPUs and the reading of the model, if they may start."""
-    if not begins:
-        yield None
-        return
-    with _started_gpus(checked_device(on.device), study.model) as spares:
-        from ...engine.startup import early_model
-
-        yield _Begun(spares, early_model(study.model))
-
-
-def _started_gpus(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | None]":
-    """Start GPU work while libraries load: a context, or for several GPUs a worker on each."""
-    from ...engine.startup import early_gpu_context, several_gpus
-
-    if several := several_gpus(asked):
-        from ...pipelines.run.spare_workers import spare_workers
-
-        return spare_workers(several, model)
-    return early_gpu_context(asked)
-
-
-def opened(request: "Request", context: typer.Context, *, quiet: bool = False) -> "Job":
-    """Return the job of a request; show a spinner while its studies are searched for.
-
-    context: of the command, whose options without effect are noted.
-    """
-    with nullcontext() if quiet else spinner(SEARCHING):
-        from ...pipelines.translate import open_job
-
-        job = open_job(request)
-    if not quiet:
-        note_unused(context, holds_files_only=job.discovery.holds_files_only)
-    return job
-
-
-@contextmanager
-def _begun_job(
-    request: "Request", context: typer.Context, begun: _Begun | None, *, quiet: bool
+def opened(
+    request: "Request",
+    context: typer.Context,
+    early: EarlyStart | None = None,
+    *,
+    quiet: bool = False,
 ) -> "Generator[Job]":
-    """Open the job as `opened` does; if GPUs have started, its network opens meanwhile."""
-    if begun is None:
-        yield opened(request, context, quiet=quiet)
-        return
+    """Open the job of a request; show a spinner while its studies are searched for.
+
+    context: of the command, whose options without effect are noted. early: its early start.
+    """
     with ExitStack() as opening:
         with nullcontext() if quiet else spinner(SEARCHING):
             from ...pipelines.translate import begun_job
 
-            job = opening.enter_context(begun_job(request, begun.read_model, begun.spares))
+            job = opening.enter_context(begun_job(request, early))
         if not quiet:
             note_unused(context, holds_files_only=job.discovery.holds_files_only)
         yield job

@@ -18,6 +18,7 @@ from ...engine.model.intensity_maps import (
 from ...engine.model.model_card import ModelCard
 from ...engine.network.layers import FloatArray, triple
 from ...engine.scaling import Stored
+from ...io.formats.registry import format_named
 from ...io.volume import AnyArray, Empty, SyntheticMark, Volume
 from ..errors import PreparationError
 from .geometry import Orientation, Resampling, Slab, memory_order, slabs
@@ -297,7 +298,7 @@ def _notes_for_planning(volume: Volume, card: ModelCard) -> Iterator[str]:
 
     volume: the scan whose grid the result has.
     """
-    if volume.format != "dicom" or card.targets != ("CT",):
+    if not format_named(volume.format).is_series or card.targets != ("CT",):
         return
     along = np.abs(np.diagonal(volume.affine[:3, :3])) / volume.spacing
     turned = float(np.degrees(np.arccos(np.clip(along, 0.0, 1.0)).max()))

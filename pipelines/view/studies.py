@@ -155,7 +155,7 @@ def _pairs_by_name(results: Path, others: Path) -> dict[str, ScanPair]:
 
     def named(pair: ScanPair) -> str:
         folder = PurePosixPath(pair.name).parent
-        is_dicom = pair.result is not None and pair.result.format == "dicom"
+        is_dicom = pair.result is not None and pair.result.is_dicom
         return str(folder) if is_dicom and folder.name and series[folder] == 1 else pair.name
 
     return {named(pair): pair for pair in pairs}
@@ -168,7 +168,7 @@ def _paired(name: str, pair: ScanPair, scan: Study | None, folder: Path) -> View
         images["input"] = ImageFile(scan.files[0], scan)
     result = pair.result.files[0]
     images["result"] = ImageFile(result, pair.result)
-    if pair.result.format == "dicom":
+    if pair.result.is_dicom:
         result = result.parent
     for kind, role in _MAPS.items():
         if (place := _map_beside(result, kind)).exists():

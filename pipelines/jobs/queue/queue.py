@@ -30,10 +30,9 @@ from .job import (
 )
 from .liveness import living_workers
 from .location import QueuePlace
-from .schedule import Priority, SchedulingClass
+from .schedule import WITH_OTHERS, Priority, SchedulingClass
 from .store import (
     OPEN_STATES,
-    WITH_OTHERS,
     database_time,
     host_time,
     in_states,

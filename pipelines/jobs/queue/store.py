@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import QueueError
 from ...program import program_version
+from . import dbos_queue
 from .database import Database, PostgresDatabase, SqliteDatabase, Transaction
 from .job import OPEN, JobState
 from .location import QueuePlace
@@ -83,10 +84,6 @@ from when a table was small, with which 4,000 further jobs took 11 s instead of 
 """
 
 VERSION = len(MIGRATIONS)
-ALONE, WITH_OTHERS, BEHIND = 1, 2, 3
-"""Turns within a lane: a job that may have crashed a worker goes first, and alone; a deferred one
-goes last, as others may fit onto a disk that is too full for it.
-"""
 
 _NAME = re.compile(r"[\w-]+(/(\d{5}|[1-9]\d{5,8}))?", re.ASCII)
 
@@ -108,8 +105,6 @@ def open_tables(place: QueuePlace, *, create: bool) -> Generator[Database]:
 
 def _update(database: Database, *, create: bool) -> None:
     """Make the tables, or bring older ones up to date. Raises QueueError."""
-    from .dbos_queue import is_of_dbos  # which needs this module
-
     with database.reading() as transaction:
         stored = _version(database, transaction)
         if stored > VERSION:
@@ -119,7 +114,7 @@ def _update(database: Database, *, create: bool) -> None:
                 f"than this one ({program_version()}); update this one, or give another queue with "
                 "setting queue."
             )
-        if not (create or stored or is_of_dbos(database, transaction)):
+        if not (create or stored or dbos_queue.is_of_dbos(database, transaction)):
             raise QueueError(f"The queue {database.place} is empty; submit a study to begin it.")
     if stored < VERSION:
         with database.making() as transaction:
@@ -127,16 +122,14 @@ def _update(database: Database, *, create: bool) -> None:
 
 
 def _migrate(database: Database, transaction: Transaction) -> None:
-    from .dbos_queue import is_of_dbos, leave_mark, move_jobs
-
     stored = _version(database, transaction)
     for statements in MIGRATIONS[stored:]:
         for statement in statements:
             transaction.change(statement)
     if stored == 0:
-        if is_of_dbos(database, transaction):
-            move_jobs(database, transaction)
-        leave_mark(database, transaction)
+        if dbos_queue.is_of_dbos(database, transaction):
+            dbos_queue.move_jobs(database, transaction)
+        dbos_queue.leave_mark(database, transaction)
     set_meta(transaction, "version", str(VERSION))
     set_meta(transaction, "program", program_version())
 

@@ -1,7 +1,7 @@
 """From objects that arrive to results that are confirmed, through whatever comes in between."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -56,12 +56,6 @@ def slices(count: int = 8, number: int = 0) -> list[Any]:
 
 def instances(held: list[Any]) -> Counter[str]:
     return Counter(str(one.SOPInstanceUID) for one in held)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[NodeInProcess]:
-    with NodeInProcess(tmp_path) as found:
-        yield found
 
 
 def test_a_series_pushed_five_times_is_translated_and_sent_once(world: NodeInProcess) -> None:
