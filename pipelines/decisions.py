@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Literal, TypeAlias
 
 from ..engine.devices import Device, choose_devices, why_not_whole_volume
 from ..engine.errors import DeviceUnavailableError
@@ -67,6 +68,21 @@ def with_inference(model: Model, options: TranslateOptions) -> TranslateOptions:
         overlap=usual if options.overlap is None else options.overlap,
         blend=options.blend or tiling.blend,
     )
+
+
+PipelineState: TypeAlias = Literal["proved", "other settings", "unproven"]
+
+_TILED = ("patch", "overlap", "blend")
+
+
+def pipeline_state(model: Model, options: ResolvedOptions) -> PipelineState:
+    """Return whether the pipeline was proved with the inference and the patches of the options."""
+    if model.card.pipeline is None:
+        return "unproven"
+    proved = with_inference(model, TranslateOptions())
+    compared = ("inference",) if options.inference == "volume" else ("inference", *_TILED)
+    same = all(getattr(proved, name) == getattr(options, name) for name in compared)
+    return "proved" if same else "other settings"
 
 
 def _check_of_volume(options: TranslateOptions) -> None:

@@ -112,9 +112,9 @@ MAY_IMPORT = {
         "engine.benchmark engine.cpu engine.decoding engine.importing.checkpoint engine.model "
         "engine.network engine.probe engine.whole_volume io.dicom io.discovery io.files "
         "io.formats io.found_headers io.links io.reading io.search io.volume pipelines.bench "
-        "pipelines.calibration pipelines.dry_run pipelines.evaluation pipelines.events "
-        "pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.model_import "
-        "pipelines.node pipelines.program "
+        "pipelines.calibration pipelines.decisions pipelines.dry_run pipelines.evaluation "
+        "pipelines.events pipelines.host pipelines.jobs pipelines.jobs.queue "
+        "pipelines.model_import pipelines.node pipelines.program "
         "pipelines.report pipelines.results pipelines.settings pipelines.stopwatch "
         "pipelines.study pipelines.timestamps pipelines.view"
     ),
@@ -255,7 +255,7 @@ MAY_IMPORT = {
         "engine.cpu engine.cuda engine.cuda.patches engine.devices engine.model engine.network "
         "engine.patch_grid engine.whole_volume io.volume pipelines.cycle pipelines.decisions "
         "pipelines.host pipelines.rates pipelines.report pipelines.results pipelines.run "
-        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.translate"
+        "pipelines.stopwatch pipelines.study pipelines.translate pipelines.whole_check"
     ),
     "pipelines.early_start": "engine.model engine.startup pipelines.run",
     "pipelines.errors": "",
@@ -320,7 +320,7 @@ MAY_IMPORT = {
         "io.formats io.reading io.volume io.writing pipelines.cycle pipelines.errors "
         "pipelines.events pipelines.host pipelines.report pipelines.results pipelines.retries "
         "pipelines.settings pipelines.stopwatch pipelines.study "
-        "pipelines.series_description"
+        "pipelines.series_description pipelines.whole_check"
     ),
     "pipelines.series_description": "pipelines.errors pipelines.name_pattern",
     "pipelines.settings": (
@@ -349,6 +349,10 @@ MAY_IMPORT = {
         "io.labels io.maps io.reading io.volume pipelines.errors pipelines.evaluation "
         "pipelines.hounsfield pipelines.report pipelines.results pipelines.study "
         "pipelines.timestamps"
+    ),
+    "pipelines.whole_check": (
+        "engine.cpu engine.cuda engine.errors engine.model engine.network engine.scaling "
+        "pipelines.decisions pipelines.rates pipelines.settings pipelines.study"
     ),
 }
 """Which unit may import which. A new edge is a decision,

@@ -27,7 +27,8 @@ class JobKind:
 
     model: the model with its model card. options: of all its studies. recipe: hashes of
     model and settings. back: the reverse model; None without a cycle check. opens: whether the
-    network opens; if not, no study needs translation.
+    network opens; if not, no study needs translation. checks_whole: whether a first study may be
+    compared with its whole volume.
     """
 
     model: Model
@@ -35,6 +36,7 @@ class JobKind:
     recipe: Recipe
     back: Model | None = None
     opens: bool = True
+    checks_whole: bool = True
 
     @property
     def precision(self) -> Precision:

@@ -277,14 +277,8 @@ class StudyTranslator:
 
     def _notes_of_extents(self) -> Iterator[str]:
         """Yield a note if the network sees less at a time than in training, and depends on it."""
-        card, patch = self.model.card, self.options.patch
-        is_whole = card.inference == "volume"
-        if self.options.inference == "volume":
-            return
-        if not is_whole and all(map(ge, patch, card.patch)):
-            return
-        if sees_whole_patch(self.model.network.graph):
-            seen = "whole volumes" if is_whole else f"patches of {times(card.patch)}"
+        seen, patch = smaller_than_trained(self.model, self.options), self.options.patch
+        if seen:
             yield (
                 f"its patches of {times(patch)} are smaller than the {seen} of the model, whose "
                 "norms take statistics of each patch, so results differ from the training code's"
@@ -456,6 +450,20 @@ class StudyTranslator:
             from .preview import draw_preview  # late, as it takes a picture library
 
             return draw_preview(source, output, self.model.card, maps, warning)
+
+
+def smaller_than_trained(model: Model, options: ResolvedOptions) -> str:
+    """Return what the network saw at a time in training, if its patches are smaller and its norms
+    take statistics of them, and "" otherwise.
+    """
+    card, patch = model.card, options.patch
+    is_whole = card.inference == "volume"
+    if options.inference == "volume":
+        return ""
+    is_smaller = is_whole or not all(map(ge, patch, card.patch))
+    if not (is_smaller and sees_whole_patch(model.network.graph)):
+        return ""
+    return "whole volumes" if is_whole else f"patches of {times(card.patch)}"
 
 
 def _result_at(target: Path) -> Study:
