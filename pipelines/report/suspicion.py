@@ -54,17 +54,18 @@ _LEAST_SD, _FARTHEST = 1e-9, 1e6
 
 @dataclass(frozen=True, slots=True)
 class MeasureRule:
-    """Judgement of one measure.
+    """A measure, with its name everywhere and its judgement.
 
-    key, title: its name in JSON and in words. of: returns it from a row; None if it is not known.
-    low, high: whether lower or higher values than usual are suspicious. floor: smallest standard
-    deviation that a group is taken to have, in the measure's unit, or in logarithms if `is_ratio`.
-    share: the same as a share of the group's median. least, most: limits for any batch. unit: of
-    the measure.
+    key, title: its name in JSON and in words. help: description. of: returns it from a row; None if
+    it is not known. low, high: whether lower or higher values than usual are suspicious. floor:
+    smallest standard deviation that a group is taken to have, in the measure's unit, or in
+    logarithms if `is_ratio`. share: the same as a share of the group's median. least, most: limits
+    for any batch. unit: of the measure.
     """
 
     key: str
     title: str
+    help: str
     of: Callable[[StudyReport], float | None]
     low: bool = False
     high: bool = False
@@ -89,32 +90,132 @@ def _measured(name: str) -> Callable[[StudyReport], float | None]:
 
 
 RULES = (
-    MeasureRule("edges", "edges", _measured("edges"), low=True, floor=0.02, least=0.01),
-    MeasureRule("match", "match", _measured("match"), low=True, floor=0.01, least=0.02),
     MeasureRule(
-        "detail", "detail", _measured("detail"), low=True, high=True, floor=0.1, is_ratio=True
-    ),
-    MeasureRule("cut_off", "cut off", _measured("cut_off"), high=True, floor=0.002, most=0.5),
-    MeasureRule("mirrored", "mirrored", _measured("mirrored"), high=True, floor=0.03, most=0.05),
-    MeasureRule("shift", "shift", _measured("shift"), high=True, floor=0.1, most=5.0, unit=" mm"),
-    MeasureRule("empty", "empty parts", _measured("empty"), high=True, floor=0.002, most=0.4),
-    MeasureRule("breaks", "breaks", _measured("breaks"), high=True, floor=0.03, most=0.6),
-    MeasureRule("local", "local deviation", _measured("local"), high=True, floor=0.005),
-    MeasureRule(
-        "values", "values", _measured("values"), low=True, floor=0.1, is_ratio=True, least=3
-    ),
-    MeasureRule("distance", "distance", _measured("distance"), most=DEVIATIONS),
-    MeasureRule(
-        "seam", "seam", lambda row: row.seams and row.seams.worst, high=True, floor=0.1, most=3
+        "edges",
+        "edges",
+        "correlation of the size of the gradient in scan and result; low if the anatomy differs",
+        _measured("edges"),
+        low=True,
+        floor=0.02,
+        least=0.01,
     ),
     MeasureRule(
-        "cycle", "cycle error", lambda row: row.cycle and row.cycle.error, high=True, share=0.1
+        "match",
+        "match",
+        "share of the result's variance that the scan's value explains; low if the anatomy differs",
+        _measured("match"),
+        low=True,
+        floor=0.01,
+        least=0.02,
     ),
     MeasureRule(
-        "spread", "spread", lambda row: row.spread and row.spread.deviation, high=True, share=0.1
+        "detail",
+        "detail",
+        "detail of the result divided by that of the scan; low if blurred, high if noisy",
+        _measured("detail"),
+        low=True,
+        high=True,
+        floor=0.1,
+        is_ratio=True,
+    ),
+    MeasureRule(
+        "cut_off",
+        "cut off",
+        "share of the foreground at the lowest or highest value of the result",
+        _measured("cut_off"),
+        high=True,
+        floor=0.002,
+        most=0.5,
+    ),
+    MeasureRule(
+        "mirrored",
+        "mirrored",
+        "rise of the match if the result is mirrored along its best axis",
+        _measured("mirrored"),
+        high=True,
+        floor=0.03,
+        most=0.05,
+    ),
+    MeasureRule(
+        "shift",
+        "shift",
+        "displacement of the result along an axis",
+        _measured("shift"),
+        high=True,
+        floor=0.1,
+        most=5.0,
+        unit=" mm",
+    ),
+    MeasureRule(
+        "empty",
+        "empty parts",
+        "share of the parts with edges in the scan that have none in the result",
+        _measured("empty"),
+        high=True,
+        floor=0.002,
+        most=0.4,
+    ),
+    MeasureRule(
+        "breaks",
+        "breaks",
+        "largest change of the edges' correlation from slice to slice",
+        _measured("breaks"),
+        high=True,
+        floor=0.03,
+        most=0.6,
+    ),
+    MeasureRule(
+        "local",
+        "local deviation",
+        "largest deviation of a part of the result from what is usual at the scan's values",
+        _measured("local"),
+        high=True,
+        floor=0.005,
+    ),
+    MeasureRule(
+        "values",
+        "values",
+        "number of 256 grey levels that occur in the foreground",
+        _measured("values"),
+        low=True,
+        floor=0.1,
+        is_ratio=True,
+        least=3,
+    ),
+    MeasureRule(
+        "distance",
+        "distance",
+        "distance of the scan from the model's calibration set, in standard deviations",
+        _measured("distance"),
+        most=DEVIATIONS,
+    ),
+    MeasureRule(
+        "seam",
+        "seam",
+        "steps across patch borders divided by steps elsewhere",
+        lambda row: row.seams and row.seams.worst,
+        high=True,
+        floor=0.1,
+        most=3,
+    ),
+    MeasureRule(
+        "cycle",
+        "cycle error",
+        "mean absolute difference between the scan and its result translated back",
+        lambda row: row.cycle and row.cycle.error,
+        high=True,
+        share=0.1,
+    ),
+    MeasureRule(
+        "spread",
+        "spread",
+        "mean standard deviation between mirrored translations",
+        lambda row: row.spread and row.spread.deviation,
+        high=True,
+        share=0.1,
     ),
 )
-"""Measures that are judged, besides levels and patterns."""
+"""Measures that are judged, besides levels and patterns, in the order of lists."""
 
 _LEVELS = ("level of the air", "level of the tissue", "highest level")
 _LEVEL_SHARE = 0.03
@@ -283,6 +384,7 @@ def _level_rules(rows: Sequence[StudyReport]) -> Iterator[MeasureRule]:
             yield MeasureRule(
                 f"levels.{channel}.{at}",
                 f"{title} of channel {channel + 1}" if channel else title,
+                "",
                 partial(_level, channel, at),
                 low=True,
                 high=True,

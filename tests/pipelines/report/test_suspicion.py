@@ -7,10 +7,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from support.product_source import ROOT
 
+from cuda_cyclegan.cli.render.review import MEASURES
 from cuda_cyclegan.pipelines.report.report import Content, Failure, StudyReport
 from cuda_cyclegan.pipelines.report.suspicion import (
     FEWEST,
+    RULES,
+    MeasureRule,
     has_suspicious,
     reading_order,
     suspicions,
@@ -150,3 +154,18 @@ def test_measures_of_older_programs_are_judged_by_what_they_have() -> None:
     ]
     bad = replace(usual(99), measures=Measures(0.4, 0.1, 1.5))
     assert [found.state for found in suspicions([*old, bad])] == ["usual"] * 20 + ["suspicious"]
+
+
+def direction(rule: MeasureRule) -> str:
+    words = [word for word, counts in (("low", rule.low), ("high", rule.high)) if counts]
+    return " or ".join(words) or f"above {rule.most:g}"
+
+
+def test_page_and_list_have_the_measures_of_the_rules() -> None:
+    lines = (ROOT / "docs" / "view.md").read_text("utf-8").splitlines()
+    start = lines.index("| measure | | suspicious | finds |") + 2
+    rows = [line.strip("| ").split(" | ")[:3] for line in lines[start : start + len(RULES)]]
+    unit = {rule.key: f", in{rule.unit}" if rule.unit else "" for rule in RULES}
+    assert rows == [[rule.title, f"{rule.help}{unit[rule.key]}", direction(rule)] for rule in RULES]
+    assert not lines[start + len(RULES)]
+    assert [one.key for one in MEASURES[: len(RULES)]] == [rule.key for rule in RULES]
