@@ -252,7 +252,7 @@ def _judged(studies: Sequence[ViewedStudy]) -> dict[int, Suspicion]:
     """Return the judgement of each study with a row, by its place."""
     places = [at for at, study in enumerate(studies) if study.row]
     rows = [study.row for study in studies if study.row]
-    found = suspicions(rows, [studies[at].recipe for at in places])
+    found = suspicions(rows, [studies[at].origin for at in places])
     return dict(zip(places, found, strict=True))
 
 
