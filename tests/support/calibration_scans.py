@@ -30,7 +30,7 @@ def inverted(voxels: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
     return voxels.max() - voxels
 
 
-def save(path: Path, voxels: npt.NDArray[np.int16], *spacing: float) -> Path:
+def save(path: Path, voxels: npt.NDArray[Any], *spacing: float) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     affine = np.diag([*(spacing or (1.0, 1.0, 1.0)), 1.0])
     nibabel.Nifti1Image(voxels, affine).to_filename(path)
