@@ -304,7 +304,8 @@ def _digest(value: object) -> str:
 
 def _named_model(job: Job) -> ModelName:
     card, sha256 = job.model.card, job.model.sha256
-    return ModelName(card.name, job.request.model, sha256, card.established.in_words)
+    path, established = job.request.model, card.established.in_words
+    return ModelName(card.name, path, sha256, established, card.results)
 
 
 def _skips(found: Discovery) -> Iterator[Skip]:

@@ -277,8 +277,8 @@ MAY_IMPORT = {
         "pipelines.settings pipelines.stopwatch pipelines.study pipelines.timestamps"
     ),
     "pipelines.jobs.queue": (
-        "engine.decoding io.files io.links pipelines.errors pipelines.program pipelines.retries "
-        "pipelines.settings"
+        "engine.decoding engine.model io.files io.links pipelines.errors pipelines.program "
+        "pipelines.retries pipelines.settings"
     ),
     "pipelines.model_import": (
         "engine.cpu engine.decoding engine.errors engine.importing engine.importing.checkpoint "

@@ -284,7 +284,7 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
         return stop.status
     print_sentences(unread_places(report.skipped), sys.stderr)
     failed = report.failures or any(skip.missed for skip in report.skipped)
-    failed = failed or (view.fail_on_suspicious and has_suspicious(report.studies))
+    failed = failed or (view.fail_on_suspicious and has_suspicious(report))
     return Exit.SOME_FAILED if failed else Exit.DONE
 
 

@@ -273,6 +273,8 @@ def calibration_lines(card: ModelCard, columns: int | None) -> Iterator[str]:
         limit = card.cycle.limit
         if limit is not None:
             rows.append(("marked above a cycle error of", f"{limit:.3g}", ""))
+    if card.results:
+        rows.append(("results that others are compared with", str(card.results.studies), ""))
     if rows:
         rows.insert(0, ("", "mean", "sd"))
     yield from _section("Reference set: foreground, on the network's scale", rows, columns)

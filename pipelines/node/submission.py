@@ -17,8 +17,9 @@ from ..errors import PipelineError
 from ..jobs.queue.job import OPEN, Interval, StudyJob
 from ..jobs.queue.queue import Queue, QueueLink
 from ..jobs.submission import Submission, jobs_of
+from ..jobs.summary import suspicion_of
 from .context import NodeContext
-from .events import Failed, Held, LeftOut, Queued, SeriesTranslated
+from .events import Failed, Held, LeftOut, NodeEvent, Queued, SeriesTranslated
 from .inbox import Inbox
 from .reception import IncomingStudies
 from .records import Gap, SeriesRecord, StudyName, StudyRecord, digest_of, output_of
@@ -158,6 +159,7 @@ class Submitter:
             route=route.title,
             joins=f"node {route.title} {route.batch.period(night)}",
             established=found.established,
+            reference=found.reference,
             received={
                 record.key: record.received for each in series.values() for _, record in each
             },
@@ -342,19 +344,19 @@ class QueueSync:
         deferred = {row.job: row.deferred for row in queue.deferred()}
         now = self._node.clock()
         changed: dict[str, list[SeriesRecord]] = defaultdict(list)
-        ended: list[tuple[str, SeriesRecord]] = []
+        ended: list[NodeEvent] = []
         for record in self._store.present():
             for series in record.series:
                 after = _noted(_outcome(series, still_open, queue, now), deferred)
                 if after is not series:
                     changed[record.study].append(after)
                 if after.state != series.state:
-                    ended.append((f"{record.study}/{after.place}", after))
+                    ended += _events(f"{record.study}/{after.place}", after, queue)
         if changed:
             with self._store.alone():  # other series of these studies may have been sent meanwhile
                 self._store.put(*(self._with_all(*each) for each in changed.items()))
-        for name, series in ended:
-            self._emit_outcome(name, series)
+        for event in ended:
+            self._node.emit(event)
 
     def _with_all(self, study: str, series: Iterable[SeriesRecord]) -> StudyRecord:
         """Return the current record of a study with some series changed."""
@@ -362,11 +364,14 @@ class QueueSync:
         assert record is not None
         return reduce(StudyRecord.with_series, series, record)
 
-    def _emit_outcome(self, name: str, series: SeriesRecord) -> None:
-        if series.state == "sending":
-            self._node.emit(SeriesTranslated(name))
-        elif series.state == "failed":
-            self._node.emit(Failed(name, series.reason))
+
+def _events(name: str, series: SeriesRecord, queue: Queue) -> Iterator[NodeEvent]:
+    """Yield the event of a job that ended, with a judgement of its result."""
+    if series.state == "sending":
+        [row] = queue.jobs(series.job) or [None]
+        yield SeriesTranslated(name, suspicion_of(row).note if row else "")
+    elif series.state == "failed":
+        yield Failed(name, series.reason)
 
 
 def _noted(series: SeriesRecord, deferred: Mapping[str, str]) -> SeriesRecord:

@@ -39,7 +39,7 @@ from ..program import program_version
 from ..settings import BEFORE, CHANGING_RESULTS, TranslateOptions
 from ..stopwatch import STAGES, Stage
 from .report import BatchReport, Failure, FailureClass, StudyReport, StudyStatus
-from .suspicion import Suspicion, suspicions
+from .suspicion import Suspicion, suspicions_in
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -87,7 +87,7 @@ _Value = TypeVar("_Value")
 def to_json(report: BatchReport) -> JsonObject:
     """Encode a report as JSON values."""
     joules = report.shared_joules()
-    energy, judged = report.energy, suspicions(report.studies)
+    energy, judged = report.energy, suspicions_in(report)
     return {
         "schema": SCHEMA,
         "program": {"name": "cuda-cyclegan", "version": program_version()},
@@ -430,6 +430,7 @@ _TYPES: dict[str, Any] = {
     "overlap": float | tuple[float, ...],
     "volumes": _Extent,
     "mirrored": _SignedIfKnown,
+    "median": _Signed,
     "levels": tuple[tuple[_Signed, _Signed, _Signed], ...],
     "patterns": tuple[_Pattern, _Pattern] | None,
 }
@@ -457,7 +458,7 @@ def _stored(kind: Any) -> Any:
         form = _FORMS.get(get_origin(kind))
         return form[tuple(map(_stored, get_args(kind)))] if form else cast("Any", kind)
     base = _BASES.get(kind)
-    is_settings = kind is TranslateOptions
+    is_settings = issubclass(kind, TranslateOptions)
     stored = [
         (
             item.name,

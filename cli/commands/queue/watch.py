@@ -138,6 +138,7 @@ def watch(
                             name=pattern.name(now),
                             joins=f"watch {request.output} {pattern.period(now)}",
                             established=found.established,
+                            reference=found.reference,
                         )
                         _log_batch(submitted)
                     arrivals.handed_over(ready)

@@ -71,16 +71,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 """Statements that bring the tables from each version to the next one. Never change a line: append.
 
-batches: joins: what later submissions to the batch have in common; about: name, route and how the
-model's reading was verified, as JSON. jobs: work: key of the work, which is open once; priority,
-hours: scheduling class; lane: its text; turn: order within the lane; due: earliest start of a
-waiting job, none if it is held; deferred: why it was last deferred, as JSON; token: of the claim;
-changed: last change, by which a clock that was set back is detected; transfers: intervals that a
-node recorded, as JSON. Payloads and results are apart, so that a change of state does not write
-them again. workers, on a server only: beats: counter that proves life; seen: time of the last beat.
-All times are in milliseconds since 1970, by the database's clock. Texts from outside are JSON: they
-may hold what is no Unicode. payloads has no foreign key: PostgreSQL keeps the plan of such a check
-from when a table was small, with which 4,000 further jobs took 11 s instead of 4.
+batches: joins: what later submissions to the batch have in common; about: name, route, how the
+model's reading was verified and the results of its reference set, as JSON. jobs: work: key of the
+work, which is open once; priority, hours: scheduling class; lane: its text; turn: order within the
+lane; due: earliest start of a waiting job, none if it is held; deferred: why it was last deferred,
+as JSON; token: of the claim; changed: last change, by which a clock that was set back is detected;
+transfers: intervals that a node recorded, as JSON. Payloads and results are apart, so that a change
+of state does not write them again. workers, on a server only: beats: counter that proves life;
+seen: time of the last beat. All times are in milliseconds since 1970, by the database's clock.
+Texts from outside are JSON: they may hold what is no Unicode. payloads has no foreign key:
+PostgreSQL keeps the plan of such a check from when a table was small, with which 4,000 further jobs
+took 11 s instead of 4.
 """
 
 VERSION = len(MIGRATIONS)
