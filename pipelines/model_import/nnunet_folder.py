@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ...engine.decoding import FieldError, decode, parse
 from ...engine.errors import CheckpointError, quoted
@@ -324,7 +324,10 @@ def _targets(dataset: _Dataset, heads: int) -> tuple[str, ...] | None:
 
 def _has_regions(dataset: _Dataset) -> bool:
     """Return whether outputs are regions of several labels, each with a sigmoid of its own."""
-    return any(isinstance(label, list) and len(label) > 1 for label in dataset.labels.values())
+    lists = [
+        cast("list[object]", each) for each in dataset.labels.values() if isinstance(each, list)
+    ]
+    return any(len(each) > 1 for each in lists)
 
 
 def _fill(dataset: _Dataset, target: tuple[str, ...] | None) -> float | tuple[float, ...]:
