@@ -35,9 +35,8 @@ def _read_header(path: Path) -> Any:
         header.get_data_scaling()
     except Exception as error:  # nibabel raises what Python does at a damaged header
         raise UnreadableScanError(
-            f"{path} is no HEAD file with plain attributes, one type of voxels and "
-            f"IJK_TO_DICOM_REAL ({error or type(error).__name__}); convert it to .nii.gz with "
-            "3dAFNItoNIFTI."
+            f"{path} lacks plain attributes, one type of voxels or IJK_TO_DICOM_REAL "
+            f"({_first_line(error)}); convert it to .nii.gz with 3dAFNItoNIFTI."
         ) from error
     if not np.isfinite(affine).all() or np.linalg.matrix_rank(affine) < 4:
         raise UnreadableScanError(
@@ -49,6 +48,10 @@ def _read_header(path: Path) -> Any:
             f"{path} stores complex numbers; save their magnitude as a separate file."
         )
     return header
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0].strip() or type(error).__name__
 
 
 def _extents(header: Any, path: Path) -> tuple[int, ...]:

@@ -49,8 +49,8 @@ def _damage_named(path: Path) -> Generator[None]:
         raise
     except Exception as error:  # nibabel raises what Python does at a damaged file
         raise UnreadableScanError(
-            f"{path} is no MINC file that can be read ({error or type(error).__name__}); export it "
-            "again, or convert it to .nii with mnc2nii."
+            f"{path} cannot be read as MINC ({error or type(error).__name__}); export it again, or "
+            "convert it to .nii with mnc2nii."
         ) from error
 
 
