@@ -173,7 +173,7 @@ def in_format(studies: Iterable[Study], wanted: OutputFormat) -> list[Study]:
     """
     if wanted == "same":
         return list(studies)
-    found = next(each for each in FORMATS if each.output == wanted)
+    found = next(each for each in FORMATS if each.writes == wanted)
     return [_in_format(study, found) for study in studies]
 
 

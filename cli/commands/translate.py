@@ -73,9 +73,9 @@ def translate(
 ) -> None:
     """Translate scans with a model.
 
-    Inputs are DICOM series, NIfTI (.nii, .nii.gz, .hdr with .img), NRRD and MetaImage files, and
-    folders that are searched for them. The output folder mirrors the inputs; a result keeps the
-    format, grid and header of its source.
+    Inputs are DICOM series, NIfTI (.nii, .nii.gz, .hdr with .img), NRRD, MetaImage, AFNI and MINC 1
+    files, and folders that are searched for them. The output folder mirrors the inputs; a result
+    keeps the format, grid and header of its source. AFNI and MINC files need --format.
 
     Results of this program, masks and scans of a contrast other than the model's source are skipped
     in folders and rejected if given by name; --allow-synthetic and --any-contrast accept them.

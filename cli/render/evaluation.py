@@ -108,19 +108,12 @@ def failures(evaluation: Evaluation) -> Iterator[str]:
     )
 
 
-_DIGITS = {
-    "psnr": 2,
-    **dict.fromkeys(("ms_ssim", "ssim", "gaussian_ssim", "r", "nmi"), 4),
-    **{metric.name: 4 for metric in METRICS if metric.name.startswith("dice_")},
-}
-
-
 def figure(metric: Metric, value: float | None) -> str:
-    """Format a value with the digits of its metric; empty if undefined."""
+    """Format a value with the decimals of its metric; empty if undefined."""
     if value is None:
         return ""
-    digits = _DIGITS.get(metric.name)
-    return f"{value:#.4g}".rstrip(".") if digits is None else f"{value:.{digits}f}"
+    places = metric.decimals
+    return f"{value:#.4g}".rstrip(".") if places is None else f"{value:.{places}f}"
 
 
 def data_range(ends: Range | None) -> str:

@@ -422,9 +422,10 @@ def _share(shares: Shares) -> str:
 
 
 def _spelled_crop(crop: ScanCrop) -> str:
+    fills = crop.fill if isinstance(crop.fill, tuple) else (crop.fill,)
     return (
-        f"voxels {crop.around.replace('_', ' ')}, margin {crop.margin}, with {crop.fill:g} around "
-        "results"
+        f"voxels {crop.around.replace('_', ' ')}, margin {crop.margin}, with "
+        f"{'/'.join(f'{fill:g}' for fill in fills)} around results"
     )
 
 

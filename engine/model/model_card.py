@@ -5,7 +5,7 @@ import math
 import re
 from dataclasses import dataclass
 from math import prod
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from ..decoding import FieldError, Json, decode_known, encode, encode_stated, parse
 from ..errors import ModelFileError, PatchShapeError
@@ -24,6 +24,8 @@ from .intensity_maps import (
     invalid_numbers,
 )
 from .tiling import EARLIER_NNUNET, EVEN, Tiling, invalid_tiling
+
+Each = TypeVar("Each", IntensityMap, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,13 @@ class ScanCrop:
     measured.
 
     around: those voxels, of any scan of the study. margin: voxels added on each side, as far as the
-    scan reaches. fill: value of results outside the box, in their unit.
+    scan reaches. fill: value of results outside the box, in their unit; one for all channels, or
+    one for each of several.
     """
 
     around: Voxels
     margin: int
-    fill: float
+    fill: float | tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,11 @@ class ModelCard:
         return _each(self.intensity_out, len(self.output_channels))
 
     @property
+    def fills(self) -> tuple[float, ...]:
+        """Value of each output channel outside the crop; 0 if scans are not cropped."""
+        return _each(self.crop.fill if self.crop else 0.0, len(self.output_channels))
+
+    @property
     def targets(self) -> tuple[str, ...]:
         """The contrast of each channel that comes out, in words: its name, if there are several."""
         names = self.output_channels
@@ -207,8 +215,8 @@ class ModelCard:
         return self.keeps_unit(channel) and self.input_range == self.output_range
 
 
-def _each(maps: ChannelMaps, channels: int) -> tuple[IntensityMap, ...]:
-    return maps if isinstance(maps, tuple) else (maps,) * channels
+def _each(stated: Each | tuple[Each, ...], channels: int) -> tuple[Each, ...]:
+    return stated if isinstance(stated, tuple) else (stated,) * channels
 
 
 _LARGEST_EXTENT = 4096
@@ -333,6 +341,9 @@ def _check_counts(card: ModelCard) -> None:
     ):
         if isinstance(maps, tuple) and not 1 < len(maps) == len(channels):
             raise refusal(name, "must be one mapping, or one for each of several channels")
+    fill = card.crop.fill if card.crop else 0.0
+    if isinstance(fill, tuple) and not 1 < len(fill) == len(card.output_channels):
+        raise refusal("crop.fill", "must be one value, or one for each of several output channels")
 
 
 def is_axes_code(text: str) -> bool:

@@ -112,8 +112,10 @@ class _Worst:
 
 
 def _opening_row(pair: ScanPair) -> PairRow:
-    files = [each.files[0] if each else None for each in (pair.result, pair.truth, pair.mask)]
-    row = PairRow(pair.name, *files, status="stopped")
+    result, truth, mask = (
+        each.files[0] if each else None for each in (pair.result, pair.truth, pair.mask)
+    )
+    row = PairRow(name=pair.name, result=result, truth=truth, mask=mask, status="stopped")
     return replace(row, status="missing", reason=pair.missing) if pair.missing else row
 
 

@@ -66,7 +66,7 @@ def general(ends: tuple[float, float] | None, outside: Outside = "below-air") ->
     return Protocol("general", data_range, False, False, rule, outside)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """Metrics of one result against its truth.
 

@@ -29,13 +29,14 @@ class Metric:
 
     name: field of `Figures`, or key of its tissues' values. title: heading in tables. best: whether
     the largest, the smallest, or the value nearest to 0 is the best. is_of_tissue: whether only CTs
-    have it.
+    have it. decimals: shown in tables and pages; None for four significant digits.
     """
 
     name: str
     title: str
     best: Literal["largest", "smallest", "nearest 0"] = "largest"
     is_of_tissue: bool = False
+    decimals: int | None = None
 
     def of(self, figures: Figures) -> float | None:
         """Return the study's value."""
@@ -51,10 +52,10 @@ class Metric:
 
 MAIN_METRICS = (
     Metric("mae", "MAE", "smallest"),
-    Metric("psnr", "PSNR, dB"),
-    Metric("ms_ssim", "MS-SSIM"),
-    Metric("ssim", "SSIM"),
-    Metric("r", "r"),
+    Metric("psnr", "PSNR, dB", decimals=2),
+    Metric("ms_ssim", "MS-SSIM", decimals=4),
+    Metric("ssim", "SSIM", decimals=4),
+    Metric("r", "r", decimals=4),
 )
 """Metrics in the table of studies."""
 
@@ -62,15 +63,19 @@ METRICS = (
     *MAIN_METRICS,
     Metric("me", "ME", "nearest 0"),
     Metric("rmse", "RMSE", "smallest"),
-    Metric("gaussian_ssim", "SSIM, Gaussian"),
-    Metric("nmi", "NMI"),
+    Metric("gaussian_ssim", "SSIM, Gaussian", decimals=4),
+    Metric("nmi", "NMI", decimals=4),
     *(Metric(f"mae_{tissue.name}", f"MAE {tissue.name}", "smallest", True) for tissue in TISSUES),
     *(Metric(f"me_{tissue.name}", f"ME {tissue.name}", "nearest 0", True) for tissue in TISSUES),
-    *(Metric(f"dice_{limit}", f"Dice >= {limit} HU", is_of_tissue=True) for limit in BONE_HU),
+    *(
+        Metric(f"dice_{limit}", f"Dice >= {limit} HU", is_of_tissue=True, decimals=4)
+        for limit in BONE_HU
+    ),
 )
+"""All metrics, from which tables, pages, JSON and CSV follow."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairRow:
     """Outcome of one pair.
 

@@ -146,7 +146,7 @@ class Prepared:
     which they were prepared. network_input: [C, D, H, W], the one scan's own voxels seen along the
     model's axes if they can be taken as stored; otherwise network intensities. source: the first
     scan without the memory of its voxels. fit: of their intensities. marks: of the results of all
-    channels. fill: value of results outside of the part that is translated.
+    channels. fills: value of each channel's result outside of the part that is translated.
     """
 
     plan: StudyPlan
@@ -154,7 +154,7 @@ class Prepared:
     source: Volume
     fit: Fit
     marks: tuple[SyntheticMark, ...] = ()
-    fill: float = 0.0
+    fills: tuple[float, ...] = ()
 
     def figures(self) -> InputFigures:
         """Return figures of the scan as the model sees it."""
@@ -195,8 +195,7 @@ def prepare(
     if resample is not plan.resampling:
         outward = _outward_on_scan(fitted, plan.part(source), card)
         fitted = replace(fitted, outward=outward, steps=fitted.steps / abs(source.slope))
-    fill = card.crop.fill if card.crop else 0.0
-    return Prepared(plan, network_input, _without_voxels(source), fitted, fill=fill)
+    return Prepared(plan, network_input, _without_voxels(source), fitted, fills=card.fills)
 
 
 def on_grid(volume: Volume, turned: Orientation, resample: Resampling) -> Volume:

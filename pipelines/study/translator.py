@@ -518,7 +518,7 @@ def _finish_spread(
     in_foreground = mean_in_foreground(spread.deviation, prepared.network_input)
     figures = SpreadFigures(spread.count, of_deviation.scaling.radius * in_foreground)
     mean = finish_map(prepared, inferred.mean, outward, empty)
-    deviation = finish_map(replace(prepared, fill=0.0), inferred.deviation, of_deviation, empty)
+    deviation = finish_map(replace(prepared, fills=(0.0,)), inferred.deviation, of_deviation, empty)
     volumes = mean, replace(deviation, keeps_unit=False)
     marks = spread_marks(spread.count)
     return tuple(map(StudyMap, marks, volumes)), figures
