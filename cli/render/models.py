@@ -106,7 +106,7 @@ def combined_lines(combined: "Combined", output: Path) -> Iterator[str]:
     if card.established.by == "unproven":
         yield "Unproven, as one of the models is: all results are marked as such"
     for words in combined.dropped:
-        yield f"note: {words} is not that of the mean, so the new model card lacks it"
+        yield f"note: not on the new model card, as it is that of one network: {words}"
     parameters = scaled(parameter_count(combined.model.network))
     yield f"Model: {printable(card.name)}, {parameters} parameters"
     yield written(output, len(combined.content))

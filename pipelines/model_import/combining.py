@@ -43,7 +43,8 @@ class Combined:
     """Ensemble as decoded from the bytes of its file.
 
     model: the model. content: those bytes. verification: comparison with the mean of the models'
-    outputs. dropped: kinds of figures on the models' cards that do not hold for their mean.
+    outputs. dropped: kinds of figures on the models' cards that do not
+    hold for their mean.
     """
 
     model: Model
@@ -101,8 +102,7 @@ def _check_distinct(models: Sequence[Model]) -> None:
     if count > 1:
         same = [model for model in models if model.identity == identity]
         raise CheckpointError(
-            f"{_listed(same)} hold the same network, so their mean is no ensemble; name models of "
-            "different trainings."
+            f"{_listed(same)} hold the same network; name models of different trainings."
         )
 
 
@@ -193,6 +193,6 @@ def _dropped(models: Sequence[Model]) -> list[str]:
     cards = [model.card for model in models]
     found = {
         "statistics of a reference set": any(card.expected or card.cycle for card in cards),
-        "the proof by a whole scan": any(card.pipeline for card in cards),
+        "proof by a whole scan": any(card.pipeline for card in cards),
     }
     return [words for words, applies in found.items() if applies]
