@@ -13,6 +13,7 @@ from ...pipelines.evaluation.report import (
     METRICS,
     STATUSES,
     Evaluation,
+    LabelSummary,
     Metric,
     PairRow,
     Summary,
@@ -35,6 +36,27 @@ def tables(evaluation: Evaluation, columns: int | None) -> Iterator[str]:
         several = len(evaluated) > 1
         table = _summary(evaluation.summaries()) if several else _further(evaluated[0])
         yield from table.lines(columns)
+    labels = evaluation.label_summaries()
+    if labels:
+        yield ""
+        yield from _labels(labels).lines(columns)
+
+
+def _labels(summaries: Sequence[LabelSummary]) -> TextTable:
+    return TextTable(
+        head=Row("label", ["studies", "Dice", "HD95, mm"]),
+        rows=[
+            Row(
+                printable(f"{each.label} {each.name}".rstrip()),
+                [
+                    str(len(each.overlaps)),
+                    "" if each.dice is None else f"{each.dice:.4f}",
+                    "" if each.hd95 is None else f"{each.hd95:.2f}",
+                ],
+            )
+            for each in summaries
+        ],
+    )
 
 
 def _studies(evaluation: Evaluation) -> TextTable:

@@ -47,6 +47,7 @@ from .text import counted, flagged, option, printable, scaled
 
 if TYPE_CHECKING:
     from ...engine.network.architectures import Architecture
+    from ...pipelines.model_import.combining import Combined
     from ...pipelines.model_import.importing import Imported, Survey
     from ...pipelines.model_import.pipeline_proof import Mismatch
 
@@ -92,6 +93,23 @@ def imported_lines(imported: "Imported", output: Path) -> Iterator[str]:
     parameters = scaled(parameter_count(imported.model.network))
     yield f"Model: {printable(imported.model.card.name)}, {parameters} parameters"
     yield written(output, len(imported.content))
+
+
+def combined_lines(combined: "Combined", output: Path) -> Iterator[str]:
+    """Describe the file of an ensemble."""
+    card, found = combined.model.card, combined.verification
+    by = "training codes'" if found.made_by == "training code" else "models'"
+    yield (
+        f"Proved: it computes the mean of the {by} outputs; relative error "
+        f"{found.relative_error:.2g} (allowed {TOLERANCE:g}) on a patch of {_times(found.extents)}"
+    )
+    if card.established.by == "unproven":
+        yield "Unproven, as one of the models is: all results are marked as such"
+    for words in combined.dropped:
+        yield f"note: not on the new model card, as it is that of one network: {words}"
+    parameters = scaled(parameter_count(combined.model.network))
+    yield f"Model: {printable(card.name)}, {parameters} parameters"
+    yield written(output, len(combined.content))
 
 
 def _pipeline_proof(card: ModelCard) -> str:

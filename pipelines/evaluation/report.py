@@ -17,6 +17,7 @@ from ...io.files.documents import write_document
 from ..hounsfield import BONE_HU, TISSUES
 from ..program import program_version
 from ..study.statistics import Range
+from .label_overlap import LabelOverlap, mean_dice, mean_hd95
 from .protocols import Figures, Protocol
 
 PairStatus: TypeAlias = Literal["evaluated", "missing", "failed", "stopped"]
@@ -27,7 +28,7 @@ STATUSES: tuple[PairStatus, ...] = get_args(PairStatus)
 class Metric:
     """Metric of a study.
 
-    name: field of `Figures`, or key of its tissues' values. title: heading in tables. best: whether
+    name: attribute of `Figures`, or key of its tissues' values. title: heading in tables. best: whether
     the largest, the smallest, or the value nearest to 0 is the best. is_of_tissue: whether only CTs
     have it. decimals: shown in tables and pages; None for four significant digits.
     """
@@ -65,6 +66,8 @@ METRICS = (
     Metric("rmse", "RMSE", "smallest"),
     Metric("gaussian_ssim", "SSIM, Gaussian", decimals=4),
     Metric("nmi", "NMI", decimals=4),
+    Metric("dice_labels", "Dice, labels", decimals=4),
+    Metric("hd95_labels", "HD95, mm", "smallest"),
     *(Metric(f"mae_{tissue.name}", f"MAE {tissue.name}", "smallest", True) for tissue in TISSUES),
     *(Metric(f"me_{tissue.name}", f"ME {tissue.name}", "nearest 0", True) for tissue in TISSUES),
     *(
@@ -120,6 +123,25 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelSummary:
+    """Overlap of one label over studies. label, name: as in `LabelOverlap`. overlaps: of each."""
+
+    label: int
+    name: str
+    overlaps: tuple[LabelOverlap, ...]
+
+    @property
+    def dice(self) -> float | None:
+        """Mean Dice coefficient."""
+        return mean_dice(self.overlaps)
+
+    @property
+    def hd95(self) -> float | None:
+        """Mean 95 % surface distance of the studies in which both images have the label."""
+        return mean_hd95(self.overlaps)
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """Outcome of all pairs.
 
@@ -144,6 +166,14 @@ class Evaluation:
         """Return name and value of each study for which a metric is defined."""
         both = [(row.name, metric.of(row.figures)) for row in self.rows if row.figures]
         return [(name, value) for name, value in both if value is not None]
+
+    def label_summaries(self) -> list[LabelSummary]:
+        """Return the overlap of each label over the studies that have it, by number and name."""
+        found: dict[tuple[int, str], list[LabelOverlap]] = {}
+        for row in self.evaluated():
+            for each in row.figures.labels if row.figures else ():
+                found.setdefault((each.label, each.name), []).append(each)
+        return [LabelSummary(*label, tuple(found[label])) for label in sorted(found)]
 
     def summaries(self) -> list[Summary]:
         """Return a summary of each metric that is defined for any study."""
@@ -249,6 +279,7 @@ def _study(row: PairRow) -> dict[str, Any]:
         "voxels": row.voxels,
         "outside": row.outside,
         **tissue_voxels(row),
+        "labels": [encode_record(each) for each in row.figures.labels] if row.figures else [],
         "notes": row.notes,
         "seconds": row.seconds,
     }
