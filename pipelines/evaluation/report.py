@@ -28,9 +28,9 @@ STATUSES: tuple[PairStatus, ...] = get_args(PairStatus)
 class Metric:
     """Metric of a study.
 
-    name: attribute of `Figures`, or key of its tissues' values. title: heading in tables. best: whether
-    the largest, the smallest, or the value nearest to 0 is the best. is_of_tissue: whether only CTs
-    have it. decimals: shown in tables and pages; None for four significant digits.
+    name: attribute of `Figures`, or key of its tissues' values. title: heading in tables. best:
+    whether the largest, the smallest, or the value nearest to 0 is the best. is_of_tissue: whether
+    only CTs have it. decimals: shown in tables and pages; None for four significant digits.
     """
 
     name: str
