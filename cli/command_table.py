@@ -40,7 +40,10 @@ _OTHER_WORDS = {
     **dict.fromkeys(("-V", "-v", "version"), "--version"),
     **dict.fromkeys(("help", "-?"), "--help"),
     **dict.fromkeys(("predict", "infer", "inference", "run", "convert", "apply"), "translate"),
-    **{word: f"model {word}" for word in ("import", "inspect", "verify", "calibrate", "edit")},
+    **{
+        word: f"model {word}"
+        for word in ("import", "inspect", "verify", "calibrate", "edit", "combine")
+    },
     **dict.fromkeys(("queue", "status", "list", "ls"), "jobs"),
     **dict.fromkeys(("show", "open", "viewer"), "view"),
     **dict.fromkeys(("check", "info", "devices"), "doctor"),

@@ -33,7 +33,7 @@ class ChannelName:
 
     def session_of(self, scan: Study) -> SessionKey | None:
         """Return the session of a scan if it is of this channel, else None."""
-        if scan.format == "dicom":
+        if scan.is_dicom:
             return self._session_of_series(scan)
         file = scan.files[0]
         stem = file.with_name(scan_stem(file))
@@ -189,7 +189,7 @@ _PLACELESS = (
 
 def _is_in_one_space(study: Study) -> bool:
     """Return whether its scans share one space; files only have their affines to compare."""
-    if study.format != "dicom":
+    if not study.is_dicom:
         return True
     from .dicom.series import Series
 
@@ -197,7 +197,7 @@ def _is_in_one_space(study: Study) -> bool:
 
 
 def _lack(channel: ChannelName, study: Study) -> str:
-    if study.format == "dicom":
+    if study.is_dicom:
         nearby = "no other series of its study and frame of reference"
         named = f"is recognised as {channel.pattern or channel.name}"
     else:

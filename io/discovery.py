@@ -10,20 +10,13 @@ from typing import TYPE_CHECKING
 
 from .choice import EVERYTHING, Choice, OutputFormat
 from .contrast.fields import HeaderFields
-from .dicom.header_scan import (
-    Headers,
-    KnownHeaders,
-    Unreadable,
-    content_of,
-    has_dicom_suffix,
-    naming,
-    scan,
-)
+from .dicom.header_scan import Headers, KnownHeaders, scan
+from .dicom.recognition import Unreadable, content_of, has_dicom_suffix, naming
 from .errors import ScanError, UnreadableScanError, UnsupportedScanError, unexpected
 from .files.own_files import identity
 from .files.regular import is_folder, open_regular
 from .formats.format import Format
-from .formats.registry import FORMATS, SUFFIXES, VOXEL_SUFFIXES, format_at, format_named, suffix_of
+from .formats.registry import FORMATS, SUFFIXES, VOXEL_SUFFIXES, format_at, suffix_of
 from .links import LinkRule
 from .search import FileSearch, Skipped
 from .volume import Blocker, Study
@@ -180,7 +173,7 @@ def in_format(studies: Iterable[Study], wanted: OutputFormat) -> list[Study]:
     """
     if wanted == "same":
         return list(studies)
-    found = next(each for each in FORMATS if each.output == wanted)
+    found = next(each for each in FORMATS if each.writes == wanted)
     return [_in_format(study, found) for study in studies]
 
 
@@ -190,7 +183,7 @@ def _in_format(study: Study, wanted: Format) -> Study:
         return study
     if not wanted.result_suffixes:
         return replace(study, blocker=_NO_SERIES)
-    own = "" if format_named(study.format).is_series else suffix_of(study.name)
+    own = "" if study.is_dicom else suffix_of(study.name)
     name = study.name.name[: len(study.name.name) - len(own)]
     return replace(study, name=study.name.with_name(f"{name}{wanted.result_suffixes[-1]}"))
 

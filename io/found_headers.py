@@ -32,7 +32,7 @@ class FoundHeaders:
         verdicts = {series.files: series.verdict for series in self.series}
         return sum(
             "refused" in [verdicts[scan.files] for scan in study.channels]
-            if study.format == "dicom"
+            if study.is_dicom
             else self.files[study].refusal is not None
             for study in self.search.studies
         )
@@ -60,7 +60,7 @@ def read_headers(
     files = {
         study: read_study_header(study, volume_index, every_volume=every_volume)
         for study in search.studies
-        if study.format != "dicom"
+        if not study.is_dicom
     }
     return FoundHeaders(search, tuple(series), files)
 

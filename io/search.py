@@ -16,7 +16,7 @@ from .links import LinkRule, is_of_system, leads_into_system
 from .maps import IS_MAP, is_map_name
 
 OTHER_SCANS = (
-    *(".mgz", ".mgh", ".mnc", ".gipl", ".gipl.gz", ".par", ".brik", ".brik.gz", ".nrrd.gz"),
+    *(".mgz", ".mgh", ".mnc.gz", ".gipl", ".gipl.gz", ".par", ".nrrd.gz"),
     *(".mif", ".mif.gz", ".mih"),
 )
 PACKED = (".zip", ".7z", ".rar", ".tar", ".tar.gz", ".tgz", ".bz2", ".xz", ".zst")

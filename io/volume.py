@@ -79,6 +79,11 @@ class Study:
     read_as: str = ""
 
     @property
+    def is_dicom(self) -> bool:
+        """Whether it is a DICOM series, whose images are many files."""
+        return self.format == "dicom"
+
+    @property
     def channels(self) -> "tuple[Study, ...]":
         """Scans of the study, in order; the study itself if it is a single one."""
         return self.scans or (self,)

@@ -1,10 +1,11 @@
-"""Calibration of a model on a reference set: figures of its usual scans, errors of
-back-translations, and differences between whole-volume inference and patches.
+"""Calibration of a model on a reference set: figures of its usual scans, measures of their results,
+errors of back-translations, and differences between whole-volume inference and patches.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -18,10 +19,12 @@ from ..engine.options import Inference
 from ..io.volume import Study
 from .cycle import BackTranslator, reverse_options
 from .errors import SettingsError
-from .report.report import Failure, failure_of
+from .report.report import Failure, StudyReport, failure_of
+from .report.suspicion import reference_of
 from .run.networks import Networks
-from .settings import TranslateOptions
+from .settings import ResolvedOptions
 from .stopwatch import Stopwatch
+from .study.figures import Measures
 from .study.patches import seam_score
 from .study.statistics import InputFigures, expectations
 from .study.translator import InferredStudy, PreparedStudy, StudyTranslator
@@ -67,59 +70,74 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """Open pair of models. generator: the forward one. back_translator: the reverse one."""
+    """Open model. generator: its network. back_translator: the reverse model, if there is one."""
 
     generator: SharedGenerator
-    back_translator: BackTranslator
+    back_translator: BackTranslator | None = None
 
-    def cycle_error(self, study: PreparedStudy, timer: Stopwatch) -> float:
-        """Return the cycle error of a study in network intensity.
+    def translated(
+        self, translator: StudyTranslator, study: PreparedStudy
+    ) -> tuple[Measures | None, float | None]:
+        """Return the measures of a study's result, and its cycle error in network intensity, if
+        there is a reverse model.
 
         Raises EngineError and PreparationError.
         """
-        there, back = self.back_translator.model, self.back_translator
-        inferred = StudyTranslator(there, back.options, timer).infer(study, self.generator)
-        error = back.translate_back(inferred, timer).compared(timer).error
-        return error.error / error.unit
+        inferred, back = translator.infer(study, self.generator), self.back_translator
+        cycle: float | None = None
+        if back:
+            returned = back.translate_back(inferred, translator.timer)
+            error = returned.compared(translator.timer).error
+            inferred, cycle = returned.inferred, error.error / error.unit
+        return translator.finish(inferred).measures, cycle
 
 
 @contextmanager
 def opened_translation(
-    model: Model, back: Model, device: Device, options: TranslateOptions
+    model: Model, back: Model | None, device: Device, options: ResolvedOptions
 ) -> Generator[Translation]:
-    """Open a pair of models on a device. Raises EngineError."""
-    uses = (model, options), (back, reverse_options(options, back))
-    with Networks(device) as networks, networks.use(*uses) as (generator, returning):
-        returning.open(options.settings().precision)
-        yield Translation(generator, BackTranslator(model, back, returning, options))
+    """Open a model, and its reverse model if there is one, on a device. Raises EngineError."""
+    with Networks(device) as networks:
+        if back is None:
+            with networks.use((model, options)) as (generator,):
+                generator.open(options.precision)
+                yield Translation(generator)
+            return
+        uses = (model, options), (back, reverse_options(options, back))
+        with networks.use(*uses) as (generator, returning):
+            returning.open(options.precision)
+            yield Translation(generator, BackTranslator(model, back, returning, options))
 
 
 @dataclass(frozen=True, slots=True)
 class _ReferenceStudy:
-    """Scan of the reference set; figures: its input figures. cycle: its cycle error in network
-    intensity, if requested.
+    """Scan of the reference set.
+
+    figures: its input figures. row: of its result. cycle: its cycle error in network intensity, if
+    requested.
     """
 
     figures: InputFigures
+    row: StudyReport
     cycle: float | None
 
 
 def calibrate(
     model: Model,
     studies: Sequence[Study],
-    options: TranslateOptions,
-    translation: Translation | None = None,
+    options: ResolvedOptions,
+    translation: Translation,
     on_progress: Callable[[int, int], None] = lambda _done, _all: None,
     mark_beyond: float | None = None,
     inference: Inference | None = None,
 ) -> Calibration:
-    """Derive the figures of a model's usual scans from a reference set.
+    """Derive the figures of a model's usual scans and results from a reference set.
 
-    options: all resolved. translation: measures their cycle errors too; without it those of the
-    model's card stay. on_progress: called with the numbers of finished and all studies.
-    mark_beyond: number of standard deviations of the cycle error above its mean beyond which a
-    study is marked; None marks none. inference: new setting of the card; None keeps the old. Raises
-    SettingsError for a model of several channels, and if too few scans are usable.
+    options: all resolved. translation: translates the scans; without a reverse model, the cycle
+    errors of the model's card stay. on_progress: called with the numbers of finished and all
+    studies. mark_beyond: number of standard deviations of the cycle error above its mean beyond
+    which a study is marked; None marks none. inference: new setting of the card; None keeps the
+    old. Raises SettingsError for a model of several channels, and if too few scans are usable.
     """
     if len(model.card.input_channels) > 1:
         raise SettingsError(
@@ -131,8 +149,10 @@ def calibrate(
         translator = StudyTranslator(model, options, timer)
         scans = translator.read(study)
         prepared = translator.prepare(scans, translator.plan(scans), is_compared=False)
-        cycle = translation and translation.cycle_error(prepared, timer)
-        return _ReferenceStudy(prepared.prepared.figures(), cycle)
+        figures = prepared.prepared.figures()
+        measures, cycle = translation.translated(translator, prepared)
+        row = StudyReport(str(study.name), study.files[0], Path(), "translated", measures=measures)
+        return _ReferenceStudy(figures, row, cycle)
 
     outcomes = list(one_by_one(studies, measured, on_progress))
     failures = {name: each for name, each in outcomes if isinstance(each, Failure)}
@@ -142,11 +162,12 @@ def calibrate(
     card = replace(
         model.card,
         expected=expectations([study.figures for study in found]),
+        results=reference_of([study.row for study in found]),
         inference=inference or model.card.inference,
         pipeline=None if inference not in (None, model.inference) else model.card.pipeline,
         rewritten_from=(*model.card.rewritten_from, model.sha256),
     )
-    if translation:
+    if translation.back_translator:
         errors = Typical.of([study.cycle for study in found if study.cycle is not None])
         identity = translation.back_translator.back.identity
         card = replace(card, cycle=CycleReference(identity, len(found), errors, mark_beyond))
@@ -191,7 +212,7 @@ def compare_inference(
     model: Model,
     studies: Sequence[Study],
     device: Device,
-    options: TranslateOptions,
+    options: ResolvedOptions,
     on_progress: Callable[[int, int], None],
 ) -> Iterator[tuple[str, ComparedStudy | Failure]]:
     """Translate studies by patches and by whole-volume inference; yield name and comparison of
@@ -220,13 +241,12 @@ class _Mode:
 
     def translated(self, study: PreparedStudy) -> tuple[InferredStudy, InferenceRun]:
         options, timer = self.translator.options, Stopwatch()
-        settings = options.settings()
-        plan = replace(study.prepared.plan, inference=settings.inference)
+        plan = replace(study.prepared.plan, inference=options.inference)
         study = replace(study, prepared=replace(study.prepared, plan=plan))
-        self.generator.open(settings.precision)
+        self.generator.open(options.precision)
         inferred = replace(self.translator, timer=timer).infer(study, self.generator)
         output = inferred.output.target.values
-        seams = seam_score(study.prepared.network_input.values, output, plan.layout, settings.blend)
+        seams = seam_score(study.prepared.network_input.values, output, plan.layout, options.blend)
         return inferred, InferenceRun(seams.worst, timer.total())
 
 

@@ -21,7 +21,7 @@ from ..engine.model.model_file import Model, load_model
 from ..engine.network.layers import FloatArray, triple
 from ..io.volume import Empty, Volume
 from .errors import PreparationError, SettingsError
-from .settings import CycleCheck, TranslateOptions
+from .settings import CycleCheck, ResolvedOptions, TranslateOptions
 from .stopwatch import Stopwatch
 from .study.figures import CycleError, CycleRule
 from .study.finish import finish
@@ -81,7 +81,7 @@ def with_reverse_hash(options: TranslateOptions, back: Model | None) -> Translat
     return replace(options, cycle_check=replace(asked, sha256=back.sha256))
 
 
-def reverse_options(options: TranslateOptions, back: Model) -> TranslateOptions:
+def reverse_options(options: ResolvedOptions, back: Model) -> ResolvedOptions:
     """Return the options for back-translation: as forward, with the patch of that model."""
     return replace(
         options,
@@ -201,7 +201,7 @@ class BackTranslator:
     model: Model
     back: Model
     generator: SharedGenerator
-    options: TranslateOptions
+    options: ResolvedOptions
 
     def plan(self, study: PreparedStudy) -> StudyPlan:
         """Plan the back-translation of a study. Raises PreparationError."""
@@ -264,13 +264,13 @@ def _scan_of(inferred: InferredStudy) -> Volume:
     return scan
 
 
-def plan_back(volume: Volume, back: Model, options: TranslateOptions) -> StudyPlan:
+def plan_back(volume: Volume, back: Model, options: ResolvedOptions) -> StudyPlan:
     """Plan the back-translation of a result on a volume's grid. Raises PreparationError."""
     translator = StudyTranslator(back, reverse_options(options, back))
     return translator.plan_volumes([volume], in_network=True)
 
 
-def host_bytes(scan: Volume, forward: StudyPlan, back: StudyPlan, options: TranslateOptions) -> int:
+def host_bytes(scan: Volume, forward: StudyPlan, back: StudyPlan, options: ResolvedOptions) -> int:
     """Return the peak bytes of a study with back-translation, during which its scan and its result
     are kept.
 

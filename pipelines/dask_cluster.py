@@ -49,7 +49,7 @@ from .results.record_folder import found_record
 from .results.resume import PlannedStudy
 from .retries import TRIES
 from .run.outcomes import Outcomes
-from .settings import TranslateOptions
+from .settings import ResolvedOptions
 from .shard import Shard
 from .translate import Job, announced, checked_job, empty_report, run_job
 
@@ -80,7 +80,7 @@ class _Order:
         self.request, self.run, self.program, self.model = request, run, program, model
 
 
-def _decided_there(order: _Order) -> tuple[tuple[Device, ...], TranslateOptions]:
+def _decided_there(order: _Order) -> tuple[tuple[Device, ...], ResolvedOptions]:
     """Return a worker's devices, and the options as resolved for them."""
     with _errors_named():
         job = _job_there(order)

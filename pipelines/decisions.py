@@ -1,8 +1,8 @@
 """Devices and unset options of a request, resolved before anything opens."""
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Literal, TypeAlias
 
 from ..engine.devices import Device, choose_devices, why_not_whole_volume
 from ..engine.errors import DeviceUnavailableError
@@ -14,15 +14,11 @@ from ..engine.options import CudaLimits, Precision, device_name
 from ..engine.probe.gpus import CudaDevice
 from .errors import SettingsError
 from .host.memory import available_memory
-from .name_pattern import pattern_of
-from .series_description import DescriptionPattern
 from .settings import (
     DEFAULTS,
-    FEWEST_FLIPS,
-    MOST_FLIPS,
     OF_ONE_VOLUME,
     OF_PATCHES,
-    WORDS,
+    ResolvedOptions,
     TranslateOptions,
 )
 
@@ -34,23 +30,24 @@ def decided(
     options: TranslateOptions,
     back: Model | None = None,
     gpus: Collection[CudaDevice] = (),
-) -> tuple[tuple[Device, ...], TranslateOptions]:
-    """Return the devices with a name, and the options, all of them resolved.
+) -> tuple[tuple[Device, ...], ResolvedOptions]:
+    """Return the devices with a name, and the options, resolved.
 
     device, limits, gpus: as for `choose_devices`. back: the reverse model, on the same devices.
     Raises PatchShapeError, DeviceUnavailableError or SettingsError if models, devices and options
     do not fit each other.
     """
+    options.check_together()
     devices = choose_devices(_known_device(device), limits, gpus)
-    options = with_inference(model, with_precision(options, devices, device))
-    check_spread(model, options)
-    check_every_volume(options)
-    check_model(model, options, devices[0])
+    resolved = with_precision(with_inference(model, options), devices, device)
+    check_spread(model, resolved)
+    check_every_volume(resolved)
+    check_model(model, resolved, devices[0])
     if back:
         from .cycle import reverse_options  # late, as it takes the libraries that read scans
 
-        check_model(back, reverse_options(options, back), devices[0])
-    return devices, options
+        check_model(back, reverse_options(resolved, back), devices[0])
+    return devices, resolved
 
 
 def with_inference(model: Model, options: TranslateOptions) -> TranslateOptions:
@@ -73,6 +70,21 @@ def with_inference(model: Model, options: TranslateOptions) -> TranslateOptions:
     )
 
 
+PipelineState: TypeAlias = Literal["proved", "other settings", "unproven"]
+
+_TILED = ("patch", "overlap", "blend")
+
+
+def pipeline_state(model: Model, options: ResolvedOptions) -> PipelineState:
+    """Return whether the pipeline was proved with the inference and the patches of the options."""
+    if model.card.pipeline is None:
+        return "unproven"
+    proved = with_inference(model, TranslateOptions())
+    compared = ("inference",) if options.inference == "volume" else ("inference", *_TILED)
+    same = all(getattr(proved, name) == getattr(options, name) for name in compared)
+    return "proved" if same else "other settings"
+
+
 def _check_of_volume(options: TranslateOptions) -> None:
     """Raise SettingsError for settings of patches, unless a seam score needs their borders."""
     if options.seam_score:
@@ -89,13 +101,13 @@ def _check_of_volume(options: TranslateOptions) -> None:
 
 def with_precision(
     options: TranslateOptions, devices: Sequence[Device], name: str
-) -> TranslateOptions:
-    """Check the values of all options, and return these with a precision of the devices.
+) -> ResolvedOptions:
+    """Return options, of which only the precision may be unset, with one of the devices.
 
     name: name of the devices from the user. Raises DeviceUnavailableError or SettingsError.
     """
-    _check_values(options)
-    return replace(options, precision=chosen_precision(options.precision, devices, name))
+    precision = chosen_precision(options.precision, devices, name)
+    return replace(options, precision=precision).resolved()
 
 
 def check_spread(model: Model, options: TranslateOptions) -> None:
@@ -110,16 +122,14 @@ def check_spread(model: Model, options: TranslateOptions) -> None:
         )
 
 
-def check_model(model: Model, options: TranslateOptions, device: Device) -> None:
+def check_model(model: Model, options: ResolvedOptions, device: Device) -> None:
     """Raise PatchShapeError, DeviceUnavailableError or SettingsError if a model cannot be opened
-    on a device with these options, of which patch and inference are resolved.
+    on a device with these options.
     """
-    graph, patch = model.network.graph, options.patch or model.card.patch
+    graph, patch = model.network.graph, options.patch
     graph.check_patch(patch)
     if options.inference == "volume":
-        if reason := why_not_whole_volume(
-            graph, device, options.precision or device.default_precision
-        ):
+        if reason := why_not_whole_volume(graph, device, options.precision):
             raise DeviceUnavailableError(reason)
     elif device.kind != "cuda":
         check_patch_memory(graph, patch, available_memory())
@@ -130,52 +140,6 @@ def _known_device(name: str) -> str:
         return device_name(name)
     except ValueError as error:
         raise SettingsError(f"Device {error}", "device") from None
-
-
-def _check_values(options: TranslateOptions) -> None:
-    """Raise SettingsError for invalid values that types and declared bounds allow."""
-    if options.nan_to is not None and not math.isfinite(options.nan_to):
-        raise SettingsError(
-            f"Setting nan-to={options.nan_to:g} is not a voxel value; give a number.", "nan_to"
-        )
-    for name, known in WORDS.items():
-        if (said := getattr(options, name)) not in known:
-            raise SettingsError(
-                f"{said!r} is no {name.replace('_', ' ')}; known are "
-                f"{', '.join(filter(None, known))}.",
-                name,
-            )
-    if 0 < options.spread < FEWEST_FLIPS:
-        raise SettingsError(
-            f"A spread over {options.spread} flips is not possible; use {FEWEST_FLIPS} to "
-            f"{MOST_FLIPS}, or 0 for none.",
-            "spread",
-        )
-    _check_names(options)
-    if options.patch is not None and (len(options.patch) != 3 or min(options.patch) < 1):
-        raise SettingsError(
-            f"{options.patch!r} is not a patch (D, H, W) such as (128, 128, 128).", "patch"
-        )
-
-
-def _check_names(options: TranslateOptions) -> None:
-    """Raise SettingsError for names that results cannot have, and a layout that rules them out."""
-    if options.result_name:
-        pattern_of(options.result_name)
-    if options.series_description:
-        DescriptionPattern.of_setting(options.series_description)
-    if options.layout == "bids" and (options.result_name or options.output_format not in _OF_BIDS):
-        named = (
-            ("result-name", "result_name") if options.result_name else ("format", "output_format")
-        )
-        raise SettingsError(
-            f"Setting layout=bids excludes setting {named[0]}; omit one of them.",
-            "layout",
-            named[1],
-        )
-
-
-_OF_BIDS = ("same", "nifti")
 
 
 def check_every_volume(options: TranslateOptions) -> None:

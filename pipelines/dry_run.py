@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..engine.network.layers import Triple, triple
 from ..engine.whole_volume import VolumePlan
 from ..io.volume import Study, Volume
 from .cycle import host_bytes, plan_back, reverse_options
-from .decisions import with_inference
+from .decisions import PipelineState, pipeline_state
 from .host.memory import require_memory
 from .rates import (
     HostRates,
@@ -32,7 +32,6 @@ from .results.manifest import check_usable
 from .results.resume import PlannedStudy, with_aliases
 from .run.networks import maps_budget, maps_memory
 from .run.pipeline import concurrency_of
-from .settings import TranslateOptions
 from .stopwatch import Stopwatch
 from .study.inference import window_grid
 from .study.patches import PatchLayout
@@ -42,6 +41,7 @@ from .study.translator import Scans, StudyTranslator
 from .study.verify import patches_again, volume_again_bytes
 from .study.volumes import StudyVolumes, look_at_study, notes_of_volumes
 from .translate import Job
+from .whole_check import WholeCheck
 
 if TYPE_CHECKING:
     from ..engine.cuda.patches.device_plan import DevicePlan
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
 
 WholeVolume: TypeAlias = VolumePlan | SlabPlan
 """Plan of whole-volume inference: on a GPU, or on the CPU."""
-
-
-PipelineState: TypeAlias = Literal["proved", "other settings", "unproven"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +127,7 @@ def dry_run(job: Job, on_progress: Callable[[int, int], None] = lambda _done, _a
     Raises DeviceMemoryError if a GPU has no memory for the program, OutputFolderError as a run.
     """
     check_usable(job.request.output)
-    plans = _planned(job, job.model, job.settings.opened_for)
+    plans = _planned(job, job.model, job.options.opened_for)
     back = _planned(job, job.back, _patch_back(job, job.back)) if job.back else ()
     estimator = _CostEstimator(job, plans, back)
     studies, rows = job.plan(), list[DryRow]()
@@ -145,25 +142,12 @@ def dry_run(job: Job, on_progress: Callable[[int, int], None] = lambda _done, _a
     held = [plan.held(grids, concurrent) for plan in plans]
     held += [plan.held(grids_back, concurrent) for plan in back]
     verifying = estimator.verifying(*rows)
-    seconds, state = estimator.wall(rows), _pipeline_state(job)
+    seconds, state = estimator.wall(rows), pipeline_state(job.model, job.options)
     return DryRun(tuple(rows), (*plans, *back), tuple(held), seconds, verifying, state)
 
 
-_TILED = ("patch", "overlap", "blend")
-
-
-def _pipeline_state(job: Job) -> PipelineState:
-    """Return whether the pipeline was proved with the inference and the patches of a job."""
-    if job.model.card.pipeline is None:
-        return "unproven"
-    proved, used = with_inference(job.model, TranslateOptions()), job.options
-    compared = ("inference",) if used.inference == "volume" else ("inference", *_TILED)
-    same = all(getattr(proved, name) == getattr(used, name) for name in compared)
-    return "proved" if same else "other settings"
-
-
 def _patch_back(job: Job, back: Model) -> Triple | None:
-    return reverse_options(job.options, back).settings().opened_for
+    return reverse_options(job.options, back).opened_for
 
 
 def _planned(job: Job, model: Model, patch: Triple | None) -> "tuple[DevicePlan, ...]":
@@ -171,7 +155,7 @@ def _planned(job: Job, model: Model, patch: Triple | None) -> "tuple[DevicePlan,
     if patch is None:
         return ()
     devices = map(with_half_the_memory, job.devices) if job.back else job.devices
-    precision = job.settings.precision
+    precision = job.options.precision
     plans = (plan_device(model.network, device, precision, patch) for device in devices)
     return tuple(plan for plan in plans if plan)
 
@@ -189,6 +173,8 @@ class _CostEstimator:
         self._network = self._cache.get(NetworkRates, job.network_key)
         self._volumes: dict[tuple[str, Triple], WholeVolume] = {}
         self._network_bytes = _network_bytes(job)
+        self._whole_check = WholeCheck(job.model, job.options, maps_memory)
+        self._is_checked = False
 
     def rows(self, planned: PlannedStudy) -> list[DryRow]:
         """Return the rows of a study and its aliases, which only have to be stored."""
@@ -211,12 +197,15 @@ class _CostEstimator:
             require_memory(peak + volume_again_bytes(plan, job.options.verify))
             volume, volume_back = self._volume_plans(plan, back)
             again_bytes = self._again_bytes(plan)
+            checked_bytes = self._checked_bytes(plan)
         except Exception as error:  # as in a batch, a failure affects only its study
             failure = failure_of(error, timer.stage, volumes.current if volumes else "")
             return DryRow(planned, (*notes, *_on_volumes(noted, volumes)), failure=failure)
         notes = *notes, *_on_volumes(noted, volumes)
         if volume is None:
             notes = *notes, *_padding(plan.layout)
+        if checked_bytes:
+            notes = *notes, _CHECKED
         if volumes.is_series:
             notes = *notes, f"its {volumes.count} volumes are translated one by one"
         row = DryRow(
@@ -224,7 +213,9 @@ class _CostEstimator:
             notes,
             grid,
             self._network_bytes
-            + max(reading_bytes, peak + _in_memory(volume, volume_back) + again_bytes),
+            + max(
+                reading_bytes, peak + _in_memory(volume, volume_back) + again_bytes + checked_bytes
+            ),
             _gpu_bytes_of_volumes(volume, volume_back) if volume else self._gpu_bytes(grid, back),
             again=again,
             back=back,
@@ -277,7 +268,7 @@ class _CostEstimator:
             job = self._job
             device = with_half_the_memory(job.devices[0]) if job.back else job.devices[0]
             self._volumes[key] = plan_volume(
-                model.network, device, job.settings.precision, extents, maps_budget(device)
+                model.network, device, job.options.precision, extents, maps_budget(device)
             )
         return self._volumes[key]
 
@@ -290,6 +281,13 @@ class _CostEstimator:
         extents = plan.layout.extents
         again = plan_volume(model.network, choose_device("cpu"), "fp32", extents, maps_memory)
         return own_bytes + again.host_bytes
+
+    def _checked_bytes(self, plan: StudyPlan) -> int:
+        """Return the host bytes for the whole volume of the first study, if that is compared."""
+        if self._is_checked or not self._whole_check.is_due(plan):
+            return 0
+        self._is_checked = True
+        return self._whole_check.host_bytes(plan)
 
     def _back_plan(self, volume: Volume, plan: StudyPlan) -> "tuple[PatchGrid | None, int]":
         """Return the grid of the back-translation, and the study's host bytes including it."""
@@ -367,11 +365,11 @@ def _network_bytes(job: Job) -> int:
     The memory of whole-volume inference is added to its study.
     """
     on_cpu = job.devices[0].kind != "cuda"
-    opened = [(job.model, job.settings.opened_for if on_cpu else None, on_cpu)]
+    opened = [(job.model, job.options.opened_for if on_cpu else None, on_cpu)]
     if job.back:
         opened.append((job.back, _patch_back(job, job.back) if on_cpu else None, on_cpu))
-    if job.options.verify and job.settings.opened_for:
-        opened.append((job.model, job.settings.opened_for, True))
+    if job.options.verify and job.options.opened_for:
+        opened.append((job.model, job.options.opened_for, True))
     models = {model.sha256: model for model, _, _ in opened}.values()
     weights = (array.nbytes for model in models for array in model.network.weights.values())
     sessions = (session_bytes(model.network, patch) for model, patch, opens in opened if opens)
@@ -407,6 +405,12 @@ def _on_volumes(noted: Sequence[tuple[int, str]], volumes: StudyVolumes | None) 
     if volumes and volumes.is_series:
         return notes_of_volumes(noted, volumes.count)
     return (note for _, note in noted)
+
+
+_CHECKED = (
+    "its whole volume will be computed, too, once for this model and these patches, to measure the "
+    "difference"
+)
 
 
 def _padding(layout: PatchLayout) -> Iterator[str]:

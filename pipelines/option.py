@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from math import inf
-from types import NoneType
-from typing import Any, Final, Literal, TypeAlias, cast, get_args, get_origin
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from .errors import SettingsError
 
@@ -134,12 +133,3 @@ def check_bounds(record: object, declared: Any) -> None:
                 raise SettingsError(
                     f"Setting {shown.name}={number:g} is out of its bounds; use {bounds}.", field
                 )
-
-
-def words_of(kind: Any) -> tuple[str | None, ...]:
-    """Return the words of a Literal, and None if the type also allows it; () for other types."""
-    members = get_args(kind)
-    if get_origin(kind) is Literal:
-        return members
-    words = [word for member in members for word in words_of(member)]
-    return (None, *words) if words and NoneType in members else ()

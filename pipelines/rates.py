@@ -90,8 +90,8 @@ class VerifyRates:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceNote:
-    """Reason why no GPU is used, as last shown. text: "" if one was."""
+class ShownNote:
+    """Note that a user of this machine has seen, such as why no GPU is used. text: "" for none."""
 
     text: str
 
@@ -142,8 +142,8 @@ def wall_seconds(batch: Sequence[Work], concurrency: StageConcurrency) -> float:
     return max(stored, default=0.0)
 
 
-Rates: TypeAlias = HostRates | NetworkRates | VerifyRates | DeviceNote
-R = TypeVar("R", HostRates, NetworkRates, VerifyRates, DeviceNote)
+Rates: TypeAlias = HostRates | NetworkRates | VerifyRates | ShownNote
+R = TypeVar("R", HostRates, NetworkRates, VerifyRates, ShownNote)
 
 
 class RateCache:
@@ -184,9 +184,9 @@ class RateCache:
 def new_note(text: str, cache: RateCache) -> str:
     """Store and return why no GPU is used; "" if this machine's last note was the same."""
     key = f"{platform.node()}, no GPU"
-    if cache.get(DeviceNote, key) == DeviceNote(text):
+    if cache.get(ShownNote, key) == ShownNote(text):
         return ""
-    cache.put({key: DeviceNote(text)})
+    cache.put({key: ShownNote(text)})
     return text
 
 

@@ -11,7 +11,13 @@ from ..engine.options import NO_LIMITS, CudaLimits
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, KnownHeaders
 from .results.earlier_results import discover_scans
-from .results.names import MOVE, named_result, results_named, rivals_refused
+from .results.names import (
+    MOVE,
+    named_result,
+    read_only_refused,
+    results_named,
+    rivals_refused,
+)
 from .settings import DEFAULTS, TranslateOptions
 from .shard import Shard
 from .study.maps import requested_maps
@@ -61,7 +67,7 @@ class Request:
             found = results_named(found, model, self.options, self.output)
         maps = requested_maps(self.options)
         return rivals_refused(
-            found,
+            read_only_refused(found),
             self.output,
             maps,
             preview=self.options.preview,

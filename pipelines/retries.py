@@ -51,19 +51,23 @@ class Backoff:
 
 
 class Once:
-    """Problem of a repeated action, reported once until it passes or another replaces it."""
+    """Problems of repeated actions, each reported once until it passes or another replaces it.
+
+    One that several actions share is reported once, too.
+    """
 
     def __init__(self) -> None:
-        self._known = ""
+        self._known: dict[str, str] = {}
 
-    def is_new(self, kind: str) -> bool:
-        """Note a problem, and return whether it is to be reported. kind: what identifies it."""
-        before, self._known = self._known, kind
-        return kind != before
+    def is_new(self, kind: str, action: str = "") -> bool:
+        """Note an action's problem, and return whether to report it. kind: what identifies it."""
+        is_known = kind in self._known.values()
+        self._known[action] = kind
+        return not is_known
 
-    def passed(self) -> None:
-        """Note that the action succeeded."""
-        self._known = ""
+    def passed(self, action: str = "") -> None:
+        """Note that an action succeeded."""
+        self._known.pop(action, None)
 
 
 def kind_of(problem: Exception) -> str:

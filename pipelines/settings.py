@@ -4,11 +4,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from ..engine.options import Blend, Inference, Precision
 from ..io.choice import EVERYTHING, FEWEST_SLICES, Choice, OutputFormat, SkipKind
 from ..io.links import Links
+from .errors import SettingsError
+from .name_pattern import pattern_of
 from .option import (
     Effect,
     Option,
@@ -19,8 +21,8 @@ from .option import (
     rules_in,
     setting,
     unoffered,
-    words_of,
 )
+from .series_description import DescriptionPattern
 
 Overlap: TypeAlias = float | tuple[float, float, float]
 """Share of a patch's edge that neighbours share, on all axes or along D, H and W."""
@@ -38,6 +40,9 @@ MOST_OVERLAP = 0.9
 
 FEWEST_FLIPS, MOST_FLIPS = 2, 8
 """Number of ways to mirror patches for a TTA spread; the unmirrored patch is one of them."""
+
+_LARGEST_VALUE = 3.4e38
+"""Largest voxel value that float32 holds."""
 
 METHOD = 1
 """Version of the method, raised whenever equal settings start to give other voxels."""
@@ -347,8 +352,53 @@ class TranslateOptions:
         return self.sidecar or self.layout == "bids"
 
     def __post_init__(self) -> None:
-        """Raise SettingsError for a number outside the bounds that its option declares."""
+        """Raise SettingsError for a value outside its bounds; values of other types are left to the
+        check of types.
+        """
         check_bounds(self, TranslateOptions)
+        self._check_numbers()
+        if self.result_name:
+            pattern_of(self.result_name)
+        if self.series_description:
+            DescriptionPattern.of_setting(self.series_description)
+
+    def _check_numbers(self) -> None:
+        extents: object = self.patch
+        if isinstance(extents, tuple) and not _is_patch(cast("tuple[object, ...]", extents)):
+            raise SettingsError(
+                f"{extents!r} is not a patch (D, H, W) such as (128, 128, 128).", "patch"
+            )
+        if self.spread == 1:
+            raise SettingsError(
+                f"The spread of 1 is always 0; use {FEWEST_FLIPS} to {MOST_FLIPS}, or 0 for none.",
+                "spread",
+            )
+        value: object = self.nan_to
+        if isinstance(value, int | float) and not abs(value) <= _LARGEST_VALUE:
+            raise SettingsError(
+                f"Setting nan-to={value:g} is not a voxel value; give a number.", "nan_to"
+            )
+
+    def check_together(self) -> None:
+        """Raise SettingsError for options of results' names and formats that exclude each other."""
+        if self.layout != "bids":
+            if self.bids_suffix:
+                raise SettingsError(
+                    "Setting bids-suffix needs setting layout=bids.", "bids_suffix", "layout"
+                )
+        elif self.result_name:
+            raise SettingsError(
+                "Setting layout=bids defines the result names; omit setting result-name.",
+                "result_name",
+                "layout",
+            )
+        elif self.output_format not in ("same", "nifti"):
+            raise SettingsError(
+                f"Setting layout=bids always writes NIfTI files; omit setting "
+                f"format={self.output_format}.",
+                "output_format",
+                "layout",
+            )
 
     @property
     def takes(self) -> frozenset[SkipKind]:
@@ -366,15 +416,15 @@ class TranslateOptions:
         """Number of times each patch of a study, or the volume, is translated."""
         return max(self.spread, 1)
 
-    def settings(self) -> "TranslateSettings":
-        """Return the settings that change results. Raises ValueError without patch or precision."""
+    def resolved(self) -> "ResolvedOptions":
+        """Return the options as resolved ones. Raises ValueError without patch or precision."""
         if self.patch is None or self.precision is None:
             raise ValueError("patch and precision must be chosen first")
-        chosen: dict[str, Any] = {name: getattr(self, name) for name in CHANGING_RESULTS}
+        chosen: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         chosen["inference"] = self.inference or "patches"
         chosen["overlap"] = USUAL_OVERLAP if self.overlap is None else self.overlap
         chosen["blend"] = self.blend or _USUAL_BLEND
-        return TranslateSettings(**chosen)
+        return ResolvedOptions(**chosen)
 
     def choice(self, filters: Choice = EVERYTHING) -> Choice:
         """Return the choice for a search. filters: filters of series; a job, whose files are fixed,
@@ -389,6 +439,10 @@ class TranslateOptions:
             links=self.links,
             takes=self.takes,
         )
+
+
+def _is_patch(extents: tuple[object, ...]) -> bool:
+    return len(extents) == 3 and not any(isinstance(each, int) and each < 1 for each in extents)
 
 
 DEFAULTS = TranslateOptions()
@@ -416,9 +470,6 @@ BEFORE: dict[str, Any] = {
 }
 """Behaviour before a setting was added, which is its default for most."""
 
-WORDS = {item.name: words for item in fields(TranslateOptions) if (words := words_of(item.type))}
-"""Settings with a fixed set of words, and these words; None is among them if it is optional."""
-
 OMITTED = frozenset(name for name, rules in _RULES.items() if rules.omitted)
 """Settings that are not in fingerprints at their default, so that earlier results stay up to date,
 and, but for `keep_private`, not in jobs, whose keys stay.
@@ -426,19 +477,19 @@ and, but for `keep_private`, not in jobs, whose keys stay.
 
 
 @dataclass(frozen=True, slots=True)
-class TranslateSettings(TranslateOptions):
-    """Options that change a result, all resolved; the others are at their default.
+class ResolvedOptions(TranslateOptions):
+    """Options of which none is left to the model or the device; a batch runs with these.
 
     patch: extents (D, H, W) of a patch. precision: precision of the network's arithmetic.
     inference: on patches or on the whole volume, for which patches only define the borders of a
     seam score. overlap, blend: of patches.
     """
 
-    patch: tuple[int, int, int]  # pyright: ignore[reportGeneralTypeIssues]
-    overlap: Overlap = USUAL_OVERLAP
-    blend: Blend = _USUAL_BLEND
-    precision: Precision = "fp32"
-    inference: Inference = "patches"
+    patch: tuple[int, int, int] = field(kw_only=True)
+    overlap: Overlap = field(kw_only=True)
+    blend: Blend = field(kw_only=True)
+    precision: Precision = field(kw_only=True)
+    inference: Inference = field(kw_only=True)
 
     @property
     def opened_for(self) -> tuple[int, int, int] | None:
@@ -446,11 +497,11 @@ class TranslateSettings(TranslateOptions):
         return self.patch if self.inference == "patches" else None
 
     def chosen(self) -> dict[str, Any]:
-        """Return the settings by name."""
+        """Return the options that change results, by name."""
         return {name: getattr(self, name) for name in CHANGING_RESULTS}
 
-    def sha256(self) -> str:
-        """Return a hash of these settings that is the same on all machines and in all versions."""
+    def fingerprint(self) -> str:
+        """Return a hash of what changes results, the same on all machines and in all versions."""
         shares = self.overlap
         overlap = tuple(map(float, shares)) if isinstance(shares, tuple) else float(shares)
         choices = {**self.chosen(), "overlap": overlap, "method": METHOD}

@@ -21,6 +21,7 @@ from ..io.volume import Study
 from ..io.writing import is_series
 from .cycle import cycle_rule, load_reverse_model, with_reverse_hash
 from .decisions import decided
+from .early_start import EarlyStart
 from .events import BatchStarted, DeviceOpened, Event, Listen, Remark
 from .rates import (
     HostRates,
@@ -44,7 +45,7 @@ from .results.sharers import Sharers
 from .run.batch import batch_on, run_batch
 from .run.networks import Networks
 from .run.source import JobKind
-from .settings import TranslateOptions, TranslateSettings
+from .settings import ResolvedOptions
 from .timeline import Opening, Timeline
 from .timestamps import iso_time
 
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 class Job:
     """Validated request: its model read, its devices chosen, its studies found.
 
-    options: as requested, all of them resolved. discovery: those studies, and skipped paths.
+    options: as requested. discovery: those studies, and skipped paths.
     back: the reverse model, if a cycle check is requested. networks: networks of its only device,
     if one of them is already opening. spares: workers of its GPUs, if they were already started.
     """
@@ -64,21 +65,16 @@ class Job:
     request: Request
     model: Model
     devices: tuple[Device, ...]
-    options: TranslateOptions
+    options: ResolvedOptions
     discovery: Discovery
     back: Model | None = None
     networks: Networks | None = None
     spares: "SpareWorkers | None" = None
 
     @property
-    def settings(self) -> TranslateSettings:
-        """Settings that change the results."""
-        return self.options.settings()
-
-    @property
     def recipe(self) -> Recipe:
         """Recipe of the results."""
-        return Recipe(self.model.identity, self.settings.sha256())
+        return Recipe(self.model.identity, self.options.fingerprint())
 
     @property
     def sharers(self) -> Sharers:
@@ -106,13 +102,13 @@ class Job:
     @property
     def network_key(self) -> str:
         """Cache key of the measured network speed."""
-        settings = self.settings
-        return network_key(self._models, settings.opened_for, settings.precision, self._devices)
+        options = self.options
+        return network_key(self._models, options.opened_for, options.precision, self._devices)
 
     @property
     def verify_key(self) -> str:
         """Cache key of the measured time the CPU takes for a patch, or a volume."""
-        return verify_key(self.model.sha256, self.settings.opened_for)
+        return verify_key(self.model.sha256, self.options.opened_for)
 
     @property
     def opening_key(self) -> str:
@@ -168,18 +164,21 @@ def open_job(request: Request, model: Model | None = None) -> Job:
 
 
 @contextmanager
-def begun_job(
-    request: Request, read_model: Callable[[], Model], spares: "SpareWorkers | None" = None
-) -> Iterated[Job]:
-    """Open a job as `open_job` does; on a single GPU, open the network while studies are searched.
+def begun_job(request: Request, early: EarlyStart | None) -> Iterated[Job]:
+    """Open a job as `open_job` does; after an early start on a single GPU, open the network while
+    studies are searched.
 
-    `run_job` uses the job's networks and spares. read_model: returns the request's model, which is
-    being read. spares: workers of its GPUs, which report them; without, the driver is started here.
+    `run_job` uses the job's networks and spares. early: of the request's model and devices. Its
+    spare workers report the GPUs; without them, the driver is started here.
     """
-    model = read_model()
+    if early is None:
+        yield open_job(request)
+        return
+    model, spares = early.read_model(), early.spares
     job = checked_job(request, model, spares.gpus() if spares else ())
     with _networks_of(job) as networks:
-        if _opens_early(job):
+        # Only where the memory of a GPU is not shared with another network.
+        if job.devices[0].kind == "cuda" and len(job.devices) == 1 and not job.back:
             networks.open_early(model, job.options)
         job = replace(job, networks=networks, spares=spares)
         yield replace(job, discovery=request.search(model))
@@ -195,11 +194,6 @@ def checked_job(request: Request, model: Model, gpus: Collection[CudaDevice] = (
 
 def _networks_of(job: Job) -> Networks:
     return Networks(job.devices[0])
-
-
-def _opens_early(job: Job) -> bool:
-    """Return whether a job has one GPU, whose memory is not shared with another network."""
-    return job.devices[0].kind == "cuda" and len(job.devices) == 1 and not job.back
 
 
 def run_job(
@@ -355,7 +349,8 @@ def _digest(value: object) -> str:
 
 def _named_model(job: Job) -> ModelName:
     card, sha256 = job.model.card, job.model.sha256
-    return ModelName(card.name, job.request.model, sha256, card.established.in_words)
+    path, established = job.request.model, card.established.in_words
+    return ModelName(card.name, path, sha256, established, card.results)
 
 
 def _skips(found: Discovery) -> Iterator[Skip]:
@@ -417,7 +412,7 @@ def _remember(
     job: Job, planned: Sequence[PlannedStudy], rows: Sequence[StudyReport], opening: Opening
 ) -> None:
     """Store the measured speeds of this batch, for plans of the next."""
-    whole_volume = job.settings.inference == "volume"
+    whole_volume = job.options.inference == "volume"
     found: dict[str, Rates] = {}
     if verify := VerifyRates.measured(rows, whole_volume=whole_volume):
         found[job.verify_key] = verify

@@ -51,15 +51,23 @@ def imports_of(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def edges() -> dict[str, set[str]]:
-    """Which unit imports which other ones."""
+def module_edges() -> dict[str, set[str]]:
+    """Which module imports which other ones."""
     found: dict[str, set[str]] = {}
     for module, path in modules().items():
         package = module if module in packages() else module.rpartition(".")[0]
-        own = unit_of(module)
         imported = imports_of(product()[path], package)
-        to = {unit_of(name) for name in imported if name in modules()}
-        found.setdefault(own, set()).update(to - {own})
+        found[module] = {name for name in imported if name in modules()} - {module}
+    return found
+
+
+@pytest.fixture(scope="module")
+def edges(module_edges: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Which unit imports which other ones."""
+    found: dict[str, set[str]] = {}
+    for module, imported in module_edges.items():
+        own = unit_of(module)
+        found.setdefault(own, set()).update({unit_of(name) for name in imported} - {own})
     return found
 
 
@@ -73,8 +81,8 @@ MAY_IMPORT = {
         "engine.importing.checkpoint engine.model engine.options engine.startup io.choice "
         "io.discovery io.files io.formats io.found_headers pipelines.calibration "
         "pipelines.cycle pipelines.dask_cluster pipelines.decisions pipelines.doctor "
-        "pipelines.dry_run pipelines.evaluation pipelines.events pipelines.host "
-        "pipelines.model_import pipelines.option pipelines.report pipelines.results pipelines.run "
+        "pipelines.dry_run pipelines.early_start pipelines.evaluation pipelines.events "
+        "pipelines.host pipelines.model_import pipelines.option pipelines.report pipelines.results "
         "pipelines.settings pipelines.study pipelines.timeline pipelines.translate pipelines.view"
     ),
     "cli.commands.bench": (
@@ -97,17 +105,16 @@ MAY_IMPORT = {
     "cli.options": (
         "cli.render engine.model engine.options engine.patch_grid io.choice io.files io.formats "
         "io.links io.sidecars pipelines.config pipelines.errors pipelines.jobs.queue "
-        "pipelines.model_import pipelines.name_pattern pipelines.node pipelines.option "
-        "pipelines.program pipelines.request pipelines.results pipelines.series_description "
-        "pipelines.settings pipelines.shard "
+        "pipelines.model_import pipelines.node pipelines.option pipelines.program "
+        "pipelines.request pipelines.results pipelines.settings pipelines.shard "
     ),
     "cli.render": (
         "engine.benchmark engine.cpu engine.decoding engine.importing.checkpoint engine.model "
         "engine.network engine.probe engine.whole_volume io.dicom io.discovery io.files "
         "io.formats io.found_headers io.links io.reading io.search io.volume pipelines.bench "
-        "pipelines.calibration pipelines.dry_run pipelines.evaluation pipelines.events "
-        "pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.model_import "
-        "pipelines.node pipelines.program "
+        "pipelines.calibration pipelines.decisions pipelines.dry_run pipelines.evaluation "
+        "pipelines.events pipelines.host pipelines.jobs pipelines.jobs.queue "
+        "pipelines.model_import pipelines.node pipelines.program "
         "pipelines.report pipelines.results pipelines.settings pipelines.stopwatch "
         "pipelines.study pipelines.timestamps pipelines.view"
     ),
@@ -243,9 +250,7 @@ MAY_IMPORT = {
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
-        "pipelines.cycle pipelines.errors pipelines.host pipelines.name_pattern "
-        "pipelines.settings "
-        "pipelines.series_description"
+        "pipelines.cycle pipelines.errors pipelines.host pipelines.settings"
     ),
     "pipelines.doctor": (
         "engine engine.cores engine.cpu engine.cuda engine.devices engine.errors engine.model "
@@ -256,8 +261,9 @@ MAY_IMPORT = {
         "engine.cpu engine.cuda engine.cuda.patches engine.devices engine.model engine.network "
         "engine.patch_grid engine.whole_volume io.volume pipelines.cycle pipelines.decisions "
         "pipelines.host pipelines.rates pipelines.report pipelines.results pipelines.run "
-        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.translate"
+        "pipelines.stopwatch pipelines.study pipelines.translate pipelines.whole_check"
     ),
+    "pipelines.early_start": "engine.model engine.startup pipelines.run",
     "pipelines.errors": "",
     "pipelines.evaluation": (
         "engine.cores engine.decoding io.dicom io.discovery io.files io.formats io.reading "
@@ -277,8 +283,8 @@ MAY_IMPORT = {
         "pipelines.settings pipelines.stopwatch pipelines.study pipelines.timestamps"
     ),
     "pipelines.jobs.queue": (
-        "engine.decoding io.files io.links pipelines.errors pipelines.program pipelines.retries "
-        "pipelines.settings"
+        "engine.decoding engine.model io.files io.links pipelines.errors pipelines.program "
+        "pipelines.retries pipelines.settings"
     ),
     "pipelines.model_import": (
         "engine.cpu engine.decoding engine.errors engine.importing engine.importing.checkpoint "
@@ -320,10 +326,13 @@ MAY_IMPORT = {
         "io.formats io.reading io.volume io.writing pipelines.cycle pipelines.errors "
         "pipelines.events pipelines.host pipelines.report pipelines.results pipelines.retries "
         "pipelines.settings pipelines.stopwatch pipelines.study "
-        "pipelines.series_description"
+        "pipelines.series_description pipelines.whole_check"
     ),
     "pipelines.series_description": "pipelines.errors pipelines.name_pattern",
-    "pipelines.settings": "engine.options io.choice io.links pipelines.option",
+    "pipelines.settings": (
+        "engine.options io.choice io.links pipelines.errors pipelines.name_pattern "
+        "pipelines.option pipelines.series_description"
+    ),
     "pipelines.shard": "io.discovery pipelines.errors",
     "pipelines.stopwatch": "",
     "pipelines.study": (
@@ -337,15 +346,19 @@ MAY_IMPORT = {
     "pipelines.timestamps": "",
     "pipelines.translate": (
         "engine.cuda engine.devices engine.model engine.probe io.discovery io.errors io.files "
-        "io.volume io.writing pipelines.cycle pipelines.decisions pipelines.events "
-        "pipelines.rates pipelines.report pipelines.request pipelines.results pipelines.run "
-        "pipelines.settings pipelines.timeline pipelines.timestamps"
+        "io.volume io.writing pipelines.cycle pipelines.decisions pipelines.early_start "
+        "pipelines.events pipelines.rates pipelines.report pipelines.request pipelines.results "
+        "pipelines.run pipelines.settings pipelines.timeline pipelines.timestamps"
     ),
     "pipelines.view": (
         "engine.decoding io.choice io.contrast io.discovery io.errors io.files io.formats "
         "io.labels io.maps io.reading io.volume pipelines.errors pipelines.evaluation "
         "pipelines.hounsfield pipelines.report pipelines.results pipelines.study "
         "pipelines.timestamps"
+    ),
+    "pipelines.whole_check": (
+        "engine.cpu engine.cuda engine.errors engine.model engine.network engine.scaling "
+        "pipelines.decisions pipelines.rates pipelines.settings pipelines.study"
     ),
 }
 """Which unit may import which. A new edge is a decision,
@@ -367,8 +380,9 @@ def test_the_table_names_what_there_is_and_allows_no_more(edges: dict[str, set[s
     assert {unit: set(allowed.split()) for unit, allowed in MAY_IMPORT.items()} == edges
 
 
-def test_no_packages_import_each_other_in_a_circle(edges: dict[str, set[str]]) -> None:
-    left = dict(edges)
+@pytest.mark.parametrize("which", ["edges", "module_edges"])
+def test_nothing_imports_each_other_in_a_circle(which: str, request: pytest.FixtureRequest) -> None:
+    left: dict[str, set[str]] = dict(request.getfixturevalue(which))
     while free := [unit for unit, to in left.items() if not to & left.keys()]:
         for unit in free:
             del left[unit]

@@ -31,7 +31,7 @@ translate_shard
 """
 PARAMETERS = {
     "discover": "inputs modality series include exclude",
-    "evaluate": "results truth mask protocol any_truth",
+    "evaluate": "results truth mask protocol any_truth segmentations",
     "plan": ("inputs model output device options modality series channels include exclude limits"),
     "preview": "result scan",
     "shards": (

@@ -355,8 +355,8 @@ def test_jobs_keys_and_fingerprints_are_those_of_0_2_0(
     job = StudyJob.from_json(stored["job"])
     assert job.to_json() == stored["job"]
     assert job.key() == stored["key"]
-    settings = replace(job.options, precision=job.options.precision or "fp32").settings()
-    assert settings.sha256() == stored["fingerprint"]
+    options = replace(job.options, precision=job.options.precision or "fp32").resolved()
+    assert options.fingerprint() == stored["fingerprint"]
 
 
 @pytest.mark.parametrize("place", ["named", "user"])

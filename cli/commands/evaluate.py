@@ -52,6 +52,15 @@ def evaluate(
         ),
         Effect.WIDENS_PRIVACY,
     ] = None,
+    segmentations: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            metavar="RESULTS TRUTH",
+            help="Folders with segmentations of results and truth, or one of each, whose labels "
+            "are compared: Dice and HD95.",
+        ),
+        Effect.WIDENS_PRIVACY,
+    ] = None,
     pairs: Annotated[
         Path | None,
         typer.Option(
@@ -115,7 +124,7 @@ def evaluate(
     Results are matched with ground truth by name; DICOM results also by study and frame of
     reference. Metrics per study and overall: mean absolute error, peak signal-to-noise ratio,
     MS-SSIM, SSIM, Pearson's r and others; of a CT also the errors per tissue and the overlap of
-    bone.
+    bone. With --segmentations also the overlap and surface distance of each label.
 
     Nothing is resampled: a result whose grid differs from its truth's fails, as does an unreadable
     one, and the others are still evaluated. A truth that is the result itself, or a scan or result
@@ -139,7 +148,7 @@ def evaluate(
     with stop_signals() as stop, errors_reported(verbose=verbose):
         from ...pipelines.evaluation.pairs import Sources
 
-        sources = Sources(results, truth, mask, pairs, shard)
+        sources = Sources(results, truth, mask, pairs, shard, segmentations)
         rules = _protocol(protocol, data_range, outside, mask)
         wanted.check_free(sources, replace=force)
         raise typer.Exit(_run(sources, rules, wanted, stop, any_truth=any_truth))
@@ -165,7 +174,12 @@ class _Wanted:
         from ...pipelines.results.output_file import check_free
 
         read = tuple(
-            path for path in (sources.results, sources.truth, sources.masks, sources.table) if path
+            path
+            for path in (
+                *(sources.results, sources.truth, sources.masks, sources.table),
+                *(sources.segmentations or ()),
+            )
+            if path
         )
         for file in self.files:
             check_free(file, replace=replace, sources=read)

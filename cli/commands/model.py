@@ -1,4 +1,4 @@
-"""`cuda-cyclegan model`: import, inspect, verify and export model files."""
+"""`cuda-cyclegan model`: import, inspect, verify, combine and export model files."""
 
 import sys
 from pathlib import Path
@@ -29,7 +29,7 @@ Examples:
 
 
 app = typer.Typer(
-    help="Import, inspect, verify and export model files.",
+    help="Import, inspect, verify, combine and export model files.",
     epilog=EXAMPLE,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -169,6 +169,42 @@ def edit(
         content = edited_model(load_model(file), CardEdit(name, licence, *names))
         write_document(output, content)
         print_line(written(output, len(content)), sys.stdout)
+
+
+@app.command(epilog=example("model combine a.safetensors b.safetensors --output mean.safetensors"))
+def combine(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Model files, two or more.")
+    ],
+    output: MadeModel,
+    name: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Name of the model in reports.")
+    ] = None,
+    force: ReplacesOutput = False,
+    verbose: Traceback = False,
+) -> None:
+    """Write a model that computes the mean of several.
+
+    The models of an ensemble, such as those of several trainings, become one model file, which is
+    used as any other. Each patch or volume passes through all networks, which takes the time of all
+    and the memory of one. All fields of the model cards that state how scans and results are
+    treated must be equal.
+
+    Exit status: 0 written; 2 not written.
+    """
+    with stop_signals(), errors_reported(verbose=verbose):
+        from ...engine.model.model_file import load_model
+        from ...io.files.documents import write_document
+        from ...pipelines.model_import.combining import combined_model
+        from ...pipelines.results.output_file import check_free
+        from ..render.models import combined_lines
+
+        check_free(output, replace=force, sources=tuple(files))
+        with spinner("Combining"):
+            combined = combined_model([load_model(file) for file in files], name)
+        write_document(output, combined.content)
+        for line in combined_lines(combined, output):
+            print_line(line, sys.stdout)
 
 
 @app.command("reference-script", epilog=example("model reference-script > make_reference.py"))

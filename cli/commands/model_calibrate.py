@@ -1,7 +1,6 @@
 """`cuda-cyclegan model calibrate`: records what suitable scans of a model look like."""
 
 import sys
-from contextlib import ExitStack
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -82,8 +81,9 @@ def calibrate(
     """Record what suitable scans of a model look like.
 
     The new file has the same weights, and a model card with intensity, extent and spacing of a
-    reference set. 'translate' then notes scans that differ from it, and rejects them with
-    --strict-input. With --cycle, the mean and standard deviation of the set's cycle errors are
+    reference set, and the measures of its results. 'translate' then notes scans that differ from
+    it, and rejects them with --strict-input; results are compared with those of the set, if it has
+    12 scans or more. With --cycle, the mean and standard deviation of the set's cycle errors are
     recorded too; with --mark-beyond, studies far above them are marked. Existing results stay up to
     date with the new file unless --inference changes the mode.
 
@@ -155,17 +155,16 @@ def _calibrated(
     from ...pipelines.cycle import load_reverse_model
     from ...pipelines.decisions import decided
 
-    options = TranslateOptions(cycle_check=CycleCheck(str(cycle)) if cycle else None)
-    back = load_reverse_model(model, options)
-    with ExitStack() as opened, counting("Reading scans", "studies") as report_done:
-        if back is None:
-            options = replace(options, patch=model.card.patch, precision="fp32")
-            return learn(
-                model, found.studies, options, on_progress=report_done, inference=inference
-            )
-        devices, options = decided(model, checked_device(device), NO_LIMITS, options, back)
-        both = opened.enter_context(opened_translation(model, back, devices[0], options))
-        return learn(model, found.studies, options, both, report_done, mark_beyond, inference)
+    asked = TranslateOptions(cycle_check=CycleCheck(str(cycle)) if cycle else None)
+    back = load_reverse_model(model, asked)
+    devices, options = decided(model, checked_device(device), NO_LIMITS, asked, back)
+    with (
+        counting("Translating", "studies") as report_done,
+        opened_translation(model, back, devices[0], options) as translation,
+    ):
+        return learn(
+            model, found.studies, options, translation, report_done, mark_beyond, inference
+        )
 
 
 def _compare(model: "Model", found: "Discovery", device: str) -> None:
@@ -186,6 +185,7 @@ def _compare(model: "Model", found: "Discovery", device: str) -> None:
 
 
 def _show(measured: "Calibration") -> None:
+    from ...pipelines.report.suspicion import FEWEST
     from ..render.models import calibration_lines
     from ..render.progress_lines import failure_text
 
@@ -201,3 +201,6 @@ def _show(measured: "Calibration") -> None:
     expected = measured.card.expected
     if expected:
         print_line(f"Calibrated with {counted(expected.studies, 'scan')}", sys.stdout)
+    if measured.card.results is None:
+        few = f"fewer than {FEWEST} results could be measured, so later results are not compared"
+        print_sentences([f"note: {few} with those of this set"], sys.stderr)

@@ -262,7 +262,7 @@ def import_(
         typer.Option(
             metavar="VOXELS:FILL[,MARGIN]",
             help="Crop scans to the box around their nonzero, positive or above-mean voxels. FILL "
-            "is the value of results outside of it, in their unit.",
+            "is the value of results outside of it, in their unit; A/B/... for each of several.",
         ),
     ] = None,
     small_volume_padding: Annotated[

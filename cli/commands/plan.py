@@ -56,4 +56,5 @@ def plan(
         request = study.request(
             input_options.paths(), on, show_phi=show_phi, links=input_options.links, shard=shard
         )
-        raise typer.Exit(dry_run_shown(opened(request, context), strict=strict))
+        with opened(request, context) as job:
+            raise typer.Exit(dry_run_shown(job, strict=strict))

@@ -1,6 +1,5 @@
 """`cuda-cyclegan translate`: options in, progress and tables out."""
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Generator
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...pipelines.early_start import EarlyStart, early_start, may_start_early
 from ...pipelines.option import Effect, Option, Rules, Shown
 from ..errors import Exit, complain_of_nothing, errors_reported, stored
 from ..options.groups import DeviceOptions, InputOptions
@@ -27,11 +27,9 @@ from ..signals import Stop, stop_signals
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...engine.model.model_file import Model
     from ...pipelines.dask_cluster import DaskCluster
     from ...pipelines.events import Listen
     from ...pipelines.report.report import BatchReport
-    from ...pipelines.run.spare_workers import SpareWorkers
     from ...pipelines.translate import Job, Request
 
 EXAMPLE = """\b
@@ -77,9 +75,9 @@ def translate(
 ) -> None:
     """Translate scans with a model.
 
-    Inputs are DICOM series, NIfTI (.nii, .nii.gz, .hdr with .img), NRRD and MetaImage files, and
-    folders that are searched for them. The output folder mirrors the inputs; a result keeps the
-    format, grid and header of its source.
+    Inputs are DICOM series, NIfTI (.nii, .nii.gz, .hdr with .img), NRRD, MetaImage, AFNI and MINC 1
+    files, and folders that are searched for them. The output folder mirrors the inputs; a result
+    keeps the format, grid and header of its source. AFNI and MINC files need --format.
 
     Results of this program, masks and scans of a contrast other than the model's source are skipped
     in folders and rejected if given by name; --allow-synthetic and --any-contrast accept them.
@@ -109,35 +107,28 @@ def translate(
     for name, value in (("--shard", shard), ("--trace", trace)):
         if scheduler and value:
             raise wrong_value(name, "it cannot be combined with --scheduler; omit one of the two.")
-    on_cluster = bool(scheduler) and not dry_run
-    begins = not dry_run and not scheduler and _is_all_due(study)
+    asked = study.settings
+    begins = not (dry_run or scheduler) and may_start_early(
+        study.output,
+        overwrites=bool(asked.get("overwrite")),
+        has_cycle_check=bool(asked.get("cycle_check")),
+    )
     with (
         stop_signals() as stop,
         errors_reported(verbose=verbose),
-        _cluster(scheduler if on_cluster else None) as cluster,
-        _begun(study, on, begins=begins) as begun,
+        _cluster(None if dry_run else scheduler) as cluster,
+        early_start(checked_device(on.device), study.model) if begins else nullcontext() as early,
     ):
         request = study.request(
             input_options.paths(), on, show_phi=show_phi, links=input_options.links, shard=shard
         )
-        if dry_run:
-            raise typer.Exit(dry_run_shown(opened(request, context, quiet=quiet)))
-        with _begun_job(request, context, begun, cluster, quiet=quiet) as job:
+        with opened(request, context, early, cluster, quiet=quiet) as job:
+            if dry_run:
+                raise typer.Exit(dry_run_shown(job))
             view = _View(
                 report, trace, quiet, verbose, all_rows, filter_progress, fail_on_suspicious
             )
             raise typer.Exit(_run(job, view, stop, cluster))
-
-
-def _is_all_due(study: StudyOptions) -> bool:
-    """Return whether GPUs may start before the search is done, as all studies will be translated.
-
-    With a cycle check they wait: its two networks divide the GPU memory that is free beforehand.
-    """
-    # Path.exists raises where a name is too long.
-    is_there = os.path.exists(study.output)  # noqa: PTH110
-    asked = study.settings
-    return (asked.get("overwrite") or not is_there) and not asked.get("cycle_check")
 
 
 def _cluster(scheduler: str | None) -> "AbstractContextManager[DaskCluster | None]":
@@ -153,84 +144,32 @@ def _cluster(scheduler: str | None) -> "AbstractContextManager[DaskCluster | Non
     return connected(scheduler)
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """Work started before libraries are loaded.
-
-    spares: workers of several GPUs. read_model: waits for the model and returns it, or raises the
-    error of reading it.
-    """
-
-    spares: "SpareWorkers | None"
-    read_model: "Callable[[], Model]"
-
-
-@contextmanager
-def _begun(study: StudyOptions, on: DeviceOptions, *, begins: bool) -> "Generator[_Begun | None]":
-    """Start the GPUs and the reading of the model, if they may start."""
-    if not begins:
-        yield None
-        return
-    with _started_gpus(checked_device(on.device), study.model) as spares:
-        from ...engine.startup import early_model
-
-        yield _Begun(spares, early_model(study.model))
-
-
-def _started_gpus(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | None]":
-    """Start GPU work while libraries load: a context, or for several GPUs a worker on each."""
-    from ...engine.startup import early_gpu_context, several_gpus
-
-    if several := several_gpus(asked):
-        from ...pipelines.run.spare_workers import spare_workers
-
-        return spare_workers(several, model)
-    return early_gpu_context(asked)
-
-
-def opened(
-    request: "Request",
-    context: typer.Context,
-    cluster: "DaskCluster | None" = None,
-    *,
-    quiet: bool = False,
-) -> "Job":
-    """Return the job of a request; show a spinner while its studies are searched for.
-
-    context: of the command, whose options without effect are noted. cluster: where the job will
-    run; None for this machine.
-    """
-    with nullcontext() if quiet else spinner(SEARCHING):
-        from ...pipelines.translate import open_job
-
-        job = cluster.open_job(request, _note) if cluster else open_job(request)
-    if not quiet:
-        note_unused(context, holds_files_only=job.discovery.holds_files_only)
-    return job
-
-
 def _note(sentence: str) -> None:
     print_sentences([f"note: {sentence}"], sys.stderr)
 
 
 @contextmanager
-def _begun_job(
+def opened(
     request: "Request",
     context: typer.Context,
-    begun: _Begun | None,
-    cluster: "DaskCluster | None",
+    early: EarlyStart | None = None,
+    cluster: "DaskCluster | None" = None,
     *,
-    quiet: bool,
+    quiet: bool = False,
 ) -> "Generator[Job]":
-    """Open the job as `opened` does; if GPUs have started, its network opens meanwhile."""
-    if begun is None:
-        yield opened(request, context, cluster, quiet=quiet)
-        return
+    """Open the job of a request; show a spinner while its studies are searched for.
+
+    context: of the command, whose options without effect are noted. early: its early start.
+    cluster: where the job will run; None for this machine.
+    """
     with ExitStack() as opening:
         with nullcontext() if quiet else spinner(SEARCHING):
             from ...pipelines.translate import begun_job
 
-            job = opening.enter_context(begun_job(request, begun.read_model, begun.spares))
+            if cluster:
+                job = cluster.open_job(request, _note)
+            else:
+                job = opening.enter_context(begun_job(request, early))
         if not quiet:
             note_unused(context, holds_files_only=job.discovery.holds_files_only)
         yield job
@@ -326,7 +265,7 @@ def _report_so_far(job: "Job", file: Path | None) -> "BatchReport | None":
         return None
     from ...pipelines.report.comparison import report_so_far
 
-    return report_so_far(file, job.model.sha256, job.settings, job.request.output)
+    return report_so_far(file, job.model.sha256, job.options, job.request.output)
 
 
 def _write_whole(
@@ -374,7 +313,7 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
         return stop.status
     print_sentences(unread_places(report.skipped), sys.stderr)
     failed = report.failures or any(skip.missed for skip in report.skipped)
-    failed = failed or (view.fail_on_suspicious and has_suspicious(report.studies))
+    failed = failed or (view.fail_on_suspicious and has_suspicious(report))
     return Exit.SOME_FAILED if failed else Exit.DONE
 
 

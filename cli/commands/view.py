@@ -109,11 +109,15 @@ def view(
         why = "hides the names by which marks are stored, so it needs this program's own page."
         raise wrong_value("--random-order", why)
     with stop_signals(), errors_reported(verbose=verbose):
+        from ...pipelines.view.measured import measured
         from ...pipelines.view.review import NAME, Review, login
         from ...pipelines.view.studies import blinded, find_viewing
 
         with spinner(SEARCHING):
             viewing = find_viewing((first, results) if results else (first,), truth)
+        if not compare and random_order is None:
+            with counting("Measuring", "results") as report_done:
+                viewing = measured(viewing, report_done)
         [folder] = viewing.folders
         marks = Review(review or folder / NAME, reader or login(), shows_all=show_marks)
         if compare:

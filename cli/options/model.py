@@ -161,16 +161,21 @@ def parsed_crop(text: str | None) -> "ScanCrop | None":
     from ...engine.model.model_card import ScanCrop
 
     voxels, _, rest = text.strip().lower().partition(":")
-    match _VOXELS.get(voxels), _numbers(rest):
-        case (str() as voxels, (fill,)):
-            return ScanCrop(voxels, 0, fill)
-        case (str() as voxels, (fill, margin)) if margin >= 0 and margin.is_integer():
-            return ScanCrop(voxels, int(margin), fill)
+    stated, _, more = rest.partition(",")
+    around, fills, margins = (
+        _VOXELS.get(voxels),
+        _numbers(stated.replace("/", ",")),
+        _numbers(more or "0"),
+    )
+    match around, fills, margins:
+        case str(), (fill, *others), (margin,) if margin >= 0 and margin.is_integer():
+            return ScanCrop(around, int(margin), (fill, *others) if others else fill)
         case _:
             raise wrong_value(
                 "--crop",
-                f"{text!r} is not VOXELS:FILL or VOXELS:FILL,MARGIN such as nonzero:0 or "
-                f"positive:-1000,4, with voxels {', '.join(_VOXELS)}.",
+                f"{text!r} is not VOXELS:FILL or VOXELS:FILL,MARGIN such as nonzero:0, "
+                f"positive:-1000,4 or, for a result each, nonzero:0/-30, with voxels "
+                f"{', '.join(_VOXELS)}.",
             )
 
 

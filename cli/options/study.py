@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from ...engine.options import NO_LIMITS
 from ...io.formats.nibabel_alone import import_nibabel_alone
 from ...io.links import Links
+from ...pipelines.errors import SettingsError
 from ...pipelines.option import Effect, Option, Rules, Shown, options_in
-from ...pipelines.settings import OPTIONS, CycleCheck, TranslateOptions
+from ...pipelines.settings import FIELDS, OPTIONS, CycleCheck, TranslateOptions
 from ...pipelines.shard import Shard
+from ..render.text import flagged
+from ..render.text import option as option_name
 from .groups import DeviceOptions
 from .translate import (
     ChannelPatterns,
@@ -24,11 +27,7 @@ from .translate import (
 )
 from .values import (
     VolumeChoice,
-    checked_description,
     checked_device,
-    checked_flips,
-    checked_name,
-    checked_value,
     parsed_overlap,
     parsed_patch,
     parsed_suffixes,
@@ -77,19 +76,19 @@ class TypedSettings(dict[str, Any]):
         volume = typed["volume"] or VolumeChoice()
         read: dict[str, Any] = {
             "patch": parsed_patch(typed["patch"]),
-            "spread": checked_flips(typed["spread"]),
-            "nan_to": checked_value("--nan-to", typed["nan_to"]),
             "cycle_check": _cycle_check(typed["cycle_check"], has_map=typed["cycle_map"]),
-            "result_name": checked_name(typed["result_name"]),
-            "series_description": checked_description(typed["series_description"]),
             "bids_suffix": parsed_suffixes(typed["bids_suffix"]),
             "volume_index": volume.index,
             "every_volume": volume.every,
             "links": links,
         }
         plain = {field: typed[name] for name, field in _FIELDS.items()}
-        options = TranslateOptions(**{**plain, **read})
-        _check_names(options)
+        try:
+            options = TranslateOptions(**{**plain, **read})
+            options.check_together()
+        except SettingsError as error:
+            name = next(name for name, field in FIELDS.items() if field == error.settings[0])
+            raise wrong_value(option_name(name), flagged(str(error))) from None
         return options
 
 
@@ -99,19 +98,6 @@ def _cycle_check(model: Path | None, *, has_map: bool) -> CycleCheck | None:
     if has_map:
         raise wrong_value("--cycle-map", "needs --cycle-check.")
     return None
-
-
-def _check_names(options: TranslateOptions) -> None:
-    """Raise BadParameter for names of results that the layout contradicts."""
-    if options.layout == "bids":
-        if options.result_name:
-            raise wrong_value(
-                "--result-name", "--layout bids defines the result names; omit the option."
-            )
-        if options.output_format not in ("same", "nifti"):
-            raise wrong_value("--format", "--layout bids always writes NIfTI files.")
-    elif options.bids_suffix:
-        raise wrong_value("--bids-suffix", "needs --layout bids.")
 
 
 @dataclass(frozen=True, slots=True)

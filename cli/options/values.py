@@ -12,9 +12,7 @@ from ...engine.options import CudaLimits, Effort, device_name
 from ...io.files.disk import takes_name
 from ...io.files.documents import why_not_writable
 from ...pipelines.errors import SettingsError
-from ...pipelines.name_pattern import NamePattern
-from ...pipelines.series_description import DescriptionPattern
-from ...pipelines.settings import FEWEST_FLIPS, MOST_OVERLAP
+from ...pipelines.settings import MOST_OVERLAP
 from ...pipelines.shard import Shard
 from ..render.documents import STDOUT, standard_named
 
@@ -27,7 +25,6 @@ DURATION_FORM = "such as '90 s' or '10 min'; a number without a unit is in secon
 
 _COUNT = re.compile(r"[1-9]\d?")
 _VOLUME = re.compile(r"\d{1,9}")
-_LARGEST_VALUE = 3.4e38
 _SUFFIX = re.compile(r"[A-Za-z0-9]+")
 _PATCH = re.compile(r"(\d{1,5}),(\d{1,5}),(\d{1,5})")
 
@@ -125,34 +122,6 @@ def parsed_shard(text: str) -> Shard:
         raise typer.BadParameter(str(error)) from error
 
 
-def checked_flips(count: int) -> int:
-    """Return the number of flips of a TTA spread: 0, or at least FEWEST_FLIPS."""
-    if 0 < count < FEWEST_FLIPS:
-        raise wrong_value(
-            "--spread", f"the spread of {count} is always 0; use {FEWEST_FLIPS} or more."
-        )
-    return count
-
-
-def checked_name(pattern: str) -> str:
-    """Return a pattern for names of results; "" is none. Raises BadParameter."""
-    return _checked_pattern("--result-name", NamePattern.parse, pattern)
-
-
-def checked_description(pattern: str) -> str:
-    """Return a pattern for descriptions of series; "" is none. Raises BadParameter."""
-    return _checked_pattern("--series-description", DescriptionPattern.parse, pattern)
-
-
-def _checked_pattern(option: str, parse: Callable[[str], object], pattern: str) -> str:
-    try:
-        if pattern:
-            parse(pattern)
-    except ValueError as error:
-        raise wrong_value(option, f"{pattern!r} {error}.") from None
-    return pattern
-
-
 def parsed_suffixes(text: str) -> tuple[str, ...]:
     """Return suffixes of BIDS, one for each result of a study. Raises BadParameter."""
     suffixes = tuple(text.split(",")) if text else ()
@@ -189,13 +158,6 @@ def _parsed_batch(text: str) -> int | None:
     if not _COUNT.fullmatch(text):
         raise wrong_value("--batch", f"{text!r} is neither auto nor a number from 1 to 99.")
     return int(text)
-
-
-def checked_value(option: str, value: float | None) -> float | None:
-    """Return a scan's value, which must fit a 32-bit float."""
-    if value is not None and not abs(value) <= _LARGEST_VALUE:
-        raise wrong_value(option, f"{value:g} is not a finite value.")
-    return value
 
 
 def checked_output(option: str, path: Path | None) -> Path | None:

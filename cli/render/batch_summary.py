@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from ...pipelines.host.memory import PeakMemory
 from ...pipelines.report.report import BatchReport, StudyReport
-from ...pipelines.report.suspicion import FEWEST, Suspicion, suspicions
+from ...pipelines.report.suspicion import FEWEST, Suspicion, suspicions_in
 from ...pipelines.stopwatch import Stage
 from ...pipelines.study.figures import CycleError
 from .progress_lines import failure_text
@@ -49,7 +49,7 @@ def table(report: BatchReport, columns: int | None, *, all_rows: bool = False) -
 
 
 def _judged(report: BatchReport) -> Iterator[tuple[StudyReport, Suspicion]]:
-    return zip(report.studies, suspicions(report.studies), strict=True)
+    return zip(report.studies, suspicions_in(report), strict=True)
 
 
 def suspicious(report: BatchReport) -> Iterator[str]:

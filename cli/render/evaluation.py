@@ -13,6 +13,7 @@ from ...pipelines.evaluation.report import (
     METRICS,
     STATUSES,
     Evaluation,
+    LabelSummary,
     Metric,
     PairRow,
     Summary,
@@ -35,6 +36,27 @@ def tables(evaluation: Evaluation, columns: int | None) -> Iterator[str]:
         several = len(evaluated) > 1
         table = _summary(evaluation.summaries()) if several else _further(evaluated[0])
         yield from table.lines(columns)
+    labels = evaluation.label_summaries()
+    if labels:
+        yield ""
+        yield from _labels(labels).lines(columns)
+
+
+def _labels(summaries: Sequence[LabelSummary]) -> TextTable:
+    return TextTable(
+        head=Row("label", ["studies", "Dice", "HD95, mm"]),
+        rows=[
+            Row(
+                printable(f"{each.label} {each.name}".rstrip()),
+                [
+                    str(len(each.overlaps)),
+                    "" if each.dice is None else f"{each.dice:.4f}",
+                    "" if each.hd95 is None else f"{each.hd95:.2f}",
+                ],
+            )
+            for each in summaries
+        ],
+    )
 
 
 def _studies(evaluation: Evaluation) -> TextTable:
@@ -108,19 +130,12 @@ def failures(evaluation: Evaluation) -> Iterator[str]:
     )
 
 
-_DIGITS = {
-    "psnr": 2,
-    **dict.fromkeys(("ms_ssim", "ssim", "gaussian_ssim", "r", "nmi"), 4),
-    **{metric.name: 4 for metric in METRICS if metric.name.startswith("dice_")},
-}
-
-
 def figure(metric: Metric, value: float | None) -> str:
-    """Format a value with the digits of its metric; empty if undefined."""
+    """Format a value with the decimals of its metric; empty if undefined."""
     if value is None:
         return ""
-    digits = _DIGITS.get(metric.name)
-    return f"{value:#.4g}".rstrip(".") if digits is None else f"{value:.{digits}f}"
+    places = metric.decimals
+    return f"{value:#.4g}".rstrip(".") if places is None else f"{value:.{places}f}"
 
 
 def data_range(ends: Range | None) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...pipelines.timestamps import iso_time
-from .service_log import Level, LogFormat, Write
+from .service_log import Level, LogFormat, written_also_by
 
 FILE_BYTES, FILES = 10 << 20, 10
 """Size at which a log file is rotated, and number of files that are kept."""
@@ -24,8 +24,11 @@ _LEVELS: dict[Level, int] = {
 
 
 @contextmanager
-def open_log_file(path: Path, kind: LogFormat) -> Generator[Write]:
-    """Open a log file for the block; yields the function that writes a line. Raises OSError."""
+def log_file(path: Path | None, kind: LogFormat) -> Generator[None]:
+    """Write all lines of the block to a file, too, if there is a path. Raises OSError."""
+    if path is None:
+        yield
+        return
     handler = _LogFile(path, maxBytes=FILE_BYTES, backupCount=FILES - 1, encoding="utf-8")
     handler.setFormatter(_JsonLine() if kind == "json" else _TextLine())
 
@@ -35,7 +38,8 @@ def open_log_file(path: Path, kind: LogFormat) -> Generator[Write]:
         handler.handle(record)
 
     try:
-        yield write
+        with written_also_by(write):
+            yield
     finally:
         with suppress(OSError):  # the disk may be full
             handler.close()

@@ -47,6 +47,7 @@ from .text import counted, flagged, option, printable, scaled
 
 if TYPE_CHECKING:
     from ...engine.network.architectures import Architecture
+    from ...pipelines.model_import.combining import Combined
     from ...pipelines.model_import.importing import Imported, Survey
     from ...pipelines.model_import.pipeline_proof import Mismatch
 
@@ -92,6 +93,23 @@ def imported_lines(imported: "Imported", output: Path) -> Iterator[str]:
     parameters = scaled(parameter_count(imported.model.network))
     yield f"Model: {printable(imported.model.card.name)}, {parameters} parameters"
     yield written(output, len(imported.content))
+
+
+def combined_lines(combined: "Combined", output: Path) -> Iterator[str]:
+    """Describe the file of an ensemble."""
+    card, found = combined.model.card, combined.verification
+    by = "training codes'" if found.made_by == "training code" else "models'"
+    yield (
+        f"Proved: it computes the mean of the {by} outputs; relative error "
+        f"{found.relative_error:.2g} (allowed {TOLERANCE:g}) on a patch of {_times(found.extents)}"
+    )
+    if card.established.by == "unproven":
+        yield "Unproven, as one of the models is: all results are marked as such"
+    for words in combined.dropped:
+        yield f"note: not on the new model card, as it is that of one network: {words}"
+    parameters = scaled(parameter_count(combined.model.network))
+    yield f"Model: {printable(card.name)}, {parameters} parameters"
+    yield written(output, len(combined.content))
 
 
 def _pipeline_proof(card: ModelCard) -> str:
@@ -273,6 +291,8 @@ def calibration_lines(card: ModelCard, columns: int | None) -> Iterator[str]:
         limit = card.cycle.limit
         if limit is not None:
             rows.append(("marked above a cycle error of", f"{limit:.3g}", ""))
+    if card.results:
+        rows.append(("results that others are compared with", str(card.results.studies), ""))
     if rows:
         rows.insert(0, ("", "mean", "sd"))
     yield from _section("Reference set: foreground, on the network's scale", rows, columns)
@@ -420,9 +440,10 @@ def _share(shares: Shares) -> str:
 
 
 def _spelled_crop(crop: ScanCrop) -> str:
+    fills = crop.fill if isinstance(crop.fill, tuple) else (crop.fill,)
     return (
-        f"voxels {crop.around.replace('_', ' ')}, margin {crop.margin}, with {crop.fill:g} around "
-        "results"
+        f"voxels {crop.around.replace('_', ' ')}, margin {crop.margin}, with "
+        f"{'/'.join(f'{fill:g}' for fill in fills)} around results"
     )
 
 

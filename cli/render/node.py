@@ -57,6 +57,8 @@ def level_of(event: NodeEvent) -> Level:
             return "warning"
         case CommitmentRequested() if event.earlier:
             return "warning"
+        case SeriesTranslated() if event.suspicion:
+            return "warning"
         case _:
             return "info"
 
@@ -76,8 +78,8 @@ def _words(event: NodeEvent) -> str:
             return f"{study}: held until {when} or until the missing images arrive: {gap}"
         case LeftOut(study, reason):
             return f"{study}: {reason}"
-        case SeriesTranslated(series):
-            return f"{series}: translated"
+        case SeriesTranslated(series, suspicion):
+            return f"{series}: translated; {suspicion}" if suspicion else f"{series}: translated"
         case Failed(series, reason):
             return f"{series}: failed: {reason}"
         case Sent(series, destination, objects, spent, remark):

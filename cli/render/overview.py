@@ -164,7 +164,7 @@ def page(overview: "Overview", target: Path, queue: str) -> str:
 def _viewed(ended: "EndedJob") -> "ViewedStudy":
     from ...pipelines.view.studies import study_of_row
 
-    return study_of_row(ended.row, Path(os.path.realpath(ended.output)), ended.recipe)
+    return study_of_row(ended.row, Path(os.path.realpath(ended.output)), ended.origin)
 
 
 def _lists(overview: "Overview") -> "Iterator[tuple[BatchOverview, int, int]]":

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from ...engine.cpu.slabs import SlabPlan
 from ...engine.whole_volume import Residence, VolumePlan
 from ...io.discovery import Skipped
-from ...pipelines.dry_run import DryRow, DryRun, PipelineState
+from ...pipelines.decisions import PipelineState
+from ...pipelines.dry_run import DryRow, DryRun
 from .progress_lines import failure_text
 from .skipped import skipped_scans
 from .tables import Row, TextTable

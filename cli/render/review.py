@@ -14,7 +14,7 @@ from urllib.parse import quote
 from ...io.volume import NOTICE
 from ...pipelines.report.previews import thumbnail
 from ...pipelines.report.report import StudyReport
-from ...pipelines.report.suspicion import Suspicion, suspicions
+from ...pipelines.report.suspicion import RULES, MeasureRule, Suspicion, suspicions
 from ...pipelines.view.review import COLUMNS, Reviews, verdict
 from ...pipelines.view.studies import ViewedStudy, Viewing
 from .documents import rendered
@@ -34,7 +34,7 @@ class Measure:
     """Figure of each study, shown as a column and a histogram if any study has it.
 
     key: its name in the page's data. title, help: words. of: returns it from a row. low: whether
-    low values deserve a look, and not high ones.
+    low values come first when a list is sorted by it.
     """
 
     key: str
@@ -44,76 +44,14 @@ class Measure:
     low: bool = False
 
 
+def _column(rule: MeasureRule) -> Measure:
+    unit = f",{rule.unit}" if rule.unit else ""
+    title, words = (text[:1].upper() + text[1:] for text in (rule.title, rule.help))
+    return Measure(rule.key, f"{title}{unit}", words, rule.of, low=rule.low)
+
+
 MEASURES = (
-    Measure(
-        "edges",
-        "Edges",
-        "Correlation of edges in scan and result; low if the anatomy differs",
-        lambda row: row.measures and row.measures.edges,
-        low=True,
-    ),
-    Measure(
-        "detail",
-        "Detail",
-        "Detail of the result divided by that of the scan; low if blurred, high if noisy",
-        lambda row: row.measures and row.measures.detail,
-        low=True,
-    ),
-    Measure(
-        "cut_off",
-        "Cut off",
-        "Share of the foreground at the ends of the result's range",
-        lambda row: row.measures and row.measures.cut_off,
-    ),
-    Measure(
-        "match",
-        "Match",
-        "Share of the result that the scan's values explain; low if the anatomy differs",
-        lambda row: row.measures and row.measures.match,
-        low=True,
-    ),
-    Measure(
-        "shift",
-        "Shift, mm",
-        "Displacement of the result along an axis",
-        lambda row: row.measures and row.measures.shift,
-    ),
-    Measure(
-        "empty",
-        "Empty",
-        "Share of the parts with edges in the scan that have none in the result",
-        lambda row: row.measures and row.measures.empty,
-    ),
-    Measure(
-        "local",
-        "Local",
-        "Largest deviation in a part of the result from what is usual at the scan's values",
-        lambda row: row.measures and row.measures.local,
-    ),
-    Measure(
-        "distance",
-        "Distance",
-        "Distance of the scan from the model's calibration set, in standard deviations",
-        lambda row: row.measures and row.measures.distance,
-    ),
-    Measure(
-        "cycle",
-        "Cycle error",
-        "Mean absolute difference between the scan and its result translated back",
-        lambda row: row.cycle and row.cycle.error,
-    ),
-    Measure(
-        "spread",
-        "Spread",
-        "Mean standard deviation between mirrored translations",
-        lambda row: row.spread and row.spread.deviation,
-    ),
-    Measure(
-        "seam",
-        "Seam",
-        "Steps across patch borders divided by steps elsewhere",
-        lambda row: row.seams and row.seams.worst,
-    ),
+    *map(_column, RULES),
     Measure(
         "note_count",
         "Notes",
@@ -314,7 +252,7 @@ def _judged(studies: Sequence[ViewedStudy]) -> dict[int, Suspicion]:
     """Return the judgement of each study with a row, by its place."""
     places = [at for at, study in enumerate(studies) if study.row]
     rows = [study.row for study in studies if study.row]
-    found = suspicions(rows, [studies[at].recipe for at in places])
+    found = suspicions(rows, [studies[at].origin for at in places])
     return dict(zip(places, found, strict=True))
 
 

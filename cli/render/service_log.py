@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 from .terminal import print_line
@@ -52,16 +51,10 @@ def journal_mark(level: Level) -> str:
 
 
 @contextmanager
-def log_file(path: Path | None, kind: LogFormat) -> Generator[None]:
-    """Write all lines of the block to a file, too, which is rotated. Raises OSError."""
-    if path is None:
+def written_also_by(write: Write) -> Generator[None]:
+    """Write all lines of the block to a file, too."""
+    _files.append(write)
+    try:
         yield
-        return
-    from .log_file import open_log_file  # late: few commands write one
-
-    with open_log_file(path, kind) as write:
-        _files.append(write)
-        try:
-            yield
-        finally:
-            _files.remove(write)
+    finally:
+        _files.remove(write)

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from ..errors import CheckpointError, quoted
+from ..network.ensemble import mean_network
 from ..network.graph import INPUT, Graph, Network, Node
 from ..network.layers import (
     Add,
@@ -141,15 +140,14 @@ def _blocks(arguments: NetworkArguments) -> Counts:
 
 @dataclass(slots=True)
 class _Writer:
-    """Nodes of one network as they are added. prefix: of all names, for one fold of several."""
+    """Nodes of a network as they are added."""
 
     arguments: NetworkArguments
-    prefix: str = ""
     nodes: list[Node] = field(default_factory=list[Node])
 
     def add(self, name: str, layer: Layer, *inputs: str) -> str:
-        self.nodes.append(Node(self.prefix + name, layer, inputs))
-        return self.prefix + name
+        self.nodes.append(Node(name, layer, inputs))
+        return name
 
     def block(
         self,
@@ -164,9 +162,9 @@ class _Writer:
     ) -> str:
         """Add a ConvDropoutNormReLU."""
         has_bias = self.arguments.conv_bias if bias is None else bias
-        here, norm = f"{self.prefix}{name}.conv", f"{self.prefix}{name}.norm"
+        here, norm = f"{name}.conv", f"{name}.norm"
         output = self.add(
-            f"{name}.conv",
+            here,
             Conv3d(
                 *channels,
                 kernel,
@@ -182,7 +180,7 @@ class _Writer:
             (f"{norm}.weight", f"{norm}.bias") if settings.get("affine") else (None, None)
         )
         epsilon = float(settings.get("eps", 1e-5))
-        output = self.add(f"{name}.norm", InstanceNorm(channels[1], scale, shift, epsilon), output)
+        output = self.add(norm, InstanceNorm(channels[1], scale, shift, epsilon), output)
         return self.activated(f"{name}.nonlin", output) if activates else output
 
     def activated(self, name: str, source: str) -> str:
@@ -243,15 +241,14 @@ class _Writer:
                 arguments.features_per_stage[level],
             )
             stride, name = arguments.strides[level + 1], f"decoder.transpconvs.{step}"
-            weights = f"{self.prefix}{name}"
             output = self.add(
                 name,
                 ConvTranspose3d(
                     below,
                     features,
                     stride,
-                    f"{weights}.weight",
-                    f"{weights}.bias" if arguments.conv_bias else None,
+                    f"{name}.weight",
+                    f"{name}.bias" if arguments.conv_bias else None,
                     stride,
                 ),
                 output,
@@ -262,13 +259,12 @@ class _Writer:
                 name = f"decoder.stages.{step}.convs.{number}"
                 output = self.block(name, output, sizes, arguments.kernel_sizes[level])
         last = f"decoder.seg_layers.{arguments.n_stages - 2}"
-        weights = f"{self.prefix}{last}"
         conv = Conv3d(
             arguments.features_per_stage[0],
             heads,
             (1, 1, 1),
-            f"{weights}.weight",
-            f"{weights}.bias",
+            f"{last}.weight",
+            f"{last}.bias",
         )
         return self.add(last, conv, output)
 
@@ -281,36 +277,31 @@ def nnunet_network(
     Raises CheckpointError if a tensor is missing, has another shape or is of no known layer.
     """
     check_arguments(kind, arguments)
-    last = f"decoder.seg_layers.{arguments.n_stages - 2}"
-    nodes, weights, ends = list[Node](), dict[str, FloatArray](), list[str]()
-    for number, tensors in enumerate(folds):
-        first = _tensor(tensors, _first_weight(kind))
-        heads = _tensor(tensors, f"{last}.weight").shape[0]
-        prefix = f"fold{number}." if len(folds) > 1 else ""
-        writer = _Writer(arguments, prefix)
-        ends.append(writer.decoder(writer.encoder(kind, first.shape[1]), heads))
-        shapes = dict(Graph(first.shape[1], tuple(writer.nodes)).weight_shapes())
-        for name, shape in shapes.items():
-            found = _tensor(tensors, name.removeprefix(prefix))
-            if found.shape != shape:
-                raise CheckpointError(
-                    f"{quoted(name)} has the shape {found.shape}, and plans.json describes "
-                    f"{shape}; plans and checkpoint are of different trainings."
-                )
-            share = len(folds) if last in name else 1
-            weights[name] = np.divide(found.read(name), share, dtype=np.float32)
-        for name in _strange(tensors, {name.removeprefix(prefix) for name in shapes}):
+    return mean_network([_fold_network(kind, arguments, fold) for fold in folds], "fold")
+
+
+def _fold_network(
+    kind: str, arguments: NetworkArguments, tensors: Mapping[str, StoredTensor]
+) -> Network:
+    first = _tensor(tensors, _first_weight(kind))
+    heads = _tensor(tensors, f"decoder.seg_layers.{arguments.n_stages - 2}.weight").shape[0]
+    writer = _Writer(arguments)
+    writer.decoder(writer.encoder(kind, first.shape[1]), heads)
+    graph, weights = Graph(first.shape[1], tuple(writer.nodes)), dict[str, FloatArray]()
+    for name, shape in graph.weight_shapes():
+        found = _tensor(tensors, name)
+        if found.shape != shape:
             raise CheckpointError(
-                f"The checkpoint has {quoted(name)}, which no {kind} has; the trainer changed the "
-                "network, so export it as ONNX and import that."
+                f"{quoted(name)} has the shape {found.shape}, and plans.json describes "
+                f"{shape}; plans and checkpoint are of different trainings."
             )
-        nodes += writer.nodes
-    total = ends[0]
-    for number, end in enumerate(ends[1:], 1):
-        nodes.append(Node(f"mean.{number}", Add(), (total, end)))
-        total = f"mean.{number}"
-    channels = _tensor(folds[0], _first_weight(kind)).shape[1]
-    return Network(Graph(channels, tuple(nodes)), weights)
+        weights[name] = found.read(name)
+    for name in _strange(tensors, set(weights)):
+        raise CheckpointError(
+            f"The checkpoint has {quoted(name)}, which no {kind} has; the trainer changed the "
+            "network, so export it as ONNX and import that."
+        )
+    return Network(graph, weights)
 
 
 def _first_weight(kind: str) -> str:

@@ -1,4 +1,4 @@
-"""Calibration of a model: figures of the scans of a reference set, and of their cycle error."""
+"""Calibration of a model: figures of the scans of a reference set, and of their results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,7 +81,35 @@ class CycleReference:
         return self.error.mean + self.mark_beyond * self.error.sd
 
 
-def check_calibration(expected: Expectations | None, cycle: CycleReference | None) -> None:
+@dataclass(frozen=True, slots=True)
+class UsualMeasure:
+    """A measure over the results of a reference set.
+
+    measure: its key. median, sd: robust ones, in natural logarithms if the measure is a ratio.
+    """
+
+    measure: str
+    median: float
+    sd: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResultReference:
+    """Measures of the results of the reference set, with which those of others are compared.
+
+    studies: how many. spacing: medians along D, H and W, in millimetres. measures: each known one.
+    """
+
+    studies: int
+    spacing: tuple[float, float, float]
+    measures: tuple[UsualMeasure, ...]
+
+
+def check_calibration(
+    expected: Expectations | None,
+    cycle: CycleReference | None,
+    results: ResultReference | None = None,
+) -> None:
     """Raise ModelFileError, which names the field, if no scan can have a number."""
     figures: list[tuple[str, Typical, float]] = []
     if expected:
@@ -98,8 +126,26 @@ def check_calibration(expected: Expectations | None, cycle: CycleReference | Non
     beyond = cycle.mark_beyond if cycle else None
     if beyond is not None and not (isfinite(beyond) and beyond > 0):
         raise ModelFileError("The model card's field 'cycle.mark_beyond' must be above zero.")
-    for name, known in (("expected.studies", expected), ("cycle.studies", cycle)):
+    if results:
+        _check_results(results)
+    sets = (
+        ("expected.studies", expected),
+        ("cycle.studies", cycle),
+        ("results.studies", results),
+    )
+    for name, known in sets:
         if known and known.studies < FEWEST_STUDIES:
             raise ModelFileError(
                 f"The model card's field {name!r} must be at least {FEWEST_STUDIES}."
+            )
+
+
+def _check_results(results: ResultReference) -> None:
+    if not all(isfinite(edge) and edge > 0 for edge in results.spacing):
+        raise ModelFileError("The model card's field 'results.spacing' must be above zero.")
+    for one in results.measures:
+        if not (isfinite(one.median) and isfinite(one.sd) and one.sd > 0):
+            raise ModelFileError(
+                "The model card's field 'results.measures' must contain finite numbers, and "
+                "deviations above zero."
             )

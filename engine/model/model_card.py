@@ -5,7 +5,7 @@ import math
 import re
 from dataclasses import dataclass
 from math import prod
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from ..decoding import FieldError, Json, decode_known, encode, encode_stated, parse
 from ..errors import ModelFileError, PatchShapeError
@@ -14,7 +14,7 @@ from ..network.layers import Triple
 from ..options import Inference
 from ..patch_grid import PatchPadding
 from .architecture_json import architecture_from_json, architecture_to_json
-from .calibration import CycleReference, Expectations, check_calibration
+from .calibration import CycleReference, Expectations, ResultReference, check_calibration
 from .intensity_maps import (
     USUAL_RANGE,
     ChannelMaps,
@@ -24,6 +24,8 @@ from .intensity_maps import (
     invalid_numbers,
 )
 from .tiling import EARLIER_NNUNET, EVEN, Tiling, invalid_tiling
+
+Each = TypeVar("Each", IntensityMap, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,13 @@ class ScanCrop:
     measured.
 
     around: those voxels, of any scan of the study. margin: voxels added on each side, as far as the
-    scan reaches. fill: value of results outside the box, in their unit.
+    scan reaches. fill: value of results outside the box, in their unit; one for all channels, or
+    one for each of several.
     """
 
     around: Voxels
     margin: int
-    fill: float
+    fill: float | tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,8 @@ class ModelCard:
     a patch; a number is the network intensity there.
     provenance: of the weights. reference: what the network must compute. established: evidence that
     it does. rewritten_from: SHA-256 of the files that hold the same network with other metadata.
-    expected, cycle: properties of a reference set and its cycle error; None if not measured.
+    expected, cycle, results: properties of a reference set, its cycle error and measures of its
+    results; None if not measured.
     inference: default inference mode; None leaves it to the norms. input_range, output_range: of
     the network's values. crop: of scans; None for none. grid: extents that every scan is resized
     to, instead of a spacing. tiling: of patches. grid_rule: of grids of a spacing. maps_on: voxels
@@ -163,6 +167,7 @@ class ModelCard:
     grid_rule: GridRule = "cover"
     maps_on: Literal["scan", "grid"] = "scan"
     pipeline: PipelineProof | None = None
+    results: ResultReference | None = None
 
     @property
     def padding(self) -> PatchPadding:
@@ -191,6 +196,11 @@ class ModelCard:
         return _each(self.intensity_out, len(self.output_channels))
 
     @property
+    def fills(self) -> tuple[float, ...]:
+        """Value of each output channel outside the crop; 0 if scans are not cropped."""
+        return _each(self.crop.fill if self.crop else 0.0, len(self.output_channels))
+
+    @property
     def targets(self) -> tuple[str, ...]:
         """The contrast of each channel that comes out, in words: its name, if there are several."""
         names = self.output_channels
@@ -205,8 +215,8 @@ class ModelCard:
         return self.keeps_unit(channel) and self.input_range == self.output_range
 
 
-def _each(maps: ChannelMaps, channels: int) -> tuple[IntensityMap, ...]:
-    return maps if isinstance(maps, tuple) else (maps,) * channels
+def _each(stated: Each | tuple[Each, ...], channels: int) -> tuple[Each, ...]:
+    return stated if isinstance(stated, tuple) else (stated,) * channels
 
 
 _LARGEST_EXTENT = 4096
@@ -226,7 +236,7 @@ def check_card(card: ModelCard) -> None:
     _check_counts(card)
     check_numbers(card.intensity_in, card.intensity_out, card.spacing)
     _check_grid(card)
-    check_calibration(card.expected, card.cycle)
+    check_calibration(card.expected, card.cycle, card.results)
     for path, digest in (
         ("provenance.sha256", card.provenance.sha256),
         ("reference.input_sha256", card.reference.input_sha256),
@@ -331,6 +341,9 @@ def _check_counts(card: ModelCard) -> None:
     ):
         if isinstance(maps, tuple) and not 1 < len(maps) == len(channels):
             raise refusal(name, "must be one mapping, or one for each of several channels")
+    fill = card.crop.fill if card.crop else 0.0
+    if isinstance(fill, tuple) and not 1 < len(fill) == len(card.output_channels):
+        raise refusal("crop.fill", "must be one value, or one for each of several output channels")
 
 
 def is_axes_code(text: str) -> bool:

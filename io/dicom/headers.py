@@ -27,7 +27,6 @@ from .dataset import (
 )
 from .enhanced import DIMENSIONS, PER_FRAME, SHARED, enhanced_frames
 from .frames import Concatenation, Contrast, Frame, Instance, Moment, Technique
-from .header_scan import Unreadable, not_dicom
 from .object_types import (
     NO_PLACE,
     blocker,
@@ -38,6 +37,7 @@ from .object_types import (
     modality_in,
     no_image,
 )
+from .recognition import Unreadable, not_dicom
 from .series_files import Directory, read_directory
 from .stored_text import keep_stored_text
 

@@ -15,8 +15,8 @@ from ..files.regular import is_there
 from .bounded_reading import read_partial
 from .dataset import PARSING_ERRORS, DataSet, items, number, tag_of, word, words
 from .frames import Instance
-from .header_scan import DICOM_SUFFIXES, Unreadable, naming
 from .object_types import IS_MAP
+from .recognition import DICOM_SUFFIXES, Unreadable, naming
 
 _NAME = re.compile(r"\w[\w.-]{0,63}", re.ASCII)
 """Part of a path; the standard allows less, and no record may lead out of the folder."""

@@ -15,7 +15,7 @@ class Dicom(Format):
     """A series of images, found by their contents, and a folder of images as its result."""
 
     name = "dicom"
-    output = "dicom"
+    writes = "dicom"
     is_series = True
 
     def read_grid(self, study: Study, volume_index: int | None) -> Grid:

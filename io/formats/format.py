@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..errors import WriteError
 from ..files.parts import NO_GATE, Gate
 from ..files.streams import Arrival, all_there
 from ..volume import AnyArray, Derivation, Empty, Grid, Study, Volume
@@ -49,9 +50,10 @@ class Format(ABC):
     name: as reports and records have it. suffixes: of the files that are opened first, in small
     letters; none for DICOM, whose files are recognised by their contents. voxel_suffixes: of files
     of voxels that `header_beside` describes. header_suffix: of those headers. result_suffixes: of
-    files that can hold the result of any scan. output: value of setting format that selects the
-    last of them; "" if none does. has_scale: whether its files have a slope and an intercept.
-    is_series: whether a scan and a result are many files in a folder, without a suffix.
+    files that can hold the result of any scan. writes: value of setting format that selects the
+    last of them; None for a format that is only read. has_scale: whether its files have a slope and
+    an intercept. is_series: whether a scan and a result are many files in a folder, without a
+    suffix.
     """
 
     name: str
@@ -59,7 +61,7 @@ class Format(ABC):
     voxel_suffixes: tuple[str, ...] = ()
     header_suffix: str = ""
     result_suffixes: tuple[str, ...] = ()
-    output: str = ""
+    writes: str | None = None
     has_scale: bool = True
     is_series: bool = False
 
@@ -118,9 +120,9 @@ class Format(ABC):
         del target, step
         raise TypeError(f"{volume.format} is not converted to {self.name}")
 
-    @abstractmethod
     def write(self, result: ResultToWrite) -> dict[str, str]:
         """Store a result of this format, as `write` of io/writing.py describes."""
+        raise TypeError(f"{self.name} is only read, not {result.target}")
 
     def is_written_in_order(self, target: Path) -> bool:
         """Return whether `write` needs the header and then slice after slice."""
@@ -140,8 +142,12 @@ class Format(ABC):
         del volume, dtype
 
     def check_name(self, target: Path) -> None:
-        """Raise WriteError if a result of this name could not be read again."""
-        del target
+        """Raise WriteError if a result of this name could not be written, or not read again."""
+        if self.writes is None:
+            raise WriteError(
+                f"{target} was not written: {self.name} files are only read; choose a name that "
+                "ends in .nii.gz."
+            )
 
     def result_files(self, target: Path) -> tuple[Path, ...]:
         """Return every path that `write` may use for `target`, which comes first."""

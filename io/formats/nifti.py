@@ -208,7 +208,7 @@ class Nifti(Format):
     voxel_suffixes = (".img", ".img.gz")
     header_suffix = ".hdr"
     result_suffixes = (".nii", ".nii.gz")
-    output = "nifti"
+    writes = "nifti"
 
     def header_beside(self, voxels: Path) -> Path:
         """Return the path of the .hdr of an .img."""

@@ -389,7 +389,7 @@ class Nrrd(_TextFormat):
     name = "nrrd"
     suffixes = _NRRD_SUFFIXES
     result_suffixes = (".nrrd",)
-    output = "nrrd"
+    writes = "nrrd"
 
     def labels(self, file: BinaryIO) -> HeaderLabels | None:
         """Return the header's lines, and whether 3D Slicer wrote segments."""
@@ -406,7 +406,7 @@ class MetaImage(_TextFormat):
     name = "metaimage"
     suffixes = (".mha", ".mhd")
     result_suffixes = (".mha",)
-    output = "mha"
+    writes = "mha"
 
     def labels(self, file: BinaryIO) -> HeaderLabels | None:
         """Return the header's lines."""

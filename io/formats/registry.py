@@ -2,12 +2,14 @@
 
 from pathlib import Path, PurePath
 
+from .afni import AFNI
 from .dicom import DICOM
 from .format import Format
+from .minc import MINC
 from .nifti import NIFTI
 from .nrrd_metaimage import METAIMAGE, NRRD
 
-FORMATS: tuple[Format, ...] = (NIFTI, NRRD, METAIMAGE, DICOM)
+FORMATS: tuple[Format, ...] = (NIFTI, NRRD, METAIMAGE, AFNI, MINC, DICOM)
 
 SUFFIXES: dict[str, str] = {suffix: each.name for each in FORMATS for suffix in each.suffixes}
 """Name of the format by the suffix of a file that is opened first."""

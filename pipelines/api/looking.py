@@ -124,7 +124,8 @@ class EvaluatedStudy:
     result - truth, root mean square error, SSIM in a Gaussian window and normalised mutual
     information. mae_air, mae_lung, mae_fat, mae_soft, mae_bone, me_air, me_lung, me_fat, me_soft,
     me_bone: these errors in HU per tissue of a CT. dice_150, dice_300: Dice
-    coefficient of the voxels from so many HU on.
+    coefficient of the voxels from so many HU on. dice_labels, hd95_labels: mean Dice coefficient
+    and mean 95 % surface distance in millimetres of the labels of the segmentations.
     """
 
     name: str
@@ -152,6 +153,8 @@ class EvaluatedStudy:
     me_bone: float | None = None
     dice_150: float | None = None
     dice_300: float | None = None
+    dice_labels: float | None = None
+    hd95_labels: float | None = None
 
 
 def evaluate(
@@ -161,12 +164,14 @@ def evaluate(
     *,
     protocol: ProtocolName = "general",
     any_truth: bool = False,
+    segmentations: tuple[AnyPath, AnyPath] | None = None,
 ) -> list[EvaluatedStudy]:
     """Compare results with ground truth, as the command does; return a row per study.
 
     results, truth, mask: each a folder, or a file for one study. protocol: "general" or
     "synthrad2025", which needs a mask. any_truth: whether results and scans of the batch may be
-    truths; otherwise they fail. Raises ScanError for a missing folder, and SettingsError.
+    truths; otherwise they fail. segmentations: folders or files with those of the results and of
+    the truth. Raises ScanError for a missing folder, and SettingsError.
 
     >>> [(row.name, row.mae) for row in evaluate("scans", "scans", any_truth=True)]
     [('a.nii.gz', 0.0), ('b.nii.gz', 0.0)]
@@ -176,7 +181,12 @@ def evaluate(
     if name == "synthrad2025" and masks is None:
         raise SettingsError("Protocol synthrad2025 needs masks; give argument mask.", "mask")
     rules = SYNTHRAD2025 if name == "synthrad2025" else general(None)
-    sources = Sources(path_of("results", results), path_of("truth", truth), masks)
+    segmented = segmentations and (
+        path_of("segmentations", segmentations[0]),
+        path_of("segmentations", segmentations[1]),
+    )
+    paths = path_of("results", results), path_of("truth", truth), masks
+    sources = Sources(*paths, segmentations=segmented)
     found = evaluated(find_pairs(sources).pairs, rules, any_truth=any_truth)
     if found.interrupted:
         raise KeyboardInterrupt

@@ -24,7 +24,7 @@ from ..errors import SettingsError
 from ..events import DeviceOpened, Listen, TilesDone, opening_event, unit_of
 from ..results.earlier_results import discover_scans
 from ..run.networks import Networks
-from ..settings import DEFAULTS, Overlap, TranslateOptions
+from ..settings import DEFAULTS, Overlap, ResolvedOptions, TranslateOptions
 from ..stopwatch import Stopwatch
 from ..study.plan import check_count
 from ..study.prepare import without_nan
@@ -110,14 +110,13 @@ class Translator:
             raise SettingsError(
                 f"Device {device} names several devices; a translator uses one.", "device"
             )
-        self._settings = self._options.settings()
         self._opened = ExitStack()
         with ExitStack() as opening:
             networks = opening.enter_context(Networks(on))
             use = networks.use((self.model, self._options), progress=self._report_opening)
             [generator] = opening.enter_context(use)
             self._generator: SharedGenerator | None = generator
-            self.device: str = generator.open(self._settings.precision)
+            self.device: str = generator.open(self._options.precision)
             on_event(DeviceOpened(self.device, on.note))
             self._opened = opening.pop_all()
 
@@ -192,7 +191,7 @@ class Translator:
         """
         self._check_makes_one()
         asked = replace(self._options, volume_index=volume_index)
-        options = record("", TranslateOptions, asked)
+        options = record("", ResolvedOptions, asked)
         study = self._study_at(paths_of("path", path), mapping_of("channels", channels))
         scans = StudyTranslator(self.model, options).read(study)
         [result] = self._translated(scans, str(study.name))

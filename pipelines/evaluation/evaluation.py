@@ -25,6 +25,7 @@ from ..study.geometry import grid_difference, slices_through
 from ..study.preview import OUTLIERS, Column, difference_shades, drawn, grey_shades
 from ..study.statistics import Range
 from .images import BLOCK_VOXELS, Flags, Images, StoredImage
+from .label_overlap import LabelOverlap, label_overlaps, overlap_notes
 from .pairs import ScanPair
 from .protocols import MeasuredPair, Protocol, measure
 from .report import Evaluation, PairRow
@@ -33,6 +34,11 @@ from .truth_check import TruthCheck
 BYTES_A_VOXEL = 16
 """Memory per voxel: truth, result and mask as stored, the mask's flags, and both images at half the
 resolution.
+"""
+
+SEGMENTATION_BYTES_A_VOXEL = 40
+"""Further memory per voxel for segmentations: both as stored and as labels, and for a label that
+fills the volume the flags, surfaces and distances of both.
 """
 
 BLOCK_BYTES = 96 * 8 * BLOCK_VOXELS
@@ -112,8 +118,10 @@ class _Worst:
 
 
 def _opening_row(pair: ScanPair) -> PairRow:
-    files = [each.files[0] if each else None for each in (pair.result, pair.truth, pair.mask)]
-    row = PairRow(pair.name, *files, status="stopped")
+    result, truth, mask = (
+        each.files[0] if each else None for each in (pair.result, pair.truth, pair.mask)
+    )
+    row = PairRow(name=pair.name, result=result, truth=truth, mask=mask, status="stopped")
     return replace(row, status="missing", reason=pair.missing) if pair.missing else row
 
 
@@ -150,7 +158,8 @@ def _memory_of(pair: ScanPair) -> int:
     assert pair.truth
     series = pair.truth.series
     extents = series.extents if isinstance(series, Series) else None
-    return prod(extents or read_file_header(pair.truth).extents) * BYTES_A_VOXEL + BLOCK_BYTES
+    each = BYTES_A_VOXEL + (SEGMENTATION_BYTES_A_VOXEL if pair.segmentations else 0)
+    return prod(extents or read_file_header(pair.truth).extents) * each + BLOCK_BYTES
 
 
 def _compared(pair: ScanPair, protocol: Protocol, row: PairRow, *, draws: bool) -> PairRow:
@@ -164,6 +173,7 @@ def _compared(pair: ScanPair, protocol: Protocol, row: PairRow, *, draws: bool) 
     inside = _inside(mask) if mask else None
     images = Images(StoredImage.of(truth), StoredImage.of(result), inside)
     measured = measure(images, protocol, modality)
+    labels = _overlaps(pair, truth)
     notes = (
         *row.notes,
         *([SYNTHETIC_TRUTH] if is_synthetic(pair.truth) else []),
@@ -171,17 +181,28 @@ def _compared(pair: ScanPair, protocol: Protocol, row: PairRow, *, draws: bool) 
         *_notes("truth", pair.truth, truth),
         *_reservations(measured),
         *_doubts(measured),
+        *overlap_notes(labels),
     )
     return replace(
         row,
         status="evaluated",
-        figures=measured.figures,
+        figures=replace(measured.figures, labels=labels),
         data_range=measured.data_range,
         voxels=measured.voxels,
         outside=measured.outside,
         notes=notes,
         picture=_draw(truth, result, measured.inside, measured.at) if draws else None,
     )
+
+
+def _overlaps(pair: ScanPair, truth: Volume) -> tuple[LabelOverlap, ...]:
+    if pair.segmentations is None:
+        return ()
+    of_result, of_truth = (
+        _on_grid_of(truth, study, f"segmentation of the {kind}")
+        for study, kind in zip(pair.segmentations, ("result", "truth"), strict=True)
+    )
+    return label_overlaps(of_truth, of_result)
 
 
 SYNTHETIC_TRUTH = (

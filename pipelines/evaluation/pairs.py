@@ -32,8 +32,8 @@ class ScanPair:
     """Result with its truth and mask.
 
     name: name of the result, or of the truth if there is no result. result, truth, mask: the
-    studies. missing: the partner that is missing, in words; None if both, and the mask if one is
-    required, exist.
+    studies. missing: the partner that is missing, in words; None if both, and the mask and the
+    segmentations if they are required, exist. segmentations: of the result and of the truth.
     """
 
     name: str
@@ -41,6 +41,7 @@ class ScanPair:
     truth: Study | None = None
     mask: Study | None = None
     missing: str | None = None
+    segmentations: tuple[Study, Study] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Sources:
 
     results, truth: their paths. masks: path of masks; None compares whole volumes. table: CSV file
     of the pairs, by paths below these folders. shard: share of the pairs, None for all.
+    segmentations: paths of those of the results and of the truth; None compares none.
     """
 
     results: Path
@@ -69,6 +71,7 @@ class Sources:
     masks: Path | None = None
     table: Path | None = None
     shard: Shard | None = None
+    segmentations: tuple[Path, Path] | None = None
 
 
 def find_pairs(sources: Sources) -> Paired:
@@ -79,13 +82,17 @@ def find_pairs(sources: Sources) -> Paired:
     results = with_mirrored_names(discover([sources.results], None))
     truth = discover([sources.truth], None)
     masks = discover([sources.masks], None) if sources.masks else None
+    is_single = sources.results.is_file() and sources.truth.is_file() and not sources.table
     if sources.table:
         pairs = _by_table(sources.table, results, truth, masks)
-    elif sources.results.is_file() and sources.truth.is_file():
+    elif is_single:
         pairs = [_single(results, truth, masks)]
     else:
         pairs = _by_name(results.studies, truth.studies, masks)
-    found = [each for each in (results, truth, masks) if each]
+    segmented = [discover([path], None) for path in sources.segmentations or ()]
+    if segmented:
+        pairs = [_segmented(pair, segmented, is_single=is_single) for pair in pairs]
+    found = [each for each in (results, truth, masks, *segmented) if each]
     skipped = {skip.path: skip for each in found for skip in each.skipped if skip.missed}
     whole = Paired(tuple(sorted(pairs, key=lambda pair: pair.name)), tuple(skipped.values()))
     return _share(whole, sources.shard) if sources.shard else whole
@@ -154,6 +161,26 @@ def _complete(pair: ScanPair, *, asks_for_mask: bool) -> ScanPair:
     ]
     missing = next((words for there, words in lacks if not there), None)
     return replace(pair, missing=missing)
+
+
+def _segmented(pair: ScanPair, segmentations: Sequence[Discovery], *, is_single: bool) -> ScanPair:
+    """Return a pair with the segmentations that have the names of result and truth.
+
+    is_single: result and truth are two files, to which the only segmentations belong.
+    """
+    if pair.missing or not pair.result or not pair.truth:
+        return pair
+    own: list[Study] = []
+    for kind, study, found in zip(
+        ("result", "truth"), (pair.result, pair.truth), segmentations, strict=True
+    ):
+        fitting = found.studies if is_single else _Named(found.studies).like(study)
+        if len(fitting) > 1:
+            return replace(pair, missing=_too_many(fitting, f"segmentations of the {kind}"))
+        if not fitting:
+            return replace(pair, missing=f"no segmentation of the {kind} matches it")
+        own += fitting
+    return replace(pair, segmentations=(own[0], own[1]))
 
 
 def _name_of(*studies: Study | None) -> str:

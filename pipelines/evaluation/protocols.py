@@ -9,6 +9,7 @@ from ..errors import ComparisonError
 from ..hounsfield import AIR_HU, LOWEST_HU
 from ..study.statistics import Range
 from .images import Flags, Images, StoredImage
+from .label_overlap import LabelOverlap, mean_dice, mean_hd95
 from .metrics import Census, SimilarityRule, census, differences, lowest, similarity
 from .mutual_information import normalised_mutual_information
 from .tissue_metrics import TissueMetrics, tissue_metrics
@@ -66,7 +67,7 @@ def general(ends: tuple[float, float] | None, outside: Outside = "below-air") ->
     return Protocol("general", data_range, False, False, rule, outside)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """Metrics of one result against its truth.
 
@@ -75,7 +76,7 @@ class Figures:
     mask leaves nothing to compare. r: Pearson's correlation; None if one is constant. me: mean of
     result - truth. rmse: root mean square error. gaussian_ssim: as ssim, in a Gaussian window. nmi:
     normalised mutual information; None if both are constant. tissues: metrics per tissue; None if
-    the truth is no CT.
+    the truth is no CT. labels: overlap of each label of the segmentations; none without these.
     """
 
     mae: float
@@ -88,6 +89,17 @@ class Figures:
     gaussian_ssim: float | None = None
     nmi: float | None = None
     tissues: TissueMetrics | None = None
+    labels: tuple[LabelOverlap, ...] = ()
+
+    @property
+    def dice_labels(self) -> float | None:
+        """Mean Dice coefficient of the labels; None without segmentations."""
+        return mean_dice(self.labels)
+
+    @property
+    def hd95_labels(self) -> float | None:
+        """Mean 95 % surface distance of the labels that both images have, in millimetres."""
+        return mean_hd95(self.labels)
 
 
 @dataclass(frozen=True, slots=True)

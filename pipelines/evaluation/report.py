@@ -17,6 +17,7 @@ from ...io.files.documents import write_document
 from ..hounsfield import BONE_HU, TISSUES
 from ..program import program_version
 from ..study.statistics import Range
+from .label_overlap import LabelOverlap, mean_dice, mean_hd95
 from .protocols import Figures, Protocol
 
 PairStatus: TypeAlias = Literal["evaluated", "missing", "failed", "stopped"]
@@ -27,15 +28,16 @@ STATUSES: tuple[PairStatus, ...] = get_args(PairStatus)
 class Metric:
     """Metric of a study.
 
-    name: field of `Figures`, or key of its tissues' values. title: heading in tables. best: whether
-    the largest, the smallest, or the value nearest to 0 is the best. is_of_tissue: whether only CTs
-    have it.
+    name: attribute of `Figures`, or key of its tissues' values. title: heading in tables. best:
+    whether the largest, the smallest, or the value nearest to 0 is the best. is_of_tissue: whether
+    only CTs have it. decimals: shown in tables and pages; None for four significant digits.
     """
 
     name: str
     title: str
     best: Literal["largest", "smallest", "nearest 0"] = "largest"
     is_of_tissue: bool = False
+    decimals: int | None = None
 
     def of(self, figures: Figures) -> float | None:
         """Return the study's value."""
@@ -51,10 +53,10 @@ class Metric:
 
 MAIN_METRICS = (
     Metric("mae", "MAE", "smallest"),
-    Metric("psnr", "PSNR, dB"),
-    Metric("ms_ssim", "MS-SSIM"),
-    Metric("ssim", "SSIM"),
-    Metric("r", "r"),
+    Metric("psnr", "PSNR, dB", decimals=2),
+    Metric("ms_ssim", "MS-SSIM", decimals=4),
+    Metric("ssim", "SSIM", decimals=4),
+    Metric("r", "r", decimals=4),
 )
 """Metrics in the table of studies."""
 
@@ -62,15 +64,21 @@ METRICS = (
     *MAIN_METRICS,
     Metric("me", "ME", "nearest 0"),
     Metric("rmse", "RMSE", "smallest"),
-    Metric("gaussian_ssim", "SSIM, Gaussian"),
-    Metric("nmi", "NMI"),
+    Metric("gaussian_ssim", "SSIM, Gaussian", decimals=4),
+    Metric("nmi", "NMI", decimals=4),
+    Metric("dice_labels", "Dice, labels", decimals=4),
+    Metric("hd95_labels", "HD95, mm", "smallest"),
     *(Metric(f"mae_{tissue.name}", f"MAE {tissue.name}", "smallest", True) for tissue in TISSUES),
     *(Metric(f"me_{tissue.name}", f"ME {tissue.name}", "nearest 0", True) for tissue in TISSUES),
-    *(Metric(f"dice_{limit}", f"Dice >= {limit} HU", is_of_tissue=True) for limit in BONE_HU),
+    *(
+        Metric(f"dice_{limit}", f"Dice >= {limit} HU", is_of_tissue=True, decimals=4)
+        for limit in BONE_HU
+    ),
 )
+"""All metrics, from which tables, pages, JSON and CSV follow."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairRow:
     """Outcome of one pair.
 
@@ -115,6 +123,25 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelSummary:
+    """Overlap of one label over studies. label, name: as in `LabelOverlap`. overlaps: of each."""
+
+    label: int
+    name: str
+    overlaps: tuple[LabelOverlap, ...]
+
+    @property
+    def dice(self) -> float | None:
+        """Mean Dice coefficient."""
+        return mean_dice(self.overlaps)
+
+    @property
+    def hd95(self) -> float | None:
+        """Mean 95 % surface distance of the studies in which both images have the label."""
+        return mean_hd95(self.overlaps)
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """Outcome of all pairs.
 
@@ -139,6 +166,14 @@ class Evaluation:
         """Return name and value of each study for which a metric is defined."""
         both = [(row.name, metric.of(row.figures)) for row in self.rows if row.figures]
         return [(name, value) for name, value in both if value is not None]
+
+    def label_summaries(self) -> list[LabelSummary]:
+        """Return the overlap of each label over the studies that have it, by number and name."""
+        found: dict[tuple[int, str], list[LabelOverlap]] = {}
+        for row in self.evaluated():
+            for each in row.figures.labels if row.figures else ():
+                found.setdefault((each.label, each.name), []).append(each)
+        return [LabelSummary(*label, tuple(found[label])) for label in sorted(found)]
 
     def summaries(self) -> list[Summary]:
         """Return a summary of each metric that is defined for any study."""
@@ -244,6 +279,7 @@ def _study(row: PairRow) -> dict[str, Any]:
         "voxels": row.voxels,
         "outside": row.outside,
         **tissue_voxels(row),
+        "labels": [encode_record(each) for each in row.figures.labels] if row.figures else [],
         "notes": row.notes,
         "seconds": row.seconds,
     }

@@ -31,7 +31,7 @@ from ..results.sharers import WORKERS
 from ..run.concurrency import StoppedError
 from ..run.networks import Networks
 from ..run.source import JobKind
-from ..settings import CycleCheck, TranslateOptions
+from ..settings import CycleCheck, ResolvedOptions
 from ..study.figures import CycleRule
 from ..study.selection import contrast_checked
 from .events import OnEvent
@@ -109,7 +109,7 @@ class JobPlanner:
         planner = Planner.of(
             manifest.output,
             manifest.entries,
-            Recipe(known.identity, self._options(job).settings().sha256()),
+            Recipe(known.identity, self._options(job).fingerprint()),
             job.options,
             known.card,
             job.model_sha256,
@@ -137,7 +137,7 @@ class JobPlanner:
         options = self._options(job)
         self._open_folder(Path(job.output))
         models = self._models_of(job, options)
-        recipe = Recipe(models.model.identity, options.settings().sha256())
+        recipe = Recipe(models.model.identity, options.fingerprint())
         kind = JobKind(models.model, options, recipe, models.back)
         with self._networks.use(*kind.uses, progress=self._report) as (network, *_):
             network.open(kind.precision)  # an error here concerns this job
@@ -158,7 +158,7 @@ class JobPlanner:
     def _report(self, what: str, share: float | None) -> None:
         self._on_event(opening_event(what, share))
 
-    def _options(self, job: StudyJob) -> TranslateOptions:
+    def _options(self, job: StudyJob) -> ResolvedOptions:
         return with_precision(job.options, [self._device], self._name)
 
     def _open_folder(self, output: Path) -> Manifest:
@@ -192,10 +192,10 @@ class JobPlanner:
             )
         return model
 
-    def _models_of(self, job: StudyJob, options: TranslateOptions) -> _Models:
+    def _models_of(self, job: StudyJob, options: ResolvedOptions) -> _Models:
         """Return the models of a job, reusing those of the previous one. Raises EngineError."""
         known = self._models
-        wanted = job.model, job.model_sha256, options.settings().opened_for, job.options.cycle_check
+        wanted = job.model, job.model_sha256, options.opened_for, job.options.cycle_check
         if known and (known.path, known.sha256, known.patch, known.cycle_check) == wanted:
             return known
         self._models = None

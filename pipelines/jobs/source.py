@@ -19,7 +19,7 @@ from ..report.codec import job_row
 from ..report.report import Failure, StudyReport, failure_of
 from ..results.manifest import Manifest
 from ..results.resume import ADDS, PlannedStudy
-from ..retries import Backoff, crash_counts
+from ..retries import Once, crash_counts
 from ..run.source import JobKind, JobSource
 from .events import (
     JobDeferred,
@@ -49,7 +49,7 @@ class Outage:
 
     def __init__(self, on_event: OnEvent) -> None:
         self._on_event = on_event
-        self._backoff = Backoff(PAUSE_SECONDS, PAUSE_SECONDS)
+        self._outage, self._failures = Once(), 0
         self._lock = threading.Lock()
 
     def ask(self, request: Callable[[], Answer]) -> Answer:
@@ -57,11 +57,11 @@ class Outage:
 
         Raises QueueLostError.
         """
-        before = self._backoff.until
+        before = self._failures
         answer = request()
         with self._lock:
-            if self._backoff.until == before:
-                self._backoff.reset()
+            if self._failures == before:
+                self._outage.passed()
         return answer
 
     def retry(self, request: Callable[[], Answer]) -> Answer:
@@ -75,12 +75,10 @@ class Outage:
     def wait(self, error: QueueLostError) -> None:
         """Report the outage unless that was done, and pause."""
         with self._lock:
-            is_reported = self._backoff.until > 0
-            self._backoff.lengthen()
-            pause = self._backoff.seconds
-            if not is_reported:
+            self._failures += 1
+            if self._outage.is_new("outage"):
                 self._on_event(Waiting(str(error)))
-        time.sleep(pause)
+        time.sleep(PAUSE_SECONDS)
 
 
 class QueueSource(JobSource):
@@ -118,7 +116,7 @@ class QueueSource(JobSource):
         self._deferred_batches: set[str] = set()
         self._planned_again: set[str] = set()
         self._stopped: SimpleQueue[None] = SimpleQueue()
-        self._waits_for: str | None = ""
+        self._waits = Once()
         self._may_tune = False
 
     @property
@@ -157,14 +155,14 @@ class QueueSource(JobSource):
                     self.is_empty = True
                     return None
             except QueueLostError as error:
-                self._waits_for = ""
+                self._waits.passed()
                 self._planner.close_folder()
                 self._outage.wait(error)
                 continue
             if claim is None:
                 self._wait(self._hindrance())
                 continue
-            self._waits_for = ""
+            self._waits.passed()
             if kind := self._begun(claim):
                 return kind
         return None
@@ -285,10 +283,9 @@ class QueueSource(JobSource):
 
         If nothing hinders, the time is used to find faster tactics, until none are left to try.
         """
-        if reason != self._waits_for:
+        if self._waits.is_new(reason or "no job"):
             with suppress(QueueLostError):
                 self._on_event(Waiting(reason) if reason else self._outlook())
-            self._waits_for = reason
         self._planner.close_folder()
         if self._may_tune and not reason:
             until = time.monotonic() + PAUSE_SECONDS

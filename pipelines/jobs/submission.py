@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
+from ...engine.model.calibration import ResultReference
 from ...engine.model.model_file import Model, load_model
 from ...io.discovery import images_sha256
 from ...io.files.disk import takes_name
@@ -55,8 +56,8 @@ class Submission:
 
     jobs: one per study. skipped: paths that are not studies, with reasons. refused: studies with a
     blocking error, by name. identity: identity of the model. words: metadata of the model for the
-    results. established: how the model's reading was verified, in words. outputs: output channels
-    of each study. holds_files_only, notes: as in a search.
+    results. established: how the model's reading was verified, in words. reference: results of its
+    reference set. outputs: output channels of each study. holds_files_only, notes: as in a search.
     """
 
     jobs: tuple[StudyJob, ...]
@@ -65,6 +66,7 @@ class Submission:
     identity: str = ""
     words: tuple[str, ...] = ()
     established: str = NOT_RECORDED
+    reference: ResultReference | None = None
     outputs: tuple[str, ...] = ("",)
     holds_files_only: bool = False
     notes: tuple[str, ...] = ()
@@ -119,6 +121,7 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
         model.identity,
         card.words,
         established,
+        card.results,
         outputs,
         found.holds_files_only,
         found.notes,

@@ -13,7 +13,7 @@ from ...engine.decoding import FieldError
 from ..errors import QueueError
 from ..report.codec import row_of_job
 from ..report.report import BatchReport, Failure, FailureClass, ModelName, StudyReport, Use
-from ..report.suspicion import Suspicion, reading_order, suspicions
+from ..report.suspicion import NO_ORIGIN, Origin, Suspicion, reading_order, suspicions
 from ..stopwatch import STAGES
 from ..timestamps import iso_time
 from .queue.job import OPEN, JobPaths, JobRow, OpenJobs, StudyJob, counted_open
@@ -47,13 +47,13 @@ class Selection:
 @dataclass(frozen=True, slots=True)
 class EndedJob:
     """Job that ended. job: `<batch>/<number>`. row: row of its study. output: folder of results;
-    "" if it cannot be read. recipe: identity of model and settings; results of one are compared.
+    "" if it cannot be read. origin: model and settings; results of one are compared.
     """
 
     job: str
     row: StudyReport
     output: str
-    recipe: str = ""
+    origin: Origin = NO_ORIGIN
 
     @property
     def outcome(self) -> JobOutcome:
@@ -135,7 +135,7 @@ class Overview:
     def suspicious(self) -> list[tuple[EndedJob, Suspicion]]:
         """Return the jobs with suspicious results, the most suspicious first."""
         ended = [one for batch in self.batches for one in batch.ended]
-        found = suspicions([one.row for one in ended], [one.recipe for one in ended])
+        found = suspicions([one.row for one in ended], [one.origin for one in ended])
         order = (at for at in reading_order(found) if found[at].is_suspicious)
         return [(ended[at], found[at]) for at in order]
 
@@ -194,9 +194,7 @@ def _batch(name: str, rows: Sequence[JobRow]) -> BatchOverview:
         rows[0].name,
         rows[0].route,
         next((row.work for row in rows if row.work.model), JobPaths()),
-        tuple(
-            EndedJob(row.job, study_of(row), row.work.output, _recipe(_job(row))) for row in ended
-        ),
+        tuple(EndedJob(row.job, study_of(row), row.work.output, _origin(row)) for row in ended),
         len(rows) - len(ended),
         _busy(ended),
         max((row.ended for row in ended if row.ended), default=None),
@@ -231,7 +229,11 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
     wall = max([wall, *(study.seconds for study in ended)])
     return BatchReport(
         model=ModelName(
-            Path(first.model).stem, Path(first.model), first.model_sha256, rows[0].established
+            Path(first.model).stem,
+            Path(first.model),
+            first.model_sha256,
+            rows[0].established,
+            rows[0].reference,
         ),
         options=first.options,
         device=", ".join(sorted(workers)),
@@ -268,14 +270,21 @@ def _job(row: JobRow) -> StudyJob | None:
         return None
 
 
-def _recipe(job: StudyJob | None) -> str:
-    """Return the identity of a job's model and settings; without a chosen precision, that of all
-    others.
-    """
+def _origin(row: JobRow) -> Origin:
+    """Return a job's model and settings; without a chosen precision, those of all others."""
+    job = _job(row)
     if job is None:
-        return ""
+        return NO_ORIGIN
     options = job.options if job.options.precision else replace(job.options, precision="fp32")
-    return f"{job.model_sha256} {options.settings().sha256()}"
+    return Origin(f"{job.model_sha256} {options.resolved().fingerprint()}", row.reference)
+
+
+def suspicion_of(row: JobRow) -> Suspicion:
+    """Judge the result of one job alone, by the model's reference set and the limits for any
+    batch.
+    """
+    [found] = suspicions([study_of(row)], [_origin(row)])
+    return found
 
 
 def study_of(row: JobRow) -> StudyReport:

@@ -450,6 +450,10 @@ def _crop(reader: _Reader, arguments: _Arguments) -> None:
     reader.data.crop = ScanCrop("positive", int(margin), 0.0)
 
 
+def _to_extents(_reader: _Reader, _arguments: _Arguments) -> None:
+    raise _Refused("it crops or pads each scan to extents of its own")
+
+
 def _concat(_reader: _Reader, arguments: _Arguments) -> None:
     arguments.drop("name")
     arguments.only("dim", 0)
@@ -480,6 +484,10 @@ _TRANSFORMS: Mapping[str, tuple[_Read, tuple[Answer, ...]]] = {
     "ShiftIntensity": (_unknown, ("intensity_in",)),
     "HistogramNormalize": (_unknown, ("intensity_in",)),
     "CropForeground": (_crop, ("crop",)),
+    "ResizeWithPadOrCrop": (_to_extents, ("omit",)),
+    "SpatialPad": (_to_extents, ("omit",)),
+    "DivisiblePad": (_to_extents, ("omit",)),
+    "CenterSpatialCrop": (_to_extents, ("omit",)),
     "ConcatItems": (_concat, ("omit",)),
 }
 _POST_TRANSFORMS: Mapping[str, tuple[_Read, tuple[Answer, ...]]] = {

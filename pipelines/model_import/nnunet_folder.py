@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ...engine.decoding import FieldError, decode, parse
 from ...engine.errors import CheckpointError, quoted
@@ -30,6 +30,9 @@ from ...io.files.regular import read_regular
 from .card_draft import CardDraft
 
 CODE = "nnunetv2"
+_ABSENT = -30.0
+"""Output of an absent class: its sigmoid, and its softmax next to a background of 0, is 1e-13."""
+
 _PLANS, _DATASET, _CHECKPOINT = "plans.json", "dataset.json", "checkpoint_final.pth"
 _LARGEST_JSON = 64 << 20
 _AXES_OF_READER = {"NibabelIOWithReorient": "SAR"}
@@ -144,9 +147,10 @@ def read_nnunet(folder: Path, folds: Sequence[str], axes: str | None) -> NnunetF
     if sorted(plans.transpose_forward) != [0, 1, 2]:
         raise _refusal("transposes axes in an order that does not exist")
     maps, onto = _maps(configuration, plans)
+    target = _targets(dataset, network.graph.out_channels)
     draft = CardDraft(
         source=sources,
-        target=_targets(dataset, network.graph.out_channels),
+        target=target,
         intensity_in=maps[0] if len(set(maps)) == 1 else maps,
         intensity_out=Identity(),
         input_range=onto,
@@ -155,7 +159,7 @@ def read_nnunet(folder: Path, folds: Sequence[str], axes: str | None) -> NnunetF
         spacing=configuration.spacing,
         patch=configuration.patch_size,
         small_volume_padding=0.0,
-        crop=ScanCrop("nonzero", 0, 0.0),
+        crop=ScanCrop("nonzero", 0, _fill(dataset, target)),
         tiling=Tiling("nnunet", (0.5, 0.5, 0.5)),
         grid_rule="nnunet",
     )
@@ -313,10 +317,29 @@ def _weights(checkpoint: Checkpoint) -> dict[str, StoredTensor]:
 
 def _targets(dataset: _Dataset, heads: int) -> tuple[str, ...] | None:
     """Return the labels if there is one for each output; None leaves it to the user."""
-    names = tuple(name for name in dataset.labels if name != "ignore")
-    if any(isinstance(dataset.labels[name], list | tuple) for name in names):
-        names = tuple(name for name in names if name != "background")
+    left_out = {"ignore", "background"} if _has_regions(dataset) else {"ignore"}
+    names = tuple(name for name in dataset.labels if name not in left_out)
     return names if len(names) == heads else None
+
+
+def _has_regions(dataset: _Dataset) -> bool:
+    """Return whether outputs are regions of several labels, each with a sigmoid of its own."""
+    lists = [
+        cast("list[object]", each) for each in dataset.labels.values() if isinstance(each, list)
+    ]
+    return any(len(each) > 1 for each in lists)
+
+
+def _fill(dataset: _Dataset, target: tuple[str, ...] | None) -> float | tuple[float, ...]:
+    """Return each raw output outside the crop box, where nnU-Net's probability is 1 for the
+    background and 0 for all else (`LabelManager.revert_cropping_on_probabilities`); 0 if the
+    outputs are no classes.
+    """
+    if target is None:
+        return 0.0
+    if _has_regions(dataset):
+        return _ABSENT
+    return (0.0, *(_ABSENT,) * (len(target) - 1)) if len(target) > 1 else 0.0
 
 
 def with_facts(draft: CardDraft, found: CardDraft) -> CardDraft:
@@ -328,4 +351,6 @@ def with_facts(draft: CardDraft, found: CardDraft) -> CardDraft:
         name: getattr(draft, name) if getattr(draft, name) is not None else getattr(found, name)
         for name in (*names, *more, *last)
     }
+    if draft.crop is None and found.crop and draft.intensity_out:  # values in a unit, no classes
+        known["crop"] = replace(found.crop, fill=0.0)
     return replace(draft, **{**known, "axes": found.axes or draft.axes})

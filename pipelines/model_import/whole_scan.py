@@ -15,7 +15,7 @@ from ...engine.scaling import Stored
 from ...io.volume import Volume
 from ..decisions import with_inference
 from ..host.memory import available_memory
-from ..settings import TranslateOptions
+from ..settings import ResolvedOptions, TranslateOptions
 from ..stopwatch import Stopwatch
 from ..study.finish import Canvas, canvas, finish
 from ..study.inference import SlidingWindow, translate_array, translate_at_once
@@ -58,9 +58,10 @@ class TranslatedScan:
         return np.stack([fitted.values(network) for fitted, network in each]).astype(np.float32)
 
 
-def resolved(model: Model) -> TranslateOptions:
+def resolved(model: Model) -> ResolvedOptions:
     """Return the options of a batch that states none, in fp32 and with float32 results."""
-    return with_inference(model, TranslateOptions(output_type="float32", precision="fp32"))
+    asked = TranslateOptions(output_type="float32", precision="fp32")
+    return with_inference(model, asked).resolved()
 
 
 def translated(
@@ -74,14 +75,14 @@ def translated(
     translator = StudyTranslator(model, resolved(model))
     plan = translator.plan_volumes(volumes, in_network=True, crop=crop_box(volumes, model.card))
     study = translator.prepare(Scans(tuple(volumes), ()), plan, is_compared=False)
-    prepared, settings = study.prepared, translator.options.settings()
+    prepared = study.prepared
     source, output, timer = prepared.network_input, canvas(prepared), Stopwatch()
     if plan.inference == "volume":
         memory = available_memory() // _MAPS_SHARE
         with open_cpu_volume_generator(model.network, memory) as whole:
             translate_at_once(source, output.target, whole, UNFLIPPED, timer, _ignore)
         return TranslatedScan(prepared, output, model.card.axes, is_part=False)
-    layout, blend = plan.layout, settings.blend
+    layout, blend = plan.layout, translator.options.blend
     can_be_part = _can_be_part(layout, blend, is_cropped=plan.crop is not None)
     part = _part(prepared, around) if around and can_be_part else _Part.all_of(layout)
     window = SlidingWindow(part.layout, blend, model.card.padding)

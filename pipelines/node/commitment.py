@@ -6,36 +6,32 @@ with the requester's AE title that a route names.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from ...io.dicom_network.errors import NetworkError, RefusedError
 from ...io.dicom_network.sending import Peer, reporting_to
 from ...io.dicom_network.storage_commitment import Commitment, Referenced
-from ...io.dicom_network.tls import Certificates
 from ..retries import Backoff
+from .context import NodeContext
 from .delivery import Destination, PeriodicThread, sending_backoff
-from .events import NodeEvent, NotReported, NotSent, Reported
+from .events import NotReported, NotSent, Reported
 from .inbox import Inbox
 from .records import PendingReport, ReportKey, StudyName
 from .routes import Route
-from .store import NodeStore
 
 MOST = 1000
 """Largest number of pending reports; further requests are refused."""
 
 
 class PendingReports:
-    """Reports that were not accepted yet; all methods are thread-safe.
+    """Reports that were not accepted yet; all methods are thread-safe."""
 
-    clock: seconds since 1970.
-    """
-
-    def __init__(self, store: NodeStore, clock: Callable[[], float]) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, node: NodeContext) -> None:
+        self._store, self._clock = node.store, node.clock
         self._lock = threading.Lock()
         self._offered: dict[ReportKey, float] = {}
-        self._due = store.report_moments()
+        self._due = self._store.report_moments()
 
     def offer(self, route: str, title: str, asked: Commitment) -> ReportKey | None:
         """Store a report that its requester may accept on the current association.
@@ -83,25 +79,12 @@ def objects_in_inbox(inbox: Inbox, route: str, asked: Commitment) -> Mapping[Ref
 
 
 class ReportSender:
-    """Sender of reports that were not accepted on the requesting association, one by one.
+    """Sender of reports that were not accepted on the requesting association, one by one."""
 
-    routes: current routes. certificates: for TLS, or None.
-    """
-
-    def __init__(
-        self,
-        pending: PendingReports,
-        inbox: Inbox,
-        routes: Mapping[str, Route],
-        certificates: Certificates | None,
-        emit: Callable[[NodeEvent], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self.routes = routes
-        self._pending, self._inbox, self._certificates = pending, inbox, certificates
-        self._emit, self._clock = emit, clock
+    def __init__(self, node: NodeContext, inbox: Inbox, pending: PendingReports) -> None:
+        self._node, self._inbox, self._pending = node, inbox, pending
         self._backoffs: dict[Destination, Backoff] = {}
-        self._thread = PeriodicThread("reports", self._send_pending, emit)
+        self._thread = PeriodicThread("reports", self._send_pending, node.emit)
 
     def wake(self) -> None:
         """Check for pending reports now."""
@@ -119,7 +102,7 @@ class ReportSender:
         return False
 
     def _try(self, key: ReportKey, moment: float) -> None:
-        route = self.routes.get(key.route)
+        route = self._node.routes.get(key.route)
         destination = self._destination(route, key.title) if route else None
         if route is None or destination is None:
             self._abandon(
@@ -132,18 +115,18 @@ class ReportSender:
         try:
             self._report(key, destination)
         except (NetworkError, OSError) as error:
-            if self._clock() - moment > route.retry:
+            if self._node.clock() - moment > route.retry:
                 self._abandon(key, str(error))
                 return
             backoff.lengthen()
             what = f"report of storage commitment to {destination.peer}"
-            self._emit(NotSent(what, str(error), backoff.seconds))
+            self._node.emit(NotSent(what, str(error), backoff.seconds))
         else:
             del self._backoffs[destination]
 
     def _destination(self, called: Route, title: str) -> Destination | None:
         """Return the destination with a title: the called route's, or else another route's."""
-        for route in (called, *self.routes.values()):
+        for route in (called, *self._node.routes.values()):
             peer = route.destination
             if isinstance(peer, Peer) and peer.title == title:
                 return Destination(peer, called.title, route.uses_tls)
@@ -155,7 +138,7 @@ class ReportSender:
         if report is None:
             return
         asked = report.commitment
-        peer, tls = destination.peer, destination.tls_context(self._certificates)
+        peer, tls = destination.peer, destination.tls_context(self._node.certificates)
         assert isinstance(peer, Peer)  # one with a title
         with reporting_to(peer, destination.calling, tls) as link:
             safe = objects_in_inbox(self._inbox, key.route, asked)  # as late as possible
@@ -165,8 +148,8 @@ class ReportSender:
                 self._abandon(key, str(error))
                 return
         self._pending.remove(key)
-        self._emit(Reported(key.route, str(peer), len(safe), len(asked.referenced)))
+        self._node.emit(Reported(key.route, str(peer), len(safe), len(asked.referenced)))
 
     def _abandon(self, key: ReportKey, reason: str) -> None:
         self._pending.remove(key)
-        self._emit(NotReported(key.route, key.title, reason))
+        self._node.emit(NotReported(key.route, key.title, reason))

@@ -4,7 +4,7 @@ import ssl
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,11 +19,11 @@ from ...io.dicom_network.storage_commitment import CommitmentReport
 from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import WebLink, WebPeer, web_link
 from ..retries import Backoff, Once
+from .context import NodeContext
 from .events import NodeEvent, NotSent, Resumed, SendingAbandoned, Trouble
 from .records import Attempt, SeriesRecord, SeriesState, StudyName
 from .routes import Route
 from .sending_records import Result, SendingRecords, refusals_of
-from .store import NodeStore
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Seconds between tries to reach a destination: they double from the one to the other."""
@@ -131,53 +131,27 @@ class Destination:
 
 
 class Deliveries:
-    """Deliverers of all destinations, each started by its first pending result.
+    """Deliverers of all destinations, each started by its first pending result."""
 
-    results: folder of results. routes: current routes. certificates: for TLS, or None. on_sent:
-    called by any thread with each job whose result was sent, and from when to when.
-    """
-
-    def __init__(
-        self,
-        store: NodeStore,
-        results: Path,
-        routes: Mapping[str, Route],
-        certificates: Certificates | None,
-        emit: Callable[[NodeEvent], None],
-        on_sent: Callable[[str, tuple[float, float]], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self.routes = routes
-        self._store, self._results, self._certificates = store, results, certificates
-        self._emit, self._clock = emit, clock
-        self._records = SendingRecords(store, results, emit, on_sent, clock)
+    def __init__(self, node: NodeContext, records: SendingRecords) -> None:
+        self._node, self._records = node, records
         self._deliverers: dict[Destination, Deliverer] = {}
 
     def wake(self) -> None:
         """Check for pending results now."""
-        for destination in self._pending():
+        for destination in _pending(self._node):
             if destination not in self._deliverers:
-                self._deliverers[destination] = self._deliverer(destination)
+                self._deliverers[destination] = Deliverer(self._node, self._records, destination)
             self._deliverers[destination].thread.wake()
 
     def resume(self) -> None:
         """Resume what was given up, if a route's `retry` is longer by now. Raises OSError."""
-        now = self._clock()
-        for study, route, one in self._series("undelivered"):
+        node, now = self._node, self._node.clock()
+        for study, route, one in _series(node, "undelivered"):
             if now - one.done <= route.retry:
                 again = replace(one, state="sending")
-                self._store.change(str(study), lambda known, again=again: known.with_series(again))
-                self._emit(Resumed(f"{study}/{one.place}"))
-
-    def judge(self, title: str, peer: str, report: CommitmentReport) -> Refusal | None:
-        """Record a report of storage commitment, or return why it is refused; thread-safe.
-
-        title: route whose destination it is from. peer: that, in words.
-        """
-        route = self.routes.get(title)
-        if route is None:
-            return self._records.refused(title, peer)
-        return self._records.judge(route, peer, report)
+                node.store.change(str(study), lambda known, again=again: known.with_series(again))
+                node.emit(Resumed(f"{study}/{one.place}"))
 
     def close(self) -> None:
         """Start no other object, and wait up to 10 s for those in flight."""
@@ -186,34 +160,25 @@ class Deliveries:
         for deliverer in self._deliverers.values():
             deliverer.thread.join()
 
-    def _pending(self) -> dict[Destination, list[Result]]:
-        """Return the pending results by destination, oldest first."""
-        pending: dict[Destination, list[Result]] = defaultdict(list)
-        for study, route, one in self._series("sending"):
-            result = Result.of(self._results, study, one, route)
-            pending[Destination.of(route)].append(result)
-        for found in pending.values():
-            found.sort(key=lambda result: result.series.done)
-        return pending
 
-    def _series(self, state: SeriesState) -> Iterator[tuple[StudyName, Route, SeriesRecord]]:
-        """Yield the series in a state whose route exists, with study and route."""
-        for record in self._store.present():
-            study = StudyName.parse(record.study)
-            if route := self.routes.get(study.route):
-                yield from ((study, route, one) for one in record.series if one.state == state)
+def _pending(node: NodeContext) -> dict[Destination, list[Result]]:
+    """Return the pending results by destination, oldest first."""
+    pending: dict[Destination, list[Result]] = defaultdict(list)
+    for study, route, one in _series(node, "sending"):
+        pending[Destination.of(route)].append(Result.of(node.results, study, one, route))
+    for found in pending.values():
+        found.sort(key=lambda result: result.series.done)
+    return pending
 
-    def _deliverer(self, destination: Destination) -> "Deliverer":
-        judge = partial(self.judge, destination.calling, str(destination.peer))
-        return Deliverer(
-            destination,
-            lambda: self._pending().get(destination, []),
-            self._store,
-            self._records,
-            self._emit,
-            lambda: destination.connected(self._certificates, judge),
-            self._clock,
-        )
+
+def _series(
+    node: NodeContext, state: SeriesState
+) -> Iterator[tuple[StudyName, Route, SeriesRecord]]:
+    """Yield the series in a state whose route exists, with study and route."""
+    for record in node.store.present():
+        study = StudyName.parse(record.study)
+        if route := node.routes.get(study.route):
+            yield from ((study, route, one) for one in record.series if one.state == state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,29 +211,16 @@ class _Outcome:
 
 
 class Deliverer:
-    """Sender of the results of one destination.
-
-    pending: returns the results to send. connected: connects to the destination. thread: in which
-    it sends.
-    """
+    """Sender of the results of one destination. thread: in which it sends."""
 
     def __init__(
-        self,
-        destination: Destination,
-        pending: Callable[[], list[Result]],
-        store: NodeStore,
-        records: SendingRecords,
-        emit: Callable[[NodeEvent], None],
-        connected: Callable[[], AbstractContextManager[Transmission | WebLink]],
-        clock: Callable[[], float],
+        self, node: NodeContext, records: SendingRecords, destination: Destination
     ) -> None:
-        self._destination = destination
-        self._pending, self._store, self._records = pending, store, records
-        self._emit = emit
-        self._connected, self._clock = connected, clock
+        self._node, self._store = node, node.store
+        self._records, self._destination = records, destination
         self._backoff = sending_backoff()
         self._backoffs: dict[str, Backoff] = {}
-        self.thread = PeriodicThread("delivery", self._send_pending, emit)
+        self.thread = PeriodicThread("delivery", self._send_pending, node.emit)
 
     def _send_pending(self) -> bool:
         try:
@@ -287,7 +239,7 @@ class Deliverer:
     def _wait(self, reason: str) -> None:
         """Pause all sending to the destination, and report why."""
         self._backoff.lengthen()
-        self._emit(NotSent(str(self._destination.peer), reason, self._backoff.seconds))
+        self._node.emit(NotSent(str(self._destination.peer), reason, self._backoff.seconds))
 
     def _ready(self) -> list[Result]:
         """Return pending results that need not wait, those that failed before last.
@@ -296,8 +248,8 @@ class Deliverer:
         """
         ready: list[Result] = []
         is_awaited = self._records.awaited() if self._destination.commits else None
-        for result in self._pending():
-            if self._clock() - result.series.done > result.route.retry:
+        for result in _pending(self._node).get(self._destination, []):
+            if self._node.clock() - result.series.done > result.route.retry:
                 self._abandon(result)
             elif is_awaited and is_awaited(result):
                 continue
@@ -307,8 +259,10 @@ class Deliverer:
 
     def _deliver(self, ready: list[Result]) -> None:
         sending: Result | None = None
+        destination = self._destination
+        judge = partial(self._records.judge, destination.calling, str(destination.peer))
         try:
-            with self._connected() as link:
+            with destination.connected(self._node.certificates, judge) as link:
                 # Connecting may have taken long, and meanwhile other results may be pending.
                 while self._is_open and ((ready := self._ready()) or _awaits_report(link)):
                     for sending in ready:
@@ -327,7 +281,7 @@ class Deliverer:
         backoff = self._defer(sending, reason) if sending else None
         self._note(self._ready(), reason)
         if sending and backoff and failed_before:
-            self._emit(NotSent(sending.name, reason, backoff.seconds))
+            self._node.emit(NotSent(sending.name, reason, backoff.seconds))
         else:
             self._wait(reason)
 
@@ -340,7 +294,7 @@ class Deliverer:
 
     def _send(self, link: Transmission | WebLink, result: Result) -> None:
         """Send objects that the destination lacks. Raises NetworkError if the association broke."""
-        began, since = self._clock(), time.monotonic()
+        began, since = self._node.clock(), time.monotonic()
         try:
             count, objects = self._objects_of(result)
         except RefusedError as error:
@@ -438,7 +392,7 @@ class Deliverer:
     def _refuse(self, result: Result, reason: str) -> None:
         """Defer a result that the destination refuses, whole or in part, and report why."""
         backoff = self._defer(result, reason)
-        self._emit(NotSent(result.name, reason, backoff.seconds))
+        self._node.emit(NotSent(result.name, reason, backoff.seconds))
 
     def _keep(self, result: Result) -> None:
         """Put a result back whose series grew while its first object was sent: the rest follows."""
@@ -451,7 +405,7 @@ class Deliverer:
     def _abandon(self, result: Result) -> None:
         reason = result.series.reason or "it was never reached"
         self._records.change(result, state="undelivered", reason=reason)
-        self._emit(SendingAbandoned(result.name, reason))
+        self._node.emit(SendingAbandoned(result.name, reason))
 
     def _note(self, results: Iterable[Result], reason: str) -> None:
         """Store why results were not sent, unless that is stored already."""

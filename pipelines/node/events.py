@@ -77,9 +77,13 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class SeriesTranslated:
-    """End of a job whose result will be sent. series: as in `Queued`."""
+    """End of a job whose result will be sent.
+
+    series: as in `Queued`. suspicion: note on a suspicious result; "" for others.
+    """
 
     series: str
+    suspicion: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ A study is fetched once its list of objects is the same in two polls, and again 
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -14,57 +14,46 @@ from ...io.dicom_network.commands import Refusal
 from ...io.dicom_network.errors import NetworkError, ProtocolError, RefusedError
 from ...io.dicom_network.negotiation import IMAGES
 from ...io.dicom_network.objects import NotUnderstoodError, ObjectFile, is_whole_image
-from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import ArrivingObject, WebInstance, WebLink, web_link
 from ..retries import Backoff, Once
+from .context import NodeContext
 from .delivery import LONGEST_PAUSE, PeriodicThread
-from .events import NodeEvent, Trouble
+from .events import Trouble
 from .inbox import Inbox
 from .reception import Reception, RouteSession
 from .routes import Source
-from .store import NodeStore
 
 
 class Fetcher:
     """Fetcher of one route's studies, in a thread of its own.
 
-    route: its AE title. certificates: for HTTPS, or None. clock: seconds since 1970. thread: in
-    which it polls and fetches.
+    route: its AE title. thread: in which it polls and fetches.
     """
 
     def __init__(
-        self,
-        route: str,
-        source: Source,
-        inbox: Inbox,
-        reception: Reception,
-        store: NodeStore,
-        certificates: Certificates | None,
-        emit: Callable[[NodeEvent], None],
-        clock: Callable[[], float],
+        self, node: NodeContext, inbox: Inbox, reception: Reception, route: str, source: Source
     ) -> None:
-        self._route, self._source, self._certificates = route, source, certificates
-        self._inbox, self._reception, self._store = inbox, reception, store
-        self._emit, self._clock = emit, clock
+        self._node, self._inbox, self._reception = node, inbox, reception
+        self._route, self._source = route, source
         self._listed: dict[str, str] = {}
         self._broken = Counter[tuple[str, str]]()
         self._next = 0.0
         self._backoff = Backoff(source.poll, max(source.poll, LONGEST_PAUSE))
         self._trouble = Once()
-        self.thread = PeriodicThread(f"source of {route}", self._poll, emit)
+        self.thread = PeriodicThread(f"source of {route}", self._poll, node.emit)
 
     def _poll(self) -> bool:
-        now = self._clock()
+        now = self._node.clock()
         if not self._backoff.is_over or self._next - self._source.poll <= now < self._next:
             return False
         self._next = now + self._source.poll
         try:
-            with web_link(self._source.peer, self._certificates, self._source.limits) as link:
+            with web_link(self._source.peer, self._node.certificates, self._source.limits) as link:
                 self._fetch_new(link, datetime.fromtimestamp(now))
         except (NetworkError, OSError) as error:
             reason = str(error) if isinstance(error, NetworkError) else f"{error.strerror}"
             if self._trouble.is_new(reason):
-                self._emit(
+                self._node.emit(
                     Trouble(f"{self._route}: nothing fetched from {self._source.peer}: {reason}")
                 )
             self._backoff.lengthen()
@@ -100,12 +89,12 @@ class Fetcher:
         del self._broken[name, instance]
 
     def _fetch_study(self, link: WebLink, name: str, study: str) -> None:
-        objects = link.instances(study)
+        store, objects = self._node.store, link.instances(study)
         digest = _digest(objects)
         is_complete = self._listed.get(name) == digest
         self._listed[name] = digest
-        if is_complete and self._store.fetched(name) != digest and self._fetch(link, name, objects):
-            self._store.put_fetched(name, digest, self._clock())
+        if is_complete and store.fetched(name) != digest and self._fetch(link, name, objects):
+            store.put_fetched(name, digest, self._node.clock())
 
     def _fetch(self, link: WebLink, name: str, objects: Collection[WebInstance]) -> bool:
         """Fetch the objects of a study that the inbox lacks; return whether it has all now."""

@@ -26,8 +26,9 @@ from ..errors import ConfigError, PipelineError, check_installed
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import QueueLink
 from ..results.record_folder import found_record
-from ..retries import Backoff, kind_of
+from ..retries import Backoff, Once, kind_of
 from .commitment import PendingReports, ReportSender
+from .context import NodeContext
 from .delivery import Deliveries, Destination
 from .events import Emptied, NodeEvent, Trouble
 from .fetching import Fetcher
@@ -36,6 +37,7 @@ from .inbox import Inbox
 from .reception import IncomingStudies, Reception
 from .records import StudyName, StudyRecord, digest_of, output_of
 from .routes import Route
+from .sending_records import SendingRecords
 from .store import NodeStore, open_store
 from .submission import QueueSync, Submitter
 
@@ -94,26 +96,23 @@ class DicomNode:
         self.store = store
         for problem in store.problems:
             emit(Trouble(problem))
-        self._settings, self._routes = settings, routes
+        self._settings = settings
+        results, certificates = settings.folder / "results", settings.certificates
+        self._context = node = NodeContext(store, results, emit, clock, certificates, routes)
         self._link = QueueLink(settings.queue)
         self._retries = Retries(emit, failed=self._link.close)
-        self._sync = QueueSync(store, self._link, emit, clock)
-        results = settings.folder / "results"
-        self._deliveries = Deliveries(
-            store, results, routes, settings.certificates, emit, self._sync.sent, clock
-        )
+        self._sync = QueueSync(node, self._link)
+        records = SendingRecords(node, self._sync.sent)
+        self._deliveries = Deliveries(node, records)
         volumes = _volumes(routes)
-        inbox = Inbox(settings.folder, settings.most, settings.reserve, store, volumes)
-        self._incoming = IncomingStudies(_unseen(inbox), clock)
-        pending = PendingReports(store, clock)
-        self._reports = ReportSender(pending, inbox, routes, settings.certificates, emit, clock)
-        self._reception = Reception(
-            routes, inbox, self._incoming, pending, self._deliveries.judge, emit
-        )
-        self._submitter = Submitter(inbox, store, self._incoming, results, emit, clock)
-        self._cleaner = InboxCleaner(inbox, store, self._incoming, results, emit, clock)
+        self._inbox = Inbox(settings.folder, settings.most, settings.reserve, store, volumes)
+        self._incoming = IncomingStudies(_unseen(self._inbox), clock)
+        pending = PendingReports(node)
+        self._reports = ReportSender(node, self._inbox, pending)
+        self._reception = Reception(node, self._inbox, self._incoming, pending, records)
+        self._submitter = Submitter(node, self._inbox, self._incoming)
+        self._cleaner = InboxCleaner(node, self._inbox, self._incoming)
         self._cleaner.finish()
-        self._inbox, self._emit, self._clock = inbox, emit, clock
         self._fetchers = self._opened_fetchers()
         self.listener = self._opened_listener()
 
@@ -136,8 +135,7 @@ class DicomNode:
         """
         self._inbox.volumes = _volumes(routes)
         self.listener.use_tls(self._server_context())
-        self._routes = self._reception.routes = self._deliveries.routes = routes
-        self._reports.routes = routes
+        self._context.routes = routes
         for fetcher in self._fetchers.values():
             fetcher.thread.close()
         self._fetchers = self._opened_fetchers()
@@ -157,38 +155,29 @@ class DicomNode:
             fetcher.thread.wake()
         self._reports.wake()
         attempt("sent", self._sync.report_sent)
-        attempt("emptying", lambda: self._cleaner.step(self._routes))
+        attempt("emptying", self._cleaner.step)
 
     def _submit(self) -> None:
         complete = {**self._submitter.due(), **self._incoming.complete(self._quiet)}
         by_route: dict[str, dict[StudyName, float]] = defaultdict(dict)
         for study, since in complete.items():
-            if study.route in self._routes:
+            if study.route in self._context.routes:
                 by_route[study.route][study] = since
         for title, studies in by_route.items():
             self._retries.attempt(f"route {title}", partial(self._queue_up, title, studies))
 
     def _queue_up(self, title: str, studies: Mapping[StudyName, float]) -> None:
-        self._submitter.submit(self._routes[title], studies, self._link.queue())
+        self._submitter.submit(self._context.routes[title], studies, self._link.queue())
         self._incoming.examined(studies)
 
     def _quiet(self, study: StudyName) -> float | None:
-        route = self._routes.get(study.route)
+        route = self._context.routes.get(study.route)
         return route.quiet if route else None
 
     def _opened_fetchers(self) -> dict[str, Fetcher]:
         return {
-            title: Fetcher(
-                title,
-                route.source,
-                self._inbox,
-                self._reception,
-                self.store,
-                self._settings.certificates,
-                self._emit,
-                self._clock,
-            )
-            for title, route in self._routes.items()
+            title: Fetcher(self._context, self._inbox, self._reception, title, route.source)
+            for title, route in self._context.routes.items()
             if route.source
         }
 
@@ -248,30 +237,27 @@ class Retries:
 
     def __init__(self, emit: Callable[[NodeEvent], None], failed: Callable[[], None]) -> None:
         self._emit, self._failed = emit, failed
-        self._troubles: dict[str, tuple[str, Backoff]] = {}
+        self._troubles, self._pauses = Once(), dict[str, Backoff]()
 
     def attempt(self, what: str, do: Callable[[], None]) -> None:
-        """Run an action; if it fails, report that once and retry after AGAIN_SECONDS.
-
-        A problem that several actions share is reported once.
-        """
-        if what in self._troubles and not self._troubles[what][1].is_over:
+        """Run an action; if it fails, report that once and retry after AGAIN_SECONDS."""
+        pause = self._pauses.setdefault(what, Backoff(AGAIN_SECONDS, AGAIN_SECONDS))
+        if not pause.is_over:
             return
         try:
             do()
         except _TROUBLES as error:
             self._failed()
-            reason, backoff = kind_of(error), Backoff(AGAIN_SECONDS, AGAIN_SECONDS)
-            if all(reason != known for known, _ in self._troubles.values()):
+            if self._troubles.is_new(kind_of(error), what):
                 self._emit(Trouble(str(error)))
-            backoff.lengthen()
-            self._troubles[what] = reason, backoff
+            pause.lengthen()
         else:
-            self._troubles.pop(what, None)
+            self._troubles.passed(what)
+            pause.reset()
 
     def forget(self) -> None:
         """Retry everything now, and report every failure again."""
-        self._troubles.clear()
+        self._troubles, self._pauses = Once(), {}
 
 
 class InboxCleaner:
@@ -280,17 +266,9 @@ class InboxCleaner:
     Their records stay in the store.
     """
 
-    def __init__(
-        self,
-        inbox: Inbox,
-        store: NodeStore,
-        incoming: IncomingStudies,
-        results: Path,
-        emit: Callable[[NodeEvent], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._inbox, self._store, self._incoming = inbox, store, incoming
-        self._results, self._emit, self._clock = results, emit, clock
+    def __init__(self, node: NodeContext, inbox: Inbox, incoming: IncomingStudies) -> None:
+        self._node, self._inbox, self._incoming = node, inbox, incoming
+        self._store = node.store
 
     def finish(self) -> None:
         """Complete removals that a kill interrupted."""
@@ -299,16 +277,16 @@ class InboxCleaner:
             if name not in present:
                 self._remove_results(StudyName.parse(name))
 
-    def step(self, routes: Mapping[str, Route]) -> None:
+    def step(self) -> None:
         """Remove the studies whose time is over. Raises OSError."""
-        now = self._clock()
+        now = self._node.clock()
         for record in self._store.present():
             study = StudyName.parse(record.study)
             if record.is_pending:
                 self._inbox.expect(study)
             else:
                 self._inbox.settle(record)
-            route = routes.get(study.route)
+            route = self._node.routes.get(study.route)
             if route is None or now < _removal_time(record, route):
                 continue
             if not self._incoming.is_busy(study):
@@ -319,12 +297,12 @@ class InboxCleaner:
         if objects and digest_of(objects) != record.objects:
             return  # new objects arrived meanwhile
         if self._inbox.remove(study, objects):
-            self._store.change(record.study, lambda now: replace(now, emptied=self._clock()))
+            self._store.change(record.study, lambda now: replace(now, emptied=self._node.clock()))
             self._remove_results(study)
-            self._emit(Emptied(record.study))
+            self._node.emit(Emptied(record.study))
 
     def _remove_results(self, study: StudyName) -> None:
-        output = output_of(self._results, study.route, study.day)
+        output = output_of(self._node.results, study.route, study.day)
         if not output.is_dir():
             return
         shutil.rmtree(output / study.name, ignore_errors=True)

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from ...io.dicom_network.commands import DimseStatus, Refusal
@@ -13,10 +12,11 @@ from ...io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rej
 from ...io.dicom_network.objects import ReceivedObject
 from ...io.dicom_network.storage_commitment import Commitment, CommitmentReport, Referenced
 from .commitment import PendingReports, objects_in_inbox
-from .events import NodeEvent, Received, Reported, ReportRefused, TurnedAway
+from .context import NodeContext
+from .events import Received, Reported, ReportRefused, TurnedAway
 from .inbox import Inbox
 from .records import ReportKey, StudyName
-from .routes import Route
+from .sending_records import SendingRecords
 
 AFTER_RESTART = 10
 """Factor of the quiet period for studies that were arriving when the node stopped."""
@@ -111,32 +111,28 @@ class IncomingStudies:
 class Reception:
     """Policy for associations; creates their sessions.
 
-    routes: by called AE title. judge: records a report of storage commitment from the destination
-    of a route.
+    inbox, incoming: studies that are received. pending: reports on them. records: of the reports of
+    destinations.
     """
 
     def __init__(
         self,
-        routes: Mapping[str, Route],
+        node: NodeContext,
         inbox: Inbox,
         incoming: IncomingStudies,
         pending: PendingReports,
-        judge: Callable[[str, str, CommitmentReport], Refusal | None],
-        emit: Callable[[NodeEvent], None],
+        records: SendingRecords,
     ) -> None:
-        self.routes = routes
-        self._judge = judge
-        self._inbox = inbox
-        self._pending = pending
-        self._incoming = incoming
-        self._emit = emit
+        self.inbox, self.incoming, self.pending, self.records = inbox, incoming, pending, records
+        self.emit = node.emit
+        self._node = node
         self._lock = threading.Lock()
         self._rejections: Counter[tuple[str, str]] = Counter()
         self._reported: dict[tuple[str, str], float] = {}
 
     def session(self, called: str, calling: str, address: str) -> "RouteSession | Rejection":
         """Return the session of an association, or why it is rejected."""
-        route = self.routes.get(called)
+        route = self._node.routes.get(called)
         titles = f"{calling} to {called}"
         if route is None:
             return replace(UNKNOWN_CALLED, titles=titles)
@@ -145,19 +141,16 @@ class Reception:
         if not (takes_images or expects_reports):
             return replace(UNKNOWN_CALLING, titles=titles)
         return RouteSession(
+            self,
             route.title,
             calling,
-            self._inbox,
-            self._incoming,
-            self._pending,
-            self._emit,
-            partial(self._judge, called, calling) if expects_reports else None,
             takes_images=takes_images,
+            expects_reports=expects_reports,
         )
 
     def fetching(self, route: str, source: str) -> "RouteSession":
         """Return the session of a study that a route fetches."""
-        return RouteSession(route, source, self._inbox, self._incoming, self._pending, self._emit)
+        return RouteSession(self, route, source)
 
     def on_reject(self, address: str, reason: str, titles: str) -> None:
         """Report a rejected connection; similar ones are counted and reported once a minute.
@@ -174,31 +167,30 @@ class Reception:
                 self._rejections = Counter({(address, reason): 1})
             self._reported[address, reason] = now
             count = self._rejections.pop((address, reason))
-        self._emit(TurnedAway(address, titles, reason, count))
+        self.emit(TurnedAway(address, titles, reason, count))
 
 
 class RouteSession:
     """Session of one association, or of one study that is fetched.
 
-    judge: records a report of storage commitment, or None if none is expected of the peer.
+    expects_reports: whether the peer may report storage commitment.
     """
 
     def __init__(
         self,
+        reception: Reception,
         route: str,
         caller: str,
-        inbox: Inbox,
-        incoming: IncomingStudies,
-        pending: PendingReports,
-        emit: Callable[[NodeEvent], None],
-        judge: Callable[[CommitmentReport], Refusal | None] | None = None,
         *,
         takes_images: bool = True,
+        expects_reports: bool = False,
     ) -> None:
         self.takes_images = takes_images
-        self._judge = judge
+        self._expects_reports = expects_reports
         self._route, self._caller = route, caller
-        self._inbox, self._incoming, self._pending, self._emit = inbox, incoming, pending, emit
+        self._inbox, self._incoming = reception.inbox, reception.incoming
+        self._pending, self._records = reception.pending, reception.records
+        self._emit = reception.emit
         self._studies: set[StudyName] = set()
         self._begun: dict[StudyName, int] = {}
         self._refused: set[str] = set()
@@ -289,10 +281,10 @@ class RouteSession:
 
     def judge(self, report: CommitmentReport) -> Refusal | None:
         """Record a report of storage commitment, or return why it is refused."""
-        if self._judge is None:
+        if not self._expects_reports:
             self._emit(ReportRefused(self._route, self._caller, _NOT_EXPECTED.reason))
             return _NOT_EXPECTED
-        return self._judge(report)
+        return self._records.judge(self._route, self._caller, report)
 
     def end(self, reason: str) -> None:
         """End the session. reason: "" after an orderly release."""

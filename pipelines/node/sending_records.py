@@ -14,11 +14,11 @@ from ...io.dicom_network.errors import RefusedError
 from ...io.dicom_network.sending import Transmission
 from ...io.dicom_network.sent_objects import identity_of
 from ...io.dicom_network.storage_commitment import Commitment, CommitmentReport, Referenced
-from .events import CommitmentRequested, NodeEvent, NotCommitted, ReportRefused, Sent
+from .context import NodeContext
+from .events import CommitmentRequested, NotCommitted, ReportRefused, Sent
 from .inbox import SUFFIX
 from .records import Attempt, SeriesRecord, StudyName, StudyRecord, output_of
 from .routes import Route
-from .store import NodeStore
 
 _AWAITED = "its destination stored all objects, but has not reported storage commitment"
 """Reason of a result in the meantime, after the warnings of its destination."""
@@ -69,20 +69,13 @@ def refusals_of(reasons: dict[str, str], count: int) -> str:
 class SendingRecords:
     """State of results in the store; all methods are thread-safe.
 
-    results: folder of all results. on_sent: called with each job whose result was sent, and from
-    when to when.
+    on_sent: called with each job whose result was sent, and from when to when.
     """
 
     def __init__(
-        self,
-        store: NodeStore,
-        results: Path,
-        emit: Callable[[NodeEvent], None],
-        on_sent: Callable[[str, tuple[float, float]], None],
-        clock: Callable[[], float],
+        self, node: NodeContext, on_sent: Callable[[str, tuple[float, float]], None]
     ) -> None:
-        self._store, self._results = store, results
-        self._emit, self._on_sent, self._clock = emit, on_sent, clock
+        self._node, self._store, self._on_sent = node, node.store, on_sent
 
     def change(self, result: Result, **fields: object) -> None:
         """Store other fields of a result's record, unless it is replaced by now. Raises OSError."""
@@ -99,15 +92,15 @@ class SendingRecords:
         count: number of its objects. began, seconds: start and duration of sending. remark:
         warnings of the destination.
         """
-        self.change(result, state="sent", reason=remark, begun=began, sent=self._clock())
+        self.change(result, state="sent", reason=remark, begun=began, sent=self._node.clock())
         self._store.forget_confirmations(result.name)
         self._on_sent(result.series.job, (began, began + seconds))
         destination = str(result.route.destination)
-        self._emit(Sent(result.name, destination, count, seconds, remark))
+        self._node.emit(Sent(result.name, destination, count, seconds, remark))
 
     def awaited(self) -> Callable[[Result], bool]:
         """Return whether the report on a result is awaited. Raises OSError."""
-        requests, now = self._store.request_moments(), self._clock()
+        requests, now = self._store.request_moments(), self._node.clock()
 
         def is_awaited(result: Result) -> bool:
             patience = result.route.commitment or 0.0
@@ -136,16 +129,19 @@ class SendingRecords:
         except RefusedError:
             self._store.forget_request(asked.transaction)
             raise
-        self._store.accept_request(asked.transaction, self._clock())
+        self._store.accept_request(asked.transaction, self._node.clock())
         destination = str(result.route.destination)
-        self._emit(CommitmentRequested(result.name, destination, len(objects), earlier))
+        self._node.emit(CommitmentRequested(result.name, destination, len(objects), earlier))
 
-    def judge(self, route: Route, peer: str, report: CommitmentReport) -> Refusal | None:
-        """Record a report of a route's destination, or return why it is refused.
+    def judge(self, title: str, peer: str, report: CommitmentReport) -> Refusal | None:
+        """Record a report of storage commitment, or return why it is refused.
 
         The result is sent if the report names each of its objects as safe. All others are sent
-        again.
+        again. title: route whose destination it is from. peer: that, in words.
         """
+        route = self._node.routes.get(title)
+        if route is None:
+            return self._refused(title, peer)
         try:
             with self._store.alone():
                 return self._judge(route, peer, report)
@@ -155,16 +151,16 @@ class SendingRecords:
     def _judge(self, route: Route, peer: str, report: CommitmentReport) -> Refusal | None:
         result = self._requested(route, report.transaction)
         if result is None:
-            return self.refused(route.title, peer)
+            return self._refused(route.title, peer)
         if result.series.state == "sent":
             return None  # a repeated report
         try:
             files = {identity_of(file)[1]: file.name for file in result.files()}
         except RefusedError:
-            return self.refused(route.title, peer, _NO_RESULT)
+            return self._refused(route.title, peer, _NO_RESULT)
         if strange := len((report.safe | report.failed.keys()) - files.keys()):
             reason = f"{strange} of its objects were not asked for, and count for nothing"
-            self._emit(ReportRefused(route.title, peer, reason))
+            self._node.emit(ReportRefused(route.title, peer, reason))
         lacking = {
             instance: _failure(report.failed.get(instance))
             for instance in files
@@ -174,13 +170,13 @@ class SendingRecords:
             self._send_again(result, files, lacking)
             return None
         began = result.series.begun
-        seconds = max(self._clock() - began, 0.0)
+        seconds = max(self._node.clock() - began, 0.0)
         self.finish(result, len(files), began, seconds, _remark_in(result.series.reason))
         return None
 
-    def refused(self, route: str, peer: str, why: Refusal = _UNKNOWN) -> Refusal:
+    def _refused(self, route: str, peer: str, why: Refusal = _UNKNOWN) -> Refusal:
         """Emit that a report counts for nothing; return the refusal."""
-        self._emit(ReportRefused(route, peer, why.reason))
+        self._node.emit(ReportRefused(route, peer, why.reason))
         return why
 
     def _requested(self, route: Route, transaction: str) -> Result | None:
@@ -191,7 +187,7 @@ class SendingRecords:
         if record is None or record.emptied or name.route != route.title:
             return None
         series = next((one for one in record.series if one.place == place), None)
-        return Result.of(self._results, name, series, route) if series else None
+        return Result.of(self._node.results, name, series, route) if series else None
 
     def _send_again(self, result: Result, files: dict[str, str], lacking: dict[str, str]) -> None:
         """Have objects sent again. files: file names by UID. lacking: reasons by UID."""
@@ -202,7 +198,7 @@ class SendingRecords:
         reasons = {files[instance]: reason for instance, reason in lacking.items()}
         reason = refusals_of(reasons, len(files))
         self.change(result, reason=reason)
-        self._emit(NotCommitted(result.name, reason))
+        self._node.emit(NotCommitted(result.name, reason))
 
 
 def _failure(reason: int | None) -> str:

@@ -5,7 +5,7 @@ A study that is examined twice becomes the same job.
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
@@ -17,12 +17,13 @@ from ..errors import PipelineError
 from ..jobs.queue.job import OPEN, Interval, StudyJob
 from ..jobs.queue.queue import Queue, QueueLink
 from ..jobs.submission import Submission, jobs_of
+from ..jobs.summary import suspicion_of
+from .context import NodeContext
 from .events import Failed, Held, LeftOut, NodeEvent, Queued, SeriesTranslated
 from .inbox import Inbox
 from .reception import IncomingStudies
 from .records import Gap, SeriesRecord, StudyName, StudyRecord, digest_of, output_of
 from .routes import Route
-from .store import NodeStore
 
 LOOK_SECONDS, SELDOM_SECONDS = 1.0, 10.0
 """Seconds between two reads of the queue while it has jobs of the node, and while there are only
@@ -59,23 +60,15 @@ class _Examined:
 
 
 class Submitter:
-    """Submitter of studies as jobs. results: folder of all results, by route and day."""
+    """Submitter of studies as jobs."""
 
-    def __init__(
-        self,
-        inbox: Inbox,
-        store: NodeStore,
-        incoming: IncomingStudies,
-        results: Path,
-        emit: Callable[[NodeEvent], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._inbox, self._store, self._incoming = inbox, store, incoming
-        self._results, self._emit, self._clock = results, emit, clock
+    def __init__(self, node: NodeContext, inbox: Inbox, incoming: IncomingStudies) -> None:
+        self._node, self._inbox, self._incoming = node, inbox, incoming
+        self._store = node.store
 
     def due(self) -> dict[StudyName, float]:
         """Return held studies whose hold is over, with the time at which it began."""
-        now = self._clock()
+        now = self._node.clock()
         held = {StudyName.parse(each.study): each for each in self._store.present() if each.held}
         return {
             study: record.held
@@ -107,11 +100,11 @@ class Submitter:
                 # Received again after its removal, without a change.
                 self._store.change(before.study, lambda now: replace(now, emptied=0.0))
         for day, looked in by_day.items():
-            self._submit_all(route, output_of(self._results, route.title, day), looked, queue)
+            self._submit_all(route, output_of(self._node.results, route.title, day), looked, queue)
 
     def _held(self, route: Route, looked: _Examined) -> tuple[float, float] | None:
         """Return start and end of the hold of an incomplete study, or None for no hold."""
-        gap, before, now = looked.gap, looked.before, self._clock()
+        gap, before, now = looked.gap, looked.before, self._node.clock()
         takes_part = route.request.options.allow_uneven and not gap.broke_off
         if not gap or takes_part or self._inbox.is_released(looked.study):
             return None
@@ -125,12 +118,12 @@ class Submitter:
 
     def _hold(self, looked: _Examined, since: float, until: float) -> None:
         with self._store.alone():
-            record = self._record(looked, (), self._clock(), ())
+            record = self._record(looked, (), self._node.clock(), ())
             record = replace(record, held=since, until=until)
             if not self._is_news(record):
                 return
             self._store.put(record)
-        self._emit(Held(record.study, looked.gap.figures(record.images), until))
+        self._node.emit(Held(record.study, looked.gap.figures(record.images), until))
 
     def _submit_all(
         self, route: Route, output: Path, looked: Sequence[_Examined], queue: Queue
@@ -147,9 +140,9 @@ class Submitter:
                 return
             reason = f"it cannot be examined ({type(error).__name__})"
             with self._store.alone():
-                record = self._record(looked[0], (reason,), self._clock(), ())
+                record = self._record(looked[0], (reason,), self._node.clock(), ())
                 self._store.put(record)
-            self._emit(LeftOut(record.study, reason))
+            self._node.emit(LeftOut(record.study, reason))
 
     def _submit_together(
         self, route: Route, output: Path, looked: Sequence[_Examined], queue: Queue
@@ -158,7 +151,7 @@ class Submitter:
         found = jobs_of(replace(route.request, inputs=inputs, output=output))
         series = {one.study: list(_new_series(one, found)) for one in looked}
         jobs = [job for each in series.values() for job, _ in each]
-        night = datetime.fromtimestamp(self._clock())
+        night = datetime.fromtimestamp(self._node.clock())
         submitted = queue.submit(
             jobs,
             route.scheduling,
@@ -166,11 +159,12 @@ class Submitter:
             route=route.title,
             joins=f"node {route.title} {route.batch.period(night)}",
             established=found.established,
+            reference=found.reference,
             received={
                 record.key: record.received for each in series.values() for _, record in each
             },
         )
-        now = self._clock()
+        now = self._node.clock()
         with self._store.alone():  # earlier series may have been sent meanwhile
             records = [
                 self._record(
@@ -235,13 +229,13 @@ class Submitter:
             if one.round == record.rounds > reported:
                 before = earlier.get(one.label, 0)
                 name = f"{record.study}/{one.place}"
-                self._emit(Queued(name, one.job, one.images, before, one.remark))
+                self._node.emit(Queued(name, one.job, one.images, before, one.remark))
         if looked.before and looked.before.emptied and looked.before.objects != record.objects:
-            self._emit(LeftOut(record.study, _EMPTIED))
+            self._node.emit(LeftOut(record.study, _EMPTIED))
         reported_before = looked.before.left_out if looked.before else ()
         for reason in record.left_out:
             if reason not in reported_before:
-                self._emit(LeftOut(record.study, reason))
+                self._node.emit(LeftOut(record.study, reason))
 
 
 def _superseded(before: StudyRecord | None, now: StudyRecord) -> set[str]:
@@ -311,19 +305,13 @@ def _left_out(study: StudyName, found: Submission, *, is_alone: bool) -> tuple[s
 class QueueSync:
     """Synchronisation of job states between the queue and the store."""
 
-    def __init__(
-        self,
-        store: NodeStore,
-        link: QueueLink,
-        emit: Callable[[NodeEvent], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._store, self._link, self._emit, self._clock = store, link, emit, clock
+    def __init__(self, node: NodeContext, link: QueueLink) -> None:
+        self._node, self._store, self._link = node, node.store, link
         self._looked = 0.0
         self._lock = threading.Lock()
         self._sent = {
             one.job: (one.begun, one.sent)
-            for record in store.present()
+            for record in self._store.present()
             for one in record.series
             if one.sent
         }
@@ -332,10 +320,11 @@ class QueueSync:
         """Record job outcomes, unless the queue was read just now. Raises QueueError."""
         states = {one.state for record in self._store.present() for one in record.series}
         pause = LOOK_SECONDS if "queued" in states else SELDOM_SECONDS
-        is_early = 0 <= self._clock() - self._looked < pause  # < 0 after the clock was set back
+        since = self._node.clock() - self._looked
+        is_early = 0 <= since < pause  # < 0 after the clock was set back
         if states & {"queued", "failed"} and not is_early:
             self._note_outcomes(self._link.queue())
-            self._looked = self._clock()
+            self._looked = self._node.clock()
 
     def sent(self, job: str, interval: Interval) -> None:
         """Remember from when to when a job's result was sent; thread-safe."""
@@ -353,20 +342,21 @@ class QueueSync:
         """Record jobs that ended, reasons for waiting, and jobs queued again by a user."""
         still_open = queue.open_keys()
         deferred = {row.job: row.deferred for row in queue.deferred()}
+        now = self._node.clock()
         changed: dict[str, list[SeriesRecord]] = defaultdict(list)
-        ended: list[tuple[str, SeriesRecord]] = []
+        ended: list[NodeEvent] = []
         for record in self._store.present():
             for series in record.series:
-                after = _noted(_outcome(series, still_open, queue, self._clock), deferred)
+                after = _noted(_outcome(series, still_open, queue, now), deferred)
                 if after is not series:
                     changed[record.study].append(after)
                 if after.state != series.state:
-                    ended.append((f"{record.study}/{after.place}", after))
+                    ended += _events(f"{record.study}/{after.place}", after, queue)
         if changed:
             with self._store.alone():  # other series of these studies may have been sent meanwhile
                 self._store.put(*(self._with_all(*each) for each in changed.items()))
-        for name, series in ended:
-            self._emit_outcome(name, series)
+        for event in ended:
+            self._node.emit(event)
 
     def _with_all(self, study: str, series: Iterable[SeriesRecord]) -> StudyRecord:
         """Return the current record of a study with some series changed."""
@@ -374,11 +364,14 @@ class QueueSync:
         assert record is not None
         return reduce(StudyRecord.with_series, series, record)
 
-    def _emit_outcome(self, name: str, series: SeriesRecord) -> None:
-        if series.state == "sending":
-            self._emit(SeriesTranslated(name))
-        elif series.state == "failed":
-            self._emit(Failed(name, series.reason))
+
+def _events(name: str, series: SeriesRecord, queue: Queue) -> Iterator[NodeEvent]:
+    """Yield the event of a job that ended, with a judgement of its result."""
+    if series.state == "sending":
+        [row] = queue.jobs(series.job) or [None]
+        yield SeriesTranslated(name, suspicion_of(row).note if row else "")
+    elif series.state == "failed":
+        yield Failed(name, series.reason)
 
 
 def _noted(series: SeriesRecord, deferred: Mapping[str, str]) -> SeriesRecord:
@@ -390,10 +383,7 @@ def _noted(series: SeriesRecord, deferred: Mapping[str, str]) -> SeriesRecord:
 
 
 def _outcome(
-    series: SeriesRecord,
-    still_open: Mapping[str, str],
-    queue: Queue,
-    clock: Callable[[], float],
+    series: SeriesRecord, still_open: Mapping[str, str], queue: Queue, now: float
 ) -> SeriesRecord:
     """Return the updated series, or the same object if nothing changed."""
     if series.state == "failed" and series.key in still_open:
@@ -403,10 +393,10 @@ def _outcome(
     [row] = queue.jobs(series.job) or [None]
     if row is None:
         reason = "its job is no longer in the queue"
-        return replace(series, state="failed", reason=reason, done=clock())
+        return replace(series, state="failed", reason=reason, done=now)
     if row.state in OPEN:
         return series
     if row.state == "done":
-        return replace(series, state="sending", reason="", done=clock())
+        return replace(series, state="sending", reason="", done=now)
     reason = row.reason or "it was cancelled"
-    return replace(series, state="failed", reason=reason, done=clock())
+    return replace(series, state="failed", reason=reason, done=now)

@@ -36,10 +36,10 @@ from ...io.files.machine_limits import physical_memory
 from ..errors import ReportFileError, SettingsError
 from ..host.memory import PeakMemory
 from ..program import program_version
-from ..settings import BEFORE, CHANGING_RESULTS, TranslateOptions, TranslateSettings
+from ..settings import BEFORE, CHANGING_RESULTS, TranslateOptions
 from ..stopwatch import STAGES, Stage
 from .report import BatchReport, Failure, FailureClass, StudyReport, StudyStatus
-from .suspicion import Suspicion, suspicions
+from .suspicion import Suspicion, suspicions_in
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -87,7 +87,7 @@ _Value = TypeVar("_Value")
 def to_json(report: BatchReport) -> JsonObject:
     """Encode a report as JSON values."""
     joules = report.shared_joules()
-    energy, judged = report.energy, suspicions(report.studies)
+    energy, judged = report.energy, suspicions_in(report)
     return {
         "schema": SCHEMA,
         "program": {"name": "cuda-cyclegan", "version": program_version()},
@@ -128,10 +128,10 @@ def _renamed(record: object) -> JsonObject:
 
 def _settings(options: TranslateOptions) -> JsonObject:
     if options.precision is None:
-        named = replace(options, precision="fp32").settings()
+        named = replace(options, precision="fp32").resolved()
         return {**named.chosen(), "precision": None, "sha256": None}
-    settings = options.settings()
-    return {**settings.chosen(), "sha256": settings.sha256()}
+    resolved = options.resolved()
+    return {**resolved.chosen(), "sha256": resolved.fingerprint()}
 
 
 def _study(row: StudyReport) -> JsonObject:
@@ -422,7 +422,7 @@ _TYPES: dict[str, Any] = {
     "stages": _Stages[_Amount],
     "when": _Stages[tuple[_Amount, _Amount]],
     "seams": _Seams | None,
-    "options": TranslateSettings,
+    "options": TranslateOptions,
     "patch": tuple[_Extent, _Extent, _Extent],
     "precision": Precision | None,
     "nan_to": float | None,
@@ -430,6 +430,7 @@ _TYPES: dict[str, Any] = {
     "overlap": float | tuple[float, ...],
     "volumes": _Extent,
     "mirrored": _SignedIfKnown,
+    "median": _Signed,
     "levels": tuple[tuple[_Signed, _Signed, _Signed], ...],
     "patterns": tuple[_Pattern, _Pattern] | None,
 }
@@ -457,7 +458,7 @@ def _stored(kind: Any) -> Any:
         form = _FORMS.get(get_origin(kind))
         return form[tuple(map(_stored, get_args(kind)))] if form else cast("Any", kind)
     base = _BASES.get(kind)
-    is_settings = kind is TranslateSettings
+    is_settings = issubclass(kind, TranslateOptions)
     stored = [
         (
             item.name,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...engine.probe.gpus import Energy
 from ..errors import ReportFileError
-from ..settings import TranslateOptions, TranslateSettings
+from ..settings import ResolvedOptions, TranslateOptions
 from ..stopwatch import NOT_ALWAYS, STAGES, Stage
 from .codec import StoredReport, read_report
 from .report import BatchReport, StudyReport, Use
@@ -170,7 +170,7 @@ def _peak(rows: list[StudyReport]) -> int | None:
 
 
 def report_so_far(
-    file: Path, model: str, settings: TranslateSettings, output: Path
+    file: Path, model: str, options: ResolvedOptions, output: Path
 ) -> BatchReport | None:
     """Return the stored report of earlier runs; None if there is no file, or an empty one.
 
@@ -186,10 +186,11 @@ def report_so_far(
             f"{file} cannot be continued as a report of this batch ({error}); name "
             "another file with setting report, or move it away."
         ) from error
-    options = found.options
+    earlier = found.options
     others = {
         "another model": found.model.sha256 != model,
-        "other settings": options.precision is None or options.settings() != settings,
+        "other settings": earlier.precision is None
+        or earlier.resolved().fingerprint() != options.fingerprint(),
         "another output folder": _absolute(found.output) != _absolute(output),
     }
     if what := [each for each, differs in others.items() if differs]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ...engine.errors import EngineError
+from ...engine.model.calibration import ResultReference
 from ...engine.probe.gpus import Energy
 from ...io.errors import DiskFullError, ScanError, UnsupportedScanError, WriteError, unexpected
 from ..errors import (
@@ -148,13 +149,15 @@ class ModelName:
     """Model that a batch ran.
 
     name: name in its model card. path: path of its file. sha256: hash of the file. established:
-    evidence that verifies its computation, in words.
+    evidence that verifies its computation, in words. results: measures of the results of its
+    reference set, if it was calibrated with one.
     """
 
     name: str
     path: Path
     sha256: str
     established: str = "not recorded"
+    results: ResultReference | None = None
 
     @property
     def is_unproven(self) -> bool:

@@ -1,8 +1,9 @@
 """Suspicious results of a batch, and the order in which to read all of them.
 
 A pure function of the rows of studies, computed whenever they are read and never stored: a later
-study may show that an earlier one is odd. Each measure is compared with the other results of its
-group, by median and median absolute deviation (MAD), and with limits that hold for any batch. No
+study may show that an earlier one is odd. Each measure is compared with the results of the model's
+reference set, else with the other results of its group, by median and median absolute deviation
+(MAD), and with limits that hold for any batch. No
 limit proves a result right: one within all limits is "usual", and one that could not be compared
 with others is "not judged".
 """
@@ -16,8 +17,8 @@ from statistics import median
 from textwrap import wrap
 from typing import Literal, TypeAlias
 
-from ...engine.model.calibration import DEVIATIONS
-from .report import StudyReport
+from ...engine.model.calibration import DEVIATIONS, ResultReference, UsualMeasure
+from .report import BatchReport, StudyReport
 
 State: TypeAlias = Literal["suspicious", "usual", "not judged"]
 
@@ -54,17 +55,18 @@ _LEAST_SD, _FARTHEST = 1e-9, 1e6
 
 @dataclass(frozen=True, slots=True)
 class MeasureRule:
-    """Judgement of one measure.
+    """A measure, with its name everywhere and its judgement.
 
-    key, title: its name in JSON and in words. of: returns it from a row; None if it is not known.
-    low, high: whether lower or higher values than usual are suspicious. floor: smallest standard
-    deviation that a group is taken to have, in the measure's unit, or in logarithms if `is_ratio`.
-    share: the same as a share of the group's median. least, most: limits for any batch. unit: of
-    the measure.
+    key, title: its name in JSON and in words. help: description. of: returns it from a row; None if
+    it is not known. low, high: whether lower or higher values than usual are suspicious. floor:
+    smallest standard deviation that a group is taken to have, in the measure's unit, or in
+    logarithms if `is_ratio`. share: the same as a share of the group's median. least, most: limits
+    for any batch. unit: of the measure.
     """
 
     key: str
     title: str
+    help: str
     of: Callable[[StudyReport], float | None]
     low: bool = False
     high: bool = False
@@ -89,32 +91,132 @@ def _measured(name: str) -> Callable[[StudyReport], float | None]:
 
 
 RULES = (
-    MeasureRule("edges", "edges", _measured("edges"), low=True, floor=0.02, least=0.01),
-    MeasureRule("match", "match", _measured("match"), low=True, floor=0.01, least=0.02),
     MeasureRule(
-        "detail", "detail", _measured("detail"), low=True, high=True, floor=0.1, is_ratio=True
-    ),
-    MeasureRule("cut_off", "cut off", _measured("cut_off"), high=True, floor=0.002, most=0.5),
-    MeasureRule("mirrored", "mirrored", _measured("mirrored"), high=True, floor=0.03, most=0.05),
-    MeasureRule("shift", "shift", _measured("shift"), high=True, floor=0.1, most=5.0, unit=" mm"),
-    MeasureRule("empty", "empty parts", _measured("empty"), high=True, floor=0.002, most=0.4),
-    MeasureRule("breaks", "breaks", _measured("breaks"), high=True, floor=0.03, most=0.6),
-    MeasureRule("local", "local deviation", _measured("local"), high=True, floor=0.005),
-    MeasureRule(
-        "values", "values", _measured("values"), low=True, floor=0.1, is_ratio=True, least=3
-    ),
-    MeasureRule("distance", "distance", _measured("distance"), most=DEVIATIONS),
-    MeasureRule(
-        "seam", "seam", lambda row: row.seams and row.seams.worst, high=True, floor=0.1, most=3
+        "edges",
+        "edges",
+        "correlation of the size of the gradient in scan and result; low if the anatomy differs",
+        _measured("edges"),
+        low=True,
+        floor=0.02,
+        least=0.01,
     ),
     MeasureRule(
-        "cycle", "cycle error", lambda row: row.cycle and row.cycle.error, high=True, share=0.1
+        "match",
+        "match",
+        "share of the result's variance that the scan's value explains; low if the anatomy differs",
+        _measured("match"),
+        low=True,
+        floor=0.01,
+        least=0.02,
     ),
     MeasureRule(
-        "spread", "spread", lambda row: row.spread and row.spread.deviation, high=True, share=0.1
+        "detail",
+        "detail",
+        "detail of the result divided by that of the scan; low if blurred, high if noisy",
+        _measured("detail"),
+        low=True,
+        high=True,
+        floor=0.1,
+        is_ratio=True,
+    ),
+    MeasureRule(
+        "cut_off",
+        "cut off",
+        "share of the foreground at the lowest or highest value of the result",
+        _measured("cut_off"),
+        high=True,
+        floor=0.002,
+        most=0.5,
+    ),
+    MeasureRule(
+        "mirrored",
+        "mirrored",
+        "rise of the match if the result is mirrored along its best axis",
+        _measured("mirrored"),
+        high=True,
+        floor=0.03,
+        most=0.05,
+    ),
+    MeasureRule(
+        "shift",
+        "shift",
+        "displacement of the result along an axis",
+        _measured("shift"),
+        high=True,
+        floor=0.1,
+        most=5.0,
+        unit=" mm",
+    ),
+    MeasureRule(
+        "empty",
+        "empty parts",
+        "share of the parts with edges in the scan that have none in the result",
+        _measured("empty"),
+        high=True,
+        floor=0.002,
+        most=0.4,
+    ),
+    MeasureRule(
+        "breaks",
+        "breaks",
+        "largest change of the edges' correlation from slice to slice",
+        _measured("breaks"),
+        high=True,
+        floor=0.03,
+        most=0.6,
+    ),
+    MeasureRule(
+        "local",
+        "local deviation",
+        "largest deviation of a part of the result from what is usual at the scan's values",
+        _measured("local"),
+        high=True,
+        floor=0.005,
+    ),
+    MeasureRule(
+        "values",
+        "values",
+        "number of 256 grey levels that occur in the foreground",
+        _measured("values"),
+        low=True,
+        floor=0.1,
+        is_ratio=True,
+        least=3,
+    ),
+    MeasureRule(
+        "distance",
+        "distance",
+        "distance of the scan from the model's calibration set, in standard deviations",
+        _measured("distance"),
+        most=DEVIATIONS,
+    ),
+    MeasureRule(
+        "seam",
+        "seam",
+        "steps across patch borders divided by steps elsewhere",
+        lambda row: row.seams and row.seams.worst,
+        high=True,
+        floor=0.1,
+        most=3,
+    ),
+    MeasureRule(
+        "cycle",
+        "cycle error",
+        "mean absolute difference between the scan and its result translated back",
+        lambda row: row.cycle and row.cycle.error,
+        high=True,
+        share=0.1,
+    ),
+    MeasureRule(
+        "spread",
+        "spread",
+        "mean standard deviation between mirrored translations",
+        lambda row: row.spread and row.spread.deviation,
+        high=True,
+        share=0.1,
     ),
 )
-"""Measures that are judged, besides levels and patterns."""
+"""Measures that are judged, besides levels and patterns, in the order of lists."""
 
 _LEVELS = ("level of the air", "level of the tissue", "highest level")
 _LEVEL_SHARE = 0.03
@@ -173,34 +275,74 @@ class Suspicion:
         return self.state == "suspicious"
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Origin of results that are compared.
+
+    identity: of model and settings. reference: results of the model's reference set.
+    """
+
+    identity: str = ""
+    reference: ResultReference | None = None
+
+
+NO_ORIGIN = Origin()
+
+
 def suspicions(
-    rows: Sequence[StudyReport], recipes: Sequence[object] = ()
+    rows: Sequence[StudyReport], origins: Sequence[Origin] = ()
 ) -> tuple[Suspicion, ...]:
     """Judge the results of rows, in their order.
 
-    recipes: model and settings of each row; none if all have the same. Only results of one recipe
-    are compared.
+    origins: of each row; none if all have the same, without a reference set. Only results of one
+    origin are compared.
     """
-    if not recipes:
-        return _of_one_recipe(rows)
-    places: defaultdict[object, list[int]] = defaultdict(list)
-    for at, recipe in enumerate(recipes):
-        places[recipe].append(at)
+    places: defaultdict[Origin, list[int]] = defaultdict(list)
+    origins = origins or [NO_ORIGIN] * len(rows)
+    for at, origin in enumerate(origins):
+        places[origin].append(at)
     found: dict[int, Suspicion] = {}
-    for same in places.values():
-        found.update(zip(same, _of_one_recipe([rows[at] for at in same]), strict=True))
+    for origin, same in places.items():
+        judged = _of_one_origin([rows[at] for at in same], origin.reference)
+        found.update(zip(same, judged, strict=True))
     return tuple(found[at] for at in range(len(rows)))
 
 
-def _of_one_recipe(rows: Sequence[StudyReport]) -> tuple[Suspicion, ...]:
-    groups = _groups([row for row in rows if row.is_done and row.measures])
+def suspicions_in(report: BatchReport) -> tuple[Suspicion, ...]:
+    """Judge the results of a report, in the order of its studies."""
+    origin = Origin(reference=report.model.results)
+    return suspicions(report.studies, [origin] * len(report.studies))
+
+
+def _of_one_origin(
+    rows: Sequence[StudyReport], reference: ResultReference | None
+) -> tuple[Suspicion, ...]:
+    groups = _groups([row for row in rows if row.is_done and row.measures], reference)
     repeated = _repetitions(rows)
     return tuple(_judged(row, groups, repeated.get(at)) for at, row in enumerate(rows))
 
 
-def has_suspicious(rows: Sequence[StudyReport]) -> bool:
+def has_suspicious(report: BatchReport) -> bool:
     """Return whether a result is suspicious, or could not be measured."""
-    return any(found.is_suspicious or isinf(found.far) for found in suspicions(rows))
+    return any(found.is_suspicious or isinf(found.far) for found in suspicions_in(report))
+
+
+def reference_of(rows: Sequence[StudyReport]) -> ResultReference | None:
+    """Return the usual measures of results of a reference set; None if there are too few.
+
+    rows: of different scans.
+    """
+    rows = [row for row in rows if row.measures and row.measures.spacing]
+    if len(rows) < FEWEST:
+        return None
+    known = [(rule.key, usual) for rule, usual in _group(rows).rules if usual]
+    edges = zip(*(row.measures.spacing for row in rows if row.measures), strict=True)
+    first, second, third = map(median, edges)
+    return ResultReference(
+        len(rows),
+        (first, second, third),
+        tuple(UsualMeasure(key, usual.middle, usual.sd) for key, usual in known),
+    )
 
 
 def reading_order(found: Sequence[Suspicion]) -> list[int]:
@@ -221,16 +363,21 @@ class _Usual:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Results with similar spacings: number of different scans, and the rules for them, each with
-    the usual values if enough of them are known.
+    """Results with similar spacings, or those of a reference set.
+
+    count: number of different scans. rules: for them, each with the usual values if enough of them
+    are known.
     """
 
     count: int
     rules: tuple[tuple[MeasureRule, _Usual | None], ...]
 
 
-def _groups(rows: Sequence[StudyReport]) -> dict[_Spacing | None, _Group]:
+def _groups(
+    rows: Sequence[StudyReport], reference: ResultReference | None
+) -> dict[_Spacing | None, _Group]:
     """Return the group of each spacing. Copies of a scan count once."""
+    usual_spacing = _rounded(reference.spacing) if reference else None
     known: dict[_Spacing | None, dict[object, StudyReport]] = {}
     for at, row in enumerate(rows):
         scan = row.source_content.sha256 if row.source_content else at
@@ -241,16 +388,28 @@ def _groups(rows: Sequence[StudyReport]) -> dict[_Spacing | None, _Group]:
         for other, members in known.items():
             if _is_near(spacing, other):
                 peers.update(members)
-        groups[spacing] = _group(list(peers.values()))
+        group = _group(list(peers.values()))
+        is_usual = usual_spacing is not None and _is_near(spacing, usual_spacing)
+        groups[spacing] = _compared_with(group, reference) if is_usual and reference else group
     return groups
 
 
+def _compared_with(group: _Group, reference: ResultReference) -> _Group:
+    """Return the group of a reference set, with the measures that it lacks of the results' own."""
+    known = {one.measure: _Usual(one.median, one.sd) for one in reference.measures}
+    rules = ((rule, known.get(rule.key, usual)) for rule, usual in group.rules)
+    return _Group(reference.studies, tuple(rules))
+
+
 def _spacing(row: StudyReport) -> _Spacing | None:
-    """Return logarithms of a result's spacing, rounded so that a batch has few different ones."""
+    """Return logarithms of a result's spacing; None if it is not known."""
     found = row.measures.spacing if row.measures else None
-    if found is None:
-        return None
-    first, second, third = (round(log(max(step, 1e-6)), 2) for step in found)
+    return _rounded(found) if found else None
+
+
+def _rounded(spacing: tuple[float, float, float]) -> _Spacing:
+    """Return logarithms of a spacing, rounded so that a batch has few different ones."""
+    first, second, third = (round(log(max(step, 1e-6)), 2) for step in spacing)
     return first, second, third
 
 
@@ -283,6 +442,7 @@ def _level_rules(rows: Sequence[StudyReport]) -> Iterator[MeasureRule]:
             yield MeasureRule(
                 f"levels.{channel}.{at}",
                 f"{title} of channel {channel + 1}" if channel else title,
+                "",
                 partial(_level, channel, at),
                 low=True,
                 high=True,

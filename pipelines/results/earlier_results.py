@@ -95,7 +95,7 @@ def _synthetic(study: Study, known: KnownHeaders | None = None) -> Sequence[Doub
 def is_synthetic(study: Study, known: KnownHeaders | None = None) -> bool:
     """Return whether marks in the study's files show that it is a result."""
     return any(
-        is_result(scan) or (scan.format != "dicom" and bool(labels_of(scan.files[0], known).mark))
+        is_result(scan) or (not scan.is_dicom and bool(labels_of(scan.files[0], known).mark))
         for scan in study.channels
     )
 
@@ -104,7 +104,7 @@ def _without_excluded(found: Discovery, globs: PathGlobs) -> Discovery:
     """Return the search results without those that `globs` excludes."""
 
     def excluded(study: Study) -> Sequence[Doubt]:
-        slices = study.files if study.format == "dicom" else ()
+        slices = study.files if study.is_dicom else ()
         reason = globs.refusal(
             _place(place_of(study), found.named), [_place(file, found.named) for file in slices]
         )

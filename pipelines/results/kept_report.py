@@ -108,7 +108,7 @@ def _with_earlier(file: Path, report: BatchReport, planned: Sequence[str]) -> Ba
 
 
 def _earlier(file: Path, report: BatchReport) -> BatchReport | None:
-    return report_so_far(file, report.model.sha256, report.options.settings(), report.output)
+    return report_so_far(file, report.model.sha256, report.options.resolved(), report.output)
 
 
 def _store(report: BatchReport, file: Path) -> None:

@@ -15,7 +15,13 @@ from ...io.discovery import Discovery
 from ...io.files.own_files import is_record
 from ...io.files.parts import is_part
 from ...io.files.regular import is_folder
-from ...io.formats.registry import RESULT_SUFFIXES, SUFFIXES, suffix_of
+from ...io.formats.registry import (
+    RESULT_SUFFIXES,
+    SUFFIXES,
+    format_named,
+    result_format,
+    suffix_of,
+)
 from ...io.maps import MapMark, is_map_name
 from ...io.sidecars import sidecar_of
 from ...io.volume import Blocker, Study
@@ -193,7 +199,7 @@ def _check_suffix(study: Study, target: Path) -> None:
     is_pair = own.startswith(".hdr")
     # A scan with separate header and voxel files cannot become one file of its own format.
     fitting = [each for each in RESULT_SUFFIXES if not (is_pair and SUFFIXES[each] == study.format)]
-    if own in SUFFIXES and own not in fitting:
+    if own in SUFFIXES and own not in fitting and format_named(study.format).writes:
         fitting.append(own)
     if suffix_of(target) in fitting:
         return
@@ -202,6 +208,21 @@ def _check_suffix(study: Study, target: Path) -> None:
         f"{', '.join(fitting[:-1])} or {fitting[-1]}.",
         "output",
     )
+
+
+def read_only_refused(found: Discovery) -> Discovery:
+    """Return the search results with a blocking error for each study whose result would have a
+    format that is only read.
+    """
+    return replace(found, studies=tuple(map(_unless_read_only, found.studies)))
+
+
+def _unless_read_only(study: Study) -> Study:
+    wanted = result_format(study.format, study.name)
+    if wanted.writes or study.blocker:
+        return study
+    reason = f"{wanted.name} files are only read; choose the result's with setting format=nifti"
+    return replace(study, blocker=Blocker("unsupported", reason))
 
 
 MOVE = "move one away"

@@ -100,7 +100,7 @@ class SidecarMaker:
 
 def _source(scan: Study) -> str:
     """Return a scan as a BIDS URI, or only its name."""
-    return scan.mirrored_name.name if scan.format == "dicom" else bids_uri(scan.files[0])
+    return scan.mirrored_name.name if scan.is_dicom else bids_uri(scan.files[0])
 
 
 def kept_fields(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ...engine.network.layers import Triple
 from ...engine.options import Precision, Progress, ignore_progress
 from ...engine.whole_volume import HostBudget
 from ..host.memory import available_memory
-from ..settings import TranslateOptions
+from ..settings import ResolvedOptions
 from ..study.verify import StudyVerifier, study_verifier
 
 _MAPS_SHARE, _PINNED_SHARE = 4, 2
@@ -72,8 +72,8 @@ def open_network(
     return open_generator(network, device, precision, patch, progress)
 
 
-NetworkUse: TypeAlias = tuple[Model, TranslateOptions]
-"""Model, and the options of its studies, all of them resolved."""
+NetworkUse: TypeAlias = tuple[Model, ResolvedOptions]
+"""Model, and the options of its studies."""
 
 _Key: TypeAlias = tuple[str, Triple | None]
 """Hash of a model, and the patch shape that its network is opened for."""
@@ -81,7 +81,7 @@ _Key: TypeAlias = tuple[str, Triple | None]
 
 def _key(use: NetworkUse) -> _Key:
     model, options = use
-    return model.sha256, options.settings().opened_for
+    return model.sha256, options.opened_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +130,13 @@ class Networks:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def open_early(self, model: Model, options: TranslateOptions) -> None:
+    def open_early(self, model: Model, options: ResolvedOptions) -> None:
         """Start to open a network in a thread, for the first use in the precision of the options.
 
         `close` closes the network if it is open but unused by then. A network that is still
         opening is left to the end of the process.
         """
-        self._early = _EarlyOpening(_key((model, options)), options.settings().precision)
+        self._early = _EarlyOpening(_key((model, options)), options.precision)
         opening = partial(self._open_early, self._early, model)
         threading.Thread(target=opening, name="opening", daemon=True).start()
 
@@ -227,7 +227,7 @@ class Networks:
             with opened:
                 yield generator
             return
-        patch = options.settings().opened_for
+        patch = options.opened_for
         with self._open_network(model.network, device, patch, precision, self._report) as generator:
             yield generator
 

@@ -100,7 +100,7 @@ class StudyPipeline:
             self._events.report,
             self._commits,
         )
-        self._is_announced = kind.settings.inference == "patches"
+        self._is_announced = kind.options.inference == "patches"
         self._reading, self._storing = concurrency.readers, concurrency.writers
         self._counting = threading.Lock()
         self._verifier = networks.verifier(kind.model)
@@ -221,7 +221,7 @@ class StudyPipeline:
         self, generator: SharedGenerator, back_translator: BackTranslator | None
     ) -> None:
         threads = self._concurrency.networks
-        if threads > 1 and self._kind.settings.inference == "volume":
+        if threads > 1 and self._kind.options.inference == "volume":
             threads = VOLUMES_AT_A_TIME
         others = list(
             self._workers(

@@ -51,7 +51,7 @@ def pipe_workers(devices: Sequence[Device], kind: JobKind, place: OutputPlace) -
     return [
         PipeWorker(
             name=name,
-            kind=kind,
+            kind=replace(kind, checks_whole=name == names[0]),
             device=in_a_process_of_its_own(with_half_the_memory(device) if kind.back else device),
             place=place,
             concurrency=concurrency_of(device, sharing=len(devices)),

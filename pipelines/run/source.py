@@ -16,7 +16,7 @@ from ..results.sidecar import SidecarMaker
 from ..results.storing import Record, Store
 from ..retries import TRIES, crash_counts
 from ..series_description import DescriptionPattern
-from ..settings import TranslateOptions, TranslateSettings
+from ..settings import ResolvedOptions
 from .networks import NetworkUse
 from .outcomes import Outcomes
 
@@ -25,26 +25,23 @@ from .outcomes import Outcomes
 class JobKind:
     """Common properties of jobs that a worker runs together; can be sent to another process.
 
-    model: the model with its model card. options: options, all of them resolved. recipe: hashes of
+    model: the model with its model card. options: of all its studies. recipe: hashes of
     model and settings. back: the reverse model; None without a cycle check. opens: whether the
-    network opens; if not, no study needs translation.
+    network opens; if not, no study needs translation. checks_whole: whether a first study may be
+    compared with its whole volume.
     """
 
     model: Model
-    options: TranslateOptions
+    options: ResolvedOptions
     recipe: Recipe
     back: Model | None = None
     opens: bool = True
-
-    @property
-    def settings(self) -> TranslateSettings:
-        """Settings that change the results."""
-        return self.options.settings()
+    checks_whole: bool = True
 
     @property
     def precision(self) -> Precision:
         """Precision in which the network starts."""
-        return self.settings.precision
+        return self.options.precision
 
     @property
     def uses(self) -> tuple[NetworkUse, ...]:

@@ -33,9 +33,11 @@ from ..study.translator import (
 )
 from ..study.verify import StudyVerifier, check_verified, verified_together, volume_again_bytes
 from ..study.volumes import StudyVolumes, look_at_study
-from .concurrency import CommitBarrier, WeightedSemaphore, running_in_background
+from ..whole_check import WholeCheck
+from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore, running_in_background
 from .host_arrays import HostArrays
 from .in_flight import InputFiles, StudiesInFlight, StudyProgress, states_again
+from .networks import maps_memory
 from .source import JobKind, JobSource
 
 Loaded: TypeAlias = tuple[StudyProgress, list[PreparedStudy]] | StudyDone
@@ -65,6 +67,7 @@ class StudyStages:
         self._commits = commits
         self._in_flight = StudiesInFlight(memory, on_event, commits)
         self._arrays = HostArrays()
+        self._whole_check = WholeCheck(kind.model, kind.options, maps_memory)
         self._disk_space = disk_space
         self._on_event = on_event
         self._aliases: dict[str, tuple[PlannedStudy, ...]] = {}
@@ -125,7 +128,7 @@ class StudyStages:
         """
         scan = planned.study.channels[0]
         card = self._kind.model.card
-        if generator is None or scan.format == "dicom" or card.crop:
+        if generator is None or scan.is_dicom or card.crop:
             return
         with suppress(ScanError, PreparationError, EngineError):
             grid = read_grid(scan)
@@ -395,9 +398,22 @@ class StudyStages:
             together = verified_together(progress.row.verified, verified)
             progress.row = replace(progress.row, verified=together)
             check_verified(verified)
+        self._check_whole(progress, study)
         finished = translator.finish(study, progress.row.warning)
         progress.note(*finished.notes)
         return finished
+
+    def _check_whole(self, progress: StudyProgress, study: InferredStudy) -> None:
+        """Note how far a first study by patches is from its whole volume.
+
+        After a stop the study is stored without that, and a later one is compared.
+        """
+        if not self._kind.checks_whole:
+            return
+        seconds = progress.timer.seconds.get("infer", 0.0)
+        with suppress(StoppedError):
+            go_on = partial(self._in_flight.check, progress)
+            progress.note(*filter(None, [self._whole_check.note(study, seconds, go_on)]))
 
     def _store(self, progress: StudyProgress, translated: Translated) -> StudyReport:
         with progress.timer.time("write"), self._disk_space.taken(progress.planned.study.files):

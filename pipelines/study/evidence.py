@@ -54,7 +54,7 @@ class EvidenceReader:
         """Return the evidence about a scan."""
         found = self._found.get(scan.files)
         if found is None:
-            found = _of_series(scan) if scan.format == "dicom" else self._of_file(scan.files[0])
+            found = _of_series(scan) if scan.is_dicom else self._of_file(scan.files[0])
             self._found[scan.files] = found
         return found
 

@@ -156,7 +156,8 @@ def _voxel_type(network: FloatArray, channel: int, prepared: Prepared) -> VoxelT
     ends, outward = extremes(network), prepared.fit.outward[channel]
     low, high = map(float, outward.values(np.array([ends.low, ends.high])))
     if prepared.plan.crop:
-        low, high = min(low, prepared.fill), max(high, prepared.fill)
+        fill = prepared.fills[channel]
+        low, high = min(low, fill), max(high, fill)
     source = voxel_type_of(prepared.source)
     is_whole = source.dtype.kind != "f"
     steps = min(ENOUGH_STEPS, prepared.fit.steps) if is_whole else ENOUGH_STEPS
@@ -172,7 +173,7 @@ def _blank(
     clipped = NOTHING_CLIPPED
     if crop := prepared.plan.crop:
         around = np.empty((1, 1, 1), voxel_type.dtype)
-        fill = np.full((1, 1, 1), prepared.fill, np.float32)
+        fill = np.full((1, 1, 1), prepared.fills[channel], np.float32)
         one = Scaling().of_stored(slope, intercept).store(fill, around)
         outside = voxels.size - voxels[crop].size
         clipped = replace(one, below=one.below * outside, above=one.above * outside)

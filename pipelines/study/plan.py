@@ -15,7 +15,7 @@ from ...engine.scaling import is_taken_as_stored
 from ...engine.whole_volume import padded_extents
 from ...io.volume import Affine, Volume, spacing_of
 from ..errors import PreparationError
-from ..settings import OutputType, TranslateSettings
+from ..settings import OutputType, ResolvedOptions
 from .geometry import (
     Orientation,
     Resampling,
@@ -116,7 +116,7 @@ class StudyPlan:
 def plan_study(
     volumes: Sequence[Volume],
     card: ModelCard,
-    settings: TranslateSettings,
+    options: ResolvedOptions,
     stride: Triple,
     *,
     in_network: bool = False,
@@ -141,7 +141,7 @@ def plan_study(
     shape = volume.shape if crop is None else triple(edge.stop - edge.start for edge in crop)
     turned, resample, extents = _onto_model(shape, volume.affine, card)
     _check_extents(volume, extents)
-    layout = cover(extents, settings.patch, settings.overlap, stride, card.tiling)
+    layout = cover(extents, options.patch, options.overlap, stride, card.tiling)
     is_whole = resample is None and card.crop is None
     keeps_voxels = is_whole and not in_network
     # A GPU applies one map to all channels.
@@ -151,7 +151,7 @@ def plan_study(
         and is_taken_as_stored(volume.voxels.dtype)
         and not isinstance(card.maps_in[0], Steps)
     )
-    results = tuple(_results(volume, card, settings.output_type))
+    results = tuple(_results(volume, card, options.output_type))
     only = results[0].voxel_type if len(results) == 1 else None
     is_output_stored = (
         keeps_voxels
@@ -166,7 +166,7 @@ def plan_study(
         results,
         is_input_stored=is_input_stored,
         is_output_stored=is_output_stored,
-        blends=settings.inference == "patches",
+        blends=options.inference == "patches",
     )
     if any(isinstance(each, Steps) for each in (*card.maps_in, *card.maps_out)):
         footprint = replace(footprint, read=footprint.read + _FITTING * volume.voxels.size)
@@ -183,7 +183,7 @@ def plan_study(
         results=results,
         is_output_as_stored=is_output_stored,
         footprint=footprint,
-        inference=settings.inference,
+        inference=options.inference,
         crop=crop,
     )
 

@@ -18,6 +18,7 @@ from ...engine.model.intensity_maps import (
 from ...engine.model.model_card import ModelCard
 from ...engine.network.layers import FloatArray, triple
 from ...engine.scaling import Stored
+from ...io.formats.registry import format_named
 from ...io.volume import AnyArray, Empty, SyntheticMark, Volume
 from ..errors import PreparationError
 from .geometry import Orientation, Resampling, Slab, memory_order, slabs
@@ -145,7 +146,7 @@ class Prepared:
     which they were prepared. network_input: [C, D, H, W], the one scan's own voxels seen along the
     model's axes if they can be taken as stored; otherwise network intensities. source: the first
     scan without the memory of its voxels. fit: of their intensities. marks: of the results of all
-    channels. fill: value of results outside of the part that is translated.
+    channels. fills: value of each channel's result outside of the part that is translated.
     """
 
     plan: StudyPlan
@@ -153,7 +154,7 @@ class Prepared:
     source: Volume
     fit: Fit
     marks: tuple[SyntheticMark, ...] = ()
-    fill: float = 0.0
+    fills: tuple[float, ...] = ()
 
     def figures(self) -> InputFigures:
         """Return figures of the scan as the model sees it."""
@@ -194,8 +195,7 @@ def prepare(
     if resample is not plan.resampling:
         outward = _outward_on_scan(fitted, plan.part(source), card)
         fitted = replace(fitted, outward=outward, steps=fitted.steps / abs(source.slope))
-    fill = card.crop.fill if card.crop else 0.0
-    return Prepared(plan, network_input, _without_voxels(source), fitted, fill=fill)
+    return Prepared(plan, network_input, _without_voxels(source), fitted, fills=card.fills)
 
 
 def on_grid(volume: Volume, turned: Orientation, resample: Resampling) -> Volume:
@@ -297,7 +297,7 @@ def _notes_for_planning(volume: Volume, card: ModelCard) -> Iterator[str]:
 
     volume: the scan whose grid the result has.
     """
-    if volume.format != "dicom" or card.targets != ("CT",):
+    if not format_named(volume.format).is_series or card.targets != ("CT",):
         return
     along = np.abs(np.diagonal(volume.affine[:3, :3])) / volume.spacing
     turned = float(np.degrees(np.arccos(np.clip(along, 0.0, 1.0)).max()))

@@ -147,11 +147,10 @@ def _doubts(
         yield Doubt(_unchecked(scan, source))
         return
     stated = [each for each in evidence.stated if each.mark not in ("mask", "synthetic")]
-    is_series = scan.format == "dicom"
-    weighed = weigh(stated, taken, is_confirmed=is_series and (is_confirmed or is_chosen(scan)))
+    weighed = weigh(stated, taken, is_confirmed=scan.is_dicom and (is_confirmed or is_chosen(scan)))
     model = f"the model translates {_in_words(source)}"
     if against := weighed.against:
-        is_of_header = against.is_coarse and is_series
+        is_of_header = against.is_coarse and scan.is_dicom
         words = f"its modality is {scan.modality}" if is_of_header else _states(against)
         yield Doubt(f"{words}, and {model}", "modality" if is_of_header else "contrast")
         return
@@ -172,7 +171,7 @@ def _states(stated: Statement) -> str:
 
 
 def _unchecked(scan: Study, source: str) -> str:
-    if scan.format != "dicom":
+    if not scan.is_dicom:
         return _unknown(source)
     modality = f"its modality ({scan.modality or 'not given'})"
     return f"{modality} could not be checked against the model's source ({source})"

@@ -26,7 +26,7 @@ from ...io.volume import Empty, Study, SyntheticMark, Volume
 from ...io.writing import as_at, check_voxel_type, map_beside, notes_of_result
 from ..errors import UnexpectedInputError
 from ..program import program_version
-from ..settings import TranslateOptions
+from ..settings import ResolvedOptions, TranslateOptions
 from ..stopwatch import Stopwatch
 from .figures import Measures, SeamScore, SpreadFigures
 from .finish import (
@@ -171,7 +171,7 @@ class StudyTranslator:
     """
 
     model: Model
-    options: TranslateOptions
+    options: ResolvedOptions
     timer: Stopwatch = field(default_factory=Stopwatch)
     empty: Empty = np.empty
 
@@ -234,7 +234,7 @@ class StudyTranslator:
         plan = plan_study(
             volumes,
             self.model.card,
-            options.settings(),
+            options,
             graph.stride,
             in_network=in_network or options.seam_score,
             spreads=options.spread > 0,
@@ -277,14 +277,8 @@ class StudyTranslator:
 
     def _notes_of_extents(self) -> Iterator[str]:
         """Yield a note if the network sees less at a time than in training, and depends on it."""
-        card, patch = self.model.card, self.options.patch
-        is_whole = card.inference == "volume"
-        if self.options.settings().inference == "volume" or patch is None:
-            return
-        if not is_whole and all(map(ge, patch, card.patch)):
-            return
-        if sees_whole_patch(self.model.network.graph):
-            seen = "whole volumes" if is_whole else f"patches of {times(card.patch)}"
+        seen, patch = smaller_than_trained(self.model, self.options), self.options.patch
+        if seen:
             yield (
                 f"its patches of {times(patch)} are smaller than the {seen} of the model, whose "
                 "norms take statistics of each patch, so results differ from the training code's"
@@ -314,7 +308,7 @@ class StudyTranslator:
         begin_to_store: called if the result is stored while it is computed. Raises EngineError and
         PreparationError.
         """
-        precision, notes = self.options.settings().precision, list[str]()
+        precision, notes = self.options.precision, list[str]()
         mirrored: InferredSpread | None = None
         if self.options.spread:
             # By itself: what a mirrored patch needs of precision must not change the result.
@@ -393,7 +387,7 @@ class StudyTranslator:
             whole = cast("VolumeGenerator", network)
             translate_at_once(source, target, whole, one.flip, timer, on_more)
             return ()
-        blend, padding = self.options.settings().blend, self.model.card.padding
+        blend, padding = self.options.blend, self.model.card.padding
         window = SlidingWindow(plan.layout, blend, padding, one.flip)
         return translate_array(
             source, target, cast("PatchGenerator", network), window, timer, on_more
@@ -424,7 +418,7 @@ class StudyTranslator:
                 preview = draw_preview(study.slices, slices, model.card, shown, warning)
             if options.seam_score:
                 source, output = prepared.network_input.values, inferred.output.target.values
-                blend = options.settings().blend
+                blend = options.blend
                 seams = seam_score(source, output, prepared.plan.layout, blend)
             patches = options.passes * prepared.plan.patches
             notes = tuple(_notes_of_values(volumes, prepared, inferred.output))
@@ -456,6 +450,20 @@ class StudyTranslator:
             from .preview import draw_preview  # late, as it takes a picture library
 
             return draw_preview(source, output, self.model.card, maps, warning)
+
+
+def smaller_than_trained(model: Model, options: ResolvedOptions) -> str:
+    """Return what the network saw at a time in training, if its patches are smaller and its norms
+    take statistics of them, and "" otherwise.
+    """
+    card, patch = model.card, options.patch
+    is_whole = card.inference == "volume"
+    if options.inference == "volume":
+        return ""
+    is_smaller = is_whole or not all(map(ge, patch, card.patch))
+    if not (is_smaller and sees_whole_patch(model.network.graph)):
+        return ""
+    return "whole volumes" if is_whole else f"patches of {times(card.patch)}"
 
 
 def _result_at(target: Path) -> Study:
@@ -510,7 +518,7 @@ def _finish_spread(
     in_foreground = mean_in_foreground(spread.deviation, prepared.network_input)
     figures = SpreadFigures(spread.count, of_deviation.scaling.radius * in_foreground)
     mean = finish_map(prepared, inferred.mean, outward, empty)
-    deviation = finish_map(replace(prepared, fill=0.0), inferred.deviation, of_deviation, empty)
+    deviation = finish_map(replace(prepared, fills=(0.0,)), inferred.deviation, of_deviation, empty)
     volumes = mean, replace(deviation, keeps_unit=False)
     marks = spread_marks(spread.count)
     return tuple(map(StudyMap, marks, volumes)), figures

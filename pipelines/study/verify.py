@@ -28,7 +28,7 @@ from ...engine.network.layers import FloatArray, Triple, triple
 from ...engine.options import Blend
 from ...engine.scaling import Stored, VoxelArray
 from ..errors import VerificationError
-from ..settings import TranslateOptions
+from ..settings import ResolvedOptions
 from ..stopwatch import Stopwatch
 from .figures import Verified
 from .inference import Cutter
@@ -111,7 +111,7 @@ class StudyVerifier:
         self._turn = threading.Lock()
 
     def verify(
-        self, inferred: InferredStudy, options: TranslateOptions, name: str, timer: Stopwatch
+        self, inferred: InferredStudy, options: ResolvedOptions, name: str, timer: Stopwatch
     ) -> Verified:
         """Compute places again, as the options request; the study must not be finished yet.
 
@@ -148,12 +148,12 @@ class StudyVerifier:
         return [deviation(target, wanted[:, *part], part) for part in parts]
 
     def _patches(
-        self, inferred: InferredStudy, options: TranslateOptions, name: str
+        self, inferred: InferredStudy, options: ResolvedOptions, name: str
     ) -> tuple[list[_Error], int]:
         prepared = inferred.study.prepared
         layout = prepared.plan.layout
         places = chosen_places(prepared.network_input, layout, options.verify, name)
-        blend = options.settings().blend
+        blend = options.blend
         cutter = Cutter(prepared.network_input, layout, self._model.card.padding)
         reference = self._opened_reference()
         errors = [_error(inferred, blend, place, cutter, reference) for place in places]

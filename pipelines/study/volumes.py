@@ -65,7 +65,7 @@ def first_index(scan: Study, options: TranslateOptions) -> int | None:
     """Return the index of the first volume to read; None refuses scans of several. Those of a DICOM
     series cannot all be read.
     """
-    return 0 if options.every_volume and scan.format != "dicom" else options.volume_index
+    return 0 if options.every_volume and not scan.is_dicom else options.volume_index
 
 
 def _one_after_another(scans: Sequence[UnreadScan]) -> int:

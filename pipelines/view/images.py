@@ -264,7 +264,7 @@ def _nbytes(image: ViewedImage | str) -> int:
 def _read(scan: ImageFile) -> ViewedImage | str:
     try:
         study = scan.study()
-        volume = read(study, None if study.format == "dicom" else 0)
+        volume = read(study, None if study.is_dicom else 0)
         return ViewedImage(volume, modality_of(study))
     except (ScanError, PipelineError, OSError) as error:
         return str(error)

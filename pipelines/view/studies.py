@@ -17,6 +17,7 @@ from ...io.volume import Study
 from ..evaluation.pairs import ScanPair, Sources, find_pairs
 from ..report.codec import StoredReport, read_report
 from ..report.report import StudyReport
+from ..report.suspicion import NO_ORIGIN, Origin
 from ..results.kept_report import kept_report
 from ..results.resume import preview_of
 
@@ -56,8 +57,8 @@ class ViewedStudy:
 
     name: its path below the folder of results. folder: that folder, in which its mark is stored.
     images: by role; a study that failed has no result. row: its row in the report, if there is one.
-    preview: picture of its middle slices, if there is one. recipe: identity of model and settings,
-    or of the report; only results of one are compared.
+    preview: picture of its middle slices, if there is one. origin: model and settings, or the
+    report; only results of one are compared.
     """
 
     name: str
@@ -65,7 +66,7 @@ class ViewedStudy:
     images: Mapping[Role, ImageFile]
     row: StudyReport | None = None
     preview: Path | None = None
-    recipe: str = ""
+    origin: Origin = NO_ORIGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def _pairs_by_name(results: Path, others: Path) -> dict[str, ScanPair]:
 
     def named(pair: ScanPair) -> str:
         folder = PurePosixPath(pair.name).parent
-        is_dicom = pair.result is not None and pair.result.format == "dicom"
+        is_dicom = pair.result is not None and pair.result.is_dicom
         return str(folder) if is_dicom and folder.name and series[folder] == 1 else pair.name
 
     return {named(pair): pair for pair in pairs}
@@ -168,7 +169,7 @@ def _paired(name: str, pair: ScanPair, scan: Study | None, folder: Path) -> View
         images["input"] = ImageFile(scan.files[0], scan)
     result = pair.result.files[0]
     images["result"] = ImageFile(result, pair.result)
-    if pair.result.format == "dicom":
+    if pair.result.is_dicom:
         result = result.parent
     for kind, role in _MAPS.items():
         if (place := _map_beside(result, kind)).exists():
@@ -192,15 +193,15 @@ def of_report(stored: StoredReport, results: Path | None = None) -> Viewing:
             return folder / path.relative_to(batch.output)
         return path if path.exists() else stored.file.parent / path
 
-    recipe = str(stored.file)
-    studies = tuple(study_of_row(row, folder, recipe, moved) for row in batch.studies)
+    origin = Origin(str(stored.file), batch.model.results)
+    studies = tuple(study_of_row(row, folder, origin, moved) for row in batch.studies)
     return Viewing(folder.resolve().name or batch.model.name, studies, stored)
 
 
 def study_of_row(
     row: StudyReport,
     folder: Path,
-    recipe: str,
+    origin: Origin,
     moved: Callable[[Path], Path] = lambda path: path,
 ) -> ViewedStudy:
     """Return the study of a row. moved: returns where a file of the results is now."""
@@ -212,7 +213,7 @@ def study_of_row(
             if scan_stem(path).endswith(f".map-{kind}"):
                 images[role] = ImageFile(path)
     preview = moved(row.preview) if row.preview else None
-    return ViewedStudy(row.name, folder, images, row, preview, recipe)
+    return ViewedStudy(row.name, folder, images, row, preview, origin)
 
 
 def _existing(output: Path, beside: Path) -> Path:

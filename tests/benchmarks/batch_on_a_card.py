@@ -42,7 +42,7 @@ from cuda_cyclegan.pipelines.results.resume import PlannedStudy
 from cuda_cyclegan.pipelines.run.batch import run_batch
 from cuda_cyclegan.pipelines.run.pipeline import Concurrency, concurrency_of
 from cuda_cyclegan.pipelines.run.source import JobKind
-from cuda_cyclegan.pipelines.settings import TranslateOptions
+from cuda_cyclegan.pipelines.settings import ResolvedOptions, TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Span, Stopwatch
 from cuda_cyclegan.pipelines.study.translator import Scans, StudyTranslator
 from cuda_cyclegan.pipelines.timeline import Timeline
@@ -82,7 +82,7 @@ class Case:
     """A batch of studies; seconds: of each way to run it, a round each."""
 
     model: Model
-    options: TranslateOptions
+    options: ResolvedOptions
     concurrency: Concurrency
     scans: list[Path]
     results: Path
@@ -248,7 +248,7 @@ def main() -> None:
         readers=asked.readers or concurrency.readers,
         writers=asked.writers or concurrency.writers,
     )
-    translation = TranslateOptions(asked.patch, precision=precision)
+    translation = TranslateOptions(asked.patch, precision=precision).resolved()
     record: dict[str, Any] = {
         "what": (__doc__ or "").splitlines()[0],
         "studies": asked.studies,

@@ -134,7 +134,7 @@ def run(case: Case, scans: list[Path], output: Path, *, overlapped: bool) -> Use
     ]
     with Manifest(output) as manifest:
         model = model_of(case.network)
-        kind = JobKind(model, TranslateOptions(PATCH, precision="fp32"), Recipe("", ""))
+        kind = JobKind(model, TranslateOptions(PATCH, precision="fp32").resolved(), Recipe("", ""))
         networks = networks_opened_by(lambda *_: case.opened())
         batch = batch_here(kind, planned, manifest, networks, Concurrency(PLENTY))
         rows = run_batch(planned, batch, timeline.handle)

@@ -206,7 +206,7 @@ def of_a_study(piece: Piece, row: cc.StudyReport, model: Model) -> Measured:
 
 def input_distance(path: Path, model: Model) -> float:
     """Standard deviations between the reference set and the figure that lies furthest from it."""
-    options = cc.TranslateOptions(patch=model.card.patch, precision="fp32")
+    options = cc.TranslateOptions(patch=model.card.patch, precision="fp32").resolved()
     translator = StudyTranslator(model, options)
     scans = translator.read(discover([path], None).studies[0])
     study = translator.prepare(scans, translator.plan(scans))

@@ -106,7 +106,7 @@ def run(case: Case, scan: Path) -> dict[str, Any]:
     output = scan.with_name("translated")
     target = output / scan.name
     target.unlink(missing_ok=True)
-    options = TranslateOptions(PATCH, overlap=0.25, blend="gaussian", precision="fp32")
+    options = TranslateOptions(PATCH, overlap=0.25, blend="gaussian", precision="fp32").resolved()
     study = Study(PurePosixPath(scan.name), (scan,), "nifti")
     with Manifest(output) as manifest:
         model = model_of(case)

@@ -95,7 +95,7 @@ def main() -> None:
         model = load_model(write_model(root / "model.safetensors", 4, 1, arguments.patch))
         scans = make_scans(root / "scans", arguments.studies, arguments.shape, ".nii")
         (root / "results").mkdir()
-        settings = TranslateOptions(arguments.patch, precision="fp32")
+        settings = TranslateOptions(arguments.patch, precision="fp32").resolved()
         alone = Concurrency(host_bytes=8 << 30, readers=1, networks=1, writers=1)
         case = Case(model, settings, alone, scans, root / "results")
         network = Copying(model.network.graph)

@@ -4,16 +4,17 @@
 
 Each cohort of `support.planted_results` is drawn from seeds on which no rule was chosen. Honest
 results are judged together, and each planted one among all honest ones. `before` counts those found
-by the measures of the planes alone. The reading order is that of 1,000 results or as many as were
-drawn, 3 % of them bad.
+by the measures of the planes alone. The reading order is that of all honest results, and of 3 % bad
+ones among them; the last one is that of the three cohorts in one list.
 """
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,20 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.planted_results import COHORTS, KEPT_BACK, PLANTED, Case, Image, Others, Pair
 
 from cuda_cyclegan.pipelines.report.report import StudyReport
-from cuda_cyclegan.pipelines.report.suspicion import reading_order, suspicions
+from cuda_cyclegan.pipelines.report.suspicion import Suspicion, reading_order, suspicions
 from cuda_cyclegan.pipelines.study.figures import Measures
 from cuda_cyclegan.pipelines.study.measures import measure
 
 OTHERS = 5
 """Further patients, of whom others' results are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """Rows of honest results, and of planted ones by group of kinds."""
+
+    honest: list[StudyReport]
+    planted: dict[str, list[StudyReport]]
 
 
 def row(name: str, pair: Pair, result: Image) -> StudyReport:
@@ -55,10 +64,19 @@ def in_planes(rows: Sequence[StudyReport]) -> list[StudyReport]:
     ]
 
 
-def is_found(honest: Sequence[StudyReport], one: StudyReport) -> tuple[bool, tuple[str, ...]]:
-    """Whether a planted result is suspicious among honest ones, and by which measures."""
-    found = suspicions([*honest, one])[-1]
-    return found.is_suspicious, tuple(each.key.partition(".")[0] for each in found.findings)
+def judged_among(honest: Sequence[StudyReport], one: StudyReport) -> Suspicion:
+    """Judgement of a planted result among honest ones."""
+    return suspicions([*honest, one])[-1]
+
+
+def keys(found: Suspicion) -> set[str]:
+    """Measures beyond their limits, without the channels of levels."""
+    return {each.key.partition(".")[0] for each in found.findings}
+
+
+def counted(names: Iterable[str]) -> dict[str, int]:
+    """Names with how often each occurs, the most frequent first."""
+    return dict(Counter(names).most_common())
 
 
 def planted(
@@ -70,7 +88,7 @@ def planted(
             yield row(kind, pair, plant(Case(pair.scan, pair.result, others)))
 
 
-def figures(name: str, asked: argparse.Namespace) -> dict[str, Any]:
+def cohort(name: str, asked: argparse.Namespace) -> Cohort:
     draw, first = COHORTS[name], asked.seed
     honest = [
         row(f"honest {seed}", pair, pair.result)
@@ -86,44 +104,60 @@ def figures(name: str, asked: argparse.Namespace) -> dict[str, Any]:
         label: list(planted(draw, kinds, others, seeds))
         for label, kinds in (("tuned", PLANTED), ("kept_back", KEPT_BACK))
     }
+    return Cohort(honest, groups)
+
+
+def figures(cohort: Cohort) -> dict[str, Any]:
+    honest, groups = cohort.honest, cohort.planted
     started = time.process_time()
     judged = suspicions(honest)
     spent = time.process_time() - started
     found: dict[str, Any] = {
         "honest": len(honest),
         "false_alarms": sum(each.is_suspicious for each in judged),
+        "false_alarms_by_measure": counted(each for found in judged for each in keys(found)),
         "false_alarms_before": sum(each.is_suspicious for each in suspicions(in_planes(honest))),
         "milliseconds_to_judge": 1e3 * spent,
     }
-    by_measure: dict[str, int] = {}
-    missed: dict[str, int] = {}
+    missed: list[str] = []
+    by_measure: list[str] = []
     for label, rows in groups.items():
-        outcomes = [is_found(honest, each) for each in rows]
-        before = [is_found(in_planes(honest), each) for each in in_planes(rows)]
+        outcomes = [judged_among(honest, each) for each in rows]
+        before = [judged_among(in_planes(honest), each) for each in in_planes(rows)]
         found[label] = {
             "planted": len(rows),
-            "found": sum(each for each, _ in outcomes),
-            "found_before": sum(each for each, _ in before),
+            "found": sum(each.is_suspicious for each in outcomes),
+            "found_before": sum(each.is_suspicious for each in before),
         }
-        for each, (is_bad, keys) in zip(rows, outcomes, strict=True):
-            for key in set(keys):
-                by_measure[key] = by_measure.get(key, 0) + 1
-            if not is_bad:
-                missed[each.name] = missed.get(each.name, 0) + 1
-    bad = [*groups["tuned"], *groups["kept_back"]]
-    count = max(1, round(len(honest) * 0.03))
-    chosen = bad[:: max(1, len(bad) // count)][:count]
-    order = reading_order(suspicions([*honest, *chosen]))
-    places = sorted(order.index(len(honest) + at) + 1 for at in range(len(chosen)))
-    found["found_by_measure"] = dict(sorted(by_measure.items(), key=lambda each: -each[1]))
-    found["missed"] = missed
-    found["reading_order"] = {
+        by_measure += [key for each in outcomes for key in keys(each)]
+        missed += [
+            row.name for row, each in zip(rows, outcomes, strict=True) if not each.is_suspicious
+        ]
+    found["found_by_measure"] = counted(by_measure)
+    found["missed"] = counted(missed)
+    found["reading_order"] = read_first([cohort])
+    return found
+
+
+def read_first(cohorts: Sequence[Cohort]) -> dict[str, int]:
+    """Places of the bad results in the reading order of one list, 3 % of which are bad."""
+    rows: list[tuple[int, StudyReport]] = []
+    chosen: list[tuple[int, StudyReport]] = []
+    for at, cohort in enumerate(cohorts):
+        rows += [(at, each) for each in cohort.honest]
+        bad = [each for group in cohort.planted.values() for each in group]
+        count = max(1, round(len(cohort.honest) * 0.03))
+        # Evenly through all kinds, the last of which is reached too.
+        chosen += [(at, bad[place * len(bad) // count]) for place in range(count)]
+    listed = [*rows, *chosen]
+    order = reading_order(suspicions([row for _, row in listed], [at for at, _ in listed]))
+    places = sorted(order.index(len(rows) + at) + 1 for at in range(len(chosen)))
+    return {
         "bad": len(chosen),
-        "all": len(order),
+        "all": len(listed),
         "within_twice_their_number": sum(place <= 2 * len(chosen) for place in places),
         "last": places[-1],
     }
-    return found
 
 
 def main() -> None:
@@ -133,7 +167,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1000)
     parser.add_argument("--to", type=Path)
     asked = parser.parse_args()
-    found = {name: figures(name, asked) for name in COHORTS}
+    cohorts = {name: cohort(name, asked) for name in COHORTS}
+    found: dict[str, Any] = {name: figures(each) for name, each in cohorts.items()}
+    found["one_list"] = read_first(list(cohorts.values()))
     text = f"{json.dumps(found, indent=2)}\n"
     print(text)
     if asked.to:

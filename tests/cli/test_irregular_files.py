@@ -78,6 +78,7 @@ MODEL_COMMANDS: dict[str, tuple[str, ...]] = {
     "inspect onnx": ("model", "inspect", "FILE.onnx"),
     "verify": ("model", "verify", "FILE"),
     "edit": ("model", "edit", "FILE", "--output", "new.safetensors"),
+    "combine": ("model", "combine", "FILE", "other.safetensors", "--output", "new.safetensors"),
     "export": ("model", "export-onnx", "FILE", "--output", "new.onnx"),
     "import": ("model", "import", "FILE.pth", "--output", "new.safetensors"),
     "calibrate": ("model", "calibrate", "FILE", "--scans", "scans", "--output", "new.safetensors"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.batch_world import scan, stored
+from support.batch_world import scan, stored, tiny_model
 from support.reports import BATCH, written
 from support.translate_world import World
 from support.waiting import ENOUGH
@@ -45,6 +45,9 @@ OUTPUTS: dict[str, Callable[[Path], "list[object]"]] = {
     "evaluate --html": lambda root: evaluate(root, "--html"),
     "report --html": lambda root: ["report", written(BATCH, root / "r.json"), "--html"],
     "model edit": lambda root: model(root, "edit", "--name", "new"),
+    "model combine": lambda root: model(
+        root, "combine", str(tiny_model(root / "other.safetensors", seed=1))
+    ),
     "model export-onnx": lambda root: model(root, "export-onnx"),
 }
 

@@ -156,7 +156,7 @@ def test_what_looks_like_a_scan_is_named_with_its_reason(tmp_path: Path) -> None
         "a.mgz": ".mgz scans are not supported; convert it to .nii.gz",
         "b.img": "the .hdr that describes it is missing",
         "c.hdr": "its voxels are missing: c.img",
-        "d.brik.gz": ".brik.gz scans are not supported; convert it to .nii.gz",
+        "d.brik.gz": "the .HEAD that describes it is missing",
         "e.nii.bz2": ".bz2 files are not opened; unpack it if it contains scans",
         "f.ZIP": ".zip files are not opened; unpack it if it contains scans",
         "g.tar.gz": ".tar.gz files are not opened; unpack it if it contains scans",

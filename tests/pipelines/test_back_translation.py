@@ -139,7 +139,7 @@ def test_a_study_holds_no_more_host_memory_than_was_reported(tmp_path: Path, dty
     back = with_large_patches(identity_model(tmp_path / "b.safetensors", "T1", "T2"))
     scan = tmp_path / "a.nii"
     nibabel.Nifti1Image(head(1, (256, 128, 128)).astype(dtype), np.eye(4)).to_filename(scan)
-    options = TranslateOptions(patch=LARGE, precision="fp32", cycle_check=CHECK)
+    options = TranslateOptions(patch=LARGE, precision="fp32", cycle_check=CHECK).resolved()
     arrays, held, timer = HostArrays(), list[int](), Stopwatch()
 
     def empty(shape: tuple[int, ...], kind: npt.DTypeLike) -> AnyArray:

@@ -14,6 +14,7 @@ from support.waiting import ENOUGH
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.model.model_file import load_model
+from cuda_cyclegan.pipelines.early_start import EarlyStart
 from cuda_cyclegan.pipelines.request import Request
 from cuda_cyclegan.pipelines.results.earlier_results import discover_scans
 from cuda_cyclegan.pipelines.run import networks
@@ -43,9 +44,9 @@ def test_the_network_opens_beside_the_search_and_the_batch_takes_it(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     inputs = scan(tmp_path / "scans" / "a.nii"), scan(tmp_path / "scans" / "b.nii", 1)
     model = tiny_model(tmp_path / "model.safetensors")
-    options = TranslateOptions((16, 16, 16), precision="fp32")
+    options = TranslateOptions((16, 16, 16), precision="fp32").resolved()
     request = Request(inputs, model, tmp_path / "results", device="cuda:0", options=options)
-    with begun_job(request, partial(load_model, model)) as job:
+    with begun_job(request, EarlyStart(partial(load_model, model))) as job:
         report = run_job(job, lambda _: None)
     assert [row.status for row in report.studies] == ["translated"] * 2
     assert opened == ["opening"]

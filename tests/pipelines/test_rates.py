@@ -130,7 +130,7 @@ class TestTheCache:
         monkeypatch.setattr(translate, "cache_folder", lambda: tmp_path)
         inputs = scan(tmp_path / "scans" / "a.nii"), scan(tmp_path / "scans" / "b.nii.gz", 1)
         model = tiny_model(tmp_path / "model.safetensors")
-        options = TranslateOptions((16, 16, 16), precision="fp32")
+        options = TranslateOptions((16, 16, 16), precision="fp32").resolved()
         request = Request(inputs, model, tmp_path / "results", device="cpu", options=options)
         run_job(open_job(request), lambda _: None)
         assert written == [tmp_path / "rates.json"]

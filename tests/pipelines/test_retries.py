@@ -42,3 +42,13 @@ def test_a_problem_is_reported_again_only_after_it_passed_or_changed() -> None:
 def test_a_lost_server_is_one_problem_whatever_it_says() -> None:
     assert kind_of(QueueLostError("refused")) == kind_of(QueueLostError("timed out"))
     assert kind_of(OSError("refused")) != kind_of(OSError("timed out"))
+
+
+def test_a_problem_that_actions_share_is_reported_once_until_it_passed_for_all() -> None:
+    problem = Once()
+    assert [problem.is_new("full", action) for action in ("send", "fetch")] == [True, False]
+    problem.passed("send")
+    assert not problem.is_new("full", "send")
+    problem.passed("send")
+    problem.passed("fetch")
+    assert problem.is_new("full", "fetch")

@@ -15,10 +15,9 @@ from cuda_cyclegan.pipelines.settings import (
     DEFAULTS,
     OMITTED,
     TranslateOptions,
-    TranslateSettings,
 )
 
-SETTINGS = TranslateSettings((128, 128, 128))
+SETTINGS = TranslateOptions((128, 128, 128), precision="fp32").resolved()
 OTHERS = {
     "patch": (128, 128, 64),
     "overlap": 0.5,
@@ -52,11 +51,11 @@ FINGERPRINTS = {
 @pytest.mark.parametrize("expected", FINGERPRINTS)
 def test_the_fingerprint_is_pinned(expected: str) -> None:
     # Another value makes every result of every user due again: raise METHOD instead, on purpose.
-    assert FINGERPRINTS[expected].sha256() == expected
+    assert FINGERPRINTS[expected].fingerprint() == expected
 
 
 def test_an_option_that_came_later_has_one_default() -> None:
-    made = replace(DEFAULTS, patch=SETTINGS.patch, precision=SETTINGS.precision).settings()
+    made = replace(DEFAULTS, patch=SETTINGS.patch, precision=SETTINGS.precision).resolved()
     assert made == SETTINGS
 
 
@@ -72,7 +71,7 @@ def test_the_order_of_the_oldest_settings_stays() -> None:
 
 @pytest.mark.parametrize("name", CHANGING_RESULTS)
 def test_every_field_changes_the_fingerprint(name: str) -> None:
-    assert replace(SETTINGS, **{name: OTHERS[name]}).sha256() != SETTINGS.sha256()
+    assert replace(SETTINGS, **{name: OTHERS[name]}).fingerprint() != SETTINGS.fingerprint()
 
 
 @pytest.mark.parametrize("name", CHANGING_RESULTS)
@@ -86,7 +85,7 @@ def test_an_overlap_of_each_axis_comes_back_from_a_report(tmp_path: Path) -> Non
     options = replace(BATCH.options, overlap=(0.5, 0.25, 0.0))
     stored = read_report(written(replace(BATCH, options=options), tmp_path / "report.json"))
     assert stored.batch.options == options
-    assert options.settings().sha256() != BATCH.options.settings().sha256()
+    assert options.resolved().fingerprint() != BATCH.options.resolved().fingerprint()
 
 
 def bounded() -> list[tuple[str, float]]:
@@ -111,6 +110,40 @@ def test_declared_bounds_hold_for_the_record(name: str, number: float) -> None:
 def test_bounds_hold_for_each_axis() -> None:
     with pytest.raises(SettingsError, match="overlap=nan"):
         TranslateOptions(overlap=(0.5, float("nan"), 0.5))
+
+
+@pytest.mark.parametrize(
+    ("stated", "named"),
+    [
+        ({"patch": (16, 16)}, "patch"),
+        ({"patch": (16, 0, 16)}, "patch"),
+        ({"spread": 1}, "spread"),
+        ({"nan_to": float("inf")}, "nan_to"),
+        ({"result_name": "{stm}"}, "result_name"),
+        ({"series_description": "\n"}, "series_description"),
+    ],
+)
+def test_values_that_no_batch_can_have_are_refused(stated: dict[str, Any], named: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        TranslateOptions(**stated)
+    assert raised.value.settings[0] == named
+
+
+@pytest.mark.parametrize(
+    ("stated", "named"),
+    [
+        ({"bids_suffix": ("T2w",)}, ("bids_suffix", "layout")),
+        ({"layout": "bids", "result_name": "{stem}{ext}"}, ("result_name", "layout")),
+        ({"layout": "bids", "output_format": "dicom"}, ("output_format", "layout")),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(
+    stated: dict[str, Any], named: tuple[str, ...]
+) -> None:
+    options = TranslateOptions(**stated)  # as a stored job may have them
+    with pytest.raises(SettingsError) as raised:
+        options.check_together()
+    assert raised.value.settings == named
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from cuda_cyclegan.engine.model.model_file import encode_model, load_model
 from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.graph_analysis import sees_whole_patch
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.results.manifest import Manifest, ManifestEntry
 from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record
@@ -264,6 +265,8 @@ def _card(
         intensity_in=intensity,
         intensity_out=intensity,
         small_volume_padding="edge",
+        # Stated, so that no study is also computed as a whole volume.
+        inference="patches" if sees_whole_patch(build(spec)) else None,
         provenance=Provenance("none", "0" * 64, "none", "test"),
         reference=reference,
     )

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from support.batch_world import tiny_model
 
-from cuda_cyclegan.engine.model.model_file import Model, load_model
-from cuda_cyclegan.pipelines.calibration import calibrate
+from cuda_cyclegan.engine.model.model_file import load_model
+from cuda_cyclegan.pipelines.calibration import calibrate, opened_translation
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 nibabel: Any = _nibabel
@@ -30,7 +30,7 @@ def inverted(voxels: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
     return voxels.max() - voxels
 
 
-def save(path: Path, voxels: npt.NDArray[np.int16], *spacing: float) -> Path:
+def save(path: Path, voxels: npt.NDArray[Any], *spacing: float) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     affine = np.diag([*(spacing or (1.0, 1.0, 1.0)), 1.0])
     nibabel.Nifti1Image(voxels, affine).to_filename(path)
@@ -43,16 +43,16 @@ def reference_set(folder: Path, count: int = 6) -> Path:
     return folder
 
 
-def plain_options(model: Model) -> TranslateOptions:
-    return TranslateOptions(patch=model.card.patch, precision="fp32")
-
-
-def calibrated_model(folder: Path) -> Path:
+def calibrated_model(folder: Path, count: int = 6) -> Path:
     """A tiny model that knows a reference set."""
+    from cuda_cyclegan.engine.devices import choose_device
     from cuda_cyclegan.io.discovery import discover
+    from cuda_cyclegan.pipelines.decisions import with_inference
 
     model = load_model(tiny_model(folder / "plain.safetensors"))
-    studies = discover([reference_set(folder / "reference")], None).studies
+    studies = discover([reference_set(folder / "reference", count)], None).studies
     target = folder / "calibrated.safetensors"
-    target.write_bytes(calibrate(model, studies, plain_options(model)).content)
+    options = with_inference(model, TranslateOptions(precision="fp32")).resolved()
+    with opened_translation(model, None, choose_device("cpu"), options) as translation:
+        target.write_bytes(calibrate(model, studies, options, translation).content)
     return target

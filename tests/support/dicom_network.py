@@ -13,6 +13,7 @@ from typing import Any
 import pynetdicom as _pynetdicom
 from pydicom.uid import ExplicitVRLittleEndian
 from pynetdicom import evt
+from pynetdicom.pdu_primitives import A_ASSOCIATE
 from pynetdicom.sop_class import MRImageStorage, Verification
 from support.waiting import ENOUGH
 
@@ -181,6 +182,10 @@ def associate(
     for sop_class in classes or (MRImageStorage, Verification):
         entity.add_requested_context(sop_class, list(syntaxes) or None)
     association = entity.associate("127.0.0.1", port, ae_title=called, **how)
+    answer = None if association.is_established else association.dul.peek_next_pdu()
+    if isinstance(answer, A_ASSOCIATE) and answer.result:
+        # A rejection that came, with the end of its connection, before its thread saw that one.
+        association.is_rejected, association.is_aborted = True, False
     messages = association.dimse
     take = messages.get_msg
 

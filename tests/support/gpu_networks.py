@@ -3,6 +3,7 @@
 import numpy as np
 from msgspec import structs
 
+from cuda_cyclegan.engine.network.ensemble import mean_network
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import (
     Add,
@@ -81,6 +82,10 @@ def _conv(name: str, into: int, out: int, kernel: int = 3, bias: bool = True) ->
 
 def _grouped(name: str, into: int, out: int, groups: int, kernel: int = 3) -> Conv3d:
     return structs.replace(_conv(name, into, out, kernel), groups=groups)
+
+
+def _ensemble(*graphs: Graph) -> Graph:
+    return mean_network([random_network(graph, 0) for graph in graphs]).graph
 
 
 _ONE = (1, 1, 1)
@@ -450,6 +455,29 @@ ODD_GRAPHS = {
         ("filled", Pad("zero", _ONE, _ONE)),
         ("one", Channels(2, 1)),
         ("join", Concat(), ("conv", "one")),
+    ),
+    "ensemble that ends with activations": _ensemble(
+        chain(1, ("conv", _conv("conv", 1, 1)), ("sum", Add(), (INPUT, "conv")), ("tanh", Tanh())),
+        chain(
+            1,
+            ("a", _conv("a", 1, 8)),
+            ("norm", InstanceNorm(8)),
+            ("relu", Relu()),
+            ("b", _conv("b", 8, 1)),
+            ("sigmoid", Sigmoid()),
+        ),
+    ),
+    "ensemble that ends with convolutions": _ensemble(
+        *[
+            chain(
+                2,
+                ("a", _conv("a", 2, 8)),
+                ("norm", InstanceNorm(8, "norm.scale", "norm.shift")),
+                ("relu", Relu()),
+                ("b", _conv("b", 8, 2)),
+            )
+        ]
+        * 3
     ),
 }
 """Layers in unusual company: every parity test goes through them."""

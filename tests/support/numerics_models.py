@@ -17,14 +17,14 @@ from cuda_cyclegan.engine.options import Blend
 from cuda_cyclegan.engine.patch_grid import PatchPadding
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Empty, Volume
-from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.settings import ResolvedOptions, TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.study.patches import PatchLayout
 from cuda_cyclegan.pipelines.study.plan import plan_study
 from cuda_cyclegan.pipelines.study.prepare import Prepared, prepare
 
-SETTINGS = TranslateSettings((8, 8, 8))
+OPTIONS = TranslateOptions((8, 8, 8), precision="fp32").resolved()
 CARD = ModelCard(
     name="stand-in",
     architecture=ResNetSpec(1, 1, 8, 1),
@@ -124,12 +124,12 @@ def prepared_scan(
     study: Volume | Sequence[Volume],
     of: ModelCard,
     empty: Empty = np.empty,
-    settings: TranslateSettings = SETTINGS,
+    options: ResolvedOptions = OPTIONS,
     stride: Triple = (1, 1, 1),
     *,
     in_network: bool = False,
 ) -> Prepared:
     """A scan, or several of one study, planned and prepared."""
     volumes = [study] if isinstance(study, Volume) else study
-    plan = plan_study(volumes, of, settings, stride, in_network=in_network)
+    plan = plan_study(volumes, of, options, stride, in_network=in_network)
     return prepare(volumes, plan, of, empty)

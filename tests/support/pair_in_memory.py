@@ -33,7 +33,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     forth = load_model(random_model(folder / "a.safetensors"))
     back = load_model(random_model(folder / "b.safetensors", "T2", "T1", 1))
-    options = TranslateOptions(patch=(16, 16, 16), precision="fp16")
+    options = TranslateOptions(patch=(16, 16, 16), precision="fp16").resolved()
     card = Device("cuda", "fp16", ("fp16",), limits=CudaLimits(vram=int(sys.argv[2]), batch=2))
     found: dict[str, object] = {"half": with_half_the_memory(card).limits.vram}
     found["of all"] = with_half_the_memory(replace(card, limits=CudaLimits())).limits.vram

@@ -29,7 +29,7 @@ from cuda_cyclegan.pipelines.run.pipeline import Concurrency
 from cuda_cyclegan.pipelines.run.source import JobKind
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
-OPTIONS = TranslateOptions((16, 16, 16), overlap=0.0, precision="fp32")
+OPTIONS = TranslateOptions((16, 16, 16), overlap=0.0, precision="fp32").resolved()
 RECIPE = Recipe("model", "settings")
 PLENTY = 1 << 30
 

@@ -105,7 +105,7 @@ class SharedBatchWorld:
         return list(self.output.glob("*.part"))
 
     def _processes(self, openers: Sequence[OpenNetwork], manifest: Manifest) -> list[PipeWorker]:
-        options = TranslateOptions((8, 8, 8), precision="fp32")
+        options = TranslateOptions((8, 8, 8), precision="fp32").resolved()
         kind = JobKind(load_model(self.model), options, RECIPE)
         return [
             PipeWorker(

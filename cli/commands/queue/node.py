@@ -20,7 +20,8 @@ from ...options.config import named_config
 from ...options.queue import LogFileOption, LogFormatOption, OnFailureOption, QueueOption
 from ...options.routes import routes_of
 from ...options.values import checked_file, parsed_size, wrong_value
-from ...render.service_log import log, log_file
+from ...render.log_file import log_file
+from ...render.service_log import log
 from ...render.terminal import columns_of, print_line
 from ...render.text import as_config_keys, counted, printable
 from ...signals import handling_stop_signals

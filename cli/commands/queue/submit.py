@@ -95,6 +95,7 @@ def submit(
                 name=name,
                 not_before=not_before,
                 established=found.established,
+                reference=found.reference,
             )
             workers = jobs.workers()
             known = _rows_of(jobs, submitted.open_already)

@@ -25,7 +25,8 @@ from ...options.queue import (
 )
 from ...options.study import ArrivingStudyOptions
 from ...options.values import DURATION_FORM, checked_file, duration_from, wrong_value
-from ...render.service_log import log, log_file
+from ...render.log_file import log_file
+from ...render.service_log import log
 from ...render.skipped import skipped_scans
 from ...render.text import counted, flagged
 from ...signals import stop_signals
@@ -137,6 +138,7 @@ def watch(
                             name=pattern.name(now),
                             joins=f"watch {request.output} {pattern.period(now)}",
                             established=found.established,
+                            reference=found.reference,
                         )
                         _log_batch(submitted)
                     arrivals.handed_over(ready)

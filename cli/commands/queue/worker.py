@@ -23,7 +23,8 @@ from ...options.queue import (
 )
 from ...options.translate import DEVICES, BatchSize, Threads, Tune, TuneSeconds, VramLimit
 from ...options.values import checked_device, checked_file, cuda_limits, wrong_value
-from ...render.service_log import Level, log, log_file
+from ...render.log_file import log_file
+from ...render.service_log import Level, log
 from ...render.text import counted, flagged, seconds
 from ...signals import handling_stop_signals
 from .metrics import MetricsOption, metrics_at

@@ -11,8 +11,8 @@ from ...retries import crash_counts
 from .database import Database, Transaction
 from .job import Claim, OpenJobs
 from .queue import PAUSED, Queue, job_name
-from .schedule import PRIORITIES, SchedulingClass
-from .store import ALONE, BEHIND, meta, of_batch
+from .schedule import ALONE, BEHIND, PRIORITIES, SchedulingClass
+from .store import meta, of_batch
 
 DEFER_SECONDS = 60.0
 """Delay of a job that waits for a passing hindrance, such as a full disk."""

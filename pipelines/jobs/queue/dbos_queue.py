@@ -12,8 +12,7 @@ from ...errors import QueueError
 from .database import Database, Transaction
 from .job import OPEN, JobState, json_object
 from .liveness import locked_names
-from .schedule import SchedulingClass
-from .store import WITH_OTHERS, set_meta
+from .schedule import WITH_OTHERS, SchedulingClass
 
 APPLICATION = "cuda-cyclegan"
 STATES: Mapping[Any, JobState] = {
@@ -105,7 +104,7 @@ def move_jobs(database: Database, transaction: Transaction) -> None:
         transaction.change_each(_ADD_JOB, jobs)
         transaction.change_each(_ADD_PAYLOAD, jobs)
     if transaction.value(f"SELECT count(*) FROM {prefix}queues WHERE name = 'paused'"):
-        set_meta(transaction, "paused", "yes")
+        transaction.change("INSERT INTO {meta} (name, value) VALUES ('paused', 'yes')")
     if database.place.file:
         for table in _tables(transaction):
             transaction.change(f'DROP TABLE "{table}"')

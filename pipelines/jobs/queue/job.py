@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 from ....engine.decoding import FieldError, decode, decode_known, encode_stated, parse
+from ....engine.model.calibration import ResultReference
 from ...errors import QueueError, SettingsError
 from ...settings import TranslateOptions, omitted_at_default
 from .schedule import SchedulingClass
@@ -89,7 +90,8 @@ class JobRow:
     tries: as in `Claim`. worker: the last one that claimed it. submitted, started, ended: None
     before. not_before: None for any time. payload: the job as JSON. result:
     record of the worker, in the form of `study_row.to_json`; empty until the job ended.
-    established: how the model's reading was verified. transfers: intervals in which a node received
+    established: how the model's reading was verified. reference: results of the model's
+    reference set, if it was calibrated. transfers: intervals in which a node received
     the files and sent the result. deferred: why it was last deferred; "" if it was not. name: of
     its batch, as given by the user. route: AE title at which a node received its study; "" for
     others.
@@ -107,6 +109,7 @@ class JobRow:
     payload: str
     result: Mapping[str, Any] = field(default_factory=dict[str, Any])
     established: str = NOT_RECORDED
+    reference: ResultReference | None = None
     transfers: Mapping[Transfer, Interval] = field(default_factory=dict[Transfer, Interval])
     deferred: str = ""
     name: str = ""

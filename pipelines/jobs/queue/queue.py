@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from ....engine.decoding import FieldError, Json, decode, encode
+from ....engine.model.calibration import ResultReference
 from ...errors import QueueError
 from .database import BUSY_SECONDS, IDLE_SECONDS, ConflictError, Database, Transaction
 from .job import (
@@ -30,10 +32,9 @@ from .job import (
 )
 from .liveness import living_workers
 from .location import QueuePlace
-from .schedule import Priority, SchedulingClass
+from .schedule import WITH_OTHERS, Priority, SchedulingClass
 from .store import (
     OPEN_STATES,
-    WITH_OTHERS,
     database_time,
     host_time,
     in_states,
@@ -105,11 +106,18 @@ def _job_row(row: tuple[Any, ...]) -> JobRow:
         payload=payload or "",
         result=json_object(result) if state in ("done", "failed") else {},
         established=str(known.get("established", NOT_RECORDED)),
+        reference=_reference(known.get("reference")),
         transfers=_transfers(transfers),
         deferred=decoded_text(deferred),
         name=str(known.get("name", "")),
         route=str(known.get("route", "")),
     )
+
+
+def _reference(stored: Json) -> ResultReference | None:
+    """Return the results of a model's reference set; None also if they cannot be read."""
+    with suppress(FieldError):
+        return decode(ResultReference, stored) if stored else None
 
 
 def job_name(batch: str, number: int) -> str:
@@ -274,17 +282,21 @@ class Queue:
         joins: str = "",
         not_before: datetime | None = None,
         established: str = NOT_RECORDED,
+        reference: ResultReference | None = None,
         received: Mapping[str, Interval] | None = None,
     ) -> Submitted:
         """Add jobs to one batch, all or none, except those whose work is open already.
 
         route: AE title of a node that received the studies. joins: jobs of one model that are
         submitted with the same text share a batch; "" makes a new one. not_before: by this host's
-        clock. established: how the model's reading was verified, in words. received: interval in
-        which a node received the files, by the key of the work.
+        clock. established: how the model's reading was verified, in words. reference: results of
+        its reference set. received: interval in which a node received the files, by the key of the
+        work.
         """
         keys = {job.key(): job for job in jobs}
-        about = {"name": name, "route": route, "established": established}
+        about: dict[str, Json] = {"name": name, "route": route, "established": established}
+        if reference:
+            about["reference"] = encode(reference)
         shared = None
         if joins and jobs:
             text = json.dumps([joins, jobs[0].model_sha256])
@@ -462,7 +474,7 @@ def _submitted(
     transaction: Transaction,
     keys: Mapping[str, StudyJob],
     joins: str | None,
-    about: Mapping[str, str],
+    about: Mapping[str, Json],
     wanted: Mapping[str, Any],
     received: Mapping[str, Interval],
 ) -> Submitted:

@@ -14,6 +14,11 @@ _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 Priority: TypeAlias = Literal["urgent", "normal", "low"]
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 
+ALONE, WITH_OTHERS, BEHIND = 1, 2, 3
+"""Turns among the jobs of a class: one that may have crashed a worker goes first, and alone; a
+deferred one goes last, as others may fit onto a disk that is too full for it.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulingClass:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import QueueError
 from ...program import program_version
+from . import dbos_queue
 from .database import Database, PostgresDatabase, SqliteDatabase, Transaction
 from .job import OPEN, JobState
 from .location import QueuePlace
@@ -70,23 +71,20 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 """Statements that bring the tables from each version to the next one. Never change a line: append.
 
-batches: joins: what later submissions to the batch have in common; about: name, route and how the
-model's reading was verified, as JSON. jobs: work: key of the work, which is open once; priority,
-hours: scheduling class; lane: its text; turn: order within the lane; due: earliest start of a
-waiting job, none if it is held; deferred: why it was last deferred, as JSON; token: of the claim;
-changed: last change, by which a clock that was set back is detected; transfers: intervals that a
-node recorded, as JSON. Payloads and results are apart, so that a change of state does not write
-them again. workers, on a server only: beats: counter that proves life; seen: time of the last beat.
-All times are in milliseconds since 1970, by the database's clock. Texts from outside are JSON: they
-may hold what is no Unicode. payloads has no foreign key: PostgreSQL keeps the plan of such a check
-from when a table was small, with which 4,000 further jobs took 11 s instead of 4.
+batches: joins: what later submissions to the batch have in common; about: name, route, how the
+model's reading was verified and the results of its reference set, as JSON. jobs: work: key of the
+work, which is open once; priority, hours: scheduling class; lane: its text; turn: order within the
+lane; due: earliest start of a waiting job, none if it is held; deferred: why it was last deferred,
+as JSON; token: of the claim; changed: last change, by which a clock that was set back is detected;
+transfers: intervals that a node recorded, as JSON. Payloads and results are apart, so that a change
+of state does not write them again. workers, on a server only: beats: counter that proves life;
+seen: time of the last beat. All times are in milliseconds since 1970, by the database's clock.
+Texts from outside are JSON: they may hold what is no Unicode. payloads has no foreign key:
+PostgreSQL keeps the plan of such a check from when a table was small, with which 4,000 further jobs
+took 11 s instead of 4.
 """
 
 VERSION = len(MIGRATIONS)
-ALONE, WITH_OTHERS, BEHIND = 1, 2, 3
-"""Turns within a lane: a job that may have crashed a worker goes first, and alone; a deferred one
-goes last, as others may fit onto a disk that is too full for it.
-"""
 
 _NAME = re.compile(r"[\w-]+(/(\d{5}|[1-9]\d{5,8}))?", re.ASCII)
 
@@ -108,8 +106,6 @@ def open_tables(place: QueuePlace, *, create: bool) -> Generator[Database]:
 
 def _update(database: Database, *, create: bool) -> None:
     """Make the tables, or bring older ones up to date. Raises QueueError."""
-    from .dbos_queue import is_of_dbos  # which needs this module
-
     with database.reading() as transaction:
         stored = _version(database, transaction)
         if stored > VERSION:
@@ -119,7 +115,7 @@ def _update(database: Database, *, create: bool) -> None:
                 f"than this one ({program_version()}); update this one, or give another queue with "
                 "setting queue."
             )
-        if not (create or stored or is_of_dbos(database, transaction)):
+        if not (create or stored or dbos_queue.is_of_dbos(database, transaction)):
             raise QueueError(f"The queue {database.place} is empty; submit a study to begin it.")
     if stored < VERSION:
         with database.making() as transaction:
@@ -127,16 +123,14 @@ def _update(database: Database, *, create: bool) -> None:
 
 
 def _migrate(database: Database, transaction: Transaction) -> None:
-    from .dbos_queue import is_of_dbos, leave_mark, move_jobs
-
     stored = _version(database, transaction)
     for statements in MIGRATIONS[stored:]:
         for statement in statements:
             transaction.change(statement)
     if stored == 0:
-        if is_of_dbos(database, transaction):
-            move_jobs(database, transaction)
-        leave_mark(database, transaction)
+        if dbos_queue.is_of_dbos(database, transaction):
+            dbos_queue.move_jobs(database, transaction)
+        dbos_queue.leave_mark(database, transaction)
     set_meta(transaction, "version", str(VERSION))
     set_meta(transaction, "program", program_version())
 

@@ -338,3 +338,71 @@ def test_a_fault_of_the_program_fails_a_study_alone_and_shows_its_trace(
     assert result.exit_code == 1
     assert "failed: 0.nii: ZeroDivisionError: oops" in result.stderr
     assert 'raise ZeroDivisionError("oops")' in result.stderr
+
+
+class TestSegmentations:
+    """`--segmentations RESULTS TRUTH`: overlap of labels."""
+
+    @staticmethod
+    def evaluate(world: World, *options: str) -> Result:
+        folders = [str(world.root / f"segmented-{of}") for of in ("results", "truth")]
+        return world.evaluate("--segmentations", *folders, *options)
+
+    @pytest.fixture
+    def segmented(self, world: World) -> World:
+        labels = np.zeros(SHAPE, np.uint8)
+        labels[4:10, 5:12, 4:12] = 1
+        labels[12:18, 5:12, 4:12] = 5
+        for at in range(3):
+            stored(world.root / "segmented-truth" / f"{at}.nii", labels)
+            moved = np.roll(labels, at, axis=0)
+            stored(world.root / "segmented-results" / f"{at}.nii", moved)
+        return world
+
+    def test_each_label_is_shown_and_stored(self, segmented: World) -> None:
+        files = [segmented.root / name for name in ("figures.json", "figures.csv")]
+        done = self.evaluate(segmented, "--json", str(files[0]), "--csv", str(files[1]))
+        assert done.exit_code == 0, done.output
+        lines = [line.split() for line in done.stdout.splitlines()]
+        assert ["label", "studies", "Dice", "HD95,", "mm"] in lines
+        assert ["5", "3", "0.8333", "1.00"] in lines
+        told = json.loads(files[0].read_text())
+        assert told["summary"]["hd95_labels"]["worst"] == pytest.approx(2)
+        assert told["studies"][2]["dice_labels"] == pytest.approx(2 / 3)
+        assert told["studies"][2]["labels"][0] == {
+            "label": 1,
+            "name": "",
+            "dice": pytest.approx(2 / 3),
+            "hd95": pytest.approx(2),
+            "voxels_truth": 336,
+            "voxels_result": 336,
+        }
+        rows = list(csv.DictReader(files[1].read_text().splitlines()))
+        assert [float(row["hd95_labels"]) for row in rows] == pytest.approx([0, 1, 2])
+
+    def test_without_them_the_figures_are_empty(self, world: World) -> None:
+        file = world.root / "figures.json"
+        assert world.evaluate("--json", str(file)).exit_code == 0
+        [row, *_] = json.loads(file.read_text())["studies"]
+        assert (row["dice_labels"], row["hd95_labels"], row["labels"]) == (None, None, [])
+
+    def test_another_grid_and_a_missing_file_are_named(self, segmented: World) -> None:
+        small = np.ones((4, 24, 16), np.uint8)
+        stored(segmented.root / "segmented-results" / "0.nii", small)
+        (segmented.root / "segmented-truth" / "1.nii").unlink()
+        done = self.evaluate(segmented)
+        told = " ".join(done.output.split())
+        assert done.exit_code == 1
+        assert "failed: 0.nii: The grids of segmentation of the result and truth differ" in told
+        assert "missing: 1.nii: no segmentation of the truth matches it" in told
+        assert "1 evaluated" in told
+
+    def test_two_files_are_compared_whatever_their_names_are(self, segmented: World) -> None:
+        root = segmented.root
+        for of in ("results", "truth"):
+            (root / f"segmented-{of}" / "1.nii").rename(root / f"{of}-labels.nii")
+        words = ["evaluate", root / "results" / "1.nii", "--truth", root / "truth" / "1.nii"]
+        words += ["--segmentations", root / "results-labels.nii", root / "truth-labels.nii"]
+        done = CliRunner().invoke(app, [*map(str, words)])
+        assert done.exit_code == 0, done.output
+        assert ["1", "1", "0.8333", "1.00"] in [line.split() for line in done.stdout.splitlines()]

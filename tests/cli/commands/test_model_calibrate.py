@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from support.calibration_scans import calibrated_model, head, inverted, reference_set, save
+from support.calibration_scans import SHAPE, calibrated_model, head, inverted, reference_set, save
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 
@@ -140,3 +141,42 @@ def test_a_scan_that_cannot_be_taken_is_left_out_and_reported(tmp_path: Path) ->
     card = load_model(target).card
     assert card.expected is not None
     assert card.expected.studies == 6
+
+
+def test_results_are_judged_by_those_of_the_set(tmp_path: Path) -> None:
+    """In the report and in the summary of the jobs; one result alone is enough."""
+    world = QueueWorld(tmp_path)
+    world.model = calibrated_model(tmp_path, 12)
+    card = load_model(world.model).card
+    assert card.results is not None
+    assert card.results.studies == 12
+    assert "results that others are compared with" in world.did(
+        "model", "inspect", str(world.model)
+    )
+    save(world.inputs / "good.nii", head(13))
+    save(world.inputs / "noise.nii", np.random.default_rng(1).integers(0, 900, SHAPE, np.int16))
+    report = world.folder / "r.json"
+    done = world.command("translate", "--report", str(report), "--fail-on-suspicious")
+    assert done.exit_code == 1
+    found = {
+        row["name"]: {one["measure"] for one in row["suspicion"]["findings"]}
+        for row in json.loads(report.read_text())["studies"]
+    }
+    # No limit for any batch is on the detail, and two results are no group.
+    assert "detail" in found["noise.nii"]
+    assert "detail" not in found["good.nii"]
+    batch = world.submit("--overwrite")
+    world.work()
+    [line] = [each for each in world.did("jobs", "summary", batch).splitlines() if "detail" in each]
+    assert "noise.nii: its result is suspicious: " in line
+
+
+def test_a_set_of_few_scans_has_no_usual_results(tmp_path: Path) -> None:
+    world = QueueWorld(tmp_path)
+    folder = reference_set(tmp_path / "reference")
+    target = tmp_path / "new.safetensors"
+    words = ["model", "calibrate", str(world.model), "--output", str(target)]
+    done = world.run(*words, "--scans", str(folder))
+    assert done.exit_code == 0
+    assert "fewer than 12 results" in done.stderr
+    assert load_model(target).card.results is None

@@ -80,6 +80,8 @@ def test_steps_crop_and_grid_are_said_and_undone(tmp_path: Path) -> None:
         ("--crop all:0", "'all:0' is not VOXELS:FILL"),
         ("--crop nonzero", "'nonzero' is not VOXELS:FILL"),
         ("--crop nonzero:0,0.5", "is not VOXELS:FILL"),
+        ("--crop nonzero:0/,1", "is not VOXELS:FILL"),
+        ("--crop nonzero:0/inf", "is not VOXELS:FILL"),
         ("--grid 1,8,8", "is not three extents"),
         ("--grid 8,8", "is not three extents"),
         ("--folds 0", "is not an nnU-Net folder"),

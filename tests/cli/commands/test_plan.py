@@ -20,11 +20,6 @@ from cuda_cyclegan.pipelines.run.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.study.geometry import ResampledRows, Resampling
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def run(world: World, *options: str) -> Result:
     return CliRunner().invoke(app, ["plan", *world.arguments(*options)])
 

@@ -76,7 +76,8 @@ def test_it_translates_a_volume_with_the_defaults_that_it_states(
         value = chosen.get(parameter.findtext("name", ""), parameter.findtext("default"))
         if parameter.tag != "boolean" and value:
             words += [parameter.findtext("longflag", ""), value]
-    strange = {"PYTHONHOME": "/nowhere", "PYTHONPATH": "/nowhere", "LD_LIBRARY_PATH": "/nowhere"}
+    missing = str(tmp_path / "missing")
+    strange = dict.fromkeys(("PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH"), missing)
     done = subprocess.run(
         [module, *words, volume],
         env={**os.environ, **strange},

@@ -272,7 +272,7 @@ def test_a_plan_shows_the_network_s_time_for_every_flip(
 
 @pytest.mark.parametrize(
     ("count", "complaint"),
-    [("1", "the spread of 1 is always 0; use 2 or more"), ("9", "9 is not in the range 0<=x<=8")],
+    [("1", "The spread of 1 is always 0; use 2 to 8"), ("9", "9 is not in the range 0<=x<=8")],
 )
 def test_a_number_of_flips_that_is_none_is_refused(
     world: World, count: str, complaint: str

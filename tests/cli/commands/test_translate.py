@@ -13,11 +13,6 @@ from support.translate_world import World, without_privileges
 from cuda_cyclegan.engine.devices import choose_device
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 class TestWhatIsMade:
     def test_the_output_mirrors_the_input(self, world: World) -> None:
         scan(world.inputs / "a.nii")

@@ -4,17 +4,11 @@ import gzip
 import re
 from pathlib import Path
 
-import pytest
 from support.batch_world import scan
 from support.translate_world import World
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def to_file(world: World, source: Path, target: Path, *options: str) -> Result:

@@ -6,15 +6,9 @@ import subprocess
 from datetime import datetime
 from pathlib import Path
 
-import pytest
 from support.batch_world import scan
 from support.dicom_phantoms import Phantom
 from support.translate_world import World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def test_a_trace_is_written_whole_or_complained_about(world: World, tmp_path: Path) -> None:

@@ -4,18 +4,12 @@ import re
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from support.batch_world import scan
 from support.translate_world import World, one_sentence, without_privileges
 
 from cuda_cyclegan.pipelines.results.manifest import Manifest
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 class TestStatus:

@@ -12,11 +12,6 @@ from support.processes import started
 from support.translate_world import COMMAND, World
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 class TestWords:
     def test_quiet_says_nothing_when_all_is_well(self, world: World) -> None:
         scan(world.inputs / "a.nii")

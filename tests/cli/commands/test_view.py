@@ -690,6 +690,14 @@ def test_an_export_is_a_new_folder_of_a_page_and_a_script_a_study(
     assert exported.read_bytes() == before
 
 
+def test_results_of_another_program_have_measures(exported: Path) -> None:
+    data = exported.read_text().split('id="page-data">')[1].split("</script>")[0]
+    page = json.loads(data)
+    assert {"edges", "match", "shift"} <= {one["key"] for one in page["measures"]}
+    assert all(study["match"] is not None for study in page["studies"])
+    assert not any(study["state"] == "" for study in page["studies"])
+
+
 @pytest.mark.slow
 @needs_chromium
 def test_an_export_works_from_a_disk_and_its_marks_are_saved_to_a_file(

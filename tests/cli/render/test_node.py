@@ -46,6 +46,9 @@ TOLD = {
     ),
     events.LeftOut("S", "excluded by setting modality"): "S: excluded by modality",
     events.SeriesTranslated(SERIES): f"{SERIES}: translated",
+    events.SeriesTranslated(SERIES, "its result is suspicious: match 0.5"): (
+        f"{SERIES}: translated; its result is suspicious: match 0.5"
+    ),
     events.Failed(SERIES, "damaged"): f"{SERIES}: failed: damaged",
     events.Sent(SERIES, "PACS@host:104", 20, 1.5): (
         f"{SERIES}: 20 objects sent to PACS@host:104, 1.50 s"

@@ -9,7 +9,8 @@ import pytest
 
 from cuda_cyclegan.cli.errors import complain
 from cuda_cyclegan.cli.render import log_file as files
-from cuda_cyclegan.cli.render.service_log import log, log_file
+from cuda_cyclegan.cli.render.log_file import log_file
+from cuda_cyclegan.cli.render.service_log import log
 
 
 def test_a_line_has_its_time_and_stays_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from cuda_cyclegan.engine.cuda.kernel_images import Kernels
 from cuda_cyclegan.engine.cuda.nvrtc import Image, compiled
 from cuda_cyclegan.engine.cuda.tuning.cache import NOTHING, Candidate, TuningCache, TuningResult
 from cuda_cyclegan.engine.cuda.user_cache import read_proven, write_proven
-from cuda_cyclegan.pipelines.rates import DeviceNote, HostRates, NetworkRates, RateCache
+from cuda_cyclegan.pipelines.rates import HostRates, NetworkRates, RateCache, ShownNote
 
 CODE = Image(b"\x7fELF" + bytes(range(256)), {"pack<1>": "_pack_1"})
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
@@ -203,4 +203,4 @@ def test_what_is_no_rate_is_none(tmp_path_factory: pytest.TempPathFactory, numbe
     (folder / "rates.json").write_text(json.dumps({"a": {"tile": number, "opening": number}}))
     found = RateCache(folder).get(NetworkRates, "a")
     assert found is None or 0 <= found.tile < float("inf")
-    assert RateCache(folder).get(DeviceNote, "a") is None
+    assert RateCache(folder).get(ShownNote, "a") is None

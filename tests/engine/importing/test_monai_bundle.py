@@ -262,6 +262,36 @@ def test_nothing_is_ignored_in_silence(one: Any, channels: int) -> None:
     assert len(before_inferer) == 1
 
 
+SPACED = {"_target_": "Spacingd", "keys": "image", "pixdim": 1}
+
+
+@pytest.mark.parametrize(
+    ("transforms", "why", "answer"),
+    [
+        (
+            [SPACED, {"_target_": "CropForegroundd", "keys": "image"}],
+            "it follows a resampling",
+            "crop",
+        ),
+        *(
+            ([{"_target_": name, "keys": "image"}], "it crops or pads each scan", "omit")
+            for name in (
+                "ResizeWithPadOrCropd",
+                "SpatialPadd",
+                "DivisiblePad",
+                "CenterSpatialCropd",
+            )
+        ),
+    ],
+)
+def test_other_extents_are_refused_in_words(transforms: Any, why: str, answer: str) -> None:
+    config = BundleConfig({"preprocessing": {"transforms": transforms}})
+    [left] = [each for each in bundle_data(config, 1).left if each.name != "inferer"]
+    assert left.name == transforms[-1]["_target_"]
+    assert left.why.startswith(why)
+    assert left.answers == (answer,)
+
+
 def test_a_spacing_before_the_axes_are_turned_keeps_the_files_first_voxel() -> None:
     transforms: Any = [
         {"_target_": "Spacingd", "keys": "image", "pixdim": 1.5},

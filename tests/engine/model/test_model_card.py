@@ -20,6 +20,7 @@ from cuda_cyclegan.engine.model.calibration import CycleReference, Expectations,
 from cuda_cyclegan.engine.model.intensity_maps import MinMax, Percentiles, Window
 from cuda_cyclegan.engine.model.model_card import (
     ModelCard,
+    ScanCrop,
     card_from_json,
     card_to_json,
     stated_grids,
@@ -186,6 +187,24 @@ def test_each_of_several_channels_may_have_a_map_of_its_own() -> None:
     wrong = replace(two, intensity_in=(Percentiles(1, 99), Window(300, 0)))
     with pytest.raises(ModelFileError, match=r"'intensity_in\[1\].low' must be below"):
         card_to_json(wrong)
+
+
+def test_each_of_several_results_may_have_a_value_around_the_crop() -> None:
+    two = replace(
+        CARD,
+        architecture=structs.replace(SPEC, out_channels=2),
+        output_channels=("background", "lesion"),
+        crop=ScanCrop("nonzero", 0, (0.0, -30.0)),
+    )
+    assert card_from_json(card_to_json(two)).fills == (0.0, -30.0)
+    assert replace(two, crop=ScanCrop("nonzero", 0, -7.0)).fills == (-7.0, -7.0)
+    assert replace(two, crop=None).fills == (0.0, 0.0)
+    for fills in ((0.0,), (0.0, 1.0, 2.0), ()):
+        with pytest.raises(ModelFileError, match=r"'crop\.fill' must be one value, or one"):
+            card_to_json(replace(two, crop=ScanCrop("nonzero", 0, fills)))
+    text = card_to_json(two).replace("-30.0]", "1e999]")
+    with pytest.raises(ModelFileError, match=r"'crop\.fill\[1\]' must be a finite number"):
+        card_from_json(text)
 
 
 def test_a_plain_network_is_stated_without_fields_at_their_defaults() -> None:

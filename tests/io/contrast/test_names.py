@@ -59,8 +59,10 @@ def stated(file: Path) -> str:
         ("masks/T1.nii", "T1: name"),
     ],
 )
-def test_names_state_a_kind_by_suffix_entities_and_words(name: str, told: str) -> None:
-    assert stated(Path("/nowhere") / name) == told
+def test_names_state_a_kind_by_suffix_entities_and_words(
+    name: str, told: str, tmp_path: Path
+) -> None:
+    assert stated(tmp_path / "scans" / name) == told
 
 
 def test_a_prefix_of_spm_counts_next_to_its_scan(tmp_path: Path) -> None:

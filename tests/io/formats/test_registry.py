@@ -23,11 +23,12 @@ def test_a_suffix_and_a_name_belong_to_one_format() -> None:
     assert not set(suffixes) & {*OTHER_SCANS, *PACKED}
     assert [format_named(each.name) for each in FORMATS] == list(FORMATS)
     for each in FORMATS:
+        assert bool(each.result_suffixes) == (each.writes not in (None, "dicom"))
         assert set(each.result_suffixes) <= set(each.suffixes)
 
 
 def test_each_format_of_results_has_a_format() -> None:
-    asked = {each.output for each in FORMATS if each.output}
+    asked = {each.writes for each in FORMATS if each.writes}
     assert asked == {*get_args(OutputFormat)} - {"same"}
 
 

@@ -14,8 +14,10 @@ from cuda_cyclegan import Translator
 from cuda_cyclegan.engine.errors import CheckpointError
 from cuda_cyclegan.engine.importing.checkpoint.evidence import NetworkChoices
 from cuda_cyclegan.engine.model.intensity_maps import ClipValues, Standard, Steps, ZScore
+from cuda_cyclegan.engine.model.model_card import ScanCrop
 from cuda_cyclegan.engine.model.model_file import Model
 from cuda_cyclegan.engine.model.tiling import Tiling
+from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.model_import.card_draft import CardDraft
 from cuda_cyclegan.pipelines.model_import.file_kinds import ImportRequest
@@ -48,7 +50,16 @@ def test_raw_outputs_are_those_of_nnunets_predictor(
     """To 1e-4 of the range with its sums in float32. As it is, it sums in half precision, whose
     least numbers weigh the corners of patches: the outermost voxels are off by that.
     """
-    model = imported(folder(name), FOLDS[name])
+    made = translated(imported(folder(name), FOLDS[name]))
+    for dtype, allowed, share in (("float16", 2e-3, 0.98), ("float32", 1e-4, 1.0)):
+        expected = OUTPUTS[f"{name} {dtype}"]
+        inside = expected.any(axis=0)
+        apart = np.abs(made - expected)[:, inside] / np.ptp(expected)
+        assert np.mean(apart <= allowed) >= share, (dtype, apart.max())
+
+
+def translated(model: Model) -> FloatArray:
+    """Return the results [C, i, j, k] of the scans that nnU-Net's predictor had."""
     affine = np.diag([1.5, 1.0, 1.2, 1.0])
     scans = [
         Volume(np.asfortranarray(each.astype(np.float32)), affine, None, "nifti")
@@ -56,11 +67,44 @@ def test_raw_outputs_are_those_of_nnunets_predictor(
     ]
     with Translator(model, "cpu", overlap=0.5) as translator:
         results = translator.translate_channels(scans)
-    made = np.stack([result.values() for result in results])
-    for dtype, allowed, share in (("float16", 2e-3, 0.98), ("float32", 1e-4, 1.0)):
-        expected = OUTPUTS[f"{name} {dtype}"]
-        apart = np.abs(made - expected) / np.ptp(expected)
-        assert np.mean(apart <= allowed) >= share, (dtype, apart.max())
+    return np.stack([result.values() for result in results])
+
+
+REGIONS = {"labels": {"background": 0, "whole": [1, 2], "core": 2}, "regions_class_order": [1, 2]}
+
+
+def with_regions(place: Path) -> Path:
+    dataset = json.loads((place / "dataset.json").read_text())
+    (place / "dataset.json").write_text(json.dumps({**dataset, **REGIONS}))
+    return place
+
+
+def test_the_softmax_of_results_is_what_nnunet_exports(folder: Callable[[str], Path]) -> None:
+    """Also outside the crop box, where the probability of the background is 1."""
+    scores = np.exp(translated(imported(folder("plain"))))
+    made, expected = scores / scores.sum(axis=0), OUTPUTS["plain labels"]
+    np.testing.assert_allclose(made, expected, rtol=0, atol=5e-4)
+    outside = expected[0] == 1
+    assert outside.mean() > 0.1
+    np.testing.assert_array_equal(made[0, outside], 1)
+    assert made[1, outside].max() < 1e-12
+
+
+def test_the_sigmoid_of_regions_is_what_nnunet_exports(folder: Callable[[str], Path]) -> None:
+    model = imported(with_regions(folder("plain")))
+    assert model.card.output_channels == ("whole", "core")
+    made, expected = 1 / (1 + np.exp(-translated(model))), OUTPUTS["plain regions"]
+    np.testing.assert_allclose(made, expected, rtol=0, atol=5e-4)
+    assert made[:, ~expected.any(axis=0)].max() < 1e-12
+
+
+def test_labels_of_one_value_in_a_list_are_no_regions(folder: Callable[[str], Path]) -> None:
+    place = folder("plain")
+    dataset = json.loads((place / "dataset.json").read_text())
+    labels = {"background": 0, "lesion": [1]}
+    (place / "dataset.json").write_text(json.dumps({**dataset, "labels": labels}))
+    card = imported(place).card
+    assert (card.output_channels, card.fills) == (("background", "lesion"), (0.0, -30.0))
 
 
 def test_the_card_is_filled_in_from_the_plans(folder: Callable[[str], Path]) -> None:
@@ -78,6 +122,9 @@ def test_what_the_user_says_comes_first(folder: Callable[[str], Path]) -> None:
     model = imported(folder("plain"), intensity_out=Standard(100.0, 20.0), target=("A", "B"))
     assert model.card.intensity_out == Standard(100.0, 20.0)
     assert model.card.output_channels == ("A", "B")
+    assert model.card.fills == (0.0, 0.0)  # values in a unit are not the scores of classes
+    crop = ScanCrop("positive", 2, (5.0, 7.0))
+    assert imported(folder("plain"), crop=crop).card.crop == crop
     assert imported(folder("plain")).card.output_channels == ("background", "lesion")
 
 

@@ -1,7 +1,7 @@
 """Studies whose transfer broke off are held, for a while; then their results say so."""
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,6 @@ from cuda_cyclegan.pipelines.node.store import open_store
 HOUR = 3600.0
 EIGHT = "8 images of the study received, the transfer broke off"
 MAY_BE = f"the source may be incomplete: {EIGHT}"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[NodeInProcess]:
-    with NodeInProcess(tmp_path) as found:
-        yield found
 
 
 def slices(number: int = 0) -> list[Any]:

@@ -1,7 +1,7 @@
 """From objects that arrive to results that are confirmed, through whatever comes in between."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -20,11 +20,13 @@ from support.node_in_process import DAY, NodeInProcess, associations
 from support.node_world import phantom
 from support.waiting import ENOUGH, eventually
 
+from cuda_cyclegan.engine.model.calibration import ResultReference, UsualMeasure
+from cuda_cyclegan.engine.model.model_file import encode_model, load_model
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.pipelines.jobs.queue import claims
 from cuda_cyclegan.pipelines.jobs.queue.batch_name import BatchPattern
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
-from cuda_cyclegan.pipelines.jobs.summary import report_of
+from cuda_cyclegan.pipelines.jobs.summary import report_of, suspicion_of
 from cuda_cyclegan.pipelines.node import submission
 from cuda_cyclegan.pipelines.node.events import (
     Emptied,
@@ -56,12 +58,6 @@ def slices(count: int = 8, number: int = 0) -> list[Any]:
 
 def instances(held: list[Any]) -> Counter[str]:
     return Counter(str(one.SOPInstanceUID) for one in held)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[NodeInProcess]:
-    with NodeInProcess(tmp_path) as found:
-        yield found
 
 
 def test_a_series_pushed_five_times_is_translated_and_sent_once(world: NodeInProcess) -> None:
@@ -395,6 +391,31 @@ def test_the_outcome_of_a_job_is_on_record_before_it_is_reported(tmp_path: Path)
         world.queue_up()
         world.translate()
     assert states == ["sending"]
+
+
+def test_a_result_is_judged_when_its_job_ends(tmp_path: Path) -> None:
+    """Alone, by the results of the model's reference set, which have far more detail."""
+    world = NodeInProcess(tmp_path)
+    model = load_model(world.route.request.model)
+    results = ResultReference(12, (0.5, 0.75, 2.0), (UsualMeasure("detail", 9.0, 0.1),))
+    content = encode_model(
+        replace(model.card, results=results),
+        model.network,
+        model.reference_input,
+        model.reference_output,
+    )
+    world.route.request.model.write_bytes(content)
+    with world:
+        world.send(slices())
+        world.queue_up()
+        world.translate()
+        [event] = world.events(SeriesTranslated)
+        [one] = world.series()
+        with open_queue(world.place) as queue:
+            [row] = queue.jobs(one.job)
+    assert row.reference == results
+    assert "detail" in event.suspicion
+    assert event.suspicion == suspicion_of(row).note
 
 
 def test_a_study_is_not_queued_before_its_arrival_is_reported(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 """Studies of which the node refused images: they are no whole series until these have come."""
 
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +14,6 @@ from cuda_cyclegan.pipelines.node.events import Emptied, Held, Queued, Received
 from cuda_cyclegan.pipelines.node.folder import status_of
 
 ELEVEN = "the source was incomplete: 11 images of the study received, 1 image not taken"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[NodeInProcess]:
-    with NodeInProcess(tmp_path) as found:
-        yield found
 
 
 def slices(number: int = 0) -> list[Any]:
@@ -127,7 +119,7 @@ def test_images_for_which_there_is_no_space_are_awaited(world: NodeInProcess) ->
 
 def test_images_of_which_the_first_are_refused_are_awaited(world: NodeInProcess) -> None:
     sent = slices()
-    settings = world.node._reception._inbox
+    settings = world.node._inbox
     settings._most = 0
     assert world.send(sent[:2]) == [0xA700] * 2
     settings._most = 1 << 30
@@ -162,7 +154,7 @@ def test_an_image_that_is_refused_after_its_study_was_queued_is_missed(
     sent = slices()
     world.send(sent[:11])
     world.queue_up()
-    inbox = world.node._reception._inbox
+    inbox = world.node._inbox
     inbox._most = 0
     assert world.send(sent[11:]) == [0xA700]
     world.queue_up()

@@ -11,7 +11,7 @@ from cuda_cyclegan.pipelines.errors import ReportFileError
 from cuda_cyclegan.pipelines.report.comparison import joined, report_so_far
 from cuda_cyclegan.pipelines.report.report import BatchReport, StudyReport, Use
 
-SETTINGS = BATCH.options.settings()
+SETTINGS = BATCH.options.resolved()
 
 
 def kept(name: str) -> StudyReport:

@@ -115,6 +115,8 @@ def test_fields_of_the_future_do_not_hurt(tmp_path: Path) -> None:
 ALWAYS_STORED = {
     "BatchReport": "model options device output started seconds use studies skipped",
     "ModelName": "name path sha256",
+    "ResultReference": "studies spacing measures",
+    "UsualMeasure": "measure median sd",
     "TranslateOptions": "",
     "CycleCheck": "model",
     "Use": "wall busy computing devices",

@@ -1,5 +1,6 @@
 """Suspicion: odd results among usual ones are found, and uncompared ones are not "usual"."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -7,15 +8,23 @@ from random import Random
 from typing import Any
 
 import pytest
+from support.product_source import ROOT
+from support.reports import BATCH, written
 
-from cuda_cyclegan.pipelines.report.report import Content, Failure, StudyReport
+from cuda_cyclegan.cli.render.review import MEASURES
+from cuda_cyclegan.pipelines.report.codec import read_report
+from cuda_cyclegan.pipelines.report.report import BatchReport, Content, Failure, StudyReport
 from cuda_cyclegan.pipelines.report.suspicion import (
     FEWEST,
+    RULES,
+    MeasureRule,
+    Origin,
     has_suspicious,
     reading_order,
+    reference_of,
     suspicions,
 )
-from cuda_cyclegan.pipelines.study.figures import CycleError, Measures
+from cuda_cyclegan.pipelines.study.figures import CycleError, Measures, SpreadFigures
 
 
 def usual(number: int, **changed: Any) -> StudyReport:
@@ -49,6 +58,10 @@ def usual(number: int, **changed: Any) -> StudyReport:
 
 
 HONEST = [usual(number) for number in range(40)]
+
+
+def report_of(rows: Sequence[StudyReport]) -> BatchReport:
+    return replace(BATCH, studies=tuple(rows))
 
 
 def test_among_usual_results_none_is_suspicious() -> None:
@@ -100,13 +113,15 @@ def test_copies_of_a_scan_count_once() -> None:
     assert {found.state for found in suspicions(same)} == {"not judged"}
 
 
-def test_only_similar_spacings_and_the_same_recipe_are_compared() -> None:
+def test_only_similar_spacings_of_the_same_origin_are_compared() -> None:
     coarse = [usual(number, spacing=(1.0, 1.0, 4.0), edges=0.2) for number in range(50, 55)]
     assert [found.state for found in suspicions([*HONEST, *coarse])[40:]] == ["not judged"] * 5
     near = usual(99, spacing=(1.1, 1.1, 2.2))
     assert suspicions([*HONEST, near])[-1].state == "usual"
     other = usual(98, edges=0.2)
-    assert suspicions([*HONEST, other], [*["a"] * 40, "b"])[-1].state == "not judged"
+    assert (
+        suspicions([*HONEST, other], [*[Origin("a")] * 40, Origin("b")])[-1].state == "not judged"
+    )
 
 
 def test_most_of_a_batch_bad_is_found_by_the_limits() -> None:
@@ -123,7 +138,7 @@ def test_results_that_repeat_that_of_another_scan_are_suspicious() -> None:
     assert [at for at, each in enumerate(found) if each.is_suspicious] == [3, 40]
     assert found[-1].findings[0].key == "repeats"
     again = usual(99, patterns=pattern)  # the same scan, translated twice
-    assert not has_suspicious([*HONEST, again])
+    assert not has_suspicious(report_of([*HONEST, again]))
 
 
 def test_the_reading_order_begins_with_results_without_measures() -> None:
@@ -134,8 +149,8 @@ def test_the_reading_order_begins_with_results_without_measures() -> None:
     assert reading_order(found)[:2] == [42, 41]
     assert reading_order(found)[-1] == 0
     assert (found[42].state, found[42].far) == ("not judged", inf)
-    assert has_suspicious(rows[42:])
-    assert not has_suspicious([failed])
+    assert has_suspicious(report_of(rows[42:]))
+    assert not has_suspicious(report_of([failed]))
 
 
 def test_a_cycle_error_beyond_its_limit_is_suspicious_in_any_group() -> None:
@@ -150,3 +165,69 @@ def test_measures_of_older_programs_are_judged_by_what_they_have() -> None:
     ]
     bad = replace(usual(99), measures=Measures(0.4, 0.1, 1.5))
     assert [found.state for found in suspicions([*old, bad])] == ["usual"] * 20 + ["suspicious"]
+
+
+def direction(rule: MeasureRule) -> str:
+    words = [word for word, counts in (("low", rule.low), ("high", rule.high)) if counts]
+    return " or ".join(words) or f"above {rule.most:g}"
+
+
+def test_page_and_list_have_the_measures_of_the_rules() -> None:
+    lines = (ROOT / "docs" / "view.md").read_text("utf-8").splitlines()
+    start = lines.index("| measure | | suspicious | finds |") + 2
+    rows = [line.strip("| ").split(" | ")[:3] for line in lines[start : start + len(RULES)]]
+    unit = {rule.key: f", in{rule.unit}" if rule.unit else "" for rule in RULES}
+    assert rows == [[rule.title, f"{rule.help}{unit[rule.key]}", direction(rule)] for rule in RULES]
+    assert not lines[start + len(RULES)]
+    assert [one.key for one in MEASURES[: len(RULES)]] == [rule.key for rule in RULES]
+
+
+def test_results_are_compared_with_those_of_the_reference_set() -> None:
+    """Alone, in a batch that is mostly bad, and not at another spacing."""
+    origin = Origin("a", reference_of(HONEST))
+    bad = [usual(50 + number, match=0.5) for number in range(30)]
+    rows = [usual(99), *bad]
+    found = suspicions(rows, [origin] * len(rows))
+    assert [one.state for one in found] == ["usual", *["suspicious"] * 30]
+    assert "match" in {finding.key for finding in found[1].findings}
+    assert suspicions(rows)[1].state == "usual"
+    assert [one.state for one in suspicions([usual(99)], [origin])] == ["usual"]
+    other = usual(99, spacing=(1.0, 1.0, 3.0), match=0.5)
+    assert suspicions([other], [origin])[0].state == "not judged"
+
+
+def test_every_rule_of_a_group_holds_for_the_reference_set() -> None:
+    """Levels and measures in logarithms too, so that the set's own results are usual."""
+    origin = Origin("a", reference_of(HONEST))
+    assert {one.state for one in suspicions(HONEST, [origin] * 40)} == {"usual"}
+    for key, changed in (
+        ("levels.0.1", {"levels": ((0.0, 900.0, 950.0),)}),
+        ("values", {"values": 40}),
+    ):
+        [found] = suspicions([usual(99, **changed)], [origin])
+        assert key in {finding.key for finding in found.findings}
+
+
+def test_measures_that_the_reference_set_lacks_are_compared_with_the_group() -> None:
+    origin = Origin("a", reference_of(HONEST))
+    rows = [replace(one, spread=SpreadFigures(8, 10.0 + at % 3)) for at, one in enumerate(HONEST)]
+    odd = replace(usual(99), spread=SpreadFigures(8, 100.0))
+    found = suspicions([*rows, odd], [origin] * 41)
+    assert [finding.key for finding in found[-1].findings] == ["spread"]
+    assert {one.state for one in found[:-1]} == {"usual"}
+
+
+def test_a_small_reference_set_has_no_usual_results() -> None:
+    assert reference_of(HONEST[: FEWEST - 1]) is None
+    known = reference_of(HONEST[:FEWEST])
+    assert known is not None
+    assert known.studies == FEWEST
+
+
+def test_a_report_is_judged_by_the_reference_set_of_its_model(tmp_path: Path) -> None:
+    model = replace(BATCH.model, results=reference_of(HONEST))
+    report = replace(BATCH, model=model, studies=(usual(99, match=0.5),))
+    stored = read_report(written(report, tmp_path / "r.json"))
+    assert stored.batch.model == model
+    assert has_suspicious(stored.batch)
+    assert not has_suspicious(replace(report, model=BATCH.model))

@@ -23,7 +23,7 @@ from cuda_cyclegan.pipelines.run import networks as owning
 from cuda_cyclegan.pipelines.run.networks import Networks
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
-FP16 = TranslateOptions((16, 16, 16), precision="fp16")
+FP16 = TranslateOptions((16, 16, 16), precision="fp16").resolved()
 
 
 @pytest.fixture(scope="module")

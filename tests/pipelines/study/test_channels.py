@@ -29,7 +29,7 @@ from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
-from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.finish import Canvas, canvas, finish
 from cuda_cyclegan.pipelines.study.geometry import on_one_grid
@@ -37,6 +37,7 @@ from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_arr
 from cuda_cyclegan.pipelines.study.prepare import Prepared
 
 PATCH, EXTENTS, OVERLAP = (16, 16, 16), (28, 16, 22), 0.25
+OPTIONS = TranslateOptions(PATCH, OVERLAP, precision="fp32").resolved()
 """The origins of both layouts are the same where the patch less its overlap divides the rest."""
 
 MAPS_IN: tuple[IntensityMap, ...] = (Percentiles(1, 99), Window(0, 300))
@@ -143,7 +144,7 @@ def test_on_the_cpu_it_is_what_pytorch_and_monai_make(name: str, kind: str) -> N
     spec = NETWORKS[name]
     network, of = small_network(build(spec)), card_of(spec)
     volumes = scans(spec.in_channels, kind)
-    prepared = prepared_scan(volumes, of, settings=TranslateSettings(PATCH, OVERLAP))
+    prepared = prepared_scan(volumes, of, options=OPTIONS)
     made, window = canvas(prepared), SlidingWindow(prepared.plan.layout, "gaussian", "edge")
     with open_cpu_generator(network, threads=1) as generator:
         translate_array(
@@ -163,7 +164,7 @@ def test_as_on_a_card_it_is_what_pytorch_and_monai_make(
     spec = NETWORKS[name]
     network, of = small_network(build(spec)), card_of(spec)
     volumes = scans(spec.in_channels, kind)
-    prepared = prepared_scan(volumes, of, settings=TranslateSettings(PATCH, OVERLAP))
+    prepared = prepared_scan(volumes, of, options=OPTIONS)
     made, window = canvas(prepared), SlidingWindow(prepared.plan.layout, "gaussian", "edge")
     run_window_into(
         prepared.network_input,

@@ -50,7 +50,7 @@ def translated(
     )
     generator = FunctionGenerator(function)
     model = Model(of, Network(generator.graph, {}), empty, empty, "")
-    options = TranslateOptions((8, 8, 8), 0.25, precision="fp32", output_type=asked)
+    options = TranslateOptions((8, 8, 8), 0.25, precision="fp32", output_type=asked).resolved()
     translator = StudyTranslator(model, options)
     scans = translator.read(Study(PurePosixPath(scan.name), (scan,), "nifti"))
     prepared = translator.prepare(scans, translator.plan(scans))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.numerics_models import SETTINGS, card, volume
+from support.numerics_models import OPTIONS, card, volume
 
 from cuda_cyclegan.engine.model.intensity_maps import Identity, Steps, ZScore
 from cuda_cyclegan.engine.model.model_card import ModelCard, ScanCrop
@@ -28,7 +28,7 @@ JUDGES: dict[str, Any] = dict(
 
 
 def prepared(scan: Volume, model: ModelCard, patch: Any = (8, 8, 8)) -> Prepared:
-    settings = replace(SETTINGS, patch=patch)
+    settings = replace(OPTIONS, patch=patch)
     crop = crop_box([scan], model)
     return prepare([scan], plan_study([scan], model, settings, (1, 1, 1), crop=crop), model)
 

@@ -26,7 +26,7 @@ from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
-from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.finish import Canvas, canvas, finish
 from cuda_cyclegan.pipelines.study.geometry import SAME_SPACING
@@ -46,8 +46,8 @@ def identity_run(study: Volume, of: ModelCard) -> Volume:
 def run(
     study: Volume, of: ModelCard, generator: PatchGenerator, patch: Triple, overlap: float
 ) -> Volume:
-    asked = TranslateSettings(patch, overlap)
-    prepared = prepared_scan(study, of, settings=asked, stride=generator.graph.stride)
+    asked = TranslateOptions(patch, overlap, precision="fp32").resolved()
+    prepared = prepared_scan(study, of, options=asked, stride=generator.graph.stride)
     made = canvas(prepared)
     window = SlidingWindow(prepared.plan.layout, "gaussian", "edge")
     translate_array(

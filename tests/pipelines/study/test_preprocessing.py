@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.numerics_models import SETTINGS, card, volume
+from support.numerics_models import OPTIONS, card, volume
 
 from cuda_cyclegan.cli.options.model import parsed_intensity
 from cuda_cyclegan.engine.model.intensity_maps import (
@@ -35,7 +35,7 @@ CASES = [name for name in JUDGES if " " in name and not name.startswith("nnunet"
 
 def prepared(scans: list[Volume], **changes: Any) -> Prepared:
     model = card(**{"intensity_in": Identity(), "intensity_out": Identity(), **changes})
-    return prepare(scans, plan_study(scans, model, SETTINGS, (1, 1, 1)), model)
+    return prepare(scans, plan_study(scans, model, OPTIONS, (1, 1, 1)), model)
 
 
 def returned(study: Prepared, change: Any = lambda network: network) -> Volume:
@@ -161,4 +161,4 @@ def test_a_scan_without_the_statistics_is_refused(
 def test_a_spread_has_no_unit_behind_a_bent_map() -> None:
     model = card(intensity_out=Steps((Logarithm(1.0),)))
     with pytest.raises(PreparationError, match="omit setting spread"):
-        plan_study([volume(JUDGES["mr"])], model, SETTINGS, (1, 1, 1), spreads=True)
+        plan_study([volume(JUDGES["mr"])], model, OPTIONS, (1, 1, 1), spreads=True)

@@ -18,6 +18,8 @@ from cuda_cyclegan.io.contrast.weighing import kinds_taken, weigh
 from cuda_cyclegan.io.formats.registry import scan_stem
 
 NAMES = Path(__file__).parents[2] / "fixtures" / "scan_names"
+MISSING = NAMES / "scans"
+"""Folder that does not exist, so that names alone count."""
 RIGHT = {
     "T1": {"T1"},
     "T1ce": {"T1ce"},
@@ -50,7 +52,7 @@ def statements_of_names(table: str) -> Sequence[tuple[str, str, tuple[Statement,
     """What each name is, the name, and what it states."""
     found: list[tuple[str, str, tuple[Statement, ...]]] = []
     for kind, name, _ in rows(table):
-        file = Path("/nowhere") / name
+        file = MISSING / name
         found.append((kind, name, tuple(read_name(file, scan_stem(file)))))
     return found
 
@@ -110,7 +112,7 @@ def test_sidecars_of_dcm2niix_are_weighed_alone_and_with_their_names(source: str
     for row in json.loads((NAMES / "sidecars.json").read_text()):
         kind = row["is"]
         stated = [*HeaderFields.of_sidecar(row["fields"]).statements()]
-        named = [*stated, *read_name(Path(f"/nowhere/{row['name']}.nii"), row["name"])]
+        named = [*stated, *read_name(MISSING / f"{row['name']}.nii", row["name"])]
         for each in (stated, named):
             got = outcome(each, source)
             assert got != ("skipped" if kind in RIGHT[source] else "silent"), (row["name"], each)

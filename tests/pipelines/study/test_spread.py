@@ -45,7 +45,7 @@ class Study:
         self.generator = FunctionGenerator(function)
         self.scan, self.flips = scan, flip_count
         self.model = Model(of, Network(self.generator.graph, {}), EMPTY, EMPTY, "")
-        self.options = TranslateOptions(PATCH, precision="fp32", spread=flip_count)
+        self.options = TranslateOptions(PATCH, precision="fp32", spread=flip_count).resolved()
         self.plan = StudyTranslator(self.model, self.options).plan(Scans((scan,), ()))
         self.told: list[tuple[int, int]] = []
 
@@ -66,7 +66,7 @@ class Study:
         """What comes out of each flip by itself, in network intensity on the model's grid."""
         prepared = prepare([self.scan], self.plan, self.model.card)
         given = prepared.network_input.scaling.forward(prepared.network_input.values)
-        window = SlidingWindow(self.plan.layout, self.options.settings().blend, "edge")
+        window = SlidingWindow(self.plan.layout, self.options.blend, "edge")
         return [
             through(
                 given,

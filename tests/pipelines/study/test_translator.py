@@ -49,7 +49,7 @@ def translate_unchanged(
     )
     generator = FunctionGenerator()
     model = Model(of, Network(generator.graph, {}), empty, empty, "")
-    options = TranslateOptions((8, 8, 8), 0.25, precision="fp32")
+    options = TranslateOptions((8, 8, 8), 0.25, precision="fp32").resolved()
     translator = StudyTranslator(model, options)
     study = Study(PurePosixPath(scan.name), (scan,), form)
     scans = translator.read(study)
@@ -183,7 +183,7 @@ def test_patches_that_are_smaller_than_in_training_have_a_note(
 ) -> None:
     empty = np.empty(0, np.float32)
     model = Model(card(patch=trained, inference=inference), Network(graph, {}), empty, empty, "")
-    translator = StudyTranslator(model, TranslateOptions(precision="fp32", **options))
+    translator = StudyTranslator(model, TranslateOptions(precision="fp32", **options).resolved())
     voxels = np.random.default_rng(0).uniform(-1, 1, (20, 18, 17)).astype(np.float32)
     scans = Scans((volume(voxels),), ())
     plan = translator.plan(scans)
@@ -203,7 +203,7 @@ def test_a_plan_says_when_a_volume_is_padded_for_the_network() -> None:
     model = Model(
         card(), Network(graph, {"w": np.zeros((1, 1, 2, 2, 2), np.float32)}), empty, empty, ""
     )
-    options = TranslateOptions((8, 8, 8), precision="fp32", inference="volume")
+    options = TranslateOptions((8, 8, 8), precision="fp32", inference="volume").resolved()
     translator = StudyTranslator(model, options)
     for extents, notes in (((20, 18, 17), 1), ((20, 18, 16), 0)):
         voxels = np.random.default_rng(0).uniform(-1, 1, extents).astype(np.float32)

@@ -30,10 +30,10 @@ from support.dicom_judges import assert_converts_to, judge
 from support.dicom_phantoms import Phantom
 from support.frames import unpack_here
 
-from cuda_cyclegan.io.dicom.header_scan import is_data_set
 from cuda_cyclegan.io.dicom.pixels import reading as dicom
 from cuda_cyclegan.io.dicom.pixels.decoding import decode, padding_mask, scale_of
 from cuda_cyclegan.io.dicom.pixels.unpacking import UnpackingTimeError
+from cuda_cyclegan.io.dicom.recognition import is_data_set
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import ScanError, UnreadableScanError, UnsupportedScanError
 from cuda_cyclegan.io.reading import read

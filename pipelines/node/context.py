@@ -1,0 +1,27 @@
+"""Objects that all parts of a node share."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...io.dicom_network.tls import Certificates
+from .events import NodeEvent
+from .routes import Route
+from .store import NodeStore
+
+
+@dataclass(slots=True)
+class NodeContext:
+    """Records, clock and current routes of a node.
+
+    store: records. results: folder of all results, by route and day. emit: callback for events,
+    called by any thread. clock: seconds since 1970. certificates: for TLS, or None. routes: current
+    routes by AE title; replaced as a whole, by the node alone.
+    """
+
+    store: NodeStore
+    results: Path
+    emit: Callable[[NodeEvent], None]
+    clock: Callable[[], float]
+    certificates: Certificates | None
+    routes: Mapping[str, Route]
