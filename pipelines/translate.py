@@ -159,7 +159,7 @@ def open_job(request: Request, model: Model | None = None) -> Job:
     model: the request's, if it was read already. Raises ModelFileError, PatchShapeError,
     DeviceUnavailableError, SettingsError or ScanError.
     """
-    job = _checked(request, model or load_model(request.model))
+    job = checked_job(request, model or load_model(request.model))
     return replace(job, discovery=request.search(job.model))
 
 
@@ -175,7 +175,7 @@ def begun_job(request: Request, early: EarlyStart | None) -> Iterated[Job]:
         yield open_job(request)
         return
     model, spares = early.read_model(), early.spares
-    job = _checked(request, model, spares.gpus() if spares else ())
+    job = checked_job(request, model, spares.gpus() if spares else ())
     with _networks_of(job) as networks:
         # Only where the memory of a GPU is not shared with another network.
         if job.devices[0].kind == "cuda" and len(job.devices) == 1 and not job.back:
@@ -184,8 +184,8 @@ def begun_job(request: Request, early: EarlyStart | None) -> Iterated[Job]:
         yield replace(job, discovery=request.search(model))
 
 
-def _checked(request: Request, model: Model, gpus: Collection[CudaDevice] = ()) -> Job:
-    """Return the job of a request before its studies are known."""
+def checked_job(request: Request, model: Model, gpus: Collection[CudaDevice] = ()) -> Job:
+    """Return the job of a request before its studies are known. Raises as `open_job` does."""
     back = load_reverse_model(model, request.options)
     asked = with_reverse_hash(request.options, back)
     devices, options = decided(model, request.device, request.limits, asked, back, gpus)
@@ -196,15 +196,21 @@ def _networks_of(job: Job) -> Networks:
     return Networks(job.devices[0])
 
 
-def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None) -> BatchReport:
+def run_job(
+    job: Job,
+    listen: Listen,
+    confirm: Callable[[], None] = lambda: None,
+    *,
+    isolated: bool = False,
+) -> BatchReport:
     """Translate pending studies. A KeyboardInterrupt ends the batch early, still with a report.
 
     confirm: called before the first study if results of another model or of other settings would be
-    replaced; an exception that it raises leaves them as they are. Raises OutputFolderError or
-    EngineError, before the first study.
+    replaced; an exception that it raises leaves them as they are. isolated: whether even a single
+    device has a process of its own. Raises OutputFolderError or EngineError, before the first
+    study.
     """
     started, start = datetime.now().astimezone(), time.perf_counter()
-    request = job.request
     with _opened(job) as manifest:
         planned = _planned(job, manifest)
         timeline, opening = Timeline(start), Opening()
@@ -216,39 +222,78 @@ def run_job(job: Job, listen: Listen, confirm: Callable[[], None] = lambda: None
                 event = DeviceOpened(event.device, job.devices[0].note)
             listen(event)
 
-        for remark in _remarks(manifest, planned):
-            listen(Remark(remark))
-        if any(study.differs for study in planned):
-            confirm()
-        listen(BatchStarted(planned))
+        _announce(manifest, planned, listen, confirm)
         buses = dict.fromkeys(device.bus for device in job.devices if device.kind == "cuda")
         meter = EnergyMeter([*buses])
         with nullcontext(job.networks) if job.networks else _networks_of(job) as networks:
             opens = any(study.action == "translate" for study in planned)
             kind = JobKind(job.model, job.options, job.recipe, job.back, opens)
             batch = batch_on(
-                job.devices, kind, with_aliases(planned), manifest, networks, job.spares
+                job.devices,
+                kind,
+                with_aliases(planned),
+                manifest,
+                networks,
+                job.spares,
+                isolated=isolated,
             )
             rows = run_batch(planned, batch, handle)
         energy = meter.read()
         rows = _without_lost(rows, manifest.place)
-        report = BatchReport(
-            model=_named_model(job),
-            options=job.options,
+        report = replace(
+            empty_report(job, started),
             device=", ".join(timeline.devices),
-            output=request.output,
-            started=iso_time(started),
             seconds=time.perf_counter() - start,
             use=timeline.use(),
             studies=timeline.dated(rows),
-            skipped=tuple(_skips(job.discovery)),
-            ignored=job.discovery.ignored,
             not_reached=len(planned) - len(rows),
             energy=energy,
         )
         _keep(job, report, planned, manifest)
     _remember(job, planned, rows, opening)
     return report
+
+
+def empty_report(job: Job, started: datetime) -> BatchReport:
+    """Return the report of a job of which no study was reached."""
+    return BatchReport(
+        model=_named_model(job),
+        options=job.options,
+        device="",
+        output=job.request.output,
+        started=iso_time(started),
+        seconds=0.0,
+        use=Timeline(0.0).use(),
+        studies=(),
+        skipped=tuple(_skips(job.discovery)),
+        ignored=job.discovery.ignored,
+        not_reached=len(job.discovery.studies),
+    )
+
+
+def announced(
+    job: Job, manifest: Manifest, listen: Listen, confirm: Callable[[], None]
+) -> tuple[PlannedStudy, ...]:
+    """Return the planned work on each study, after it was announced and confirmed.
+
+    For a run whose shards bring the output folder up to date. listen, confirm: as for `run_job`.
+    """
+    planned = job.planner(manifest.entries).plan(job.discovery.studies)
+    _announce(manifest, planned, listen, confirm)
+    return planned
+
+
+def _announce(
+    manifest: Manifest,
+    planned: tuple[PlannedStudy, ...],
+    listen: Listen,
+    confirm: Callable[[], None],
+) -> None:
+    for remark in _remarks(manifest, planned):
+        listen(Remark(remark))
+    if any(study.differs for study in planned):
+        confirm()
+    listen(BatchStarted(planned))
 
 
 @contextmanager

@@ -80,9 +80,9 @@ MAY_IMPORT = {
         "cli.command_line cli.descriptors cli.errors cli.options cli.render cli.signals "
         "engine.importing.checkpoint engine.model engine.options engine.startup io.choice "
         "io.discovery io.files io.formats io.found_headers pipelines.calibration "
-        "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
-        "pipelines.early_start pipelines.evaluation pipelines.events pipelines.host "
-        "pipelines.model_import pipelines.option pipelines.report pipelines.results "
+        "pipelines.cycle pipelines.dask_cluster pipelines.decisions pipelines.doctor "
+        "pipelines.dry_run pipelines.early_start pipelines.evaluation pipelines.events "
+        "pipelines.host pipelines.model_import pipelines.option pipelines.report pipelines.results "
         "pipelines.settings pipelines.study pipelines.timeline pipelines.translate pipelines.view"
     ),
     "cli.commands.bench": (
@@ -241,6 +241,12 @@ MAY_IMPORT = {
     "pipelines.cycle": (
         "engine.cores engine.errors engine.generator engine.model engine.network io.volume "
         "pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study"
+    ),
+    "pipelines.dask_cluster": (
+        "engine.devices engine.errors engine.model io.discovery io.errors io.files pipelines.cycle "
+        "pipelines.errors pipelines.events pipelines.program pipelines.report pipelines.request "
+        "pipelines.results pipelines.retries pipelines.run pipelines.settings pipelines.shard "
+        "pipelines.translate"
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,7 @@ from ..errors import Exit, complain_of_nothing, errors_reported, stored
 from ..options.groups import DeviceOptions, InputOptions
 from ..options.printing import AllRows, FailOnSuspicious, OnlyPlan, Quiet, ReportFile
 from ..options.study import StudyOptions
-from ..options.translate import ShardOption, ShowPhi, Verbose, note_unused
+from ..options.translate import SchedulerAddress, ShardOption, ShowPhi, Verbose, note_unused
 from ..options.values import checked_device, checked_file, wrong_value
 from ..render.documents import STDOUT, screen, standard_named, write_report
 from ..render.skipped import search_notes, unread_places
@@ -27,6 +27,7 @@ from ..signals import Stop, stop_signals
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ...pipelines.dask_cluster import DaskCluster
     from ...pipelines.events import Listen
     from ...pipelines.report.report import BatchReport
     from ...pipelines.translate import Job, Request
@@ -47,6 +48,7 @@ def translate(
     on: DeviceOptions,
     input_options: InputOptions,
     shard: ShardOption = None,
+    scheduler: SchedulerAddress = None,
     show_phi: ShowPhi = False,
     dry_run: OnlyPlan = False,
     report: ReportFile = None,
@@ -102,8 +104,11 @@ def translate(
             checked_file(name, file)
         if dry_run and file:
             raise wrong_value(name, "a dry run writes nothing; omit one of the two options.")
+    for name, value in (("--shard", shard), ("--trace", trace)):
+        if scheduler and value:
+            raise wrong_value(name, "it cannot be combined with --scheduler; omit one of the two.")
     asked = study.settings
-    begins = not dry_run and may_start_early(
+    begins = not (dry_run or scheduler) and may_start_early(
         study.output,
         overwrites=bool(asked.get("overwrite")),
         has_cycle_check=bool(asked.get("cycle_check")),
@@ -111,18 +116,36 @@ def translate(
     with (
         stop_signals() as stop,
         errors_reported(verbose=verbose),
+        _cluster(None if dry_run else scheduler) as cluster,
         early_start(checked_device(on.device), study.model) if begins else nullcontext() as early,
     ):
         request = study.request(
             input_options.paths(), on, show_phi=show_phi, links=input_options.links, shard=shard
         )
-        with opened(request, context, early, quiet=quiet) as job:
+        with opened(request, context, early, cluster, quiet=quiet) as job:
             if dry_run:
                 raise typer.Exit(dry_run_shown(job))
             view = _View(
                 report, trace, quiet, verbose, all_rows, filter_progress, fail_on_suspicious
             )
-            raise typer.Exit(_run(job, view, stop))
+            raise typer.Exit(_run(job, view, stop, cluster))
+
+
+def _cluster(scheduler: str | None) -> "AbstractContextManager[DaskCluster | None]":
+    """Connect to a Dask cluster, if there is one."""
+    if scheduler is None:
+        return nullcontext()
+    from ...pipelines.dask_cluster import LOCAL, connected
+
+    if scheduler != LOCAL and "://" not in scheduler:
+        raise wrong_value(
+            "--scheduler", f"{scheduler!r} is not an address such as tcp://HOST:8786."
+        )
+    return connected(scheduler)
+
+
+def _note(sentence: str) -> None:
+    print_sentences([f"note: {sentence}"], sys.stderr)
 
 
 @contextmanager
@@ -130,18 +153,23 @@ def opened(
     request: "Request",
     context: typer.Context,
     early: EarlyStart | None = None,
+    cluster: "DaskCluster | None" = None,
     *,
     quiet: bool = False,
 ) -> "Generator[Job]":
     """Open the job of a request; show a spinner while its studies are searched for.
 
     context: of the command, whose options without effect are noted. early: its early start.
+    cluster: where the job will run; None for this machine.
     """
     with ExitStack() as opening:
         with nullcontext() if quiet else spinner(SEARCHING):
             from ...pipelines.translate import begun_job
 
-            job = opening.enter_context(begun_job(request, early))
+            if cluster:
+                job = cluster.open_job(request, _note)
+            else:
+                job = opening.enter_context(begun_job(request, early))
         if not quiet:
             note_unused(context, holds_files_only=job.discovery.holds_files_only)
         yield job
@@ -188,7 +216,7 @@ def _console() -> "Console | None":
     return console if console.is_terminal and not console.is_dumb_terminal else None
 
 
-def _run(job: "Job", view: _View, stop: Stop) -> Exit:
+def _run(job: "Job", view: _View, stop: Stop, cluster: "DaskCluster | None") -> Exit:
     from ...engine.startup import without_openvino_converter
     from ...pipelines.events import DeviceOpened, Event
     from ...pipelines.timeline import Trace
@@ -208,7 +236,8 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
                 trace.handle(event)
 
         with stop.again():
-            report = run_job(job, listen, _confirm_replacing)
+            run = cluster.run_job if cluster else run_job
+            report = run(job, listen, _confirm_replacing)
     statuses = [
         _stored(view.report, lambda path: _write_whole(earlier, report, job, path)),
         _stored(view.trace, trace.write),

@@ -161,6 +161,14 @@ ShardOption: TypeAlias = Annotated[
     ),
     parsed_shard,
 ]
+SchedulerAddress: TypeAlias = Annotated[
+    str | None,
+    Option(
+        "Share the work among the workers of this Dask cluster; local starts one here.",
+        Shown("Speed", metavar="tcp://HOST:PORT|local", is_rare=True),
+        Rules(Effect.LOADS_CODE),
+    ),
+]
 _MODALITIES = re.compile(r"\s*[A-Za-z]{2,16}\s*(,\s*[A-Za-z]{2,16}\s*)*")
 
 

@@ -45,6 +45,20 @@ def joint_report(output: Path) -> Generator[BatchReport]:
         os.close(turn)
 
 
+def earlier_report(report: BatchReport) -> BatchReport | None:
+    """Return the kept report of earlier runs of a report's batch; None if there is none."""
+    with suppress(ReportFileError, OSError):
+        if record := found_record(report.output):
+            return _earlier(record / KEPT, report)
+    return None
+
+
+def replace_report(report: BatchReport) -> None:
+    """Store a report in the record of its output folder in place of the one that is there."""
+    if record := found_record(report.output):
+        _store(report, record / KEPT)
+
+
 def keep_report(report: BatchReport, planned: Sequence[str]) -> None:
     """Store a report in the record of its output folder, joined with earlier runs of its batch.
 

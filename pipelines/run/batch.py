@@ -56,11 +56,14 @@ def batch_on(
     manifest: Manifest,
     networks: Networks,
     spares: "SpareWorkers | None" = None,
+    *,
+    isolated: bool = False,
 ) -> "LocalBatch | SharedBatch":
     """Return the run on one device in this process as long as it works, or a process per device.
 
     No device is opened if nothing needs translation. networks: networks of the first device.
-    spares: workers of the devices that were already started.
+    spares: workers of the devices that were already started. isolated: whether a single device has
+    a process, too.
     """
     studies = BatchStudies(planned)
 
@@ -70,7 +73,7 @@ def batch_on(
         processes = pipe_workers(on, kind, manifest.place)
         return SharedBatch(studies, processes, manifest, spares, opened)
 
-    if kind.opens and len(devices) > 1:
+    if kind.opens and (isolated or len(devices) > 1):
         return in_processes(*devices)
     first, *_ = devices
     source = ListSource(kind, studies, manifest)

@@ -4,6 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.batch_world import scan
+from support.processes import started
 from support.translate_world import World, one_sentence
 from typer.testing import CliRunner
 
@@ -102,6 +104,40 @@ def test_shards_at_once_lose_nothing(world: World) -> None:
     assert not_reached(world) == 0
     assert set(world.rows()) == {*STUDIES}
     assert len(load(world.output)) == len(STUDIES)
+
+
+@pytest.mark.slow
+def test_32_shards_at_once_complete_record_report_and_bids_files(world: World) -> None:
+    for name in STUDIES:
+        (world.inputs / name).unlink()
+    for seed in range(40):
+        scan(world.inputs / f"sub-{seed:02}" / "anat" / f"sub-{seed:02}_T1w.nii", seed=seed)
+    command = [sys.executable, "-m", "cuda_cyclegan", "translate", *world.arguments()]
+    command += ["--layout", "bids", "--device", "cpu", f"--report={world.report}"]
+    with ExitStack() as together:
+        running = [
+            together.enter_context(
+                started([*command, f"--shard={number}/32"], stderr=subprocess.PIPE, text=True)
+            )
+            for number in range(1, 33)
+        ]
+        for each in running:
+            _, error = each.communicate()
+            assert each.returncode == 0, error
+    results = [path for path in world.files() if path.endswith(".nii")]
+    assert len(results) == len(load(world.output)) == 40
+    assert {*kept(world)} == {*world.rows()} == {*results}
+    assert {row["status"] for row in world.rows().values()} == {"translated"}
+    assert not_reached(world) == 0
+    assert {path.with_suffix(".json").name for path in map(Path, results)} <= {
+        Path(path).name for path in world.files()
+    }
+    described = json.loads((world.output / "dataset_description.json").read_text())
+    assert described["DatasetType"] == "derivative"
+    alone = world.output.with_name("alone")
+    world.output, first = alone, world.files()
+    assert world.translate("--layout", "bids").exit_code == 0
+    assert {*world.files()} == {*first}
 
 
 def test_an_empty_shard_is_no_error(world: World) -> None:

@@ -133,8 +133,8 @@ def test_effects_that_were_judged_once_stay() -> None:
         *("inbox-limit", "input", "json", "keep-private-tags", "layout", "log-file", "mask"),
         *("metrics", "on-failure", "output", "overwrite", "pairs", "plot", "port", "queue"),
         *("reader", "release", "report", "reserve", "result-name", "review", "show-marks"),
-        *("show-phi", "test", "tls-certificate", "tls-key", "tls-trusted", "trace", "truth"),
-        *("verbose", "with-marks", "write-config"),
+        *("scheduler", "show-phi", "test", "tls-certificate", "tls-key", "tls-trusted", "trace"),
+        *("truth", "verbose", "with-marks", "write-config"),
     }
     assert {command for command, option in OPTIONS if option == "json"} > {
         command for command, option in OPTIONS if option == "json" and effect_of(command, option)

@@ -1,0 +1,221 @@
+"""Batches on a Dask cluster: real schedulers and workers, and what they must refuse."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.batch_world import scan, tiny_model
+from support.dask_workers import dask_workers
+from support.processes import started
+from support.translate_world import COMMAND, World, one_sentence
+from support.waiting import eventually, wait_for
+
+from cuda_cyclegan.engine.model.model_file import load_model
+from cuda_cyclegan.pipelines import dask_cluster
+from cuda_cyclegan.pipelines.errors import PipelineError
+from cuda_cyclegan.pipelines.program import program_version
+from cuda_cyclegan.pipelines.request import Request
+from cuda_cyclegan.pipelines.results.kept_report import kept_report
+from cuda_cyclegan.pipelines.results.manifest import Manifest, load
+from cuda_cyclegan.pipelines.results.sharers import Sharers
+
+STUDIES = [f"{number:02}.nii" for number in range(12)]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    for seed, name in enumerate(STUDIES):
+        scan(made.inputs / name, seed=seed)
+    return made
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    with dask_workers(tmp_path_factory.mktemp("cluster"), 2) as address:
+        yield address
+
+
+def kept(world: World) -> dict[str, str]:
+    """Status of each study in the kept report."""
+    file = kept_report(world.output)
+    assert file is not None
+    return {row["name"]: row["status"] for row in json.loads(file.read_text())["studies"]}
+
+
+def order(world: World, **changes: Any) -> "dask_cluster._Order":
+    """What the client sends for this world, with some of it changed."""
+    request = Request((world.inputs,), world.model, world.output, device="cpu")
+    stated = {
+        "request": request,
+        "run": "0",
+        "program": program_version(),
+        "model": load_model(world.model).sha256,
+    }
+    return dask_cluster._Order(**{**stated, **changes})
+
+
+def test_a_word_that_is_no_address_is_refused(world: World) -> None:
+    result = world.translate("--scheduler", "host")
+    assert result.exit_code == 2
+    assert "'host' is not an address such as tcp://HOST:8786" in result.stderr
+    assert not world.output.exists()
+
+
+def test_a_share_or_a_trace_of_a_cluster_is_refused(world: World) -> None:
+    for option, value in (("--shard", "1/2"), ("--trace", str(world.report))):
+        result = world.translate("--scheduler", "local", option, value)
+        assert result.exit_code == 2
+        assert "cannot be combined with --scheduler" in result.stderr
+
+
+def test_a_scheduler_that_is_not_there_is_named(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_cluster, "_CONNECT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    result = world.translate("--scheduler", f"tcp://127.0.0.1:{port}")
+    assert result.exit_code == 2
+    assert f"No Dask scheduler answers at tcp://127.0.0.1:{port}" in one_sentence(result)
+    assert not world.output.exists()
+
+
+def test_a_worker_with_another_version_is_refused(world: World) -> None:
+    with pytest.raises(PipelineError, match="install the same version on client, sch") as caught:
+        dask_cluster._decided_there(order(world, program="0.0.1"))
+    assert str(caught.value).startswith(f"On {socket.gethostname()}: cuda-cyclegan ")
+
+
+def test_a_worker_with_another_model_is_refused(world: World) -> None:
+    stated = order(world)
+    tiny_model(world.model, seed=1)
+    with pytest.raises(PipelineError, match="another file than the client's model"):
+        dask_cluster._decided_there(stated)
+
+
+def test_a_worker_that_does_not_see_the_scans_is_refused(world: World) -> None:
+    stated = order(world)
+    world.inputs.rename(world.inputs.with_name("elsewhere"))
+    with pytest.raises(PipelineError, match="scans does not exist; client and workers"):
+        dask_cluster._decided_there(stated)
+
+
+def test_an_output_folder_local_to_a_host_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_cluster, "_SEEN_SECONDS", 0.0)
+    stated = order(world)
+    for _ in range(2):
+        with pytest.raises(PipelineError, match="is not the client's folder of that path"):
+            dask_cluster._check_folder(stated)
+        with (
+            Manifest(world.output) as manifest,
+            dask_cluster._marked(manifest.record, "0"),
+        ):
+            dask_cluster._check_folder(stated)
+
+
+def test_no_argument_of_work_is_shown_in_logs(world: World) -> None:
+    assert str(world.inputs) not in repr(order(world))
+
+
+@pytest.mark.slow
+def test_a_cluster_makes_what_one_command_makes(world: World, scheduler: str) -> None:
+    assert world.translate().exit_code == 0
+    whole = world.files()
+    world.output = world.output.with_name("on-dask")
+    options = ("--scheduler", scheduler, "--report", str(world.report), "--device", "cpu")
+    done = world.run(*options)
+    assert done.returncode == 0, done.stderr
+    assert world.files() == whole
+    assert {row["status"] for row in world.rows().values()} == {"translated"}
+    assert kept(world) == dict.fromkeys(STUDIES, "translated")
+    assert "[12/12] translated" in done.stderr
+    scan(world.inputs / "new.nii", seed=77)
+    again = world.run(*options)
+    assert again.returncode == 0, again.stderr
+    assert "1 to translate, 12 up to date" in again.stderr
+    assert {*world.rows()} == {*STUDIES, "new.nii"}
+    assert kept(world) == dict.fromkeys([*STUDIES, "new.nii"], "translated")
+
+
+@pytest.mark.slow
+def test_a_cluster_without_gpus_computes_on_none(world: World, scheduler: str) -> None:
+    result = world.run("--scheduler", scheduler, "--device", "cuda")
+    assert result.returncode == 4
+    [error] = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert "has the resource GPU; start workers with '--resources GPU=1'" in error
+    assert not world.output.exists()
+
+
+@pytest.mark.slow
+def test_a_folder_in_use_is_refused(world: World, scheduler: str) -> None:
+    with Manifest(world.output, shared=Sharers("shards", {"their number": "3"})):
+        result = world.run("--scheduler", scheduler, "--device", "cpu")
+        assert result.returncode == 2
+        assert "Shards that differ in" in result.stderr
+    with Manifest(world.output):
+        result = world.run("--scheduler", scheduler, "--device", "cpu")
+        assert "Another run is writing" in result.stderr
+    assert not world.files()
+    assert world.run("--scheduler", scheduler, "--device", "cpu").returncode == 0
+
+
+@pytest.mark.slow
+def test_a_deadly_study_fails_alone(world: World, scheduler: str) -> None:
+    scan(world.inputs / "deadly.nii", seed=99)
+    done = world.run("--scheduler", scheduler, "--device", "cpu", "--report", str(world.report))
+    assert done.returncode == 1, done.stderr
+    failed = {name: row for name, row in world.rows().items() if row["status"] == "failed"}
+    assert {*failed} == {"deadly.nii"}
+    assert "killed by SIGKILL" in failed["deadly.nii"]["reason"]
+    assert len(world.rows()) == len(STUDIES) + 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_shards_and_the_same_command_continues(
+    world: World, scheduler: str
+) -> None:
+    for seed in range(60):
+        scan(world.inputs / "more" / f"{seed}.nii", seed=seed, shape=(40, 40, 40))
+    arguments = world.arguments("--scheduler", scheduler, "--device", "cpu")
+    with started([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True) as running:
+        wait_for(running, "translated")
+        os.kill(running.pid, signal.SIGINT)
+        _, error = running.communicate()
+    assert running.returncode == 130
+    assert "Stopped with" in error
+    on_record = len(load(world.output))
+    assert 0 < on_record < len(STUDIES) + 60
+    again = world.run(*arguments[5:])
+    assert again.returncode == 0, again.stderr
+    assert len(load(world.output)) == len(STUDIES) + 60
+    assert [*world.output.rglob("*.part*")] == []
+
+
+@pytest.mark.slow
+def test_a_killed_worker_costs_no_study(tmp_path: Path, world: World) -> None:
+    import distributed
+
+    for seed in range(30):
+        scan(world.inputs / "more" / f"{seed}.nii", seed=seed, shape=(40, 40, 40))
+    with dask_workers(tmp_path, 2) as address, distributed.Client(address) as client:
+        workers: dict[str, int] = client.run(os.getpid)
+        options = ["--scheduler", address, "--device", "cpu", "--report", str(world.report)]
+        command = [*COMMAND, *world.arguments(*options)]
+        with started(command, stderr=subprocess.PIPE, text=True) as running:
+            wait_for(running, "translated")
+            for process in workers.values():
+                os.kill(process, signal.SIGKILL)
+            _, error = running.communicate()
+        assert running.returncode == 0, error
+        eventually(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2)
+    assert len(world.rows()) == len(STUDIES) + 30
+    assert {row["status"] for row in world.rows().values()} == {"translated"}
