@@ -141,7 +141,7 @@ class WholeCheck:
         except (_NotMeasuredError, EngineError) as error:
             return (
                 f"the difference from its whole volume was not measured: {error}; "
-                "model calibrate --compare-inference measures it"
+                "setting compare-inference of model calibrate measures it"
             )
         return (
             f"in the body it differs from its whole volume by {found.mean:.3g} on average, and by "

@@ -171,7 +171,7 @@ def edit(
         print_line(written(output, len(content)), sys.stdout)
 
 
-@app.command(epilog=example("model combine a.safetensors b.safetensors --output mean.safetensors"))
+@app.command(epilog=example("model combine a.safetensors b.safetensors -o mean.safetensors"))
 def combine(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Model files, two or more.")

@@ -131,9 +131,10 @@ class ConfigValues:
         words = [str(each) for each in (cast("list[Any]", stated) if several else (stated,))]
         if any("\0" in word for word in words):
             raise ConfigError(f"{self._place}{key} contains a zero byte, which names may not.")
+        takes_several = option.multiple or option.nargs > 1
         if several:
-            return words if option.multiple else ",".join(words)
-        if option.multiple:
+            return words if takes_several else ",".join(words)
+        if takes_several:
             raise ConfigError(f'{self._place}{key} must be a list: {key} = ["{stated}"].')
         return str(stated)
 

@@ -20,7 +20,6 @@ from ...options.config import named_config
 from ...options.queue import LogFileOption, LogFormatOption, OnFailureOption, QueueOption
 from ...options.routes import routes_of
 from ...options.values import checked_file, parsed_size, wrong_value
-from ...render.log_file import log_file
 from ...render.service_log import log
 from ...render.terminal import columns_of, print_line
 from ...render.text import as_config_keys, counted, printable
@@ -201,6 +200,7 @@ def node(
             raise typer.Exit(_tested(read(), test, files))
         from ....io.dicom_network.limits import Limits
         from ....pipelines.node.node import NodeSettings
+        from ...render.log_file import log_file  # late: it loads logging
 
         settings = NodeSettings(
             folder=place,

@@ -25,7 +25,6 @@ from ...options.queue import (
 )
 from ...options.study import ArrivingStudyOptions
 from ...options.values import DURATION_FORM, checked_file, duration_from, wrong_value
-from ...render.log_file import log_file
 from ...render.service_log import log
 from ...render.skipped import skipped_scans
 from ...render.text import counted, flagged
@@ -103,6 +102,7 @@ def watch(
             Complaints,
             jobs_of,  # late: a request loads nibabel alone
         )
+        from ...render.log_file import log_file  # late: it loads logging
 
         if request.result:
             raise wrong_value("--output", "more than one study may arrive; give a folder.")

@@ -23,7 +23,6 @@ from ...options.queue import (
 )
 from ...options.translate import DEVICES, BatchSize, Threads, Tune, TuneSeconds, VramLimit
 from ...options.values import checked_device, checked_file, cuda_limits, wrong_value
-from ...render.log_file import log_file
 from ...render.service_log import Level, log
 from ...render.text import counted, flagged, seconds
 from ...signals import handling_stop_signals
@@ -144,6 +143,7 @@ def worker(
         from ....pipelines.jobs.events import WorkerSettings, YieldLimits
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.supervision import QueueTask, QueueWorkers
+        from ...render.log_file import log_file  # late: it loads logging
 
         place = queue_place(queue)
         if checked_batch(only):

@@ -41,7 +41,10 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         "command": "list",
         "machine": {"host": "str", "system": "str", "cores": "int", "memory_bytes": "int"},
         "device": "str",
-        "model": dict.fromkeys(["name", "path", "sha256", "established"], "str"),
+        "model": {
+            **dict.fromkeys(["name", "path", "sha256", "established"], "str"),
+            "results": "NoneType",
+        },
         "settings": {
             "patch": "list",
             "overlap": "float",

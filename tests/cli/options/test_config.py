@@ -112,6 +112,7 @@ def value_of(command: str, key: str) -> str:
         "input": '["x"]',
         "json": '"b.json"',
         "plot": '"b.png"',
+        "segmentations": '["x", "x"]',
         "against": '"pytorch"',
         "layout": '"bids"',
         "port": "11112",
@@ -133,8 +134,8 @@ def test_effects_that_were_judged_once_stay() -> None:
         *("inbox-limit", "input", "json", "keep-private-tags", "layout", "log-file", "mask"),
         *("metrics", "on-failure", "output", "overwrite", "pairs", "plot", "port", "queue"),
         *("reader", "release", "report", "reserve", "result-name", "review", "show-marks"),
-        *("scheduler", "show-phi", "test", "tls-certificate", "tls-key", "tls-trusted", "trace"),
-        *("truth", "verbose", "with-marks", "write-config"),
+        *("scheduler", "segmentations", "show-phi", "test", "tls-certificate", "tls-key"),
+        *("tls-trusted", "trace", "truth", "verbose", "with-marks", "write-config"),
     }
     assert {command for command, option in OPTIONS if option == "json"} > {
         command for command, option in OPTIONS if option == "json" and effect_of(command, option)

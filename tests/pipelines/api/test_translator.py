@@ -206,7 +206,7 @@ class TestRefusals:
             ({"overlap": 2.0}, "overlap=2 is out of its bounds; use 0 to 0.9"),
             ({"overlap": float("nan")}, "overlap=nan"),
             ({"blend": "cubic"}, "blend must be one of constant"),
-            ({"patch": (16, 16)}, "patch must be a list of length 3, not 2"),
+            ({"patch": (16, 16)}, r"\(16, 16\) is not a patch \(D, H, W\)"),
         ],
     )
     def test_of_settings_name_them(
