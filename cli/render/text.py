@@ -111,10 +111,10 @@ _OF_COMMANDS = (
     *("epsilon", "exclude", "folder", "folds", "force", "generator", "include", "input-range"),
     *("intensity-in", "intensity-out", "licence", "metrics", "modality", "name", "norm"),
     *("norm-statistics", "on-failure", "output", "output-range", "padding", "pairs", "port"),
-    *("queue", "reader", "reference", "reference-scan", "report", "residual", "series", "shard"),
-    *("small-volume-padding", "source", "spacing", "target", "tiling", "tls-certificate"),
-    *("tls-key", "tls-trusted", "unproven", "upsampling", "verbose", "vram-limit"),
-    "yield-to-others",
+    *("queue", "reader", "reference", "reference-scan", "report", "residual", "scheduler"),
+    *("series", "shard", "small-volume-padding", "source", "spacing", "target", "tiling"),
+    *("tls-certificate", "tls-key", "tls-trusted", "unproven", "upsampling", "verbose"),
+    *("vram-limit", "yield-to-others"),
 )
 """Options of single commands, searches and devices that messages from lower layers name."""
 
