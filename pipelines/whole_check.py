@@ -140,13 +140,13 @@ class WholeCheck:
             found = self._measured(inferred, on_share)
         except (_NotMeasuredError, EngineError) as error:
             return (
-                f"the difference from its whole volume was not measured: {error}; "
+                f"the difference from the whole volume's result was not measured: {error}; "
                 "setting compare-inference of model calibrate measures it"
             )
         return (
-            f"in the body it differs from its whole volume by {found.mean:.3g} on average, and by "
-            f"{found.share:.1%} of the standard deviation; this took {perf_counter() - begin:.2g} "
-            "s, once for this model and these patches"
+            "in the body, patches give a result that differs from the whole volume's by "
+            f"{found.mean:.3g} on average, and by {found.share:.1%} of the standard deviation; "
+            f"comparing took {perf_counter() - begin:.2g} s, once for this model and these patches"
         )
 
     def _measured(self, inferred: InferredStudy, on_share: Callable[[float], None]) -> _Difference:

@@ -19,10 +19,11 @@ from cuda_cyclegan.pipelines.run import stages
 from cuda_cyclegan.pipelines.run.concurrency import StoppedError
 
 MEASURED = re.compile(
-    r"in the body it differs from its whole volume by (\S+) on average, and by (\S+)% of the "
-    r"standard deviation; this took \S+ s, once for this model and these patches"
+    r"in the body, patches give a result that differs from the whole volume's by (\S+) on average, "
+    r"and by (\S+)% of the standard deviation; comparing took \S+ s, once for this model and these "
+    r"patches"
 )
-NOT_MEASURED = "the difference from its whole volume was not measured: "
+NOT_MEASURED = "the difference from the whole volume's result was not measured: "
 EXTENTS = (20, 24, 20)
 
 
@@ -49,7 +50,7 @@ class World:
         result = CliRunner().invoke(app, [str(word) for word in said])
         assert result.exit_code == 0, result.stderr
         rows: list[Any] = json.loads(report.read_text())["studies"]
-        return [[note for note in row["notes"] if "its whole volume" in note] for row in rows]
+        return [[note for note in row["notes"] if "the whole volume's" in note] for row in rows]
 
     def values(self, name: str) -> Any:
         return nibabel.load(self.root / name / "1.nii").get_fdata()
