@@ -318,9 +318,9 @@ RENAMED = {
     "vram-limit": "vram",
 }
 ONLY_OF_COMMANDS = {
-    *("address", "any-truth", "config", "data-range", "folder", "metrics", "on-failure", "pairs"),
-    *("port", "queue", "reader", "reference-scan", "report", "shard", "tls-certificate"),
-    *("tls-key", "tls-trusted", "verbose", "yield-to-others"),
+    *("address", "any-truth", "compare-inference", "config", "data-range", "folder", "metrics"),
+    *("on-failure", "pairs", "port", "queue", "reader", "reference-scan", "report", "scheduler"),
+    *("shard", "tls-certificate", "tls-key", "tls-trusted", "verbose", "yield-to-others"),
 }
 
 
