@@ -51,7 +51,7 @@ def _column(rule: MeasureRule) -> Measure:
 
 
 MEASURES = (
-    *map(_column, RULES),
+    *(_column(rule) for rule in RULES if rule.is_listed),
     Measure(
         "note_count",
         "Notes",

@@ -61,7 +61,8 @@ class MeasureRule:
     it is not known. low, high: whether lower or higher values than usual are suspicious. floor:
     smallest standard deviation that a group is taken to have, in the measure's unit, or in
     logarithms if `is_ratio`. share: the same as a share of the group's median. least, most: limits
-    for any batch. unit: of the measure.
+    for any batch. unit: of the measure. is_listed: whether it is a column of the list in pages,
+    which is as wide as a screen.
     """
 
     key: str
@@ -76,6 +77,7 @@ class MeasureRule:
     least: float = -inf
     most: float = inf
     unit: str = ""
+    is_listed: bool = True
 
     def scaled(self, value: float) -> float:
         """Return a value on the scale on which deviations are measured."""
@@ -136,6 +138,7 @@ RULES = (
         high=True,
         floor=0.03,
         most=0.05,
+        is_listed=False,
     ),
     MeasureRule(
         "shift",
@@ -164,6 +167,7 @@ RULES = (
         high=True,
         floor=0.03,
         most=0.6,
+        is_listed=False,
     ),
     MeasureRule(
         "local",
@@ -182,6 +186,7 @@ RULES = (
         floor=0.1,
         is_ratio=True,
         least=3,
+        is_listed=False,
     ),
     MeasureRule(
         "distance",
