@@ -174,7 +174,7 @@ class GzipWriter:
 @cache
 def _threads() -> ThreadPoolExecutor:
     """Threads of the process that hash and pack: each file would wait for its own to start."""
-    return ThreadPoolExecutor(THREADS, "write")
+    return ThreadPoolExecutor(THREADS, "pack")
 
 
 def _packed(data: bytes | memoryview) -> _Block:
