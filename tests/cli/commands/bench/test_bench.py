@@ -84,7 +84,8 @@ def test_the_tables_and_the_json_show_the_same() -> None:
     for word in ("latency", "throughput", "arithmetic", "peaks", "memory", "share"):
         assert word in done.stdout
     rows = [line for line in done.stdout.splitlines() if "16x16x16" in line and "%" in line]
-    assert rows[0].count("%") == 3, "share, and both of the peaks"
+    most = max(row.count("%") for row in rows)  # a norm, which may be slowest, has no share of one
+    assert most == 3, "share, and both of the peaks"
     assert "\N{FULL BLOCK}" in rows[0]
 
 
