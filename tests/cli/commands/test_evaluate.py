@@ -359,6 +359,7 @@ class TestSegmentations:
             stored(world.root / "segmented-results" / f"{at}.nii", moved)
         return world
 
+    @pytest.mark.slow
     def test_each_label_is_shown_and_stored(self, segmented: World) -> None:
         files = [segmented.root / name for name in ("figures.json", "figures.csv")]
         done = self.evaluate(segmented, "--json", str(files[0]), "--csv", str(files[1]))
