@@ -15,7 +15,7 @@ from ..files.regular import is_there, open_regular
 from ..files.streams import UNPACKING_BYTES, expect_end, fill, native, open_reader, skip
 from ..volume import Affine, Empty, Grid, Study, Volume
 from .format import Format
-from .geometry import shear_notes
+from .geometry import check_position, shear_notes
 
 nibabel: Any = _nibabel  # typed only in part
 _HEAD, _BRIK = ".head", ".brik"
@@ -38,11 +38,7 @@ def _read_header(path: Path) -> Any:
             f"{path} lacks plain attributes, one type of voxels or IJK_TO_DICOM_REAL "
             f"({_first_line(error)}); convert it to .nii.gz with 3dAFNItoNIFTI."
         ) from error
-    if not np.isfinite(affine).all() or np.linalg.matrix_rank(affine) < 4:
-        raise UnreadableScanError(
-            f"{path} has no valid position: IJK_TO_DICOM_REAL does not span three dimensions; "
-            "repair the geometry in its header."
-        )
+    check_position(path, affine, "IJK_TO_DICOM_REAL does")
     if header.get_data_dtype().kind == "c":
         raise UnsupportedScanError(
             f"{path} stores complex numbers; save their magnitude as a separate file."

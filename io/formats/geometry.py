@@ -1,11 +1,13 @@
 """Units of length in headers, and notes on geometry that a header leaves unverified."""
 
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import nibabel as _nibabel
 import numpy as np
 
+from ..errors import UnreadableScanError
 from ..volume import Affine
 
 nibabel: Any = _nibabel  # typed only in part
@@ -39,6 +41,18 @@ def unit_notes(unit: str) -> tuple[str, ...]:
     if unit not in MILLIMETRES:
         return ("its header gives lengths in an unknown unit; millimetres are assumed",)
     return (f"its header gives lengths in {unit}; they are converted to millimetres",)
+
+
+def check_position(path: Path, affine: Affine, what: str) -> None:
+    """Raise UnreadableScanError unless a voxel to world map spans three dimensions.
+
+    what: part of the header that should, and its verb.
+    """
+    if not np.isfinite(affine).all() or np.linalg.matrix_rank(affine) < 4:
+        raise UnreadableScanError(
+            f"{path} has no valid position: {what} not span three dimensions; repair the geometry "
+            "in its header."
+        )
 
 
 def shear_notes(affine: Affine) -> tuple[str, ...]:

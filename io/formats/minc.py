@@ -15,7 +15,7 @@ from ..files.header_limits import check_extents, check_memory, pick_volume
 from ..files.regular import open_regular
 from ..volume import Affine, AnyArray, Empty, Grid, Study, Volume
 from .format import Format
-from .geometry import shear_notes
+from .geometry import check_position, shear_notes
 
 netcdf_file: Any = _netcdf_file  # these two are not typed
 Minc1File: Any = _Minc1File
@@ -71,11 +71,7 @@ def _geometry(path: Path, found: Any) -> tuple[tuple[int, ...], Affine]:
         affine: Affine = np.asarray(found.get_affine(), np.float64)
     extents = (i, j, k, *further)
     check_extents(path, extents)
-    if not np.isfinite(affine).all() or np.linalg.matrix_rank(affine) < 4:
-        raise UnreadableScanError(
-            f"{path} has no valid position: its axes do not span three dimensions; repair the "
-            "geometry in its header."
-        )
+    check_position(path, affine, "its axes do")
     return extents, affine
 
 
