@@ -1,6 +1,5 @@
 """Batches on a Dask cluster: real schedulers and workers, and what they must refuse."""
 
-import json
 import os
 import signal
 import socket
@@ -21,7 +20,6 @@ from cuda_cyclegan.pipelines import dask_cluster
 from cuda_cyclegan.pipelines.errors import PipelineError
 from cuda_cyclegan.pipelines.program import program_version
 from cuda_cyclegan.pipelines.request import Request
-from cuda_cyclegan.pipelines.results.kept_report import kept_report
 from cuda_cyclegan.pipelines.results.manifest import Manifest, load
 from cuda_cyclegan.pipelines.results.sharers import Sharers
 
@@ -40,13 +38,6 @@ def world(tmp_path: Path) -> World:
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     with dask_workers(tmp_path_factory.mktemp("cluster"), 2) as address:
         yield address
-
-
-def kept(world: World) -> dict[str, str]:
-    """Status of each study in the kept report."""
-    file = kept_report(world.output)
-    assert file is not None
-    return {row["name"]: row["status"] for row in json.loads(file.read_text())["studies"]}
 
 
 def order(world: World, **changes: Any) -> "dask_cluster._Order":
@@ -136,14 +127,14 @@ def test_a_cluster_makes_what_one_command_makes(world: World, scheduler: str) ->
     assert done.returncode == 0, done.stderr
     assert world.files() == whole
     assert {row["status"] for row in world.rows().values()} == {"translated"}
-    assert kept(world) == dict.fromkeys(STUDIES, "translated")
+    assert world.kept_statuses() == dict.fromkeys(STUDIES, "translated")
     assert "[12/12] translated" in done.stderr
     scan(world.inputs / "new.nii", seed=77)
     again = world.run(*options)
     assert again.returncode == 0, again.stderr
     assert "1 to translate, 12 up to date" in again.stderr
     assert {*world.rows()} == {*STUDIES, "new.nii"}
-    assert kept(world) == dict.fromkeys([*STUDIES, "new.nii"], "translated")
+    assert world.kept_statuses() == dict.fromkeys([*STUDIES, "new.nii"], "translated")
 
 
 @pytest.mark.slow

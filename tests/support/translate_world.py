@@ -13,6 +13,7 @@ from support.batch_world import tiny_model
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.results.kept_report import kept_report
 from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record
 
 COMMAND = [sys.executable, "-m", "cuda_cyclegan", "translate"]
@@ -58,6 +59,12 @@ class World:
     def rows(self) -> dict[str, dict[str, Any]]:
         """Rows of the JSON report by study."""
         return {row["name"]: row for row in json.loads(self.report.read_text())["studies"]}
+
+    def kept_statuses(self) -> dict[str, str]:
+        """Status of each study in the kept report, which must be there."""
+        file = kept_report(self.output)
+        assert file is not None
+        return {row["name"]: row["status"] for row in json.loads(file.read_text())["studies"]}
 
 
 def without_privileges() -> tuple[str, ...]:

@@ -40,13 +40,6 @@ def world(tmp_path: Path) -> World:
     return made
 
 
-def kept(world: World) -> dict[str, str]:
-    """Status of each study in the kept report."""
-    file = kept_report(world.output)
-    assert file is not None
-    return {row["name"]: row["status"] for row in json.loads(file.read_text())["studies"]}
-
-
 def not_reached(world: World) -> int:
     file = kept_report(world.output)
     assert file is not None
@@ -85,7 +78,7 @@ def test_shards_make_together_what_one_command_makes(world: World) -> None:
         assert len(world.files()) + not_reached(world) == len(STUDIES)
     assert world.files() == whole
     assert sum(sizes) == len(STUDIES)
-    assert kept(world) == dict.fromkeys(STUDIES, "translated")
+    assert world.kept_statuses() == dict.fromkeys(STUDIES, "translated")
     assert len(load(world.output)) == len(STUDIES)
 
 
@@ -100,7 +93,7 @@ def test_shards_at_once_lose_nothing(world: World) -> None:
     for each in running:
         _, error = each.communicate()
         assert each.returncode == 0, error.decode()
-    assert kept(world) == dict.fromkeys(STUDIES, "translated")
+    assert world.kept_statuses() == dict.fromkeys(STUDIES, "translated")
     assert not_reached(world) == 0
     assert set(world.rows()) == {*STUDIES}
     assert len(load(world.output)) == len(STUDIES)
@@ -126,7 +119,7 @@ def test_32_shards_at_once_complete_record_report_and_bids_files(world: World) -
             assert each.returncode == 0, error
     results = [path for path in world.files() if path.endswith(".nii")]
     assert len(results) == len(load(world.output)) == 40
-    assert {*kept(world)} == {*world.rows()} == {*results}
+    assert {*world.kept_statuses()} == {*world.rows()} == {*results}
     assert {row["status"] for row in world.rows().values()} == {"translated"}
     assert not_reached(world) == 0
     assert {path.with_suffix(".json").name for path in map(Path, results)} <= {
@@ -145,7 +138,7 @@ def test_an_empty_shard_is_no_error(world: World) -> None:
         (world.inputs / name).unlink()
     codes = [world.translate("--shard", f"{number}/3").exit_code for number in (1, 2, 3)]
     assert codes == [0, 0, 0]
-    assert kept(world) == {"a.nii": "translated"}
+    assert world.kept_statuses() == {"a.nii": "translated"}
     (world.inputs / "a.nii").unlink()
     assert world.translate("--shard", "1/3").exit_code == 3
 
@@ -167,7 +160,7 @@ def test_a_shard_with_other_options_is_refused(world: World) -> None:
         assert named in one_sentence(refused)
     refused = world.translate("--shard", "2/3")
     assert "differ in their number" in one_sentence(refused)
-    assert len(kept(world)) + not_reached(world) == len(STUDIES)
+    assert len(world.kept_statuses()) + not_reached(world) == len(STUDIES)
     assert world.translate("--shard", "2/3", "--overwrite").exit_code == 0
 
 
@@ -176,7 +169,7 @@ def test_a_shard_fails_beside_a_failed_study_of_another(world: World) -> None:
     scan(world.inputs / "z.nii", shape=(20, 18, 16, 2))
     for number in (1, 2, 3):
         world.translate("--shard", f"{number}/3")
-    assert kept(world)["z.nii"] == "failed"
+    assert world.kept_statuses()["z.nii"] == "failed"
     assert not_reached(world) == 0
 
 
@@ -257,7 +250,7 @@ def test_shards_go_to_other_processes_as_pickles(world: World) -> None:
     parts = shards(world.inputs, world.model, world.output, 2, device="cpu")
     reports = [translate_shard(pickle.loads(pickle.dumps(part))) for part in parts]
     assert sorted(row.name for report in reports for row in report.studies) == STUDIES
-    assert kept(world) == dict.fromkeys(STUDIES, "translated")
+    assert world.kept_statuses() == dict.fromkeys(STUDIES, "translated")
 
 
 def test_shards_in_python_are_checked(world: World) -> None:
