@@ -310,8 +310,9 @@ def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path
         wanted = generator(patches)
     assert told == []
     monkeypatch.setattr(layer_check, "wrong_step", lambda *_: "planted results")
+    wrong = replace(options, cache=tmp_path / "wrong")
     for _ in range(2):
-        with open_cuda_generator(network, replace(options, cache=tmp_path / "wrong")) as generator:
+        with open_cuda_generator(network, wrong, patch) as generator:
             steps = generator._fitted.lowered.steps
             assert not list(checked(steps))
             assert list(planned(steps))
