@@ -133,11 +133,11 @@ def calibrate(
 ) -> Calibration:
     """Derive the figures of a model's usual scans and results from a reference set.
 
-    translation: translates the scans; without a reverse model, the cycle
-    errors of the model's card stay. on_progress: called with the numbers of finished and all
-    studies. mark_beyond: number of standard deviations of the cycle error above its mean beyond
-    which a study is marked; None marks none. inference: new setting of the card; None keeps the
-    old. Raises SettingsError for a model of several channels, and if too few scans are usable.
+    translation: translates the scans; without a reverse model, the cycle errors of the model's card
+    stay. on_progress: called with the numbers of finished and all studies. mark_beyond: number of
+    standard deviations of the cycle error above its mean beyond which a study is marked; None marks
+    none. inference: new setting of the card; None keeps the old. Raises SettingsError for a model
+    of several channels, and if too few scans are usable.
     """
     if len(model.card.input_channels) > 1:
         raise SettingsError(

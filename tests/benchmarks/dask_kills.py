@@ -24,7 +24,6 @@ from support.dask_workers import dask_workers
 from support.processes import started
 from support.translate_world import COMMAND, World
 
-from cuda_cyclegan.pipelines.results.kept_report import kept_report
 from cuda_cyclegan.pipelines.results.manifest import load
 
 RESULT = Path(__file__).parent / "results" / "dask_kills.json"
@@ -76,9 +75,7 @@ def kills(world: World, workers: int, count: int, chance: random.Random) -> dict
     rows = world.rows()
     statuses = [row["status"] for row in rows.values()]
     failed = {name: row["reason"] for name, row in rows.items() if row["status"] == "failed"}
-    kept = kept_report(world.output)
-    assert kept is not None
-    assert len(json.loads(kept.read_text())["studies"]) == len(rows), error
+    assert len(json.loads(world.kept_report().read_text())["studies"]) == len(rows), error
     return {
         "kills": len(at),
         "on_record_at_kills": at,

@@ -1,4 +1,4 @@
-"""On a GPU, right plans and kernels pass the check, and planted faults are found."""
+"""Checks of plans and kernels on a GPU: right ones pass, and planted faults are found."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -100,7 +100,7 @@ def test_plans_are_right(gpu, name, precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_own_kernel_is_right(gpu, name, precision, monkeypatch):
-    """Where cuDNN offers nothing."""
+    """Kernels are chosen where cuDNN offers nothing."""
     from cuda_cyclegan.engine.cuda.tuning import tuner
     from cuda_cyclegan.engine.cuda.tuning.cache import CUSTOM
 
@@ -281,7 +281,7 @@ def test_statistics_of_layers_by_own_kernels(gpu, edge, precision, monkeypatch):
 @pytest.mark.parametrize("extents", [(40, 48, 56), (96, 96, 96), (128, 128, 60)])
 @pytest.mark.parametrize("edge", [7, 3])
 def test_what_kernels_of_blocks_measure(gpu, edge, extents):
-    """Of a volume that fills its block, and of one that ends within it and within their boxes."""
+    """Statistics of a volume that fills its block, and of one that ends within block and boxes."""
 
     _, kernels, stream = gpu
     network = random_network(build(ResNetSpec(1, 1, 32, 1, first_kernel=edge)), 0)

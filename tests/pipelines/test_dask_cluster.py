@@ -41,7 +41,7 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 
 def order(world: World, **changes: Any) -> "dask_cluster._Order":
-    """What the client sends for this world, with some of it changed."""
+    """Return what the client sends for this world, with some of it changed."""
     request = Request((world.inputs,), world.model, world.output, device="cpu")
     stated = {
         "request": request,

@@ -60,15 +60,20 @@ class World:
         """Rows of the JSON report by study."""
         return {row["name"]: row for row in json.loads(self.report.read_text())["studies"]}
 
-    def kept_statuses(self) -> dict[str, str]:
-        """Status of each study in the kept report, which must be there."""
+    def kept_report(self) -> Path:
+        """The report next to the record, which must be there."""
         file = kept_report(self.output)
         assert file is not None
-        return {row["name"]: row["status"] for row in json.loads(file.read_text())["studies"]}
+        return file
+
+    def kept_statuses(self) -> dict[str, str]:
+        """Status of each study in the kept report."""
+        studies = json.loads(self.kept_report().read_text())["studies"]
+        return {row["name"]: row["status"] for row in studies}
 
 
 def without_privileges() -> tuple[str, ...]:
-    """What to put before a command so that file permissions count, also for root."""
+    """Return the prefix of a command for which file permissions count, also for root."""
     if os.geteuid() != 0:
         return ()
     if shutil.which("setpriv") is None:

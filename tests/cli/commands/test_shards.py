@@ -24,7 +24,6 @@ from cuda_cyclegan.pipelines.errors import (
     SettingsError,
 )
 from cuda_cyclegan.pipelines.report.codec import read_report
-from cuda_cyclegan.pipelines.results.kept_report import kept_report
 from cuda_cyclegan.pipelines.results.manifest import Manifest, load
 from cuda_cyclegan.pipelines.results.sharers import WORKERS, Sharers
 from cuda_cyclegan.pipelines.shard import Shard
@@ -41,9 +40,7 @@ def world(tmp_path: Path) -> World:
 
 
 def not_reached(world: World) -> int:
-    file = kept_report(world.output)
-    assert file is not None
-    return read_report(file).batch.not_reached
+    return read_report(world.kept_report()).batch.not_reached
 
 
 @given(st.sets(st.text(min_size=1), max_size=40), st.integers(1, 12))
@@ -175,7 +172,7 @@ def test_a_shard_fails_beside_a_failed_study_of_another(world: World) -> None:
 
 def test_the_same_shard_runs_once_at_a_time(world: World) -> None:
     world.translate("--shard", "1/2")
-    group = json.loads((load_record(world) / "sharers.json").read_text())
+    group = json.loads((world.kept_report().parent / "sharers.json").read_text())
     sharers = Sharers(group["who"], group["alike"])
     with (
         Manifest(world.output, shared=sharers) as manifest,
@@ -186,12 +183,6 @@ def test_the_same_shard_runs_once_at_a_time(world: World) -> None:
         assert "Another run" in one_sentence(world.translate())
         other = world.translate("--shard", "2/3", "--overwrite")
         assert "differ in their number are writing" in one_sentence(other)
-
-
-def load_record(world: World) -> Path:
-    file = kept_report(world.output)
-    assert file is not None
-    return file.parent
 
 
 def test_runs_of_one_kind_share_a_folder(tmp_path: Path) -> None:
