@@ -5,8 +5,8 @@ one that starts processes, and is marked `process`, may take PROCESS_LIMIT. Fixt
 imports, garbage collection and what runs `uncounted` are not part of it. Both limits grow with the
 time that a fixed piece of work takes on this machine now.
 
-Limits of time are for CI, which sets the variable `CI`. Elsewhere a test that takes longer passes
-and is listed at the end: a slow or busy machine fails no user.
+A test that takes longer passes and is listed at the end: a slow or busy machine fails nobody. In
+CI, which sets the variable `CI`, one that takes more than FAILS_AT times its limit fails.
 """
 
 import builtins
@@ -26,6 +26,10 @@ from hypothesis import HealthCheck, find, settings, strategies
 
 LIMIT = 1.0
 PROCESS_LIMIT = 5.0
+FAILS_AT = 2.0
+"""How often the limit a test must take before it fails: where other processes share the cores, one
+measurement says no more. Of 11,219 tests on a busy machine two took 1.2 s, which take 0.7 s alone.
+"""
 FAST_EXAMPLES = 20
 CALIBRATION_SECONDS = 0.0225
 """The least that the work of `calibrate` took on two quiet cores of an AMD EPYC at 2.6 GHz,
@@ -108,7 +112,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         allowed = limit * slowness()
         if taken > allowed:
             figures = f"{taken:.2f} s of processor time; {allowed:.2f} s are allowed here"
-            if "CI" in os.environ:
+            if "CI" in os.environ and taken > FAILS_AT * allowed:
                 pytest.fail(
                     f"The test took {figures}. Make it faster, or mark it slow.", pytrace=False
                 )
@@ -125,7 +129,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     found = [(each.nodeid, dict(each.user_properties).get(_TOO_LONG)) for each in reports]
     late = [f"{name}: {figures}" for name, figures in found if figures]
     if late:
-        terminalreporter.section("tests over their limit of time, which fail in CI alone")
+        terminalreporter.section("tests over their limit of time")
         for line in late:
             terminalreporter.line(line)
 
