@@ -95,7 +95,9 @@ def compile_all(precisions: list[Precision], cache: Path) -> None:
 
 
 def kept_plans(cache: Path, shapes: Iterable[ConvShape]) -> int:
-    """What is kept of these convolutions; ways of launching own kernels lie in the same file."""
+    """Return how many plans are kept of these convolutions; launches of custom kernels are in the
+    same file.
+    """
     [known] = cache.glob("plans-*.json")
     findings = json.loads(known.read_text())["findings"]
     return sum(len(findings[key_of(shape)]["candidates"]) for shape in shapes)

@@ -44,7 +44,9 @@ WAYS = (
     "this program bf16",
 )
 SECONDS, FEWEST = 2.0, 3
-"""Of measuring in one process, after one run that compiles and one that warms up."""
+"""Seconds, and fewest runs, measured in one process, after one run that compiles and one that warms
+up.
+"""
 
 Run = Callable[[FloatArray], FloatArray]
 
@@ -161,7 +163,7 @@ def measure(way: str, name: str, folder: Path) -> dict[str, Any]:
 
 
 def processor() -> Mapping[str, Any]:
-    """Its name and the instructions that count here."""
+    """Return the processor's name and the instructions that count here."""
     text = Path("/proc/cpuinfo").read_text()
     [flags, *_] = (line for line in text.splitlines() if line.startswith("flags"))
     names = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")

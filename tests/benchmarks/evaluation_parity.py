@@ -1,4 +1,4 @@
-"""How far figures of `evaluate` are from those of other programs for the same images.
+"""Differences between figures of `evaluate` and those of other programs for the same images.
 
     python tests/benchmarks/evaluation_parity.py [--cases N] [--monai N]
 

@@ -155,7 +155,7 @@ def compiler(name: str) -> "subprocess.Popen[str]":
 
 
 def compile_and_wait(name: str, budget: Budget) -> None:
-    """What that process does: times when told to."""
+    """Compile in that process, and time when requested."""
     inputs = [torch.rand((batch_of(name), 1, *PATCH), device="cuda") * 2 - 1 for _ in range(INPUTS)]
     begin = time.monotonic()
     with torch_bench.running(COMPILED, module_of(name), inputs[0]) as run:
@@ -169,7 +169,7 @@ def compile_and_wait(name: str, budget: Budget) -> None:
 
 
 def wait_for(compilers: "Mapping[str, subprocess.Popen[str]]", limit: float) -> None:
-    """Until all have compiled, or the limit is over; who has not is ended."""
+    """Wait until all have compiled or the limit is over; those that have not are ended."""
     left = dict(compilers)
     while left and time.monotonic() < limit:
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""How far `plan` is off: seconds that it tells, and seconds that the batch then takes.
+"""Error of `plan`: seconds that it shows, and seconds that the batch then takes.
 
     PYTHONPATH=tests python tests/benchmarks/planned_seconds.py [--result FILE.json]
 
@@ -30,7 +30,7 @@ RESULT = Path(__file__).parent / "results" / "planned_seconds.json"
 
 @dataclass(frozen=True)
 class Batch:
-    """So many studies of a shape, in files of a suffix."""
+    """Batch of `count` studies of a shape, in files of a suffix."""
 
     name: str
     count: int

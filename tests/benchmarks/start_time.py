@@ -1,4 +1,4 @@
-"""From the command to the first result on a card: the first start, which tunes, and later ones.
+"""Time from the command to the first result on a GPU: the first start, which tunes, and later ones.
 
     PYTHONPATH=tests python tests/benchmarks/start_time.py [--result FILE.json] [--folder FOLDER]
 

@@ -1,4 +1,4 @@
-"""What was there and cannot be read: no command ends with 0, and nothing of it is written."""
+"""Inputs that exist and cannot be read: no command ends with 0, and nothing of them is written."""
 
 import json
 import shutil

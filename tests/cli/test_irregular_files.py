@@ -21,7 +21,7 @@ from cuda_cyclegan.io.errors import ScanError
 nibabel: Any = _nibabel  # typed only in part
 
 SECONDS = 20.0
-"""After which a pipe gets a writer, so that a test that waits for one fails."""
+"""Time after which a pipe gets a writer, so that a test that waits for one fails."""
 
 VOXELS = np.arange(16**3, dtype=np.int16).reshape(16, 16, 16)
 
@@ -35,7 +35,7 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture(params=["pipe", "link to a pipe", "device", "folder"])
 def irregular(request: pytest.FixtureRequest) -> Generator[Callable[[Path], Path]]:
-    """Puts something at a place that is no regular file."""
+    """Function that puts something other than a regular file at a place."""
     pipes: list[Path] = []
     over = threading.Event()
 
@@ -130,7 +130,7 @@ def text_header(place: Path, voxels: str) -> None:
 
 @pytest.mark.parametrize("kind", ["nhdr", "mhd", "img", "mat", "dcm", "nii"])
 def test_parts_of_scans(world: World, irregular: Callable[[Path], Path], kind: str) -> None:
-    """What is named in a header, or is beside it; the study beside it is translated."""
+    """Files named in a header, or next to it; the other study is translated."""
     part = world.inputs / ("a.dcm" if kind == "dcm" else f"a.{kind}")
     match kind:
         case "nhdr" | "mhd":

@@ -76,7 +76,7 @@ def is_refusal(result: Result) -> bool:
 
 
 def refused(result: Result) -> str:
-    """What was said, once, of a command that cannot be done."""
+    """Return the message, shown once, of a command that cannot be done."""
     assert is_refusal(result), (result, result.output)
     return " ".join(result.output.replace("\n", "").split())
 

@@ -1,4 +1,4 @@
-"""What becomes of results whose folder, or the record of it, was moved, renamed or replaced."""
+"""Results whose folder, or the record of it, was moved, renamed or replaced."""
 
 import shutil
 from pathlib import Path

@@ -63,7 +63,7 @@ def test_a_stop_that_python_drops_comes_again(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At once: as where the machine is busy for so long that the first callback is not left yet."""
+    """It comes immediately, as on a machine so busy that the first callback has not returned."""
     monkeypatch.setattr(signals, "AGAIN_SECONDS", again)
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""What the benchmark of starts hears of a command: its marks name functions that are there."""
+"""Marks that the benchmark of starts receives from a command: they name existing functions."""
 
 import os
 import subprocess

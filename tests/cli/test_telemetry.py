@@ -1,4 +1,4 @@
-"""Nothing of a run leaves this machine: what commands as people give them ask of the system."""
+"""Telemetry: nothing of a run leaves this machine, by the system calls of usual commands."""
 
 import os
 import shlex

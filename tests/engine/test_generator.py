@@ -15,7 +15,7 @@ OVERFLOW = PrecisionOverflowError("Too large.")
 
 
 class Device:
-    """Opens generators, of which it has room for one, and keeps what was opened and closed."""
+    """Device with memory for one generator, which keeps what was opened and closed."""
 
     def __init__(self, *without_room: str) -> None:
         self.log: list[str] = []

@@ -35,7 +35,7 @@ def test_halves_are_rounded_to_even() -> None:
     st.lists(st.floats(-1e10, 1e10, width=32), max_size=9),
 )
 def test_what_a_type_cannot_hold_is_counted(dtype: str, values: list[float]) -> None:
-    """After rounding; not what lies at an end."""
+    """Values are counted after rounding; those at an end do not count."""
     limits = np.iinfo(dtype)
     given_values = np.array([*values, limits.min, limits.max])
     found = Scaling().store(given_values, np.empty(len(given_values), dtype))

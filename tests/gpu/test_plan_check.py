@@ -60,7 +60,7 @@ PRECISIONS = ("fp16", "bf16", "tf32", "fp32")
 
 @pytest.fixture(scope="module")
 def gpu(tmp_path_factory):
-    """Opens a search in a precision, with kernels that stay compiled between tests."""
+    """Function that opens a search in a precision; kernels stay compiled between tests."""
     from cuda_cyclegan.engine.cuda.cudnn import Cudnn
     from cuda_cyclegan.engine.cuda.driver import Context, Stream
     from cuda_cyclegan.engine.cuda.kernel_images import Kernels

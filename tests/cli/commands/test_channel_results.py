@@ -77,7 +77,7 @@ class TestResults:
     def test_after_half_of_them_the_next_run_goes_on(
         self, clinic: Clinic, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As after a kill, or on a disk that was full for a moment."""
+        """A kill, or a disk that was full for a moment, leaves such results."""
         clinic.makes_two()
         write, calls = storing.write, list[Path]()
 

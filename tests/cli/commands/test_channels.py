@@ -196,7 +196,7 @@ class TestOtherCommands:
         assert [job["state"] for job in clinic.jobs(batch)] == ["done"] * 2
 
     def test_a_job_whose_names_show_nothing_knows_its_channels(self, clinic: Clinic) -> None:
-        """As the files of a job stand in the model's order."""
+        """The files of a job are in the model's order."""
         for number in (1, 2):
             clinic.file(number, "T1w").rename(clinic.file(number, "z-mprage"))
         clinic.submit("--channel", "T1=*_z-mprage")

@@ -55,7 +55,7 @@ class PairWorld(QueueWorld):
         with_card(self.model, cycle=known)
 
     def previews(self) -> dict[str, int]:
-        """Their heights: a marked one has a line more."""
+        """Return the heights of the previews: a marked one has a line more."""
         found: dict[str, int] = {}
         for file in self.output.glob("*.preview.png"):
             with Image.open(file) as picture:
@@ -301,7 +301,7 @@ def test_a_job_makes_the_map_too(world: PairWorld) -> None:
 
 @pytest.mark.slow
 def test_a_calibration_marks_nothing_unless_reported_from_when_on(world: PairWorld) -> None:
-    """Of spoilt scans the demonstration pair's cycle error finds too few to mark by itself."""
+    """The demonstration pair's cycle error finds too few spoilt scans to mark them by default."""
     world.calibrate()
     rows = world.checked()
     assert all(row["cycle"]["limit"] is None for row in rows.values())

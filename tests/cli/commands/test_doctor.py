@@ -45,7 +45,7 @@ def small_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def findings(folder: Path, status: int = 0, queue: str = "") -> dict[str, dict[str, Any]]:
-    """By subject, from --json."""
+    """Return the findings by subject, from --json."""
     arguments = ["doctor", "--json", "--folder", str(folder)]
     place = queue or str(folder / "queue" / "queue.db")
     result = CliRunner().invoke(app, arguments, env={VARIABLE: place})

@@ -96,7 +96,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def in_one_pass(norm: Norm, voxels: FloatArray, step: int = 2) -> FloatArray:
-    """By PyTorch, over the volume continued behind its last voxels."""
+    """Compute by PyTorch, over the volume continued after its last voxels."""
     pytest.importorskip("torch")
     from support.features_in_torch import in_torch
 

@@ -89,7 +89,7 @@ def plain(name: str) -> str:
 
 
 def place(path: str, folder: Path) -> str:
-    """Which of the inputs a path is, a series by its folder."""
+    """Return which of the inputs a path is, a series by its folder."""
     name = Path(path).relative_to(folder)
     return str(name.parent if name.suffix == ".dcm" or not name.suffix else name)
 

@@ -144,7 +144,7 @@ def test_a_scan_that_cannot_be_taken_is_left_out_and_reported(tmp_path: Path) ->
 
 
 def test_results_are_judged_by_those_of_the_set(tmp_path: Path) -> None:
-    """In the report and in the summary of the jobs; one result alone is enough."""
+    """The report and the summary of the jobs show it; one result alone is enough."""
     world = QueueWorld(tmp_path)
     world.model = calibrated_model(tmp_path, 12)
     card = load_model(world.model).card

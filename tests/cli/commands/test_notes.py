@@ -1,4 +1,4 @@
-"""What a header leaves to be believed, or says wrongly, is told by translate and by its plan."""
+"""Notes of `translate` and `plan` about headers that omit or misstate something."""
 
 import json
 from pathlib import Path

@@ -39,7 +39,7 @@ def with_window(world: QueueWorld, to: IntensityMap) -> None:
 
 
 def told(output: str) -> str:
-    """What a command said, without its line breaks."""
+    """Return a command's output without its line breaks."""
     return " ".join(output.split())
 
 

@@ -209,7 +209,7 @@ class TestOnDescribedCards:
     def plan(
         self, card: DescribedGpu, free: int, folder: Path, patch: str, *options: str
     ) -> Result:
-        """What `plan` says where so many bytes are free; any convolution was measured before."""
+        """Run `plan` with so many bytes free; any convolution was measured before."""
 
         def plan_device(
             network: Network, _: Device, precision: Precision, patch: Triple

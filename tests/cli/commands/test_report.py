@@ -193,7 +193,7 @@ def test_hostile_names_stay_text_everywhere(tmp_path: Path) -> None:
 
 
 def test_settings_in_reasons_are_shown_as_options(tmp_path: Path) -> None:
-    """As a report stores them now, and as versions before stored them."""
+    """Reports of this version and of earlier ones spell them differently."""
     batch = replace(
         BATCH,
         studies=(
@@ -239,7 +239,7 @@ def test_previews_are_embedded_small_when_they_are_there(tmp_path: Path) -> None
 
 
 def test_a_preview_holds_its_own_small_picture(tmp_path: Path) -> None:
-    """Which takes no decoding of the large one."""
+    """The large one need not be decoded for it."""
     volume = Volume(np.zeros((30, 20, 10), np.int16), np.eye(4), None, "nifti")
     planes = mid_slices(volume)
     column = Column("x", [plane.values for plane in planes], Shades(Range(0, 1)))

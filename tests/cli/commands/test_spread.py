@@ -253,7 +253,7 @@ def test_a_plan_counts_every_flip(world: World) -> None:
 def test_a_plan_shows_the_network_s_time_for_every_flip(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From any batch that was measured; what maps take to be written, only from their like."""
+    """Any measured batch shows it; only one with such maps shows how long their writing takes."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(world.root / "cache"))
 
     def planned(flips: int) -> Work:
@@ -319,7 +319,7 @@ def test_jobs_make_maps_too(tmp_path: Path) -> None:
 def test_of_a_scan_that_is_its_own_mirror_image_the_flip_gives_the_mirrored_result(
     tmp_path: Path,
 ) -> None:
-    """So that the deviation is known from the result alone, in its unit."""
+    """The deviation is then known from the result alone, in its unit."""
     world = World(tmp_path)
     half = np.random.default_rng(0).integers(0, 1000, (8, 16, 16)).astype(np.int16)
     stored(world.inputs / "a.nii", np.concatenate([half, half[::-1]]))

@@ -1,4 +1,4 @@
-"""Where the translate command puts one result, and how its options may be written."""
+"""Place of one result of the translate command, and the spellings of its options."""
 
 import gzip
 import re
@@ -17,7 +17,7 @@ def to_file(world: World, source: Path, target: Path, *options: str) -> Result:
 
 
 def test_an_output_that_names_a_file_is_that_file(world: World, tmp_path: Path) -> None:
-    """Also beside the scan, and from a folder that holds one study."""
+    """This also holds next to the scan, and for a folder that holds one study."""
     source = scan(world.inputs / "a.nii")
     world.translate()
     target = world.inputs / "b.nii.gz"

@@ -66,7 +66,7 @@ def test_a_batch_of_jobs_reports_it_in_words_json_and_page(
 
 
 def told(folder: Path) -> tuple[str, str]:
-    """What the report and a DICOM result say of the model."""
+    """Return what the report and a DICOM result state about the model."""
     report = json.loads((folder / "report.json").read_text())
     slice_ = pydicom.dcmread(next((folder / "out").rglob("*.dcm")))
     return report["model"]["established"], str(slice_.DerivationDescription)

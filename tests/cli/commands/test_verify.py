@@ -53,7 +53,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Has a word for each time that the CPU's model was opened, and closed, for verification."""
+    """List with a word for each time that the CPU's model was opened or closed for verification."""
     told: list[str] = []
     opening = verify.open_cpu_generator
 

@@ -1,4 +1,4 @@
-"""What a batch consumed, as its table and totals tell it."""
+"""Energy of a batch in its table and totals."""
 
 from dataclasses import replace
 

@@ -94,7 +94,7 @@ def test_a_damaged_kernel_image_is_compiled_again_once(
 def test_damaged_kernel_images_do_not_end_a_start(
     tmp_path: Path, compilations: list[str], damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the GPU's kernels load them."""
+    """The GPU's kernels load such images."""
     loaded = list[bytes]()
 
     class Module:
@@ -166,7 +166,7 @@ def test_a_damaged_file_of_tuning_results_is_measured_again(tmp_path: Path, dama
 def test_foreign_tuning_results_are_none(
     tmp_path_factory: pytest.TempPathFactory, foreign: Any
 ) -> None:
-    """Also of the same identity and of almost the same form."""
+    """The same identity and almost the same form do not make them valid."""
     folder = tmp_path_factory.mktemp("cache")
     TuningCache(folder, IDENTITY).put("a", FOUND)
     [path] = folder.iterdir()

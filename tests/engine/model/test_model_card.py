@@ -44,7 +44,7 @@ def test_a_card_comes_back_from_its_json(card: ModelCard) -> None:
 
 
 def test_a_card_that_names_nnunets_scheme_keeps_its_bytes() -> None:
-    """As files were written before cards had a tiling and a grid rule."""
+    """Files were written so before model cards had a tiling and a grid rule."""
     plain = json.loads(card_to_json(CARD))
     assert not plain.keys() & {"scheme", "tiling", "grid_rule", "maps_on"}
     text = json.dumps({**plain, "scheme": "nnunet"}, ensure_ascii=False, separators=(",", ":"))
@@ -208,7 +208,7 @@ def test_each_of_several_results_may_have_a_value_around_the_crop() -> None:
 
 
 def test_a_plain_network_is_stated_without_fields_at_their_defaults() -> None:
-    """So that its file stays the same bytes, and older programs read it."""
+    """The file then keeps its bytes, and older programs read it."""
     stated = json.loads(card_to_json(CARD))["architecture"]
     assert " ".join(stated) == (
         "kind in_channels out_channels width blocks downsamplings padding down_padding norm "

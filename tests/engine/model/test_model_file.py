@@ -367,4 +367,4 @@ def test_it_is_the_same_in_every_version() -> None:
 
 
 IDENTITY = "7059e15f3e0051d5f1063f944d1f50d563f07aa8d93fa5d1df457d77b06dd0d3"
-"""Of this very model; results of all users are due again if it changes."""
+"""Identity of this very model; results of all users are made again if it changes."""

@@ -1,4 +1,4 @@
-"""Which GPUs are visible and usable and why not, the early context, and energy counters."""
+"""GPUs that are visible and usable, or why not; the early context; and energy counters."""
 
 import os
 import re

@@ -64,7 +64,7 @@ def complaint(*arguments: object, status: int = 2) -> str:
 
 
 def misuse(*arguments: object) -> str:
-    """What typer says of options, in its box of several lines."""
+    """Return typer's message about options, from its box of several lines."""
     done = run(*arguments)
     assert done.exit_code == 2, done.output
     return " ".join(done.stderr.split())

@@ -32,7 +32,7 @@ from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 
 MARK = "Zq7x"
-"""Stands in each piece of a password, so that not one of them is to be seen."""
+"""Mark in each piece of a password, so that a test finds any piece that is shown."""
 
 CLOSED = "127.0.0.1:1"
 pieces = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6).map(
@@ -67,7 +67,7 @@ addresses = st.sampled_from(
         "password = 'PASSWORD' dbname=jobs",
     ]
 )
-"""As people write them and miswrite them, none with a server behind it."""
+"""URLs as people write and miswrite them, none with a server behind it."""
 
 
 def run(*arguments: str, queue: str | None = None) -> Result:
@@ -180,7 +180,7 @@ BY_ADDRESS = f":{quote(PASSWORD, safe='')}"
 
 @pytest.fixture(scope="module")
 def locked_server() -> Generator[queue_postgres.Server]:
-    """Lets `keeper` in only with a password."""
+    """Server that lets `keeper` in only with a password."""
     if not queue_postgres.is_installed():
         pytest.skip("PostgreSQL is not installed")
     with queue_postgres.server() as server:
@@ -200,7 +200,9 @@ def address_of(server: queue_postgres.Server, password: str = "") -> str:
 
 
 def lets_in_without_a_password(server: queue_postgres.Server) -> bool:
-    """As it does until it has read its rules again."""
+    """Return whether the server lets users in without a password, as until it has read its rules
+    again.
+    """
     try:
         psycopg.connect(address_of(server)).close()
     except psycopg.OperationalError:

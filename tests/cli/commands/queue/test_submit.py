@@ -1,4 +1,4 @@
-"""What submit and watch queue, what they do not, and what they say."""
+"""Jobs that submit and watch queue or do not queue, and their messages."""
 
 import shlex
 import sqlite3

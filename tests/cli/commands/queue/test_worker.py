@@ -183,7 +183,7 @@ def test_a_pause_is_what_a_worker_waits_for(world: QueueWorld) -> None:
 
 
 def ended(world: QueueWorld, *options: str, status: int = 0) -> str:
-    """What a worker on the CPU logged until its end."""
+    """Run a worker on the CPU until its end and return its log."""
     worker = world.start("worker", "--device", "cpu", *options)
     _, log = worker.communicate(timeout=ENOUGH)
     assert worker.returncode == status, log

@@ -20,7 +20,7 @@ def row(status: str, failure: Failure | None = None) -> StudyReport:
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Without their times."""
+    """Return the lines without their times."""
     return [line.split(" ", 2)[2] for line in capsys.readouterr().err.splitlines()]
 
 

@@ -26,7 +26,9 @@ WIDTHS = 8, 16, 24, 32, 64, 128
 
 
 def a_graph(random: Random) -> Graph | None:
-    """Of the family, or of layers in any order; None where the dice gave none for volumes."""
+    """Return a graph of the family, or of layers in any order; None if the random one has no form
+    for volumes.
+    """
     if random.random() < 0.2:
         graph = build(random_spec(random, WIDTHS, blocks=(0, 1, 2)))
     else:

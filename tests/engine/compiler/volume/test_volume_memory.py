@@ -303,7 +303,7 @@ def test_a_volume_made_anew_takes_a_fifth_of_what_another_framework_takes() -> N
 
 @pytest.mark.parametrize("name", ["unet", "plain"])
 def test_other_networks_keep_their_maps(name: str) -> None:
-    """Those of other forms of the outermost layers, or without the custom kernels for them."""
+    """Networks with other outermost layers, or without the custom kernels for them."""
     wanted = request(name, (256, 256, 192), matrix_kernels=name == "unet")
     assert recomputed(wanted.passes) == wanted.passes
 
@@ -321,7 +321,7 @@ def test_nothing_leaves_for_which_there_is_space(share: float) -> None:
 
 
 def test_maps_of_low_resolution_stay_while_they_are_read_where_one_fits_at_a_time() -> None:
-    """At 4 GiB a third of what passes through the residual blocks need not leave the GPU."""
+    """With 4 GiB, a third of what passes through the residual blocks need not leave the GPU."""
     wanted = request("resnet", (1024, 1024, 800))
     memory = volume_memory(wanted, 4 << 30)
     inner = {name for name in memory.maps if "block" in name and not name.endswith("pad")}

@@ -1,4 +1,4 @@
-"""What a GPU will hold and take is told from earlier measurements, or not at all."""
+"""Memory and time planned for a GPU: from earlier measurements, or not at all."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +45,7 @@ def cache(tmp_path: Path) -> TuningCache:
 
 
 def start(cache: TuningCache, effort: str = "full", milliseconds: float = 3.0):
-    """What a first start leaves in the cache, and the program that it opens."""
+    """Return what a first start leaves in the cache, and the program that it opens."""
 
     def measured(shapes, workspace):
         found = {}

@@ -1,4 +1,4 @@
-"""What a streamed window keeps on the GPU, and what happens where there is no memory for it."""
+"""Buffers of a streamed window on the GPU, and the fallback without memory for them."""
 
 import shutil
 from typing import Any, get_args

@@ -1,4 +1,6 @@
-"""What was measured is kept for the same GPU and versions, and nothing damaged is trusted."""
+"""Tuning cache: measurements are kept for the same GPU and versions, and nothing damaged is
+trusted.
+"""
 
 import json
 from dataclasses import fields, replace

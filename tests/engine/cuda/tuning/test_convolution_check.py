@@ -98,7 +98,7 @@ FAULTS = {
 
 @pytest.fixture
 def world(monkeypatch):
-    """Opens a search on a GPU that offers plans with faults."""
+    """World that opens a search on a GPU that offers plans with faults."""
     monkeypatch.setattr(bench, "DeviceBuffer", used_buffer)
     monkeypatch.setattr(bench, "CapturedGraph", Graph)
     return tactics, monkeypatch
@@ -110,7 +110,7 @@ def tuner_with(cache, settings, room=ROOM):
 
 
 class Searches:
-    """Starts on one GPU, that remember what earlier ones found."""
+    """Searches on one GPU that remember what earlier ones found."""
 
     def __init__(self, world, faults, folder=None, shape=SHAPE) -> None:
         tactics, patched = world
@@ -149,7 +149,7 @@ def test_a_wrong_plan_is_struck_out_and_reported_once(world, tmp_path, name, eff
 
 
 def neighbours_group_taken(result):
-    """As if each group saw the channels of the one before it."""
+    """Return the result as if each group had read the channels of the one before it."""
     result[:] = np.roll(result, result.shape[-1] // 2, axis=-1)
 
 
@@ -282,7 +282,7 @@ class HostStream:
 
 
 STORED = {"fp16": np.float16, "bf16": np.uint16, "tf32": np.float32, "fp32": np.float32}
-"""By precision, NumPy's type of a stored number; NumPy has no bf16, so its bits."""
+"""NumPy's type of a stored number by precision; for bf16, which NumPy lacks, that of its bits."""
 
 
 def numbers_of(stored: Any, precision: Precision) -> Any:

@@ -43,7 +43,7 @@ pytestmark = [
 GRID = BlockGrid((12, 8, 8), (4, 4, 4))
 SLOT_VOXELS = 2 * 8 * 8
 many_rounds = pytest.mark.parametrize("rounds", [5, pytest.param(20, marks=pytest.mark.slow)])
-"""As threads may meet in many ways."""
+"""Mark for several rounds, as threads may interleave in many ways."""
 
 
 @cache
@@ -69,7 +69,7 @@ def opened(larger: int = 1) -> Iterator[tuple[PlacedVolume, PinnedSlots]]:
 
 
 def noise() -> np.ndarray[Any, np.dtype[np.int16]]:
-    """Along W first in memory, as a NIfTI file has it."""
+    """Return noise with W first in memory, as a NIfTI file has it."""
     stored = np.random.default_rng(1).integers(-999, 999, (1, *GRID.extents[::-1]), np.int16)
     return stored.transpose(0, 3, 2, 1)
 
@@ -149,7 +149,7 @@ def test_rows_are_reported_when_they_are_in_their_place(rounds: int) -> None:
 
 
 def test_what_a_voxel_type_cannot_hold_is_counted() -> None:
-    """Over all pieces, as the host counts it."""
+    """The count is over all pieces, as on the host."""
     result, clipped = noise(), list[Clipped]()
     target = np.empty_like(result, np.uint8)
     with opened() as (placed, slots):

@@ -84,7 +84,7 @@ NETWORKS: dict[str, Spec] = {
     "unet, nearest, affine": structs.replace(UNET, upsampling="nearest", norm="instance_affine"),
 }
 EXTENTS, BLOCK = (24, 8, 40), (16, 8, 16)
-"""So that the last blocks along two axes lie partly in the volume."""
+"""Extents and block such that the last blocks along two axes lie partly in the volume."""
 
 
 def noise(graph: Graph, extents: Triple, seed: int = 2) -> FloatArray:
@@ -154,7 +154,7 @@ def test_low_resolutions_at_once_of_which_slabs_of_several_blocks_read() -> None
 
 @pytest.mark.parametrize("width", [8, pytest.param(28, marks=pytest.mark.slow)])
 def test_low_resolutions_at_once_whose_last_layer_reads_more_than_blocks_do(width: int) -> None:
-    """For all blocks as one its kernel finds activated cells, for narrow ones a bordered copy."""
+    """The kernel finds activated cells for all blocks as one, a bordered copy for narrow ones."""
     spec = ResNetSpec(1, 1, 32, 1, 1, first_kernel=3, last_kernel=5, activation=Elu())
     network = random_network(build(spec), seed=1)
     grid = BlockGrid((4, 4, 2 * width), (4, 4, width))
@@ -183,7 +183,7 @@ def test_other_layouts(choices: Any) -> None:
 SMALL_GRID, LARGE_GRID = BlockGrid((6, 4, 6), (4, 4, 4)), BlockGrid((12, 8, 10), (8, 8, 8))
 OUTERMOST = ResNetSpec(1, 1, 32, 0, downsamplings=1, first_kernel=5, last_kernel=5)
 MATRIX_KERNELS: dict[str, Any] = {"matrix_kernels": True, "convolve": convolved_exactly}
-"""By which results are the same to the last bit, wherever a block begins."""
+"""Options with which results are the same to the last bit, wherever a block begins."""
 
 
 @pytest.mark.parametrize("grid", [SMALL_GRID, pytest.param(LARGE_GRID, marks=pytest.mark.slow)])
@@ -515,7 +515,7 @@ def test_a_wrong_neighbour_is_found(fault: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_counting_what_lies_past_the_volume_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only in statistics: the volume's last blocks hold half of their voxels."""
+    """Statistics alone show it: the volume's last blocks hold half of their voxels."""
     right = block_launches.block_launches
 
     def wrong(step: Any, *rest: Any) -> Any:

@@ -176,7 +176,7 @@ SLOW = {
     "slightly leaky",
     "trilinear, replicating",
 }
-"""Those whose search is long, and of which others show each part."""
+"""Networks whose search is long, each part of which others show."""
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")

@@ -1,4 +1,6 @@
-"""What exporters write for one layer becomes that layer, and computes what ONNX Runtime does."""
+"""Patterns that exporters write for one layer: each becomes that layer and agrees with ONNX
+Runtime.
+"""
 
 from pathlib import Path
 from typing import Any
