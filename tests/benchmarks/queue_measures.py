@@ -130,7 +130,7 @@ def _done_batch(tables: Database, folder: Path, number: int) -> str:
 
 
 def _seconds(world: QueueWorld, *arguments: str) -> dict[str, float]:
-    """Return the seconds of a command: wall clock and processor, which other programs change less."""
+    """Return the seconds of a command: wall clock and processor; others change the latter less."""
     walls: list[float] = []
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     for _ in range(REPEATS):
