@@ -72,6 +72,6 @@ def test_every_public_field_is_described() -> None:
         ("@dataclass\nclass _A:\n    size: int", []),
     ],
 )
-def test_what_counts_as_described(source: str, expected: list[str]) -> None:
+def test_rules_of_described_fields(source: str, expected: list[str]) -> None:
     [*found] = (field for record in records(ast.parse(source)) for field in undescribed(record))
     assert found == expected

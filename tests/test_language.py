@@ -212,7 +212,7 @@ def test_texts_for_users_contain_no_private_words(folder: str) -> None:
         ("'''Offset, Input, Whether.'''", []),
     ],
 )
-def test_what_counts_as_odd(source: str, expected: list[int]) -> None:
+def test_rules_of_odd_beginnings(source: str, expected: list[int]) -> None:
     assert [line for line, _ in odd_beginnings(ast.parse(source))] == expected
 
 
@@ -226,7 +226,7 @@ def test_what_counts_as_odd(source: str, expected: list[int]) -> None:
         ("say('the GPU, the model card')", []),
     ],
 )
-def test_what_counts_as_private(source: str, expected: list[str]) -> None:
+def test_rules_of_private_words(source: str, expected: list[str]) -> None:
     assert [word for _, word in private_words(ast.parse(source), has_help=True)] == expected
 
 

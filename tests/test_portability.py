@@ -101,7 +101,7 @@ def asked_for(tree: ast.Module) -> Iterator[str]:
             yield f"{known[name]}.{attribute}"
 
 
-def test_what_only_posix_has_is_asked_for_in_one_place_a_subject() -> None:
+def test_features_of_posix_are_used_in_one_place_a_subject() -> None:
     found: dict[str, set[str]] = defaultdict(set)
     for path, tree in product().items():
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
@@ -125,7 +125,7 @@ def test_what_only_posix_has_is_asked_for_in_one_place_a_subject() -> None:
         ("Path('/proc/self/status').read_text()", "/proc/self/status"),
     ],
 )
-def test_what_only_posix_has_is_found(source: str, asked: str) -> None:
+def test_features_of_posix_are_found(source: str, asked: str) -> None:
     assert list(asked_for(ast.parse(source))) == [asked]
 
 
@@ -175,7 +175,7 @@ def test_commands_do_their_work_without_what_only_posix_has(world: World, tmp_pa
 
 
 @pytest.mark.slow
-def test_what_cannot_be_done_is_said_in_a_sentence(world: World, tmp_path: Path) -> None:
+def test_impossible_work_is_reported_in_a_sentence(world: World, tmp_path: Path) -> None:
     scan(world.inputs / "b.nii.gz", seed=2)
     queue = ("--queue", str(tmp_path / "queue.db"))
     assert run("submit", *world.arguments(*queue)).returncode == 0

@@ -103,7 +103,7 @@ def test_importing_it_loads_nothing() -> None:
     assert min(spent) < MOST_SECONDS
 
 
-def test_what_it_gives_is_typed() -> None:
+def test_results_of_public_names_are_typed() -> None:
     assert (Path(cc.__file__).parent / "py.typed").exists()
 
 

@@ -169,7 +169,7 @@ def test_nrrd_takes_no_simpleitk(tmp_path: Path, batch: tuple[object, ...]) -> N
 
 
 @pytest.mark.slow
-def test_what_fills_starts_and_shows_a_queue_needs_little_beside_its_database(
+def test_filling_starting_and_showing_a_queue_loads_little_besides_its_database(
     tmp_path: Path, batch: tuple[object, ...], study: Path
 ) -> None:
     *kept, _, _ = batch  # the device is the worker's

@@ -70,7 +70,7 @@ def test_a_worker_does_jobs_of_a_queue_among_the_results(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_what_needs_a_place_to_write_reports_it_in_a_sentence(world: World) -> None:
+def test_command_without_a_writable_place_reports_it_in_a_sentence(world: World) -> None:
     assert "choose another with --queue" in told(world, "submit", *world.arguments(), status=2)
     assert "give another queue with --queue" in told(world, "jobs", status=2)
     examined = told(world, "doctor", status=1)

@@ -112,14 +112,14 @@ def killed_world(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
-def test_what_a_killed_run_left_is_made_again(killed_world: World) -> None:
+def test_result_left_by_a_killed_run_is_made_again(killed_world: World) -> None:
     done = killed_world.translate()
     assert done.exit_code == 0, done.output
     assert "an earlier run was stopped while writing it" in done.output
 
 
 @pytest.mark.parametrize("record", ["beside", "inside"])
-def test_what_stands_in_place_of_what_a_killed_run_was_writing_is_somebody_elses(
+def test_file_that_replaced_that_of_a_killed_run_is_somebody_elses(
     killed_world: World, record: str
 ) -> None:
     world = killed_world

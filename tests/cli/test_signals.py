@@ -141,7 +141,7 @@ def test_a_second_signal_while_the_first_is_reported_of(
     assert left.value.exit_code == 130
 
 
-def test_where_a_second_signal_is_welcome_it_comes_once(
+def test_second_signal_where_it_is_welcome_comes_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     heard = 0
@@ -190,7 +190,7 @@ def test_a_stop_that_hits_a_lock(is_hit: bool, capsys: pytest.CaptureFixture[str
         assert "release unlocked lock" in said
 
 
-def test_who_asks_again_after_a_while_does_not_wait_for_what_hangs(
+def test_second_request_after_a_while_does_not_wait_for_what_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now, left = iter([0.0, ENOUGH - 0.1, ENOUGH + 0.1]), list[int]()

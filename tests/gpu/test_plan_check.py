@@ -280,7 +280,7 @@ def test_statistics_of_layers_by_own_kernels(gpu, edge, precision, monkeypatch):
 
 @pytest.mark.parametrize("extents", [(40, 48, 56), (96, 96, 96), (128, 128, 60)])
 @pytest.mark.parametrize("edge", [7, 3])
-def test_what_kernels_of_blocks_measure(gpu, edge, extents):
+def test_kernels_of_blocks_measure_right(gpu, edge, extents):
     """Statistics of a volume that fills its block, and of one that ends within block and boxes."""
 
     _, kernels, stream = gpu

@@ -225,7 +225,7 @@ def test_voxels_in_any_order_as_they_are_stored(cache: Path) -> None:
     assert len(np.unique(plain)) > 50
 
 
-def test_what_is_planned_is_what_is_taken(cache: Path) -> None:
+def test_planned_memory_is_the_memory_taken(cache: Path) -> None:
     from cuda_cyclegan.engine.cuda.volume.volume_generator import planned_volume
 
     network = untrained_network(build(RESNET), 1)

@@ -251,7 +251,7 @@ def test_gzip_where_the_name_says_otherwise(tmp_path: Path) -> None:
         ("\n <?xml version='1.0'?><Error>denied</Error>", "an error message of a server"),
     ],
 )
-def test_what_stands_for_a_file_that_was_not_fetched_is_named(
+def test_placeholder_of_a_file_that_was_not_fetched_is_named(
     tmp_path: Path, name: str, content: str, told: str
 ) -> None:
     (tmp_path / name).write_text(content)

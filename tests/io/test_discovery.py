@@ -147,7 +147,7 @@ def test_unfinished_and_hidden_system_files_are_no_scans(tmp_path: Path) -> None
         assert names(search(tmp_path)) == ["a.nii"]
 
 
-def test_what_looks_like_a_scan_is_named_with_its_reason(tmp_path: Path) -> None:
+def test_file_that_looks_like_a_scan_is_named_with_its_reason(tmp_path: Path) -> None:
     lay(tmp_path, "a.mgz", "b.img", "c.hdr", "d.brik.gz", "e.nii.bz2", "f.ZIP", "g.tar.gz", "h.mif")
     os.mkfifo(tmp_path / "pipe.nii")
     found = search(tmp_path)

@@ -282,7 +282,7 @@ def check(folder: Path, trap: Trap) -> None:
 
 
 @pytest.mark.parametrize("name", TRAPS)
-def test_what_comes_of_a_file(tmp_path: Path, name: str) -> None:
+def test_outcome_of_a_file(tmp_path: Path, name: str) -> None:
     scan(tmp_path / "far" / "a.nii", shape=SHAPE)
     scan(tmp_path / "in" / "sound.nii", shape=SHAPE)
     TRAPS[name].build(tmp_path / "in")
@@ -294,7 +294,7 @@ def test_the_table_is_long_enough() -> None:
 
 
 @pytest.mark.parametrize("closed", ["a.nii", "unnamed", "folder", ".DS_Store", "lost+found"])
-def test_what_may_not_be_opened(closed: str) -> None:
+def test_files_that_may_not_be_opened(closed: str) -> None:
     with open_folder() as folder:
         scan(folder / "sound.nii", shape=SHAPE)
         if closed in ("folder", "lost+found"):

@@ -129,7 +129,7 @@ def test_a_file_that_was_replaced_with_its_dates_is_read_again(tmp_path: Path) -
     assert search(tmp_path / "in", known) == search(tmp_path / "in")
 
 
-def test_what_cannot_be_read_is_read_again_each_time(tmp_path: Path, opened: Counter[str]) -> None:
+def test_unreadable_scan_is_read_again_each_time(tmp_path: Path, opened: Counter[str]) -> None:
     files = Phantom().write(tmp_path)
     files[3].write_bytes(files[3].read_bytes()[:400])
     known = KnownHeaders()

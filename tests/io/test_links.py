@@ -68,7 +68,7 @@ def test_a_link_that_was_named_is_followed(inputs: Path, links: Links) -> None:
     assert (names(found), missed(found)) == (["scan.nii"], {})
 
 
-def test_where_none_is_followed_each_is_reported(inputs: Path) -> None:
+def test_links_are_each_reported_where_none_is_followed(inputs: Path) -> None:
     (inputs / "a" / "again").symlink_to("../b")
     (inputs / "out.nii").symlink_to("../far/secret.nii")
     found = search(inputs, links="none")

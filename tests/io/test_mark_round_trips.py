@@ -49,7 +49,7 @@ def result(tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_was_written_here_has_whole_names(result: Callable[[str], Path], suffix: str) -> None:
+def test_files_written_here_have_whole_names(result: Callable[[str], Path], suffix: str) -> None:
     assert read_mark(result(suffix)) == MARK
 
 

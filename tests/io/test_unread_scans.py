@@ -131,7 +131,7 @@ def test_reading_gives_and_takes_what_was_foreseen(tmp_path: Path, met: str) -> 
 
 
 @pytest.mark.parametrize("met", ["series", "nii"])
-def test_what_is_not_there_is_refused_as_by_reading(tmp_path: Path, met: str) -> None:
+def test_missing_file_is_refused_as_by_reading(tmp_path: Path, met: str) -> None:
     study = found(MET[met], tmp_path)
     study.files[0].unlink()
     for look in (read, look_at):

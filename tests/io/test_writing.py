@@ -80,7 +80,7 @@ def refusal(volume: Volume, target: Path) -> str:
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".hdr"])
-def test_what_was_written_was_hashed_on_the_way(tmp_path: Path, suffix: str) -> None:
+def test_written_bytes_were_hashed_on_the_way(tmp_path: Path, suffix: str) -> None:
     hashes = write(volume_in(tmp_path, suffix, 160), tmp_path / "out" / f"a{suffix}")
     assert hashes == {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()

@@ -232,7 +232,7 @@ def test_two_scans_for_one_name_are_refused_and_both_named(world: World) -> None
 
 
 class TestOutputFolders:
-    def test_that_of_another_program_is_refused(self, world: World) -> None:
+    def test_dataset_of_another_program_is_refused(self, world: World) -> None:
         world.scan("sub-01_T1w.nii.gz")
         world.output.mkdir(parents=True)
         description = world.output / "dataset_description.json"
@@ -242,7 +242,7 @@ class TestOutputFolders:
         assert "describes a dataset that this program did not write" in one_sentence(done)
         assert world.made() == {"dataset_description.json"}
 
-    def test_that_of_another_layout_is_refused(self, world: World) -> None:
+    def test_dataset_of_another_layout_is_refused(self, world: World) -> None:
         world.scan("sub-01_T1w.nii.gz")
         world.run("--layout", "mirror")
         assert "results without BIDS names" in one_sentence(world.run())
@@ -252,7 +252,7 @@ class TestOutputFolders:
         done = world.run("--layout", "mirror")
         assert "is a BIDS dataset of results; use --layout bids" in one_sentence(done)
 
-    def test_what_users_add_to_its_description_stays(self, world: World) -> None:
+    def test_additions_of_users_to_the_description_stay(self, world: World) -> None:
         world.scan("sub-01_T1w.nii.gz")
         world.run()
         description = world.output / "dataset_description.json"
@@ -264,7 +264,7 @@ class TestOutputFolders:
         ignored = (world.output / ".bidsignore").read_text().splitlines()
         assert ignored == ["extra/*", "*.preview.png", "*.map-*"]
 
-    def test_of_two_datasets_with_one_name_the_second_is_refused(self, world: World) -> None:
+    def test_second_of_two_datasets_with_one_name_is_refused(self, world: World) -> None:
         world.scan("sub-01_T1w.nii.gz")
         world.output = world.root / "results"
         world.run()

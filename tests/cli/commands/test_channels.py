@@ -204,7 +204,7 @@ class TestOtherCommands:
         first, second = (values(clinic.file(1, each)) for each in ("z-mprage", "T2w"))
         np.testing.assert_allclose(values(clinic.result(1, "z-mprage")), first + 2 * second)
 
-    def test_what_lacks_a_channel_is_not_queued_until_it_is_there(self, clinic: Clinic) -> None:
+    def test_study_without_a_channel_is_not_queued_until_it_is_there(self, clinic: Clinic) -> None:
         late = clinic.file(1, "T2w")
         content = late.read_bytes()
         late.unlink()

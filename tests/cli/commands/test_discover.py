@@ -47,7 +47,7 @@ def test_every_series_and_scan_has_a_row_and_a_reason(disc: Path) -> None:
     assert lines[-1] == "Found: 2 to translate, 1 refused, 1 skipped, 1 other file"
 
 
-def test_what_is_left_out_anyway_is_reported_without_further_advice(disc: Path) -> None:
+def test_scan_skipped_anyway_is_reported_without_further_advice(disc: Path) -> None:
     Phantom("MR", slices=1, number=9, series="1.2.3.4.5.9").write(disc / "single")
     for name in ("single", "ct"):
         for path in sorted((disc / name).iterdir()):

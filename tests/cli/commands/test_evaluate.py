@@ -204,7 +204,7 @@ def test_an_error_of_0_stands_below_its_picture(world: World) -> None:
 
 
 @pytest.mark.parametrize("option", ["--csv", "--html", "--json"])
-def test_what_is_there_is_not_replaced(world: World, option: str) -> None:
+def test_existing_file_is_not_replaced(world: World, option: str) -> None:
     file = world.root / "e"
     file.write_text("mine")
     result = world.evaluate(option, str(file))
@@ -215,7 +215,7 @@ def test_what_is_there_is_not_replaced(world: World, option: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--csv", "--html", "--json"])
-def test_what_is_there_is_replaced_when_asked(world: World, option: str) -> None:
+def test_existing_file_is_replaced_on_request(world: World, option: str) -> None:
     file = world.root / "e"
     file.write_text("mine")
     assert world.evaluate(option, str(file), "--force").exit_code == 0

@@ -205,7 +205,7 @@ def test_a_volume_too_small_for_the_network_fails_alone(world: World) -> None:
         ("--patch", "8,8,8"),
     ],
 )
-def test_what_only_patches_can_do_is_refused_by_name(
+def test_features_of_patches_alone_are_refused_by_name(
     world: World, options: tuple[str, str]
 ) -> None:
     model_of(world.model, "stored")  # also where volumes are the default
@@ -310,7 +310,7 @@ def test_a_cycle_check_leads_back_at_once_too(world: World) -> None:
     assert "translated back" in world.did("plan", *VOLUME, *check, "--overwrite")
 
 
-def test_what_cannot_be_led_back_at_once_fails_before_it_is_computed(world: World) -> None:
+def test_back_translation_that_does_not_fit_fails_before_it_is_computed(world: World) -> None:
     scan(world.inputs / "a.nii.gz", shape=(5, 20, 20))
     random_model(world.model, "T1", "T2", 1)
     deep = ResNetSpec(1, 1, 2, 1, downsamplings=3)
@@ -413,7 +413,7 @@ class TestInTheQueue:
         assert json.loads(report.read_text())["settings"]["inference"] == "volume"
 
     @pytest.mark.slow
-    def test_what_arrives_is_translated_at_once(self, queue: QueueWorld) -> None:
+    def test_arriving_scan_is_translated_immediately(self, queue: QueueWorld) -> None:
         paths = [str(queue.inputs), "--model", str(queue.model), "--output", str(queue.output)]
         watch = queue.start("watch", *paths, *VOLUME, "--settle", "0")
         assert watch.stderr is not None

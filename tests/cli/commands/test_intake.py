@@ -170,7 +170,7 @@ def test_options_take_what_is_skipped_and_report_it(ward: QueueWorld) -> None:
         ("copied/sub-02_T1w.nii.gz", "allow-synthetic"),
     ],
 )
-def test_what_is_named_is_refused_with_the_option_that_takes_it(
+def test_named_scan_is_refused_with_the_option_that_takes_it(
     ward: QueueWorld, name: str, option: str
 ) -> None:
     file = ward.inputs / name
@@ -260,7 +260,7 @@ def test_a_series_is_taken_whole_or_not_at_all(ward: QueueWorld) -> None:
     assert "mr/series-0004" in only.stdout
 
 
-def test_what_is_damaged_where_nothing_is_asked_for_is_no_failure(ward: QueueWorld) -> None:
+def test_damaged_file_where_nothing_is_requested_is_no_failure(ward: QueueWorld) -> None:
     (ward.inputs / "mr" / "broken.dcm").write_bytes(bytes(128) + b"DICM broken")
     assert ward.command("translate").exit_code == 1
     assert ward.command("translate", "--exclude", "mr").exit_code == 0
@@ -324,7 +324,7 @@ def test_results_below_the_inputs_and_beside_the_scan_are_skipped(tmp_path: Path
     assert "1 translated" in other.stdout
 
 
-def test_what_is_searched_again_and_again_passes_over_what_becomes_a_result(
+def test_repeated_search_skips_what_becomes_a_result(
     tmp_path: Path,
 ) -> None:
     world = QueueWorld(tmp_path)

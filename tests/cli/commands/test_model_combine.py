@@ -173,7 +173,7 @@ def test_cards_that_differ_are_refused_with_all_differences(tmp_path: Path) -> N
     assert not output.exists()
 
 
-def test_what_is_no_ensemble_is_refused(files: list[Path]) -> None:
+def test_file_without_an_ensemble_is_refused(files: list[Path]) -> None:
     before = files[0].read_bytes()
     other = files[0].with_name("mean.safetensors")
     copy = files[0].with_name("copy.safetensors")

@@ -104,7 +104,7 @@ def test_nothing_is_asked_about_the_network(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "option", ["--padding zero", "--code junyanz", "--unproven", "--end tanh", "--direction AtoB"]
 )
-def test_what_is_said_of_the_network_has_no_meaning(bench: Bench, option: str) -> None:
+def test_options_of_the_network_have_no_meaning(bench: Bench, option: str) -> None:
     result = bench.import_(tiny(), option)
     assert result.exit_code == 2
     flag = option.split()[0]
@@ -323,7 +323,7 @@ def test_a_network_without_ends_does_not_show_its_ranges(bench: Bench, end: str)
     assert not bench.output.exists()
 
 
-def test_what_brings_a_tanh_onto_another_range_shows_it(bench: Bench) -> None:
+def test_tanh_brought_to_another_range_is_shown(bench: Bench) -> None:
     nodes = [node("Conv", "x w b", "a"), node("Tanh", "a", "t"), node("Add", "t one", "p")]
     arrays = {"w": np.ones((1, 1, 1, 1, 1), FLOAT), "b": np.zeros(1, FLOAT), "one": FLOAT(1)}
     proto = model([*nodes, node("Div", "p two", "y")], arrays | {"two": FLOAT(2)})

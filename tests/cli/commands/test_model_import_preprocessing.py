@@ -91,7 +91,7 @@ def test_steps_crop_and_grid_are_said_and_undone(tmp_path: Path) -> None:
         ("--intensity-in identity@nonzero", "nor is it steps"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: str, message: str, tmp_path: Path) -> None:
+def test_senseless_preprocessing_is_refused(options: str, message: str, tmp_path: Path) -> None:
     network = unchanging(tmp_path)
     words = shlex.split(options)
     result = run("model", "import", network, "--output", tmp_path / "m.safetensors", *words)

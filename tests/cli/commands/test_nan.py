@@ -103,7 +103,7 @@ def test_a_job_keeps_the_value(world: QueueWorld) -> None:
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e39", "zero"])
-def test_what_is_no_value_is_wrong_usage(world: QueueWorld, value: str) -> None:
+def test_invalid_value_is_wrong_usage(world: QueueWorld, value: str) -> None:
     done = world.command("translate", "--nan-to", value)
     assert done.exit_code == 2
     assert "--nan-to" in done.stderr

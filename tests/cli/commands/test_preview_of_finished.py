@@ -44,7 +44,7 @@ def rows(world: QueueWorld, *options: str) -> list[dict[str, Any]]:
     return json.loads(report.read_text())["studies"]
 
 
-def test_what_is_drawn_of_files_is_what_the_translation_draws(
+def test_preview_of_files_equals_that_of_the_translation(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert world.command("translate", "--preview").exit_code == 0

@@ -255,7 +255,7 @@ def drawn(file: Path, size: tuple[int, int]) -> None:
     Image.fromarray(noise).save(file)
 
 
-def test_what_failed_comes_before_all_else_and_long_tables_are_closed(tmp_path: Path) -> None:
+def test_failures_come_first_and_long_tables_are_closed(tmp_path: Path) -> None:
     many = tuple(row(f"{number}.nii", 1.0) for number in range(150))
     page = page_of(tmp_path, replace(BATCH, studies=(*many, failed("bad.nii", "It is empty."))))
     assert page.words.index("1 failure") < page.words.index("Work by stage")

@@ -170,7 +170,7 @@ class TestClashes:
         (("--bids-suffix", "T2w.nii", "--layout", "bids"), "not a suffix such as T2w"),
     ],
 )
-def test_what_cannot_be_is_wrong_usage(
+def test_impossible_name_is_wrong_usage(
     world: World, options: tuple[str, ...], complaint: str
 ) -> None:
     done = world.run("translate", *options)

@@ -150,7 +150,7 @@ class TestResuming:
         assert world.told().get("SkullStripped") is (what != "of the source")
         assert ("Model better" in world.sidecar.read_text()) is (what == "of the model")
 
-    def test_what_a_user_wrote_there_stays(self, world: World) -> None:
+    def test_file_of_a_user_stays(self, world: World) -> None:
         world.output.mkdir()
         world.sidecar.write_text("mine")
         assert "was not written by this program" in world.row("--sidecar")["reason"]

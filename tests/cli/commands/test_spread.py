@@ -316,7 +316,7 @@ def test_jobs_make_maps_too(tmp_path: Path) -> None:
     assert json.loads(report.read_text())["studies"][0]["spread"]["flips"] == 2
 
 
-def test_of_a_scan_that_is_its_own_mirror_image_the_flip_gives_the_mirrored_result(
+def test_flip_of_a_symmetric_scan_gives_the_mirrored_result(
     tmp_path: Path,
 ) -> None:
     """The deviation is then known from the result alone, in its unit."""

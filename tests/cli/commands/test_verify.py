@@ -201,7 +201,7 @@ class TestInTheQueue:
         assert queue.made() == set()
 
     @pytest.mark.slow
-    def test_what_arrives_in_a_watched_folder_is_verified(self, queue: QueueWorld) -> None:
+    def test_scan_arriving_in_a_watched_folder_is_verified(self, queue: QueueWorld) -> None:
         paths = [str(queue.inputs), "--model", str(queue.model), "--output", str(queue.output)]
         watch = queue.start("watch", *paths, "--verify", "1", "--settle", "0")
         assert watch.stderr is not None

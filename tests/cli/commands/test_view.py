@@ -201,7 +201,7 @@ def test_marks_of_studies_that_are_not_shown_are_named(pairs: tuple[Path, Path])
     "arguments",
     [("absent",), ("results", "--compare", "absent.csv"), ("scans", "results", "results")],
 )
-def test_what_is_not_there_is_wrong_usage(
+def test_missing_path_is_wrong_usage(
     pairs: tuple[Path, Path], arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(pairs[0].parent)

@@ -162,7 +162,7 @@ def test_no_option_that_takes_a_path_is_harmless_but_models() -> None:
 @pytest.mark.parametrize(
     ("command", "key"), [(command, key) for command, key in OPTIONS if effect_of(command, key)]
 )
-def test_what_could_do_harm_is_refused_in_the_folders_file_only(
+def test_harmful_settings_are_refused_in_the_folders_file_only(
     tmp_path: Path, command: str, key: str
 ) -> None:
     text = f"[{command}]\n{key} = {value_of(command, key)}\n"

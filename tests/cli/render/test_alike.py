@@ -12,7 +12,7 @@ def test_up_to_three_have_a_line_each_and_more_share_one() -> None:
     ]
 
 
-def test_what_is_reported_in_between_does_not_part_them() -> None:
+def test_reports_in_between_do_not_part_them() -> None:
     told = [(name, words) for name in "abcd" for words in ("torn", "wet")]
     assert list(alike_lines("failed", told, "files")) == [
         "failed: 4 files, a to d: torn",

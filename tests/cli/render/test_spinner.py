@@ -64,7 +64,7 @@ def test_it_appears_on_a_terminal_and_takes_other_words(monkeypatch: pytest.Monk
     assert screen.getvalue() == written
 
 
-def test_what_is_done_at_once_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_immediate_work_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = screen_for_errors(monkeypatch)
     monkeypatch.setattr(terminal, "PATIENCE", ENOUGH)
     with spinner("Searching for studies"):

@@ -192,7 +192,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_the_compiler_refuses_it_refuses_without_optimisation(what, tmp_path, monkeypatch):
+def test_compiler_refuses_the_same_without_optimisation(what, tmp_path, monkeypatch):
     body, chip = REFUSED[what]
     monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
     (tmp_path / "refused.cu").write_text(f'extern "C" __global__ void refused(int* x) {{ {body} }}')
@@ -381,7 +381,7 @@ def test_headers_in_the_working_directory_are_none_of_the_kernels(tmp_path, monk
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_what_compiles_for_fp32_is_the_program_of_tf32(name):
+def test_compilation_for_fp32_is_the_program_of_tf32(name):
     assert image_key(name, "tf32", (9, 0)) == image_key(name, "fp32", (9, 0))
 
 

@@ -54,7 +54,7 @@ def test_nothing_but_the_whole_content_is_proven(
         assert read_proven(path) is None
 
 
-def test_what_cannot_be_read_is_missing(tmp_path: Path) -> None:
+def test_unreadable_file_is_missing(tmp_path: Path) -> None:
     assert read_proven(tmp_path / "none") is None
     assert read_proven(tmp_path) is None
 
@@ -198,7 +198,7 @@ def test_a_damaged_file_of_rates_is_measured_again(tmp_path: Path, damage: str) 
 
 
 @given(st.floats() | st.integers() | st.text() | st.none() | st.lists(st.integers()))
-def test_what_is_no_rate_is_none(tmp_path_factory: pytest.TempPathFactory, number: Any) -> None:
+def test_invalid_rate_is_none(tmp_path_factory: pytest.TempPathFactory, number: Any) -> None:
     folder = tmp_path_factory.mktemp("cache")
     (folder / "rates.json").write_text(json.dumps({"a": {"tile": number, "opening": number}}))
     found = RateCache(folder).get(NetworkRates, "a")

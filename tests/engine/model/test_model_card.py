@@ -217,7 +217,7 @@ def test_a_plain_network_is_stated_without_fields_at_their_defaults() -> None:
     assert card_from_json(changed("architecture.tanh", False)).architecture.end == "none"
 
 
-def test_what_it_could_not_say_is_said_beside_them() -> None:
+def test_new_statements_are_stored_beside_them() -> None:
     spec = structs.replace(SPEC, activation=Elu(0.5), norm=Groups(2), end="sigmoid")
     stated = json.loads(card_to_json(replace(CARD, architecture=spec)))["architecture"]
     assert stated["norm"] == {"kind": "group", "groups": 2, "affine": True}
@@ -350,7 +350,7 @@ def graph_changed(path: tuple[Any, ...], value: Any, name: str = "pooling") -> s
         (("patch",), [16, 16, 16], "exported for patches of 16x16x16"),
     ],
 )
-def test_what_no_network_has_is_refused_by_its_field(
+def test_value_of_no_network_is_refused_by_its_field(
     path: tuple[Any, ...], value: Any, message: str
 ) -> None:
     with pytest.raises(ModelFileError, match=message):
@@ -425,7 +425,7 @@ def test_results_do_not_depend_on_it_and_weights_stay(model: Model) -> None:
         ("cycle", {"else": 0}, "else"),
     ],
 )
-def test_what_no_reference_set_can_say_is_refused(
+def test_impossible_figure_of_a_reference_set_is_refused(
     model: Model, field: str, value: dict[str, Any], complaint: str
 ) -> None:
     told = json.loads(card_to_json(replace(model.card, expected=EXPECTED, cycle=CYCLE)))

@@ -349,7 +349,7 @@ def test_words_leave_it_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_what_changes_voxels_changes_it(name: str) -> None:
+def test_change_of_voxels_changes_it(name: str) -> None:
     assert model_of(OTHER[name]).identity != model_of().identity
 
 

@@ -380,7 +380,7 @@ def test_nothing_happens_without_a_driver_or_a_choice(
     assert driver.calls == []
 
 
-def test_what_opens_the_gpu_is_loaded_beside_its_context(
+def test_modules_that_open_the_gpu_are_loaded_beside_its_context(
     use_driver: Callable[[Driver | None], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver, is_loaded = Driver(), threading.Event()

@@ -75,7 +75,7 @@ def gets_a_folder(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [arrives, is_described, gets_a_folder])
-def test_what_else_comes_into_its_folder_leaves_a_series_as_it_was(
+def test_other_files_in_its_folder_leave_a_series_as_it_was(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
     CT.write(tmp_path)

@@ -118,7 +118,7 @@ def test_a_cut_directory_harms_no_series(tmp_path: Path, length: int) -> None:
     assert [row.verdict for row in found.series] == ["taken"], findings(found)
 
 
-def test_what_comes_later_is_there_in_the_next_search(tmp_path: Path) -> None:
+def test_later_file_is_there_in_the_next_search(tmp_path: Path) -> None:
     last = of_series(export(tmp_path / "in", CT), CT)[-1]
     last.rename(tmp_path / "kept")
     known = KnownHeaders()

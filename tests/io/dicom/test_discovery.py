@@ -309,7 +309,7 @@ def without(*names: str) -> Callable[[Any, int], None]:
         (without("Rows", "PixelData"), "it contains no image"),
     ],
 )
-def test_what_is_no_volume_is_left_out_with_the_reason(
+def test_object_without_a_volume_is_skipped_with_the_reason(
     tmp_path: Path, edit: Callable[[Any, int], None], reason: str
 ) -> None:
     CT.write(tmp_path / "in", edit)

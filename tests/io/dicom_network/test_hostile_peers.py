@@ -172,7 +172,7 @@ def test_a_peer_that_breaks_the_rules_is_cut_off(tmp_path: Path, attack: Attack)
     ],
     ids=["an unknown request", "commitment", "no instance", "another class", "another object"],
 )
-def test_what_cannot_be_done_is_answered_and_the_association_goes_on(
+def test_impossible_request_is_answered_and_the_association_continues(
     tmp_path: Path, asked: bytes, status: DimseStatus
 ) -> None:
     with listening(tmp_path) as (store, port), raw(port) as link:
@@ -235,7 +235,7 @@ def test_an_object_of_empty_items_is_refused_while_it_arrives(
         assert commands.number(told, commands.STATUS) == DimseStatus.NOT_UNDERSTOOD
 
 
-def test_what_is_claimed_for_an_object_is_given_back(tmp_path: Path) -> None:
+def test_claim_for_an_object_is_released(tmp_path: Path) -> None:
     with listening(tmp_path) as (store, port):
         [first, second] = list(phantom(0, 2).datasets())[:2]
         association = associate(port)

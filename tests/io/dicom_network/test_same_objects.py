@@ -97,7 +97,7 @@ def test_an_object_that_was_changed_is_another(
 
 
 @pytest.mark.parametrize("left", [0, 100, 200, 900])
-def test_what_cannot_be_read_is_not_the_same(source: Path, tmp_path: Path, left: int) -> None:
+def test_unreadable_object_is_not_the_same(source: Path, tmp_path: Path, left: int) -> None:
     other = tmp_path / "other.dcm"
     other.write_bytes(source.read_bytes()[:left])
     assert not is_same_object(source, other)

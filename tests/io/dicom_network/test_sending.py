@@ -32,7 +32,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("syntax", [ExplicitVRLittleEndian, ImplicitVRLittleEndian])
-def test_what_is_sent_arrives_in_an_encoding_that_the_peer_takes(
+def test_sent_object_arrives_in_an_encoding_that_the_peer_takes(
     files: list[Path], syntax: str
 ) -> None:
     with archive(syntax) as (peer, held), sending_to(peer, "NODE") as link:
@@ -61,7 +61,7 @@ def test_a_warning_says_that_an_object_was_stored(files: list[Path]) -> None:
     assert len(held) == 1
 
 
-def test_what_a_peer_does_not_take_is_named(files: list[Path]) -> None:
+def test_object_that_a_peer_does_not_take_is_named(files: list[Path]) -> None:
     with (
         archive(sop_class=CTImageStorage) as (peer, _),
         sending_to(peer, "NODE") as link,

@@ -121,7 +121,7 @@ def test_another_name_of_standard_output_is_known_as_that(tmp_path: Path) -> Non
     assert not is_descriptor(tmp_path / "out", 1)
 
 
-def test_what_holds_no_document_is_refused_and_stays(tmp_path: Path) -> None:
+def test_file_without_a_document_is_refused_and_stays(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "to folder").symlink_to("folder")
     (tmp_path / "dangling").symlink_to("nowhere")

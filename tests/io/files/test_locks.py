@@ -97,7 +97,7 @@ def test_sharers_refuse_only_who_wants_it_alone(processes: Processes) -> None:
     assert answer(processes.ask("alone")) == "held"
 
 
-def test_who_waits_gets_the_lock_when_its_holder_is_killed(processes: Processes) -> None:
+def test_waiting_process_gets_the_lock_when_its_holder_is_killed(processes: Processes) -> None:
     holder = processes.ask("alone")
     assert answer(holder) == "held"
     waiting = processes.ask("waiting")

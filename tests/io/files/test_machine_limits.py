@@ -68,7 +68,7 @@ def test_the_tightest_of_the_groups_around_a_job_of_slurm(kernel: Path) -> None:
     assert memory_left() == 200 * MIB
 
 
-def test_what_no_container_of_this_size_can_hold_is_refused_before_it_is_read(
+def test_scan_beyond_any_container_of_this_size_is_refused_before_it_is_read(
     kernel: Path, tmp_path: Path
 ) -> None:
     """Where it was read, the system killed the batch, and the next one at the same scan."""

@@ -112,7 +112,7 @@ def test_reads_what_nibabel_wrote(tmp_path: Path, suffix: str, dtype: str, order
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_written_reads_as_the_source(
+def test_written_volume_reads_as_the_source(
     tmp_path: Path, suffix: str, order: str, version: int
 ) -> None:
     source, target = tmp_path / f"a{suffix}", tmp_path / "out" / f"a{suffix}"

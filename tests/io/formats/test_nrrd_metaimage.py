@@ -323,7 +323,7 @@ def test_every_key_that_itk_reads_is_in_the_result(
 
 
 @pytest.mark.parametrize("suffix", [".nrrd", ".mha"])
-def test_what_dicom_said_of_the_acquisition_is_not_said_of_a_result(
+def test_acquisition_that_dicom_stated_is_not_stated_of_a_result(
     tmp_path: Path, suffix: str
 ) -> None:
     """A synthetic CT would be called MR, and have the identifier of another image."""

@@ -91,7 +91,9 @@ WRONG_SCANS: list[Any] = [7, None, {"a": 1}, VOXELS, [VOXELS], b"a.nii", object(
 
 
 @pytest.mark.parametrize("wrong", WRONG_SCANS, ids=lambda wrong: type(wrong).__name__)
-def test_what_is_no_scan_is_refused_in_a_sentence(translator: cc.Translator, wrong: Any) -> None:
+def test_argument_that_is_no_scan_is_refused_in_a_sentence(
+    translator: cc.Translator, wrong: Any
+) -> None:
     for take in (
         translator.translate,
         translator.translate_volume,
@@ -120,7 +122,7 @@ def test_what_is_no_scan_is_refused_in_a_sentence(translator: cc.Translator, wro
         (cc.Volume(VOXELS[0], np.eye(4), None, "nifti"), None),
     ],
 )
-def test_what_is_no_array_with_its_affine_is_refused_in_a_sentence(
+def test_argument_that_is_no_array_with_its_affine_is_refused_in_a_sentence(
     translator: cc.Translator, voxels: Any, affine: Any
 ) -> None:
     if isinstance(voxels, cc.Volume) and isinstance(voxels.voxels, list):
@@ -291,7 +293,7 @@ class TestDicom:
         Phantom("MR").write(tmp_path)[5].unlink()
         return tmp_path
 
-    def test_of_few_slices_is_taken_if_asked(
+    def test_array_of_few_slices_is_taken_if_requested(
         self, file: Path, translator: cc.Translator, few: Path
     ) -> None:
         with pytest.raises(cc.ScanError, match="setting min-slices"):

@@ -48,7 +48,7 @@ def test_names_mirror_each_other_whatever_the_format_is(folders: Sources) -> Non
     }
 
 
-def test_who_has_no_partner_has_a_row(folders: Sources) -> None:
+def test_file_without_a_partner_has_a_row(folders: Sources) -> None:
     fill(folders.results, "a.nii", "alone.nii", "twice.nii", "bare.nii")
     fill(folders.truth, "a.nii", "left.nii", "twice.nii.gz", "bare.nii")
     fill(folders.truth.parent / "masks", "a.nii")
@@ -173,7 +173,7 @@ def test_a_folder_that_is_missing_is_reported(folders: Sources) -> None:
         find_pairs(replace(folders, truth=folders.truth / "missing"))
 
 
-def test_what_cannot_be_looked_into_is_reported(folders: Sources) -> None:
+def test_unreadable_folder_is_reported(folders: Sources) -> None:
     fill(folders.results, "a.nii")
     fill(folders.truth, "a.nii")
     (folders.truth / "link.nii").symlink_to(folders.results.parent)

@@ -61,7 +61,7 @@ def test_a_study_is_complete_when_it_has_not_changed_for_a_while(tmp_path: Path)
     assert arrivals.complete(asked, "m") == asked
 
 
-def test_what_is_made_already_is_not_made_again_after_a_restart(tmp_path: Path) -> None:
+def test_finished_study_is_not_made_again_after_a_restart(tmp_path: Path) -> None:
     old, changed = tmp_path / "old.nii", tmp_path / "changed.nii"
     with Manifest(tmp_path / "out") as manifest:
         for file in (old, changed):

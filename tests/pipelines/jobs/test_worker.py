@@ -112,7 +112,7 @@ def test_one_job_at_most_is_taken_ahead(world: QueueWorld, monkeypatch: pytest.M
     assert world.states(batch) == ["done"] * 5
 
 
-def test_what_was_read_ahead_goes_back_when_its_window_closes(
+def test_job_read_ahead_goes_back_when_its_window_closes(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job that the network has begun with goes on; the clock jumps over the closing time."""
@@ -275,7 +275,7 @@ def test_a_job_at_work_is_no_stray(world: QueueWorld, monkeypatch: pytest.Monkey
     assert world.states(batch) == ["done"]
 
 
-def test_what_a_killed_worker_left_is_gone_when_no_job_is_left(
+def test_rest_of_a_killed_worker_is_gone_when_no_job_is_left(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was killed while this one, which had opened the folder before, was at work."""

@@ -307,7 +307,7 @@ def echoes(folder: Path) -> Path:
     return file
 
 
-def test_of_several_series_in_one_file_each_job_does_its_own(world: QueueWorld) -> None:
+def test_each_job_does_its_own_series_of_several_in_one_file(world: QueueWorld) -> None:
     echoes(world.inputs)
     first, second = world.rows(world.submit("--format", "nifti"))
     assert first.study != second.study

@@ -118,7 +118,7 @@ def test_the_card_is_filled_in_from_the_plans(folder: Callable[[str], Path]) -> 
     assert (card.established.by, card.established.code) == ("code", "nnunetv2")
 
 
-def test_what_the_user_says_comes_first(folder: Callable[[str], Path]) -> None:
+def test_statements_of_the_user_come_first(folder: Callable[[str], Path]) -> None:
     model = imported(folder("plain"), intensity_out=Standard(100.0, 20.0), target=("A", "B"))
     assert model.card.intensity_out == Standard(100.0, 20.0)
     assert model.card.output_channels == ("A", "B")
@@ -172,9 +172,7 @@ REFUSED: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_is_not_done_as_nnunet_does_it_is_refused(
-    message: str, folder: Callable[[str], Path]
-) -> None:
+def test_unsupported_step_of_nnunet_is_refused(message: str, folder: Callable[[str], Path]) -> None:
     place = folder("plain")
     REFUSED[message](place)
     with pytest.raises(CheckpointError, match=message):

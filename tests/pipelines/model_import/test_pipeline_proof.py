@@ -124,7 +124,7 @@ def test_nothing_is_written_for_a_mirrored_result(world: World) -> None:
         ("--reference ref.npz", "8,8,8", "--tiling"),
     ],
 )
-def test_what_must_come_first_is_asked_for(
+def test_prerequisite_is_requested(
     words: str, patch: str, message: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(world.folder)

@@ -256,7 +256,7 @@ def test_a_report_is_abandoned_after_as_long_as_the_route_says(world: NodeInProc
     assert stored_reports(world) == []
 
 
-def test_what_is_removed_before_its_report_is_not_reported_to_be_here(world: NodeInProcess) -> None:
+def test_object_removed_before_its_report_is_not_reported_to_be_here(world: NodeInProcess) -> None:
     world.send(slices()[:3])  # of which nothing can be made
     ask(world, slices()[:3])
     world.queue_up()

@@ -136,7 +136,7 @@ def small_disk(world: NodeWorld, size: str) -> Generator[tuple[str, ...]]:
 
 
 @pytest.mark.slow
-def test_what_does_not_fit_is_refused_and_what_was_taken_stays(world: NodeWorld) -> None:
+def test_object_that_does_not_fit_is_refused_and_received_ones_stay(world: NodeWorld) -> None:
     with small_disk(world, "2600k") as prefix:
         check(world, prefix)
 

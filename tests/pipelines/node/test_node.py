@@ -125,7 +125,7 @@ def test_a_clock_that_is_set_back_holds_up_no_study(world: NodeInProcess) -> Non
     assert world.states() == ["queued"]
 
 
-def test_what_waits_in_an_inbox_that_is_away_for_a_while_is_queued_and_emptied_later(
+def test_objects_in_an_unavailable_inbox_are_queued_and_emptied_later(
     world: NodeInProcess,
 ) -> None:
     """As while its disk is not mounted."""
@@ -439,13 +439,13 @@ def with_undelivered(world: NodeInProcess) -> None:
     eventually(lambda: world.node.step() or world.events(SendingAbandoned))
 
 
-def test_what_was_tried_for_as_long_as_the_route_says_is_abandoned(world: NodeInProcess) -> None:
+def test_delivery_tried_as_long_as_the_route_states_is_abandoned(world: NodeInProcess) -> None:
     with_undelivered(world)
     assert world.states() == ["undelivered"]
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_was_abandoned_is_sent_untranslated_once_its_route_says_longer(
+def test_abandoned_delivery_is_sent_untranslated_once_its_route_has_longer(
     world: NodeInProcess, is_restarted: bool
 ) -> None:
     with_undelivered(world)
@@ -463,7 +463,7 @@ def test_what_was_abandoned_is_sent_untranslated_once_its_route_says_longer(
 
 
 @pytest.mark.slow
-def test_what_was_abandoned_and_removed_is_not_tried_again(world: NodeInProcess) -> None:
+def test_abandoned_and_removed_delivery_is_not_tried_again(world: NodeInProcess) -> None:
     with_undelivered(world)
     world.pass_time(31 * DAY)
     assert world.events(Emptied)
@@ -631,7 +631,7 @@ def test_a_study_is_removed_a_while_after_its_result_was_confirmed(world: NodeIn
     assert set(instances(held).values()) == {1}
 
 
-def test_what_is_not_sent_stays(world: NodeInProcess) -> None:
+def test_unsent_result_stays(world: NodeInProcess) -> None:
     world.send(slices())
     world.queue_up()
     world.translate()
@@ -770,7 +770,7 @@ def test_other_files_in_the_inbox_are_skipped(world: NodeInProcess) -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_a_route_left_out_is_taken_once_it_says_otherwise(
+def test_object_omitted_by_a_route_is_taken_once_it_changes(
     world: NodeInProcess, is_restarted: bool
 ) -> None:
     usual = world.route.request
@@ -792,7 +792,7 @@ def test_what_a_route_left_out_is_taken_once_it_says_otherwise(
     assert world.events(LeftOut) == left_out
 
 
-def test_what_is_left_out_is_reported_once_however_often_it_is_sent(world: NodeInProcess) -> None:
+def test_omission_is_reported_once_however_often_it_is_sent(world: NodeInProcess) -> None:
     strict = replace(world.route.request, filters=Choice(modalities=frozenset({"CT"})))
     world.with_route(request=strict)
     world.send(slices())
@@ -832,7 +832,7 @@ def test_titles_that_are_not_known_are_reported_as_they_came(world: NodeInProces
     ]
 
 
-def test_what_it_keeps_is_private(world: NodeInProcess) -> None:
+def test_stored_files_are_private(world: NodeInProcess) -> None:
     world.send(slices())
     paths = [world.folder, *world.folder.rglob("*")]
     assert len(paths) > 8

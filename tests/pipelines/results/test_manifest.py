@@ -346,7 +346,7 @@ def test_the_name_of_a_new_manifest_is_on_disk_before_its_first_line(
         assert happened == []  # nor does a run wait whose record is there
 
 
-def test_what_is_kept_aside_has_its_name_on_disk(
+def test_file_kept_aside_has_its_name_on_disk(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Manifest(output) as manifest:

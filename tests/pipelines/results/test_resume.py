@@ -234,7 +234,7 @@ def test_a_result_edited_by_hand_is_refused(folder: Folder) -> None:
     assert "changed after this program wrote it" in (planned.reason or "")
 
 
-def test_what_a_killed_run_left_is_ours(folder: Folder) -> None:
+def test_result_of_a_killed_run_is_ours(folder: Folder) -> None:
     planned = folder.plan(replace(folder.entry, status="writing"))
     assert (planned.action, planned.replaces) == ("translate", True)
     assert planned.reason == "an earlier run was stopped while writing it"

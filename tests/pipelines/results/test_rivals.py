@@ -109,9 +109,7 @@ def test_a_result_and_a_folder_in_its_place_are_rivals() -> None:
     ("folder", "how"),
     [("a.nii.preview.png", {"preview": True}), ("a.map-spread-sd.nii", {"maps": True})],
 )
-def test_what_stands_beside_a_result_has_a_place_of_its_own(
-    folder: str, how: dict[str, bool]
-) -> None:
+def test_file_beside_a_result_has_a_place_of_its_own(folder: str, how: dict[str, bool]) -> None:
     studies = [study("a.nii"), study(f"{folder}/b.nii"), study("a_spread.nii"), study("a.nii.gz")]
     assert not blockers(refused(studies))
     assert set(blockers(refused(studies, **how))) == {"a.nii", f"{folder}/b.nii"}

@@ -76,7 +76,7 @@ def test_slices_are_written_as_soon_as_they_are_final(
     ahead.cancel()
 
 
-def test_what_is_left_leaves_nothing(
+def test_cancelled_file_leaves_nothing(
     volume: Volume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(written_ahead, "_PATIENCE", ENOUGH)

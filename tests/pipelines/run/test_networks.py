@@ -104,7 +104,7 @@ def test_it_is_taken_once_and_in_its_precision_only(model: Model, device: Device
     assert device.calls.count("close fp16") == 2
 
 
-def test_what_nothing_used_is_closed(model: Model, device: Device) -> None:
+def test_unused_network_is_closed(model: Model, device: Device) -> None:
     with networks_opened_by(device, "fp16") as networks:
         networks.open_early(model, FP16)
         for thread in threading.enumerate():
@@ -114,7 +114,7 @@ def test_what_nothing_used_is_closed(model: Model, device: Device) -> None:
     assert device.calls == ["open fp16", "close fp16"]
 
 
-def test_what_kept_it_from_opening_is_raised_by_its_use_and_else_by_nothing(model: Model) -> None:
+def test_error_of_opening_is_raised_by_its_use_and_by_nothing_else(model: Model) -> None:
     device = Device(DeviceMemoryError("no room"))
     device.may_open.set()
     with networks_opened_by(device, "fp16") as networks:

@@ -111,7 +111,7 @@ class Interruption:
 @pytest.mark.parametrize(
     ("module", "name"), [(StudyTranslator, "finish"), (storing, "write")], ids=["finish", "write"]
 )
-def test_who_comes_to_the_disk_after_a_stop_leaves_nothing_there(
+def test_study_that_reaches_the_disk_after_a_stop_leaves_nothing_there(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:
     stop = Interruption(monkeypatch, last_moment=0.0)

@@ -27,7 +27,7 @@ def ended(process: WorkerProcess[Any, Any]) -> str:
     ("status", "told"),
     [(0, "exit status 0"), (3, "exit status 3"), (-signal.SIGKILL, "killed by SIGKILL")],
 )
-def test_what_it_said_is_handled_before_its_end(status: int, told: str) -> None:
+def test_output_of_a_process_is_handled_before_its_end(status: int, told: str) -> None:
     process: Any = launch(partial(worker_targets.end, status))
     assert process.channel.receive(ENOUGH) == process.process.pid
     assert ended(process) == told

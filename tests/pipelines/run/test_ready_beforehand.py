@@ -60,7 +60,7 @@ def test_memory_is_taken_before_the_first_volume_is_read(
     assert generator.asked == [(16, 16, 16)]
 
 
-def test_what_is_in_the_way_is_reported_by_the_study(world: PipelineWorld) -> None:
+def test_obstacle_is_reported_by_the_study(world: PipelineWorld) -> None:
     def refuse() -> None:
         raise DeviceMemoryError("The host has no memory left that can be pinned.")
 

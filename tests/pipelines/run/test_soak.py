@@ -84,7 +84,7 @@ MOST_BYTES_A_STUDY = 8 << 10
 
 
 @pytest.mark.slow
-def test_of_a_study_no_more_stays_than_its_row(tmp_path: Path) -> None:
+def test_study_leaves_nothing_but_its_row(tmp_path: Path) -> None:
     """By the accounts of Python, which know each array and nothing of what the system keeps."""
     for number in range(SETTLED + MEASURED):
         scan_of(tmp_path / "scans" / f"{number:02}.nii.gz", number)

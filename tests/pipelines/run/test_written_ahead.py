@@ -149,7 +149,7 @@ def test_a_stop_in_the_middle_leaves_nothing_of_a_result(
     assert not parts(world)
 
 
-def test_what_the_verification_refuses_is_not_named(
+def test_result_refused_by_the_verification_is_not_named(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch, begun: list[WrittenAhead]
 ) -> None:
     def refuse(number: int) -> None:

@@ -296,7 +296,7 @@ class TestAlignment:
             made.voxels[inside], plane(oblique, (6, 7, 5))[inside], atol=2e-3
         )
 
-    def test_what_was_done_is_reported_with_the_figures(self) -> None:
+    def test_work_done_is_reported_with_the_figures(self) -> None:
         first, second = scans(2)
         (_, made), done = on_one_grid((first, self.moved(second, 10)), ("T1", "T2"), resample=True)
         assert done == (

@@ -141,7 +141,7 @@ def test_the_background_of_an_unsigned_scan_has_no_note(tmp_path: Path) -> None:
     assert "are below 0 (lowest: -" in note
 
 
-def test_what_surrounds_a_crop_counts_too(tmp_path: Path) -> None:
+def test_surroundings_of_a_crop_count_too(tmp_path: Path) -> None:
     voxels = np.zeros(SHAPE, np.int16)
     voxels[4:9, 4:9, 4:9] = ramp(600, 700, "int16")[4:9, 4:9, 4:9]
     scan = stored(tmp_path / "a.nii", voxels)

@@ -79,7 +79,7 @@ def test_patches_are_mirrored_where_they_lie(
 
 
 @pytest.mark.parametrize("flip", [*flips(8, "RAS")])
-def test_where_patches_lie_alike_from_either_end_the_volume_may_as_well_be_mirrored(
+def test_volume_may_be_mirrored_where_patches_lie_alike_from_either_end(
     flip: Flip,
 ) -> None:
     """As those who mirror whole volumes do; the order in which patches are blended differs."""

@@ -45,7 +45,7 @@ def turned(degrees: float) -> np.ndarray:
         (grid(affine=moved(0.5)), "corners that lie up to 0.5 mm apart"),
     ],
 )
-def test_what_differs_is_reported_with_the_figures_of_both(other: Volume, told: str) -> None:
+def test_differences_are_reported_with_the_figures_of_both(other: Volume, told: str) -> None:
     assert grid_difference(other, grid()) == told
 
 

@@ -86,7 +86,7 @@ def test_a_table_that_a_spreadsheet_stored_is_read(tmp_path: Path, habit: str) -
     assert review_in(tmp_path).marks == marks
 
 
-def test_what_a_user_added_is_kept(tmp_path: Path) -> None:
+def test_addition_of_a_user_is_kept(tmp_path: Path) -> None:
     """Rows of studies that are not shown, and columns."""
     table = f"{HEAD},site\na.nii,good,,me,{WHEN},Bonn\ngone.nii,bad,,other,{WHEN},=Ulm\n"
     (tmp_path / "review.csv").write_text(table)

@@ -105,7 +105,7 @@ def test_a_watch_leaves_the_last_state_and_nothing_else_on_the_screen(world: Que
     )
 
 
-def test_what_cannot_be_is_refused_in_one_sentence(world: QueueWorld) -> None:
+def test_impossible_request_is_refused_in_one_sentence(world: QueueWorld) -> None:
     world.scans(1)
     for arguments, why in [
         (["jobs"], "no queue at"),

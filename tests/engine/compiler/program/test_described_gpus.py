@@ -73,7 +73,7 @@ FEW = "Tesla T4", "Jetson Orin Nano", "NVIDIA RTX PRO 6000"
     "name",
     [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in DESCRIBED],
 )
-def test_where_a_patch_is_too_large_the_one_that_is_named_fits(name: str) -> None:
+def test_named_patch_fits_where_another_is_too_large(name: str) -> None:
     """Other programs may hold all but a little of the GPU."""
     gpu = DESCRIBED[name]
     network, room = network_of("ResNet"), MemoryBudget(512 << 20)

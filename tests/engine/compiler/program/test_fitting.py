@@ -68,7 +68,7 @@ def bytes_of(allowed: int, choose=modest, wanted: ProgramRequest = WANTED) -> tu
     ("mebibytes", "width", "choose"),
     each_pair([0, 3, 5, 10, 16, 25, 40], [16, 32], [hungry, modest]),
 )
-def test_what_is_planned_fits_and_the_named_limit_is_enough(
+def test_planned_program_fits_and_the_named_limit_is_enough(
     mebibytes: int, width: int, choose: Choose
 ) -> None:
     check_limit(width, 32, choose, mebibytes * MIB)

@@ -53,7 +53,7 @@ def not_made(passes: Iterable[Pass]) -> Iterator[str]:
 @example(237, "fp16")
 @example(361, "fp16")
 @example(632, "fp16")
-def test_what_is_read_was_made(seed: int, precision: Precision) -> None:
+def test_values_are_written_before_they_are_read(seed: int, precision: Precision) -> None:
     random = Random(seed)
     graph = a_graph(random)
     if graph is None:

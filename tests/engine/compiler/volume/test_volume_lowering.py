@@ -98,7 +98,7 @@ def test_the_last_layer_takes_warp_groups_in_blocks_that_are_wide_enough(
 
 
 @pytest.mark.parametrize("joint", ["transposed", "nearest"])
-def test_what_is_done_at_once_and_the_blocks_read_what_the_others_write(joint: str) -> None:
+def test_whole_map_layers_and_blocks_read_what_the_others_write(joint: str) -> None:
     """A U-Net's joints read what was made before and at once, and the tables of its norms."""
     network = zero_network(build(UNetSpec(1, 1, width=16, levels=4, upsampling=joint)))
     grid = grid_of((80, 160, 80), network.graph.stride)

@@ -144,7 +144,7 @@ class TestArrays:
         assert self.plan.held(both, 2) == 1000 + self.size(self.large) + self.size(self.small)
 
     @pytest.mark.parametrize("name", VOXEL_TYPES)
-    def test_what_is_given_takes_the_bytes_of_its_voxels(self, name: str) -> None:
+    def test_given_array_takes_the_bytes_of_its_voxels(self, name: str) -> None:
         grid = window_grid(np.empty((1, 200, 64, 64), name), cover((200, 64, 64), PATCH, 0.25))
         saved = 4 - np.dtype(name).itemsize
         rows = ring_rows(grid, spare=True)

@@ -234,7 +234,7 @@ def test_the_kernels_of_a_window_do_as_the_host_does(
 
 @pytest.mark.parametrize("result", ["int8", "float32"])
 @pytest.mark.parametrize("huge", ["blended", "stored"])
-def test_what_overflows_after_the_network_is_noticed(huge: str, result: str) -> None:
+def test_overflow_after_the_network_is_noticed(huge: str, result: str) -> None:
     """Patches may be finite where their mean is not, or where the voxel type is too small."""
     signs = cycle([3e38, -3e38])
 

@@ -215,7 +215,7 @@ def test_only_what_would_be_used_is_checked(world, tmp_path):
     assert len(searches.cache.get(key_of(SHAPE)).candidates) == 5
 
 
-def test_where_no_plan_is_right_the_plain_kernel_does(world):
+def test_plain_kernel_replaces_plans_that_are_all_wrong(world):
     searches = Searches(world, FAULTS)
     assert searches.start() == CUSTOM
     assert len(searches.told) == len(FAULTS)

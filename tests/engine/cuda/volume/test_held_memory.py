@@ -94,7 +94,7 @@ def test_no_copy_passes_the_end_of_what_was_pinned_at_once() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such pages")
 @pytest.mark.parametrize("refused", [None, 2])
-def test_what_is_pinned_in_parts_is_let_go_in_parts(
+def test_memory_pinned_in_parts_is_released_in_parts(
     refused: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that refuses a part takes all by itself, in its own pages."""
@@ -123,7 +123,7 @@ def test_what_is_pinned_in_parts_is_let_go_in_parts(
     assert unpinned == pinned[::-1]
 
 
-def test_what_the_host_has_no_space_for_is_refused_in_a_sentence() -> None:
+def test_volume_beyond_the_space_of_the_host_is_refused_in_a_sentence() -> None:
     check_host_budget(SIZE, SIZE)
     with pytest.raises(
         DeviceMemoryError, match=r"need 6 MiB .* only 5 MiB may be pinned"

@@ -148,7 +148,7 @@ def test_rows_are_reported_when_they_are_in_their_place(rounds: int) -> None:
         assert np.array_equal(target, result)
 
 
-def test_what_a_voxel_type_cannot_hold_is_counted() -> None:
+def test_values_beyond_the_voxel_type_are_counted() -> None:
     """The count is over all pieces, as on the host."""
     result, clipped = noise(), list[Clipped]()
     target = np.empty_like(result, np.uint8)

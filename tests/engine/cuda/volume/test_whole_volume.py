@@ -220,7 +220,7 @@ def test_maps_made_anew_are_those_that_were_kept(changes: Any) -> None:
     assert error(network, volume, wanted) <= LIMITS["fp16"]
 
 
-def test_what_is_made_beside_a_map_that_is_made_anew_stays() -> None:
+def test_map_made_next_to_a_recomputed_one_stays() -> None:
     """The volume, which a later layer reads beside the first one's map."""
     border = Pad("replicate", ONE, ONE)
     graph = chain(
@@ -348,7 +348,7 @@ def test_maps_in_host_memory_are_copied_in_the_parts_that_were_pinned(
     assert made(volume, memory=memory).tobytes() == made(volume).tobytes()
 
 
-def test_of_what_kernels_read_around_blocks_their_own_come_from_copies() -> None:
+def test_halos_of_kernels_that_make_their_own_come_from_copies() -> None:
     network = random_network(build(ResNetSpec(1, 1, 8, 2)), seed=1)
     grid = BlockGrid((16, 8, 8), (4, 8, 8))
     made = volume_on_cpu(network, grid, "fp16", batch=1, convolve=convolved_exactly)

@@ -205,7 +205,7 @@ def test_tensors_that_may_matter_stop_the_import(
         recognise(read_checkpoint(tmp_path / "G.pth"), choices)
 
 
-def test_what_a_training_keeps_beside_its_generators_is_left_and_listed(tmp_path: Path) -> None:
+def test_networks_next_to_the_generators_are_left_and_listed(tmp_path: Path) -> None:
     generator, other = made.unpadded_resnet(), made.unpadded_resnet()
     optimizer = torch.optim.Adam(generator.parameters())
     generator(torch.zeros(1, 1, 16, 16, 16)).sum().backward()

@@ -214,7 +214,7 @@ def reference_case(
     return recognise(read_checkpoint(save(module, tmp_path / "G.pth")), choices)
 
 
-def test_what_fits_and_the_second_best_are_named(tmp_path: Path) -> None:
+def test_fitting_reading_and_the_second_best_are_named(tmp_path: Path) -> None:
     module = made.trained(variants.ResNet(block_pad="replicate").made())
     recognised = reference_case(module, tmp_path, NetworkChoices())
     told = {fact.subject: fact for fact in resolve(recognised, *pair_of(module, 1, SMALL)).facts}
@@ -341,7 +341,7 @@ def followed_by(layer: "torch.nn.Module") -> "torch.nn.Module":
         for name in UNKNOWN
     ],
 )
-def test_what_no_reading_computes_is_refused(name: str, tmp_path: Path) -> None:
+def test_reference_that_no_reading_computes_is_refused(name: str, tmp_path: Path) -> None:
     module = made.trained(UNKNOWN[name]())
     recognised = reference_case(module, tmp_path, NetworkChoices())
     with pytest.raises(

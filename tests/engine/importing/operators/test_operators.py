@@ -885,7 +885,7 @@ NUMBERS = OTHERS | {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_no_layer_does_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
+def test_unsupported_operator_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
     operator, reason = REFUSED[name]
     proto = model(ended(operator), ARRAYS | NUMBERS, opset=18)
     with pytest.raises(CheckpointError) as refusal:

@@ -365,7 +365,7 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_missing_is_refused_with_operator_and_node(name: str, tmp_path: Path) -> None:
+def test_missing_layer_is_refused_with_operator_and_node(name: str, tmp_path: Path) -> None:
     nodes, message = REFUSED[name]
     with pytest.raises(CheckpointError) as refusal:
         written_down(

@@ -212,7 +212,7 @@ def test_other_identifiers_are_whole_or_not_there(tmp_path: Path, identifier: by
     assert "AccessionNumber (omitted, " in notes
 
 
-def test_what_is_cut_stays_in_its_character_set(tmp_path: Path) -> None:
+def test_cut_text_stays_in_its_character_set(tmp_path: Path) -> None:
     long = ("Ü" * 100).encode()
     CT.write(
         tmp_path / "in",

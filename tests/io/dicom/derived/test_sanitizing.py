@@ -267,7 +267,9 @@ def test_an_enhanced_object_is_made_where_nothing_is_burned_in(
 
 
 @pytest.mark.parametrize("missing", ["ContentTime", "ApplicableSafetyStandardAgency"])
-def test_what_an_enhanced_object_must_say_is_not_made_up(tmp_path: Path, missing: str) -> None:
+def test_mandatory_statement_of_an_enhanced_object_is_not_invented(
+    tmp_path: Path, missing: str
+) -> None:
     write_enhanced(MR, tmp_path / "in" / "one")
     source = pydicom.dcmread(tmp_path / "in" / "one")
     source.pop(missing)
@@ -299,7 +301,7 @@ def test_every_step_of_lossy_compression_is_carried_over(tmp_path: Path, enhance
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_what_a_file_is_packed_with_shows_of_losses_too(tmp_path: Path, told: bool) -> None:
+def test_packing_of_a_file_shows_losses_too(tmp_path: Path, told: bool) -> None:
     """Many a writer packs with losses and says nothing of it."""
     (tmp_path / "in").mkdir()
     expected = 0.0
@@ -343,7 +345,7 @@ any_text = words | st.lists(words, min_size=1, max_size=3)
 
 @given(st.dictionaries(st.sampled_from(TEXTS), any_text), st.floats(width=64))
 @example({}, 1.7976931345e308)
-def test_what_is_mended_once_needs_no_more(values: dict[str, Any], weight: float) -> None:
+def test_sanitized_header_needs_no_more(values: dict[str, Any], weight: float) -> None:
     source = pydicom.Dataset()
     for keyword, value in values.items():
         put(source, keyword, value)

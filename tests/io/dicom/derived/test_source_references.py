@@ -87,7 +87,7 @@ def test_the_same_place_means_the_same_pixels(tmp_path: Path) -> None:
     assert referred(made[0])[1] == ("1.2.3.2.1", "NO")
 
 
-def test_what_one_scan_has_burned_in_all_of_the_result_may_have(tmp_path: Path) -> None:
+def test_burned_in_text_of_one_scan_is_possible_in_all_results(tmp_path: Path) -> None:
     def edit(data: Any, _: int) -> None:
         data.BurnedInAnnotation = "YES"
         data.ManufacturerModelName = "Scanner 2"

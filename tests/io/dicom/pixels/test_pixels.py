@@ -280,7 +280,7 @@ def test_the_sign_of_jpeg_2000_may_be_another_than_the_header_says(
         bytes(300),
     ],
 )
-def test_what_begins_otherwise_is_no_data_set(start: bytes) -> None:
+def test_file_with_another_beginning_is_no_data_set(start: bytes) -> None:
     assert not is_data_set(start)
 
 

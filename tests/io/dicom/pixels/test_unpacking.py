@@ -114,7 +114,7 @@ def test_a_frame_that_breaks_its_decoder_is_refused_and_the_next_one_is_not(what
 
 
 @pytest.mark.usefixtures("bad_decoders")
-def test_what_a_decoder_prints_is_no_answer() -> None:
+def test_output_of_a_decoder_is_no_answer() -> None:
     with FrameUnpacker() as unpack:
         assert unpack(frame("print")).tolist() == [[8] * 5] * 4
 

@@ -115,7 +115,7 @@ def test_options_that_came_later_are_stored_in_one_order() -> None:
     assert json.loads(text)["version"] == 4
 
 
-def test_what_was_listed_asks_for_a_worker_that_heeds_it_and_makes_no_other_job(
+def test_listed_option_requires_a_worker_that_heeds_it_and_makes_no_other_job(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "a"

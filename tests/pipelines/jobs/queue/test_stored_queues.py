@@ -89,7 +89,7 @@ def test_all_states_are_shown(queue: Queue) -> None:
     assert queue.is_paused()
 
 
-def test_what_is_known_of_jobs_is_shown(queue: Queue) -> None:
+def test_known_facts_of_jobs_are_shown(queue: Queue) -> None:
     rows = by_name(queue)
     [done], [sent], [waiting] = rows["done"], rows["sent"], rows["waiting"]
     assert done.row["status"] == "translated"
