@@ -77,7 +77,7 @@ print(json.dumps([said, peak() - before]))
 
 
 def refusal(path: Path, kind: type[ScanError] = UnreadableScanError) -> str:
-    """What the reader says of `path`, having checked that it is one sentence of that class."""
+    """Return the reader's message about `path`, checked to be one sentence of that class."""
     started = time.process_time()
     with pytest.raises(ScanError) as caught:
         read_file(path)

@@ -1,4 +1,4 @@
-"""Which scans are one study of several channels: never those of two patients, and each told."""
+"""Scans that form one study of several channels: never those of two patients, and each reported."""
 
 from pathlib import Path
 from typing import Any

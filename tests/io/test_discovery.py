@@ -1,4 +1,4 @@
-"""Which studies a search finds, in which order, and where their results go."""
+"""Studies that a search finds, their order, and the places of their results."""
 
 import os
 from pathlib import Path
@@ -116,7 +116,7 @@ def test_own_results_are_never_read_again(tmp_path: Path, output: str) -> None:
 
 
 def test_an_output_among_the_inputs_is_left_out(tmp_path: Path) -> None:
-    """As a shell writes `translate scans/* --output scans/out` the second time."""
+    """A shell writes `translate scans/* --output scans/out` so the second time."""
     scans = lay(tmp_path, "a.nii", "b.nii", "out/a.nii", "out/b.nii")
     found = discover(sorted(scans.iterdir()), scans / "out")
     assert names(found) == ["a.nii", "b.nii"]

@@ -39,7 +39,7 @@ class Trap:
 
 @cache
 def content(suffix: str) -> bytes:
-    """Of a sound scan."""
+    """Return the content of a sound scan."""
     folder = Path(os.environ["PYTEST_SCANS"])
     path = folder / f"made{suffix}"
     if suffix.startswith(".nii"):
@@ -309,7 +309,7 @@ def test_files_that_may_not_be_opened(closed: str) -> None:
 
 
 def test_many_folders_linked_across_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their names are without number; those that are left out are told."""
+    """The folders' names are without number; omitted ones are reported."""
     monkeypatch.setattr("cuda_cyclegan.io.search.MOST_REPEATED", 1000)
     crossed(9)(tmp_path / "in")
     found = discover([tmp_path / "in"], None)

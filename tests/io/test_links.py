@@ -1,4 +1,4 @@
-"""Which links a search follows, and that each of the others is told."""
+"""Links that a search follows, and reports of each of the others."""
 
 import os
 from pathlib import Path
@@ -90,7 +90,7 @@ def test_no_link_leads_into_the_system(inputs: Path, links: Links, place: str) -
 
 
 def test_a_walk_passes_the_system_by(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As from the root of a disk, where they are no links."""
+    """At the root of a disk, for instance, the system's folders are not links."""
     monkeypatch.setattr("cuda_cyclegan.io.links.SYSTEM_FOLDERS", (inputs / "b",))
     found = search(inputs)
     assert names(found) == ["a/x.nii"]

@@ -1,4 +1,4 @@
-"""Whatever keeps a scan from being read becomes one sentence that names the file and the cause."""
+"""Messages about scans that cannot be read: one sentence that names the file and the cause."""
 
 import errno
 import os

@@ -204,7 +204,7 @@ def test_analyze_refuses_what_it_cannot_store(tmp_path: Path) -> None:
 
 @pytest.fixture
 def happened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
-    """Flushes of files and folders, and moves to a path, in their order."""
+    """Record the flushes of files and folders, and moves to a path, in their order."""
     found: list[tuple[str, Path]] = []
     fsync, rename = os.fsync, Path.replace
 

@@ -1,4 +1,4 @@
-"""Which models lead back what another made: its counterpart of the same training, and no other."""
+"""Reverse models of a model: its counterpart of the same training, and no other."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -62,7 +62,7 @@ def values(path: Path) -> FloatArray:
 def test_it_is_what_a_user_gets_who_translates_the_result(
     tmp_path: Path, dtype: type, spacing: tuple[float, float, float] | None, turned: bool
 ) -> None:
-    """To half a step of the voxel type of the file that this user compares."""
+    """Values agree to half a step of the voxel type of the file that this user compares."""
     world = QueueWorld(tmp_path)
     world.inputs.mkdir()
     nibabel.Nifti1Image((head(1) * 1.3).astype(dtype), AFFINE).to_filename(world.inputs / "a.nii")

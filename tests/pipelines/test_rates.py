@@ -119,7 +119,7 @@ class TestTheCache:
         assert cache.get(HostRates, "a") is None
 
     def test_a_batch_writes_it_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """With the speeds of the network, of the opening and of files of two kinds."""
+        """The file has the speeds of the network, of the opening and of files of two kinds."""
         written = list[Path]()
 
         def counted(path: Path, content: bytes) -> None:

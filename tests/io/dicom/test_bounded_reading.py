@@ -22,7 +22,7 @@ from cuda_cyclegan.io.reading import read
 
 PHANTOM = Phantom()
 NAME = b"\x10\0\x10\0PN"
-"""Where the name of the patient begins, in explicit VRs."""
+"""Place where the name of the patient begins, in explicit VRs."""
 ITEM, END_OF_ITEM, END = (struct.pack("<HHI", 0xFFFE, at, 0) for at in (0xE000, 0xE00D, 0xE0DD))
 ENDLESS_ITEM = ITEM[:4] + b"\xff" * 4
 REFERENCED = (0x0008, 0x1115)
@@ -41,7 +41,7 @@ def with_elements(path: Path, elements: bytes, before: bytes = NAME) -> None:
 
 
 def told(folder: Path) -> str:
-    """Why no volume comes of a folder."""
+    """Return why no volume comes of a folder."""
     [study] = discover([folder], None).studies
     with pytest.raises(UnreadableScanError) as error:
         read(study)
@@ -100,7 +100,7 @@ def test_enhanced_objects_have_as_many_items_as_they_need(
 
 
 def test_a_sequence_beyond_the_start_of_a_file_is_read(tmp_path: Path) -> None:
-    """Its items go on behind the bytes that are parsed first."""
+    """The sequence's items continue after the bytes that are parsed first."""
     paths = PHANTOM.write(tmp_path)
     item = struct.pack("<HHI", 0xFFFE, 0xE000, 200) + struct.pack("<HH2sH", 8, 0x1155, b"UI", 192)
     with_elements(paths[3], sequence((item + b"1.2".ljust(192, b"\0")) * 300, endless=True))

@@ -33,7 +33,7 @@ def upside_down(phantom: Phantom) -> Phantom:
 def test_files_that_hold_other_images_by_the_time_they_are_read(
     tmp_path: Path, other: Phantom
 ) -> None:
-    """They would be laid where the images lay that were found under their names."""
+    """The images would be placed where those found under their names were."""
     CT.write(tmp_path)
     study = only_study(tmp_path)
     other.write(tmp_path)

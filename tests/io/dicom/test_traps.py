@@ -1,4 +1,4 @@
-"""What cannot be read in or beside a series, and what must come of it: a table of traps."""
+"""Table of traps: what cannot be read in or next to a series, and the required outcome."""
 
 import gzip
 import os

@@ -101,7 +101,7 @@ def piece(data: bytes, control: int, context: int = 1) -> bytes:
 
 
 def command(field: int, **elements: int | str) -> bytes:
-    """Of a message that comes with a data set."""
+    """Return the command of a message that comes with a data set."""
     named = {getattr(commands, name.upper()): value for name, value in elements.items()}
     told: dict[int, int | str] = {commands.FIELD: field, commands.MESSAGE: 7}
     return commands.encoded(told | {commands.DATA_SET: commands.WITH_DATA_SET} | named)

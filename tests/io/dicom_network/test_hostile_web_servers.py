@@ -51,7 +51,7 @@ def asked(file: Path) -> WebInstance:
 
 
 def fetched(link: WebLink, asked: WebInstance) -> int:
-    """How many bytes of a data set come."""
+    """Return how many bytes of a data set come."""
     with link.fetching(asked) as arriving:
         return sum(map(len, arriving.pieces))
 

@@ -1,4 +1,4 @@
-"""What a disk takes, asked before anything is written there."""
+"""Capacity of a disk, checked before anything is written there."""
 
 from pathlib import Path
 

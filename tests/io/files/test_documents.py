@@ -26,7 +26,7 @@ FULL = Path("/dev/full")
 
 @contextmanager
 def read_meanwhile(pipe: Path) -> Generator[list[bytes]]:
-    """What a reader gets of a pipe that the block writes."""
+    """Yield what a reader gets of a pipe that the block writes."""
     found: list[bytes] = []
     reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()), daemon=True)
     reader.start()
@@ -146,7 +146,7 @@ def test_file_without_a_document_is_refused_and_stays(tmp_path: Path) -> None:
 def test_a_link_that_changes_before_the_writing_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a stranger may change it, in a folder for all."""
+    """A stranger may change it in a folder for all."""
     (tmp_path / "other").write_bytes(b"kept")
     (tmp_path / "file").write_bytes(b"kept")
     (tmp_path / "link").symlink_to("other")

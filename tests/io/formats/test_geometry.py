@@ -33,7 +33,7 @@ def save_nrrd(path: Path, lines: str) -> Path:
 
 
 def places_by_itk(path: Path) -> Any:
-    """What ITK takes from a file: origin, spacing, direction in one row."""
+    """Return what ITK takes from a file: origin, spacing, direction in one row."""
     image = SimpleITK.ReadImage(str(path))
     return np.array([*image.GetOrigin(), *image.GetSpacing(), *image.GetDirection()])
 

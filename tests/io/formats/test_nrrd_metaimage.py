@@ -74,7 +74,7 @@ def image_of(voxels: Any, direction: Any = STRAIGHT) -> Any:
 
 
 def affine_of(image: Any) -> Any:
-    """From ITK's own mapping of four corners, an account apart from the reader's."""
+    """Return the affine from ITK's own mapping of four corners, independent of the reader."""
     origin = np.array(image.TransformIndexToPhysicalPoint((0, 0, 0)))
     columns = [
         np.array(image.TransformContinuousIndexToPhysicalPoint(step)) - origin
@@ -308,7 +308,9 @@ METAIO_KEYS = ("Name", "ID", "ParentID", "Comment", "Modality", "ElementMin", "C
 def test_every_key_that_itk_reads_is_in_the_result(
     tmp_path: Path, suffix: str, keys: list[str], is_marked: bool
 ) -> None:
-    """But for those of the acquisition, and in any order; what cannot be kept is no failure."""
+    """Keys of the acquisition are exceptions; the order is free; what cannot be kept is not a
+    failure.
+    """
     source, target = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
     image = image_of(ramp())
     for key in keys:

@@ -24,7 +24,7 @@ CARD = cc.CardDraft(
     intensity_out=cc.Window(-1000, 2000),
 )
 SAID = cc.NetworkChoices(unproven=True, padding="reflect", upsampling="nearest")
-"""What a search with a reference, which takes seconds, would find."""
+"""Choices that a search with a reference, which takes seconds, would find."""
 
 
 def test_the_file_is_that_of_the_command(tmp_path: Path) -> None:

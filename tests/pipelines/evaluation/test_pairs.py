@@ -1,4 +1,4 @@
-"""Which result goes with which truth: by mirrored names, DICOM identifiers or a table."""
+"""Pairing of results and truths: by mirrored names, DICOM identifiers or a table."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -54,7 +54,7 @@ def test_a_command_that_fails_is_reported() -> None:
 def test_the_end_waits_for_a_command_that_has_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after the last job of a worker, which ends right behind it."""
+    """A worker, for instance, ends immediately after its last job."""
     begins, ends, run = threading.Event(), threading.Event(), subprocess.run
 
     def run_at_the_end(*arguments: Any, **options: Any) -> Any:

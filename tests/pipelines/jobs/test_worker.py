@@ -38,7 +38,7 @@ from cuda_cyclegan.pipelines.run.worker import Worker
 
 
 class Rounds:
-    """What a worker's watch does, which here hardly pauses, is told to those who wait for it."""
+    """Rounds of a worker's monitor, which hardly pauses, reported to those who wait for them."""
 
     def __init__(self, patch: pytest.MonkeyPatch, place: Any, name: str, times: int = 1) -> None:
         self._left, self._are_over = times, threading.Event()
@@ -87,7 +87,7 @@ def test_one_job_at_most_is_taken_ahead(world: QueueWorld, monkeypatch: pytest.M
     waits = threading.Event()
 
     class Places(WeightedSemaphore):
-        """Tells when a thread waits for the third place."""
+        """Places that report when a thread waits for the third one."""
 
         def __init__(self, size: int) -> None:
             super().__init__(size)
@@ -194,7 +194,7 @@ def test_only_the_job_that_was_cancelled_is_left(
 def test_a_job_that_was_cancelled_and_queued_again_is_done_by_the_same_worker(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which gets it a second time while it still has it in hand."""
+    """The worker claims it a second time while its first claim is in flight."""
     world.scans(1)
     batch = world.submit()
     left = Rounds(monkeypatch, Worker, "cancel")
@@ -238,7 +238,7 @@ def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
 def test_a_worker_ends_after_its_monitor(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which would use the queue's connections after their end."""
+    """A monitor that lives longer would use the queue's connections after their end."""
     ends, end, dead = threading.Event(), Monitor.__exit__, Membership.dead
     left: list[str] = []
 
@@ -278,7 +278,7 @@ def test_a_job_at_work_is_no_stray(world: QueueWorld, monkeypatch: pytest.Monkey
 def test_rest_of_a_killed_worker_is_gone_when_no_job_is_left(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was killed while this one, which had opened the folder before, was at work."""
+    """The other worker was killed while this one, which opened the folder before, was at work."""
 
     def die_in_the_middle(number: int) -> None:
         if number == 1:
@@ -382,7 +382,7 @@ def test_an_answer_from_before_an_outage_does_not_end_it(monkeypatch: pytest.Mon
 def test_a_worker_waits_for_a_server_that_was_killed_and_reports_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once before the worker has begun, and once while a job is at its end."""
+    """Kills happen before the worker has begun, and while a job is at its end."""
     if not queue_postgres.is_installed():
         pytest.skip("PostgreSQL is not installed")
     told: list[WorkerEvent] = []
@@ -404,7 +404,7 @@ def test_a_worker_waits_for_a_server_that_was_killed_and_reports_it_once(
 def test_a_worker_that_gets_no_threads_puts_its_jobs_back(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """None of the studies is to blame, so none of their tries is used up."""
+    """No study caused it, so none of their tries is used."""
 
     def refused(*_: object) -> None:
         raise RuntimeError("can't start new thread")

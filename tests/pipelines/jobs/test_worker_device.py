@@ -105,7 +105,7 @@ def test_a_job_that_overflows_has_the_gpu_alone_and_the_next_one_as_before(
 def test_a_program_stays_open_from_job_to_job(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also between those that do not travel together."""
+    """The program also stays open between jobs that are not claimed together."""
     card = Card(monkeypatch, overflows_at=-1)
     world.scans(2)
     for overlap in ("0", "0.5"):
@@ -333,7 +333,7 @@ def test_channels_of_one_file_keep_their_order(tmp_path: Path) -> None:
 
 
 def test_a_job_of_before_is_reported_by_the_name_of_its_result(tmp_path: Path) -> None:
-    """When no job said yet which images of its file it was about."""
+    """Jobs then did not state yet which images of their file they were about."""
     file = echoes(tmp_path)
     for scan_ in discover([file], None).studies:
         name = f"study/1/{scan_.name}"

@@ -47,8 +47,9 @@ def imported(folder: Path, folds: tuple[str, ...] = (), **said: Any) -> Model:
 def test_raw_outputs_are_those_of_nnunets_predictor(
     name: str, folder: Callable[[str], Path]
 ) -> None:
-    """To 1e-4 of the range with its sums in float32. As it is, it sums in half precision, whose
-    least numbers weigh the corners of patches: the outermost voxels are off by that.
+    """Outputs agree to 1e-4 of the range with its sums in float32. As it is, it sums in half
+    precision, whose least numbers weigh the corners of patches: the outermost voxels are off by
+    that.
     """
     made = translated(imported(folder(name), FOLDS[name]))
     for dtype, allowed, share in (("float16", 2e-3, 0.98), ("float32", 1e-4, 1.0)):
@@ -80,7 +81,7 @@ def with_regions(place: Path) -> Path:
 
 
 def test_the_softmax_of_results_is_what_nnunet_exports(folder: Callable[[str], Path]) -> None:
-    """Also outside the crop box, where the probability of the background is 1."""
+    """This also holds outside the crop box, where the probability of the background is 1."""
     scores = np.exp(translated(imported(folder("plain"))))
     made, expected = scores / scores.sum(axis=0), OUTPUTS["plain labels"]
     np.testing.assert_allclose(made, expected, rtol=0, atol=5e-4)

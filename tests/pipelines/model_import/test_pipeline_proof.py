@@ -19,7 +19,7 @@ from cuda_cyclegan.pipelines.model_import.pipeline_proof import Mismatch, prove_
 
 RANDOM = np.random.default_rng(3)
 KERNEL = RANDOM.normal(size=(3, 3, 3)).astype(np.float32) / 4
-"""Of no symmetry, so that every turn of a scan shows."""
+"""Kernel without symmetry, so that every turn of a scan shows."""
 
 AFFINE = np.diag([-1.0, 1.2, 1.5, 1.0])
 STATED = (

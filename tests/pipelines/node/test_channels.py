@@ -40,13 +40,13 @@ def using(folder: Path, **model: Any) -> Iterator[NodeInProcess]:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[NodeInProcess]:
-    """Its model makes one of two."""
+    """Node whose model makes one volume of two."""
     yield from using(tmp_path, targets=("FLAIR",))
 
 
 @pytest.fixture
 def world_of_two(tmp_path: Path) -> Iterator[NodeInProcess]:
-    """Its model makes two of two."""
+    """Node whose model makes two volumes of two."""
     yield from using(tmp_path, mix=OF_TWO, targets=("FLAIR", "PD"))
 
 

@@ -35,7 +35,7 @@ INSTANCE = "1.2.840.10008.1.20.1.1"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[NodeInProcess]:
-    """Its sender is its destination."""
+    """Node whose sender is its destination."""
     with NodeInProcess(tmp_path) as found:
         found.with_route(destination=Peer("SENDER", "127.0.0.1", found.destination))
         yield found
@@ -88,7 +88,9 @@ def ask(world: NodeInProcess, objects: Sequence[Any], transaction: str = TRANSAC
 def archive(
     port: int, status: int = 0, title: str = "SENDER"
 ) -> Iterator[list[tuple[int, str, Any]]]:
-    """What it is told: the event's type, by which AE title, and the report."""
+    """Archive that keeps the reports it receives: the event's type, the calling AE title, and the
+    report.
+    """
     told: list[tuple[int, str, Any]] = []
 
     def handle(event: Any) -> tuple[int, None]:

@@ -1,4 +1,4 @@
-"""What cannot be done now is tried again, whatever it was."""
+"""Retries of whatever cannot be done now."""
 
 from threading import Event
 

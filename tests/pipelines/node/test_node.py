@@ -1,4 +1,4 @@
-"""From objects that arrive to results that are confirmed, through whatever comes in between."""
+"""Node from arriving objects to confirmed results, through all disturbances."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -128,7 +128,7 @@ def test_a_clock_that_is_set_back_holds_up_no_study(world: NodeInProcess) -> Non
 def test_objects_in_an_unavailable_inbox_are_queued_and_emptied_later(
     world: NodeInProcess,
 ) -> None:
-    """As while its disk is not mounted."""
+    """The inbox's disk may not be mounted, for instance."""
     inbox, away = world.folder / "inbox", world.folder / "away"
     world.send(slices())
     inbox.rename(away)
@@ -252,7 +252,7 @@ def test_a_result_that_was_not_sent_when_its_series_grew_is_not_sent_any_more(
 def test_a_result_whose_first_object_is_on_its_way_when_its_series_grows_is_sent_as_a_whole(
     world: NodeInProcess,
 ) -> None:
-    """Also if the association breaks off after that object."""
+    """This also holds if the association breaks off after that object."""
     arrives, has_grown = Event(), Event()
 
     def status(_: Any) -> int:
@@ -292,7 +292,7 @@ def test_a_job_whose_series_grew_meanwhile_is_cancelled(world: NodeInProcess) ->
 
 
 def another_series() -> list[Any]:
-    """Of the study of `slices`."""
+    """Return another series of the study of `slices`."""
     first = phantom(0)
     return list(replace(first, series=f"{first.series}.9").datasets())
 
@@ -519,7 +519,7 @@ def test_an_object_at_which_its_destination_breaks_off_holds_up_no_other_result(
 
 
 def of_results(world: NodeInProcess) -> list[NotSent]:
-    """What was told of results, not of their destination, that could not be sent."""
+    """Return the reports on results that could not be sent, without those on their destination."""
     return [event for event in world.events(NotSent) if event.what.startswith("NODE/")]
 
 
@@ -805,7 +805,7 @@ def test_omission_is_reported_once_however_often_it_is_sent(world: NodeInProcess
 
 
 def test_a_series_that_comes_in_another_encoding_is_known(world: NodeInProcess) -> None:
-    """From an archive beside the scanner, or from two archives, while its job waits."""
+    """The series comes from an archive next to the scanner, or from two, while its job waits."""
     packed = slices()
     for one in packed:
         one.compress(RLELossless, generate_instance_uid=False)

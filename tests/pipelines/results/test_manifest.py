@@ -366,7 +366,7 @@ def test_file_kept_aside_has_its_name_on_disk(
 def test_threads_share_the_loss_of_lines_that_no_disk_took(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a full file server, which tells so at the first flush, and not again."""
+    """A full file server reports this at the first flush, and not again."""
     begun, all_written, lost = (threading.Event() for _ in range(3))
     failures, real_write = list[OSError](), os.write
 

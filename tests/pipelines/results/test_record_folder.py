@@ -1,4 +1,4 @@
-"""Where the record of an output folder lives, and that all ways to a folder meet the same one."""
+"""Place of the record of an output folder: the same by all paths to the folder."""
 
 import os
 import subprocess
@@ -104,7 +104,7 @@ def told_by(*command: str) -> str:
 def test_the_record_of_a_folder_that_is_mounted_by_itself_is_inside(
     tmp_path: Path, mounted: str
 ) -> None:
-    """As a volume in a container, which may be a folder of the same file system."""
+    """A volume in a container may be a folder of the same file system."""
     output = tmp_path / "my out"
     output.mkdir()
     (tmp_path / "real").mkdir()
@@ -171,7 +171,7 @@ class TestPlace:
 def test_a_folder_that_lets_no_open_file_be_removed_is_refused_and_stays_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As FUSE does where names cannot be changed: bindfs --rename-deny."""
+    """FUSE does so if names cannot be changed: bindfs --rename-deny."""
     opened, unlink = set[str](), os.unlink
 
     def refused_once(path: str, **at: int) -> None:

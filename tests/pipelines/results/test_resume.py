@@ -1,4 +1,4 @@
-"""What is due, what is kept, and what must not be destroyed."""
+"""Results to make, results to keep, and files that must not be destroyed."""
 
 import shutil
 from dataclasses import replace
@@ -265,7 +265,7 @@ def test_an_unreadable_input_is_due_so_that_reading_shows(folder: Folder) -> Non
 class TestResultsOfTwoFiles:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Folder:
-        """As above, but for a header and its voxels."""
+        """Return a folder as above, but for a header and its voxels."""
         folder = Folder(tmp_path)
         folder.target.rename(folder.target.with_name("a.mhd"))
         folder.target = folder.target.with_name("a.mhd")

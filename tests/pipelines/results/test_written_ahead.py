@@ -24,7 +24,7 @@ from cuda_cyclegan.pipelines.results.written_ahead import WrittenAhead
 
 SLICES = 40
 SHAPE = (256, 128, SLICES)
-"""Of slices of 64 KiB, so that a write holds 32 of them."""
+"""Shape with slices of 64 KiB, so that a write holds 32 of them."""
 
 
 @pytest.fixture

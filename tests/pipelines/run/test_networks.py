@@ -32,7 +32,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 class Device:
-    """Opens once it may; notes what is opened and closed, and reports a search meanwhile."""
+    """Device that opens once it may, notes what is opened and closed, and reports a search
+    meanwhile.
+    """
 
     def __init__(self, error: Exception | None = None) -> None:
         self.calls: list[str] = []
@@ -129,7 +131,7 @@ def test_error_of_opening_is_raised_by_its_use_and_by_nothing_else(model: Model)
 
 
 class Opened:
-    """What is open on a card, with the memory limit that it was opened with."""
+    """Network that is open on a GPU, with the memory limit that it was opened with."""
 
     def __init__(self) -> None:
         self.now: list[tuple[Triple | None, int | None]] = []
@@ -194,7 +196,7 @@ def test_a_verifier_stays_until_another_models_is_asked_for(model: Model, tmp_pa
 def test_an_end_leaves_networks_to_a_thread_that_still_uses_them(
     model: Model, device: Device
 ) -> None:
-    """As after an interrupt, when the device hangs."""
+    """A device may hang after an interrupt."""
     networks = networks_opened_by(device, "fp16")
     with networks.use((model, FP16)) as (network,):
         network.open("fp16")

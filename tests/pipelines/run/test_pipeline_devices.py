@@ -1,4 +1,4 @@
-"""How a batch opens its device, and what becomes of studies that do not fit it."""
+"""Opening of a batch's device, and studies that do not fit it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -90,7 +90,7 @@ def test_a_study_that_overflows_is_done_again_in_a_wider_precision(world: Pipeli
 
 def test_why_a_study_was_blended_on_the_host_stands_in_its_row(world: PipelineWorld) -> None:
     class FullGenerator(FunctionGenerator):
-        """Could blend by itself, but for the second study there is no memory."""
+        """Generator that could blend, but has no memory for the second study."""
 
         studies = 0
 

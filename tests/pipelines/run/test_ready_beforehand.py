@@ -24,7 +24,7 @@ def world(tmp_path: Path) -> PipelineWorld:
 
 
 class CopyingGenerator:
-    """Gives volumes back as they came. asked: for which extents it was to take memory."""
+    """Generator that returns volumes unchanged. asked: extents for which it was to take memory."""
 
     device = "numpy"
 

@@ -20,7 +20,7 @@ Function = Callable[[FloatArray], FloatArray]
 
 
 def first_half(patches: FloatArray) -> FloatArray:
-    """Not the same for a patch and its mirror image."""
+    """Return values that differ for a patch and its mirror image."""
     return patches + np.roll(patches, 1, axis=2)
 
 

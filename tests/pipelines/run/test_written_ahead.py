@@ -30,7 +30,7 @@ WINDOW = Window(-1000, 1000)
 
 
 class RowsGenerator:
-    """Gives volumes back as they came, some of their slices at a time."""
+    """Generator that returns volumes unchanged, some of their slices at a time."""
 
     device = "numpy"
 
@@ -70,7 +70,7 @@ def all_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[WrittenAhead]:
-    """Those that were begun."""
+    """Record those that were begun."""
     found: list[WrittenAhead] = []
 
     class Watched(WrittenAhead):

@@ -1,4 +1,4 @@
-"""What differs between two grids is told with figures; rounding of headers is no difference."""
+"""Differences between two grids, reported with figures; rounding of headers is no difference."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""From a scan to the network's array and back onto the scan's own grid."""
+"""Way from a scan to the network's array and back onto the scan's own grid."""
 
 from itertools import permutations, product
 from typing import Any
@@ -378,7 +378,7 @@ def test_a_flat_affine_is_refused(matrix: np.ndarray[Any, Any]) -> None:
 
 
 def test_the_same_scan_gives_the_same_bits() -> None:
-    """Through resampling, percentiles, a network and blending, each time from new memory."""
+    """Resampling, percentiles, a network and blending are run, each time from new memory."""
     voxels = np.random.default_rng(8).integers(0, 900, (40, 36, 30)).astype(np.int16)
     of = card(
         intensity_in=Percentiles(1, 99),

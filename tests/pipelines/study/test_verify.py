@@ -1,4 +1,4 @@
-"""How far a part of a result is off: by its size, or by the network's range where it is small."""
+"""Error of a part of a result: relative to its size, or to the network's range if it is small."""
 
 from math import inf, sqrt
 

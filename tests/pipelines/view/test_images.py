@@ -87,7 +87,9 @@ def test_unreadable_image_is_a_sentence_and_the_rest_is_shown(tmp_path: Path) ->
 
 
 def test_an_image_is_shown_once_its_file_is_repaired(tmp_path: Path) -> None:
-    """Not before the page requests the study again: the grid of its planes would change."""
+    """The image is not shown before the page requests the study again: the grid of its planes would
+    change.
+    """
     whole = stored(tmp_path / "a.nii", np.eye(4), noise()).path.read_bytes()
     other = stored(tmp_path / "b.nii", np.eye(4), noise((3, 3, 3)))
     (tmp_path / "a.nii").write_bytes(whole[:-1])

@@ -49,7 +49,7 @@ SETS: dict[str, tuple[Sequence[str] | None, bytes, bool]] = {
 """Declared character sets, bytes of text, and whether they are what is declared."""
 
 PLACEHOLDERS = {"a codec of Python": ["X_PYTH"], "one that is no text": ["X_PYTH"]}
-"""What stands for a declaration in which pydicom would write all text, or none."""
+"""Replacements of a declaration in which pydicom would write all text, or none."""
 
 TOP = ("PatientID", "PatientName", "StudyDescription", "ReferringPhysicianName", "AccessionNumber")
 """Text of each length: LO, PN, LO, PN and SH."""
@@ -114,7 +114,7 @@ def derived(folder: Path, *, keep_private: bool = False) -> tuple[Path, str]:
 
 
 def ours(file: Path) -> None:
-    """What the program says itself is ASCII, as in every character set."""
+    """Assert that the program's own text is ASCII, as in every character set."""
     assert stored(file, "SeriesDescription")[0].startswith(b"Synthetic CT (identity)")
     assert b"Synthetic image" in stored(file, "ImageComments")[0]
 
@@ -153,7 +153,7 @@ def test_text_is_carried_byte_for_byte(tmp_path: Path, name: str, syntax: str) -
 
 
 def test_two_patients_stay_two(tmp_path: Path) -> None:
-    """Of one SeriesInstanceUID, told apart by nothing but a byte that is no UTF-8."""
+    """The patients share a SeriesInstanceUID and differ only in a byte that is not UTF-8."""
     for patient in ("Ä123", "Ü123"):
 
         def edit(data: Any, at: int, patient: str = patient) -> None:

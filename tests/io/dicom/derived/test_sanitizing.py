@@ -1,4 +1,4 @@
-"""What a source says wrongly is set right in the result, told by name, and judged by dciodvfy."""
+"""Errors of a source header: corrected in the result, reported by name, and judged by dciodvfy."""
 
 import subprocess
 from dataclasses import replace
@@ -232,7 +232,7 @@ def test_a_whole_trial_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_quadruped_stays_one(tmp_path: Path) -> None:
-    """Else the axes of its images would mean other sides of it."""
+    """The axes of its images would otherwise mean other sides of it."""
     CT.write(
         tmp_path / "in", lambda data, _: setattr(data, "AnatomicalOrientationType", "QUADRUPED")
     )

@@ -28,7 +28,9 @@ Edit = Callable[[Any, int], None]
 
 
 def scans(folder: Path, phantoms: Sequence[Phantom], edit: Edit | None = None) -> list[Volume]:
-    """Of one patient, as they are read; edit: of the slices of all but the first."""
+    """Return scans of one patient, as they are read. edit: applied to the slices of all but the
+    first.
+    """
     made: list[Volume] = []
     for phantom in phantoms:
         place = folder / f"series-{phantom.number}"
@@ -59,7 +61,7 @@ def test_scans_on_one_grid_are_referred_to_slice_by_slice(tmp_path: Path, turned
 
 
 def test_a_slice_between_those_of_another_scan_refers_to_both(tmp_path: Path) -> None:
-    """And that scan ends sooner."""
+    """The other scan ends sooner."""
     x, y, z = T2.origin
     shifted = replace(T2, origin=(x, y, z + 0.5), slices=10)
     made = written(scans(tmp_path, [T1, shifted]), tmp_path / "out")

@@ -1,4 +1,4 @@
-"""What a packed frame claims, by its markers and boxes."""
+"""Claims of a packed frame, by its markers and boxes."""
 
 import struct
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a frame does to its decoder stays in the decoder's process."""
+"""Isolation of decoders: the effect of a frame stays in the decoder's process."""
 
 import multiprocessing
 import os
@@ -80,7 +80,7 @@ def jpegls_decode(packed):
             os.write(2, b"printed")
     return numpy.full((4, 5), 8, numpy.uint8)
 """
-"""Does what no frame can be made to do to sound decoders, as far as anybody knows."""
+"""Stand-in for effects that no known frame has on sound decoders."""
 
 
 @pytest.fixture

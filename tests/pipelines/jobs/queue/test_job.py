@@ -29,7 +29,7 @@ STORED = (
     '"output_format": "nifti", "fewest_slices": 3, "allow_uneven": true, "preview": true, '
     '"seam_score": false, "keep_private": true}'
 )
-"""As the version before wrote it, from fields that stood in the job itself."""
+"""Job as the previous version wrote it, with fields in the job itself."""
 
 JOB = StudyJob(
     study="a/\udcff.nii",
@@ -197,7 +197,7 @@ def test_the_summary_of_a_batch_knows_what_was_asked() -> None:
 
 
 def test_a_batch_takes_no_less_than_its_longest_study() -> None:
-    """Its jobs may begin and end in one second of the queue's clock."""
+    """The batch's jobs may begin and end in one second of the queue's clock."""
     done = {"status": "translated", "stages": {"read": 0.5, "infer": 1.75}, "seconds": 2.25}
     ended_at_once = replace(row(STORED, row=done), ended=1.0)
     report = report_of([ended_at_once])

@@ -158,7 +158,7 @@ def test_a_job_waits_for_its_time(queue: Queue, tables: Database, tmp_path: Path
 
 @pytest.fixture
 def wrong_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This host's clock, but not the database's, is a year ahead."""
+    """Clock of this host, but not the database's, is a year ahead."""
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() + YEAR)
 
@@ -204,7 +204,7 @@ def test_a_time_that_was_given_by_a_wrong_clock_comes_after_the_same_delay(
 def test_a_job_is_due_if_its_time_is_further_off_than_when_it_began_to_wait(
     queue: Queue, tables: Database, tmp_path: Path, ahead: float, is_due: bool
 ) -> None:
-    """As when the database's clock was ahead until now."""
+    """The database's clock may have been ahead until now."""
     later = datetime.now().astimezone() + timedelta(hours=1)
     batch = queue.submit(jobs(tmp_path, 1), NORMAL, not_before=later).batch
     claims = Claims(tables, "one")
@@ -596,7 +596,7 @@ def test_a_restart_of_the_server_is_reported_and_survived(tmp_path: Path) -> Non
 def test_a_server_that_only_reads_for_a_while_is_awaited(
     server: queue_postgres.Server, tmp_path: Path
 ) -> None:
-    """As a standby that is about to take over."""
+    """A standby server about to be promoted is one."""
     place = queue_place(server.url.replace("/jobs", "/standby"))
     with open_tables(place, create=True) as tables:
         queue, claims = Queue(tables), Claims(tables, "one")
@@ -672,6 +672,6 @@ def test_a_queue_that_cannot_grow_reports_it_and_goes_on_later(tmp_path: Path) -
 
 
 def _limit(tables: Database, pages: int) -> None:
-    """How large the next transaction may make the file; it cannot get smaller than it is."""
+    """Limit how large the next transaction may make the file; it cannot get smaller than it is."""
     with tables.writing() as transaction:
         transaction.rows(f"PRAGMA max_page_count = {pages}")

@@ -218,7 +218,7 @@ def test_no_row_is_unpickled(place: QueuePlace, tmp_path: Path) -> None:
 
 
 class _Touch:
-    """Makes a file when it is unpickled."""
+    """Object that makes a file when it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
