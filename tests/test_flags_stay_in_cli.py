@@ -1,4 +1,4 @@
-"""Only the command line spells its options; what lies below speaks of settings by name."""
+"""Spelling of options: only the command line's; the packages below name settings."""
 
 import ast
 import re

@@ -25,7 +25,7 @@ def packages() -> list[str]:
 
 
 def unit_of(module: str) -> str:
-    """What the table speaks of: a package, or a module that stands directly in a layer."""
+    """Return the unit of the table: a package, or a module that is directly in a layer."""
     package = module.rpartition(".")[0]
     return module if module in packages() or package in LAYERS else package
 
@@ -52,7 +52,7 @@ def imports_of(tree: ast.Module, package: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def module_edges() -> dict[str, set[str]]:
-    """Which module imports which other ones."""
+    """Return the modules that each module imports."""
     found: dict[str, set[str]] = {}
     for module, path in modules().items():
         package = module if module in packages() else module.rpartition(".")[0]
@@ -63,7 +63,7 @@ def module_edges() -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def edges(module_edges: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Which unit imports which other ones."""
+    """Return the units that each unit imports."""
     found: dict[str, set[str]] = {}
     for module, imported in module_edges.items():
         own = unit_of(module)
@@ -361,8 +361,8 @@ MAY_IMPORT = {
         "pipelines.decisions pipelines.rates pipelines.settings pipelines.study"
     ),
 }
-"""Which unit may import which. A new edge is a decision,
-and its reason stands in the commit that adds it.
+"""Units that each unit may import. A new edge is a decision, and the commit that adds it gives the
+reason.
 """
 
 

@@ -1,4 +1,4 @@
-"""Where the product asks for what only POSIX systems have, and what it does without that."""
+"""Use of features that only POSIX systems have, and behaviour without them."""
 
 import ast
 import os
@@ -23,7 +23,7 @@ SAID = (
     *("--padding", "reflect", "--block-padding", "reflect", "--upsampling", "nearest"),
     *("--norm", "instance", "--epsilon", "1e-5", "--end", "tanh"),
 )
-"""Of the checkpoint there, when it is imported: all that a search would find by the reference."""
+"""Options for the checkpoint there at its import: all that a search would find by the reference."""
 
 STAND_IN = ROOT / "tests" / "support" / "without_posix"
 FOLDERS = ("/proc/", "/sys/")
@@ -64,7 +64,7 @@ does the product do where it is absent?
 
 
 def asked_for(tree: ast.Module) -> Iterator[str]:
-    """What a module asks for that only POSIX systems have, anywhere in its text."""
+    """Return what a module uses that only POSIX systems have, anywhere in its text."""
     known: dict[str, str] = {}
     nodes = list(ast.walk(tree))
     for node in nodes:

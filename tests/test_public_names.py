@@ -58,7 +58,7 @@ PARAMETERS = {
 
 
 def test_these_names_are_public() -> None:
-    """Who changes one tells so in CHANGELOG.md."""
+    """A change of one is listed in CHANGELOG.md."""
     assert cc.__all__ == NAMES.split()
     assert dir(cc) == NAMES.split()
     for name in NAMES.split():

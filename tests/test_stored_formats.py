@@ -82,7 +82,7 @@ def translate(root: Path, scan: str, model: str, output: str, options: str = "")
 
 @pytest.fixture(params=["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.slow)])
 def queue(root: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """What `--queue` takes: the stored rows in a database."""
+    """Yield what `--queue` takes: the stored rows in a database."""
     if request.param == "SQLite":
         yield str(_sqlite(root))
         return

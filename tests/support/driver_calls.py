@@ -1,4 +1,4 @@
-"""Calls everything that the engine asks of the CUDA driver, of one whose memory is host memory.
+"""Calls of everything that the engine uses of the CUDA driver, of one with host memory.
 
 A program of its own, since a process that has met such a driver keeps it.
 """
@@ -37,7 +37,7 @@ class Arguments(ctypes.Structure):
 
 
 def main() -> None:
-    """Prints the names of all functions that were called."""
+    """Print the names of all functions that were called."""
     listener = cuda_call.driver = cuda_driver.driver = Listener(cuda_call.driver)
     held_memory.driver = listener
     context: Any = cuda_driver.Context(0)

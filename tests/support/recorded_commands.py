@@ -33,7 +33,7 @@ MODELS = {
     "named": "--intensity-in zscore --intensity-out zscore --axes RAS --spacing 2,2,2 "
     "--patch 16,16,16 --unproven",
 }
-"""What is said about each checkpoint when it is imported."""
+"""Options stated about each checkpoint when it is imported."""
 
 OPTIONS = (
     *("--precision fp8", "--precision fp16", "--patch 16", "--patch 0,16,16", "--patch 15,16,16"),
@@ -404,7 +404,9 @@ def _batches(when: str, queue: str, names: dict[str, str]) -> Iterator[Command]:
 
 
 def _reports() -> Iterator[Command]:
-    """Of reports whose measured numbers are made still, so that all that is shown is too."""
+    """Yield commands on reports whose measured numbers are replaced, so that all that is shown is
+    stable.
+    """
     shown = {
         "one": "<root>/still/unet.json",
         "pictures": "<root>/still/odd-preview-reflect.json",
