@@ -44,7 +44,7 @@ _STORED = 1_700_000_000
 
 
 class Recorder:
-    """Runs commands in a new folder that is home and everything else to them."""
+    """Recorder that runs commands in a new folder that is home and everything else to them."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

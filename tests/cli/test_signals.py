@@ -63,7 +63,9 @@ def test_a_stop_that_python_drops_comes_again(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It comes immediately, as on a machine so busy that the first callback has not returned."""
+    """The signal comes immediately, as on a machine so busy that the first callback has not
+    returned.
+    """
     monkeypatch.setattr(signals, "AGAIN_SECONDS", again)
 
     def run() -> None:

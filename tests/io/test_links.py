@@ -90,7 +90,7 @@ def test_no_link_leads_into_the_system(inputs: Path, links: Links, place: str) -
 
 
 def test_a_walk_passes_the_system_by(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the root of a disk, for instance, the system's folders are not links."""
+    """The system's folders are not links, for instance, at the root of a disk."""
     monkeypatch.setattr("cuda_cyclegan.io.links.SYSTEM_FOLDERS", (inputs / "b",))
     found = search(inputs)
     assert names(found) == ["a/x.nii"]

@@ -17,7 +17,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class _Capability:
-    """Limits of a multiprocessor: KiB of shared memory in all and of a block, threads and blocks."""
+    """Limits of a multiprocessor: shared memory in KiB, in all and of a block; threads; blocks."""
 
     shared: int
     shared_of_block: int

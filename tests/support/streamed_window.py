@@ -25,7 +25,7 @@ patches = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(1, 6))
 
 
 class FakeProgram:
-    """Program that translates what lies at `patches` by a function of [N, C, D, H, W], as one run."""
+    """Program that translates data at `patches` by a function of [N, C, D, H, W], in one run."""
 
     def __init__(
         self, stream: Stream, shape: tuple[int, ...], function: Any, channels: int = 1

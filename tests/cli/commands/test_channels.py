@@ -109,7 +109,7 @@ class TestTranslate:
         assert "but --spread supports only one" in " ".join(done.stderr.split())
 
     def test_a_spread_of_several_scans_is_of_their_result(self, clinic: Clinic) -> None:
-        """This model looks at one voxel at a time, so nothing depends on how patches lie."""
+        """The model looks at one voxel at a time, so nothing depends on how patches lie."""
         row = clinic.translate("--spread", "4")[NAMES[0]]
         place = clinic.result(1)
         mean, deviation = (

@@ -17,7 +17,7 @@ def to_file(world: World, source: Path, target: Path, *options: str) -> Result:
 
 
 def test_an_output_that_names_a_file_is_that_file(world: World, tmp_path: Path) -> None:
-    """This also holds next to the scan, and for a folder that holds one study."""
+    """The same holds next to the scan, and for a folder that holds one study."""
     source = scan(world.inputs / "a.nii")
     world.translate()
     target = world.inputs / "b.nii.gz"

@@ -648,7 +648,7 @@ def test_the_last_mark_is_the_one_that_stays(pairs: tuple[Path, Path]) -> None:
 @pytest.mark.slow
 @needs_chromium
 def test_keys_and_words_belong_to_the_study_that_was_shown(pairs: tuple[Path, Path]) -> None:
-    """This also holds if several keys wait for a busy browser, and if a comment is left by the
+    """The same holds if several keys wait for a busy browser, and if a comment is left by the
     browser's back button.
     """
     with viewed(*pairs) as (url, _), opened_page() as page:

@@ -81,7 +81,7 @@ def with_regions(place: Path) -> Path:
 
 
 def test_the_softmax_of_results_is_what_nnunet_exports(folder: Callable[[str], Path]) -> None:
-    """This also holds outside the crop box, where the probability of the background is 1."""
+    """The same holds outside the crop box, where the probability of the background is 1."""
     scores = np.exp(translated(imported(folder("plain"))))
     made, expected = scores / scores.sum(axis=0), OUTPUTS["plain labels"]
     np.testing.assert_allclose(made, expected, rtol=0, atol=5e-4)

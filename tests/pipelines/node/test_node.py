@@ -252,7 +252,7 @@ def test_a_result_that_was_not_sent_when_its_series_grew_is_not_sent_any_more(
 def test_a_result_whose_first_object_is_on_its_way_when_its_series_grows_is_sent_as_a_whole(
     world: NodeInProcess,
 ) -> None:
-    """This also holds if the association breaks off after that object."""
+    """The same holds if the association breaks off after that object."""
     arrives, has_grown = Event(), Event()
 
     def status(_: Any) -> int:

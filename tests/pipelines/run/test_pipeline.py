@@ -205,7 +205,7 @@ def test_a_study_that_no_memory_suffices_for_fails_alone(
 def test_no_more_is_under_way_than_the_concurrency_allows(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This also holds if reading is much faster than the network."""
+    """The same holds if reading is much faster than the network."""
     reads: list[None] = []
     seen: list[int] = []
     watch_calls(monkeypatch, "read", lambda _: reads.append(None))

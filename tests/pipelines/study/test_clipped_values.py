@@ -167,7 +167,7 @@ def test_exactly_what_does_not_fit_is_counted(
     factor: float,
     is_own: bool,
 ) -> None:
-    """This holds for both ways to store a result."""
+    """The count is exact for both ways to store a result."""
     limits = np.iinfo(dtype)
     folder = tmp_path_factory.mktemp("one")
     scan = stored(folder / "a.nii", ramp(limits.min, limits.max, dtype), slope)

@@ -179,7 +179,7 @@ def test_any_text_comes_back_as_it_was(study: str, comment: str, reader: str) ->
 
 
 def test_marks_of_two_pages_of_one_folder_are_all_kept(tmp_path: Path) -> None:
-    """This also holds for one reader, who typed a comment on one and marked on the other."""
+    """The same holds for one reader, who typed a comment on one and marked on the other."""
     first, second = review_in(tmp_path), review_in(tmp_path)
     first.put("a", Change(mark="good"))
     second.put("b", Change(mark="bad"))

@@ -1,4 +1,4 @@
-"""Lets the product run as if the system were none of POSIX: with this folder on PYTHONPATH.
+"""Make the product run as if the system were none of POSIX: with this folder on PYTHONPATH.
 
 What its modules import lacks what Windows lacks, and files are locked as msvcrt locks them. Nothing
 else changes: libraries and tests see the system as it is. It shows what the product does without

@@ -321,7 +321,7 @@ def test_nothing_leaves_for_which_there_is_space(share: float) -> None:
 
 
 def test_maps_of_low_resolution_stay_while_they_are_read_where_one_fits_at_a_time() -> None:
-    """With 4 GiB, a third of what passes through the residual blocks need not leave the GPU."""
+    """A third of what passes through the residual blocks need not leave the GPU."""
     wanted = request("resnet", (1024, 1024, 800))
     memory = volume_memory(wanted, 4 << 30)
     inner = {name for name in memory.maps if "block" in name and not name.endswith("pad")}
