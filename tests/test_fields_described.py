@@ -39,13 +39,13 @@ def is_text(node: ast.stmt) -> bool:
 
 
 def undescribed(record: ast.ClassDef) -> Iterator[str]:
-    told = ast.get_docstring(record) or ""
+    reported = ast.get_docstring(record) or ""
     for place, node in enumerate(record.body):
         match node:
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
                 below = record.body[place + 1 : place + 2]
                 has_text = any(is_text(following) for following in below)
-                if not has_text and not re.search(rf"\b{name}\b", told):
+                if not has_text and not re.search(rf"\b{name}\b", reported):
                     yield f"{record.name}.{name}"
             case _:
                 pass

@@ -417,10 +417,10 @@ def test_every_package_holds_modules() -> None:
 
 
 def test_every_package_says_what_lives_there_and_what_it_must_not_know() -> None:
-    told = {name: ast.get_docstring(product()[modules()[name]]) or "" for name in packages()}
+    reported = {name: ast.get_docstring(product()[modules()[name]]) or "" for name in packages()}
     wrong = [
         f"{name}: {text}"
-        for name, text in told.items()
+        for name, text in reported.items()
         if "ust " not in text or len(text.splitlines()) > 6
     ]
     assert not wrong, "\n".join(wrong)
@@ -454,5 +454,5 @@ def test_the_root_holds_no_other_module() -> None:
 
 def test_the_root_package_hands_on_the_public_names_alone() -> None:
     tree = ast.parse((ROOT / "__init__.py").read_text())
-    told = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
-    assert {node.module for node in told} <= {"pipelines", "pipelines.api"}
+    reported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+    assert {node.module for node in reported} <= {"pipelines", "pipelines.api"}

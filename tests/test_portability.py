@@ -158,7 +158,7 @@ def test_scans_are_translated_without_what_only_posix_has(world: World) -> None:
 def test_commands_do_their_work_without_what_only_posix_has(world: World, tmp_path: Path) -> None:
     queue = ("--queue", str(tmp_path / "queue.db"))
     checkpoint, imported = TRAINING / "latest_net_G_A.pth", tmp_path / "imported.safetensors"
-    for words, told in (
+    for words, reported in (
         (("model", "import", checkpoint, "--output", imported, *SAID), str(imported)),
         (("model", "verify", imported), "matches the training code"),
         (("discover", world.inputs), "Found: 1 to translate"),
@@ -171,7 +171,7 @@ def test_commands_do_their_work_without_what_only_posix_has(world: World, tmp_pa
     ):
         done = run(*words)
         assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
-        assert told in done.stdout + done.stderr, f"{words}\n{done.stdout}{done.stderr}"
+        assert reported in done.stdout + done.stderr, f"{words}\n{done.stdout}{done.stderr}"
 
 
 @pytest.mark.slow
@@ -181,8 +181,8 @@ def test_impossible_work_is_reported_in_a_sentence(world: World, tmp_path: Path)
     assert run("submit", *world.arguments(*queue)).returncode == 0
     done = run("worker", "--device", "cpu", "--until-empty", *queue)
     assert done.returncode == 2
-    [told] = done.stderr.splitlines()
-    assert "Worker processes cannot be started on this system" in told
+    [reported] = done.stderr.splitlines()
+    assert "Worker processes cannot be started on this system" in reported
 
 
 @pytest.mark.slow

@@ -129,9 +129,11 @@ def main() -> None:
         for precision in precisions:
             for watch in watches:
                 watch.forget()
-            told: list[str] = []
+            reported: list[str] = []
             search = SearchSettings(
-                "full", 60.0, lambda what, share, told=told: share is None and told.append(what)
+                "full",
+                60.0,
+                lambda what, share, reported=reported: share is None and reported.append(what),
             )
             begin = time.perf_counter()
             options = CudaOptions(precision, cache=cache, search=search)
@@ -152,7 +154,7 @@ def main() -> None:
                     "convolutions": len(expected.given),
                     "tried": len(timed.given),
                     "checked": len(verdicts.given),
-                    "refused": told,
+                    "refused": reported,
                     "kept": kept_plans(cache, tactics),
                     "used of cuDNN": used.count(False),
                     "used of own kernels": used.count(True),

@@ -215,11 +215,11 @@ def compare(name: str, ways: Sequence[str], folder: Path, rounds: int) -> dict[s
     for _ in range(rounds):
         for way in ways:
             command = [sys.executable, __file__, "--one", way, name, str(folder)]
-            told = subprocess.run(command, capture_output=True, text=True, check=False)
-            if told.returncode:
-                print(name, way, told.stderr.splitlines()[-1:], flush=True)
+            reported = subprocess.run(command, capture_output=True, text=True, check=False)
+            if reported.returncode:
+                print(name, way, reported.stderr.splitlines()[-1:], flush=True)
             else:
-                runs[way].append(json.loads(told.stdout.splitlines()[-1]))
+                runs[way].append(json.loads(reported.stdout.splitlines()[-1]))
     rows = dict[str, Any]()
     for way, measured in runs.items():
         if measured:

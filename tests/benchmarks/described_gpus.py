@@ -80,8 +80,8 @@ def main() -> None:
     for gpu in DESCRIBED.values():
         cells = [program(net, gpu, each) for net in networks.values() for each in PRECISIONS]
         capability = ".".join(map(str, gpu.capability))
-        told = [gpu.name, capability, gpu.memory, gpu.multiprocessors, *cells]
-        print("|", " | ".join(map(str, [*told, counted.get(gpu.name, "")])), "|")
+        reported = [gpu.name, capability, gpu.memory, gpu.multiprocessors, *cells]
+        print("|", " | ".join(map(str, [*reported, counted.get(gpu.name, "")])), "|")
     doubts = [
         f"{field} {getattr(DESCRIBED[name], field)} of {name}"
         for name, fields in UNCONFIRMED.items()

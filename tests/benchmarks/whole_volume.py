@@ -5,7 +5,7 @@
 Network seconds are the card's own, of runs over a volume that lies there already; the others are
 those of a translation, whose first and last pass wait for voxels that come in and go out beside
 them. All are medians. With a limit, maps are made anew or go to host
-memory, whose pinned bytes are told; the digest of each result tells whether that changed a byte.
+memory, whose pinned bytes are reported; the digest of each result shows if that changed a byte.
 """
 
 import argparse

@@ -101,8 +101,8 @@ def test_models_and_configs(
     words = MODEL_COMMANDS[command]
     [name] = [word for word in words if word.startswith("FILE")]
     irregular(Path(name))
-    status, told = run(*words)
-    assert (status, name in told) == (2, True), told
+    status, reported = run(*words)
+    assert (status, name in reported) == (2, True), reported
 
 
 def test_the_config_of_a_folder(
@@ -110,8 +110,8 @@ def test_the_config_of_a_folder(
 ) -> None:
     monkeypatch.chdir(world.inputs.parent)
     irregular(Path("cuda-cyclegan.toml"))
-    status, told = run("discover", "scans")
-    assert (status, "cuda-cyclegan.toml" in told) == (2, True), told
+    status, reported = run("discover", "scans")
+    assert (status, "cuda-cyclegan.toml" in reported) == (2, True), reported
 
 
 def text_header(place: Path, voxels: str) -> None:
@@ -155,9 +155,9 @@ def test_parts_of_scans(world: World, irregular: Callable[[Path], Path], kind: s
 @pytest.mark.parametrize("kind", ["nhdr", "mhd"])
 def test_a_zero_byte_in_a_name_fails_that_study_alone(world: World, kind: str) -> None:
     text_header(world.inputs / f"a.{kind}", "a\0b.raw")
-    status, told = run("translate", *world.arguments("--device", "cpu"))
+    status, reported = run("translate", *world.arguments("--device", "cpu"))
     assert status == 1
-    assert "has a control character in line" in told
+    assert "has a control character in line" in reported
     assert (world.output / "sound.nii").exists()
 
 

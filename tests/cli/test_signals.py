@@ -290,5 +290,5 @@ def test_ctrl_c_during_the_first_imports_shows_no_traceback(
     ) as process:
         assert process.stderr.readline() == "importing\n"
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=ENOUGH)
-    assert (process.returncode, told) == (-signal.SIGINT, "")
+        _, reported = process.communicate(timeout=ENOUGH)
+    assert (process.returncode, reported) == (-signal.SIGINT, "")

@@ -243,7 +243,7 @@ def test_gzip_where_the_name_says_otherwise(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz", "a.nrrd"])
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         ("/annex/objects/MD5E-s7--0.nii.gz\n", "pointer of git-annex without its content; run git"),
         ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "run git lfs pull"),
@@ -252,10 +252,10 @@ def test_gzip_where_the_name_says_otherwise(tmp_path: Path) -> None:
     ],
 )
 def test_placeholder_of_a_file_that_was_not_fetched_is_named(
-    tmp_path: Path, name: str, content: str, told: str
+    tmp_path: Path, name: str, content: str, reported: str
 ) -> None:
     (tmp_path / name).write_text(content)
-    assert told in refusal(tmp_path / name)
+    assert reported in refusal(tmp_path / name)
 
 
 @pytest.mark.parametrize("place", [0.3, 0.6, 0.9])

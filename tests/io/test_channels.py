@@ -76,10 +76,10 @@ class TestSuffixes:
         lay(tmp_path, "a_T1w.nii", "a_T2w.nii", "a_T1ce.nii", "a_ct.nii")
         of = found(tmp_path)
         assert len(of.studies) == 1
-        told = "not recognised as channel T1 or T2; use setting channel to assign scans"
+        reported = "not recognised as channel T1 or T2; use setting channel to assign scans"
         assert {row.path.name: (row.reason, row.missed) for row in of.skipped} == {
-            "a_T1ce.nii": (told, False),
-            "a_ct.nii": (told, False),
+            "a_T1ce.nii": (reported, False),
+            "a_ct.nii": (reported, False),
         }
 
     def test_scans_of_two_patients_never_meet(self, tmp_path: Path) -> None:

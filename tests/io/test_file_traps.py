@@ -25,7 +25,7 @@ HTML = b"<!DOCTYPE html><html>404</html>" * 20
 @dataclass(frozen=True)
 class Trap:
     """read: names of studies that can be read, besides `sound.nii`, which always lies there. fails:
-    those that cannot. missed: what may be a scan and cannot be opened. skipped: what is told
+    those that cannot. missed: what may be a scan and cannot be opened. skipped: what is reported
     besides. header: whether what fails shows in its header already; None for either.
     """
 

@@ -73,8 +73,8 @@ def test_links_are_each_reported_where_none_is_followed(inputs: Path) -> None:
     (inputs / "out.nii").symlink_to("../far/secret.nii")
     found = search(inputs, links="none")
     assert names(found) == ["a/x.nii", "b/y.nii"]
-    told = "it is a link and is not followed"
-    assert missed(found) == {"again": told, "out.nii": told}
+    reported = "it is a link and is not followed"
+    assert missed(found) == {"again": reported, "out.nii": reported}
 
 
 @pytest.mark.parametrize("links", ["inside", "all", "none"])
@@ -82,9 +82,9 @@ def test_links_are_each_reported_where_none_is_followed(inputs: Path) -> None:
 def test_no_link_leads_into_the_system(inputs: Path, links: Links, place: str) -> None:
     (inputs / "link").symlink_to(place)
     (inputs / "a" / "longer").symlink_to("../link")
-    told = "it is a link into a system folder and is not followed"
+    reported = "it is a link into a system folder and is not followed"
     found = search(inputs, links=links)
-    assert missed(found) == {"link": told, "longer": told}
+    assert missed(found) == {"link": reported, "longer": reported}
     assert names(found) == ["a/x.nii", "b/y.nii"]
     assert missed(search(inputs / "link", links=links)) == {"link": "it leads into a system folder"}
 

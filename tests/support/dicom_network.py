@@ -217,7 +217,7 @@ def closed_by_peer(link: socket.socket) -> bytes:
 
 
 def pdu(kind: int, body: bytes, length: int | None = None) -> bytes:
-    """length: that is told, if it is a lie."""
+    """length: the stated one, if it is wrong."""
     return struct.pack(">BxL", kind, len(body) if length is None else length) + body
 
 

@@ -105,7 +105,7 @@ def kernels(stream: cuda_driver.Stream, gpu: GpuProperties) -> None:
 
 
 def failure(stream: cuda_driver.Stream, launch: Callable[[], None]) -> None:
-    """The launch's own error is told, which the bindings cannot name, not that of the capture."""
+    """Report the launch's own error, which the bindings cannot name, not that of the capture."""
     with pytest.raises(CudaError, match="9999") as failed:
         cuda_driver.CapturedGraph(stream, launch).__enter__()
     assert (failed.value.call, failed.value.is_sticky) == ("cuLaunchKernelEx", True)

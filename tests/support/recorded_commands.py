@@ -430,11 +430,16 @@ def _reports() -> Iterator[Command]:
 def _still_reports(root: Path) -> None:
     for path in (root / "reports").glob("*.json"):
         report = json.loads(path.read_text())
-        told = Stilled(Path("/nowhere")).json(report)
-        told["program"], told["started"] = report["program"], "2026-01-02T03:04:05+00:00"
-        told["libraries"] = dict.fromkeys(report["libraries"], "1.0")
-        told["machine"] = {"host": "host", "system": "system", "cores": 2, "memory_bytes": 1 << 34}
-        (root / "still" / path.name).write_text(json.dumps(told))
+        reported = Stilled(Path("/nowhere")).json(report)
+        reported["program"], reported["started"] = report["program"], "2026-01-02T03:04:05+00:00"
+        reported["libraries"] = dict.fromkeys(report["libraries"], "1.0")
+        reported["machine"] = {
+            "host": "host",
+            "system": "system",
+            "cores": 2,
+            "memory_bytes": 1 << 34,
+        }
+        (root / "still" / path.name).write_text(json.dumps(reported))
 
 
 def _machine() -> Iterator[Command]:

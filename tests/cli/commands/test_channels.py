@@ -78,7 +78,7 @@ class TestTranslate:
         )
 
     @pytest.mark.parametrize(
-        ("asked", "told"),
+        ("asked", "reported"),
         [
             (["FLAIR=*"], "The model has no channel FLAIR; its channels are T1, T2."),
             (["T1=*a", "T1=*b"], "The model has each channel only once"),
@@ -87,12 +87,12 @@ class TestTranslate:
         ],
     )
     def test_patterns_that_say_nothing_are_refused(
-        self, clinic: Clinic, asked: list[str], told: str
+        self, clinic: Clinic, asked: list[str], reported: str
     ) -> None:
         options = [word for each in asked for word in ("--channel", each)]
         done = clinic.command("translate", *options)
         assert done.exit_code == 2
-        assert told in " ".join(done.stderr.replace("│", " ").split())
+        assert reported in " ".join(done.stderr.replace("│", " ").split())
 
     def test_verify_and_seam_score_take_all_channels(self, clinic: Clinic) -> None:
         clinic.makes_two()

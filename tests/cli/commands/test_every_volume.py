@@ -350,20 +350,20 @@ def at_second_volume(event: cc.Event) -> bool:
 
 def test_progress_counts_volumes(world: QueueWorld) -> None:
     over_time(series()).to_filename(world.inputs / "a.nii")
-    told: list[cc.TilesDone] = []
+    reported: list[cc.TilesDone] = []
 
     def handle(event: cc.Event) -> None:
         if isinstance(event, cc.TilesDone):
-            told.append(event)
+            reported.append(event)
 
     options = cc.TranslateOptions(every_volume=True)
     cc.translate_folder(
         world.inputs, world.model, world.output, device="cpu", options=options, on_event=handle
     )
-    [total] = {event.total for event in told}
-    assert [event.done for event in told if event.done == 0] == [0]
-    assert {(event.volume, event.volumes) for event in told} == {(n, COUNT) for n in (1, 2, 3)}
-    dones = [event.done for event in told]
+    [total] = {event.total for event in reported}
+    assert [event.done for event in reported if event.done == 0] == [0]
+    assert {(event.volume, event.volumes) for event in reported} == {(n, COUNT) for n in (1, 2, 3)}
+    dones = [event.done for event in reported]
     assert dones == sorted(dones)
     assert dones[-1] == total
 

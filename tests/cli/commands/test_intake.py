@@ -98,9 +98,9 @@ def test_translate_takes_exactly_the_scans_of_its_model(ward: QueueWorld) -> Non
     report = ward.folder / "r.json"
     done = ward.command("translate", "--report", str(report))
     assert done.exit_code == 0, done.output
-    told = json.loads(report.read_text())
-    assert {plain(row["name"]) for row in told["studies"]} == TAKEN
-    skips = {place(row["path"], ward.inputs): row for row in told["skipped"]}
+    reported = json.loads(report.read_text())
+    assert {plain(row["name"]) for row in reported["studies"]} == TAKEN
+    skips = {place(row["path"], ward.inputs): row for row in reported["skipped"]}
     assert {name: row["kind"] for name, row in skips.items() if row["kind"]} == KINDS
     assert set(skips) - set(KINDS) == {"seg"}
     assert "skipped: " in done.stdout
@@ -219,13 +219,13 @@ def test_a_worker_refuses_what_became_a_result_since(ward: QueueWorld) -> None:
 def test_globs_choose_files_folders_and_series(ward: QueueWorld) -> None:
     def taken(*options: str) -> set[str]:
         found = ward.command("discover", "--model", str(ward.model), "--json", *options)
-        told = json.loads(found.stdout)
+        reported = json.loads(found.stdout)
         series = {
             f"{Path(row['folder']).name}/{plain(row['label'])}"
-            for row in told["series"]
+            for row in reported["series"]
             if row["verdict"] == "taken"
         }
-        return series | {place(row["path"], ward.inputs) for row in told["files"]}
+        return series | {place(row["path"], ward.inputs) for row in reported["files"]}
 
     assert taken("--include", "*_T1w.nii.gz") == {"anat/sub-01_T1w.nii.gz"}
     assert taken("--include", "anat") == {"anat/sub-01_T1w.nii.gz"}

@@ -137,9 +137,9 @@ def test_the_reference_is_proof_only_if_all_have_it_for_one_patch(
             card = replace(card, reference=replace(card.reference, **_hashes(*hashes)))
         file.write_bytes(encode_model(card, model.network, *pair))
     mean = combined(files)
-    told = run("verify", mean)
-    assert told.exit_code == 0
-    assert ("matches the training code" in told.stdout) == is_shared
+    reported = run("verify", mean)
+    assert reported.exit_code == 0
+    assert ("matches the training code" in reported.stdout) == is_shared
 
 
 def _hashes(patch: str, output: str) -> dict[str, str]:

@@ -252,19 +252,19 @@ def test_a_generator_of_the_family_comes_back_with_its_weights(tmp_path: Path) -
 
 def test_inspect_shows_what_the_network_is(bench: Bench) -> None:
     bench.imported(tiny())
-    told = run("model", "inspect", bench.output).stdout
+    reported = run("model", "inspect", bench.output).stdout
     for words in (
         "layer graph",
         "conv x 2",
         "5 x 5 x 5 voxels, and the whole patch through its norms",
     ):
-        assert words in told
+        assert words in reported
     found = json.loads(run("model", "inspect", bench.output, "--json").stdout)
     assert found["established"] == "graph"
     assert found["network"]["parameters"] == 2 * 4 * 27 + 4 + 1 + 8
     assert found["network"]["flops"] == 2 * 2 * 4 * 27 * 16**3
-    told = run("model", "inspect", bench.folder / "net.onnx").stdout
-    assert "Conv x 2" in told
+    reported = run("model", "inspect", bench.folder / "net.onnx").stdout
+    assert "Conv x 2" in reported
     assert (
         json.loads(run("model", "inspect", bench.folder / "net.onnx", "--json").stdout)["kind"]
         == "network"
@@ -292,8 +292,8 @@ RANGED = DATA.replace("identity", "window:0,100")
 )
 def test_intensities_go_by_the_networks_own_range(bench: Bench, ranges: str, expected: Any) -> None:
     found = bench.imported(half_more(), ranges, RANGED)
-    told = shlex.split(ranges)[1::2]
-    assert [found.card.input_range, found.card.output_range] == told
+    reported = shlex.split(ranges)[1::2]
+    assert [found.card.input_range, found.card.output_range] == reported
     voxels = np.linspace(-20, 120, 16**3, dtype=FLOAT).reshape(16, 16, 16)
     assert np.abs(bench.translated(voxels) - expected(voxels)).max() < 1e-3
 

@@ -112,14 +112,14 @@ def test_two_reports_are_compared_by_wall_time_and_conditions_first(tmp_path: Pa
     )
     files = [written(BATCH, tmp_path / "1.json"), written(faster, tmp_path / "2.json")]
     lines = report(*files).stdout.splitlines()
-    told = lines[lines.index("2.json against 1.json:") + 1 :]
-    assert told[:3] == [
+    reported = lines[lines.index("2.json against 1.json:") + 1 :]
+    assert reported[:3] == [
         "Wall time: 10.0 s, then 8.00 s for the same 2 studies; the second was 1.25x as fast",
         "The conditions differed:",
         "- device: numpy became better",
     ]
-    assert any(re.fullmatch(r"a\.nii +4\.00 +2\.00 +2\.00", line) for line in told)
-    assert any(re.fullmatch(r"sum +10\.0 +5\.00 +2\.00", line) for line in told)
+    assert any(re.fullmatch(r"a\.nii +4\.00 +2\.00 +2\.00", line) for line in reported)
+    assert any(re.fullmatch(r"sum +10\.0 +5\.00 +2\.00", line) for line in reported)
     page = page_of(tmp_path, BATCH, faster)
     assert page.words.index("Wall time: 10.0 s") < page.words.index("Work by stage")
 

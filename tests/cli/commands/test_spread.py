@@ -1,4 +1,4 @@
-"""`--spread N`: the result as ever, maps beside it, and figures wherever studies are told of."""
+"""`--spread N`: the result as ever, maps beside it, and figures wherever studies are reported."""
 
 import json
 import re
@@ -136,9 +136,9 @@ def test_results_and_maps_say_what_they_are(world: World) -> None:
 
 def test_the_report_and_the_table_show_the_spread(world: World) -> None:
     first, second = world.rows("--spread", "4")
-    told = world.run("translate", "--spread", "4", "--overwrite").stdout
-    assert re.search(r"peak RAM +spread +status", told)
-    assert "Spread: mean over the foreground of the standard deviation" in told
+    reported = world.run("translate", "--spread", "4", "--overwrite").stdout
+    assert re.search(r"peak RAM +spread +status", reported)
+    assert "Spread: mean over the foreground of the standard deviation" in reported
     for row, name in ((first, "a.map-spread-{}.nii.gz"), (second, "sub/b.map-spread-{}.nii")):
         places = [str(world.output / name.format(what)) for what in ("mean", "sd")]
         assert row["maps"] == places
@@ -146,7 +146,7 @@ def test_the_report_and_the_table_show_the_spread(world: World) -> None:
         assert deviation.min() >= 0
         assert deviation.min() < row["spread"]["deviation"] < deviation.max()
         assert row["spread"]["flips"] == 4
-        assert f"{row['spread']['deviation']:.3g}" in told
+        assert f"{row['spread']['deviation']:.3g}" in reported
     report = json.loads((world.root / "report.json").read_text())
     worst = max(row["spread"]["deviation"] for row in (first, second))
     assert report["totals"]["worst_spread"] == worst
@@ -285,8 +285,8 @@ def test_a_number_of_flips_that_is_none_is_refused(
 def test_no_name_of_a_patient_is_in_what_maps_show(tmp_path: Path) -> None:
     world = World(tmp_path)
     MR.write(world.inputs)
-    told = world.run("translate", "--spread", "2", "--report", str(tmp_path / "r.json")).output
-    assert PATIENT not in told + (tmp_path / "r.json").read_text()
+    reported = world.run("translate", "--spread", "2", "--report", str(tmp_path / "r.json")).output
+    assert PATIENT not in reported + (tmp_path / "r.json").read_text()
     assert not any(PATIENT in str(path) for path in world.output.rglob("*"))
 
 

@@ -353,9 +353,9 @@ def test_the_patient_is_nowhere_but_in_the_derived_series(
     broken = ward.inputs / "a" / "ct" / "im004"
     broken.write_bytes(broken.read_bytes()[:-100])
     report = tmp_path / "report.json"
-    told = [] if "--dry-run" in options else ["--report", str(report)]
-    text = ward.translate(*options, *told).output
-    text += report.read_text() if told else ""
+    reported = [] if "--dry-run" in options else ["--report", str(report)]
+    text = ward.translate(*options, *reported).output
+    text += report.read_text() if reported else ""
     text += "".join(str(path) for path in ward.output.rglob("*"))
     text += json.dumps(recorded(ward.output))
     for secret in ("Doe", "Jane", PATIENT_ID, "Roe", CT.study, CT.series):

@@ -35,13 +35,13 @@ def test_an_output_that_names_a_file_is_that_file(world: World, tmp_path: Path) 
 def test_a_file_as_output_holds_one_result_of_its_kind_and_never_the_scan(world: World) -> None:
     source = scan(world.inputs / "a.nii")
     before = source.read_bytes()
-    for target, told in (
+    for target, reported in (
         (source, "is the scan itself"),
         (world.inputs / "x.mhd", "must end in .nii, .nii.gz, .nrrd or .mha"),
         (world.inputs / "x.hdr", "must end in .nii, .nii.gz, .nrrd or .mha"),
     ):
         refused = to_file(world, source, target)
-        assert (refused.exit_code, told in refused.stderr) == (2, True), refused.stderr
+        assert (refused.exit_code, reported in refused.stderr) == (2, True), refused.stderr
     scan(world.inputs / "b.nii")
     refused = to_file(world, world.inputs, world.inputs / "x.nii.gz")
     assert (refused.exit_code, "there are 2 studies" in refused.stderr) == (2, True)

@@ -25,7 +25,7 @@ from cuda_cyclegan.pipelines.study import verify
 
 
 class World:
-    """Two scans, and a device that computes what it is told."""
+    """Two scans, and a device that computes what the test sets."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -54,18 +54,18 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """List with a word for each time that the CPU's model was opened or closed for verification."""
-    told: list[str] = []
+    reported: list[str] = []
     opening = verify.open_cpu_generator
 
     @contextmanager
     def counted(*asked: Any) -> Generator[Any]:
         with opening(*asked) as generator:
-            told.append("opened")
+            reported.append("opened")
             yield generator
-        told.append("closed")
+        reported.append("closed")
 
     monkeypatch.setattr(verify, "open_cpu_generator", counted)
-    return told
+    return reported
 
 
 def wrong(monkeypatch: pytest.MonkeyPatch, factor: float, every: int = 1) -> None:

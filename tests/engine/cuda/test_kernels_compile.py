@@ -143,8 +143,8 @@ def without_optimisation(target: bytes | None = None) -> Iterator[None]:
     whole = nvrtc.nvrtc.nvrtcCompileProgram
 
     def hurried(program: Any, count: int, options: list[bytes]) -> Any:
-        told = [target or options[0], *options[1:], b"--Ofast-compile=max"]
-        return whole(program, count + 1, told)
+        reported = [target or options[0], *options[1:], b"--Ofast-compile=max"]
+        return whole(program, count + 1, reported)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nvrtc.nvrtc, "nvrtcCompileProgram", hurried)
@@ -201,8 +201,8 @@ def test_compiler_refuses_the_same_without_optimisation(what, tmp_path, monkeypa
     with without_optimisation(), pytest.raises(CudaError) as hurried:
         compiled("refused", "fp16", chip)
     # The compiler counts lines of what it made in between, which differ.
-    told = [re.sub(r"line \d+", "", str(error.value)) for error in (refusal, hurried)]
-    assert told[0] == told[1]
+    reported = [re.sub(r"line \d+", "", str(error.value)) for error in (refusal, hurried)]
+    assert reported[0] == reported[1]
 
 
 PRECISIONS = ("fp16", "bf16", "fp32")

@@ -403,11 +403,11 @@ def test_a_card_without_a_reference_set_is_written_as_ever(model: Model) -> None
 
 
 def test_results_do_not_depend_on_it_and_weights_stay(model: Model) -> None:
-    told = decode_model(encoded(model, replace(model.card, expected=EXPECTED, cycle=CYCLE)))
-    assert told.identity == model.identity
-    assert told.sha256 != model.sha256
+    reported = decode_model(encoded(model, replace(model.card, expected=EXPECTED, cycle=CYCLE)))
+    assert reported.identity == model.identity
+    assert reported.sha256 != model.sha256
     for name, weight in model.network.weights.items():
-        assert told.network.weights[name].tobytes() == weight.tobytes()
+        assert reported.network.weights[name].tobytes() == weight.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -428,10 +428,10 @@ def test_results_do_not_depend_on_it_and_weights_stay(model: Model) -> None:
 def test_impossible_figure_of_a_reference_set_is_refused(
     model: Model, field: str, value: dict[str, Any], complaint: str
 ) -> None:
-    told = json.loads(card_to_json(replace(model.card, expected=EXPECTED, cycle=CYCLE)))
-    told[field].update(value)
+    reported = json.loads(card_to_json(replace(model.card, expected=EXPECTED, cycle=CYCLE)))
+    reported[field].update(value)
     with pytest.raises(ModelFileError, match=complaint):
-        card_from_json(json.dumps(told))
+        card_from_json(json.dumps(reported))
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))

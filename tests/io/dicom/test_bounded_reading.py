@@ -40,7 +40,7 @@ def with_elements(path: Path, elements: bytes, before: bytes = NAME) -> None:
     path.write_bytes(content[:at] + elements + content[at:])
 
 
-def told(folder: Path) -> str:
+def reported(folder: Path) -> str:
     """Return why no volume comes of a folder."""
     [study] = discover([folder], None).studies
     with pytest.raises(UnreadableScanError) as error:
@@ -66,7 +66,7 @@ def test_more_empty_items_than_anybody_has_are_refused(
     monkeypatch.setattr(bounded_reading, "_FEW_ITEMS", 1_000)
     paths = replace(PHANTOM, modality="MR").write(tmp_path)
     with_elements(paths[3], items, NAME if items[:2] == b"\x08\0" else b"\xe0\x7f\x10\0")
-    assert "im003" in told(tmp_path)
+    assert "im003" in reported(tmp_path)
 
 
 def test_no_data_set_has_more_items_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_a_deflated_data_set_is_unpacked_as_far_as_its_header_promises(
     assert paths[3].stat().st_size < MEBIBYTE
     tracemalloc.start()
     try:
-        assert "im003" in told(tmp_path)
+        assert "im003" in reported(tmp_path)
         assert tracemalloc.get_traced_memory()[1] < 20 * MEBIBYTE
     finally:
         tracemalloc.stop()
@@ -160,4 +160,4 @@ def test_a_cut_deflated_file_is_named(tmp_path: Path) -> None:
     paths = PHANTOM.write(tmp_path)
     deflate(paths[3])
     paths[3].write_bytes(paths[3].read_bytes()[:-100])
-    assert "im003" in told(tmp_path)
+    assert "im003" in reported(tmp_path)

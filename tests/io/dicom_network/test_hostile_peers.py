@@ -103,8 +103,8 @@ def piece(data: bytes, control: int, context: int = 1) -> bytes:
 def command(field: int, **elements: int | str) -> bytes:
     """Return the command of a message that comes with a data set."""
     named = {getattr(commands, name.upper()): value for name, value in elements.items()}
-    told: dict[int, int | str] = {commands.FIELD: field, commands.MESSAGE: 7}
-    return commands.encoded(told | {commands.DATA_SET: commands.WITH_DATA_SET} | named)
+    reported: dict[int, int | str] = {commands.FIELD: field, commands.MESSAGE: 7}
+    return commands.encoded(reported | {commands.DATA_SET: commands.WITH_DATA_SET} | named)
 
 
 def send_a_command_within_a_data_set(link: socket.socket) -> None:
@@ -180,9 +180,9 @@ def test_impossible_request_is_answered_and_the_association_continues(
         for _ in range(2):
             link.sendall(piece(asked, 3) + piece(b"", 2))
             [answer] = fragments(memoryview(link.recv(65536)[6:]))
-            told = commands.parsed(bytes(answer.data))
-            assert commands.number(told, commands.STATUS) == status
-            assert commands.number(told, commands.ANSWERED) == 7
+            reported = commands.parsed(bytes(answer.data))
+            assert commands.number(reported, commands.STATUS) == status
+            assert commands.number(reported, commands.ANSWERED) == 7
     assert store.leftovers == []
 
 
@@ -231,8 +231,8 @@ def test_an_object_of_empty_items_is_refused_while_it_arrives(
         assert store.leftovers == []
         link.sendall(piece(item, 2))
         [answer] = fragments(memoryview(link.recv(65536)[6:]))
-        told = commands.parsed(bytes(answer.data))
-        assert commands.number(told, commands.STATUS) == DimseStatus.NOT_UNDERSTOOD
+        reported = commands.parsed(bytes(answer.data))
+        assert commands.number(reported, commands.STATUS) == DimseStatus.NOT_UNDERSTOOD
 
 
 def test_claim_for_an_object_is_released(tmp_path: Path) -> None:

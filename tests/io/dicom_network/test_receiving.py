@@ -290,10 +290,10 @@ def test_storage_commitment_reports_what_is_held_and_what_is_not(tmp_path: Path)
         eventually(lambda: store.reports)
         association.release()
     assert store.reports == ["1.2.3.4"]
-    [(event, told)] = reports
+    [(event, reported)] = reports
     assert event == 2
-    assert told.TransactionUID == "1.2.3.4"
-    [safe], [lost] = told.ReferencedSOPSequence, told.FailedSOPSequence
+    assert reported.TransactionUID == "1.2.3.4"
+    [safe], [lost] = reported.ReferencedSOPSequence, reported.FailedSOPSequence
     assert safe.ReferencedSOPInstanceUID == sent.SOPInstanceUID
     assert lost.ReferencedSOPInstanceUID == missing.SOPInstanceUID
     assert lost.FailureReason == 0x0112

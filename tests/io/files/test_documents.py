@@ -128,14 +128,14 @@ def test_file_without_a_document_is_refused_and_stays(tmp_path: Path) -> None:
     (tmp_path / "ring").symlink_to("ring")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(os.path.relpath(tmp_path / "socket"))
-        for name, told in {
+        for name, reported in {
             "folder": "is a folder; give a file name in it",
             "to folder": "is a folder; give a file name in it",
             "dangling": "nowhere, which is missing; create that file or choose another output",
             "socket": "is a socket or a disk; give a file name",
         }.items():
-            assert (why_not_writable(tmp_path / name) or "").endswith(told)
-            assert refusal(tmp_path / name).endswith(f"{told}.")
+            assert (why_not_writable(tmp_path / name) or "").endswith(reported)
+            assert refusal(tmp_path / name).endswith(f"{reported}.")
         assert "cannot be used" in (why_not_writable(tmp_path / "ring") or "")
         assert "Too many" in refusal(tmp_path / "ring")
         assert (tmp_path / "socket").is_socket()

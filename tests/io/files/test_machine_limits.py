@@ -1,4 +1,4 @@
-"""Limits of containers and of Slurm, told by folders as the kernel makes them."""
+"""Limits of containers and of Slurm, in folders as the kernel makes them."""
 
 import os
 from collections.abc import Mapping

@@ -133,7 +133,7 @@ def test_argument_that_is_no_array_with_its_affine_is_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({"model": 7}, "Argument model must be a path, not int"),
         ({"model": None}, "Argument model must be a path, not NoneType"),
@@ -156,9 +156,9 @@ def test_argument_that_is_no_array_with_its_affine_is_refused_in_a_sentence(
     ],
 )
 def test_settings_of_a_translator_are_named(
-    file: Path, settings: dict[str, Any], told: str
+    file: Path, settings: dict[str, Any], reported: str
 ) -> None:
-    with pytest.raises(SettingsError, match=rf"{told}.*\.$"):
+    with pytest.raises(SettingsError, match=rf"{reported}.*\.$"):
         cc.Translator(**{"model": file, "device": "cpu", **settings})
 
 
@@ -181,7 +181,7 @@ def test_an_error_lists_the_arguments_that_do_not_fit(
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({"inputs": 7}, "Argument inputs must be a path, not int"),
         ({"inputs": b"scans"}, "Argument inputs must be a path, not bytes"),
@@ -205,15 +205,15 @@ def test_an_error_lists_the_arguments_that_do_not_fit(
     ],
 )
 def test_settings_of_a_folder_are_named(
-    file: Path, tmp_path: Path, settings: dict[str, Any], told: str
+    file: Path, tmp_path: Path, settings: dict[str, Any], reported: str
 ) -> None:
     right = {"inputs": tmp_path, "model": file, "output": tmp_path / "out"}
-    with pytest.raises(SettingsError, match=rf"^{told}.*\.$"):
+    with pytest.raises(SettingsError, match=rf"^{reported}.*\.$"):
         cc.translate_folder(**{**right, **settings})
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({"checkpoint": 7}, "Argument checkpoint must be a path, not int"),
         ({"output": 7}, "Argument output must be a path, not int"),
@@ -224,10 +224,10 @@ def test_settings_of_a_folder_are_named(
     ],
 )
 def test_settings_of_an_import_are_named(
-    tmp_path: Path, settings: dict[str, Any], told: str
+    tmp_path: Path, settings: dict[str, Any], reported: str
 ) -> None:
     right = {"checkpoint": tmp_path / "a.pth", "output": tmp_path / "m", "card": CardDraft()}
-    with pytest.raises(SettingsError, match=rf"^{told}.*\.$"):
+    with pytest.raises(SettingsError, match=rf"^{reported}.*\.$"):
         cc.import_checkpoint(**{**right, **settings})
 
 

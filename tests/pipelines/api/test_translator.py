@@ -175,8 +175,8 @@ def test_the_events_show_of_the_device_and_of_each_patch(model: cc.Model) -> Non
         )
     opened, *patches = events
     assert opened == cc.DeviceOpened(translator.device)
-    told = [patch for patch in patches if isinstance(patch, cc.TilesDone)]
-    assert [patch.done for patch in told] == list(range(told[0].total + 1))
+    reported = [patch for patch in patches if isinstance(patch, cc.TilesDone)]
+    assert [patch.done for patch in reported] == list(range(reported[0].total + 1))
     assert {patch.study for patch in patches if isinstance(patch, cc.TilesDone)} == {"mine"}
 
 
@@ -202,7 +202,7 @@ class TestRefusals:
             translator.translate(noise(0), AFFINE)
 
     @pytest.mark.parametrize(
-        ("settings", "told"),
+        ("settings", "reported"),
         [
             ({"device": "gpuu"}, "not one of auto, cpu"),
             ({"precision": "fp16"}, ", not in fp16"),
@@ -214,9 +214,9 @@ class TestRefusals:
         ],
     )
     def test_errors_of_settings_name_them(
-        self, model: cc.Model, settings: dict[str, Any], told: str
+        self, model: cc.Model, settings: dict[str, Any], reported: str
     ) -> None:
-        with pytest.raises(SettingsError, match=told):
+        with pytest.raises(SettingsError, match=reported):
             cc.Translator(model, **{"device": "cpu", **settings})
 
     def test_errors_of_several_devices(

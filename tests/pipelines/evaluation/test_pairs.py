@@ -139,7 +139,7 @@ def test_a_table_says_what_belongs_together(folders: Sources) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (b"", "must begin with a line of its columns"),
         (b"result;truth\na.nii;a.nii\n", "must begin with a line of its columns"),
@@ -150,12 +150,12 @@ def test_a_table_says_what_belongs_together(folders: Sources) -> None:
         (b"result,truth\n\xff,a.nii\n", "not a CSV file in UTF-8"),
     ],
 )
-def test_a_table_that_is_none_is_refused(folders: Sources, content: bytes, told: str) -> None:
+def test_a_table_that_is_none_is_refused(folders: Sources, content: bytes, reported: str) -> None:
     fill(folders.results, "a.nii")
     fill(folders.truth, "a.nii", "b.nii")
     table = folders.truth.parent / "pairs.csv"
     table.write_bytes(content)
-    with pytest.raises(PairsFileError, match=told):
+    with pytest.raises(PairsFileError, match=reported):
         find_pairs(replace(folders, table=table))
 
 

@@ -179,10 +179,10 @@ def test_only_the_job_that_was_cancelled_is_left(
             left.wait()
 
     watch_calls(monkeypatch, "infer", cancel)
-    told = world.work()
+    reported = world.work()
     assert world.states(batch) == ["done", "cancelled", "done"]
     assert world.made() == {"000.nii", "002.nii"}
-    ended = {event.job: event.row for event in told if isinstance(event, JobEnded)}
+    ended = {event.job: event.row for event in reported if isinstance(event, JobEnded)}
     row = ended[f"{batch}/00002"]
     assert row
     assert row.status == "interrupted"
@@ -206,8 +206,10 @@ def test_a_job_that_was_cancelled_and_queued_again_is_done_by_the_same_worker(
             left.wait()
 
     watch_calls(monkeypatch, "infer", cancel)
-    told = world.work()
-    assert [event.row and event.row.status for event in told if isinstance(event, JobEnded)] == [
+    reported = world.work()
+    assert [
+        event.row and event.row.status for event in reported if isinstance(event, JobEnded)
+    ] == [
         "interrupted",
         "translated",
     ]
@@ -368,14 +370,14 @@ def on_third_try(patch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
 
 def test_an_answer_from_before_an_outage_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "PAUSE_SECONDS", 0.0)
-    told: list[WorkerEvent] = []
-    outage, lost = source.Outage(told.append), QueueLostError("the connection is closed")
+    reported: list[WorkerEvent] = []
+    outage, lost = source.Outage(reported.append), QueueLostError("the connection is closed")
     outage.ask(lambda: outage.wait(lost))  # another thread's request fails before this answer
     outage.wait(lost)
-    assert len(told) == 1
+    assert len(reported) == 1
     outage.ask(lambda: None)
     outage.wait(lost)
-    assert len(told) == 2
+    assert len(reported) == 2
 
 
 @pytest.mark.process
@@ -385,7 +387,7 @@ def test_a_worker_waits_for_a_server_that_was_killed_and_reports_it_once(
     """Kills happen before the worker has begun, and while a job is at its end."""
     if not queue_postgres.is_installed():
         pytest.skip("PostgreSQL is not installed")
-    told: list[WorkerEvent] = []
+    reported: list[WorkerEvent] = []
     with queue_postgres.server() as server:
         world = QueueWorld(tmp_path, server.url)
         world.scans(1)
@@ -394,9 +396,9 @@ def test_a_worker_waits_for_a_server_that_was_killed_and_reports_it_once(
         on_third_try(monkeypatch, server.start)
         watch_calls(monkeypatch, "finish", lambda _: server.kill())
         place = queue_place(server.url)
-        assert work(place, "cpu", WorkerSettings(until_empty=True), told.append) == "empty"
+        assert work(place, "cpu", WorkerSettings(until_empty=True), reported.append) == "empty"
         assert world.states(batch) == ["done"]
-    lost = [news for news in told if isinstance(news, Waiting) and news.reason]
+    lost = [news for news in reported if isinstance(news, Waiting) and news.reason]
     assert ["does not answer" in (news.reason or "") for news in lost] == [True, True]
 
 

@@ -146,20 +146,20 @@ def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None
 
 
 def argument(name: str, value: Any) -> Callable[[Path], None]:
-    return changed(lambda told: told["architecture"]["arch_kwargs"].update({name: value}))
+    return changed(lambda reported: reported["architecture"]["arch_kwargs"].update({name: value}))
 
 
 REFUSED: dict[str, Callable[[Path], object]] = {
     "normalises by 'MyNormalization'": changed(
-        lambda told: told.update(normalization_schemes=["MyNormalization"])
+        lambda reported: reported.update(normalization_schemes=["MyNormalization"])
     ),
-    "is a cascade": changed(lambda told: told.update(previous_stage="3d_lowres")),
+    "is a cascade": changed(lambda reported: reported.update(previous_stage="3d_lowres")),
     "resamples by 'resample_torch_fornnunet'": changed(
-        lambda told: told.update(resampling_fn_data="resample_torch_fornnunet")
+        lambda reported: reported.update(resampling_fn_data="resample_torch_fornnunet")
     ),
-    "only 3D networks": changed(lambda told: told.update(patch_size=[16, 16])),
+    "only 3D networks": changed(lambda reported: reported.update(patch_size=[16, 16])),
     "not a PlainConvUNet or ResidualEncoderUNet": changed(
-        lambda told: told["architecture"].update(network_class_name="mine.MedNeXt")
+        lambda reported: reported["architecture"].update(network_class_name="mine.MedNeXt")
     ),
     "normalises by torch.nn.BatchNorm3d": argument("norm_op", "torch.nn.BatchNorm3d"),
     "has dropout": argument("dropout_op", "torch.nn.Dropout3d"),

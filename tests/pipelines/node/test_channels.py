@@ -100,8 +100,8 @@ def test_a_series_for_each_channel_that_comes_out_is_sent(world_of_two: NodeInPr
         world.wait_for_sends(1)
     [sent] = world.events(Sent)
     assert sent.objects == len(held) == 2 * SLICES
-    told = {dataset.SeriesDescription.partition(" (")[0] for dataset in held}
-    assert told == {"Synthetic FLAIR", "Synthetic PD"}
+    reported = {dataset.SeriesDescription.partition(" (")[0] for dataset in held}
+    assert reported == {"Synthetic FLAIR", "Synthetic PD"}
     assert len({dataset.SOPInstanceUID for dataset in held}) == 2 * SLICES
 
 

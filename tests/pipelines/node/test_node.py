@@ -642,8 +642,8 @@ def test_unsent_result_stays(world: NodeInProcess) -> None:
 def test_a_study_without_a_volume_is_reported_and_removed(world: NodeInProcess) -> None:
     world.send(slices(3))
     world.queue_up()
-    [told] = world.events(LeftOut)
-    assert "only 3 slices" in told.reason
+    [message] = world.events(LeftOut)
+    assert "only 3 slices" in message.reason
     world.pass_time(DAY + 1)
     assert world.objects() == []
 

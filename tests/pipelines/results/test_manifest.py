@@ -123,8 +123,8 @@ def test_a_record_of_a_newer_version_is_refused_and_stays_as_it_is(output: Path)
     with manifest_file(output).open("ab") as file:
         file.write(NEWER + b', "output": "a.nii", "dose": 3}\n')
     before = manifest_file(output).read_bytes()
-    told = f"{manifest_file(output)} was written by a newer version of cuda-cyclegan"
-    with pytest.raises(OutputFolderError, match=re.escape(told)):
+    reported = f"{manifest_file(output)} was written by a newer version of cuda-cyclegan"
+    with pytest.raises(OutputFolderError, match=re.escape(reported)):
         load(output)
     for shared in (False, True):
         with (

@@ -110,8 +110,8 @@ def test_the_record_of_a_folder_that_is_mounted_by_itself_is_inside(
     (tmp_path / "real").mkdir()
     mount = f"mount {mounted.format(root=tmp_path)} '{output}' && exec \"$@\""
     words = [sys.executable, "-c", RECORD, str(output)]
-    told = told_by("unshare", "--mount", "sh", "-c", mount, "sh", *words)
-    assert told == str(output / INSIDE)
+    reported = told_by("unshare", "--mount", "sh", "-c", mount, "sh", *words)
+    assert reported == str(output / INSIDE)
 
 
 def test_a_record_beside_a_mount_point_is_not_that_of_what_is_mounted(tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_a_record_beside_a_mount_point_is_not_that_of_what_is_mounted(tmp_path: 
     record(output, "a.nii")
     mount = f"mount -t tmpfs none '{output}' && exec \"$@\""
     words = [sys.executable, "-c", RECORD, str(output)]
-    told = told_by("unshare", "--mount", "sh", "-c", mount, "sh", *words)
-    assert told == str(output / INSIDE)
+    reported = told_by("unshare", "--mount", "sh", "-c", mount, "sh", *words)
+    assert reported == str(output / INSIDE)
     assert set(load(output)) == {"a.nii"}
 
 
@@ -132,8 +132,8 @@ def test_the_record_is_inside_where_the_parent_cannot_be_written(tmp_path: Path)
         folder.chmod(folder.stat().st_mode | 0o055)
     tmp_path.chmod(0o555)
     words = [sys.executable, "-c", RECORD, str(output)]
-    told = told_by("setpriv", "--bounding-set=-dac_override,-dac_read_search", *words)
-    assert told == str(output / INSIDE)
+    reported = told_by("setpriv", "--bounding-set=-dac_override,-dac_read_search", *words)
+    assert reported == str(output / INSIDE)
 
 
 def test_a_folder_without_a_parent_has_its_record_inside() -> None:

@@ -83,7 +83,7 @@ OLD, NEW = ("name", "T1", "T2"), ("name", "T1", "CT")
 
 
 @pytest.mark.parametrize(
-    ("told", "now", "reason"),
+    ("reported", "now", "reason"),
     [
         (OLD, NEW, "the model's labels changed"),
         (OLD, OLD, None),
@@ -93,9 +93,9 @@ OLD, NEW = ("name", "T1", "T2"), ("name", "T1", "CT")
     ids=["others", "the same", "it tells none", "nobody knows today's"],
 )
 def test_a_result_that_shows_other_words_of_its_model_is_due(
-    folder: Folder, told: tuple[str, ...], now: tuple[str, ...], reason: str | None
+    folder: Folder, reported: tuple[str, ...], now: tuple[str, ...], reason: str | None
 ) -> None:
-    assert replace(folder.entry, words=told).change_of(RECIPE.model, now) == reason
+    assert replace(folder.entry, words=reported).change_of(RECIPE.model, now) == reason
 
 
 def test_a_changed_input_is_due(folder: Folder) -> None:

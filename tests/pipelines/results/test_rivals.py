@@ -86,10 +86,10 @@ def test_a_disk_that_ignores_case_holds_one_of_each(monkeypatch: pytest.MonkeyPa
     studies = [study("A.nii"), study("a.nii"), study("b.nii")]
     assert not blockers(refused(studies))
     monkeypatch.setattr(names, "_ignores_case", lambda output: output.name == MISSING)
-    told = " (their names differ only in case or in Unicode normalisation)"
+    reported = " (their names differ only in case or in Unicode normalisation)"
     assert blockers(refused(studies)) == {
-        "A.nii": overwriting(f"a.nii{told}"),
-        "a.nii": overwriting(f"A.nii{told}"),
+        "A.nii": overwriting(f"a.nii{reported}"),
+        "a.nii": overwriting(f"A.nii{reported}"),
     }
 
 

@@ -18,12 +18,12 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set once a thread waits for another to release something."""
     waits, wait = threading.Event(), threading.Condition.wait
 
-    def told(condition: threading.Condition, timeout: float | None = None) -> bool:
+    def reported(condition: threading.Condition, timeout: float | None = None) -> bool:
         if threading.current_thread() is not threading.main_thread():
             waits.set()
         return wait(condition, timeout)
 
-    monkeypatch.setattr(threading.Condition, "wait", told)
+    monkeypatch.setattr(threading.Condition, "wait", reported)
     return waits
 
 

@@ -142,8 +142,10 @@ def test_studies_over_which_a_gpu_was_lost_are_each_worked_on_alone(
 ) -> None:
     rows = world.run_suspects(NAMES[:suspects], Opener(world.calls, seconds=0.05))
     assert {row.status for row in rows} == {"translated"}
-    told = [type(event) for event in world.events if isinstance(event, StudyStarted | StudyDone)]
-    assert told[: 2 * suspects] == [StudyStarted, StudyDone] * suspects
+    reported = [
+        type(event) for event in world.events if isinstance(event, StudyStarted | StudyDone)
+    ]
+    assert reported[: 2 * suspects] == [StudyStarted, StudyDone] * suspects
 
 
 @pytest.mark.process

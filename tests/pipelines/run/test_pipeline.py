@@ -374,14 +374,14 @@ def test_seconds_are_those_of_work_and_not_of_waiting(
 ) -> None:
     """The clock only goes on in the network, while the threads before and after it wait."""
     now, runs = [100.0], iter(range(9))
-    told, reported, report = threading.Condition(), list[Event](), BatchEvents.report
+    message, reported, report = threading.Condition(), list[Event](), BatchEvents.report
     monkeypatch.setattr(in_flight, "Stopwatch", partial(Stopwatch, clock=lambda: now[0]))
 
     def reported_by(events: BatchEvents, event: Event) -> None:
         report(events, event)
-        with told:
+        with message:
             reported.append(event)
-            told.notify_all()
+            message.notify_all()
 
     def others_wait(run: int) -> bool:
         spans = [event.span for event in reported if isinstance(event, Worked)]
@@ -391,8 +391,8 @@ def test_seconds_are_those_of_work_and_not_of_waiting(
 
     def network(patches: FloatArray) -> FloatArray:
         run = next(runs)
-        with told:
-            assert told.wait_for(lambda: others_wait(run), ENOUGH)
+        with message:
+            assert message.wait_for(lambda: others_wait(run), ENOUGH)
         now[0] += 1.0
         return patches
 

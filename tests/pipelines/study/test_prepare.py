@@ -358,10 +358,12 @@ def test_a_grid_no_model_can_take_is_refused(
         prepared_scan(study, card(spacing=(1, 1, 1)))
 
 
-@pytest.mark.parametrize(("scans", "told"), [(1, "1 scan was"), (3, "3 scans were")])
-def test_as_many_scans_as_the_model_has_channels_or_none(scans: int, told: str) -> None:
+@pytest.mark.parametrize(("scans", "reported"), [(1, "1 scan was"), (3, "3 scans were")])
+def test_as_many_scans_as_the_model_has_channels_or_none(scans: int, reported: str) -> None:
     study = volume(np.arange(8, dtype=np.int16).reshape(2, 2, 2))
-    with pytest.raises(PreparationError, match=rf"takes 2 scans of a study \(T1, T2\), and {told}"):
+    with pytest.raises(
+        PreparationError, match=rf"takes 2 scans of a study \(T1, T2\), and {reported}"
+    ):
         prepared_scan([study] * scans, card(input_channels=("T1", "T2")))
 
 

@@ -47,7 +47,7 @@ def test_a_modality_alone_shows_no_contrast(modality: str, source: str, known: s
 
 
 @pytest.mark.parametrize(
-    ("modality", "source", "told"),
+    ("modality", "source", "reported"),
     [
         ("CT", "T1", "its modality is CT, and the model translates T1 (MR); "),
         ("MR", "CT", "its modality is MR, and the model translates CT; "),
@@ -56,12 +56,12 @@ def test_a_modality_alone_shows_no_contrast(modality: str, source: str, known: s
     ],
 )
 def test_a_scan_of_another_modality_is_refused_with_the_way_out(
-    modality: str, source: str, told: str
+    modality: str, source: str, reported: str
 ) -> None:
     blocker = held(modality, source).blocker
     assert blocker
     assert blocker.kind == "unsupported"
-    assert blocker.reason.startswith(told)
+    assert blocker.reason.startswith(reported)
     assert "setting any-contrast" in blocker.reason
 
 
@@ -95,7 +95,7 @@ FITS, OPEN = "", "nothing shows that the scan is T1 (MR); check that it fits"
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         ("sub-01_T1w.nii.gz", FITS),
         ("sub-01_t1_2mm.nii.gz", FITS),
@@ -106,11 +106,11 @@ FITS, OPEN = "", "nothing shows that the scan is T1 (MR); check that it fits"
         ("p01_T1_bias.nii", "its name states T1 or bias field (T1, bias), and the model"),
     ],
 )
-def test_facts_that_names_leave_open_are_noted(name: str, told: str) -> None:
+def test_facts_that_names_leave_open_are_noted(name: str, reported: str) -> None:
     study = contrast_checked(Study(PurePosixPath(name), (Path(name),), "nifti"), CARD)
     assert study.blocker is None
-    assert len(study.notes) == bool(told)
-    assert "".join(study.notes).startswith(told)
+    assert len(study.notes) == bool(reported)
+    assert "".join(study.notes).startswith(reported)
 
 
 @pytest.mark.parametrize(

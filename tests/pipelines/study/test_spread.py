@@ -47,13 +47,13 @@ class Study:
         self.model = Model(of, Network(self.generator.graph, {}), EMPTY, EMPTY, "")
         self.options = TranslateOptions(PATCH, precision="fp32", spread=flip_count).resolved()
         self.plan = StudyTranslator(self.model, self.options).plan(Scans((scan,), ()))
-        self.told: list[tuple[int, int]] = []
+        self.reported: list[tuple[int, int]] = []
 
     def inferred(self, empty: Empty = np.empty) -> InferredStudy:
         translator = StudyTranslator(self.model, self.options, empty=empty)
         prepared = translator.prepare(Scans((self.scan,), ()), self.plan)
         return translator.infer(
-            prepared, shared(self.generator), lambda *done: self.told.append(done)
+            prepared, shared(self.generator), lambda *done: self.reported.append(done)
         )
 
     def translated(self, empty: Empty = np.empty) -> Translated:
@@ -160,7 +160,7 @@ def test_maps_are_mean_and_deviation_of_the_results_before_they_are_rounded(
     assert made.spread.flips == flip_count
     assert made.spread.deviation == pytest.approx(500 * _in_foreground(study), rel=1e-4)
     assert made.patches == flip_count * len(study.plan.layout)
-    assert study.told == [
+    assert study.reported == [
         (done, made.patches)
         for before in range(flip_count)
         for done in range(

@@ -75,7 +75,7 @@ def tell(what: str) -> None:
         file.write(line)
 
 
-def told(function: Callable[..., Any], marks: Sequence[tuple[str, str]]) -> Callable[..., Any]:
+def reported(function: Callable[..., Any], marks: Sequence[tuple[str, str]]) -> Callable[..., Any]:
     seen = set[str]()
 
     def tell_once(when: str) -> None:
@@ -103,7 +103,7 @@ def mark(module: ModuleType, marks: Sequence[tuple[str, str, str]]) -> None:
         for each in owners:
             owner = getattr(owner, each)
         own = [(when, what) for named, when, what in marks if named == name]
-        setattr(owner, attribute, told(getattr(owner, attribute), own))
+        setattr(owner, attribute, reported(getattr(owner, attribute), own))
 
 
 class Marker:

@@ -34,8 +34,8 @@ def test_a_part_of_a_series_is_not_translated_and_all_of_it_is_when_submitted_ag
     late = world.submit()
     world.work()
     assert (world.states(early), world.states(late)) == (["failed"], ["done"])
-    told = "holds 4 more images of this series than when it was submitted (im016)"
-    assert told in reason(world, early)
+    reported = "holds 4 more images of this series than when it was submitted (im016)"
+    assert reported in reason(world, early)
     [series] = (world.output / "mr").iterdir()
     assert len([*series.iterdir()]) == 20
 

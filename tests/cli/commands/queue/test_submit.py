@@ -66,15 +66,15 @@ def test_queued_study_is_named_with_the_option_that_changes_it(world: QueueWorld
     window = closed_window()
     batch = world.submit("--window", window)
     paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
-    told = world.run("submit", *paths, "--window", "04:00-04:01").stderr
-    assert "0 studies queued\n" in told
+    reported = world.run("submit", *paths, "--window", "04:00-04:01").stderr
+    assert "0 studies queued\n" in reported
     scheduled = world.run("submit", *paths, "--overlap", "0.5", "--window", "night").stderr
     assert "2 studies queued, to start at 19:00-07:00\n" in scheduled
     timed = world.run("submit", *paths, "--overlap", "0.6", "--at", "2100-01-01").stderr
     assert "2 studies queued, not before 2100-01-01 00:00\n" in timed
-    assert "2 studies skipped: already submitted for the same work" in told
-    assert f"{batch}: 2 waiting for the window {window}" in told
-    assert f"'jobs move {batch}' changes their window, time or priority" in told
+    assert "2 studies skipped: already submitted for the same work" in reported
+    assert f"{batch}: 2 waiting for the window {window}" in reported
+    assert f"'jobs move {batch}' changes their window, time or priority" in reported
 
 
 @pytest.mark.process

@@ -117,21 +117,21 @@ def test_rows_are_reported_when_they_are_final(way: int) -> None:
     """Rows are counted as they lie in memory, so that a file of them can be written meanwhile."""
     lying = np.random.default_rng(0).uniform(-1, 1, (11, 6, 7)).astype(np.float32)
     made = np.full_like(lying, np.nan)
-    told: list[tuple[int, Any]] = []
+    reported: list[tuple[int, Any]] = []
 
     def seen(memory: Any) -> Any:
         return memory.transpose(2, 1, 0)[None, :, :, ::way]
 
     def handle(rows: int) -> None:
-        told.append((rows, made[:rows].copy()))
+        reported.append((rows, made[:rows].copy()))
 
     window = SlidingWindow(cover((7, 6, 11), (4, 4, 4), 0.4), "gaussian", "edge")
     run_window_into(Stored(seen(lying)), Stored(seen(made), on_rows=handle), window, bent)
-    rows = [count for count, _ in told]
+    rows = [count for count, _ in reported]
     assert len(rows) > 2
     assert rows == sorted(rows)
     assert rows[-1] == 11
-    for count, there in told:
+    for count, there in reported:
         np.testing.assert_array_equal(there, made[:count])
 
 

@@ -391,8 +391,8 @@ def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch
     kernels = NumPyKernels()
     monkeypatch.setattr(kernels, "image_key", lambda source: f"first-{source}", raising=False)
     monkeypatch.setattr(layer_check, "wrong_step", lambda *_: "wrong results")
-    told: list[str] = []
-    settings = SearchSettings(progress=lambda what, _share: told.append(what))
+    reported: list[str] = []
+    settings = SearchSettings(progress=lambda what, _share: reported.append(what))
     tuner = tuner_with(kernels, cache, settings)
     attempts: list[frozenset[str]] = []
 
@@ -403,7 +403,7 @@ def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch
 
     tuner.with_right_kernels(attempt)
     assert attempts == [frozenset(), {"convolve_patches"}]
-    assert told == [
+    assert reported == [
         "Custom kernel convolve_patches gave wrong results in fp16 and is not used on this GPU."
     ]
     monkeypatch.setattr(kernels, "image_key", lambda source: f"second-{source}", raising=False)

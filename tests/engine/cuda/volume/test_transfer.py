@@ -133,10 +133,10 @@ def made_by(placed: PlacedVolume, result: Any, target: Stored) -> Iterator[Any]:
 def test_rows_are_reported_when_they_are_in_their_place(rounds: int) -> None:
     result = noise()
     for _ in range(rounds):
-        target, told = np.zeros_like(result), list[int]()
+        target, reported = np.zeros_like(result), list[int]()
 
-        def on_rows(rows: int, target: Any = target, told: list[int] = told) -> None:
-            told.append(rows if np.array_equal(target[..., :rows], result[..., :rows]) else -1)
+        def on_rows(rows: int, target: Any = target, reported: list[int] = reported) -> None:
+            reported.append(rows if np.array_equal(target[..., :rows], result[..., :rows]) else -1)
 
         with opened() as (placed, slots):
             ctypes.memset(placed.at("overflow"), 0, 4)
@@ -144,7 +144,7 @@ def test_rows_are_reported_when_they_are_in_their_place(rounds: int) -> None:
             going = Stored(target, on_rows=on_rows)
             made, stream = made_by(placed, result, going), placed.program.stream
             assert download_voxels(placed, going, slots, SLOT_VOXELS, stream, made)
-        assert told == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert reported == [1, 2, 3, 4, 5, 6, 7, 8]
         assert np.array_equal(target, result)
 
 

@@ -357,10 +357,10 @@ def test_halos_of_kernels_that_make_their_own_come_from_copies() -> None:
 
     class Watched:
         def launch(self, stream: Any, launch: Any) -> None:
-            told = launch.arguments
+            reported = launch.arguments
             for name in ("source", "residual"):
-                if copy := getattr(told, f"{name}_copy", 0):
-                    read.append(getattr(told, name) + 2 * copy - placed.base)
+                if copy := getattr(reported, f"{name}_copy", 0):
+                    read.append(getattr(reported, name) + 2 * copy - placed.base)
             made.program.kernels.launch(stream, launch)
 
     with made.placed(memory) as at_once:
@@ -505,7 +505,7 @@ def unlimited(blocks: Any) -> Any:
 @pytest.mark.parametrize("fault", [shifted, swapped, unlimited])
 def test_a_wrong_neighbour_is_found(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     right = block_launches._blocks
-    monkeypatch.setattr(block_launches, "_blocks", lambda *told: fault(right(*told)))
+    monkeypatch.setattr(block_launches, "_blocks", lambda *reported: fault(right(*reported)))
     around, begun = 1 << 16, poisoned
     monkeypatch.setattr(
         "support.volume_on_cpu.poisoned",  # wrong neighbours may lie past the ends

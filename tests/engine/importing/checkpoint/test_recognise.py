@@ -103,8 +103,10 @@ def test_single_generators_are_unwrapped(wrap: Callable[..., object], tmp_path: 
     [("latest_net_G_A.pth", "AtoB"), ("200_net_G_B.pth", "BtoA"), ("netG_A2B_7.pth.tar", "AtoB")],
 )
 def test_file_names_show_the_direction(file: str, direction: str, tmp_path: Path) -> None:
-    told = recognise(read_checkpoint(save(made.unpadded_resnet(), tmp_path / file)), UNPROVEN).facts
-    assert ("direction", direction) in {(finding.subject, finding.value) for finding in told}
+    reported = recognise(
+        read_checkpoint(save(made.unpadded_resnet(), tmp_path / file)), UNPROVEN
+    ).facts
+    assert ("direction", direction) in {(finding.subject, finding.value) for finding in reported}
 
 
 def test_several_networks_without_a_direction_need_a_name(tmp_path: Path) -> None:

@@ -278,10 +278,10 @@ def test_options_are_evidence_only_beside_a_code(tmp_path: Path) -> None:
     )
     checkpoint = read_checkpoint(path)
     for choices in (NetworkChoices(), NetworkChoices(unproven=True)):
-        told = recognise(checkpoint, choices).facts
-        assert not [fact for fact in told if "option" in fact.subject]
-    told = recognise(checkpoint, NetworkChoices(code="junyanz")).facts
-    assert ("option netG", "resnet_2blocks") in {(fact.subject, fact.value) for fact in told}
+        reported = recognise(checkpoint, choices).facts
+        assert not [fact for fact in reported if "option" in fact.subject]
+    reported = recognise(checkpoint, NetworkChoices(code="junyanz")).facts
+    assert ("option netG", "resnet_2blocks") in {(fact.subject, fact.value) for fact in reported}
 
 
 @pytest.mark.parametrize(

@@ -890,6 +890,6 @@ def test_unsupported_operator_is_refused_with_the_reason(name: str, tmp_path: Pa
     proto = model(ended(operator), ARRAYS | NUMBERS, opset=18)
     with pytest.raises(CheckpointError) as refusal:
         written_down(proto, tmp_path)
-    told = str(refusal.value)
-    assert f"Operator {operator.op_type} (node '{operator.output[0]}" in told
-    assert reason in told
+    reported = str(refusal.value)
+    assert f"Operator {operator.op_type} (node '{operator.output[0]}" in reported
+    assert reason in reported

@@ -239,8 +239,8 @@ def test_text_of_another_scan_says_its_own_character_set(tmp_path: Path) -> None
     header = replace(first.header, others=(second.header,))  # type: ignore[type-var]
     write(replace(first, header=header), tmp_path / "out", MADE)
     data = pydicom.dcmread(min((tmp_path / "out").iterdir()))
-    told = [item.get("InstitutionName") for item in data.ContributingEquipmentSequence]
-    assert told[:2] == ["Ünal", "Ünal"]
+    reported = [item.get("InstitutionName") for item in data.ContributingEquipmentSequence]
+    assert reported[:2] == ["Ünal", "Ünal"]
 
 
 def test_text_goes_to_a_peer_that_takes_implicit_vr_as_it_is(tmp_path: Path) -> None:

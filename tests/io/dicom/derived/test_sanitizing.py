@@ -241,29 +241,29 @@ def test_a_quadruped_stays_one(tmp_path: Path) -> None:
     assert made.AnatomicalOrientationType == "QUADRUPED"
 
 
-@pytest.mark.parametrize("told", ["YES", "NO", None])
-def test_burned_in_annotation_is_carried_over(tmp_path: Path, told: str | None) -> None:
+@pytest.mark.parametrize("stated", ["YES", "NO", None])
+def test_burned_in_annotation_is_carried_over(tmp_path: Path, stated: str | None) -> None:
     def edit(data: Any, at: int) -> None:
-        if told and (at == 2 or told == "NO"):  # one slice of many is enough to say so
-            data.BurnedInAnnotation = told
+        if stated and (at == 2 or stated == "NO"):  # one slice of many is enough to say so
+            data.BurnedInAnnotation = stated
 
     CT.write(tmp_path / "in", edit)
     made = derived(tmp_path / "in", tmp_path / "out")
-    assert {data.get("BurnedInAnnotation") for data in made} == {told}
+    assert {data.get("BurnedInAnnotation") for data in made} == {stated}
 
 
-@pytest.mark.parametrize("told", ["YES", "NO", None])
+@pytest.mark.parametrize("stated", ["YES", "NO", None])
 def test_an_enhanced_object_is_made_where_nothing_is_burned_in(
-    tmp_path: Path, told: str | None
+    tmp_path: Path, stated: str | None
 ) -> None:
     """An enhanced one can say nothing else (PS3.3 C.8.13.1)."""
     write_enhanced(MR, tmp_path / "in" / "one")
     source = pydicom.dcmread(tmp_path / "in" / "one")
-    source.BurnedInAnnotation = told
+    source.BurnedInAnnotation = stated
     source.save_as(tmp_path / "in" / "one")
     made = derived(tmp_path / "in", tmp_path / "out", TO_MR)
-    assert {data.get("BurnedInAnnotation") for data in made} == {told}
-    assert len(made) == (1 if told == "NO" else 4)
+    assert {data.get("BurnedInAnnotation") for data in made} == {stated}
+    assert len(made) == (1 if stated == "NO" else 4)
 
 
 @pytest.mark.parametrize("missing", ["ContentTime", "ApplicableSafetyStandardAgency"])
@@ -300,8 +300,8 @@ def test_every_step_of_lossy_compression_is_carried_over(tmp_path: Path, enhance
         assert list(data.LossyImageCompressionMethod) == METHODS
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_packing_of_a_file_shows_losses_too(tmp_path: Path, told: bool) -> None:
+@pytest.mark.parametrize("stated", [True, False])
+def test_packing_of_a_file_shows_losses_too(tmp_path: Path, stated: bool) -> None:
     """Many a writer packs with losses and says nothing of it."""
     (tmp_path / "in").mkdir()
     expected = 0.0
@@ -311,7 +311,7 @@ def test_packing_of_a_file_shows_losses_too(tmp_path: Path, told: bool) -> None:
         subprocess.run([judge("dcmcjpls"), "--encode-nearlossless", path, packed], check=True)
         data = pydicom.dcmread(packed)
         expected = data.LossyImageCompressionRatio
-        if not told:
+        if not stated:
             for keyword in data.dir("LossyImage"):
                 delattr(data, keyword)
             data.save_as(packed)

@@ -121,12 +121,12 @@ def test_an_enhanced_result_names_all_objects_as_evidence(tmp_path: Path) -> Non
         volumes.append(read(study))
     [data] = written(volumes, tmp_path / "out", TO_MR)
     [study] = data.SourceImageEvidenceSequence
-    told = [
+    reported = [
         (series.SeriesInstanceUID, [each.ReferencedSOPInstanceUID for each in objects])
         for series in study.ReferencedSeriesSequence
         if (objects := series.ReferencedSOPSequence)
     ]
-    assert told == [("1.2.3.1", ["1.2.3.1.1"]), ("1.2.3.2", ["1.2.3.2.1"])]
+    assert reported == [("1.2.3.1", ["1.2.3.1.1"]), ("1.2.3.2", ["1.2.3.2.1"])]
     for groups in data.PerFrameFunctionalGroupsSequence:
         first, second = groups.DerivationImageSequence[0].SourceImageSequence
         assert (first.ReferencedSOPInstanceUID, second.ReferencedSOPInstanceUID) == (

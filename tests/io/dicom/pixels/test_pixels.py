@@ -354,8 +354,8 @@ def test_a_slice_without_the_intercept_of_the_others_is_refused(tmp_path: Path) 
             del data.RescaleIntercept
 
     PHANTOM.write(tmp_path / "in", silent)
-    told = "has 1 of 12 slices without a rescale intercept, so"
-    with pytest.raises(UnreadableScanError, match=told):
+    reported = "has 1 of 12 slices without a rescale intercept, so"
+    with pytest.raises(UnreadableScanError, match=reported):
         volume_of(tmp_path / "in")
 
 
@@ -387,12 +387,12 @@ def test_slices_in_several_units_are_refused(
         setattr(data, element, units[at // 6])
 
     PHANTOM.write(tmp_path / "in", edit)
-    told = (
+    reported = (
         pytest.raises(UnreadableScanError, match="in 2 different units")
         if refused
         else nullcontext()
     )
-    with told:
+    with reported:
         volume_of(tmp_path / "in")
 
 

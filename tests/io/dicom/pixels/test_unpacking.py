@@ -184,8 +184,8 @@ def test_decoders_that_do_not_load_are_not_the_scan_s_fault(
     data.PixelData = encapsulate([bytes(FRAME.packed)])
     data["PixelData"].is_undefined_length = True
     data.file_meta.TransferSyntaxUID = JPEGLSLossless
-    told = "cannot be decompressed: the decoder process does not start"
-    with FrameUnpacker() as unpack, pytest.raises(UnreadableScanError, match=told):
+    reported = "cannot be decompressed: the decoder process does not start"
+    with FrameUnpacker() as unpack, pytest.raises(UnreadableScanError, match=reported):
         decode(data, path, 0, unpack)
 
 

@@ -57,8 +57,8 @@ def test_a_disk_without_locks_is_reported_with_the_way_out(
     with open_tables(place, create=True) as tables:
         monkeypatch.setattr(fcntl, "flock", refused)
         advice = "put the queue on a local disk" if place.file else "XDG_STATE_HOME"
-        told = pytest.raises(QueueError, match=f"No locks available.*{advice}")
-        with told, membership(tables, "cpu"):
+        reported = pytest.raises(QueueError, match=f"No locks available.*{advice}")
+        with reported, membership(tables, "cpu"):
             pass
 
 

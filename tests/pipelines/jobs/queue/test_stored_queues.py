@@ -165,7 +165,9 @@ def test_a_queue_is_not_moved_while_a_worker_of_version_0_2_0_lives(
     place: QueuePlace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    told = pytest.raises(QueueError, match=r"workers of that version run on it \(1\); stop them")
+    reported = pytest.raises(
+        QueueError, match=r"workers of that version run on it \(1\); stop them"
+    )
     with ExitStack() as stack:
         if place.file:
             folder = Path(f"{place.file}.workers")
@@ -176,7 +178,7 @@ def test_a_queue_is_not_moved_while_a_worker_of_version_0_2_0_lives(
             number = crc32(b"cuda-cyclegan workers") & 0x7FFFFFFF
             other.execute("SELECT pg_advisory_lock(%s, 5)", [number])
         for create in (False, True):
-            with told, open_queue(place, create=create):
+            with reported, open_queue(place, create=create):
                 pass
     with open_queue(place) as queue:
         assert len(queue.jobs("")) == JOBS
