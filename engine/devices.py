@@ -162,8 +162,8 @@ def _part_of_memory(
 ) -> CudaLimits:
     """Return the limits for one of so many networks in each of so many processes on a GPU.
 
-    Each may use its part of the memory limit, or of what is free now: so none finds less than it
-    was promised because another came first. Each process has a CUDA context.
+    Each may use its share of the memory limit, or of the memory that is free now. So the order in
+    which they start does not matter. Each process has a CUDA context.
     """
     parts = processes * networks
     if parts == 1:

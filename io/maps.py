@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 MapKind: TypeAlias = Literal["spread-mean", "spread-sd", "cycle"]
-"""Ends the name of a map's file; a DICOM series has it in ImageType."""
+"""Kind of a map: the end of its file's name; a DICOM series has it in ImageType."""
 
 _MARK = ".map-"
 _NAME = re.compile(r".+\.map-[a-z]+(-[a-z]+)*(\.[a-z]+){0,2}", re.IGNORECASE)

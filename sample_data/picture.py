@@ -35,7 +35,7 @@ def read(path: Path) -> FloatArray:
 
 
 def held_out_figures(translated: FloatArray, truth: FloatArray) -> dict[str, float]:
-    """Over the brain voxels that training never saw; both on the scale [0, 1]."""
+    """Return errors over the brain voxels that training never saw; both on the scale [0, 1]."""
     region = truth > 0
     region[:, :HELD_OUT_FROM] = False
     found, wanted = translated[region], truth[region]

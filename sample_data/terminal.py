@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def screen(command: str, folder: Path, socket: Path) -> str:
-    """What `command` left on a terminal, with its colours."""
+    """Return what `command` leaves on a terminal, with its colours."""
     program = Path(sys.executable).parent / "cuda-cyclegan"
     line = command.replace("cuda-cyclegan", shlex.quote(str(program)), 1)
     session = ("tmux", "-S", str(socket))

@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Fixtures and hooks of every test."""
 
 import faulthandler
 import os
@@ -115,7 +115,9 @@ def signals_are_heard_as_before() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def processes_end_with_their_test() -> Iterator[None]:
-    """What a test leaves running, or not waited for, a later one would take for its own."""
+    """Fail a test that leaves a process running or not waited for: a later one would take it for
+    its own.
+    """
     before = processes_left()
     yield
     left = {each: command_of(each) for each in processes_left() if each not in before}
@@ -138,7 +140,9 @@ def disk_is_not_waited_for() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What the user has of this program changes no test, nor does another run of them beside it."""
+    """Set folders of this test run, so that neither the user's files nor a concurrent run change a
+    test.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for kind in ("cache", "config", "state"):
             folder = tmp_path_factory.mktemp(kind)

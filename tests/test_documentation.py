@@ -275,8 +275,8 @@ def test_the_page_on_reports_shows_every_field(workplace: Path) -> None:
     report: dict[str, Any] = json.loads((workplace / "r.json").read_text())
     page = (ROOT / "docs" / "report-json.md").read_text("utf-8").partition("| field |")[2]
     cells = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
-    told = re.findall(r"`([^`]+)`", " ".join(cells))
-    assert sorted(told) == sorted({*fields(report)})
+    reported = re.findall(r"`([^`]+)`", " ".join(cells))
+    assert sorted(reported) == sorted({*fields(report)})
 
 
 def test_the_page_on_reports_names_every_class_of_failure() -> None:
@@ -299,8 +299,8 @@ def test_the_page_on_evaluation_shows_every_field(workplace: Path) -> None:
     evaluation: dict[str, Any] = json.loads((workplace / "e.json").read_text())
     page = (ROOT / "docs" / "evaluation.md").read_text("utf-8").partition("| field |")[2]
     cells = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
-    told = re.findall(r"`([^`]+)`", " ".join(cells))
-    assert sorted(told) == sorted({*fields(evaluation)})
+    reported = re.findall(r"`([^`]+)`", " ".join(cells))
+    assert sorted(reported) == sorted({*fields(evaluation)})
     assert set(evaluation["summary"]["mae"]) <= set(re.findall(r"`(\w+)`", page))
     columns = (workplace / "e.csv").read_text().partition("\n")[0].split(",")
     metrics = {metric.name for metric in METRICS}
@@ -339,8 +339,8 @@ def test_the_engine_is_as_fast_as_the_pages_say() -> None:
     assert (
         f"| cuda-cyclegan, fp16 | {times[0]}, {memory[0]} | {times[1]}, {memory[1]} |" in BENCHMARKS
     )
-    told = f"PyTorch's defaults | {memory[0]}, 650 MiB | {memory[1]}, 1388 MiB |"
-    assert told in README.read_text("utf-8")
+    reported = f"PyTorch's defaults | {memory[0]}, 650 MiB | {memory[1]}, 1388 MiB |"
+    assert reported in README.read_text("utf-8")
 
 
 def test_networks_are_as_fast_as_the_pages_say() -> None:
@@ -356,8 +356,8 @@ def test_networks_are_as_fast_as_the_pages_say() -> None:
 def test_a_batch_is_as_fast_as_the_pages_say() -> None:
     found = json.loads((RESULTS / "batch_on_a_card.json").read_text())
     plain, packed = (found[suffix]["seconds"] for suffix in (".nii", ".nii.gz"))
-    told = f"`.nii` {plain['batch']:.2f} s, `.nii.gz` {packed['batch']:.2f} s"
-    assert f"{told}; the network alone {packed['compute']:.2f} s" in BENCHMARKS
+    reported = f"`.nii` {plain['batch']:.2f} s, `.nii.gz` {packed['batch']:.2f} s"
+    assert f"{reported}; the network alone {packed['compute']:.2f} s" in BENCHMARKS
 
 
 def test_evaluation_is_as_near_to_other_programs_as_its_page_says() -> None:
@@ -368,8 +368,8 @@ def test_evaluation_is_as_near_to_other_programs_as_its_page_says() -> None:
         for name in ("mae", "psnr", "ms_ssim")
     }
     mae, psnr, ms_ssim = (f"{value:.0e}" for value in judge.values())
-    told = f"{mae} in MAE, {psnr} in PSNR and {ms_ssim} in MS-SSIM"
-    assert told in page
+    reported = f"{mae} in MAE, {psnr} in PSNR and {ms_ssim} in MS-SSIM"
+    assert reported in page
     assert found["synthrad2025"]["mae"]["cases"] == found["pytorch_msssim"]["cases"] == 50
 
 
@@ -405,9 +405,9 @@ def test_the_checks_find_what_their_page_says_and_too_little_to_mark_by_default(
         assert f"| {words} | | {' | '.join(map(str, cells))} |" in page
         assert not found[name]["false_alarms"]
     good, every = (found["rho_with_the_true_error"][pieces] for pieces in ("good", "all"))
-    told = " ".join(page.split())
-    assert f"is {good['cycle_error']:.2f} for the cycle error and {good['spread']:.2f}" in told
-    assert f"of all 48, {every['cycle_error']:.2f} and {every['spread']:.2f}" in told
+    reported = " ".join(page.split())
+    assert f"is {good['cycle_error']:.2f} for the cycle error and {good['spread']:.2f}" in reported
+    assert f"of all 48, {every['cycle_error']:.2f} and {every['spread']:.2f}" in reported
     both = found["both"]["found_at_one_false_alarm"]
     assert both < found["enough_at_one_false_alarm"], "then a calibration may mark by default"
     assert CycleReference("", 24, Typical(0.1, 0.02)).limit is None
@@ -432,9 +432,9 @@ def test_the_checks_cost_what_their_page_says() -> None:
     network, cores = (cuda["plain"][f] for f in ("network_seconds", "core_seconds_a_study"))
     assert f"| plain | {plain} | {1e3 * network:.1f} ms | {cores:.2f} s |" in page
     of_rows = [cuda[way]["network_seconds_of_rows"] for way in ("plain", "cycle-check")]
-    told = " ".join(page.split())
-    assert f"add up to {of_rows[1] / of_rows[0]:.1f} times those of plain ones" in told
-    assert f"takes {cpu['evaluate']['seconds_a_study']:.1f} s a scan" in told
+    reported = " ".join(page.split())
+    assert f"add up to {of_rows[1] / of_rows[0]:.1f} times those of plain ones" in reported
+    assert f"takes {cpu['evaluate']['seconds_a_study']:.1f} s a scan" in reported
 
 
 def test_the_node_is_as_fast_as_its_page_says() -> None:
@@ -447,7 +447,7 @@ def test_the_node_is_as_fast_as_its_page_says() -> None:
     cost = found["cost"]
     disk = [rate[f"MB/s on a disk, associations: {count}"] for count in (1, 4)]
     kills = chaos["kills"]
-    for told in (
+    for reported in (
         f"got {chaos['derived series']:,} derived series",
         f"the node was killed {kills['node']} times, the worker {kills['worker']} times",
         f"{server['series']} series with the queue on PostgreSQL, whose server was killed "
@@ -472,7 +472,7 @@ def test_the_node_is_as_fast_as_its_page_says() -> None:
         f"from {hostile['resident MiB before']} to "
         f"{hostile['resident MiB after each time'][-1]} MiB",
     ):
-        assert told in page
+        assert reported in page
 
 
 def test_a_screen_of_bench_is_told_apart_from_the_table() -> None:

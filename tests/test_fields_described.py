@@ -39,13 +39,13 @@ def is_text(node: ast.stmt) -> bool:
 
 
 def undescribed(record: ast.ClassDef) -> Iterator[str]:
-    told = ast.get_docstring(record) or ""
+    reported = ast.get_docstring(record) or ""
     for place, node in enumerate(record.body):
         match node:
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
                 below = record.body[place + 1 : place + 2]
                 has_text = any(is_text(following) for following in below)
-                if not has_text and not re.search(rf"\b{name}\b", told):
+                if not has_text and not re.search(rf"\b{name}\b", reported):
                     yield f"{record.name}.{name}"
             case _:
                 pass
@@ -72,6 +72,6 @@ def test_every_public_field_is_described() -> None:
         ("@dataclass\nclass _A:\n    size: int", []),
     ],
 )
-def test_what_counts_as_described(source: str, expected: list[str]) -> None:
+def test_rules_of_described_fields(source: str, expected: list[str]) -> None:
     [*found] = (field for record in records(ast.parse(source)) for field in undescribed(record))
     assert found == expected

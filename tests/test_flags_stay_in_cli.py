@@ -1,4 +1,4 @@
-"""Only the command line spells its options; what lies below speaks of settings by name."""
+"""Spelling of options: only the command line's; the packages below name settings."""
 
 import ast
 import re
@@ -119,7 +119,7 @@ def test_an_option_in_a_text_is_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "shown"),
+    ("reported", "shown"),
     [
         ("lower setting vram-limit", "lower --vram-limit"),
         ("use setting device=cuda:N, or wait", "use --device cuda:N, or wait"),
@@ -135,8 +135,8 @@ def test_an_option_in_a_text_is_seen() -> None:
         ("a setting of its own, the setting patched", "a setting of its own, the setting patched"),
     ],
 )
-def test_settings_are_shown_as_options(told: str, shown: str) -> None:
-    assert flagged(told) == shown
+def test_settings_are_shown_as_options(reported: str, shown: str) -> None:
+    assert flagged(reported) == shown
 
 
 @pytest.mark.parametrize(
@@ -148,11 +148,11 @@ def test_settings_are_shown_as_options(told: str, shown: str) -> None:
     ],
 )
 def test_a_file_name_is_not_shown_as_an_option(name: str) -> None:
-    told = f"{name} is truncated; use setting format=nifti."
-    assert flagged(told) == f"{name} is truncated; use --format nifti."
+    reported = f"{name} is truncated; use setting format=nifti."
+    assert flagged(reported) == f"{name} is truncated; use --format nifti."
 
 
 def test_only_the_settings_of_an_error_are_shown_as_options() -> None:
-    told = "Model old setting patch makes 2 results; setting spread supports one."
+    reported = "Model old setting patch makes 2 results; setting spread supports one."
     shown = "Model old setting patch makes 2 results; --spread supports one."
-    assert sentence(SettingsError(told, "spread")) == shown
+    assert sentence(SettingsError(reported, "spread")) == shown

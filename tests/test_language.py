@@ -21,6 +21,12 @@ ODD_BEGINNINGS = frozenset(
 )
 """Prepositions, pronouns and conjunctions: a docstring that begins with one has no subject."""
 
+ODD_DOCSTRING = re.compile(rf'^\s*r?"""(?:{"|".join(sorted(ODD_BEGINNINGS))})\b', re.MULTILINE)
+"""Pattern that finds such docstrings in a text without parsing it."""
+
+ODD_TEST = re.compile(r"def test_(?:who|what|where|of|by|that)_\w+")
+"""Pattern that finds names of tests that do not begin with what they are about."""
+
 MOST_TELLING = 2
 """Limit of tell, tells and told in the product's files: `told` is a key of the JSON of `model
 inspect`. The method `tell` of files does not count.
@@ -169,6 +175,16 @@ def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     assert len(found) <= MOST_ODD_BEGINNINGS, f"{len(found)} docstrings without subject:\n{shown}"
 
 
+@pytest.mark.parametrize("pattern", [ODD_DOCSTRING, ODD_TEST], ids=["docstrings", "names"])
+def test_docstrings_and_names_of_tests_have_a_subject(pattern: re.Pattern[str]) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {odd.strip()}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for odd in pattern.findall(path.read_text("utf-8"))
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_software_reports_and_does_not_show() -> None:
     found = {
         str(path.relative_to(ROOT)): len(
@@ -212,7 +228,7 @@ def test_texts_for_users_contain_no_private_words(folder: str) -> None:
         ("'''Offset, Input, Whether.'''", []),
     ],
 )
-def test_what_counts_as_odd(source: str, expected: list[int]) -> None:
+def test_rules_of_odd_beginnings(source: str, expected: list[int]) -> None:
     assert [line for line, _ in odd_beginnings(ast.parse(source))] == expected
 
 
@@ -226,7 +242,7 @@ def test_what_counts_as_odd(source: str, expected: list[int]) -> None:
         ("say('the GPU, the model card')", []),
     ],
 )
-def test_what_counts_as_private(source: str, expected: list[str]) -> None:
+def test_rules_of_private_words(source: str, expected: list[str]) -> None:
     assert [word for _, word in private_words(ast.parse(source), has_help=True)] == expected
 
 

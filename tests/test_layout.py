@@ -25,7 +25,7 @@ def packages() -> list[str]:
 
 
 def unit_of(module: str) -> str:
-    """What the table speaks of: a package, or a module that stands directly in a layer."""
+    """Return the unit of the table: a package, or a module that is directly in a layer."""
     package = module.rpartition(".")[0]
     return module if module in packages() or package in LAYERS else package
 
@@ -52,7 +52,7 @@ def imports_of(tree: ast.Module, package: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def module_edges() -> dict[str, set[str]]:
-    """Which module imports which other ones."""
+    """Return the modules that each module imports."""
     found: dict[str, set[str]] = {}
     for module, path in modules().items():
         package = module if module in packages() else module.rpartition(".")[0]
@@ -63,7 +63,7 @@ def module_edges() -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def edges(module_edges: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Which unit imports which other ones."""
+    """Return the units that each unit imports."""
     found: dict[str, set[str]] = {}
     for module, imported in module_edges.items():
         own = unit_of(module)
@@ -361,8 +361,8 @@ MAY_IMPORT = {
         "pipelines.decisions pipelines.rates pipelines.settings pipelines.study"
     ),
 }
-"""Which unit may import which. A new edge is a decision,
-and its reason stands in the commit that adds it.
+"""Units that each unit may import. A new edge is a decision, and the commit that adds it gives the
+reason.
 """
 
 
@@ -417,10 +417,10 @@ def test_every_package_holds_modules() -> None:
 
 
 def test_every_package_says_what_lives_there_and_what_it_must_not_know() -> None:
-    told = {name: ast.get_docstring(product()[modules()[name]]) or "" for name in packages()}
+    reported = {name: ast.get_docstring(product()[modules()[name]]) or "" for name in packages()}
     wrong = [
         f"{name}: {text}"
-        for name, text in told.items()
+        for name, text in reported.items()
         if "ust " not in text or len(text.splitlines()) > 6
     ]
     assert not wrong, "\n".join(wrong)
@@ -454,5 +454,5 @@ def test_the_root_holds_no_other_module() -> None:
 
 def test_the_root_package_hands_on_the_public_names_alone() -> None:
     tree = ast.parse((ROOT / "__init__.py").read_text())
-    told = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
-    assert {node.module for node in told} <= {"pipelines", "pipelines.api"}
+    reported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+    assert {node.module for node in reported} <= {"pipelines", "pipelines.api"}

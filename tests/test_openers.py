@@ -27,13 +27,13 @@ OTHERS = {
     "pipelines.host.processes": "the system's own names",
     "pipelines.report.previews": "a picture, after a look that it is a file",
 }
-"""What each module reads besides. os.open is for those who lock, append or write."""
+"""Further calls by which each module reads. os.open is for those who lock, append or write."""
 
 _READS = {"read_text", "read_bytes"}
 
 
 def reads(tree: ast.Module) -> Iterator[str]:
-    """Calls that open a path by Python's own means."""
+    """Yield calls that open a path by Python's own means."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(ast.Attribute(_, name)) if name in _READS:

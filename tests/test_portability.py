@@ -1,4 +1,4 @@
-"""Where the product asks for what only POSIX systems have, and what it does without that."""
+"""Use of features that only POSIX systems have, and behaviour without them."""
 
 import ast
 import os
@@ -23,7 +23,7 @@ SAID = (
     *("--padding", "reflect", "--block-padding", "reflect", "--upsampling", "nearest"),
     *("--norm", "instance", "--epsilon", "1e-5", "--end", "tanh"),
 )
-"""Of the checkpoint there, when it is imported: all that a search would find by the reference."""
+"""Options for the checkpoint there at its import: all that a search would find by the reference."""
 
 STAND_IN = ROOT / "tests" / "support" / "without_posix"
 FOLDERS = ("/proc/", "/sys/")
@@ -64,7 +64,7 @@ does the product do where it is absent?
 
 
 def asked_for(tree: ast.Module) -> Iterator[str]:
-    """What a module asks for that only POSIX systems have, anywhere in its text."""
+    """Return what a module uses that only POSIX systems have, anywhere in its text."""
     known: dict[str, str] = {}
     nodes = list(ast.walk(tree))
     for node in nodes:
@@ -101,7 +101,7 @@ def asked_for(tree: ast.Module) -> Iterator[str]:
             yield f"{known[name]}.{attribute}"
 
 
-def test_what_only_posix_has_is_asked_for_in_one_place_a_subject() -> None:
+def test_features_of_posix_are_used_in_one_place_a_subject() -> None:
     found: dict[str, set[str]] = defaultdict(set)
     for path, tree in product().items():
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
@@ -125,7 +125,7 @@ def test_what_only_posix_has_is_asked_for_in_one_place_a_subject() -> None:
         ("Path('/proc/self/status').read_text()", "/proc/self/status"),
     ],
 )
-def test_what_only_posix_has_is_found(source: str, asked: str) -> None:
+def test_features_of_posix_are_found(source: str, asked: str) -> None:
     assert list(asked_for(ast.parse(source))) == [asked]
 
 
@@ -158,7 +158,7 @@ def test_scans_are_translated_without_what_only_posix_has(world: World) -> None:
 def test_commands_do_their_work_without_what_only_posix_has(world: World, tmp_path: Path) -> None:
     queue = ("--queue", str(tmp_path / "queue.db"))
     checkpoint, imported = TRAINING / "latest_net_G_A.pth", tmp_path / "imported.safetensors"
-    for words, told in (
+    for words, reported in (
         (("model", "import", checkpoint, "--output", imported, *SAID), str(imported)),
         (("model", "verify", imported), "matches the training code"),
         (("discover", world.inputs), "Found: 1 to translate"),
@@ -171,18 +171,18 @@ def test_commands_do_their_work_without_what_only_posix_has(world: World, tmp_pa
     ):
         done = run(*words)
         assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
-        assert told in done.stdout + done.stderr, f"{words}\n{done.stdout}{done.stderr}"
+        assert reported in done.stdout + done.stderr, f"{words}\n{done.stdout}{done.stderr}"
 
 
 @pytest.mark.slow
-def test_what_cannot_be_done_is_said_in_a_sentence(world: World, tmp_path: Path) -> None:
+def test_impossible_work_is_reported_in_a_sentence(world: World, tmp_path: Path) -> None:
     scan(world.inputs / "b.nii.gz", seed=2)
     queue = ("--queue", str(tmp_path / "queue.db"))
     assert run("submit", *world.arguments(*queue)).returncode == 0
     done = run("worker", "--device", "cpu", "--until-empty", *queue)
     assert done.returncode == 2
-    [told] = done.stderr.splitlines()
-    assert "Worker processes cannot be started on this system" in told
+    [reported] = done.stderr.splitlines()
+    assert "Worker processes cannot be started on this system" in reported
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ PARAMETERS = {
 
 
 def test_these_names_are_public() -> None:
-    """Who changes one tells so in CHANGELOG.md."""
+    """A change of one is listed in CHANGELOG.md."""
     assert cc.__all__ == NAMES.split()
     assert dir(cc) == NAMES.split()
     for name in NAMES.split():
@@ -103,7 +103,7 @@ def test_importing_it_loads_nothing() -> None:
     assert min(spent) < MOST_SECONDS
 
 
-def test_what_it_gives_is_typed() -> None:
+def test_results_of_public_names_are_typed() -> None:
     assert (Path(cc.__file__).parent / "py.typed").exists()
 
 

@@ -31,7 +31,7 @@ approx: Any = pytest.approx
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the README's first command writes."""
+    """Return what the README's first command writes."""
     output = tmp_path_factory.mktemp("translated")
     command = [sys.executable, "-m", "cuda_cyclegan", "translate", str(SAMPLE)]
     command += ["--model", str(SAMPLE / "model.safetensors"), "--output", str(output)]

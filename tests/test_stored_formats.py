@@ -82,7 +82,7 @@ def translate(root: Path, scan: str, model: str, output: str, options: str = "")
 
 @pytest.fixture(params=["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.slow)])
 def queue(root: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """What `--queue` takes: the stored rows in a database."""
+    """Yield what `--queue` takes: the stored rows in a database."""
     if request.param == "SQLite":
         yield str(_sqlite(root))
         return
@@ -250,11 +250,11 @@ def test_a_result_is_due_again_when_what_the_manifest_says_has_changed(root: Pat
 def test_a_model_is_what_it_was(root: Path, name: str) -> None:
     model = root / "models" / f"{name}.safetensors"
     did(f"model verify {model}")
-    told = json.loads(did(f"model inspect {model} --json"))
+    reported = json.loads(did(f"model inspect {model} --json"))
     meant = json.loads((root / "models" / f"{name}.json").read_text())
-    told.pop("bf16_error")  # of this processor
+    reported.pop("bf16_error")  # of this processor
     meant.pop("bf16_error", None)
-    assert told == meant
+    assert reported == meant
     if name == "calibrated":
         return
     output = "out" if name == "reflect" else f"out/{name}"
@@ -270,8 +270,8 @@ def test_a_model_is_what_it_was(root: Path, name: str) -> None:
 def test_reports_are_read(root: Path) -> None:
     first, second = root / "reports" / "first.json", root / "reports" / "second.json"
     assert "1 translated, 1 failed" in did(f"report {first}")
-    told = did(f"report {second}")
-    assert "1 translated, 1 up to date, 1 failed" in told
+    reported = did(f"report {second}")
+    assert "1 translated, 1 up to date, 1 failed" in reported
     assert "a.nii" in did(f"report {first} {second}")
     did(f"report {first} {second} --html {root}/page.html")
     page = (root / "page.html").read_text()

@@ -41,11 +41,11 @@ def reasons(found: FoundHeaders) -> Iterator[str]:
     search = found.search
     for series in sorted(found.series, key=_name):
         if series.verdict == "refused":
-            verb = "failed" if series.is_incomplete else "refused"
+            verb = "failed" if series.is_incomplete else "rejected"
             yield f"{verb}: {_about(_name(series), series.explanation)}"
     for study, header in found.files.items():
         if header.refusal:
-            verb = "failed" if header.unreadable else "refused"
+            verb = "failed" if header.unreadable else "rejected"
             yield f"{verb}: {_about(_path(study.files[0]), header.refusal)}"
     for skip in search.skipped:
         if skip.missed or skip.kind:
@@ -54,7 +54,7 @@ def reasons(found: FoundHeaders) -> Iterator[str]:
     yield from skipped_scans(search.skipped)
     yield from alike_lines("note", _notes(found), "series or files")
     parts = [f"{len(search.studies) - found.refused} to translate"]
-    parts += [f"{found.refused} refused"] if found.refused else []
+    parts += [f"{found.refused} rejected"] if found.refused else []
     parts += [f"{len(search.skipped)} skipped"] if search.skipped else []
     parts += [f"{counted(search.ignored, 'other file')}"] if search.ignored else []
     yield f"Found: {', '.join(parts)}"

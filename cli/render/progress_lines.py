@@ -81,7 +81,7 @@ def opening_line(planned: "tuple[PlannedStudy, ...]") -> str:
     if actions["sidecar"]:
         parts.append(f"{counted(actions['sidecar'], 'sidecar')} to write")
     if actions["refuse"]:
-        parts.append(f"{actions['refuse']} refused")
+        parts.append(f"{actions['refuse']} rejected")
     return f"{counted(len(planned), 'study', 'studies')}: {', '.join(parts)}"
 
 

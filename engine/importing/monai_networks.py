@@ -295,7 +295,7 @@ def _triple(name: str, item: Json) -> tuple[int, ...]:
 
 
 Definition: TypeAlias = Callable[[NetworkWriter, Arguments], str]
-"""Writes a network for the input; returns the name of its output."""
+"""Function that writes a network for the input; returns the name of its output."""
 
 
 @dataclass(frozen=True, slots=True)

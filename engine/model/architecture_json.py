@@ -17,7 +17,7 @@ _LATER: dict[type[Spec], frozenset[str]] = {
 """Fields written only if they differ from their defaults, which files without them mean."""
 
 _ENDS: dict[bool, End] = {True: "tanh", False: "none"}
-"""Ends by the field `tanh`, which states these two."""
+"""Ends of a network by the field `tanh`, which states these two."""
 
 
 def architecture_to_json(spec: Architecture) -> dict[str, Json]:

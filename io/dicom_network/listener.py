@@ -128,7 +128,7 @@ class Listener:
             self._forget(number, threading.current_thread())
 
     def _secured(self, number: int, link: socket.socket) -> Connection:
-        """Raises OSError."""
+        """Return the connection, under TLS if the port has it. Raises OSError."""
         link.settimeout(self._limits.request_seconds)
         if self._tls:
             link = self._with_tls(self._tls, number, link)

@@ -293,7 +293,7 @@ def _blocks(file: BinaryIO, left: int) -> Iterator[bytes]:
 
 
 Arrival: TypeAlias = Callable[[int], None]
-"""Waits until the first so many slices [i, j] of a volume are final."""
+"""Function that waits until the first so many slices [i, j] of a volume are final."""
 
 
 def all_there(_slices: int) -> None:

@@ -76,7 +76,7 @@ def check_distinguishable(intensity: IntensityMap, measured: Range) -> None:
 
 
 WHOLE_NUMBERS = 1 << 24
-"""Up to here 32-bit floats represent every whole number."""
+"""Limit up to which 32-bit floats represent every whole number."""
 
 
 def notes_of_rounding(volume: Volume, measured: Range) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ from .statistics import Deviation, deviations, differences
 from .volumes import StudyVolumes, first_index
 
 BeginToStore: TypeAlias = Callable[[Volume], Callable[[int], None]]
-"""Called with the result before its voxels are computed; returns a callback that is called with
+"""Callback with the result before its voxels are computed; returns a callback that is called with
 the number of its final slices.
 """
 OnPatches: TypeAlias = Callable[[int, int], None]

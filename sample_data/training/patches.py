@@ -67,7 +67,8 @@ class Sampler:
     def points(
         self, shape: torch.Size, changes: Augmentation, *, deformed: bool = True, first_j: int = 0
     ) -> Tensor:
-        """Where patches sample a volume of this shape: voxel coordinates [N, d, h, w, 3].
+        """Return the points where patches sample a volume of this shape: voxel coordinates [N, d,
+        h, w, 3].
 
         Centres lie at least a third of an edge inside the volume, and from row `first_j` on. If
         not `deformed`, all coordinates are whole numbers.

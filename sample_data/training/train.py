@@ -38,7 +38,8 @@ REFERENCE = (..., slice(22, 54), slice(32, 64), slice(24, 56))
 
 @dataclass(frozen=True)
 class Options:
-    """What train_opt.txt records; names as in training code of this family, where it has them.
+    """Options recorded in train_opt.txt; names as in training code of this family, where it has
+    them.
 
     cycle_noise: standard deviation, on the scale [-1, 1], of what fakes gain before the way back.
     ema_decay: what is left of the averaged weights after a step.
@@ -71,13 +72,15 @@ class Options:
 
 
 class FakeBuffer:
-    """Up to `size` past fakes; half the patches asked for are old ones (Shrivastava 2017)."""
+    """Buffer of up to `size` past fakes; half the patches asked for are old ones (Shrivastava
+    2017).
+    """
 
     def __init__(self, size: int, seed: int) -> None:
         self._size, self._fakes, self._random = size, list[Tensor](), random.Random(seed)
 
     def exchange(self, fakes: Tensor) -> Tensor:
-        """As many patches as came in; those that came in may be kept for later."""
+        """Return as many patches as came in; those that came in may be kept for later."""
         leaving: list[Tensor] = []
         for fake in fakes.clone():
             if len(self._fakes) < self._size:
@@ -202,7 +205,7 @@ def train(options: Options, device: torch.device, log: Path) -> CycleGan:
 
 
 def write_options(options: dict[str, object], path: Path) -> None:
-    """As training code of this family writes them, and importers read them."""
+    """Write the options as training code of this family does, and as importers read them."""
     lines = ["----------------- Options ---------------"]
     lines += [f"{key:>25}: {value!s:<30}" for key, value in options.items()]
     lines += ["----------------- End -------------------", ""]

@@ -31,7 +31,7 @@ LOSSES = ("G_B", "cycle_A", "cycle_B", "D_A")
 
 @dataclass(frozen=True)
 class BackOptions(Options):
-    """As of train.py. seconds: after which training ends; n_iters: the steps that it made."""
+    """Options as in train.py. seconds: after which training ends; n_iters: the steps it made."""
 
     name: str = "t2_like_to_t1_demo"
     direction: str = "BtoA"
@@ -135,7 +135,9 @@ def train(options: BackOptions, device: torch.device, log: Path) -> WayBack:
 
 @torch.no_grad()
 def held_out_figures(way_back: WayBack, device: torch.device) -> dict[str, object]:
-    """Over held-out brain voxels, against T1 on [0, 1]: from the T2-like volume, and round."""
+    """Return errors over held-out brain voxels, against T1 on [0, 1]: from the T2-like volume, and
+    round.
+    """
     t1, t2 = (volume.to(device) for volume in load())
     held_out = t2 > 0
     held_out[:, :, :, :HELD_OUT_FROM] = False

@@ -227,7 +227,7 @@ def main() -> int:
 
 
 def needs(each: Benchmark) -> str:
-    """What a benchmark needs, in words."""
+    """Return what a benchmark needs, in words."""
     return each.what or each.needs
 
 

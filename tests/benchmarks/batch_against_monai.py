@@ -52,8 +52,8 @@ def run_monai(asked: Any, folder: Path, scans: Path, results: Path) -> dict[str,
         command += [f"--{name}", str(value)]
     begin = time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    told = json.loads(done.stdout.splitlines()[-1])
-    return {**told, "process_seconds": time.perf_counter() - begin}
+    reported = json.loads(done.stdout.splitlines()[-1])
+    return {**reported, "process_seconds": time.perf_counter() - begin}
 
 
 def compared(asked: Any, folder: Path, suffix: str) -> dict[str, Any]:

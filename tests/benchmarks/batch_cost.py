@@ -1,4 +1,4 @@
-"""What one more study costs in a batch on a GPU: time, processor time, and how busy the GPU is.
+"""Cost of one more study in a batch on a GPU: time, processor time, and how busy the GPU is.
 
     PYTHONPATH=tests python tests/benchmarks/batch_cost.py [--few 30 --many 180 --rounds 3]
 

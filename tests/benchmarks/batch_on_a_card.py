@@ -57,7 +57,7 @@ TARGETS = {
 
 @dataclass(frozen=True)
 class Copying:
-    """Stands where the network stands, and does no more than hand the array on."""
+    """Stand-in for the network that only passes the array on."""
 
     graph: Graph
     device: str = "none"

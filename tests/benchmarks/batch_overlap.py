@@ -1,4 +1,4 @@
-"""What reading and writing beside the network gains, on a machine without a GPU.
+"""Gain from reading and writing while the network computes, on a machine without a GPU.
 
     PYTHONPATH=tests python tests/benchmarks/batch_overlap.py [--studies N]
 
@@ -57,7 +57,7 @@ RESULT = Path(__file__).parent / "results" / "batch_overlap.json"
 
 
 class Card:
-    """Takes its time and no processor."""
+    """Stand-in for a GPU: takes time but no processor."""
 
     graph = Graph(1, (Node("tanh", Tanh(), (INPUT,)),))
     device = "stand-in for a card"

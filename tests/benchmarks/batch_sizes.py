@@ -1,4 +1,4 @@
-"""What several patches a run gain: time a patch and device memory by batch and patch size.
+"""Gain from several patches per run: time per patch and device memory by batch and patch size.
 
     PYTHONPATH=tests python tests/benchmarks/batch_sizes.py [--seconds N] [--result FILE.json]
 

@@ -33,7 +33,7 @@ def measured(run: Observed, cards: int, edge: int) -> dict[str, Any]:
 
 
 def workers(run: Observed) -> dict[str, dict[str, float]]:
-    """When each worker first read, and first and last computed; from the first work of any."""
+    """Return when each worker first read, first and last computed, from the first work of any."""
     rows: dict[str, dict[str, float]] = {}
     for span in sorted(run.spans, key=lambda span: span["ts"]):
         row = rows.setdefault(span["track"].rpartition(": ")[0], {"reads": span["ts"] / 1e6})

@@ -95,7 +95,9 @@ def compile_all(precisions: list[Precision], cache: Path) -> None:
 
 
 def kept_plans(cache: Path, shapes: Iterable[ConvShape]) -> int:
-    """What is kept of these convolutions; ways of launching own kernels lie in the same file."""
+    """Return how many plans are kept of these convolutions; launches of custom kernels are in the
+    same file.
+    """
     [known] = cache.glob("plans-*.json")
     findings = json.loads(known.read_text())["findings"]
     return sum(len(findings[key_of(shape)]["candidates"]) for shape in shapes)
@@ -127,9 +129,11 @@ def main() -> None:
         for precision in precisions:
             for watch in watches:
                 watch.forget()
-            told: list[str] = []
+            reported: list[str] = []
             search = SearchSettings(
-                "full", 60.0, lambda what, share, told=told: share is None and told.append(what)
+                "full",
+                60.0,
+                lambda what, share, reported=reported: share is None and reported.append(what),
             )
             begin = time.perf_counter()
             options = CudaOptions(precision, cache=cache, search=search)
@@ -150,7 +154,7 @@ def main() -> None:
                     "convolutions": len(expected.given),
                     "tried": len(timed.given),
                     "checked": len(verdicts.given),
-                    "refused": told,
+                    "refused": reported,
                     "kept": kept_plans(cache, tactics),
                     "used of cuDNN": used.count(False),
                     "used of own kernels": used.count(True),

@@ -1,4 +1,4 @@
-"""What --cycle-check, --spread 8 and `evaluate` cost beside a plain translation.
+"""Cost of --cycle-check, --spread 8 and `evaluate`, compared with a plain translation.
 
     PYTHONPATH=tests python tests/benchmarks/checks_cost.py cpu cuda
 
@@ -65,7 +65,7 @@ def pair_of_models(case: Case, folder: Path) -> tuple[Path, Path]:
 
 
 class Heard:
-    """What a batch tells of itself."""
+    """Events that a batch reports."""
 
     def __init__(self) -> None:
         self.computing: list[tuple[float, float]] = []
@@ -79,7 +79,7 @@ class Heard:
 
     @property
     def network_seconds(self) -> float:
-        """In which at least one network computed."""
+        """Return the seconds in which at least one network computed."""
         seconds, reached = 0.0, 0.0
         for start, stop in sorted(self.computing):
             seconds += max(0.0, stop - max(start, reached))
@@ -142,7 +142,9 @@ def measured(device: str, case: Case, folder: Path) -> dict[str, Any]:
 
 
 def evaluation_seconds(results: Path, truth: Path) -> dict[str, float]:
-    """Of a study, on the CPU: all studies at a time, as the command does, by their number."""
+    """Return the seconds per study on the CPU: those of all studies together, as the command runs
+    them, divided by their number.
+    """
     pairs = find_pairs(Sources(results, truth, None, None)).pairs
     runs = [evaluate(pairs, general(None), untold, any_truth=True) for _ in range(3)]
     if any(row.status != "evaluated" for run in runs for row in run.rows):
@@ -151,7 +153,7 @@ def evaluation_seconds(results: Path, truth: Path) -> dict[str, float]:
 
 
 def untold(_done: int, _all: int) -> None:
-    """For whom progress is of no interest."""
+    """Ignore the progress."""
 
 
 def versions() -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""Which unfit scans the checks of the demonstration pair find, and what their figures foretell.
+"""Unfit scans that the checks of the demonstration pair find, and how well their figures predict
+errors.
 
     python tests/benchmarks/checks_of_the_sample.py [--output FILE]
 
@@ -42,7 +43,7 @@ COUNT, EDGE, SPACING, FULL_SCALE, FLIPS = 24, 48, 2.0, 1000, 8
 REFERENCE_SEED, GOOD_SEED, SPOILT_SEED = 100, 200, 300
 FALSE_ALARMS, ENOUGH = 1, 22
 MARK_BEYOND = 4.0
-"""What the model is calibrated with here; by itself a calibration marks nothing."""
+"""Limit that the model is calibrated with here; by default a calibration marks nothing."""
 
 OTHER_LIMITS = (1.5, 2.0, 3.0)
 
@@ -158,8 +159,9 @@ def calibrated(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Measured:
-    """Of a piece: how far input and cycle error lie from the reference set, in its standard
-    deviations; what the program said; and on [0, 1] the errors and the spread in the foreground.
+    """Figures of a piece: how far input and cycle error lie from the reference set, in its standard
+    deviations; what the program reported; and on [0, 1] the errors and the spread in the
+    foreground.
     """
 
     spoilt: str
@@ -215,7 +217,9 @@ def input_distance(path: Path, model: Model) -> float:
 
 
 def area(good: Sequence[float], bad: Sequence[float]) -> float:
-    """Under the ROC curve: how often a spoilt piece scores above a good one; ties count half."""
+    """Return the area under the ROC curve: how often a spoilt piece scores above a good one; ties
+    count half.
+    """
     first, second = np.array(good)[:, None], np.array(bad)[None]
     return float((second > first).mean() + 0.5 * (second == first).mean())
 
@@ -223,7 +227,7 @@ def area(good: Sequence[float], bad: Sequence[float]) -> float:
 def detection(
     good: Sequence[Measured], bad: Sequence[Measured], score: Callable[[Measured], float]
 ) -> dict[str, Any]:
-    """With the limit above all good pieces but one, which spoilt ones are found?"""
+    """Return the spoilt pieces that are found with the limit above all good ones but one."""
     limit = sorted(map(score, good))[-1 - FALSE_ALARMS]
     found = [piece for piece in bad if score(piece) > limit]
     return {
@@ -236,7 +240,7 @@ def detection(
 def as_told(
     good: Sequence[Measured], bad: Sequence[Measured], is_told: Callable[[Measured], bool]
 ) -> dict[str, Any]:
-    """By the limits of the program."""
+    """Return the pieces that the program reports by its own limits."""
     return {
         "false_alarms": sum(map(is_told, good)),
         "found": sum(map(is_told, bad)),

@@ -44,7 +44,9 @@ WAYS = (
     "this program bf16",
 )
 SECONDS, FEWEST = 2.0, 3
-"""Of measuring in one process, after one run that compiles and one that warms up."""
+"""Seconds, and fewest runs, measured in one process, after one run that compiles and one that warms
+up.
+"""
 
 Run = Callable[[FloatArray], FloatArray]
 
@@ -161,7 +163,7 @@ def measure(way: str, name: str, folder: Path) -> dict[str, Any]:
 
 
 def processor() -> Mapping[str, Any]:
-    """Its name and the instructions that count here."""
+    """Return the processor's name and the instructions that count here."""
     text = Path("/proc/cpuinfo").read_text()
     [flags, *_] = (line for line in text.splitlines() if line.startswith("flags"))
     names = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
@@ -213,11 +215,11 @@ def compare(name: str, ways: Sequence[str], folder: Path, rounds: int) -> dict[s
     for _ in range(rounds):
         for way in ways:
             command = [sys.executable, __file__, "--one", way, name, str(folder)]
-            told = subprocess.run(command, capture_output=True, text=True, check=False)
-            if told.returncode:
-                print(name, way, told.stderr.splitlines()[-1:], flush=True)
+            reported = subprocess.run(command, capture_output=True, text=True, check=False)
+            if reported.returncode:
+                print(name, way, reported.stderr.splitlines()[-1:], flush=True)
             else:
-                runs[way].append(json.loads(told.stdout.splitlines()[-1]))
+                runs[way].append(json.loads(reported.stdout.splitlines()[-1]))
     rows = dict[str, Any]()
     for way, measured in runs.items():
         if measured:

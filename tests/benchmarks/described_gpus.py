@@ -36,7 +36,7 @@ CONTEXT = 600 << 20
 
 @dataclass(frozen=True)
 class Way:
-    """Of a convolution, without a workspace: what cuDNN chooses is known on the card only."""
+    """Tactic of a convolution, without a workspace: cuDNN's choice is known only on the GPU."""
 
     name: str = "any"
     workspace: int = 0
@@ -55,7 +55,9 @@ def program(network: Network, gpu: DescribedGpu, precision: Precision) -> str:
 
 
 def plans() -> dict[str, str]:
-    """Of each card, how many cuDNN has for a convolution, fewest and most over all precisions."""
+    """Return, by GPU, how many plans cuDNN has for a convolution, fewest and most over all
+    precisions.
+    """
     with tempfile.TemporaryDirectory() as folder:
         found = json.loads(output_of(Path(folder), "support.described_chips", *DESCRIBED))
     return {
@@ -78,8 +80,8 @@ def main() -> None:
     for gpu in DESCRIBED.values():
         cells = [program(net, gpu, each) for net in networks.values() for each in PRECISIONS]
         capability = ".".join(map(str, gpu.capability))
-        told = [gpu.name, capability, gpu.memory, gpu.multiprocessors, *cells]
-        print("|", " | ".join(map(str, [*told, counted.get(gpu.name, "")])), "|")
+        reported = [gpu.name, capability, gpu.memory, gpu.multiprocessors, *cells]
+        print("|", " | ".join(map(str, [*reported, counted.get(gpu.name, "")])), "|")
     doubts = [
         f"{field} {getattr(DESCRIBED[name], field)} of {name}"
         for name, fields in UNCONFIRMED.items()

@@ -72,7 +72,7 @@ def make_series(folder: Path) -> list[Path]:
 
 
 def contests(folder: Path) -> list[Turns]:
-    """What is measured, by name; rivals stand together."""
+    """Return what is measured, by name; rivals are next to each other."""
     paths = make_series(folder / "in")
     [study] = discover([folder / "in"], None).studies
     volume = read(study)

@@ -1,4 +1,4 @@
-"""How far figures of `evaluate` are from those of other programs for the same images.
+"""Differences between figures of `evaluate` and those of other programs for the same images.
 
     python tests/benchmarks/evaluation_parity.py [--cases N] [--monai N]
 
@@ -50,14 +50,14 @@ def against_synthrad2025(cases: int) -> dict[str, Any]:
     undefined = 0
     for seed in range(cases):
         images = hounsfield_images(seed)
-        told, found = judges.synthrad2025(images), measure(images, SYNTHRAD2025).figures
+        reported, found = judges.synthrad2025(images), measure(images, SYNTHRAD2025).figures
         for name, differences in apart.items():
             value = getattr(found, name)
             if value is None:
-                assert isnan(told[name])
+                assert isnan(reported[name])
                 undefined += 1
             else:
-                differences.append(abs(value - told[name]))
+                differences.append(abs(value - reported[name]))
     return {name: largest(iter(values)) for name, values in apart.items()} | {
         "undefined in both": undefined
     }

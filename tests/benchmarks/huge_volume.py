@@ -25,7 +25,7 @@ from support.bench_command import Observed, device_bytes, keep, options, transla
 
 nibabel: Any = _nibabel
 SLICES = 8
-"""Of distinct noise, which repeats along k."""
+"""Slices of distinct noise, which repeats along k."""
 
 HOLD_A_CONTEXT = """
 import sys, time
@@ -57,7 +57,9 @@ def make_scan(path: Path, shape: tuple[int, int, int]) -> Path:
 
 
 def context_bytes() -> int:
-    """What a process takes that only has a context and a cuDNN handle; 0 if it opens none."""
+    """Return the memory of a process that only has a context and a cuDNN handle; 0 if it opens
+    none.
+    """
     before = device_bytes()
     if not before:
         return 0

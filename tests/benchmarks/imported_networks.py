@@ -51,7 +51,7 @@ PATCH, SMALL = (128, 128, 128), (64, 64, 64)
 INPUTS = 4
 OURS = "cuda-cyclegan fp16"
 SLOWEST = 12
-"""Groups of steps that are told of each network."""
+"""Groups of steps that are reported of each network."""
 
 TUNED = 8.0
 """Seconds in which plans are looked for."""
@@ -155,7 +155,7 @@ def compiler(name: str) -> "subprocess.Popen[str]":
 
 
 def compile_and_wait(name: str, budget: Budget) -> None:
-    """What that process does: times when told to."""
+    """Compile in that process, and time when requested."""
     inputs = [torch.rand((batch_of(name), 1, *PATCH), device="cuda") * 2 - 1 for _ in range(INPUTS)]
     begin = time.monotonic()
     with torch_bench.running(COMPILED, module_of(name), inputs[0]) as run:
@@ -169,7 +169,7 @@ def compile_and_wait(name: str, budget: Budget) -> None:
 
 
 def wait_for(compilers: "Mapping[str, subprocess.Popen[str]]", limit: float) -> None:
-    """Until all have compiled, or the limit is over; who has not is ended."""
+    """Wait until all have compiled or the limit is over; those that have not are ended."""
     left = dict(compilers)
     while left and time.monotonic() < limit:
         time.sleep(0.2)
@@ -186,8 +186,8 @@ def _has_told(process: "subprocess.Popen[str]") -> bool:
 
 def compare(name: str, process: "subprocess.Popen[str]", row: dict[str, Any]) -> None:
     """Time a compiled network, and put what ours takes beside it; nothing if it did not compile."""
-    told, _ = process.communicate("now\n") if process.poll() is None else ("", "")
-    *_, last = told.splitlines() or [""]
+    reported, _ = process.communicate("now\n") if process.poll() is None else ("", "")
+    *_, last = reported.splitlines() or [""]
     if not last.startswith("{"):
         return
     seconds: dict[str, float] = row["seconds"]
@@ -248,7 +248,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=RESULT)
     parser.add_argument("--seconds", type=float, default=1.0, help="of timing for each")
     parser.add_argument("--compile-limit", type=float, default=600.0, help="seconds for all")
-    parser.add_argument("--compiled", metavar="NAME", help="compile this and wait to be told")
+    parser.add_argument("--compiled", metavar="NAME", help="compile this and wait for a line")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""How often the host work of a study waits for the interpreter's lock, beside a busy thread.
+"""Waits of a study's host work for the interpreter's lock, next to a busy thread.
 
     PYTHONPATH=tests python tests/benchmarks/lock_waits.py [--studies N]
 

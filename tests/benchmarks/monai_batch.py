@@ -21,7 +21,7 @@ from cuda_cyclegan.engine.model.model_file import load_model
 
 
 class Way:
-    """How an array goes through the network; channels_last and half where it is compiled."""
+    """Way of an array through the network; channels_last and half if it is compiled."""
 
     def __init__(self, module: nn.Module, device: str, compile_mode: str | None) -> None:
         self._device = device

@@ -1,4 +1,4 @@
-"""How long networks take on a card in fp16, whole and by step, with all plans tried.
+"""Times of networks on a GPU in fp16, whole and by step, with all plans tried.
 
     PYTHONPATH=tests python tests/benchmarks/network_times.py [--networks R32,R64] [--result JSON]
 
@@ -43,7 +43,7 @@ NETWORKS: dict[str, tuple[ResNetSpec | UNetSpec, Triple, int]] = {
     "R32-volume": (ResNetSpec(1, 1, 32, 9), VOLUME, 1),
     "R64-volume": (ResNetSpec(1, 1, 64, 9), VOLUME, 1),
 }
-"""By kind and width: the network, its patch, and patches a launch."""
+"""Network, its patch and patches per launch, by kind and width."""
 
 
 def measured(generator: CudaGenerator) -> dict[str, Any]:

@@ -40,7 +40,7 @@ PUSHED_TOGETHER = 10
 
 @dataclass(frozen=True)
 class Trial:
-    """How much is done, and what comes in between."""
+    """Size of the trial, and its disturbances."""
 
     series: int = 1000
     slices: int = 8
@@ -48,7 +48,7 @@ class Trial:
     kills: int = 50
     restarts: int = 2
     outages: int = 0
-    """How often the queue's server is killed."""
+    """Number of times that the queue's server is killed."""
     outage_seconds: float = 6.0
     judged: int = 100
     """Derived series of which dciodvfy sees an object."""

@@ -1,5 +1,5 @@
-"""How fast a node receives and sends, how soon results are back, what it costs, and what strangers
-do to it.
+"""Speed of a node's reception and sending, time until results are back, its costs, and the effect
+of strangers.
 
 Run in tests/: `python -m benchmarks.node_measures [rate] [sending] [latency] [cost] [hostile]`. The
 figures go into results/node_measures.json.

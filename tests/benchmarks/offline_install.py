@@ -26,7 +26,7 @@ TRANSLATION = (
 
 
 def recipe(variety: str) -> tuple[str, str]:
-    """What the page has typed on the machine with internet, and on the other one."""
+    """Return the page's commands for the machine with internet, and for the other one."""
     page = (ROOT / "docs" / "offline.md").read_text()
     there, here = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     return there.replace("cpu", variety), here.replace("cpu", variety)

@@ -1,4 +1,4 @@
-"""How far `plan` is off: seconds that it tells, and seconds that the batch then takes.
+"""Error of `plan`: seconds that it shows, and seconds that the batch then takes.
 
     PYTHONPATH=tests python tests/benchmarks/planned_seconds.py [--result FILE.json]
 
@@ -30,7 +30,7 @@ RESULT = Path(__file__).parent / "results" / "planned_seconds.json"
 
 @dataclass(frozen=True)
 class Batch:
-    """So many studies of a shape, in files of a suffix."""
+    """Batch of `count` studies of a shape, in files of a suffix."""
 
     name: str
     count: int
@@ -69,17 +69,17 @@ def main() -> None:
 
 
 def _compared(root: Path, batch: Batch) -> dict[str, object]:
-    told = _run(root, batch, "plan")
-    found = re.search(r"Total time: ([\d.]+)", told)
+    reported = _run(root, batch, "plan")
+    found = re.search(r"Total time: ([\d.]+)", reported)
     if found is None:
-        raise SystemExit(told)
+        raise SystemExit(reported)
     (root / "report.json").unlink(missing_ok=True)
     _run(root, batch, "translate", "--report", str(root / "report.json"))
     took = float(json.loads((root / "report.json").read_text())["seconds"])
     planned = float(found[1])
     row = {"batch": batch.name, "planned": planned, "took": round(took, 3)}
     row["ratio"] = round(planned / took, 3)
-    print(row, [line for line in told.splitlines() if "GPU memory" in line], flush=True)
+    print(row, [line for line in reported.splitlines() if "GPU memory" in line], flush=True)
     return row
 
 

@@ -1,4 +1,4 @@
-"""Which tests find the faults of planted_faults.json, planted one by one in a copy of the tree.
+"""Tests that find the faults of planted_faults.json, planted one by one in a copy of the tree.
 
     python tests/benchmarks/planted_faults.py [--only NAME ...] [--results FILE]
 
@@ -35,13 +35,13 @@ PATIENCE: dict[Tier, float] = {"default": 1800.0, "slow": 5400.0}
 """Seconds after which a run of tests counts as one that hangs."""
 OF_TIER: dict[Tier, list[str]] = {"default": [], "slow": ["--slow", "-m", "slow or hypothesis"]}
 State: TypeAlias = Literal["default", "slow", "missed nearby", "missed", "nobody", "unclear"]
-"""What is known of a fault: who found it, or which tests have missed it so far."""
+"""State of a fault: which tests found it, or have missed it so far."""
 PASSES: dict[State | None, State] = {
     None: "missed nearby",
     "missed nearby": "missed",
     "missed": "nobody",
 }
-"""From what is known of a fault to what is known if the next tests miss it, too."""
+"""State after the next tests have missed a fault too, by its state before."""
 PASSED, INTERRUPTED, NO_TESTS = 0, 2, 5
 """Exit statuses of pytest; it is interrupted by errors of collection."""
 _PROBLEM = re.compile(
@@ -49,7 +49,7 @@ _PROBLEM = re.compile(
 )
 """A line of pytest's summary: a test, and the last words of its failure."""
 _TOO_SLOW = " s of processor time; "
-"""In the failure of a test that passed, but took longer than its tier allows."""
+"""Part of the failure of a test that passed, but took longer than its tier allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is known of a fault. seconds: of the last tests. test: the one that failed first."""
+    """State of a fault. seconds: of the last tests. test: the one that failed first."""
 
     found_by: State
     seconds: float
@@ -170,7 +170,7 @@ class Copy:
 
 
 def _call(*words: object) -> str:
-    """What a command prints. Raises CalledProcessError."""
+    """Return what a command prints. Raises CalledProcessError."""
     return subprocess.check_output([*map(str, words)], cwd=ROOT, text=True).strip()
 
 

@@ -1,4 +1,4 @@
-"""Which planted bad results are suspicious, and which honest ones are, in three cohorts.
+"""Planted bad results that are suspicious, and honest ones that are, in three cohorts.
 
     python planted_results.py [--honest 300] [--each 2] [--seed 1000] [--to FILE]
 

@@ -37,7 +37,7 @@ RESULTS = Path(__file__).parent / "results" / "queue_chaos.json"
 
 @dataclass(frozen=True)
 class Trial:
-    """How much is done, and what comes in between: kills, and an outage of a server halfway.
+    """Size of the trial, and its disturbances: kills, and an outage of a server halfway.
 
     extents: of each scan.
     """
@@ -129,7 +129,7 @@ class Work:
         self._batches.append(self._world.submit())
 
     def rows(self) -> list[dict[str, Any]]:
-        """Of all jobs."""
+        """Return the rows of all jobs."""
         return [row for batch in self._batches for row in self._world.jobs(batch)]
 
     def running(self) -> set[str]:
@@ -174,7 +174,7 @@ def _is_killed(process: int, of: Watched, work: Work) -> bool:
 
 
 def _outcome(world: QueueWorld, direct: Path) -> dict[str, Any]:
-    """What is on the disk, against what `translate` makes of the same scans."""
+    """Compare the results on the disk with those of `translate` from the same scans."""
     made = {path.name: path.read_bytes() for path in world.output.glob("*.nii")}
     wanted = {path.name: path.read_bytes() for path in direct.glob("*.nii")}
     return {

@@ -1,4 +1,4 @@
-"""How soon the job of a host that died is taken over by another one, and what a lost one does.
+"""Time until another host reclaims the job of one that died, and what a disconnected one does.
 
 Run in tests/, by a user who may make network namespaces: `python -m benchmarks.queue_dead_host`.
 The second host is a worker with a name and a network of its own; its cable is a link to pull. The
@@ -63,7 +63,7 @@ class Host:
         return next(line for line in self.process.stderr if text in line)
 
     def signal(self, number: signal.Signals) -> None:
-        """To all processes."""
+        """Send a signal to all processes."""
         workers = children(self.process.pid)
         for process in (self.process.pid, *workers):
             os.kill(process, number)

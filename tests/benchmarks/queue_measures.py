@@ -1,4 +1,4 @@
-"""How fast the queue is, and how soon it gets over a death.
+"""Speed of the queue, and its recovery from a death.
 
 Run in tests/: `python -m benchmarks.queue_measures [MEASURE...]`. The figures go into
 results/queue_measures.json. `dead_host` needs the rights to make network namespaces.
@@ -130,7 +130,7 @@ def _done_batch(tables: Database, folder: Path, number: int) -> str:
 
 
 def _seconds(world: QueueWorld, *arguments: str) -> dict[str, float]:
-    """Of a command: on the wall, and of the processor, which other programs change less."""
+    """Return the seconds of a command: wall clock and processor; others change the latter less."""
     walls: list[float] = []
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     for _ in range(REPEATS):

@@ -45,7 +45,7 @@ NORMAL = SchedulingClass("normal")
 
 
 class LightWorker:
-    """Stands for the source of jobs and for the worker that translates them."""
+    """Stand-in for the source of jobs and for the worker that translates them."""
 
     def __init__(self, log: Path) -> None:
         self._log = log

@@ -36,7 +36,7 @@ LIBRARIES = (
     *("imagecodecs", "isal.igzip", "nibabel", "numpy", "onnx", "onnxruntime", "PIL.Image"),
     *("pydicom", "rich", "SimpleITK", "typer"),
 )
-"""What the program imports when it needs them, and a fork then has already."""
+"""Modules that the program imports on demand, and that a fork has already."""
 
 Case: TypeAlias = dict[str, Any]
 SHOWN_LINES = 40
@@ -44,7 +44,7 @@ _STORED = 1_700_000_000
 
 
 class Recorder:
-    """Runs commands in a new folder that is home and everything else to them."""
+    """Recorder that runs commands in a new folder that is home and everything else to them."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -63,7 +63,7 @@ class Recorder:
         }
 
     def run(self, command: Command) -> Case:
-        """What came of a command."""
+        """Run a command and return its outcome."""
         folder = self._root / command.folder
         folder.mkdir(parents=True, exist_ok=True)
         arguments = [self._filled(argument) for argument in command.arguments]

@@ -58,7 +58,7 @@ SHAPE = (20, 18, 16)
 
 @dataclass(frozen=True)
 class Trial:
-    """How much is done, and what comes in between.
+    """Size of the trial, and its disturbances.
 
     first: date of the first evening. kills: of worker processes each night. failovers: nights in
     which the server fails over to a standby or, for a file, all is killed at once. short: nights
@@ -135,7 +135,7 @@ class Services:
         return {name: [_mebibytes(each) for each in found] for name, found in groups.items()}
 
     def open_files(self) -> int:
-        """Of the processes that live all month."""
+        """Return the number of open files of the processes that live all month."""
         processes = [self.watch.pid, *(each.process.pid for each in self.workers)]
         return sum(len(list(Path(f"/proc/{each}/fd").iterdir())) for each in processes)
 
@@ -316,7 +316,7 @@ class Month:
         )
         found = json.loads(done.stdout)
         totals = found["totals"]
-        told = {
+        reported = {
             "good": totals["translated"] + totals["up_to_date"],
             "failed": totals["failed"],
             "causes": found["causes"],
@@ -337,7 +337,9 @@ class Month:
             "page": True,
         }
         wrong = [
-            f"{name} {told[name]} for {wanted[name]}" for name in told if told[name] != wanted[name]
+            f"{name} {reported[name]} for {wanted[name]}"
+            for name in reported
+            if reported[name] != wanted[name]
         ]
         self._blame(evening, "wrong in the summary", wrong)
         waits = {kind["window"] for kind in found["waiting"]}
@@ -383,7 +385,7 @@ class Month:
         )
 
     def _outcome(self) -> dict[str, Any]:
-        """What the record of the output folder says of the whole month."""
+        """Return what the record of the output folder states about the whole month."""
         written = Counter(
             entry["output"] for entry in recorded(self.world.output) if entry["status"] == "written"
         )

@@ -45,7 +45,7 @@ def held(samples: Sequence[Sample]) -> dict[str, dict[str, float]]:
 
 
 def rises(figures: dict[str, dict[str, float]], slack: int) -> list[str]:
-    """What is held more in the second half than in the first, by medians of quarters."""
+    """Return what is held more in the second half than in the first, by medians of quarters."""
     allowed = {"host_bytes": slack, "device_bytes": 0, "descriptors": 2, "threads": 2}
     found: list[str] = []
     for name, row in figures.items():

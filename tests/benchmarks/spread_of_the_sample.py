@@ -1,4 +1,4 @@
-"""How well the spread of the sample's translation foretells its error, and what it costs.
+"""Prediction of the error by the TTA spread of the sample's translation, and its cost.
 
     python tests/benchmarks/spread_of_the_sample.py
 
@@ -24,14 +24,14 @@ from cuda_cyclegan.pipelines.settings import TranslateOptions
 SAMPLE = Path(__file__).parents[2] / "sample_data"
 SCAN = SAMPLE / "scans" / "icbm152_2009_t1_2mm.nii.gz"
 HELD_OUT_FROM, FULL_SCALE = 66, 1000
-"""As in the sample's picture.py."""
+"""Constants of the sample's picture.py."""
 
 BLOCK = 8
 RESULT = Path(__file__).parent / "results" / "spread_of_the_sample.json"
 
 
 def values(path: Path) -> Any:
-    """On the scale of the truth, [0, 1]."""
+    """Return the values on the scale of the truth, [0, 1]."""
     return nibabel.load(path).get_fdata() / FULL_SCALE
 
 

@@ -1,4 +1,4 @@
-"""From the command to the first result on a card: the first start, which tunes, and later ones.
+"""Time from the command to the first result on a GPU: the first start, which tunes, and later ones.
 
     PYTHONPATH=tests python tests/benchmarks/start_time.py [--result FILE.json] [--folder FOLDER]
 
@@ -53,7 +53,7 @@ def start(root: Path, scans: str, *options: str) -> dict[str, Any]:
         raise SystemExit(done.stderr)
     return {
         "seconds": round(seconds, 3),
-        "told": done.stderr,
+        "reported": done.stderr,
         "report": json.loads(report.read_text()),
     }
 
@@ -91,7 +91,7 @@ def main() -> None:
         later = [start(root, "scan.nii", *card) for _ in range(STARTS)]
         batches = [start(root, "scans", *card) for _ in range(BATCHES)]
         shared = on_one_and_on_both(root) if len(cuda_devices()) > 1 else None
-    if "Tuning" not in first["told"] or any("Tuning" in one["told"] for one in later):
+    if "Tuning" not in first["reported"] or any("Tuning" in one["reported"] for one in later):
         raise SystemExit("only the first start should have tuned")
     seconds = sorted(one["seconds"] for one in later)
     [card, *_] = cuda_devices()

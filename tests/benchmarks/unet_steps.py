@@ -1,4 +1,4 @@
-"""Where the time of U-Nets goes on one card: each step's microseconds and megabytes.
+"""Time of U-Nets on one GPU by step: microseconds and megabytes of each.
 
     PYTHONPATH=tests python tests/benchmarks/unet_steps.py [--output FILE.json]
 

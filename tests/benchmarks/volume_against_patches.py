@@ -37,12 +37,12 @@ Values = npt.NDArray[np.float32]
 
 OVERLAPS = (0.0, 0.25, 0.5, 0.75)
 _FOREGROUND = 0.05
-"""Of the target's span above its lowest value."""
+"""Share of the target's span above its lowest value, from which a voxel is in the foreground."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a scan is translated. overlap: of patches."""
+    """Way to translate a scan. overlap: that of patches."""
 
     inference: Inference
     overlap: float = 0.25
@@ -54,7 +54,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Line:
-    """What one way made of one pair with one model."""
+    """Result of one way for one pair with one model."""
 
     model: str
     pair: str
@@ -98,7 +98,9 @@ class Made:
 
 
 def translated(model: Path, source: Path, way: Way, device: str, folder: Path) -> Made:
-    """By the command's own code; the second of two runs, since the first one tunes."""
+    """Translate by the command's own code; return the second of two runs, since the first one
+    tunes.
+    """
     seconds = 0.0
 
     def handle(event: Any) -> None:

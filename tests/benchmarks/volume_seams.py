@@ -28,7 +28,9 @@ _AROUND = 4
 """Planes before and behind one with which it is compared."""
 
 _ANATOMY = 0.05
-"""Of the largest mean step of the input: planes with less are in air, and none is drawn there."""
+"""Share of the largest mean step of the input: planes with less are in air, and none is drawn
+there.
+"""
 
 
 def steps_along(values: Values, axis: int) -> Steps:
@@ -45,12 +47,14 @@ def beside_neighbours(ratio: Steps) -> Steps:
 
 
 def score(ratio: Steps, planes: npt.NDArray[np.intp]) -> float:
-    """How much larger it is at some planes than elsewhere."""
+    """Return how much larger the ratio is at some planes than elsewhere."""
     return float(ratio[planes].mean() / np.delete(ratio, planes).mean())
 
 
 def borders(origins: tuple[int, ...], patch: int) -> npt.NDArray[np.intp]:
-    """Where a blend is half of one patch and half of the next: the middle of each overlap."""
+    """Return the planes where a blend is half of one patch and half of the next: the middle of each
+    overlap.
+    """
     return np.array([(a + patch + b) // 2 - 1 for a, b in pairwise(origins)], np.intp)
 
 

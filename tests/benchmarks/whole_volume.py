@@ -5,7 +5,7 @@
 Network seconds are the card's own, of runs over a volume that lies there already; the others are
 those of a translation, whose first and last pass wait for voxels that come in and go out beside
 them. All are medians. With a limit, maps are made anew or go to host
-memory, whose pinned bytes are told; the digest of each result tells whether that changed a byte.
+memory, whose pinned bytes are reported; the digest of each result shows if that changed a byte.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from cuda_cyclegan.engine.scaling import Scaling, Stored
 
 
 def network_of(width: int, blocks: int) -> Network:
-    """With the weights that training starts from."""
+    """Return a network with the weights that training starts from."""
     graph, random = build(ResNetSpec(1, 1, width, blocks)), np.random.default_rng(0)
     weights = {
         name: random.normal(0, 0.02, shape) if len(shape) == 5 else np.zeros(shape)
@@ -88,7 +88,7 @@ def measured(network: Network, extents: Triple, limit: int | None, runs: int) ->
 
 
 def network_seconds(generator: CudaVolumeGenerator, source: Stored) -> float:
-    """Of all passes over a volume that lies on the card before they begin."""
+    """Return the seconds of all passes over a volume that is on the GPU before they begin."""
     stream = generator._gpu.stream
     assert generator._preparation.ready is not None
     with generator._entered(generator._preparation.ready.placed.grid) as (ready, lane):

@@ -27,7 +27,7 @@ def translate(
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> "Counter[str]":
-    """How often the network was asked for each study."""
+    """Count how often the network was called for each study."""
     counts = Counter[str]()
     infer = stages.StudyStages.infer
 

@@ -49,7 +49,7 @@ def world(tmp_path: Path) -> Path:
 
 @pytest.mark.process
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_what_no_longer_fits_fails_and_is_done_once_there_is_space(
+def test_study_that_no_longer_fits_fails_and_is_done_once_there_is_space(
     world: Path, workers: int
 ) -> None:
     output = world / "results"

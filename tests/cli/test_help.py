@@ -1,4 +1,4 @@
-"""What each command says of itself: whole, with an example, at once; and completion in a shell."""
+"""Help of each command: complete, with an example, without delay; and completion in a shell."""
 
 import os
 import resource
@@ -18,7 +18,7 @@ from cuda_cyclegan.cli.errors import Exit
 
 REPORTS_PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
 WIDTH = 80
-"""Of a terminal, of which click leaves two columns free."""
+"""Width of a terminal, of which click leaves two columns free."""
 LONGEST_SECONDS = 0.3
 PARSER_ALONE = """
 import typer
@@ -58,7 +58,7 @@ def test_every_command_has_a_page_with_an_example(pages: dict[tuple[str, ...], s
 
 
 def faults(path: tuple[str, ...], page: str) -> list[str]:
-    """What a help page lacks."""
+    """Return what a help page lacks."""
     _, heading, example = page.partition("\n  Example")
     overview = page.partition("Commands:")[2].partition("Example")[0]
     checks = {

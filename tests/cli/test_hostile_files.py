@@ -23,7 +23,7 @@ from cuda_cyclegan.engine.model.reference import array_sha256
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec
 
 MEMORY = 3 << 30
-"""Of addresses, most of them of libraries that are mapped and never touched."""
+"""Limit of the address space, most of it for libraries that are mapped and never touched."""
 
 ANSWERS = (
     "--source T1 --target CT --intensity-in minmax --intensity-out minmax --axes RAS "
@@ -69,7 +69,7 @@ def only_sentence(status: int, output: str, errors: str) -> str:
 
 
 def imported(checkpoint: Path, *options: str, data: Sequence[str] = DATA) -> str:
-    """How an import is refused; data: its answers about the scans."""
+    """Return the message with which an import is refused; data: its answers about the scans."""
     output = checkpoint.with_name("model.safetensors")
     sentence = refused("model", "import", checkpoint, "--output", output, *data, *options)
     assert not output.exists()
@@ -272,7 +272,7 @@ def test_a_grid_far_finer_than_the_scan(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_the_limits_leave_sound_files_alone(tmp_path: Path) -> None:
-    """So that the refusals above are not those of the memory limit."""
+    """The refusals above are therefore not caused by the memory limit."""
     path = tmp_path / "model.safetensors"
     path.write_bytes(encode_model(*model_parts()))
     assert random_network().graph.stride

@@ -1,4 +1,4 @@
-"""What was there and cannot be read: no command ends with 0, and nothing of it is written."""
+"""Inputs that exist and cannot be read: no command ends with 0, and nothing of them is written."""
 
 import json
 import shutil
@@ -91,8 +91,8 @@ def test_many_files_with_one_reason_share_a_line(world: World) -> None:
     for path in world.slices[2:]:
         path.write_bytes(b"")
     done = world.command("discover")
-    told = f"{world.inputs / 'mr'}: 26 files, im002 to im027: it is empty"
-    assert flat(f"failed: {told}") in flat(done.output)
+    reported = f"{world.inputs / 'mr'}: 26 files, im002 to im027: it is empty"
+    assert flat(f"failed: {reported}") in flat(done.output)
     assert flat(done.output).count(flat("it is empty; copy it again")) == 4  # and three in the row
 
 

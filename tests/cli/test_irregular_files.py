@@ -21,7 +21,7 @@ from cuda_cyclegan.io.errors import ScanError
 nibabel: Any = _nibabel  # typed only in part
 
 SECONDS = 20.0
-"""After which a pipe gets a writer, so that a test that waits for one fails."""
+"""Time after which a pipe gets a writer, so that a test that waits for one fails."""
 
 VOXELS = np.arange(16**3, dtype=np.int16).reshape(16, 16, 16)
 
@@ -35,7 +35,7 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture(params=["pipe", "link to a pipe", "device", "folder"])
 def irregular(request: pytest.FixtureRequest) -> Generator[Callable[[Path], Path]]:
-    """Puts something at a place that is no regular file."""
+    """Function that puts something other than a regular file at a place."""
     pipes: list[Path] = []
     over = threading.Event()
 
@@ -101,8 +101,8 @@ def test_models_and_configs(
     words = MODEL_COMMANDS[command]
     [name] = [word for word in words if word.startswith("FILE")]
     irregular(Path(name))
-    status, told = run(*words)
-    assert (status, name in told) == (2, True), told
+    status, reported = run(*words)
+    assert (status, name in reported) == (2, True), reported
 
 
 def test_the_config_of_a_folder(
@@ -110,8 +110,8 @@ def test_the_config_of_a_folder(
 ) -> None:
     monkeypatch.chdir(world.inputs.parent)
     irregular(Path("cuda-cyclegan.toml"))
-    status, told = run("discover", "scans")
-    assert (status, "cuda-cyclegan.toml" in told) == (2, True), told
+    status, reported = run("discover", "scans")
+    assert (status, "cuda-cyclegan.toml" in reported) == (2, True), reported
 
 
 def text_header(place: Path, voxels: str) -> None:
@@ -130,7 +130,7 @@ def text_header(place: Path, voxels: str) -> None:
 
 @pytest.mark.parametrize("kind", ["nhdr", "mhd", "img", "mat", "dcm", "nii"])
 def test_parts_of_scans(world: World, irregular: Callable[[Path], Path], kind: str) -> None:
-    """What is named in a header, or is beside it; the study beside it is translated."""
+    """Files named in a header, or next to it; the other study is translated."""
     part = world.inputs / ("a.dcm" if kind == "dcm" else f"a.{kind}")
     match kind:
         case "nhdr" | "mhd":
@@ -155,9 +155,9 @@ def test_parts_of_scans(world: World, irregular: Callable[[Path], Path], kind: s
 @pytest.mark.parametrize("kind", ["nhdr", "mhd"])
 def test_a_zero_byte_in_a_name_fails_that_study_alone(world: World, kind: str) -> None:
     text_header(world.inputs / f"a.{kind}", "a\0b.raw")
-    status, told = run("translate", *world.arguments("--device", "cpu"))
+    status, reported = run("translate", *world.arguments("--device", "cpu"))
     assert status == 1
-    assert "has a control character in line" in told
+    assert "has a control character in line" in reported
     assert (world.output / "sound.nii").exists()
 
 

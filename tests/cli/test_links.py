@@ -41,8 +41,8 @@ def test_a_link_that_is_not_followed_has_a_row_and_makes_the_status_1(
 ) -> None:
     done = world.command(*command.split())
     assert done.exit_code == 1, done.output
-    told = f"{world.link}: {LEADS_OUT}"
-    assert told.replace(" ", "") in done.output.replace(" ", "").replace("\n", "")
+    reported = f"{world.link}: {LEADS_OUT}"
+    assert reported.replace(" ", "") in done.output.replace(" ", "").replace("\n", "")
     assert HINT in done.output
     followed = world.command(*command.split(), "--follow-links")
     assert followed.exit_code == 0, followed.output
@@ -139,8 +139,8 @@ def test_watch_follows_no_link(world: World) -> None:
     process.stderr.close()
     assert process.wait() == 143
     for link in ("again.nii", "link.nii"):
-        told = f"{world.inputs / link} is not queued: it is a link and is not followed"
-        assert [told in line for line in said].count(True) == 1
+        reported = f"{world.inputs / link} is not queued: it is a link and is not followed"
+        assert [reported in line for line in said].count(True) == 1
     world.work()
     assert world.made() == {"a.nii"}
     assert "--follow-links" not in world.run("watch", "--help").stdout

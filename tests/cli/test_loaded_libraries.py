@@ -1,4 +1,4 @@
-"""Which libraries each command loads: those that its work needs, as every other one costs time."""
+"""Libraries that each command loads: those its work needs, as every other one costs time."""
 
 import subprocess
 import sys
@@ -53,7 +53,7 @@ devices.open_generator = is_opened
 def loaded(
     *arguments: object, before: str = "", status: int = 0, watched: Collection[str] = WATCHED
 ) -> set[str]:
-    """Of the watched modules, after a command in a process of its own."""
+    """Return which watched modules are loaded after a command in a process of its own."""
     program = LOADED.format(before=before, watched={*watched})
     command = [sys.executable, "-c", program, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -144,7 +144,7 @@ def test_modules_of_the_program_are_loaded_for_what_they_do(
 
 @pytest.mark.process
 def test_a_card_does_not(study: Path, batch: tuple[object, ...]) -> None:
-    """Meanwhile the study may be read so far that its result needs the program's version."""
+    """The study may by then be read so far that its result needs the program's version."""
     found = loaded("translate", study, *batch, before=UNTIL_A_CARD_OPENS, status=4)
     assert found - {"importlib.metadata"} == TO_PLAN - {"rich"}
 
@@ -169,7 +169,7 @@ def test_nrrd_takes_no_simpleitk(tmp_path: Path, batch: tuple[object, ...]) -> N
 
 
 @pytest.mark.slow
-def test_what_fills_starts_and_shows_a_queue_needs_little_beside_its_database(
+def test_filling_starting_and_showing_a_queue_loads_little_besides_its_database(
     tmp_path: Path, batch: tuple[object, ...], study: Path
 ) -> None:
     *kept, _, _ = batch  # the device is the worker's
@@ -184,7 +184,7 @@ def test_what_fills_starts_and_shows_a_queue_needs_little_beside_its_database(
 
 
 def test_checks_of_plans_take_no_library_of_their_own() -> None:
-    """They are computed before a GPU's first result, and np.unique imports numpy.ma."""
+    """Checks are computed before a GPU's first result, and np.unique imports numpy.ma."""
     program = (
         "import sys\n"
         "from cuda_cyclegan.engine.compiler.kernels.checks import sampled_voxels\n"

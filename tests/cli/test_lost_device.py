@@ -37,9 +37,9 @@ def test_a_device_that_falls_off_costs_no_study(tmp_path: Path) -> None:
     command += ["--output", str(output), "--device", "cpu", "--report", str(report)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(report.read_text())
-    assert told["totals"]["translated"] == STUDIES
-    assert told["use"]["devices"] == 1
-    assert [row["name"] for row in told["studies"]] == [f"{n}.nii" for n in range(STUDIES)]
+    reported = json.loads(report.read_text())
+    assert reported["totals"]["translated"] == STUDIES
+    assert reported["use"]["devices"] == 1
+    assert [row["name"] for row in reported["studies"]] == [f"{n}.nii" for n in range(STUDIES)]
     assert len(list(output.glob("*.nii"))) == STUDIES
     assert list(output.glob("*.part")) == []

@@ -131,7 +131,9 @@ def test_a_folder_that_goes_away_after_the_last_study(folders: Folders, how: str
 def test_a_folder_that_goes_away_under_two_workers(
     folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does so at the third line of the manifest, which the process that they share writes."""
+    """The folder goes away at the third line of the manifest, which the process that they share
+    writes.
+    """
     place = ("cuda_cyclegan.pipelines.results.manifest.Manifest", "append")
     two = tuple(Device("cpu", "fp32", ("fp32",), None, index) for index in range(2))
     with monkeypatch.context() as patch:

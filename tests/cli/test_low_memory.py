@@ -1,4 +1,4 @@
-"""Too little memory, as a job's `ulimit -v` may leave, is told in a sentence."""
+"""Messages about too little memory, as a job's `ulimit -v` may leave."""
 
 import resource
 import subprocess
@@ -54,7 +54,7 @@ def test_a_limit_below_all_need_names_itself_and_the_way_out(tmp_path: Path) -> 
 
 @pytest.mark.process
 def test_a_limit_of_the_address_space_counts_in_figures() -> None:
-    """What a batch may take at once, and what no scan may need."""
+    """The limit bounds what a batch may take at a time, and what a scan may need."""
     code = (
         "from cuda_cyclegan.io.files.machine_limits import most_memory\n"
         "from cuda_cyclegan.pipelines.host.memory import available_memory\n"

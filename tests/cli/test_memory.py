@@ -40,7 +40,7 @@ def test_a_large_study_is_seen_in_rows_beside_it_only(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_a_plan_foresees_the_peak(tmp_path: Path) -> None:
-    """Besides the program itself, which is what a study takes that is next to nothing."""
+    """The memory of the program itself is measured by a tiny study and subtracted."""
     busy, idle = tmp_path / "busy", tmp_path / "idle"
     scan(busy / "scans" / "a.nii", shape=(64, 64, 64))
     scan(idle / "scans" / "a.nii")

@@ -85,7 +85,7 @@ def test_a_pipe_gets_the_document_and_a_link_leads_to_it(tmp_path: Path, output:
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_what_cannot_be_written_is_refused_before_the_work(tmp_path: Path, output: str) -> None:
+def test_unwritable_output_is_refused_before_the_work(tmp_path: Path, output: str) -> None:
     words = OUTPUTS[output](tmp_path)
     (tmp_path / "dangling").symlink_to("nowhere")
     done = run([*words, tmp_path / "dangling"])

@@ -55,7 +55,7 @@ def test_all_that_is_missing_is_named_at_once(words: str, missing: str) -> None:
     assert f"Missing {missing}." in done.stderr
 
 
-def test_what_a_config_file_sets_is_not_missing(tmp_path: Path) -> None:
+def test_setting_of_a_config_file_is_not_missing(tmp_path: Path) -> None:
     config = tmp_path / "c.toml"
     config.write_text('[translate]\noutput = "o"\n')
     done = CliRunner().invoke(app, ["--config", str(config), "translate", "scans"])

@@ -76,7 +76,7 @@ def is_refusal(result: Result) -> bool:
 
 
 def refused(result: Result) -> str:
-    """What was said, once, of a command that cannot be done."""
+    """Return the message, shown once, of a command that cannot be done."""
     assert is_refusal(result), (result, result.output)
     return " ".join(result.output.replace("\n", "").split())
 
@@ -97,14 +97,14 @@ def test_a_name_that_is_too_long_is_refused(world: Path, name: str) -> None:
 def test_a_report_that_could_not_be_written_is_refused_before_anything_is_computed(
     option: str,
 ) -> None:
-    told = refused(run(*with_option(COMMANDS["translate"], option, f"{LONG}.json")))
-    assert "is too long for its disk" in told.replace("│", "").replace("  ", " ")
+    reported = refused(run(*with_option(COMMANDS["translate"], option, f"{LONG}.json")))
+    assert "is too long for its disk" in reported.replace("│", "").replace("  ", " ")
     assert not os.path.lexists("out")
 
 
 @pytest.mark.parametrize("line", ['model = "a\\u0000b"', 'input = ["in", "a\\u0000"]'])
 def test_a_zero_byte_in_a_config_file_is_reported_with_its_place(world: Path, line: str) -> None:
     (world / "c.toml").write_text(f"[translate]\n{line}\n")
-    told = refused(run("--config", "c.toml", *COMMANDS["plan"]))
+    reported = refused(run("--config", "c.toml", *COMMANDS["plan"]))
     key = line.split()[0]
-    assert f"c.toml: [translate] {key} contains a zero byte, which names may not." in told
+    assert f"c.toml: [translate] {key} contains a zero byte, which names may not." in reported

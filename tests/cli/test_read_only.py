@@ -46,7 +46,7 @@ def run(
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=ENOUGH)
 
 
-def told(world: World, *words: object, status: int = 0, home: str = "HOME=/nonexistent") -> str:
+def reported(world: World, *words: object, status: int = 0, home: str = "HOME=/nonexistent") -> str:
     done = run(world, sys.executable, "-m", "cuda_cyclegan", *words, home=home)
     assert done.returncode == status, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -56,24 +56,24 @@ def told(world: World, *words: object, status: int = 0, home: str = "HOME=/nonex
 @pytest.mark.process
 def test_a_folder_is_translated_and_a_record_kept(world: World) -> None:
     words = ("translate", *world.arguments("--device", "cpu"))
-    assert "1 translated" in told(world, *words)
-    assert "1 up to date" in told(world, *words)
+    assert "1 translated" in reported(world, *words)
+    assert "1 up to date" in reported(world, *words)
 
 
 @pytest.mark.slow
 def test_a_worker_does_jobs_of_a_queue_among_the_results(world: World) -> None:
     queue = ("--queue", world.output / "queue" / "queue.db")
-    told(world, "submit", *world.arguments(), *queue)
-    assert "translated: a.nii.gz" in told(
+    reported(world, "submit", *world.arguments(), *queue)
+    assert "translated: a.nii.gz" in reported(
         world, "worker", "--device", "cpu", "--until-empty", *queue
     )
 
 
 @pytest.mark.slow
-def test_what_needs_a_place_to_write_reports_it_in_a_sentence(world: World) -> None:
-    assert "choose another with --queue" in told(world, "submit", *world.arguments(), status=2)
-    assert "give another queue with --queue" in told(world, "jobs", status=2)
-    examined = told(world, "doctor", status=1)
+def test_command_without_a_writable_place_reports_it_in_a_sentence(world: World) -> None:
+    assert "choose another with --queue" in reported(world, "submit", *world.arguments(), status=2)
+    assert "give another queue with --queue" in reported(world, "jobs", status=2)
+    examined = reported(world, "doctor", status=1)
     assert "choose another folder with --folder, or make it writable" in examined
 
 
@@ -81,5 +81,5 @@ def test_what_needs_a_place_to_write_reports_it_in_a_sentence(world: World) -> N
 def test_a_user_without_a_home_translates_and_is_reported_of_the_queue(world: World) -> None:
     nameless = "LANG=C.UTF-8"  # in the place of HOME
     words = ("translate", *world.arguments("--device", "cpu"))
-    assert "1 translated" in told(world, *words, home=nameless)
-    assert "no home folder to keep a queue" in told(world, "jobs", status=2, home=nameless)
+    assert "1 translated" in reported(world, *words, home=nameless)
+    assert "no home folder to keep a queue" in reported(world, "jobs", status=2, home=nameless)

@@ -1,4 +1,4 @@
-"""What becomes of results whose folder, or the record of it, was moved, renamed or replaced."""
+"""Results whose folder, or the record of it, was moved, renamed or replaced."""
 
 import shutil
 from pathlib import Path
@@ -45,8 +45,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def refused(done: Result, why: str) -> bool:
     """Whether both studies failed, for this reason."""
-    told = " ".join(done.output.split())
-    return done.exit_code == 1 and all(f"/{name}.nii {why}" in told for name in "ab")
+    reported = " ".join(done.output.split())
+    return done.exit_code == 1 and all(f"/{name}.nii {why}" in reported for name in "ab")
 
 
 def test_the_output_folder_holds_results_only(world: World) -> None:
@@ -71,9 +71,9 @@ def test_a_folder_that_was_renamed_without_its_record_is_left_as_it_is(world: Wo
     before = contents(moved)
     done = world.translate(moved)
     assert refused(done, "was not written by this program")
-    told = " ".join(done.output.split())
-    assert f"There is no record of the files in {moved}, so none" in told
-    assert f"next to it to {world.root / '.moved.cuda-cyclegan'}" in told
+    reported = " ".join(done.output.split())
+    assert f"There is no record of the files in {moved}, so none" in reported
+    assert f"next to it to {world.root / '.moved.cuda-cyclegan'}" in reported
     assert contents(moved) == before
 
     shutil.rmtree(world.root / ".moved.cuda-cyclegan")  # as the message says
@@ -112,14 +112,14 @@ def killed_world(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
-def test_what_a_killed_run_left_is_made_again(killed_world: World) -> None:
+def test_result_left_by_a_killed_run_is_made_again(killed_world: World) -> None:
     done = killed_world.translate()
     assert done.exit_code == 0, done.output
     assert "an earlier run was stopped while writing it" in done.output
 
 
 @pytest.mark.parametrize("record", ["beside", "inside"])
-def test_what_stands_in_place_of_what_a_killed_run_was_writing_is_somebody_elses(
+def test_file_that_replaced_that_of_a_killed_run_is_somebody_elses(
     killed_world: World, record: str
 ) -> None:
     world = killed_world
@@ -201,9 +201,9 @@ def test_a_record_inside_is_reported_where_results_are_dicom(tmp_path: Path) -> 
     record.mkdir(parents=True)
     model = identity_model(tmp_path / "model.safetensors")
     words = [tmp_path / "in", "--model", model, "--output", tmp_path / "results"]
-    told = CliRunner().invoke(app, ["translate", *map(str, words)]).output
+    reported = CliRunner().invoke(app, ["translate", *map(str, words)]).output
     assert f"contains the record of the results, {record}, too; exclude it when" in " ".join(
-        told.split()
+        reported.split()
     )
     nifti = CliRunner().invoke(app, ["translate", *map(str, words), "--format", "nifti"]).output
     assert "contains the record" not in " ".join(nifti.split())

@@ -63,7 +63,9 @@ def test_a_stop_that_python_drops_comes_again(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At once: as where the machine is busy for so long that the first callback is not left yet."""
+    """The signal comes immediately, as on a machine so busy that the first callback has not
+    returned.
+    """
     monkeypatch.setattr(signals, "AGAIN_SECONDS", again)
 
     def run() -> None:
@@ -141,7 +143,7 @@ def test_a_second_signal_while_the_first_is_reported_of(
     assert left.value.exit_code == 130
 
 
-def test_where_a_second_signal_is_welcome_it_comes_once(
+def test_second_signal_where_it_is_welcome_comes_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     heard = 0
@@ -190,7 +192,7 @@ def test_a_stop_that_hits_a_lock(is_hit: bool, capsys: pytest.CaptureFixture[str
         assert "release unlocked lock" in said
 
 
-def test_who_asks_again_after_a_while_does_not_wait_for_what_hangs(
+def test_second_request_after_a_while_does_not_wait_for_what_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now, left = iter([0.0, ENOUGH - 0.1, ENOUGH + 0.1]), list[int]()
@@ -288,5 +290,5 @@ def test_ctrl_c_during_the_first_imports_shows_no_traceback(
     ) as process:
         assert process.stderr.readline() == "importing\n"
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=ENOUGH)
-    assert (process.returncode, told) == (-signal.SIGINT, "")
+        _, reported = process.communicate(timeout=ENOUGH)
+    assert (process.returncode, reported) == (-signal.SIGINT, "")

@@ -1,4 +1,4 @@
-"""What the benchmark of starts hears of a command: its marks name functions that are there."""
+"""Marks that the benchmark of starts receives from a command: they name existing functions."""
 
 import os
 import subprocess
@@ -21,9 +21,9 @@ def test_a_command_shows_what_it_has_come_to(tmp_path: Path) -> None:
     subprocess.run(
         list(map(str, command)), env={**os.environ, **variables}, capture_output=True, check=True
     )
-    told = [line.split("\t")[1] for line in marks.read_text().splitlines()]
-    assert told[0] == "Python started"
-    assert told[-1] == "leaves"
+    reported = [line.split("\t")[1] for line in marks.read_text().splitlines()]
+    assert reported[0] == "Python started"
+    assert reported[-1] == "leaves"
     expected = ["model read", "job known", "first study asked for", "first study read"]
     expected += ["first study begun", "first study computed", "last study stored", "batch over"]
-    assert [what for what in told if what in expected] == expected
+    assert [what for what in reported if what in expected] == expected

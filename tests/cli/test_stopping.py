@@ -142,11 +142,11 @@ def test_a_signal_stops_in_order_and_the_next_run_does_the_rest(
     out, errors = process.communicate()
     assert process.returncode == status, errors
     assert "Traceback" not in errors
-    told = re.search(
+    reported = re.search(
         r"Stopped with 2 of 6 studies done; to continue:\n  cuda-cyclegan (.+)", errors
     )
-    assert told is not None
-    assert told[1].startswith("translate ")
+    assert reported is not None
+    assert reported[1].startswith("translate ")
     assert "2 translated" in out
     assert set(folders.made()) == {"0.nii.gz", "1.nii.gz"}
     assert folders.parts() == []

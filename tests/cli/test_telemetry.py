@@ -1,4 +1,4 @@
-"""Nothing of a run leaves this machine: what commands as people give them ask of the system."""
+"""Telemetry: nothing of a run leaves this machine, by the system calls of usual commands."""
 
 import os
 import shlex
@@ -76,9 +76,9 @@ def test_no_command_connects_or_leaves_files_of_onnx_runtime(tmp_path: Path) -> 
             )
             for name, script in SCRIPTS.items()
         }
-        told = {name: process.communicate()[0] for name, process in running.items()}
+        reported = {name: process.communicate()[0] for name, process in running.items()}
     for name, process in running.items():
-        assert process.returncode == 0, told[name]
+        assert process.returncode == 0, reported[name]
         calls = (tmp_path / f"{name}.calls").read_text()
         assert "exited with 0" in calls, "the calls were recorded"
         # Not even of the loopback, where a machine's resolver may listen.

@@ -1,4 +1,4 @@
-"""What no disk takes of a command's output is told by its exit status; who stops to read is not."""
+"""Exit status of a command whose output no disk takes, and of one whose reader stops."""
 
 import os
 import subprocess

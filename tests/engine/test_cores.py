@@ -1,4 +1,4 @@
-"""How many threads are worth starting: the cores that may be used, and the time that is granted."""
+"""Number of threads worth starting: the cores that may be used, and the time that is granted."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,7 +46,7 @@ def lay(kernel: Path, membership: str, files: Mapping[str, object]) -> None:
 def test_a_container_with_a_share_of_the_machine(
     kernel: Path, quota: str, granted: float | None, usable: int
 ) -> None:
-    """As `docker --cpus` makes it: a thread for each core of the machine would only wait."""
+    """A container of `docker --cpus` is one: a thread for each core would only wait."""
     lay(kernel, "0::/\n", {"cpu.max": quota})
     assert (cores_granted(), usable_cores()) == (granted, usable)
     assert to_json(BATCH)["machine"]["cores"] == usable

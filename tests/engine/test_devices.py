@@ -1,4 +1,4 @@
-"""Which device is taken for what was asked."""
+"""Device that is selected for a request."""
 
 from dataclasses import replace
 

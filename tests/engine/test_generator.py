@@ -15,7 +15,7 @@ OVERFLOW = PrecisionOverflowError("Too large.")
 
 
 class Device:
-    """Opens generators, of which it has room for one, and keeps what was opened and closed."""
+    """Device with memory for one generator, which keeps what was opened and closed."""
 
     def __init__(self, *without_room: str) -> None:
         self.log: list[str] = []
@@ -40,7 +40,7 @@ class Generator:
 
 
 def overflowing(*failures: Exception) -> Any:
-    """Work that fails as told, one failure after another."""
+    """Work that fails as configured, one failure after another."""
     left = list(failures)
 
     def work(generator: Any) -> str:
@@ -89,8 +89,8 @@ def test_the_program_that_overflowed_makes_space_and_is_opened_again_when_it_is_
 
 
 def test_an_overflow_of_the_widest_precision_is_raised():
-    told = "A value exceeded the range of fp32; the input differs too much"
-    with shared(Device()) as generator, pytest.raises(PrecisionOverflowError, match=told):
+    reported = "A value exceeded the range of fp32; the input differs too much"
+    with shared(Device()) as generator, pytest.raises(PrecisionOverflowError, match=reported):
         generator.do(overflowing(*[OVERFLOW] * 3), "fp16")
 
 

@@ -34,8 +34,8 @@ def test_halves_are_rounded_to_even() -> None:
     st.sampled_from(["u1", "i1", "u2", "i2", "u4", "i4"]),
     st.lists(st.floats(-1e10, 1e10, width=32), max_size=9),
 )
-def test_what_a_type_cannot_hold_is_counted(dtype: str, values: list[float]) -> None:
-    """After rounding; not what lies at an end."""
+def test_values_beyond_a_type_are_counted(dtype: str, values: list[float]) -> None:
+    """Values are counted after rounding; those at an end do not count."""
     limits = np.iinfo(dtype)
     given_values = np.array([*values, limits.min, limits.max])
     found = Scaling().store(given_values, np.empty(len(given_values), dtype))

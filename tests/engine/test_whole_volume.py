@@ -1,4 +1,4 @@
-"""Which networks have a form for whole volumes, and how others are refused."""
+"""Networks that have a form for whole volumes, and the refusal of others."""
 
 import pytest
 from msgspec.structs import replace

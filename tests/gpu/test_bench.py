@@ -47,7 +47,9 @@ def test_its_median_agrees_with_an_outside_clock_within_3_percent(monkeypatch, p
     outside = []
 
     class Clocked(cuda.CudaGenerator):
-        """Is also timed by the host: another program of the same network has its own memory."""
+        """Generator that the host times too: another program of the same network has its own
+        memory.
+        """
 
         def times(self, repeats):
             own = super().times(repeats)

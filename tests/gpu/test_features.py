@@ -1,4 +1,4 @@
-"""What specs can say beyond plain generators is computed on the GPU as PyTorch computes it."""
+"""Specs beyond plain generators, computed on the GPU as PyTorch computes them."""
 
 from functools import cache
 from pathlib import Path

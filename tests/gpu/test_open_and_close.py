@@ -47,7 +47,7 @@ def test_a_hundred_translators_give_all_their_memory_back(tmp_path: Path) -> Non
 
 
 def test_without_a_context_of_others_the_libraries_keep_theirs_once(tmp_path: Path) -> None:
-    """Seen from another process, while that with the closed translators lives on, and after it."""
+    """Another process observes it, while that with the closed translators lives, and after it."""
     from cuda_cyclegan.engine.cuda.driver import Context
 
     model = tiny_model(tmp_path / "m.safetensors")
@@ -76,7 +76,7 @@ def test_without_a_context_of_others_the_libraries_keep_theirs_once(tmp_path: Pa
 
 
 def test_memory_that_is_freed_during_a_capture_does_not_end_it() -> None:
-    """As that of garbage, which the interpreter may collect at any call."""
+    """Garbage, for instance, may be collected by the interpreter at any call."""
     from cuda_cyclegan.engine.cuda.driver import CapturedGraph, Context, DeviceBuffer, Stream
 
     with Context(0), Stream() as stream, DeviceBuffer(4) as kept:

@@ -58,7 +58,9 @@ GENERATORS = {
 
 @pytest.fixture(scope="session")
 def check(tmp_path_factory):
-    """Compares a network on the GPU with the CPU; compiled kernels are kept between tests."""
+    """Function that compares a network on the GPU with the CPU; compiled kernels are kept between
+    tests.
+    """
     return partial(_check, tmp_path_factory.mktemp("cache"))
 
 

@@ -60,7 +60,7 @@ PRECISIONS = ("fp16", "bf16", "tf32", "fp32")
 
 @pytest.fixture(scope="module")
 def gpu(tmp_path_factory):
-    """Opens a search in a precision, with kernels that stay compiled between tests."""
+    """Function that opens a search in a precision; kernels stay compiled between tests."""
     from cuda_cyclegan.engine.cuda.cudnn import Cudnn
     from cuda_cyclegan.engine.cuda.driver import Context, Stream
     from cuda_cyclegan.engine.cuda.kernel_images import Kernels
@@ -77,14 +77,16 @@ def gpu(tmp_path_factory):
         yield library, kernels, stream
 
 
-def found(gpu, shape, told, effort="full"):
+def found(gpu, shape, reported, effort="full"):
     from cuda_cyclegan.engine.cuda.open_gpu import OpenGpu
     from cuda_cyclegan.engine.cuda.tuning.cache import TuningCache
     from cuda_cyclegan.engine.cuda.tuning.tuner import Tuner
 
     library, kernels, stream = gpu
     opened = OpenGpu(None, stream, library, kernels[shape.precision])
-    settings = SearchSettings(effort, 60, lambda what, share: share is None and told.append(what))
+    settings = SearchSettings(
+        effort, 60, lambda what, share: share is None and reported.append(what)
+    )
     tuner = Tuner(opened, TuningCache(None, {}), 1 << 34, settings)
     return tuner.convolutions([shape], 64 << 20)[shape].name
 
@@ -92,9 +94,9 @@ def found(gpu, shape, told, effort="full"):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_plans_are_right(gpu, name, precision):
-    told: list[str] = []
-    found(gpu, replace(SHAPES[name], precision=precision), told)
-    assert told == []
+    reported: list[str] = []
+    found(gpu, replace(SHAPES[name], precision=precision), reported)
+    assert reported == []
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -105,17 +107,17 @@ def test_the_own_kernel_is_right(gpu, name, precision, monkeypatch):
     from cuda_cyclegan.engine.cuda.tuning.cache import CUSTOM
 
     monkeypatch.setattr(tuner, "plans_of", lambda *_, **__: None)
-    told: list[str] = []
-    assert found(gpu, replace(SHAPES[name], precision=precision), told) == CUSTOM
-    assert told == []
+    reported: list[str] = []
+    assert found(gpu, replace(SHAPES[name], precision=precision), reported) == CUSTOM
+    assert reported == []
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32"])
 def test_the_kernel_for_split_fp16_is_right(gpu, precision):
-    told: list[str] = []
+    reported: list[str] = []
     for name in ("same", "strided", "deep"):
-        found(gpu, replace(SHAPES[name], precision=precision, split_fp16=True), told)
-    assert told == []
+        found(gpu, replace(SHAPES[name], precision=precision, split_fp16=True), reported)
+    assert reported == []
 
 
 def wrong_in(step, kernels, stream, grid=None):
@@ -179,9 +181,9 @@ def test_a_planted_fault_is_found(gpu, monkeypatch, fault, precision):
     from cuda_cyclegan.engine.cuda.tuning import tactics
 
     planted(tactics, gpu[2], monkeypatch, {"wrong": fault, "right": None})
-    told: list[str] = []
-    assert found(gpu, replace(SAME, precision=precision), told, "off") == "right"
-    assert len(told) == 1
+    reported: list[str] = []
+    assert found(gpu, replace(SAME, precision=precision), reported, "off") == "right"
+    assert len(reported) == 1
 
 
 def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(gpu, monkeypatch):
@@ -280,7 +282,7 @@ def test_statistics_of_layers_by_own_kernels(gpu, edge, precision, monkeypatch):
 
 @pytest.mark.parametrize("extents", [(40, 48, 56), (96, 96, 96), (128, 128, 60)])
 @pytest.mark.parametrize("edge", [7, 3])
-def test_what_kernels_of_blocks_measure(gpu, edge, extents):
+def test_kernels_of_blocks_measure_right(gpu, edge, extents):
     """Statistics of a volume that fills its block, and of one that ends within block and boxes."""
 
     _, kernels, stream = gpu
@@ -302,13 +304,13 @@ def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path
     from cuda_cyclegan.engine.cuda.tuning import layer_check
 
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
-    patch, told = (24, 24, 24), []
-    search = SearchSettings("off", 60, lambda what, share: share is None and told.append(what))
+    patch, reported = (24, 24, 24), []
+    search = SearchSettings("off", 60, lambda what, share: share is None and reported.append(what))
     options = CudaOptions("fp16", cache=tmp_path / "right", search=search)
     patches = np.random.default_rng(0).uniform(-1, 1, (1, 1, *patch)).astype(np.float32)
     with open_cuda_generator(network, options, patch) as generator:
         wanted = generator(patches)
-    assert told == []
+    assert reported == []
     monkeypatch.setattr(layer_check, "wrong_step", lambda *_: "planted results")
     wrong = replace(options, cache=tmp_path / "wrong")
     for _ in range(2):
@@ -317,5 +319,5 @@ def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path
             assert not list(checked(steps))
             assert list(planned(steps))
             assert np.linalg.norm(generator(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
-    assert told
-    assert len(set(told)) == len(told)
+    assert reported
+    assert len(set(reported)) == len(reported)

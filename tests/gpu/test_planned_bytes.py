@@ -1,4 +1,4 @@
-"""What was planned is what is allocated, whatever the limit, and nothing while arrays go by."""
+"""Planned and allocated bytes: equal, whatever the limit, nothing allocated while arrays pass."""
 
 import re
 import threading
@@ -26,7 +26,7 @@ WINDOW = SlidingWindow(cover(EXTENTS, PATCH, 0.25), "gaussian", "edge")
 ARRAY = np.random.default_rng(0).uniform(-1, 1, (1, *EXTENTS)).astype(np.float32)
 GRID = window_grid(ARRAY, WINDOW.layout)
 COARSE = 96 * MIB
-"""What the driver may add: code of kernels, and the rest of the pages that it gives out."""
+"""Memory that the driver may add: code of kernels, and the rest of the pages that it gives out."""
 
 
 @dataclass
@@ -169,7 +169,7 @@ def _limits() -> Iterator[int]:
 def test_every_limit_is_kept_or_refused_and_the_result_stays(
     options: Any, account: Account, translated: np.ndarray
 ) -> None:
-    """Down a ladder of limits to the smallest that would do, which is then asked for exactly."""
+    """Limits go down to the smallest that would do, which is then requested exactly."""
     lowest, kept = 0, []
     for limit in _limits():
         chosen = replace(options, vram_limit=limit * MIB)
@@ -201,7 +201,7 @@ def test_every_limit_is_kept_or_refused_and_the_result_stays(
 def test_a_first_start_keeps_to_the_limit_while_it_tries(
     options: Any, account: Account, translated: np.ndarray, tmp_path: Path, effort: Any
 ) -> None:
-    """Down to the smallest limit, and with nothing that an earlier start has found."""
+    """Limits go down to the smallest, with nothing that an earlier start has found."""
     from cuda_cyclegan.engine.options import SearchSettings
 
     with pytest.raises(DeviceMemoryError) as refused, _opened(replace(options, vram_limit=MIB)):

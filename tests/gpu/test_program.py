@@ -1,4 +1,4 @@
-"""What a compiled program promises besides its numbers: memory, starts, errors."""
+"""Guarantees of a compiled program besides its numbers: memory, starts, errors."""
 
 import os
 import re
@@ -24,7 +24,7 @@ PATCH = (32, 40, 48)
 
 @pytest.fixture(scope="module")
 def open_generator(tmp_path_factory):
-    """Opens the network; compiled kernels and measured plans are kept between tests."""
+    """Function that opens the network; kernels and plans are kept between tests."""
     from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
     from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
 

@@ -39,7 +39,7 @@ def guards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_generator(random: Random) -> Network:
-    """Of one of the family's features, of any width."""
+    """Return a generator with one of the family's features, of any width."""
     from support.network_features import random_spec, trained
 
     spec = random_spec(random, (8, 16, 24, 32, 64), blocks=(1, 2, 3))
@@ -47,7 +47,7 @@ def a_generator(random: Random) -> Network:
 
 
 def a_graph(random: Random, *, for_volumes: bool = False) -> Network:
-    """Of layers in any order."""
+    """Return a graph of layers in any order."""
     while True:
         graph = random_graph(random, random.choice(((16, 16, 16), (32, 16, 24))), **LARGEST)
         if graph is not None and not (for_volumes and volume_refusal(graph)):
@@ -141,7 +141,9 @@ def translated(
     folder: Path,
     limit: int | None = None,
 ) -> tuple[FloatArray, int]:
-    """In a second run, which finds graphs and another volume; and the bytes of the GPU it took."""
+    """Return the output of a second run, which finds graphs and another volume, and the GPU bytes
+    that it took.
+    """
     from cuda_cyclegan.engine.cuda.volume.volume_generator import (
         CudaOptions,
         open_cuda_volume_generator,

@@ -86,7 +86,7 @@ def translated(generator: Any, volume: FloatArray) -> FloatArray:
 
 
 def single_pass(network: Network, volume: FloatArray) -> FloatArray:
-    """By PyTorch, in fp32."""
+    """Compute the volume in one pass by PyTorch, in fp32."""
     from cuda_cyclegan.engine.benchmark.pytorch import as_module
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -145,7 +145,7 @@ def test_volumes_of_several_threads_are_as_each_by_itself(spec: Spec, cache: Pat
 
 @pytest.mark.parametrize("spec", [RESNET, UNET], ids=["resnet", "unet"])
 def test_no_limit_changes_a_byte(spec: Spec, cache: Path) -> None:
-    """Wherever maps are kept, in a first run and in a second, which runs captured graphs."""
+    """Maps may be kept anywhere, in a first run and in a second, which runs captured graphs."""
     network = untrained_network(build(spec), 1)
     volume = noise(network.graph, (300, 201, 279))
     with opened(network, options(cache)) as generator:
@@ -173,7 +173,7 @@ def test_no_limit_changes_a_byte(spec: Spec, cache: Path) -> None:
 
 
 def test_a_volume_is_what_one_patch_of_its_extents_makes(cache: Path) -> None:
-    """With the same custom kernels, in another order of sums."""
+    """Both use the same custom kernels, in another order of sums."""
     from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
     from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
     from cuda_cyclegan.engine.options import SearchSettings
@@ -225,7 +225,7 @@ def test_voxels_in_any_order_as_they_are_stored(cache: Path) -> None:
     assert len(np.unique(plain)) > 50
 
 
-def test_what_is_planned_is_what_is_taken(cache: Path) -> None:
+def test_planned_memory_is_the_memory_taken(cache: Path) -> None:
     from cuda_cyclegan.engine.cuda.volume.volume_generator import planned_volume
 
     network = untrained_network(build(RESNET), 1)

@@ -77,7 +77,7 @@ print(json.dumps([said, peak() - before]))
 
 
 def refusal(path: Path, kind: type[ScanError] = UnreadableScanError) -> str:
-    """What the reader says of `path`, having checked that it is one sentence of that class."""
+    """Return the reader's message about `path`, checked to be one sentence of that class."""
     started = time.process_time()
     with pytest.raises(ScanError) as caught:
         read_file(path)
@@ -243,7 +243,7 @@ def test_gzip_where_the_name_says_otherwise(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz", "a.nrrd"])
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         ("/annex/objects/MD5E-s7--0.nii.gz\n", "pointer of git-annex without its content; run git"),
         ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "run git lfs pull"),
@@ -251,11 +251,11 @@ def test_gzip_where_the_name_says_otherwise(tmp_path: Path) -> None:
         ("\n <?xml version='1.0'?><Error>denied</Error>", "an error message of a server"),
     ],
 )
-def test_what_stands_for_a_file_that_was_not_fetched_is_named(
-    tmp_path: Path, name: str, content: str, told: str
+def test_placeholder_of_a_file_that_was_not_fetched_is_named(
+    tmp_path: Path, name: str, content: str, reported: str
 ) -> None:
     (tmp_path / name).write_text(content)
-    assert told in refusal(tmp_path / name)
+    assert reported in refusal(tmp_path / name)
 
 
 @pytest.mark.parametrize("place", [0.3, 0.6, 0.9])

@@ -1,4 +1,4 @@
-"""Which scans are one study of several channels: never those of two patients, and each told."""
+"""Scans that form one study of several channels: never those of two patients, and each reported."""
 
 from pathlib import Path
 from typing import Any
@@ -76,10 +76,10 @@ class TestSuffixes:
         lay(tmp_path, "a_T1w.nii", "a_T2w.nii", "a_T1ce.nii", "a_ct.nii")
         of = found(tmp_path)
         assert len(of.studies) == 1
-        told = "not recognised as channel T1 or T2; use setting channel to assign scans"
+        reported = "not recognised as channel T1 or T2; use setting channel to assign scans"
         assert {row.path.name: (row.reason, row.missed) for row in of.skipped} == {
-            "a_T1ce.nii": (told, False),
-            "a_ct.nii": (told, False),
+            "a_T1ce.nii": (reported, False),
+            "a_ct.nii": (reported, False),
         }
 
     def test_scans_of_two_patients_never_meet(self, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ class TestSuffixes:
 
 
 class TestPatterns:
-    def test_what_a_star_stands_for_is_the_patient(self, tmp_path: Path) -> None:
+    def test_match_of_a_star_is_the_patient(self, tmp_path: Path) -> None:
         lay(tmp_path, *(f"{case}_000{at}.nii.gz" for case in "ab" for at in (0, 1)))
         assert pairs(found(tmp_path, T1="*_0000", T2="*_0001.nii.gz")) == {
             f"{case}_0000.nii.gz": [f"{case}_0000.nii.gz", f"{case}_0001.nii.gz"] for case in "ab"
@@ -181,7 +181,7 @@ class TestResults:
         ]
         assert other_results(study.name, ("CT", "PET / FDG", "ct", "..")) == study.other_results
 
-    def test_of_one_scan_too(self, tmp_path: Path) -> None:
+    def test_study_of_one_scan_has_several_results(self, tmp_path: Path) -> None:
         lay(tmp_path, "a.v2.mha")
         [study] = found(tmp_path, "T1", results=("CT", "PET")).studies
         assert [*map(str, study.results)] == ["a.v2_CT.mha", "a.v2_PET.mha"]
@@ -277,7 +277,7 @@ class TestSeries:
         assert ward.pairs() == [([1, 3], False)]
         assert ward.pairs(T1="T1") == [([1, 3], True)]
 
-    def test_what_is_reported_names_no_patient(self, ward: Ward) -> None:
+    def test_reports_name_no_patient(self, ward: Ward) -> None:
         ward.series(1, "T1 of Jane")
         of = ward.found()
         assert "Jane" not in str(blockers(of)) + str([row.reason for row in of.skipped])

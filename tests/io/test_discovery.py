@@ -1,4 +1,4 @@
-"""Which studies a search finds, in which order, and where their results go."""
+"""Studies that a search finds, their order, and the places of their results."""
 
 import os
 from pathlib import Path
@@ -116,7 +116,7 @@ def test_own_results_are_never_read_again(tmp_path: Path, output: str) -> None:
 
 
 def test_an_output_among_the_inputs_is_left_out(tmp_path: Path) -> None:
-    """As a shell writes `translate scans/* --output scans/out` the second time."""
+    """A shell writes `translate scans/* --output scans/out` so the second time."""
     scans = lay(tmp_path, "a.nii", "b.nii", "out/a.nii", "out/b.nii")
     found = discover(sorted(scans.iterdir()), scans / "out")
     assert names(found) == ["a.nii", "b.nii"]
@@ -147,7 +147,7 @@ def test_unfinished_and_hidden_system_files_are_no_scans(tmp_path: Path) -> None
         assert names(search(tmp_path)) == ["a.nii"]
 
 
-def test_what_looks_like_a_scan_is_named_with_its_reason(tmp_path: Path) -> None:
+def test_file_that_looks_like_a_scan_is_named_with_its_reason(tmp_path: Path) -> None:
     lay(tmp_path, "a.mgz", "b.img", "c.hdr", "d.brik.gz", "e.nii.bz2", "f.ZIP", "g.tar.gz", "h.mif")
     os.mkfifo(tmp_path / "pipe.nii")
     found = search(tmp_path)

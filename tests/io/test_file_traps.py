@@ -25,7 +25,7 @@ HTML = b"<!DOCTYPE html><html>404</html>" * 20
 @dataclass(frozen=True)
 class Trap:
     """read: names of studies that can be read, besides `sound.nii`, which always lies there. fails:
-    those that cannot. missed: what may be a scan and cannot be opened. skipped: what is told
+    those that cannot. missed: what may be a scan and cannot be opened. skipped: what is reported
     besides. header: whether what fails shows in its header already; None for either.
     """
 
@@ -39,7 +39,7 @@ class Trap:
 
 @cache
 def content(suffix: str) -> bytes:
-    """Of a sound scan."""
+    """Return the content of a sound scan."""
     folder = Path(os.environ["PYTEST_SCANS"])
     path = folder / f"made{suffix}"
     if suffix.startswith(".nii"):
@@ -282,7 +282,7 @@ def check(folder: Path, trap: Trap) -> None:
 
 
 @pytest.mark.parametrize("name", TRAPS)
-def test_what_comes_of_a_file(tmp_path: Path, name: str) -> None:
+def test_outcome_of_a_file(tmp_path: Path, name: str) -> None:
     scan(tmp_path / "far" / "a.nii", shape=SHAPE)
     scan(tmp_path / "in" / "sound.nii", shape=SHAPE)
     TRAPS[name].build(tmp_path / "in")
@@ -294,7 +294,7 @@ def test_the_table_is_long_enough() -> None:
 
 
 @pytest.mark.parametrize("closed", ["a.nii", "unnamed", "folder", ".DS_Store", "lost+found"])
-def test_what_may_not_be_opened(closed: str) -> None:
+def test_files_that_may_not_be_opened(closed: str) -> None:
     with open_folder() as folder:
         scan(folder / "sound.nii", shape=SHAPE)
         if closed in ("folder", "lost+found"):
@@ -309,7 +309,7 @@ def test_what_may_not_be_opened(closed: str) -> None:
 
 
 def test_many_folders_linked_across_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their names are without number; those that are left out are told."""
+    """The folders' names are without number; omitted ones are reported."""
     monkeypatch.setattr("cuda_cyclegan.io.search.MOST_REPEATED", 1000)
     crossed(9)(tmp_path / "in")
     found = discover([tmp_path / "in"], None)

@@ -36,7 +36,7 @@ def test_a_pattern_fits_a_path_or_a_folder_around_it(pattern: str, place: str, f
     assert PathGlobs((pattern,)).refusal(PurePath(place)) == (None if fits else NOT_INCLUDED)
 
 
-def test_what_is_excluded_is_left_out_of_what_is_included() -> None:
+def test_excluded_path_is_omitted_from_included_ones() -> None:
     globs = PathGlobs(("*.nii", "*.mha"), ("b*",))
     places = {name: globs.refusal(PurePath(name)) for name in ("a.nii", "b.nii", "a.mha", "a.nrrd")}
     assert places == {"a.nii": None, "b.nii": EXCLUDED, "a.mha": None, "a.nrrd": NOT_INCLUDED}

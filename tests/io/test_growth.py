@@ -1,4 +1,4 @@
-"""How often a search of many scans opens each, and decodes what its header says."""
+"""Number of times that a search of many scans opens each and decodes its header."""
 
 import os
 import time
@@ -25,7 +25,7 @@ SLICES = 12
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each file was opened, by its name."""
+    """Count how often each file was opened, by its name."""
     counts: Counter[str] = Counter()
 
     def count(place: Any) -> None:
@@ -44,7 +44,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often elements of DICOM were decoded, by their keyword."""
+    """Count how often elements of DICOM were decoded, by their keyword."""
     counts: Counter[str] = Counter()
     real = pydicom.values.convert_value
 
@@ -85,7 +85,7 @@ def test_an_image_is_opened_once_and_what_its_series_shares_is_decoded_once(
 
 
 def wait_for_the_disks_clock(file: Path, beside: Path) -> None:
-    """Until a change of the file would have another time than its last one."""
+    """Wait until a change of the file would have another time than its last one."""
 
     def time_now() -> int:
         beside.write_bytes(b"")
@@ -129,7 +129,7 @@ def test_a_file_that_was_replaced_with_its_dates_is_read_again(tmp_path: Path) -
     assert search(tmp_path / "in", known) == search(tmp_path / "in")
 
 
-def test_what_cannot_be_read_is_read_again_each_time(tmp_path: Path, opened: Counter[str]) -> None:
+def test_unreadable_scan_is_read_again_each_time(tmp_path: Path, opened: Counter[str]) -> None:
     files = Phantom().write(tmp_path)
     files[3].write_bytes(files[3].read_bytes()[:400])
     known = KnownHeaders()

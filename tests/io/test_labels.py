@@ -54,7 +54,7 @@ def test_segments_of_slicer_report_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x1f\x8b", b"\x1f\x8bnothing", bytes(400), b"NRRD"])
-def test_what_cannot_be_read_is_no_mask(tmp_path: Path, content: bytes) -> None:
+def test_unreadable_file_is_no_mask(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.nii.gz").write_bytes(content)
     assert read_labels(tmp_path / "a.nii.gz") == FileLabels()
     assert read_labels(tmp_path / "gone.nii") == FileLabels()

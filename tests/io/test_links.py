@@ -1,4 +1,4 @@
-"""Which links a search follows, and that each of the others is told."""
+"""Links that a search follows, and reports of each of the others."""
 
 import os
 from pathlib import Path
@@ -68,13 +68,13 @@ def test_a_link_that_was_named_is_followed(inputs: Path, links: Links) -> None:
     assert (names(found), missed(found)) == (["scan.nii"], {})
 
 
-def test_where_none_is_followed_each_is_reported(inputs: Path) -> None:
+def test_links_are_each_reported_where_none_is_followed(inputs: Path) -> None:
     (inputs / "a" / "again").symlink_to("../b")
     (inputs / "out.nii").symlink_to("../far/secret.nii")
     found = search(inputs, links="none")
     assert names(found) == ["a/x.nii", "b/y.nii"]
-    told = "it is a link and is not followed"
-    assert missed(found) == {"again": told, "out.nii": told}
+    reported = "it is a link and is not followed"
+    assert missed(found) == {"again": reported, "out.nii": reported}
 
 
 @pytest.mark.parametrize("links", ["inside", "all", "none"])
@@ -82,15 +82,15 @@ def test_where_none_is_followed_each_is_reported(inputs: Path) -> None:
 def test_no_link_leads_into_the_system(inputs: Path, links: Links, place: str) -> None:
     (inputs / "link").symlink_to(place)
     (inputs / "a" / "longer").symlink_to("../link")
-    told = "it is a link into a system folder and is not followed"
+    reported = "it is a link into a system folder and is not followed"
     found = search(inputs, links=links)
-    assert missed(found) == {"link": told, "longer": told}
+    assert missed(found) == {"link": reported, "longer": reported}
     assert names(found) == ["a/x.nii", "b/y.nii"]
     assert missed(search(inputs / "link", links=links)) == {"link": "it leads into a system folder"}
 
 
 def test_a_walk_passes_the_system_by(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As from the root of a disk, where they are no links."""
+    """The system's folders are not links, for instance, at the root of a disk."""
     monkeypatch.setattr("cuda_cyclegan.io.links.SYSTEM_FOLDERS", (inputs / "b",))
     found = search(inputs)
     assert names(found) == ["a/x.nii"]

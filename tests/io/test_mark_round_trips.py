@@ -1,4 +1,4 @@
-"""Which programs keep the mark of a result that they write again, as docs/results.md has it."""
+"""Programs that keep the mark of a result that they write again, as docs/results.md lists them."""
 
 import subprocess
 from collections.abc import Callable
@@ -31,7 +31,7 @@ sitk: Any = _SimpleITK
 
 MARK = SyntheticMark("réseau \\ 1", "T1", "T2", "0.1.0", "0123456789ab")
 SHORT = mark_in_text(line_of(MARK))
-"""What a line has room for, in ASCII."""
+"""Mark that fits in a line, in ASCII."""
 TEXT = (".nrrd", ".nhdr", ".mha", ".mhd")
 SUFFIXES = (".nii", ".nii.gz", *TEXT)
 
@@ -49,7 +49,7 @@ def result(tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_was_written_here_has_whole_names(result: Callable[[str], Path], suffix: str) -> None:
+def test_files_written_here_have_whole_names(result: Callable[[str], Path], suffix: str) -> None:
     assert read_mark(result(suffix)) == MARK
 
 

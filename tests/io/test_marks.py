@@ -205,7 +205,7 @@ def test_damaged_files_are_no_accident(
     read_mark(path)
 
 
-def test_what_cannot_be_read_has_no_mark(tmp_path: Path) -> None:
+def test_unreadable_file_has_no_mark(tmp_path: Path) -> None:
     (tmp_path / "empty.nii").touch()
     for name in ("missing.nii", "empty.nii", "."):
         assert read_mark(tmp_path / name) is None

@@ -177,7 +177,7 @@ def packed_frame(folder: Path, seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [*MAKERS.values(), packed_frame])
-def test_what_stands_beside_mutated_files_is_translated(
+def test_scans_beside_mutated_files_are_translated(
     tmp_path: Path, make: Callable[[Path, int], None]
 ) -> None:
     world = World(tmp_path)

@@ -1,4 +1,4 @@
-"""Whatever keeps a scan from being read becomes one sentence that names the file and the cause."""
+"""Messages about scans that cannot be read: one sentence that names the file and the cause."""
 
 import errno
 import os
@@ -29,10 +29,10 @@ CAUSES = {
 }
 
 
-@pytest.mark.parametrize("told", CAUSES)
-def test_a_cause_is_named_in_a_sentence(told: str) -> None:
+@pytest.mark.parametrize("reported", CAUSES)
+def test_a_cause_is_named_in_a_sentence(reported: str) -> None:
     with pytest.raises(UnreadableScanError) as error, causes_named(Path("/scans/a.nii")):
-        raise CAUSES[told]
+        raise CAUSES[reported]
     words = str(error.value)
-    assert words.startswith(f"/scans/a.nii {told}")
+    assert words.startswith(f"/scans/a.nii {reported}")
     assert words.endswith(".")

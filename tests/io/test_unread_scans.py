@@ -1,4 +1,4 @@
-"""What a header alone foresees is what reading then gives, and takes."""
+"""Prediction by the header alone: what reading then returns, and takes."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -29,8 +29,8 @@ CT = Phantom(rows=128, columns=160, slices=40)
 
 @dataclass(frozen=True)
 class Stored:
-    """Makes a scan at a path. volume: which of it is read. most: times the bytes of its voxels that
-    may be foreseen at most.
+    """Sample that makes a scan at a path. volume: which of it is read. most: times the bytes of its
+    voxels that may be foreseen at most.
     """
 
     make: Callable[[Path], object]
@@ -103,11 +103,11 @@ MET = {
     "enhanced": Stored(lambda path: write_enhanced(CT, path / "im"), most=3),
     "enhanced, slopes": Stored(lambda path: write_enhanced(CT, path / "im", slopes=(1, 2)), most=3),
 }
-"""By the accounts of Python, to which NumPy's memory is known."""
+"""Memory by the accounts of Python, to which NumPy's memory is known."""
 
 
 SLOW = ("8 bits", "padding")
-"""Those beside which others show as much."""
+"""Slow samples, each of whose properties another one shows."""
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_reading_gives_and_takes_what_was_foreseen(tmp_path: Path, met: str) -> 
 
 
 @pytest.mark.parametrize("met", ["series", "nii"])
-def test_what_is_not_there_is_refused_as_by_reading(tmp_path: Path, met: str) -> None:
+def test_missing_file_is_refused_as_by_reading(tmp_path: Path, met: str) -> None:
     study = found(MET[met], tmp_path)
     study.files[0].unlink()
     for look in (read, look_at):

@@ -80,7 +80,7 @@ def refusal(volume: Volume, target: Path) -> str:
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".hdr"])
-def test_what_was_written_was_hashed_on_the_way(tmp_path: Path, suffix: str) -> None:
+def test_written_bytes_were_hashed_on_the_way(tmp_path: Path, suffix: str) -> None:
     hashes = write(volume_in(tmp_path, suffix, 160), tmp_path / "out" / f"a{suffix}")
     assert hashes == {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
@@ -204,7 +204,7 @@ def test_analyze_refuses_what_it_cannot_store(tmp_path: Path) -> None:
 
 @pytest.fixture
 def happened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
-    """Flushes of files and folders, and moves to a path, in their order."""
+    """Record the flushes of files and folders, and moves to a path, in their order."""
     found: list[tuple[str, Path]] = []
     fsync, rename = os.fsync, Path.replace
 

@@ -1,4 +1,4 @@
-"""Which models lead back what another made: its counterpart of the same training, and no other."""
+"""Reverse models of a model: its counterpart of the same training, and no other."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_a_counterpart_is_taken(pair: tuple[ModelCard, ModelCard]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reported"),
     [
         ({"source": "T1", "target": "T2"}, "it translates T1 to T2, and the other T1 to T2"),
         ({"target": "CT"}, "it translates T2 to CT"),
@@ -53,10 +53,10 @@ def test_a_counterpart_is_taken(pair: tuple[ModelCard, ModelCard]) -> None:
     ],
 )
 def test_another_model_is_refused_with_the_difference(
-    pair: tuple[ModelCard, ModelCard], changed: dict[str, Any], told: str
+    pair: tuple[ModelCard, ModelCard], changed: dict[str, Any], reported: str
 ) -> None:
     forth, back = pair
-    with pytest.raises(SettingsError, match=told) as refused:
+    with pytest.raises(SettingsError, match=reported) as refused:
         check_counterpart(forth, replace(back, **changed))
     assert "setting cycle-check" in str(refused.value)
 

@@ -62,7 +62,7 @@ def values(path: Path) -> FloatArray:
 def test_it_is_what_a_user_gets_who_translates_the_result(
     tmp_path: Path, dtype: type, spacing: tuple[float, float, float] | None, turned: bool
 ) -> None:
-    """To half a step of the voxel type of the file that this user compares."""
+    """Values agree to half a step of the voxel type of the file that this user compares."""
     world = QueueWorld(tmp_path)
     world.inputs.mkdir()
     nibabel.Nifti1Image((head(1) * 1.3).astype(dtype), AFFINE).to_filename(world.inputs / "a.nii")
@@ -151,11 +151,11 @@ def test_a_study_holds_no_more_host_memory_than_was_reported(tmp_path: Path, dty
     scans = translator.read(discover([scan], None).studies[0])
     [volume] = scans.volumes
     plan = translator.plan(scans)
-    told = host_bytes(volume, plan, plan_back(volume, back, options), options)
+    reported = host_bytes(volume, plan, plan_back(volume, back, options), options)
     study = translator.prepare(scans, plan)
     with opened_translation(forth, back, choose_device("cpu"), options) as both:
         inferred = translator.infer(study, both.generator)
         made = both.back_translator.translate_back(inferred, timer, empty=empty)
         checked = made.compared(timer, empty)
     assert checked.error.error == pytest.approx(0, abs=1e-3)
-    assert max(held) <= told <= 2 * max(held)
+    assert max(held) <= reported <= 2 * max(held)

@@ -18,7 +18,7 @@ STUDIES = [
 
 
 def test_each_study_has_its_outcome_and_one_with_a_blocker_is_not_worked_on() -> None:
-    worked_on, told = list[str](), list[tuple[int, int]]()
+    worked_on, reported = list[str](), list[tuple[int, int]]()
 
     def work(study: Study, timer: Stopwatch) -> int:
         worked_on.append(study.name.name)
@@ -27,7 +27,7 @@ def test_each_study_has_its_outcome_and_one_with_a_blocker_is_not_worked_on() ->
                 raise UnreadableScanError("b.nii is damaged.")
         return len(worked_on)
 
-    found = list(one_by_one(STUDIES, work, lambda *counts: told.append(counts)))
+    found = list(one_by_one(STUDIES, work, lambda *counts: reported.append(counts)))
     assert found == [
         ("a.nii", 1),
         ("b.nii", Failure("unreadable", "b.nii is damaged.", "read")),
@@ -35,4 +35,4 @@ def test_each_study_has_its_outcome_and_one_with_a_blocker_is_not_worked_on() ->
         ("d.nii", 3),
     ]
     assert worked_on == ["a.nii", "b.nii", "d.nii"]
-    assert told == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    assert reported == [(0, 4), (1, 4), (2, 4), (3, 4)]

@@ -36,7 +36,7 @@ def test_a_missing_file_is_made(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_people_wrote_stays(tmp_path: Path, before: str, after: str) -> None:
+def test_text_of_users_stays(tmp_path: Path, before: str, after: str) -> None:
     file = tmp_path / "cuda-cyclegan.toml"
     file.write_text(before)
     write_defaults(file, "translate", KEYS)

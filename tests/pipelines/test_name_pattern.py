@@ -52,7 +52,7 @@ def test_fields_become_words(pattern: str, name: str) -> None:
         (".{stem}", "begins with a dot"),
     ],
 )
-def test_what_names_no_result_is_refused(pattern: str, complaint: str) -> None:
+def test_pattern_that_names_no_result_is_refused(pattern: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=re.escape(complaint)):
         NamePattern.parse(pattern)
     with pytest.raises(SettingsError, match="of setting result-name"):

@@ -13,13 +13,13 @@ PROVIDER = Device("onnxruntime", "fp32", ("fp32",), provider="CoreML")
 TURING = Device("cuda", "fp16", ("fp16", "fp32"), index=1)
 
 
-def test_what_was_asked_for_counts_where_all_devices_have_it() -> None:
+def test_requested_precision_counts_if_all_devices_have_it() -> None:
     assert chosen_precision(None, [AMPERE, TURING], "cuda") == "fp16"
     assert chosen_precision("fp32", [AMPERE, TURING], "cuda") == "fp32"
     assert chosen_precision("bf16", [AMPERE], "cuda") == "bf16"
 
 
-def test_what_one_device_lacks_is_refused() -> None:
+def test_precision_that_one_device_lacks_is_refused() -> None:
     with pytest.raises(SettingsError, match="GPU 1 supports only fp16 and fp32; bf16 needs"):
         chosen_precision("bf16", [AMPERE, TURING], "cuda")
     with pytest.raises(SettingsError, match=r"The CPU computes only in .*, not in fp16"):

@@ -80,7 +80,7 @@ def test_a_batch_takes_no_longer_than_its_studies_one_by_one(
     assert wall <= sum(work.seconds for work in batch) * (1 + 1e-9)
 
 
-def test_what_is_read_with_less_work_has_rates_of_its_own() -> None:
+def test_source_read_with_less_work_has_rates_of_its_own() -> None:
     plain, packed, series = (
         host_keys(Study(PurePosixPath("a"), (Path(file),), form), "model", "same")
         for file, form in (("a.nii", "nifti"), ("a.nii.gz", "nifti"), ("a/1.2.840.113", "dicom"))
@@ -92,7 +92,7 @@ def test_what_is_read_with_less_work_has_rates_of_its_own() -> None:
 
 
 class TestTheCache:
-    def test_what_is_kept_is_found_again_under_its_key_only(self, tmp_path: Path) -> None:
+    def test_rate_is_found_again_under_its_key_only(self, tmp_path: Path) -> None:
         RateCache(tmp_path / "new").put({"a": NetworkRates(1, 2), "c": NetworkRates(1, 2)})
         RateCache(tmp_path / "new").put({"b": HostRates(4, 5)})
         cache = RateCache(tmp_path / "new")
@@ -119,7 +119,7 @@ class TestTheCache:
         assert cache.get(HostRates, "a") is None
 
     def test_a_batch_writes_it_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """With the speeds of the network, of the opening and of files of two kinds."""
+        """The file has the speeds of the network, of the opening and of files of two kinds."""
         written = list[Path]()
 
         def counted(path: Path, content: bytes) -> None:

@@ -99,7 +99,7 @@ def test_once_for_a_model_and_its_patches_and_no_byte_changes(world: World) -> N
         ({"patch": (24, 24, 24)}, ()),
     ],
 )
-def test_what_is_chosen_proved_or_in_one_patch_is_not_compared(
+def test_chosen_proved_or_single_patch_is_not_compared(
     card: dict[str, Any], words: tuple[str, ...], world: World
 ) -> None:
     with_card(world.model, **card)

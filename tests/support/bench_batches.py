@@ -24,7 +24,7 @@ DISTINCT = 4
 
 
 def make_scans(folder: Path, count: int, shape: Triple, suffix: str) -> list[Path]:
-    """So many int16 scans of smooth tissue under noise, in a new folder."""
+    """Write `count` int16 scans of smooth tissue under noise, in a new folder."""
     folder.mkdir(parents=True)
     scans = [folder / f"{number:04}{suffix}" for number in range(count)]
     for number, path in enumerate(scans):

@@ -23,7 +23,7 @@ PACKAGES = ("numpy", "nibabel", "isal", "monai", "torch", "nvidia-cudnn-frontend
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the process holds at a time.
+    """Memory that the process holds at a time.
 
     device: bytes in use on all cards together. results: files that the output folder shows.
     """
@@ -52,7 +52,7 @@ class Observed:
     marks: list[dict[str, float]]
 
     def ends(self) -> list[float]:
-        """When each study was stored, in seconds from the first work on one."""
+        """Return when each study was stored, in seconds from the first work on one."""
         writes = [span for span in self.spans if span["name"] == "write"]
         return sorted((span["ts"] + span["dur"]) / 1e6 for span in writes)
 
@@ -135,7 +135,7 @@ def device_bytes() -> int:
 
 
 def extents(text: str) -> tuple[int, int, int]:
-    """For options such as 256x256x180."""
+    """Parse extents of options such as 256x256x180."""
     a, b, c = map(int, text.split("x"))
     return a, b, c
 

@@ -1,4 +1,4 @@
-"""When processes of a command came to what, see `start_marks`."""
+"""Times of the marks of a command's processes, see `start_marks`."""
 
 import os
 from pathlib import Path
@@ -13,8 +13,8 @@ def marked(file: Path) -> dict[str, str]:
 
 
 def read_marks(file: Path, begin: float) -> list[dict[str, float]]:
-    """Of each process, in the order of their starts, seconds since `begin` on the monotonic clock
-    by what it came to.
+    """Return the marks of each process, in the order of their starts: seconds since `begin` on the
+    monotonic clock, by mark.
     """
     processes: dict[str, dict[str, float]] = {}
     for line in file.read_text().splitlines():

@@ -11,7 +11,7 @@ from cuda_cyclegan.engine.errors import DeviceMemoryError
 
 @dataclass(frozen=True)
 class Task:
-    """Ends as `end` says."""
+    """Task that ends as `end` states."""
 
     end: str
     name: str = "a task"

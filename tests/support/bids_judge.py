@@ -10,7 +10,7 @@ import pytest
 
 
 def bids_errors(dataset: Path) -> list[str]:
-    """What the validator calls errors in a dataset, each with its place."""
+    """Return what the validator calls errors in a dataset, each with its place."""
     beside = Path(sys.executable).with_name("bids-validator-deno")
     validator = str(beside) if beside.exists() else shutil.which("bids-validator-deno")
     if validator is None:

@@ -17,7 +17,7 @@ SHAPE = (24, 22, 20)
 
 
 def head(seed: int, shape: tuple[int, int, int] = SHAPE) -> npt.NDArray[np.int16]:
-    """Something bright and round with dark noise about it, as an MR of a head is."""
+    """Return a bright round object in dark noise, like an MR of a head."""
     random = np.random.default_rng(seed)
     places = np.meshgrid(*(np.linspace(-1, 1, extent) for extent in shape), indexing="ij")
     inside = sum(place**2 for place in places) < 0.6 + random.normal(0, 0.03)

@@ -74,7 +74,7 @@ def wait_until(page: "Page", expression: str) -> None:
 
 
 def words_of(page: "Page") -> str:
-    """What is shown, in one line."""
+    """Return what is shown, in one line."""
     return " ".join(page.inner_text("body").split())[:2000]
 
 

@@ -12,7 +12,7 @@ nibabel: Any = _nibabel
 
 
 NAMES = [f"sub-{number:02}/sub-{number:02}_T1w.nii.gz" for number in (1, 2)]
-"""Of their studies."""
+"""Names of their studies."""
 
 
 class Clinic(QueueWorld):
@@ -47,10 +47,10 @@ class Clinic(QueueWorld):
         return first + 2 * second
 
     def makes_two(self) -> None:
-        """From now on, the model makes the sum and the difference."""
+        """Make the model return the sum and the difference from now on."""
         mixing_model(self.model, ((1, 1), (1, -1)), targets=("CT", "PET"))
 
 
 def values(file: Path) -> Any:
-    """Of all voxels of a file."""
+    """Return the values of all voxels of a file."""
     return nibabel.load(file).get_fdata()

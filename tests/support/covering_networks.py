@@ -94,7 +94,7 @@ _OWN: Mapping[Family, Mapping[str, Sequence[Level]]] = {
 _FAMILIES: tuple[Family, ...] = "resnet", "unet"
 _IMPOSSIBLE: Pair = ("adds_input", 1), ("channels", 2)
 _SEED = 32
-"""It makes 31 rows; others make up to 45."""
+"""Seed that makes 31 rows; others make up to 45."""
 
 
 def _levels(family: int) -> Mapping[str, Sequence[Level]]:
@@ -190,7 +190,7 @@ def _role(layer: Layer) -> str:
 
 
 def _kind(layer: Layer) -> str:
-    """Its type and what makes it unusual."""
+    """Return the layer's type and what makes it unusual."""
     said = [type(layer).__name__]
     if isinstance(layer, Pad | Pool | Upsample):
         said.append(str(layer.mode))

@@ -11,7 +11,7 @@ import pytest
 
 
 class NotSupportedError(RuntimeError):
-    """What cuDNN's frontend says where it has no plan."""
+    """Error of cuDNN's frontend if it has no plan."""
 
 
 class Graph:

@@ -96,7 +96,7 @@ LIBRARY = cast("Any", SimpleNamespace(handle=None))
 
 
 def plans(shape: ConvShape) -> tuple[int, int, list[str]]:
-    """How many there are, how many of them their names make, and why others are not made.
+    """Return the number of plans, how many of them their names make, and why others are not made.
 
     The frontend has no name for some knobs.
     """

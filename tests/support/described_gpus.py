@@ -4,7 +4,7 @@ Which GPU has which capability: NVIDIA, "CUDA GPU Compute Capability". What a ca
 NVIDIA's CCCL, cuda/__device/arch_traits.h. The rest has its sources above the GPU, looked up on
 2026-11-22: what the driver of such a GPU listed, where that is public, and else a database of
 GPUs. NVIDIA's own whitepapers and data sheets could be read only where they are named. UNCONFIRMED
-has what no document told.
+has what no document states.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class _Capability:
-    """Of a multiprocessor: KiB of shared memory in all and of a block, threads and blocks."""
+    """Limits of a multiprocessor: shared memory in KiB, in all and of a block; threads; blocks."""
 
     shared: int
     shared_of_block: int

@@ -27,7 +27,7 @@ def judge(name: str) -> str:
 
 
 def conformance_errors(path: Path) -> set[str]:
-    """What dciodvfy calls errors, without the values they quote."""
+    """Return what dciodvfy calls errors, without the values they quote."""
     done = subprocess.run([judge("dciodvfy"), path], capture_output=True, text=True, check=False)
     lines = (done.stdout + done.stderr).splitlines()
     return {
@@ -56,7 +56,7 @@ def converted(folder: Path, into: Path) -> list[Any]:
 
 
 def assert_converts_to(volume: Volume, folder: Path, into: Path) -> None:
-    """That dcm2niix makes one image of a series, and that it is this volume."""
+    """Assert that dcm2niix makes one image of a series, and that it is this volume."""
     [image] = converted(folder, into)
     expected = canonical(volume.values(), volume.affine)
     np.testing.assert_allclose(image.affine, expected.affine, atol=1e-4)

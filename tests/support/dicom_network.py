@@ -38,7 +38,7 @@ LIMITS = Limits(request_seconds=ENOUGH, pdu_seconds=ENOUGH, idle_seconds=ENOUGH)
 
 @dataclass
 class Store:
-    """Takes what is sent to NODE by SENDER; a policy and the session of all associations."""
+    """Store of what SENDER sends to NODE; a policy and the session of all associations."""
 
     folder: Path
     full: bool = False
@@ -99,7 +99,7 @@ class Store:
             self.over.notify_all()
 
     def wait_for_ends(self, count: int) -> None:
-        """Until so many associations are over."""
+        """Wait until so many associations are over."""
         with self.over:
             assert self.over.wait_for(lambda: len(self.ended) >= count, ENOUGH)
 
@@ -206,7 +206,7 @@ def raw(port: int) -> Generator[socket.socket]:
 
 
 def closed_by_peer(link: socket.socket) -> bytes:
-    """What comes until the peer closes."""
+    """Return what comes until the peer closes."""
     found = b""
     try:
         while piece := link.recv(65536):
@@ -217,7 +217,7 @@ def closed_by_peer(link: socket.socket) -> bytes:
 
 
 def pdu(kind: int, body: bytes, length: int | None = None) -> bytes:
-    """length: that is told, if it is a lie."""
+    """length: the stated one, if it is wrong."""
     return struct.pack(">BxL", kind, len(body) if length is None else length) + body
 
 

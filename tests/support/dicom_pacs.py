@@ -17,7 +17,7 @@ from support.waiting import eventually
 
 @dataclass(frozen=True)
 class Pacs:
-    """Takes files over C-STORE and says over REST what it holds."""
+    """PACS that takes files over C-STORE and lists over REST what it holds."""
 
     dicom_port: int
     http_port: int
@@ -69,7 +69,7 @@ class Pacs:
         self._running[-1].wait()
 
     def series_by_study(self) -> dict[str, dict[str, int]]:
-        """How many instances each series of each study has, by their DICOM UIDs."""
+        """Return how many instances each series of each study has, by their DICOM UIDs."""
         found: dict[str, dict[str, int]] = {}
         for study in self.ask("/studies?expand"):
             series = [self.ask(f"/series/{name}") for name in study["Series"]]

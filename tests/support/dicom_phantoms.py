@@ -16,7 +16,7 @@ pydicom: Any = _pydicom
 PATIENT = "Doe^Jane"
 PATIENT_ID = "HOSP-4711"
 STORED = 1_795_425_000
-"""When a source was stored: 2026-11-23 at 09:10 UTC."""
+"""Time at which a source was stored: 2026-11-23 at 09:10 UTC."""
 Edit = Callable[[Any, int], None]
 
 

@@ -1,4 +1,4 @@
-"""Calls everything that the engine asks of the CUDA driver, of one whose memory is host memory.
+"""Calls of everything that the engine uses of the CUDA driver, of one with host memory.
 
 A program of its own, since a process that has met such a driver keeps it.
 """
@@ -37,7 +37,7 @@ class Arguments(ctypes.Structure):
 
 
 def main() -> None:
-    """Prints the names of all functions that were called."""
+    """Print the names of all functions that were called."""
     listener = cuda_call.driver = cuda_driver.driver = Listener(cuda_call.driver)
     held_memory.driver = listener
     context: Any = cuda_driver.Context(0)
@@ -105,7 +105,7 @@ def kernels(stream: cuda_driver.Stream, gpu: GpuProperties) -> None:
 
 
 def failure(stream: cuda_driver.Stream, launch: Callable[[], None]) -> None:
-    """The launch's own error is told, which the bindings cannot name, not that of the capture."""
+    """Report the launch's own error, which the bindings cannot name, not that of the capture."""
     with pytest.raises(CudaError, match="9999") as failed:
         cuda_driver.CapturedGraph(stream, launch).__enter__()
     assert (failed.value.call, failed.value.is_sticky) == ("cuLaunchKernelEx", True)

@@ -25,7 +25,7 @@ def compile_driver(folder: Path) -> dict[str, str]:
 
 
 def output_of(folder: Path, module: str, *arguments: str) -> str:
-    """What `python -m MODULE` prints; the driver is compiled in `folder`."""
+    """Return what `python -m MODULE` prints; the driver is compiled in `folder`."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", module, *arguments],
         cwd=SOURCE.parents[1],

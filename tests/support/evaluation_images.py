@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 
 def smooth_noise(random: np.random.Generator, shape: tuple[int, ...], width: float) -> Array:
-    """Of mean 0 and standard deviation 1."""
+    """Return smooth noise of mean 0 and standard deviation 1."""
     noise = gaussian_filter(random.normal(size=shape), width)
     return noise / noise.std()
 
@@ -41,7 +41,7 @@ def hounsfield_images(seed: int) -> Images:
 
 
 def whole_images(seed: int, shape: tuple[int, int, int]) -> tuple[Images, float]:
-    """Without a mask, from 0 on, as other libraries take them; and the data range."""
+    """Return images without a mask, from 0 on, as other libraries take them; and the data range."""
     random = np.random.default_rng(seed)
     peak = float(random.choice([1.0, 255.0, 4095.0]) * random.uniform(0.5, 1.5))
     return replace(random_images(random, shape, 0.0, peak), inside=None), peak

@@ -1,4 +1,4 @@
-"""What others compute of the same images: SynthRAD2025's own code, pytorch_msssim, MONAI.
+"""Figures of others for the same images: SynthRAD2025's own code, pytorch_msssim, MONAI.
 
 The first needs scikit-image, the others PyTorch; all of them are in the extra `parity`.
 """
@@ -32,7 +32,7 @@ def _synthrad2025() -> Any:
 
 
 def ms_ssim_of_pytorch_msssim(images: Images, peak: float) -> float:
-    """Of images from 0 to `peak` without a mask.
+    """Return MS-SSIM of images from 0 to `peak` without a mask.
 
     It extends odd extents where it halves them, so these must be even at the first four scales.
     """
@@ -44,7 +44,9 @@ def ms_ssim_of_pytorch_msssim(images: Images, peak: float) -> float:
 
 
 def ms_ssim_of_monai(images: Images, peak: float) -> float:
-    """Of images from 0 to `peak` without a mask, in double precision, which takes a minute."""
+    """Return MS-SSIM of images from 0 to `peak` without a mask, in double precision, which takes a
+    minute.
+    """
     import torch
     from monai.metrics.regression import compute_ms_ssim
 

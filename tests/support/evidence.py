@@ -1,4 +1,6 @@
-"""What a failed test shows besides its assertion: the last command's output, and a process's."""
+"""Evidence that a failed test shows besides its assertion: the last command's output, and a
+process's.
+"""
 
 import subprocess
 from collections.abc import Generator

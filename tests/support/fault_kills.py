@@ -48,7 +48,7 @@ ORDERLY = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 @dataclass
 class Tally:
-    """How many kills came to what.
+    """Counts of kills by outcome.
 
     whole_run, first_result: seconds of a run that is left alone. statuses: signals and exit
     statuses. recorded: kills by how many results were on record then. parts, unrecorded: what was
@@ -158,7 +158,7 @@ class Kills:
         return list(self._output.glob(pattern))
 
     def _check_orderly_end(self, status: int, number: signal.Signals, errors: str) -> None:
-        """After a signal that a run could act upon."""
+        """Check the end after a signal that a run could act upon."""
         if self._recorded() < set(self.names):
             assert status == ORDERLY[number], errors
         else:  # nothing was left to stop, and Python itself may have been on its way out

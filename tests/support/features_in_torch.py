@@ -29,7 +29,7 @@ Weights = Mapping[str, Tensor]
 def in_torch(
     spec: Spec, network: Network, patches: FloatArray, kind: torch.dtype = torch.float64
 ) -> FloatArray:
-    """What PyTorch computes with a spec's weights."""
+    """Return what PyTorch computes with a spec's weights."""
     weights = {name: torch.tensor(array, dtype=kind) for name, array in network.weights.items()}
     return computed(spec, weights, torch.tensor(patches, dtype=kind)).to(torch.float32).numpy()
 

@@ -155,4 +155,4 @@ SAMPLES: dict[str, Callable[[Path], Sample]] = {
     "afni": afni,
     "minc": minc,
 }
-"""By the name of the format."""
+"""Samples by the name of the format."""

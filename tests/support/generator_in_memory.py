@@ -1,4 +1,4 @@
-"""Opens a generator on a driver in host memory, uses it, and tells what was allocated when.
+"""Use of a generator on a driver in host memory, with a report of what was allocated when.
 
 A program of its own, since a process that has met such a driver keeps it. cuDNN has no plans here,
 so that every convolution is done by the custom kernels, which this driver neither loads nor runs.

@@ -17,7 +17,7 @@ _NAN = 0xFF
 
 
 def guard_device_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the program allocates on a GPU lies between guards from here on."""
+    """Put guards around whatever the program allocates on a GPU from here on."""
     monkeypatch.setattr(DeviceBuffer, "__init__", _allocate)
     monkeypatch.setattr(DeviceBuffer, "__exit__", _free)
 

@@ -11,7 +11,7 @@ from types import FrameType
 from support.waiting import ENOUGH
 
 _LATEST_SECONDS = 40e-6
-"""After which the longest act that is interrupted here is over."""
+"""Time after which the longest act that is interrupted here is over."""
 
 
 def interrupted(act: Callable[[], object]) -> None:

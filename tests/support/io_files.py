@@ -44,7 +44,7 @@ def write_later(path: Path, content: bytes) -> None:
 
 
 def unpacked(path: Path) -> bytes:
-    """What a gzip file holds; ISA-L may pack equal content in more than one way.
+    """Return what a gzip file holds; ISA-L may pack equal content in more than one way.
 
     Raises OSError, EOFError or zlib.error where the file is damaged or cut short.
     """

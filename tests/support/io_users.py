@@ -1,4 +1,4 @@
-"""What an ordinary user may not do, also where the tests run as root."""
+"""Limits of an ordinary user, also if the tests run as root."""
 
 import os
 import shutil

@@ -64,7 +64,7 @@ def first_layer(
     channels: int = 1,
     stride: Triple = (1, 1, 1),
 ) -> Conv:
-    """From patches of these extents."""
+    """Return a first layer from patches of these extents."""
     before = -origin[0], -origin[1], -origin[2]
     geometry = Geometry(taps, stride, before, mode=mode)
     return Conv("first", kernel, geometry, PatchArray(channels, extents), target.whole, "weight")
@@ -79,14 +79,14 @@ def last_layer(
     mode: PadMode = "replicate",
     channels: int = 1,
 ) -> Conv:
-    """To translated patches of these extents."""
+    """Return a last layer to translated patches of these extents."""
     before = -origin[0], -origin[1], -origin[2]
     geometry = Geometry(taps, before=before, after=before, mode=mode)
     return Conv("last", kernel, geometry, (part,), PatchArray(channels, extents), "weight")
 
 
 def by_planes(parts: tuple[ActivatedView, ...], target: Tensor, stride: int = 1) -> Conv:
-    """Of kernel 3^3 and padding 1."""
+    """Return a convolution of kernel 3^3 and padding 1."""
     one = (1, 1, 1)
     kernel = "convolve_by_planes" if stride == 1 else "convolve_strided"
     geometry = Geometry((3, 3, 3), (stride, stride, stride), one, one)
@@ -122,7 +122,7 @@ def cells(name: str, counts: Triple, channels: int, batch: int = 1) -> TensorVie
 
 
 def planned(shape: ConvShape, scale: float | None = None) -> Conv:
-    """Between whole tensors, where no plan of cuDNN does it."""
+    """Return a convolution between whole tensors, for which cuDNN has no plan."""
     ends = (shape.source_extents, shape.source_channels, shape.target_extents)
     source = Tensor("source", shape.batch, ends[0], ends[1], shape.precision, scale)
     target = Tensor("target", shape.batch, ends[2], shape.target_channels, shape.precision)
@@ -194,4 +194,4 @@ SAMPLES: Mapping[str, tuple[Conv, ...]] = {
     ),
     "convolve_voxels": (last_of_voxels(view("source", (3, 5, 7), 32), 2),),
 }
-"""By the kernel's file."""
+"""Samples by the kernel's file."""

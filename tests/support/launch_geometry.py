@@ -62,7 +62,7 @@ def launched(program: Lowered) -> Iterator[tuple[Step, list[Launch]]]:
 
 
 def summary(program: Lowered) -> dict[str, int]:
-    """How often there is which launch, in the order of the first ones."""
+    """Count each launch, in the order of the first ones."""
     return dict(
         Counter(
             f"{launch.kernel} grid {_times(launch.grid)} block {_times(launch.block)} "

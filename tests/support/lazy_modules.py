@@ -10,7 +10,7 @@ import pytest
 
 
 class LazyModule:
-    """Stands for a module until one of its attributes is read; then a test without it is skipped.
+    """Stand-in for a module until one of its attributes is read; then a test without it is skipped.
 
     The type is Any to a checker, as that of what pytest.importorskip returns.
     """

@@ -65,7 +65,7 @@ def random_network(spec: Spec = SPEC, seed: int = 0) -> Network:
 
 
 def model_parts(spec: Spec = SPEC) -> tuple[ModelCard, Network, FloatArray, FloatArray]:
-    """What encode_model takes, with a reference made by the CPU."""
+    """Return what encode_model takes, with a reference made by the CPU."""
     network = random_network(spec)
     pair = make_reference(network)
     hashes = (array_sha256(array) for array in pair)

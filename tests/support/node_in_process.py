@@ -33,7 +33,7 @@ DAY = 86400.0
 
 
 def associations() -> int:
-    """How many this process serves: each has a thread."""
+    """Count the associations that this process serves: each has a thread."""
     return sum(thread.name == "association" for thread in threading.enumerate())
 
 
@@ -91,7 +91,7 @@ class NodeInProcess:
         return statuses
 
     def wait_until_over(self) -> None:
-        """Until the node knows that no association is left."""
+        """Wait until the node has noticed that no association is left."""
         eventually(lambda: associations() == 0)
 
     def queue_up(self) -> None:
@@ -108,7 +108,7 @@ class NodeInProcess:
         self.node.step()
 
     def wait_for_sends(self, count: int) -> None:
-        """Until so many results are sent since the world began."""
+        """Wait until so many results are sent since the world began."""
         eventually(lambda: self.node.step() or len(self.events(Sent)) >= count)
 
     def events(self, kind: type[Event]) -> list[Event]:
@@ -121,7 +121,7 @@ class NodeInProcess:
         return [one.state for one in self.series()]
 
     def objects(self) -> list[Path]:
-        """What lies in the inbox."""
+        """Return the objects in the inbox."""
         return sorted(self.folder.glob("inbox/*/*/*"))
 
     def with_settings(self, **changed: Any) -> None:

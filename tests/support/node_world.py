@@ -115,13 +115,13 @@ class NodeWorld:
         return phantom(number, slices).write(self.folder / "sources" / f"{number}-{slices}")
 
     def status(self) -> dict[str, Any]:
-        """What `node --status --json` says."""
+        """Return the output of `node --status --json`."""
         done = self.run("node", "--status", "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     def states(self) -> dict[str, int]:
-        """How many series are in which state."""
+        """Count the series by state."""
         found = [one["state"] for study in self.status()["studies"] for one in study["series"]]
         return dict(Counter(found))
 
@@ -130,7 +130,7 @@ class NodeWorld:
         return self.log.read_text("utf-8")
 
     def wait_for(self, words: str) -> None:
-        """Until the log has them."""
+        """Wait until the log has these words."""
         eventually(lambda: words in self.said(), evidence=self.said)
 
     def close(self) -> None:

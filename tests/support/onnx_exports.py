@@ -87,7 +87,7 @@ def file_of(name: str, exporter: str) -> str:
 
 
 def output_of(name: str, patch: FloatArray) -> FloatArray:
-    """What PyTorch computed with a network for the patch of these extents."""
+    """Return what PyTorch computed with a network for the patch of these extents."""
     with np.load(OUTPUTS) as outputs:
         return outputs[key_of(name, patch)]
 

@@ -43,7 +43,7 @@ def kinds(proto: ModelProto, folder: Path, *, channels_last: bool = False) -> li
 
 
 def ended(*nodes: NodeProto) -> list[NodeProto]:
-    """After a convolution into "a", nodes into "b", then a convolution to one channel."""
+    """Return a convolution into "a", the nodes into "b", then a convolution to one channel."""
     return [*WIDE, *nodes, node("Conv", "b v v.bias", "y")]
 
 

@@ -175,7 +175,7 @@ def _places(rank: int) -> Iterator[_Place]:
 
 
 def _roles(case: OfficialCase, plain: Mapping[str, Array]) -> Iterator[tuple[str, dict[str, str]]]:
-    """What becomes of each input besides the first: by the way's name, a role for each."""
+    """Yield roles of the inputs besides the first: the way's name, and a role for each."""
     first, *others = plain
     joined = [name for name in others if plain[name].dtype == np.float32]
     if case.operator not in _JOINING or not joined:

@@ -191,7 +191,7 @@ def _repeated(source: str, factors: list[int], arrays: dict[str, Array], opset: 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the program makes of a case.
+    """Outcome of a case in the program.
 
     status: "wrong" if it computes something else, "bug" if it ends by another error than a refusal.
     text: the refusal or the error. network: of an equal case, valid for any patch if `is_open`.

@@ -1,4 +1,4 @@
-"""Opens both generators of a pair on a driver in host memory, and tells what each holds when.
+"""Use of both generators of a pair on a driver in host memory, with a report of what each holds.
 
 A program of its own, since a process that has met such a driver keeps it. cuDNN has no plans here,
 so that every convolution is done by the custom kernels, which this driver neither loads nor runs.

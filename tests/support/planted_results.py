@@ -57,7 +57,7 @@ def _deformed(image: Image, random: np.random.Generator, amplitude: float) -> Im
 
 
 def _made(truth: Image, body: Any, random: np.random.Generator, noise: float, gain: float) -> Image:
-    """What a good generator makes of a scan: its own blur, noise and smooth errors."""
+    """Return what a good generator makes of a scan: its own blur, noise and smooth errors."""
     blurred = ndimage.gaussian_filter(truth, random.uniform(0.3, 0.7))
     errors = 1 + gain * _smooth(random, truth.shape, 4)
     noisy = random.standard_normal(truth.shape) * noise * random.uniform(0.5, 1.5)

@@ -1,4 +1,4 @@
-"""What runs on this machine."""
+"""Processes of this machine."""
 
 import os
 import subprocess
@@ -21,7 +21,9 @@ def started(
 
 
 def children_of(process: int) -> list[int]:
-    """Those that it started itself, also those that have ended and were not waited for."""
+    """Return the processes that it started itself, also those that have ended and were not waited
+    for.
+    """
     while True:
         try:
             tasks = list(Path(f"/proc/{process}/task").iterdir())
@@ -46,7 +48,7 @@ def processes_left() -> list[int]:
 
 
 def command_of(process: int) -> str:
-    """Its command line; empty once it has ended."""
+    """Return the process' command line; empty once it has ended."""
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except OSError:

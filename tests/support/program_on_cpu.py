@@ -16,7 +16,7 @@ _AT_ONCE = 2
 
 
 def run_program(lowered: Lowered, patches: FloatArray, out_channels: int) -> FloatArray:
-    """What the kernels make of patches [N, C, D, H, W]; what none has written is NaN."""
+    """Return what the kernels make of patches [N, C, D, H, W]; what none has written is NaN."""
     batch, channels, *extents = patches.shape
     plan = plan_memory(lowered, (channels, out_channels), {})
     block = poisoned(plan.bytes)

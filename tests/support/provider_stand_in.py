@@ -15,7 +15,7 @@ NAME = "StandInExecutionProvider"
 
 @dataclass(frozen=True)
 class StandIn:
-    """What the provider is like.
+    """Properties of the provider.
 
     factor: by which its voxels are off, in patches of wrong_from slices or more. starts: whether
     its library loads; else ONNX Runtime goes on with the CPU alone. share: of operators that it

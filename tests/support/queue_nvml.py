@@ -18,7 +18,7 @@ class Holder:
 
 @dataclass
 class Sample:
-    """How busy a process kept the card, in percent; timeStamp: microseconds."""
+    """Sample of how busy a process kept the GPU, in percent; timeStamp: microseconds."""
 
     pid: int
     timeStamp: int  # noqa: N815
@@ -38,7 +38,7 @@ class Card:
 
 
 class FakeDriver:
-    """Stands where the module `pynvml` stands; raises the real one's errors."""
+    """Stand-in for the module `pynvml`; raises the real one's errors."""
 
     NVMLError = pynvml.NVMLError
     NVMLError_NotFound = pynvml.NVMLError_NotFound

@@ -27,7 +27,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Of its queue; who connects is as patient as a test."""
+        """Return the URL of its queue; connections have the patience of a test."""
         where = f"{self.address}:{self.port}"
         return f"postgresql://worker@{where}/jobs?connect_timeout={ENOUGH:.0f}"
 

@@ -50,7 +50,7 @@ class QueueWorld:
         return CliRunner().invoke(app, [*arguments], env={VARIABLE: self.queue})
 
     def did(self, *arguments: str) -> str:
-        """What a command that must succeed printed."""
+        """Run a command that must succeed and return what it printed."""
         done = self.run(*arguments)
         fault = traceback.format_exception(done.exception) if done.exception else ()
         assert done.exit_code == 0, "".join((done.stderr, *fault))
@@ -115,7 +115,8 @@ class QueueWorld:
         return json.loads(self.did("jobs", batch, "--json"))["jobs"]
 
     def rows(self, batch: str, states: Collection[JobState] = ()) -> list[JobRow]:
-        """As `Queue.jobs`; also for a worker's threads, where no command may run.
+        """Return the rows as `Queue.jobs` does; also for a worker's threads, where no command may
+        run.
 
         Raises QueueLostError.
         """
@@ -128,7 +129,7 @@ class QueueWorld:
             pass_time(tables, seconds)
 
     def states(self, batch: str) -> list[str]:
-        """Of its jobs."""
+        """Return the states of its jobs."""
         return [row.state for row in self.rows(batch)]
 
     def wait_until_done(self, batch: str) -> None:
@@ -169,12 +170,12 @@ def child_after(process: int, *before: int) -> int:
 
 
 def spares(process: int) -> list[int]:
-    """Those that wait to take the place of one at work."""
+    """Return the processes that wait to replace one at work."""
     return [found for found in _launched(process) if not _holds_a_lock(found)]
 
 
 def _launched(process: int) -> list[int]:
-    """Not the programs that imports run for a moment."""
+    """Return the processes launched, without the programs that imports run for a moment."""
     return [
         found
         for found in children_of(process)

@@ -52,7 +52,8 @@ def random_graph(
     weights: int = 200_000,
     channels: Sequence[int] = _CHANNELS,
 ) -> Graph | None:
-    """For a patch of even extents at both halvings; None where the dice gave none.
+    """Return a graph for a patch of even extents at both halvings; None if the random layers make
+    none.
 
     numbers: of a feature map, at most. weights: of all layers, at most. channels: of its inner
     layers.

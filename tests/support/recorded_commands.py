@@ -33,7 +33,7 @@ MODELS = {
     "named": "--intensity-in zscore --intensity-out zscore --axes RAS --spacing 2,2,2 "
     "--patch 16,16,16 --unproven",
 }
-"""What is said about each checkpoint when it is imported."""
+"""Options stated about each checkpoint when it is imported."""
 
 OPTIONS = (
     *("--precision fp8", "--precision fp16", "--patch 16", "--patch 0,16,16", "--patch 15,16,16"),
@@ -404,7 +404,9 @@ def _batches(when: str, queue: str, names: dict[str, str]) -> Iterator[Command]:
 
 
 def _reports() -> Iterator[Command]:
-    """Of reports whose measured numbers are made still, so that all that is shown is too."""
+    """Yield commands on reports whose measured numbers are replaced, so that all that is shown is
+    stable.
+    """
     shown = {
         "one": "<root>/still/unet.json",
         "pictures": "<root>/still/odd-preview-reflect.json",
@@ -428,11 +430,16 @@ def _reports() -> Iterator[Command]:
 def _still_reports(root: Path) -> None:
     for path in (root / "reports").glob("*.json"):
         report = json.loads(path.read_text())
-        told = Stilled(Path("/nowhere")).json(report)
-        told["program"], told["started"] = report["program"], "2026-01-02T03:04:05+00:00"
-        told["libraries"] = dict.fromkeys(report["libraries"], "1.0")
-        told["machine"] = {"host": "host", "system": "system", "cores": 2, "memory_bytes": 1 << 34}
-        (root / "still" / path.name).write_text(json.dumps(told))
+        reported = Stilled(Path("/nowhere")).json(report)
+        reported["program"], reported["started"] = report["program"], "2026-01-02T03:04:05+00:00"
+        reported["libraries"] = dict.fromkeys(report["libraries"], "1.0")
+        reported["machine"] = {
+            "host": "host",
+            "system": "system",
+            "cores": 2,
+            "memory_bytes": 1 << 34,
+        }
+        (root / "still" / path.name).write_text(json.dumps(reported))
 
 
 def _machine() -> Iterator[Command]:

@@ -136,7 +136,7 @@ def write_dicom(folder: Path) -> None:
 
 
 def write_bad_scans(folder: Path) -> None:
-    """What is no scan, or a damaged one, or one that the program does not take."""
+    """Write files that are not scans, damaged ones, and scans that the program does not take."""
     folder.mkdir(parents=True)
     write_scan(folder / "sound.nii.gz", "int16", "ras", 0)
     sound = (folder / "sound.nii.gz").read_bytes()

@@ -1,4 +1,4 @@
-"""What a command said and made as plain text, without what differs from run to run."""
+"""Output and results of a command as plain text, without what differs from run to run."""
 
 import gzip
 import hashlib
@@ -18,7 +18,7 @@ _MEMORY = r"\d[\d.,]* ?[KMGT]i?B(?!\w)"
 _UNITS = r"(?:ms|s|min|h|MB/s|GB/s|k?voxels/s|[kMG]vox/s)(?![\w])"
 _NUMBER = r"(?:(?:\d[\d.,]* ?(?:to|of|and|-) ?)?\d[\d.,]*(?:e[+-]?\d+)?)"
 _SPEEDS = "gzip|Disk|Memory"
-"""What `doctor` measures, and finds too slow or too little on a busy machine."""
+"""Subjects that `doctor` measures, and finds too slow or too little on a busy machine."""
 _VOLATILE = (
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:?\d\d)?"), "<time>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "<date>"),
@@ -40,7 +40,7 @@ _TABLES = {
     "study job ": re.compile(r"(?<=\s)\d+\.\d+(?=\s)"),
     "study tiles ": re.compile(r"(?<=iB )[\d.]+"),
 }
-"""How a table begins, and what in its rows was measured."""
+"""Beginnings of tables, and what in their rows was measured."""
 _SENTENCE = re.compile(r"[\w <>]+: ")
 _TRACEBACK = re.compile(r"^Traceback .*\n(?:[ ].*\n)*(?:\w+\.)*", re.M)
 _MEASURED_MEMORY = re.compile(rf"\b(\d[\d.,]* ?(of|to) )?{_MEMORY}")
@@ -54,7 +54,8 @@ _MEASURED = re.compile(
 
 
 class Stilled:
-    """Takes out of texts what differs from run to run: times, folders, names of batches.
+    """Filter that removes from texts what differs from run to run: times, folders, names of
+    batches.
 
     root: the folder of the run. Batches are numbered as they are met.
     """
@@ -178,7 +179,7 @@ def _manifest_lines(path: Path) -> Iterator[str]:
 
 
 def _tracks(trace: Any) -> list[list[str]]:
-    """What ran, by name, and how often."""
+    """Return what ran, by name, and how often."""
     return sorted([event["name"], event["ph"]] for event in trace["traceEvents"])
 
 

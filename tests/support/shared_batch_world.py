@@ -52,7 +52,7 @@ class SharedBatchWorld:
         )
 
     def run_with(self, spares: SpareWorkers, *openers: Opener) -> list[StudyReport]:
-        """With workers that were started before."""
+        """Run with workers that were started before."""
         return self._run(
             lambda planned, manifest: SharedBatch(
                 BatchStudies(planned), self._processes(openers, manifest), manifest, spares=spares
@@ -60,7 +60,7 @@ class SharedBatchWorld:
         )
 
     def run_suspects(self, suspects: Sequence[str], *openers: Opener) -> list[StudyReport]:
-        """As if a card had been lost over these studies already."""
+        """Run as if a GPU had been lost over these studies already."""
 
         def begun(planned: Sequence[PlannedStudy], manifest: Manifest) -> SharedBatch:
             studies = BatchStudies(planned)
@@ -76,7 +76,7 @@ class SharedBatchWorld:
         return self._run(begun)
 
     def run_here(self, opener: OpenNetwork) -> list[StudyReport]:
-        """In this process, as long as its device works."""
+        """Run in this process, as long as its device works."""
 
         def here(planned: Sequence[PlannedStudy], manifest: Manifest) -> LocalBatch:
             [process] = self._processes([opener], manifest)

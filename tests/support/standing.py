@@ -1,4 +1,4 @@
-"""The command in a process that stands still at a chosen place until it is told to go on."""
+"""The command in a process that stands still at a chosen place until it is released."""
 
 import sys
 

@@ -38,7 +38,7 @@ from cuda_cyclegan.engine.network.layers import (
 def interpret(
     lowered: Lowered, patches: FloatArray, out_channels: int, plan: MemoryPlan | None = None
 ) -> FloatArray:
-    """What the steps make of patches [N, C, D, H, W]; everything unwritten is NaN.
+    """Return what the steps make of patches [N, C, D, H, W]; everything unwritten is NaN.
 
     plan: where the tensors of 4-byte numbers lie in one block of memory, instead of each alone.
     """
@@ -75,7 +75,7 @@ def unpacked(conv: Conv, laid: FloatArray) -> FloatArray:
 
 
 class Memory:
-    """What the steps of a program read and write; everything unwritten is NaN.
+    """Memory that the steps of a program read and write; everything unwritten is NaN.
 
     plan: as for `interpret`.
     """
@@ -414,7 +414,8 @@ def correlated(
     stride: tuple[int, ...],
     dilation: tuple[int, ...] = (1, 1, 1),
 ) -> FloatArray:
-    """What a kernel [outputs, d, h, w, C] makes of values [N, D, H, W, C] that are padded already.
+    """Return what a kernel [outputs, d, h, w, C] makes of values [N, D, H, W, C] that are padded
+    already.
 
     Its planes one after another, each in one product of matrices.
     """
@@ -453,7 +454,7 @@ def filtered(values: FloatArray, layer: Downsample) -> FloatArray:
 
 
 def pooled(values: FloatArray, layer: Pool) -> FloatArray:
-    """By the windows that reach into a border, of the lowest numbers or of zeros."""
+    """Pool by windows that extend into a border of the lowest numbers or of zeros."""
     is_largest = layer.mode == "largest"
     sides = [(0, 0), *((width, width) for width in layer.padding), (0, 0)]
 

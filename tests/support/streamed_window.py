@@ -25,7 +25,7 @@ patches = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(1, 6))
 
 
 class FakeProgram:
-    """Translates what lies at `patches` by a function of [N, C, D, H, W], as one run."""
+    """Program that translates data at `patches` by a function of [N, C, D, H, W], in one run."""
 
     def __init__(
         self, stream: Stream, shape: tuple[int, ...], function: Any, channels: int = 1
@@ -127,7 +127,7 @@ def run_window_into(
 
 
 def bent(given_patches: Any) -> Any:
-    """Something that depends on the place in the patch, so that no patch is like its neighbour.
+    """Return values that depend on the place in the patch, so that no patch is like its neighbour.
 
     And on other voxels, so that what fills a patch beyond the array counts.
     """

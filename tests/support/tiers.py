@@ -27,8 +27,8 @@ from hypothesis import HealthCheck, find, settings, strategies
 LIMIT = 1.0
 PROCESS_LIMIT = 5.0
 FAILS_AT = 2.0
-"""How often the limit a test must take before it fails: where other processes share the cores, one
-measurement says no more. Of 11,219 tests on a busy machine two took 1.2 s, which take 0.7 s alone.
+"""Multiple of the limit at which a test fails: if other processes share the cores, one measurement
+is no more precise. Of 11,219 tests on a busy machine two took 1.2 s, which take 0.7 s alone.
 """
 FAST_EXAMPLES = 20
 CALIBRATION_SECONDS = 0.0225
@@ -142,7 +142,9 @@ def _has_limit(item: pytest.Item) -> bool:
 
 
 def slowness() -> float:
-    """By how much slower this machine is now than the one on which limits were set; at least 1."""
+    """Return how many times slower this machine is now than the one on which limits were set; at
+    least 1.
+    """
     return max(1.0, calibrate() / CALIBRATION_SECONDS)
 
 

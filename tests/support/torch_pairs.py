@@ -28,7 +28,7 @@ def pair_of(
 
 
 def run(network: Network, patch: FloatArray) -> FloatArray:
-    """What this program makes of it."""
+    """Return this program's output for the patch."""
     with open_cpu_generator(network, threads=1) as generator:
         return generator(patch)
 

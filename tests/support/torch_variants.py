@@ -42,7 +42,7 @@ class Block(nn.Module):
 
 @dataclass(frozen=True)
 class ResNet:
-    """What a numbered ResNet is made of.
+    """Parts of a numbered ResNet.
 
     pad, block_pad, up_pad: a pad layer by name, or "" for padding inside the convolutions, by
     `mode` or, of those that shrink, by `down_mode`. up: "transposed", or how it samples.

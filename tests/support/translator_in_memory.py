@@ -1,4 +1,5 @@
-"""Opens and closes a translator on a driver in host memory, and tells what is allocated when.
+"""Opening and closing of a translator on a driver in host memory, with a report of what is
+allocated.
 
 A program of its own, since a process that has met such a driver keeps it. cuDNN has no plans here.
 """

@@ -1,4 +1,4 @@
-"""Opens a generator of volumes on a driver in host memory, and tells what was allocated when.
+"""Use of a generator of volumes on a driver in host memory, with a report of what was allocated.
 
 A program of its own, as `generator_in_memory`; the custom kernels are neither loaded nor run.
 """
@@ -23,7 +23,7 @@ from cuda_cyclegan.engine.network.graph import Graph, Network
 from cuda_cyclegan.engine.scaling import Stored
 
 WIDE = random_network(build(ResNetSpec(1, 1, 32, 1)), seed=0)
-"""Whose outermost layers custom kernels do."""
+"""Network whose outermost layers custom kernels compute."""
 
 NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
 EXTENTS = (131, 258, 302)
@@ -148,7 +148,7 @@ def main() -> None:
 
 @contextmanager
 def not_pinned(size: int) -> Iterator[int]:
-    """As of a driver that refuses, which is only found when the network runs."""
+    """Simulate a driver that refuses to pin, which is only found when the network runs."""
     raise DeviceMemoryError(f"there is no more to pin for {size} bytes")
     yield 0
 

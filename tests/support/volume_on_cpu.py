@@ -51,18 +51,19 @@ class VolumeOnCpu:
     weights: Any
 
     def memory(self, room: int = 1 << 40) -> VolumeMemory:
-        """What it takes where the GPU has so many bytes."""
+        """Return the memory used if the GPU has `room` bytes."""
         wanted = VolumeRequest(self.program.lowered, self.passes, self.grid, self.channels, (0, 0))
         return volume_memory(wanted, room)
 
     def memory_away(self) -> VolumeMemory:
-        """What it takes where all maps that may leave the GPU have left."""
+        """Return the memory used if all maps that can be offloaded are."""
         wanted = VolumeRequest(self.program.lowered, self.passes, self.grid, self.channels, (0, 0))
         choice = _Choice(wanted)
         return choice.memory(choice.may_leave)
 
     def memory_recomputed(self, *, kept: int = 0) -> VolumeMemory:
-        """What it takes where maps of full resolution are recomputed, and all others kept.
+        """Return the memory used if maps of full resolution are rematerialised, and all others
+        kept.
 
         kept: blocks of the first map that stay.
         """
@@ -73,7 +74,7 @@ class VolumeOnCpu:
     def __call__(
         self, volume: FloatArray, room: int = 1 << 40, memory: VolumeMemory | None = None
     ) -> FloatArray:
-        """What the passes make of a volume [C, D, H, W]; what none has written is NaN."""
+        """Return what the passes make of a volume [C, D, H, W]; what none has written is NaN."""
         memory = memory or self.memory(room)
         with self.placed(memory) as placed:
             return self._made(placed, volume)

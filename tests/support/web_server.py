@@ -54,7 +54,7 @@ class Reply:
 
 
 Answer: TypeAlias = Callable[[Asked], "Reply | bytes | None"]
-"""What comes for a request: bytes are all that is sent, and None is a broken connection."""
+"""Answer to a request: bytes are all that is sent, and None is a broken connection."""
 
 
 @dataclass(frozen=True)

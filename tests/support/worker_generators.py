@@ -26,7 +26,7 @@ LOSS = CudaError("cuStreamSynchronize", "ECC error", "start again", is_sticky=Tr
 
 @dataclass(frozen=True)
 class Opener:
-    """Opens an identity in a worker; picklable.
+    """Opener of an identity in a worker; picklable.
 
     folder: where each call leaves a file named by its process. refuse: does not open at all.
     opens: how many processes may open it.
@@ -101,13 +101,13 @@ class Opener:
         (self.folder / LET_GO).touch()
 
     def processes(self) -> set[str]:
-        """Those that have translated something."""
+        """Return the processes that have translated something."""
         return {file.name.partition("-")[0] for file in self.folder.glob("*-*")}
 
 
 @dataclass(frozen=True)
 class WrongOpener:
-    """Opens networks on the CPU, in a worker, whose results are off by a factor; picklable."""
+    """Opener of networks on the CPU, in a worker, whose results are off by a factor; picklable."""
 
     factor: float
 

@@ -1,4 +1,4 @@
-"""What worker processes do in tests, found there by name."""
+"""Targets of worker processes in tests, found there by name."""
 
 import os
 import signal

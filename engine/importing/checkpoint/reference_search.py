@@ -139,8 +139,8 @@ implementations, and the factor by which the right reading must be closer than a
 
 
 TrialListener: TypeAlias = Callable[[int, float, str], None]
-"""Called before each trial with the number of networks tried, the closest relative error, which is
-infinite at first, and how the network that is tried now differs from the usual one, in words.
+"""Callback before each trial with the number of networks tried, the closest relative error, which
+is infinite at first, and how the network that is tried now differs from the usual one, in words.
 """
 
 

@@ -71,17 +71,17 @@ def test_a_dataset_with_sidecars_and_its_description(world: World) -> None:
         *(f"{name}.nii.gz", f"{name}.json", f"{name}.nii.gz.preview.png"),
         *("dataset_description.json", ".bidsignore", "README"),
     }
-    told = world.json("dataset_description.json")
-    assert told["DatasetType"] == "derivative"
-    assert [made["Name"] for made in told["GeneratedBy"]] == ["cuda-cyclegan"]
-    assert told["SourceDatasets"] == [{"URL": "../..", "DOI": "doi:10.18112/x"}]
-    assert told["DatasetLinks"] == {"ds": "../.."}
+    reported = world.json("dataset_description.json")
+    assert reported["DatasetType"] == "derivative"
+    assert [made["Name"] for made in reported["GeneratedBy"]] == ["cuda-cyclegan"]
+    assert reported["SourceDatasets"] == [{"URL": "../..", "DOI": "doi:10.18112/x"}]
+    assert reported["DatasetLinks"] == {"ds": "../.."}
     assert world.json(f"{name}.json")["Sources"] == ["bids:ds:sub-01/anat/sub-01_T1w.nii.gz"]
     assert world.json(f"{name}.json")["SkullStripped"] is False
-    assert str(world.root) not in json.dumps([told, world.json(f"{name}.json")])
+    assert str(world.root) not in json.dumps([reported, world.json(f"{name}.json")])
     again = world.run("--preview")
     assert "1 up to date" in again.stdout
-    assert world.json("dataset_description.json") == told
+    assert world.json("dataset_description.json") == reported
 
 
 def test_fields_are_inherited_from_the_dataset(world: World) -> None:
@@ -90,11 +90,11 @@ def test_fields_are_inherited_from_the_dataset(world: World) -> None:
     (world.inputs / "T2w.json").write_text('{"Resolution": "of others"}')
     (world.inputs / "sub-01" / "sub-02_T1w.json").write_text('{"Resolution": "of another"}')
     world.run()
-    told = world.json("sub-01/ses-1/anat/sub-01_ses-1_space-abc_desc-synthetic_T2w.json")
+    reported = world.json("sub-01/ses-1/anat/sub-01_ses-1_space-abc_desc-synthetic_T2w.json")
     source = "bids:ds:sub-01/ses-1/anat/sub-01_ses-1_space-abc_T1w.nii.gz"
-    assert (told["SkullStripped"], told["BodyPart"]) == (True, "HEAD")
-    assert "Resolution" not in told
-    assert told["SpatialReference"] == source
+    assert (reported["SkullStripped"], reported["BodyPart"]) == (True, "HEAD")
+    assert "Resolution" not in reported
+    assert reported["SpatialReference"] == source
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_a_reference_is_right_from_the_new_dataset(
 ) -> None:
     world.scan("sub-01/anat/sub-01_T1w.nii.gz", {"SpatialReference": given})
     world.run()
-    told = world.json("sub-01/anat/sub-01_desc-synthetic_T2w.json")
-    assert told.get("SpatialReference") == kept
+    reported = world.json("sub-01/anat/sub-01_desc-synthetic_T2w.json")
+    assert reported.get("SpatialReference") == kept
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_two_scans_for_one_name_are_refused_and_both_named(world: World) -> None
 
 
 class TestOutputFolders:
-    def test_that_of_another_program_is_refused(self, world: World) -> None:
+    def test_dataset_of_another_program_is_refused(self, world: World) -> None:
         world.scan("sub-01_T1w.nii.gz")
         world.output.mkdir(parents=True)
         description = world.output / "dataset_description.json"
@@ -242,7 +242,7 @@ class TestOutputFolders:
         assert "describes a dataset that this program did not write" in one_sentence(done)
         assert world.made() == {"dataset_description.json"}
 
-    def test_that_of_another_layout_is_refused(self, world: World) -> None:
+    def test_dataset_of_another_layout_is_refused(self, world: World) -> None:
         world.scan("sub-01_T1w.nii.gz")
         world.run("--layout", "mirror")
         assert "results without BIDS names" in one_sentence(world.run())
@@ -252,19 +252,19 @@ class TestOutputFolders:
         done = world.run("--layout", "mirror")
         assert "is a BIDS dataset of results; use --layout bids" in one_sentence(done)
 
-    def test_what_users_add_to_its_description_stays(self, world: World) -> None:
+    def test_additions_of_users_to_the_description_stay(self, world: World) -> None:
         world.scan("sub-01_T1w.nii.gz")
         world.run()
         description = world.output / "dataset_description.json"
-        told = {**json.loads(description.read_text()), "Authors": ["A"], "Name": "Mine"}
-        description.write_text(json.dumps(told))
+        reported = {**json.loads(description.read_text()), "Authors": ["A"], "Name": "Mine"}
+        description.write_text(json.dumps(reported))
         (world.output / ".bidsignore").write_text("extra/*")
         world.run()
-        assert json.loads(description.read_text()) == told
+        assert json.loads(description.read_text()) == reported
         ignored = (world.output / ".bidsignore").read_text().splitlines()
         assert ignored == ["extra/*", "*.preview.png", "*.map-*"]
 
-    def test_of_two_datasets_with_one_name_the_second_is_refused(self, world: World) -> None:
+    def test_second_of_two_datasets_with_one_name_is_refused(self, world: World) -> None:
         world.scan("sub-01_T1w.nii.gz")
         world.output = world.root / "results"
         world.run()
@@ -318,9 +318,9 @@ class TestValidator:
         assert bids_errors(world.output) == []
 
     def test_with_sidecars_and_a_second_model(self, world: World) -> None:
-        told = {"SkullStripped": True, "EchoTime": 0.01, "Resolution": "1 mm"}
-        world.scan("sub-01/anat/sub-01_space-abc_res-1_desc-preproc_T1w.nii.gz", told)
-        world.scan("sub-01/anat/sub-01_echo-1_part-mag_chunk-1_T1w.nii.gz", told)
+        reported = {"SkullStripped": True, "EchoTime": 0.01, "Resolution": "1 mm"}
+        world.scan("sub-01/anat/sub-01_space-abc_res-1_desc-preproc_T1w.nii.gz", reported)
+        world.scan("sub-01/anat/sub-01_echo-1_part-mag_chunk-1_T1w.nii.gz", reported)
         world.run()
         world.run(model=tiny_model(world.root / "second.safetensors", 5))
         assert bids_errors(world.output) == []

@@ -77,7 +77,7 @@ class TestResults:
     def test_after_half_of_them_the_next_run_goes_on(
         self, clinic: Clinic, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As after a kill, or on a disk that was full for a moment."""
+        """A kill, or a disk that was full for a moment, leaves such results."""
         clinic.makes_two()
         write, calls = storing.write, list[Path]()
 
@@ -142,7 +142,7 @@ class TestResults:
         assert done.exit_code == 0, done.output
         np.testing.assert_allclose(values(target), clinic.expected(1))
 
-    def test_of_one_scan_several_are_made(self, clinic: Clinic) -> None:
+    def test_several_results_are_made_of_one_scan(self, clinic: Clinic) -> None:
         mixing_model(clinic.model, ((1,), (2,)), ("T1",), ("CT", "PET"))
         rows = clinic.translate("--channel", "T1=*_T1w")
         assert [*rows] == [name.replace("_T1w", "_T1w_CT") for name in NAMES]

@@ -78,7 +78,7 @@ class TestTranslate:
         )
 
     @pytest.mark.parametrize(
-        ("asked", "told"),
+        ("asked", "reported"),
         [
             (["FLAIR=*"], "The model has no channel FLAIR; its channels are T1, T2."),
             (["T1=*a", "T1=*b"], "The model has each channel only once"),
@@ -87,12 +87,12 @@ class TestTranslate:
         ],
     )
     def test_patterns_that_say_nothing_are_refused(
-        self, clinic: Clinic, asked: list[str], told: str
+        self, clinic: Clinic, asked: list[str], reported: str
     ) -> None:
         options = [word for each in asked for word in ("--channel", each)]
         done = clinic.command("translate", *options)
         assert done.exit_code == 2
-        assert told in " ".join(done.stderr.replace("│", " ").split())
+        assert reported in " ".join(done.stderr.replace("│", " ").split())
 
     def test_verify_and_seam_score_take_all_channels(self, clinic: Clinic) -> None:
         clinic.makes_two()
@@ -109,7 +109,7 @@ class TestTranslate:
         assert "but --spread supports only one" in " ".join(done.stderr.split())
 
     def test_a_spread_of_several_scans_is_of_their_result(self, clinic: Clinic) -> None:
-        """This model looks at one voxel at a time, so nothing depends on how patches lie."""
+        """The model looks at one voxel at a time, so nothing depends on how patches lie."""
         row = clinic.translate("--spread", "4")[NAMES[0]]
         place = clinic.result(1)
         mean, deviation = (
@@ -196,7 +196,7 @@ class TestOtherCommands:
         assert [job["state"] for job in clinic.jobs(batch)] == ["done"] * 2
 
     def test_a_job_whose_names_show_nothing_knows_its_channels(self, clinic: Clinic) -> None:
-        """As the files of a job stand in the model's order."""
+        """The files of a job are in the model's order."""
         for number in (1, 2):
             clinic.file(number, "T1w").rename(clinic.file(number, "z-mprage"))
         clinic.submit("--channel", "T1=*_z-mprage")
@@ -204,7 +204,7 @@ class TestOtherCommands:
         first, second = (values(clinic.file(1, each)) for each in ("z-mprage", "T2w"))
         np.testing.assert_allclose(values(clinic.result(1, "z-mprage")), first + 2 * second)
 
-    def test_what_lacks_a_channel_is_not_queued_until_it_is_there(self, clinic: Clinic) -> None:
+    def test_study_without_a_channel_is_not_queued_until_it_is_there(self, clinic: Clinic) -> None:
         late = clinic.file(1, "T2w")
         content = late.read_bytes()
         late.unlink()

@@ -50,8 +50,8 @@ class TestDicom:
         assert len(uids) == 2
         assert len({each.SeriesNumber for each in found}) == 2, "viewers list series by it"
         assert len({each.SOPInstanceUID for each in found}) == len(files) == 24
-        told = {each.SeriesDescription.partition(" (")[0] for each in found}
-        assert told == {"Synthetic CT", "Synthetic PET"}
+        reported = {each.SeriesDescription.partition(" (")[0] for each in found}
+        assert reported == {"Synthetic CT", "Synthetic PET"}
         assert {each.FrameOfReferenceUID for each in found} == {"1.2.3.4.5.9"}
         for each in found:
             referred = [item.ReferencedSOPInstanceUID for item in each.SourceImageSequence]
@@ -67,13 +67,13 @@ class TestDicom:
         self.ward(clinic)
         Phantom("MR", number=4, series="1.2.3.4").write(clinic.inputs / "s4")
         done = clinic.run("discover", str(clinic.inputs), "-m", str(clinic.model), "--json")
-        told = {each["number"]: each for each in json.loads(done.stdout)["series"]}
-        verdicts = {number: each["verdict"] for number, each in told.items()}
+        reported = {each["number"]: each for each in json.loads(done.stdout)["series"]}
+        verdicts = {number: each["verdict"] for number, each in reported.items()}
         assert verdicts == {1: "taken", 2: "taken", 3: "refused", 4: "skipped"}
-        assert "channel T1 is missing" in told[3]["reason"]
-        assert "not recognised as channel T1 or T2" in told[4]["reason"]
+        assert "channel T1 is missing" in reported[3]["reason"]
+        assert "not recognised as channel T1 or T2" in reported[4]["reason"]
         shown = clinic.run("discover", str(clinic.inputs), "-m", str(clinic.model))
-        assert "Found: 1 to translate, 1 refused, 1 skipped" in shown.stdout
+        assert "Found: 1 to translate, 1 rejected, 1 skipped" in shown.stdout
 
     def test_jobs_of_series(self, tmp_path: Path) -> None:
         clinic = Clinic(tmp_path)

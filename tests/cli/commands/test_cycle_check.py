@@ -1,4 +1,4 @@
-"""`translate --cycle-check`: its figures wherever a study is told of, and where they are marked."""
+"""`translate --cycle-check`: its figures wherever a study is reported, and their marks."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ class PairWorld(QueueWorld):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.told = ""
+        self.reported = ""
         random_model(self.model, window=WIDE)
         self.back = random_model(folder / "back.safetensors", "T2", "T1", 1, window=WIDE)
 
@@ -55,7 +55,7 @@ class PairWorld(QueueWorld):
         with_card(self.model, cycle=known)
 
     def previews(self) -> dict[str, int]:
-        """Their heights: a marked one has a line more."""
+        """Return the heights of the previews: a marked one has a line more."""
         found: dict[str, int] = {}
         for file in self.output.glob("*.preview.png"):
             with Image.open(file) as picture:
@@ -71,7 +71,7 @@ class PairWorld(QueueWorld):
         asked = ("--cycle-check", str(self.back), "--report", str(report), *options)
         done = self.command("translate", *asked)
         assert done.exit_code == 0, done.output
-        self.told = done.stdout
+        self.reported = done.stdout
         return {row["name"]: row for row in json.loads(report.read_text())["studies"]}
 
 
@@ -99,12 +99,12 @@ def test_a_study_beyond_the_limit_is_marked_everywhere(world: PairWorld) -> None
     assert marks(rows) == [error == max(found) for error in found]
     assert json.loads((world.folder / "report.json").read_text())["totals"]["cycle_marked"] == 1
     good, marked = sorted(rows, key=lambda name: rows[name]["cycle"]["error"])
-    lines = {line.split()[0]: line for line in world.told.splitlines() if ".nii " in line}
+    lines = {line.split()[0]: line for line in world.reported.splitlines() if ".nii " in line}
     assert " !" in lines[marked]
     assert " !" not in lines[good]
     assert any("beyond" in note for note in rows[marked]["notes"])
     assert not any("beyond" in note for note in rows[good]["notes"])
-    assert "a low error does not prove" in " ".join(world.told.split())
+    assert "a low error does not prove" in " ".join(world.reported.split())
     assert world.previews()[marked] > world.previews()[good]
 
 
@@ -135,7 +135,7 @@ def test_without_a_calibration_nothing_is_marked(world: PairWorld) -> None:
     rows = world.checked()
     assert all(row["cycle"]["limit"] is None for row in rows.values())
     assert not any(row["cycle"]["marked"] for row in rows.values())
-    assert "cycle" in world.told.splitlines()[0]
+    assert "cycle" in world.reported.splitlines()[0]
 
 
 def test_nothing_is_computed_again_but_what_is_asked_for(world: PairWorld) -> None:
@@ -146,7 +146,7 @@ def test_nothing_is_computed_again_but_what_is_asked_for(world: PairWorld) -> No
     first = {name: row["cycle"] for name, row in rows.items()}
     kept = world.checked()
     assert {row["status"] for row in kept.values()} == {"translated"}  # as the report goes on
-    assert "2 up to date" in world.told
+    assert "2 up to date" in world.reported
     assert {name: row["cycle"] for name, row in kept.items()} == first
     assert "2 up to date" in world.command("translate").stdout
     (world.folder / "report.json").unlink()
@@ -301,7 +301,7 @@ def test_a_job_makes_the_map_too(world: PairWorld) -> None:
 
 @pytest.mark.slow
 def test_a_calibration_marks_nothing_unless_reported_from_when_on(world: PairWorld) -> None:
-    """Of spoilt scans the demonstration pair's cycle error finds too few to mark by itself."""
+    """The demonstration pair's cycle error finds too few spoilt scans to mark them by default."""
     world.calibrate()
     rows = world.checked()
     assert all(row["cycle"]["limit"] is None for row in rows.values())
@@ -310,8 +310,8 @@ def test_a_calibration_marks_nothing_unless_reported_from_when_on(world: PairWor
 
 @pytest.mark.slow
 def test_a_calibration_with_a_limit_marks(world: PairWorld) -> None:
-    told = world.calibrate("--mark-beyond", "1e-3")
-    assert "marked above a cycle error of" in told
+    reported = world.calibrate("--mark-beyond", "1e-3")
+    assert "marked above a cycle error of" in reported
     known = load_model(world.model).card.cycle
     assert known is not None
     assert known.limit is not None

@@ -41,13 +41,13 @@ def test_every_series_and_scan_has_a_row_and_a_reason(disc: Path) -> None:
     *row, _, source, other = ct.split()
     assert row[-5:] == ["CT", "12", "24x20x12", "0.5x0.75x2", "accepted"]
     assert (source, other) == ("Modality,", "description")
-    assert any(line.startswith("refused: ") and "14.04 degrees" in line for line in lines)
+    assert any(line.startswith("rejected: ") and "14.04 degrees" in line for line in lines)
     assert any(line.startswith("skipped: ") and "only 3 slices" in line for line in lines)
     assert any("scan.nii.gz" in line and "nifti" in line for line in lines)
-    assert lines[-1] == "Found: 2 to translate, 1 refused, 1 skipped, 1 other file"
+    assert lines[-1] == "Found: 2 to translate, 1 rejected, 1 skipped, 1 other file"
 
 
-def test_what_is_left_out_anyway_is_reported_without_further_advice(disc: Path) -> None:
+def test_scan_skipped_anyway_is_reported_without_further_advice(disc: Path) -> None:
     Phantom("MR", slices=1, number=9, series="1.2.3.4.5.9").write(disc / "single")
     for name in ("single", "ct"):
         for path in sorted((disc / name).iterdir()):
@@ -153,7 +153,7 @@ def test_several_volumes_are_refused_as_by_plan_unless_one_is_chosen(tmp_path: P
         found = discover(tmp_path / "in", *options)
         planned = CliRunner().invoke(app, ["plan", *map(str, arguments), *options])
         assert (found.exit_code, planned.exit_code) == (0, 0)
-        assert found.output.count("refused: ") == refused, found.output
+        assert found.output.count("rejected: ") == refused, found.output
         assert planned.output.count("would fail: ") == refused, planned.output
         verdicts = json.loads(discover(tmp_path / "in", "--json", *options).stdout)
         rows = [*verdicts["series"], *verdicts["files"]]

@@ -45,7 +45,7 @@ def small_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def findings(folder: Path, status: int = 0, queue: str = "") -> dict[str, dict[str, Any]]:
-    """By subject, from --json."""
+    """Return the findings by subject, from --json."""
     arguments = ["doctor", "--json", "--folder", str(folder)]
     place = queue or str(folder / "queue" / "queue.db")
     result = CliRunner().invoke(app, arguments, env={VARIABLE: place})
@@ -327,8 +327,8 @@ def test_a_driver_that_is_damaged_is_a_warning(tmp_path: Path) -> None:
     def found(libraries: Path) -> dict[str, Any]:
         variables = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
         done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
-        told = json.loads(done.stdout)["findings"]
-        return next(finding for finding in told if finding["subject"] == "CUDA")
+        reported = json.loads(done.stdout)["findings"]
+        return next(finding for finding in reported if finding["subject"] == "CUDA")
 
     (tmp_path / "libcuda.so.1").write_text("no library")
     damaged = found(tmp_path)

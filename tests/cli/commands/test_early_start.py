@@ -1,4 +1,4 @@
-"""What a batch on cards begins with before its libraries are loaded."""
+"""Work that a batch on GPUs starts before its libraries are loaded."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager

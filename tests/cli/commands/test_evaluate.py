@@ -79,10 +79,13 @@ def test_a_fill_value_is_masked_and_counted_in_all_outputs(tmp_path: Path) -> No
     file = world.root / "e.csv"
     result = world.evaluate("--outside", "7", "--csv", str(file), "--json", "-")
     assert result.exit_code == 0
-    told = json.loads(result.stdout)
-    assert told["schema"] == "cuda-cyclegan/evaluation/2"
-    assert (told["studies"][0]["voxels"], told["studies"][0]["outside"]) == (9 * 384, 11 * 384)
-    assert told["studies"][0]["voxels_bone"] is None
+    reported = json.loads(result.stdout)
+    assert reported["schema"] == "cuda-cyclegan/evaluation/2"
+    assert (reported["studies"][0]["voxels"], reported["studies"][0]["outside"]) == (
+        9 * 384,
+        11 * 384,
+    )
+    assert reported["studies"][0]["voxels_bone"] is None
     with file.open(newline="") as lines:
         [row] = csv.DictReader(lines)
     assert (row["outside"], row["mae_bone"], row["voxels_bone"]) == (str(11 * 384), "", "")
@@ -92,10 +95,10 @@ def test_a_fill_value_is_masked_and_counted_in_all_outputs(tmp_path: Path) -> No
 def test_a_ct_has_the_errors_of_each_tissue(world: World) -> None:
     result = world.evaluate("--json", str(world.root / "e.json"))
     assert "Dice >= 150 HU" in result.stdout
-    told = json.loads((world.root / "e.json").read_text())
-    assert [study["me_bone"] for study in told["studies"]] == [10, 20, 30]
-    assert told["studies"][0]["voxels_soft"] > 0
-    assert told["summary"]["me_fat"]["worst"] == 30
+    reported = json.loads((world.root / "e.json").read_text())
+    assert [study["me_bone"] for study in reported["studies"]] == [10, 20, 30]
+    assert reported["studies"][0]["voxels_soft"] > 0
+    assert reported["summary"]["me_fat"]["worst"] == 30
     (world.root / "truth" / "1.nii").unlink()
     (world.root / "truth" / "2.nii").unlink()
     alone = world.evaluate().stdout
@@ -140,21 +143,21 @@ def test_files_for_scripts_hold_all_figures(world: World) -> None:
     files = world.root / "e.json", world.root / "e.csv"
     result = world.evaluate("--json", str(files[0]), "--csv", str(files[1]))
     assert result.exit_code == 1
-    told: dict[str, Any] = json.loads(files[0].read_text())
-    assert told["totals"] == {
+    reported: dict[str, Any] = json.loads(files[0].read_text())
+    assert reported["totals"] == {
         "studies": 3,
         "evaluated": 2,
         "missing": 1,
         "failed": 0,
         "stopped": 0,
     }
-    assert told["summary"]["mae"]["mean"] == pytest.approx(15)
-    assert told["summary"]["psnr"]["worst_study"] == "1.nii"
-    assert told["studies"][0]["data_range"] == [-1000, 1500]
+    assert reported["summary"]["mae"]["mean"] == pytest.approx(15)
+    assert reported["summary"]["psnr"]["worst_study"] == "1.nii"
+    assert reported["studies"][0]["data_range"] == [-1000, 1500]
     with files[1].open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["status"] for row in rows] == ["evaluated", "evaluated", "missing"]
-    assert float(rows[1]["mae"]) == told["studies"][1]["mae"] == 20
+    assert float(rows[1]["mae"]) == reported["studies"][1]["mae"] == 20
     assert rows[2]["mae"] == ""
     assert rows[2]["reason"] == "no ground truth matches it"
 
@@ -204,7 +207,7 @@ def test_an_error_of_0_stands_below_its_picture(world: World) -> None:
 
 
 @pytest.mark.parametrize("option", ["--csv", "--html", "--json"])
-def test_what_is_there_is_not_replaced(world: World, option: str) -> None:
+def test_existing_file_is_not_replaced(world: World, option: str) -> None:
     file = world.root / "e"
     file.write_text("mine")
     result = world.evaluate(option, str(file))
@@ -215,7 +218,7 @@ def test_what_is_there_is_not_replaced(world: World, option: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--csv", "--html", "--json"])
-def test_what_is_there_is_replaced_when_asked(world: World, option: str) -> None:
+def test_existing_file_is_replaced_on_request(world: World, option: str) -> None:
     file = world.root / "e"
     file.write_text("mine")
     assert world.evaluate(option, str(file), "--force").exit_code == 0
@@ -223,7 +226,7 @@ def test_what_is_there_is_replaced_when_asked(world: World, option: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         (["--protocol", "synthrad2025"], "give them with --mask"),
         (["--protocol", "synthrad2025", "--data-range", "0,1"], "defines the data range"),
@@ -236,10 +239,10 @@ def test_what_is_there_is_replaced_when_asked(world: World, option: str) -> None
         (["--json", "nowhere/e.json"], "folder 'nowhere' does not exist; create it"),
     ],
 )
-def test_wrong_usage_is_reported(world: World, options: list[str], told: str) -> None:
+def test_wrong_usage_is_reported(world: World, options: list[str], reported: str) -> None:
     result = world.evaluate(*options)
     assert result.exit_code == 2
-    assert told in " ".join(result.output.replace("│", " ").split())
+    assert reported in " ".join(result.output.replace("│", " ").split())
 
 
 def test_nothing_is_written_if_nothing_pairs(world: World) -> None:
@@ -322,9 +325,9 @@ def test_a_stop_writes_what_is_done(world: World, monkeypatch: pytest.MonkeyPatc
         may_end.set()
     assert result.exit_code == 143
     assert result.stderr.splitlines()[-1] == "Stopped."
-    told = json.loads((world.root / "e.json").read_text())
-    assert told["interrupted"]
-    assert told["totals"]["stopped"] == 8
+    reported = json.loads((world.root / "e.json").read_text())
+    assert reported["interrupted"]
+    assert reported["totals"]["stopped"] == 8
 
 
 def test_a_fault_of_the_program_fails_a_study_alone_and_shows_its_trace(
@@ -367,10 +370,10 @@ class TestSegmentations:
         lines = [line.split() for line in done.stdout.splitlines()]
         assert ["label", "studies", "Dice", "HD95,", "mm"] in lines
         assert ["5", "3", "0.8333", "1.00"] in lines
-        told = json.loads(files[0].read_text())
-        assert told["summary"]["hd95_labels"]["worst"] == pytest.approx(2)
-        assert told["studies"][2]["dice_labels"] == pytest.approx(2 / 3)
-        assert told["studies"][2]["labels"][0] == {
+        reported = json.loads(files[0].read_text())
+        assert reported["summary"]["hd95_labels"]["worst"] == pytest.approx(2)
+        assert reported["studies"][2]["dice_labels"] == pytest.approx(2 / 3)
+        assert reported["studies"][2]["labels"][0] == {
             "label": 1,
             "name": "",
             "dice": pytest.approx(2 / 3),
@@ -392,11 +395,11 @@ class TestSegmentations:
         stored(segmented.root / "segmented-results" / "0.nii", small)
         (segmented.root / "segmented-truth" / "1.nii").unlink()
         done = self.evaluate(segmented)
-        told = " ".join(done.output.split())
+        reported = " ".join(done.output.split())
         assert done.exit_code == 1
-        assert "failed: 0.nii: The grids of segmentation of the result and truth differ" in told
-        assert "missing: 1.nii: no segmentation of the truth matches it" in told
-        assert "1 evaluated" in told
+        assert "failed: 0.nii: The grids of segmentation of the result and truth differ" in reported
+        assert "missing: 1.nii: no segmentation of the truth matches it" in reported
+        assert "1 evaluated" in reported
 
     def test_two_files_are_compared_whatever_their_names_are(self, segmented: World) -> None:
         root = segmented.root

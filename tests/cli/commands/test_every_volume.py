@@ -221,7 +221,7 @@ def test_the_report_counts_volumes_and_the_preview_is_of_the_first(world: QueueW
     assert (world.output / "a.nii.gz.preview.png").read_bytes() == picture
 
 
-def test_what_is_wrong_with_a_volume_fails_the_study_and_names_it(world: QueueWorld) -> None:
+def test_fault_of_a_volume_fails_the_study_and_is_named(world: QueueWorld) -> None:
     voxels = series().astype(np.float32)
     voxels[0, 0, 0, 1] = np.nan
     stored(world.inputs / "a.nii", voxels)
@@ -247,7 +247,7 @@ def test_a_file_that_is_cut_off_fails_as_a_whole(world: QueueWorld) -> None:
     assert not [*world.output.iterdir()]
 
 
-def test_what_follows_the_packed_voxels_has_a_note(world: QueueWorld) -> None:
+def test_bytes_after_the_packed_voxels_have_a_note(world: QueueWorld) -> None:
     over_time(series()).to_filename(world.inputs / "a.nii.gz")
     expected = one_by_one(world, "a.nii.gz")
     with (world.inputs / "a.nii.gz").open("ab") as file:
@@ -303,9 +303,7 @@ def test_a_dicom_series_of_several_volumes_is_refused(world: QueueWorld) -> None
 
 
 @pytest.mark.parametrize("options", [("--spread", "2"), ("--seam-score",), ("--cycle-check", "m")])
-def test_what_is_measured_of_one_volume_is_refused(
-    world: QueueWorld, options: tuple[str, ...]
-) -> None:
+def test_measure_of_one_volume_is_refused(world: QueueWorld, options: tuple[str, ...]) -> None:
     back = tiny_model(world.folder / "m", source="T2", target="T1")
     named = [str(back) if word == "m" else word for word in options]
     for command in ("translate", "plan", "submit"):
@@ -352,20 +350,20 @@ def at_second_volume(event: cc.Event) -> bool:
 
 def test_progress_counts_volumes(world: QueueWorld) -> None:
     over_time(series()).to_filename(world.inputs / "a.nii")
-    told: list[cc.TilesDone] = []
+    reported: list[cc.TilesDone] = []
 
     def handle(event: cc.Event) -> None:
         if isinstance(event, cc.TilesDone):
-            told.append(event)
+            reported.append(event)
 
     options = cc.TranslateOptions(every_volume=True)
     cc.translate_folder(
         world.inputs, world.model, world.output, device="cpu", options=options, on_event=handle
     )
-    [total] = {event.total for event in told}
-    assert [event.done for event in told if event.done == 0] == [0]
-    assert {(event.volume, event.volumes) for event in told} == {(n, COUNT) for n in (1, 2, 3)}
-    dones = [event.done for event in told]
+    [total] = {event.total for event in reported}
+    assert [event.done for event in reported if event.done == 0] == [0]
+    assert {(event.volume, event.volumes) for event in reported} == {(n, COUNT) for n in (1, 2, 3)}
+    dones = [event.done for event in reported]
     assert dones == sorted(dones)
     assert dones[-1] == total
 
@@ -423,7 +421,7 @@ def test_a_disk_that_gets_full_fails_the_series_alone(
 
 
 @pytest.mark.process
-def test_what_a_kill_leaves_of_a_series_goes_with_the_next_run(world: QueueWorld) -> None:
+def test_rest_of_a_killed_series_goes_with_the_next_run(world: QueueWorld) -> None:
     over_time(series()).to_filename(world.inputs / "a.nii.gz")
     code = """
 import os, sys

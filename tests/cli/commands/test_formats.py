@@ -1,4 +1,4 @@
-"""Through the whole command with a model that changes nothing: the same scan comes out."""
+"""Formats through the whole command with a model that changes nothing: the same scan comes out."""
 
 import json
 from pathlib import Path
@@ -194,7 +194,7 @@ def test_two_scans_with_one_result_are_both_refused_and_stay_so(
 def test_each_file_of_a_list_of_voxels_is_an_input(
     tmp_path: Path, model: Path, suffix: str
 ) -> None:
-    """Its content stands in the manifest, and a change of it makes the result anew."""
+    """The manifest records its content, and a change of it makes the result again."""
     folder = tmp_path / "in"
     folder.mkdir()
     voxels = noise(np.int16)
@@ -246,7 +246,7 @@ STORED: dict[str, tuple[Any, float, float, str]] = {
 @pytest.mark.parametrize("name", STORED)
 @pytest.mark.parametrize("as_", AS)
 def test_a_nifti_file_becomes_one_of_itk(tmp_path: Path, model: Path, as_: str, name: str) -> None:
-    """As SimpleITK reads both: the same values on the same grid."""
+    """SimpleITK reads the same values on the same grid from both."""
     dtype, slope, intercept, expected = STORED[name]
     turn = np.linalg.qr(OBLIQUE[:3, :3])[0]
     affine = np.eye(4)

@@ -96,7 +96,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def in_one_pass(norm: Norm, voxels: FloatArray, step: int = 2) -> FloatArray:
-    """By PyTorch, over the volume continued behind its last voxels."""
+    """Compute by PyTorch, over the volume continued after its last voxels."""
     pytest.importorskip("torch")
     from support.features_in_torch import in_torch
 
@@ -126,8 +126,8 @@ def test_a_result_is_one_pass_of_pytorch(
 def test_patches_are_something_else(world: World) -> None:
     world.did("translate", *VOLUME)
     at_once = world.result("a.nii.gz")
-    told = world.did("translate", *PATCHES)
-    assert "1 translated" in told
+    reported = world.did("translate", *PATCHES)
+    assert "1 translated" in reported
     assert not np.array_equal(world.result("a.nii.gz"), at_once)
 
 
@@ -164,10 +164,10 @@ def test_results_stay_up_to_date_until_the_way_changes(world: World) -> None:
 
 
 def test_plan_shows_what_it_takes(world: World) -> None:
-    told = world.did("plan", *VOLUME)
-    assert re.search(r"a\.nii\.gz +volume ", told)
-    assert "whole-volume inference on 22x36x26 voxels, in " in told
-    assert "1 to translate in 1 volume; nothing was written" in told
+    reported = world.did("plan", *VOLUME)
+    assert re.search(r"a\.nii\.gz +volume ", reported)
+    assert "whole-volume inference on 22x36x26 voxels, in " in reported
+    assert "1 to translate in 1 volume; nothing was written" in reported
     world.did("translate", *VOLUME)
     again = world.did("plan", *VOLUME, "--overwrite")
     assert "Total time: known after" not in again
@@ -205,7 +205,7 @@ def test_a_volume_too_small_for_the_network_fails_alone(world: World) -> None:
         ("--patch", "8,8,8"),
     ],
 )
-def test_what_only_patches_can_do_is_refused_by_name(
+def test_features_of_patches_alone_are_refused_by_name(
     world: World, options: tuple[str, str]
 ) -> None:
     model_of(world.model, "stored")  # also where volumes are the default
@@ -254,21 +254,21 @@ def test_a_volume_is_verified_as_a_whole_and_part_by_part(
     assert (world.output / "a.nii.gz").exists() == (factor == 1)
 
 
-def host_memory(told: str) -> float:
+def host_memory(reported: str) -> float:
     """Bytes of the largest study by what `plan` said."""
-    [(number, unit)] = re.findall(r"RAM: ([\d.]+) (\w+)", told)
+    [(number, unit)] = re.findall(r"RAM: ([\d.]+) (\w+)", reported)
     return float(number) * {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit]
 
 
 def test_plan_shows_what_verifying_a_volume_costs(world: World) -> None:
-    told = world.did("plan", *VOLUME, "--verify", "2")
-    assert "Verification: 1 volume computed again on the CPU, time unknown" in told
-    assert host_memory(told) > host_memory(world.did("plan", *VOLUME)) + (1 << 10)
+    reported = world.did("plan", *VOLUME, "--verify", "2")
+    assert "Verification: 1 volume computed again on the CPU, time unknown" in reported
+    assert host_memory(reported) > host_memory(world.did("plan", *VOLUME)) + (1 << 10)
     world.did("translate", *VOLUME, "--verify", "2")
     scan(world.inputs / "b.nii.gz", seed=1, shape=ODD)
-    told = world.did("plan", *VOLUME, "--verify", "2", "--overwrite")
+    reported = world.did("plan", *VOLUME, "--verify", "2", "--overwrite")
     assert re.search(
-        r"Verification: 2 volumes computed again on the CPU, [\d.]+ s of CPU time", told
+        r"Verification: 2 volumes computed again on the CPU, [\d.]+ s of CPU time", reported
     )
 
 
@@ -310,7 +310,7 @@ def test_a_cycle_check_leads_back_at_once_too(world: World) -> None:
     assert "translated back" in world.did("plan", *VOLUME, *check, "--overwrite")
 
 
-def test_what_cannot_be_led_back_at_once_fails_before_it_is_computed(world: World) -> None:
+def test_back_translation_that_does_not_fit_fails_before_it_is_computed(world: World) -> None:
     scan(world.inputs / "a.nii.gz", shape=(5, 20, 20))
     random_model(world.model, "T1", "T2", 1)
     deep = ResNetSpec(1, 1, 2, 1, downsamplings=3)
@@ -348,10 +348,10 @@ def test_the_library_makes_the_same(world: World) -> None:
     with cc.Translator(model, "cpu", inference="volume", on_event=events.append) as translator:
         made = translator.translate_file(world.inputs / "a.nii.gz")
     np.testing.assert_array_equal(made.values(), world.result("a.nii.gz"))
-    told = [event for event in events if isinstance(event, cc.TilesDone)]
-    assert (told[0].done, told[-1].done) == (0, 100)
-    assert {(event.total, event.unit) for event in told} == {(100, "percent")}
-    assert [event.done for event in told] == sorted({event.done for event in told})
+    reported = [event for event in events if isinstance(event, cc.TilesDone)]
+    assert (reported[0].done, reported[-1].done) == (0, 100)
+    assert {(event.total, event.unit) for event in reported} == {(100, "percent")}
+    assert [event.done for event in reported] == sorted({event.done for event in reported})
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ class TestInTheQueue:
         assert json.loads(report.read_text())["settings"]["inference"] == "volume"
 
     @pytest.mark.slow
-    def test_what_arrives_is_translated_at_once(self, queue: QueueWorld) -> None:
+    def test_arriving_scan_is_translated_immediately(self, queue: QueueWorld) -> None:
         paths = [str(queue.inputs), "--model", str(queue.model), "--output", str(queue.output)]
         watch = queue.start("watch", *paths, *VOLUME, "--settle", "0")
         assert watch.stderr is not None

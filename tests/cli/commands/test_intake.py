@@ -89,7 +89,7 @@ def plain(name: str) -> str:
 
 
 def place(path: str, folder: Path) -> str:
-    """Which of the inputs a path is, a series by its folder."""
+    """Return which of the inputs a path is, a series by its folder."""
     name = Path(path).relative_to(folder)
     return str(name.parent if name.suffix == ".dcm" or not name.suffix else name)
 
@@ -98,9 +98,9 @@ def test_translate_takes_exactly_the_scans_of_its_model(ward: QueueWorld) -> Non
     report = ward.folder / "r.json"
     done = ward.command("translate", "--report", str(report))
     assert done.exit_code == 0, done.output
-    told = json.loads(report.read_text())
-    assert {plain(row["name"]) for row in told["studies"]} == TAKEN
-    skips = {place(row["path"], ward.inputs): row for row in told["skipped"]}
+    reported = json.loads(report.read_text())
+    assert {plain(row["name"]) for row in reported["studies"]} == TAKEN
+    skips = {place(row["path"], ward.inputs): row for row in reported["skipped"]}
     assert {name: row["kind"] for name, row in skips.items() if row["kind"]} == KINDS
     assert set(skips) - set(KINDS) == {"seg"}
     assert "skipped: " in done.stdout
@@ -170,7 +170,7 @@ def test_options_take_what_is_skipped_and_report_it(ward: QueueWorld) -> None:
         ("copied/sub-02_T1w.nii.gz", "allow-synthetic"),
     ],
 )
-def test_what_is_named_is_refused_with_the_option_that_takes_it(
+def test_named_scan_is_refused_with_the_option_that_takes_it(
     ward: QueueWorld, name: str, option: str
 ) -> None:
     file = ward.inputs / name
@@ -219,13 +219,13 @@ def test_a_worker_refuses_what_became_a_result_since(ward: QueueWorld) -> None:
 def test_globs_choose_files_folders_and_series(ward: QueueWorld) -> None:
     def taken(*options: str) -> set[str]:
         found = ward.command("discover", "--model", str(ward.model), "--json", *options)
-        told = json.loads(found.stdout)
+        reported = json.loads(found.stdout)
         series = {
             f"{Path(row['folder']).name}/{plain(row['label'])}"
-            for row in told["series"]
+            for row in reported["series"]
             if row["verdict"] == "taken"
         }
-        return series | {place(row["path"], ward.inputs) for row in told["files"]}
+        return series | {place(row["path"], ward.inputs) for row in reported["files"]}
 
     assert taken("--include", "*_T1w.nii.gz") == {"anat/sub-01_T1w.nii.gz"}
     assert taken("--include", "anat") == {"anat/sub-01_T1w.nii.gz"}
@@ -260,7 +260,7 @@ def test_a_series_is_taken_whole_or_not_at_all(ward: QueueWorld) -> None:
     assert "mr/series-0004" in only.stdout
 
 
-def test_what_is_damaged_where_nothing_is_asked_for_is_no_failure(ward: QueueWorld) -> None:
+def test_damaged_file_where_nothing_is_requested_is_no_failure(ward: QueueWorld) -> None:
     (ward.inputs / "mr" / "broken.dcm").write_bytes(bytes(128) + b"DICM broken")
     assert ward.command("translate").exit_code == 1
     assert ward.command("translate", "--exclude", "mr").exit_code == 0
@@ -324,7 +324,7 @@ def test_results_below_the_inputs_and_beside_the_scan_are_skipped(tmp_path: Path
     assert "1 translated" in other.stdout
 
 
-def test_what_is_searched_again_and_again_passes_over_what_becomes_a_result(
+def test_repeated_search_skips_what_becomes_a_result(
     tmp_path: Path,
 ) -> None:
     world = QueueWorld(tmp_path)

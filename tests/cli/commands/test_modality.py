@@ -38,9 +38,9 @@ def test_translate_passes_the_ct_over_and_writes_nothing_of_it(ward: QueueWorld)
     assert f"{REASON}; use --any-contrast to include it" in done.stdout
     assert folders(ward) == {"mr"}
     assert not (ward.output / "ct").exists()
-    told = json.loads(report.read_text())
-    assert [Path(row["name"]).parts[0] for row in told["studies"]] == ["mr"]
-    [skip] = told["skipped"]
+    reported = json.loads(report.read_text())
+    assert [Path(row["name"]).parts[0] for row in reported["studies"]] == ["mr"]
+    [skip] = reported["skipped"]
     assert skip["kind"] == "modality"
 
 
@@ -73,10 +73,10 @@ def test_plan_reports_it(ward: QueueWorld) -> None:
 
 def test_discover_says_it_of_a_model_and_only_then(ward: QueueWorld) -> None:
     assert REASON not in ward.command("discover").output
-    told = ward.command("discover", "--model", str(ward.model))
-    assert told.exit_code == 0
-    assert REASON in told.stdout
-    assert "1 to translate, 1 skipped" in told.stdout
+    reported = ward.command("discover", "--model", str(ward.model))
+    assert reported.exit_code == 0
+    assert REASON in reported.stdout
+    assert "1 to translate, 1 skipped" in reported.stdout
     found = json.loads(ward.command("discover", "--model", str(ward.model), "--json").stdout)
     assert {series["modality"]: series["verdict"] for series in found["series"]} == {
         "CT": "skipped",

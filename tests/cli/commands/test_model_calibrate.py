@@ -30,12 +30,12 @@ def test_a_calibrated_model_has_the_weights_and_the_results_of_before(tmp_path: 
     save(world.inputs / "good.nii", head(7))
     assert world.command("translate").exit_code == 0
     target = tmp_path / "calibrated.safetensors"
-    told = world.did(
+    reported = world.did(
         "model",
         *("calibrate", str(world.model), "--output", str(target)),
         *("--scans", str(reference_set(tmp_path / "reference"))),
     )
-    assert "Calibrated with 6 scans" in told
+    assert "Calibrated with 6 scans" in reported
     before, after = load_model(world.model), load_model(target)
     assert after.card.expected is not None
     assert after.card.expected.studies == 6
@@ -144,7 +144,7 @@ def test_a_scan_that_cannot_be_taken_is_left_out_and_reported(tmp_path: Path) ->
 
 
 def test_results_are_judged_by_those_of_the_set(tmp_path: Path) -> None:
-    """In the report and in the summary of the jobs; one result alone is enough."""
+    """The report and the summary of the jobs show it; one result alone is enough."""
     world = QueueWorld(tmp_path)
     world.model = calibrated_model(tmp_path, 12)
     card = load_model(world.model).card

@@ -137,9 +137,9 @@ def test_the_reference_is_proof_only_if_all_have_it_for_one_patch(
             card = replace(card, reference=replace(card.reference, **_hashes(*hashes)))
         file.write_bytes(encode_model(card, model.network, *pair))
     mean = combined(files)
-    told = run("verify", mean)
-    assert told.exit_code == 0
-    assert ("matches the training code" in told.stdout) == is_shared
+    reported = run("verify", mean)
+    assert reported.exit_code == 0
+    assert ("matches the training code" in reported.stdout) == is_shared
 
 
 def _hashes(patch: str, output: str) -> dict[str, str]:
@@ -173,7 +173,7 @@ def test_cards_that_differ_are_refused_with_all_differences(tmp_path: Path) -> N
     assert not output.exists()
 
 
-def test_what_is_no_ensemble_is_refused(files: list[Path]) -> None:
+def test_file_without_an_ensemble_is_refused(files: list[Path]) -> None:
     before = files[0].read_bytes()
     other = files[0].with_name("mean.safetensors")
     copy = files[0].with_name("copy.safetensors")

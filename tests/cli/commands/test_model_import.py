@@ -235,10 +235,10 @@ class TestImport:
         before = bench.files()
         result = bench.import_(checkpoint, data="")
         assert result.exit_code == 2
-        told, assumed, asked = (
+        reported, assumed, asked = (
             result.stdout.index(title) for title in ("\nKnown", "\nAssumed", "\nYou must set")
         )
-        assert told < result.stdout.index("number of residual blocks") < assumed < asked
+        assert reported < result.stdout.index("number of residual blocks") < assumed < asked
         assert asked < result.stdout.index("junyanz | DavidSolanas")
         needed = flags(DATA) | {"--code"}
         assert flags(result.stderr) == needed

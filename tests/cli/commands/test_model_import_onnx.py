@@ -104,7 +104,7 @@ def test_nothing_is_asked_about_the_network(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "option", ["--padding zero", "--code junyanz", "--unproven", "--end tanh", "--direction AtoB"]
 )
-def test_what_is_said_of_the_network_has_no_meaning(bench: Bench, option: str) -> None:
+def test_options_of_the_network_have_no_meaning(bench: Bench, option: str) -> None:
     result = bench.import_(tiny(), option)
     assert result.exit_code == 2
     flag = option.split()[0]
@@ -252,19 +252,19 @@ def test_a_generator_of_the_family_comes_back_with_its_weights(tmp_path: Path) -
 
 def test_inspect_shows_what_the_network_is(bench: Bench) -> None:
     bench.imported(tiny())
-    told = run("model", "inspect", bench.output).stdout
+    reported = run("model", "inspect", bench.output).stdout
     for words in (
         "layer graph",
         "conv x 2",
         "5 x 5 x 5 voxels, and the whole patch through its norms",
     ):
-        assert words in told
+        assert words in reported
     found = json.loads(run("model", "inspect", bench.output, "--json").stdout)
     assert found["established"] == "graph"
     assert found["network"]["parameters"] == 2 * 4 * 27 + 4 + 1 + 8
     assert found["network"]["flops"] == 2 * 2 * 4 * 27 * 16**3
-    told = run("model", "inspect", bench.folder / "net.onnx").stdout
-    assert "Conv x 2" in told
+    reported = run("model", "inspect", bench.folder / "net.onnx").stdout
+    assert "Conv x 2" in reported
     assert (
         json.loads(run("model", "inspect", bench.folder / "net.onnx", "--json").stdout)["kind"]
         == "network"
@@ -292,8 +292,8 @@ RANGED = DATA.replace("identity", "window:0,100")
 )
 def test_intensities_go_by_the_networks_own_range(bench: Bench, ranges: str, expected: Any) -> None:
     found = bench.imported(half_more(), ranges, RANGED)
-    told = shlex.split(ranges)[1::2]
-    assert [found.card.input_range, found.card.output_range] == told
+    reported = shlex.split(ranges)[1::2]
+    assert [found.card.input_range, found.card.output_range] == reported
     voxels = np.linspace(-20, 120, 16**3, dtype=FLOAT).reshape(16, 16, 16)
     assert np.abs(bench.translated(voxels) - expected(voxels)).max() < 1e-3
 
@@ -323,7 +323,7 @@ def test_a_network_without_ends_does_not_show_its_ranges(bench: Bench, end: str)
     assert not bench.output.exists()
 
 
-def test_what_brings_a_tanh_onto_another_range_shows_it(bench: Bench) -> None:
+def test_tanh_brought_to_another_range_is_shown(bench: Bench) -> None:
     nodes = [node("Conv", "x w b", "a"), node("Tanh", "a", "t"), node("Add", "t one", "p")]
     arrays = {"w": np.ones((1, 1, 1, 1, 1), FLOAT), "b": np.zeros(1, FLOAT), "one": FLOAT(1)}
     proto = model([*nodes, node("Div", "p two", "y")], arrays | {"two": FLOAT(2)})

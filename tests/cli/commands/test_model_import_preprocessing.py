@@ -67,8 +67,8 @@ def test_steps_crop_and_grid_are_said_and_undone(tmp_path: Path) -> None:
     )
     assert imported.exit_code == 0, imported.stdout + imported.stderr
     shown = run("model", "inspect", tmp_path / "m.safetensors").stdout
-    for told in ("log:0+zscore:1@nonzero", "24 x 24 x 24 voxels", "nonzero, margin 0, with -5"):
-        assert told in shown
+    for reported in ("log:0+zscore:1@nonzero", "24 x 24 x 24 voxels", "nonzero, margin 0, with -5"):
+        assert reported in shown
     made = result_of(tmp_path, voxels)
     assert made[0, 0, 0] == -5
     np.testing.assert_allclose(made[5:15, 6:16, 7:17], voxels[5:15, 6:16, 7:17], rtol=1e-3)
@@ -91,7 +91,7 @@ def test_steps_crop_and_grid_are_said_and_undone(tmp_path: Path) -> None:
         ("--intensity-in identity@nonzero", "nor is it steps"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: str, message: str, tmp_path: Path) -> None:
+def test_senseless_preprocessing_is_refused(options: str, message: str, tmp_path: Path) -> None:
     network = unchanging(tmp_path)
     words = shlex.split(options)
     result = run("model", "import", network, "--output", tmp_path / "m.safetensors", *words)

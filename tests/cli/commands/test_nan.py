@@ -34,8 +34,8 @@ def test_a_scan_with_nan_is_refused_with_the_way_out(world: QueueWorld) -> None:
     for command, status in (("translate", 1), ("plan", 0)):
         done = world.command(command)
         assert done.exit_code == status
-        told = f"3 of {np.prod(SHAPE)} voxels are NaN; --nan-to VALUE replaces them."
-        assert told in done.output.replace("\n", " ")
+        reported = f"3 of {np.prod(SHAPE)} voxels are NaN; --nan-to VALUE replaces them."
+        assert reported in done.output.replace("\n", " ")
 
 
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz", "a.hdr", "a.nrrd", "a.mha", "a.mhd"])
@@ -72,13 +72,13 @@ def test_infinite_values_are_refused_nevertheless(tmp_path: Path) -> None:
     made[0, 0, 0] = np.inf
     stored(world.inputs / "a.nii", made)
     size = np.prod(SHAPE)
-    for options, told in (
+    for options, reported in (
         ((), f"1 of {size} voxels are infinite, and 2 NaN; --nan-to replaces only NaN"),
         (("--nan-to", "0"), f"1 of {size} voxels are infinite; --nan-to replaces only NaN"),
     ):
         done = world.command("translate", *options)
         assert done.exit_code == 1
-        assert told in done.stderr
+        assert reported in done.stderr
 
 
 def test_the_value_is_a_setting_of_the_result(world: QueueWorld) -> None:
@@ -103,7 +103,7 @@ def test_a_job_keeps_the_value(world: QueueWorld) -> None:
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e39", "zero"])
-def test_what_is_no_value_is_wrong_usage(world: QueueWorld, value: str) -> None:
+def test_invalid_value_is_wrong_usage(world: QueueWorld, value: str) -> None:
     done = world.command("translate", "--nan-to", value)
     assert done.exit_code == 2
     assert "--nan-to" in done.stderr

@@ -1,4 +1,4 @@
-"""What a header leaves to be believed, or says wrongly, is told by translate and by its plan."""
+"""Notes of `translate` and `plan` about headers that omit or misstate something."""
 
 import json
 from pathlib import Path
@@ -58,8 +58,8 @@ def test_a_note_stands_in_the_report(inputs: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     run(inputs, "--report", str(report))
     rows = json.loads(report.read_text())["studies"]
-    told = {note for row in rows for note in row["notes"]}
-    assert told == {*NOTES, "nothing shows that the scan is CT; check that it fits"}
+    reported = {note for row in rows for note in row["notes"]}
+    assert reported == {*NOTES, "nothing shows that the scan is CT; check that it fits"}
     assert "Doe" not in report.read_text()
 
 
@@ -72,8 +72,8 @@ def test_a_nifti_result_of_a_series_needs_no_mending(inputs: Path) -> None:
 def test_discover_shows_what_a_header_leaves_to_be_believed(inputs: Path) -> None:
     shown = CliRunner().invoke(app, ["discover", str(inputs)])
     assert f"note: {inputs / 'scan.hdr'}: {NOTES[0]}" in " ".join(shown.output.split())
-    told = json.loads(CliRunner().invoke(app, ["discover", str(inputs), "--json"]).stdout)
-    assert [row["notes"] for row in told["files"]] == [[NOTES[0]]]
+    reported = json.loads(CliRunner().invoke(app, ["discover", str(inputs), "--json"]).stdout)
+    assert [row["notes"] for row in reported["files"]] == [[NOTES[0]]]
 
 
 def translated(folder: Path, model: Path, *options: str) -> dict[str, Any]:

@@ -38,8 +38,8 @@ def with_window(world: QueueWorld, to: IntensityMap) -> None:
     with_card(world.model, intensity_out=to)
 
 
-def told(output: str) -> str:
-    """What a command said, without its line breaks."""
+def reported(output: str) -> str:
+    """Return a command's output without its line breaks."""
     return " ".join(output.split())
 
 
@@ -117,7 +117,7 @@ def test_values_that_do_not_fit_are_counted(world: QueueWorld) -> None:
         assert found.dtype == dtype
         limits = np.iinfo(dtype)
         np.testing.assert_array_equal(found, np.rint(values).clip(limits.min, limits.max))
-        words = told(done.stdout)
+        words = reported(done.stdout)
         rounded = np.rint(values)
         for side, cut in (("below", rounded < limits.min), ("above", rounded > limits.max)):
             note = f"{int(cut.sum())} of {voxels.size} voxels of its result are {side}"
@@ -132,9 +132,9 @@ def test_a_scale_is_refused_where_a_file_has_none(world: QueueWorld, command: st
     sitk.WriteImage(sitk.GetImageFromArray(voxels.T), world.inputs / "a.nrrd")
     with_window(world, Window(-1.0, 1.0))
     refusal = "NRRD and MetaImage have none; use --output-type float32, or --format nifti."
-    assert refusal in told(world.command(command, "--output-type", "int16").output)
+    assert refusal in reported(world.command(command, "--output-type", "int16").output)
     asked = ("--output-type", "int16", "--format", "nifti")
-    assert refusal not in told(world.command(command, *asked).output)
+    assert refusal not in reported(world.command(command, *asked).output)
 
 
 @pytest.mark.parametrize("command", ["plan", "translate"])
@@ -145,15 +145,17 @@ def test_a_voxel_type_that_a_format_does_not_have_is_refused(
     voxels = np.random.default_rng(0).integers(0, 200, SHAPE).astype(np.uint8)
     nibabel.Spm2AnalyzeImage(voxels, np.eye(4)).to_filename(world.inputs / "a.img")
     done = world.command(command, "--output-type", "uint16")
-    assert "cannot be stored as uint16, which Analyze does not have" in told(done.output)
-    assert "does not have" not in told(world.command(command, "--output-type", "int16").output)
+    assert "cannot be stored as uint16, which Analyze does not have" in reported(done.output)
+    assert "does not have" not in reported(world.command(command, "--output-type", "int16").output)
 
 
 def test_dicom_has_its_16_bit_integers_only(world: QueueWorld) -> None:
     Phantom("MR", rows=20).write(world.inputs / "series")
     refused = world.command("translate", "--output-type", "float32")
     assert refused.exit_code == 1
-    assert "stored as 16-bit integers, not as float32; use --format nifti" in told(refused.output)
+    assert "stored as 16-bit integers, not as float32; use --format nifti" in reported(
+        refused.output
+    )
     for dtype, signed in (("int16", 1), ("uint16", 0)):
         done = world.command("translate", "--overwrite", "--output-type", dtype)
         assert done.exit_code == 0, done.output
@@ -183,6 +185,7 @@ def test_plan_counts_the_bytes_of_the_voxel_type(world: QueueWorld) -> None:
     scan(world.inputs / "a.nii", shape=(160, 160, 160))
     with_window(world, Window(0.0, 1000.0))
     small, large = (
-        told(world.command("plan", "--output-type", dtype).stdout) for dtype in ("int16", "float32")
+        reported(world.command("plan", "--output-type", dtype).stdout)
+        for dtype in ("int16", "float32")
     )
     assert small != large

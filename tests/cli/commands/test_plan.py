@@ -62,14 +62,14 @@ class TestPlan:
         command = ["plan", *world.arguments("--overwrite")]
         assert "Total time: known after" in CliRunner().invoke(app, command).stdout
         assert world.translate().exit_code == 0
-        told = CliRunner().invoke(app, command).stdout
-        assert "Total time: known after" not in told
-        assert re.search(r"Total time: \d", told)
+        reported = CliRunner().invoke(app, command).stdout
+        assert "Total time: known after" not in reported
+        assert re.search(r"Total time: \d", reported)
 
     def test_ram_is_at_least_that_of_the_arrays(self, world: World) -> None:
         scan(world.inputs / "a.nii", shape=(128, 128, 128))
-        told = CliRunner().invoke(app, ["plan", *world.arguments()]).stdout
-        found = re.search(r"a\.nii +\d+ +(\d+) MiB", told)
+        reported = CliRunner().invoke(app, ["plan", *world.arguments()]).stdout
+        found = re.search(r"a\.nii +\d+ +(\d+) MiB", reported)
         assert found is not None
         arrays = int(found[1]) - network_mebibytes(world)
         assert 128**3 * (2 + 2) <= arrays * 2**20 <= 128**3 * 6
@@ -101,10 +101,10 @@ class TestPlan:
         monkeypatch.setattr(WeightedSemaphore, "acquire", heard)
         mebibytes: list[int] = []
         for extras in ((), ("--seam-score",)):
-            told = (
+            reported = (
                 CliRunner().invoke(app, ["plan", *world.arguments("--overwrite", *extras)]).stdout
             )
-            found = re.search(r"a\.nii +\d+ +(\d+) MiB", told)
+            found = re.search(r"a\.nii +\d+ +(\d+) MiB", reported)
             assert found is not None
             mebibytes.append(int(found[1]))
             asked.clear()
@@ -125,9 +125,9 @@ def test_a_plan_resamples_no_scan(world: World, monkeypatch: pytest.MonkeyPatch)
         return rows(resampling, read, start, stop)
 
     monkeypatch.setattr(Resampling, "rows", counted)
-    told = CliRunner().invoke(app, ["plan", *world.arguments()])
-    assert (told.exit_code, resampled) == (0, []), told.output
-    patches = re.search(r"a\.nii +(\d+) ", told.output)
+    reported = CliRunner().invoke(app, ["plan", *world.arguments()])
+    assert (reported.exit_code, resampled) == (0, []), reported.output
+    patches = re.search(r"a\.nii +(\d+) ", reported.output)
     assert patches
     assert world.translate("--report", str(world.report)).exit_code == 0
     assert resampled
@@ -142,20 +142,20 @@ def test_a_name_that_no_result_can_have_is_refused_before_it_is_computed(world: 
     (world.inputs / "x.mhd").rename(world.inputs / "a%d.mhd")
     planned, done = run(world), world.translate()
     assert "would fail: a%d.mhd: " in planned.output
-    for told in (planned.output, done.output):
-        assert "the header could not contain the name of its voxels" in " ".join(told.split())
+    for reported in (planned.output, done.output):
+        assert "the header could not contain the name of its voxels" in " ".join(reported.split())
     assert done.exit_code == 1
 
 
 def test_a_plan_notes_scans_that_are_padded_to_a_patch(world: World) -> None:
     scan(world.inputs / "small.nii", shape=(10, 20, 24))
     scan(world.inputs / "whole.nii", shape=(16, 20, 24))
-    told = CliRunner().invoke(app, ["plan", *world.arguments()]).stdout
+    reported = CliRunner().invoke(app, ["plan", *world.arguments()]).stdout
     padded = (
         "note: small.nii: it is smaller than a patch, and padded from 10x20x24 to 16x20x24 voxels"
     )
-    assert padded in " ".join(told.split())
-    assert told.count("padded") == 1
+    assert padded in " ".join(reported.split())
+    assert reported.count("padded") == 1
 
 
 @pytest.mark.parametrize("place", ["/proc/results", "notes", "notes/results"])

@@ -50,11 +50,11 @@ class World:
         for name in "ab":
             scan(root / "scans" / f"{name}.nii", shape=(16, 16, 16))
 
-    def plan(self, told: DevicePlan | Exception, device: Device = CARD, *options: str) -> str:
+    def plan(self, reported: DevicePlan | Exception, device: Device = CARD, *options: str) -> str:
         def plan_device(*_: object) -> DevicePlan:
-            if isinstance(told, Exception):
-                raise told
-            return told
+            if isinstance(reported, Exception):
+                raise reported
+            return reported
 
         self._monkeypatch.setattr(dry_run, "plan_device", plan_device)
         self._monkeypatch.setattr(
@@ -84,20 +84,20 @@ def arrays(extents: tuple[int, int, int], voxel: str = "int16") -> int:
 
 
 def test_bytes_are_those_of_the_program_and_the_arrays(world: World) -> None:
-    told = world.plan(PLAN)
+    reported = world.plan(PLAN)
     large, small = ((100 * MIB + arrays(e)) / MIB for e in (LARGE, (16, 16, 16)))
-    assert re.search(rf"large\.nii +\d+ +\d+ MiB +{large:.0f} MiB", told)
-    assert re.search(rf"a\.nii +1 +2 MiB +{small:.0f} MiB", told)
+    assert re.search(rf"large\.nii +\d+ +\d+ MiB +{large:.0f} MiB", reported)
+    assert re.search(rf"a\.nii +1 +2 MiB +{small:.0f} MiB", reported)
     both = (100 * MIB + arrays(LARGE) + arrays((16, 16, 16))) / MIB
-    assert "100 MiB for a program of 2 patches per run" in told
-    assert f"{both:.0f} MiB with the largest arrays" in told
-    assert "plus 500 MiB for CUDA itself" in told
+    assert "100 MiB for a program of 2 patches per run" in reported
+    assert f"{both:.0f} MiB with the largest arrays" in reported
+    assert "plus 500 MiB for CUDA itself" in reported
 
 
 def test_a_seam_score_takes_network_intensities_to_the_gpu(world: World) -> None:
-    told = world.plan(PLAN, CARD, "--seam-score")
+    reported = world.plan(PLAN, CARD, "--seam-score")
     large = (100 * MIB + arrays(LARGE, "float32")) / MIB
-    assert re.search(rf"large\.nii +\d+ +\d+ MiB +{large:.0f} MiB", told)
+    assert re.search(rf"large\.nii +\d+ +\d+ MiB +{large:.0f} MiB", reported)
 
 
 def test_a_way_back_is_a_second_program_in_the_other_half(
@@ -105,13 +105,13 @@ def test_a_way_back_is_a_second_program_in_the_other_half(
 ) -> None:
     monkeypatch.setattr(dry_run, "with_half_the_memory", lambda device: device)
     back = tiny_model(world._root / "back.safetensors", 1, "T2", "T1")
-    told = world.plan(PLAN, CARD, "--cycle-check", str(back))
+    reported = world.plan(PLAN, CARD, "--cycle-check", str(back))
     one = 100 * MIB + arrays((16, 16, 16))
     other = 100 * MIB + arrays((16, 16, 16), "float32")
-    assert re.search(rf"a\.nii +1 +2 MiB +{(one + other) / MIB:.0f} MiB", told)
-    assert told.count("100 MiB for a program of 2 patches per run") == 2
+    assert re.search(rf"a\.nii +1 +2 MiB +{(one + other) / MIB:.0f} MiB", reported)
+    assert reported.count("100 MiB for a program of 2 patches per run") == 2
     patches = len(cover(LARGE, (16, 16, 16), 0.25)) + 2
-    assert f"Cycle check: {patches} patches translated back" in told
+    assert f"Cycle check: {patches} patches translated back" in reported
 
 
 def test_seconds_with_a_way_back_are_those_of_both_programs(
@@ -124,9 +124,9 @@ def test_seconds_with_a_way_back_are_those_of_both_programs(
     study = Study(Path("any.nii"), (Path("any.nii"),), "nifti")  # type: ignore[arg-type]
     cache = RateCache(world._root / "cache" / "cuda-cyclegan")
     cache.put(dict.fromkeys(host_keys(study, "another model", "same"), HostRates(0.0, 0.0)))
-    told = world.plan(PLAN, CARD, "--cycle-check", str(back))
+    reported = world.plan(PLAN, CARD, "--cycle-check", str(back))
     runs = 2 * (-(-len(cover(LARGE, (16, 16, 16), 0.25)) // 2) + 2)
-    found = re.search(r"Total time: ([\d.]+)", told)
+    found = re.search(r"Total time: ([\d.]+)", reported)
     assert found is not None
     assert float(found[1]) == pytest.approx(runs * 0.25, rel=0.01)
 
@@ -138,9 +138,9 @@ def test_volumes_there_and_back_are_on_a_gpu_at_the_same_time(
 
     sizes = iter([(300, 0), (500, 70)] * 2)
 
-    def plan_volume(*told: object) -> VolumePlan:
+    def plan_volume(*reported: object) -> VolumePlan:
         device, host = next(sizes)
-        extents = told[3]
+        extents = reported[3]
         assert isinstance(extents, tuple)
         return VolumePlan(extents, device * MIB, host * MIB, "card", 0.5)
 
@@ -150,10 +150,10 @@ def test_volumes_there_and_back_are_on_a_gpu_at_the_same_time(
     study = Study(Path("any.nii"), (Path("any.nii"),), "nifti")  # type: ignore[arg-type]
     cache = RateCache(world._root / "cache" / "cuda-cyclegan")
     cache.put(dict.fromkeys(host_keys(study, "another model", "same"), HostRates(0.0, 0.0)))
-    told = world.plan(PLAN, CARD, "--inference", "volume", "--cycle-check", str(back))
-    assert re.search(r"a\.nii +volume +(7\d) MiB +800 MiB", told)
-    assert "Cycle check: 3 volumes translated back" in told
-    assert re.search(r"Total time: 3\.00 s$", told, re.MULTILINE)
+    reported = world.plan(PLAN, CARD, "--inference", "volume", "--cycle-check", str(back))
+    assert re.search(r"a\.nii +volume +(7\d) MiB +800 MiB", reported)
+    assert "Cycle check: 3 volumes translated back" in reported
+    assert re.search(r"Total time: 3\.00 s$", reported, re.MULTILINE)
 
 
 def test_seconds_are_those_of_the_program_once_such_files_were_read(world: World) -> None:
@@ -163,31 +163,31 @@ def test_seconds_are_those_of_the_program_once_such_files_were_read(world: World
     study = Study(Path("any.nii"), (Path("any.nii"),), "nifti")  # type: ignore[arg-type]
     cache = RateCache(world._root / "cache" / "cuda-cyclegan")
     cache.put(dict.fromkeys(host_keys(study, "another model", "same"), HostRates(0.0, 0.0)))
-    told = world.plan(PLAN)
+    reported = world.plan(PLAN)
     patches = len(cover(LARGE, (16, 16, 16), 0.25))
     runs = -(-patches // 2) + 2
-    found = re.search(r"Total time: ([\d.]+)", told)
+    found = re.search(r"Total time: ([\d.]+)", reported)
     assert found is not None
     assert float(found[1]) == pytest.approx(runs * 0.25, rel=0.01)
 
 
 def test_before_the_first_start_no_bytes_are_claimed(world: World) -> None:
-    told = world.plan(DevicePlan("Described GPU", None, 1000 * MIB, (1, 1)))
-    assert "unknown until the first start on Described GPU" in told
-    assert "1000 MiB" not in told.split("GPU memory")[0]
-    assert "GPU " not in told.splitlines()[0]
+    reported = world.plan(DevicePlan("Described GPU", None, 1000 * MIB, (1, 1)))
+    assert "unknown until the first start on Described GPU" in reported
+    assert "1000 MiB" not in reported.split("GPU memory")[0]
+    assert "GPU " not in reported.splitlines()[0]
 
 
 def test_a_machine_without_a_gpu_reports_it(world: World) -> None:
     note = "no CUDA device is used: no NVIDIA driver is installed"
-    told = world.plan(None, Device("cpu", "fp32", ("fp32",), note))  # type: ignore[arg-type]
-    assert f"GPU memory: none; {note}" in told
+    reported = world.plan(None, Device("cpu", "fp32", ("fp32",), note))  # type: ignore[arg-type]
+    assert f"GPU memory: none; {note}" in reported
 
 
 def test_a_gpu_without_space_is_an_error_and_no_plan(world: World) -> None:
-    told = world.plan(DeviceMemoryError("The network needs 90 MiB of device memory."))
-    assert "needs 90 MiB" in told
-    assert "Traceback" not in told
+    reported = world.plan(DeviceMemoryError("The network needs 90 MiB of device memory."))
+    assert "needs 90 MiB" in reported
+    assert "Traceback" not in reported
 
 
 class TestOnDescribedCards:
@@ -209,7 +209,7 @@ class TestOnDescribedCards:
     def plan(
         self, card: DescribedGpu, free: int, folder: Path, patch: str, *options: str
     ) -> Result:
-        """What `plan` says where so many bytes are free; any convolution was measured before."""
+        """Run `plan` with so many bytes free; any convolution was measured before."""
 
         def plan_device(
             network: Network, _: Device, precision: Precision, patch: Triple
@@ -246,8 +246,8 @@ class TestOnDescribedCards:
     ) -> None:
         done = self.plan(card, 96 * MIB, tmp_path, "256,256,256")
         assert done.exit_code != 0
-        told = " ".join(done.stderr.split())
-        assert "for patches of 256x256x256, but only 32 MiB are free" in told
-        fitting = re.search(r"\(--patch (\d+,\d+,\d+) fits\)", told)
-        assert fitting, told
+        reported = " ".join(done.stderr.split())
+        assert "for patches of 256x256x256, but only 32 MiB are free" in reported
+        fitting = re.search(r"\(--patch (\d+,\d+,\d+) fits\)", reported)
+        assert fitting, reported
         assert self.plan(card, 96 * MIB, tmp_path, fitting[1]).exit_code == 0

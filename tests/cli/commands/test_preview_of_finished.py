@@ -44,7 +44,7 @@ def rows(world: QueueWorld, *options: str) -> list[dict[str, Any]]:
     return json.loads(report.read_text())["studies"]
 
 
-def test_what_is_drawn_of_files_is_what_the_translation_draws(
+def test_preview_of_files_equals_that_of_the_translation(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert world.command("translate", "--preview").exit_code == 0
@@ -179,11 +179,11 @@ def test_a_result_is_made_without_its_preview_where_that_has_too_long_a_name(
 ) -> None:
     world = QueueWorld(tmp_path)
     scan(world.inputs / f"{'a' * 246}.nii")
-    told = "it has no preview, because the preview's name would be too long for the disk"
-    assert told in unwrapped(world.command("plan", "--preview").stdout)
+    reported = "it has no preview, because the preview's name would be too long for the disk"
+    assert reported in unwrapped(world.command("plan", "--preview").stdout)
     [row] = rows(world, "--preview")
     assert (row["status"], row["preview"]) == ("translated", None)
-    assert told in row["notes"]
+    assert reported in row["notes"]
     [row] = rows(world, "--preview")
     assert (row["status"], row["preview_drawn"]) == ("up to date", False)
     batch = world.submit("--preview", "--overwrite")
@@ -192,5 +192,5 @@ def test_a_result_is_made_without_its_preview_where_that_has_too_long_a_name(
     assert pictures(world) == {}
 
 
-def unwrapped(told: str) -> str:
-    return " ".join(told.split())
+def unwrapped(reported: str) -> str:
+    return " ".join(reported.split())

@@ -45,11 +45,11 @@ def test_it_is_said_before_the_first_study(world: World, what: str) -> None:
         tiny_model(world.model, seed=3)
     done = world.translate("--device", "cpu", *(OTHER if what == "settings" else ()))
     assert done.exit_code == 0
-    told = " ".join(done.stderr.split())
-    assert told.startswith(
+    reported = " ".join(done.stderr.split())
+    assert reported.startswith(
         f"{note(2, world)} replaced, with previews and maps; to keep them, stop now and choose "
         "another output folder."
-    ), told
+    ), reported
     assert QUESTION not in done.output
 
 

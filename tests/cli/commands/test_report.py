@@ -112,14 +112,14 @@ def test_two_reports_are_compared_by_wall_time_and_conditions_first(tmp_path: Pa
     )
     files = [written(BATCH, tmp_path / "1.json"), written(faster, tmp_path / "2.json")]
     lines = report(*files).stdout.splitlines()
-    told = lines[lines.index("2.json against 1.json:") + 1 :]
-    assert told[:3] == [
+    reported = lines[lines.index("2.json against 1.json:") + 1 :]
+    assert reported[:3] == [
         "Wall time: 10.0 s, then 8.00 s for the same 2 studies; the second was 1.25x as fast",
         "The conditions differed:",
         "- device: numpy became better",
     ]
-    assert any(re.fullmatch(r"a\.nii +4\.00 +2\.00 +2\.00", line) for line in told)
-    assert any(re.fullmatch(r"sum +10\.0 +5\.00 +2\.00", line) for line in told)
+    assert any(re.fullmatch(r"a\.nii +4\.00 +2\.00 +2\.00", line) for line in reported)
+    assert any(re.fullmatch(r"sum +10\.0 +5\.00 +2\.00", line) for line in reported)
     page = page_of(tmp_path, BATCH, faster)
     assert page.words.index("Wall time: 10.0 s") < page.words.index("Work by stage")
 
@@ -193,7 +193,7 @@ def test_hostile_names_stay_text_everywhere(tmp_path: Path) -> None:
 
 
 def test_settings_in_reasons_are_shown_as_options(tmp_path: Path) -> None:
-    """As a report stores them now, and as versions before stored them."""
+    """Reports of this version and of earlier ones spell them differently."""
     batch = replace(
         BATCH,
         studies=(
@@ -239,7 +239,7 @@ def test_previews_are_embedded_small_when_they_are_there(tmp_path: Path) -> None
 
 
 def test_a_preview_holds_its_own_small_picture(tmp_path: Path) -> None:
-    """Which takes no decoding of the large one."""
+    """The large one need not be decoded for it."""
     volume = Volume(np.zeros((30, 20, 10), np.int16), np.eye(4), None, "nifti")
     planes = mid_slices(volume)
     column = Column("x", [plane.values for plane in planes], Shades(Range(0, 1)))
@@ -255,7 +255,7 @@ def drawn(file: Path, size: tuple[int, int]) -> None:
     Image.fromarray(noise).save(file)
 
 
-def test_what_failed_comes_before_all_else_and_long_tables_are_closed(tmp_path: Path) -> None:
+def test_failures_come_first_and_long_tables_are_closed(tmp_path: Path) -> None:
     many = tuple(row(f"{number}.nii", 1.0) for number in range(150))
     page = page_of(tmp_path, replace(BATCH, studies=(*many, failed("bad.nii", "It is empty."))))
     assert page.words.index("1 failure") < page.words.index("Work by stage")

@@ -132,9 +132,9 @@ class TestClashes:
         scan(world.inputs / "c.nii.gz", 3)
         for command in ("plan", "translate"):
             done = world.run(command, "--name", "{target}")
-            told = "its result would overwrite that of"
-            assert f"{told} c.nii.gz; move one away, or change --result-name" in done.output
-            assert f"{told} a.nii.gz; move one away, or change --result-name" in done.output
+            reported = "its result would overwrite that of"
+            assert f"{reported} c.nii.gz; move one away, or change --result-name" in done.output
+            assert f"{reported} a.nii.gz; move one away, or change --result-name" in done.output
         assert world.made() == {"ward/T2.nii"}
 
     def test_names_that_differ_in_case_alone_clash_where_the_disk_ignores_it(
@@ -170,7 +170,7 @@ class TestClashes:
         (("--bids-suffix", "T2w.nii", "--layout", "bids"), "not a suffix such as T2w"),
     ],
 )
-def test_what_cannot_be_is_wrong_usage(
+def test_impossible_name_is_wrong_usage(
     world: World, options: tuple[str, ...], complaint: str
 ) -> None:
     done = world.run("translate", *options)

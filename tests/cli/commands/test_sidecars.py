@@ -54,7 +54,7 @@ class World:
     def sidecar(self) -> Path:
         return self.output / "a.json"
 
-    def told(self) -> dict[str, Any]:
+    def reported(self) -> dict[str, Any]:
         return json.loads(self.sidecar.read_text())
 
     def names(self) -> set[str]:
@@ -73,9 +73,9 @@ def test_none_is_written_unasked(world: World) -> None:
 
 def test_it_says_what_was_made_from_what_and_no_more_than_holds(world: World) -> None:
     row = world.row("--sidecar")
-    told = world.told()
-    [made] = told.pop("GeneratedBy")
-    assert told == {
+    reported = world.reported()
+    [made] = reported.pop("GeneratedBy")
+    assert reported == {
         "Description": f"{NOTICE} T2 made from T1.",
         "Sources": ["a.nii.gz"],
         "SkullStripped": True,
@@ -121,7 +121,7 @@ class TestResuming:
         assert "1 up to date, 1 sidecar to write; nothing was written" in planned
         assert world.names() == {"a.nii.gz"}
         assert world.row("--sidecar")["status"] == "up to date"
-        assert world.told()["Sources"] == ["a.nii.gz"]
+        assert world.reported()["Sources"] == ["a.nii.gz"]
         assert (world.output / "a.nii.gz").stat().st_mtime_ns == before.st_mtime_ns
         assert "sidecar" not in world.run("--sidecar", command="plan").stdout
 
@@ -147,10 +147,10 @@ class TestResuming:
                 with_card(world.model, name="better")
         row = world.row("--sidecar")
         assert (row["status"], row["due"]) == ("up to date", None)
-        assert world.told().get("SkullStripped") is (what != "of the source")
+        assert world.reported().get("SkullStripped") is (what != "of the source")
         assert ("Model better" in world.sidecar.read_text()) is (what == "of the model")
 
-    def test_what_a_user_wrote_there_stays(self, world: World) -> None:
+    def test_file_of_a_user_stays(self, world: World) -> None:
         world.output.mkdir()
         world.sidecar.write_text("mine")
         assert "was not written by this program" in world.row("--sidecar")["reason"]
@@ -159,7 +159,7 @@ class TestResuming:
         world.sidecar.write_text("mine")
         assert "was changed after this program wrote it" in world.row("--sidecar")["reason"]
         assert world.row("--sidecar", "--overwrite")["status"] == "translated"
-        assert world.told()["SkullStripped"]
+        assert world.reported()["SkullStripped"]
 
     def test_one_that_is_not_asked_for_stays_with_its_result_only(self, world: World) -> None:
         world.run("--sidecar")

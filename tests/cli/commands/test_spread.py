@@ -1,4 +1,4 @@
-"""`--spread N`: the result as ever, maps beside it, and figures wherever studies are told of."""
+"""`--spread N`: the result as ever, maps beside it, and figures wherever studies are reported."""
 
 import json
 import re
@@ -136,9 +136,9 @@ def test_results_and_maps_say_what_they_are(world: World) -> None:
 
 def test_the_report_and_the_table_show_the_spread(world: World) -> None:
     first, second = world.rows("--spread", "4")
-    told = world.run("translate", "--spread", "4", "--overwrite").stdout
-    assert re.search(r"peak RAM +spread +status", told)
-    assert "Spread: mean over the foreground of the standard deviation" in told
+    reported = world.run("translate", "--spread", "4", "--overwrite").stdout
+    assert re.search(r"peak RAM +spread +status", reported)
+    assert "Spread: mean over the foreground of the standard deviation" in reported
     for row, name in ((first, "a.map-spread-{}.nii.gz"), (second, "sub/b.map-spread-{}.nii")):
         places = [str(world.output / name.format(what)) for what in ("mean", "sd")]
         assert row["maps"] == places
@@ -146,7 +146,7 @@ def test_the_report_and_the_table_show_the_spread(world: World) -> None:
         assert deviation.min() >= 0
         assert deviation.min() < row["spread"]["deviation"] < deviation.max()
         assert row["spread"]["flips"] == 4
-        assert f"{row['spread']['deviation']:.3g}" in told
+        assert f"{row['spread']['deviation']:.3g}" in reported
     report = json.loads((world.root / "report.json").read_text())
     worst = max(row["spread"]["deviation"] for row in (first, second))
     assert report["totals"]["worst_spread"] == worst
@@ -253,7 +253,7 @@ def test_a_plan_counts_every_flip(world: World) -> None:
 def test_a_plan_shows_the_network_s_time_for_every_flip(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From any batch that was measured; what maps take to be written, only from their like."""
+    """Any measured batch shows it; only one with such maps shows how long their writing takes."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(world.root / "cache"))
 
     def planned(flips: int) -> Work:
@@ -285,8 +285,8 @@ def test_a_number_of_flips_that_is_none_is_refused(
 def test_no_name_of_a_patient_is_in_what_maps_show(tmp_path: Path) -> None:
     world = World(tmp_path)
     MR.write(world.inputs)
-    told = world.run("translate", "--spread", "2", "--report", str(tmp_path / "r.json")).output
-    assert PATIENT not in told + (tmp_path / "r.json").read_text()
+    reported = world.run("translate", "--spread", "2", "--report", str(tmp_path / "r.json")).output
+    assert PATIENT not in reported + (tmp_path / "r.json").read_text()
     assert not any(PATIENT in str(path) for path in world.output.rglob("*"))
 
 
@@ -316,10 +316,10 @@ def test_jobs_make_maps_too(tmp_path: Path) -> None:
     assert json.loads(report.read_text())["studies"][0]["spread"]["flips"] == 2
 
 
-def test_of_a_scan_that_is_its_own_mirror_image_the_flip_gives_the_mirrored_result(
+def test_flip_of_a_symmetric_scan_gives_the_mirrored_result(
     tmp_path: Path,
 ) -> None:
-    """So that the deviation is known from the result alone, in its unit."""
+    """The deviation is then known from the result alone, in its unit."""
     world = World(tmp_path)
     half = np.random.default_rng(0).integers(0, 1000, (8, 16, 16)).astype(np.int16)
     stored(world.inputs / "a.nii", np.concatenate([half, half[::-1]]))

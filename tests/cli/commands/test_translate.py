@@ -52,7 +52,7 @@ def change_scan(path: Path) -> None:
 
 
 class TestResume:
-    def test_what_is_up_to_date_is_kept(self, world: World) -> None:
+    def test_up_to_date_result_is_kept(self, world: World) -> None:
         scan(world.inputs / "a.nii")
         world.translate()
         before = (world.output / "a.nii").stat()
@@ -70,7 +70,7 @@ class TestResume:
             (lambda w: (w.output / "a.nii").unlink(), [], "its result was deleted"),
         ],
     )
-    def test_what_changed_is_made_anew_and_reports_it(
+    def test_changed_study_is_translated_again_and_reported(
         self, world: World, change: Callable[[World], object], options: list[str], word: str
     ) -> None:
         scan(world.inputs / "a.nii", seed=1)
@@ -145,7 +145,7 @@ class TestBadInput:
         assert rows["b.nii"]["class"] == "unreadable"
         assert "cannot be read: permission denied" in rows["b.nii"]["reason"]
 
-    def test_what_is_no_file_is_skipped_without_waiting_for_it(self, world: World) -> None:
+    def test_input_that_is_no_file_is_skipped_without_waiting_for_it(self, world: World) -> None:
         scan(world.inputs / "a.nii")
         os.mkfifo(world.inputs / "b.nii")
         result = world.translate("--report", str(world.report))

@@ -217,7 +217,7 @@ def test_as_nifti(ward: Ward) -> None:
 
 @pytest.mark.parametrize(("as_", "suffix"), [("nrrd", ".nrrd"), ("mha", ".mha")])
 def test_as_a_file_of_itk(ward: Ward, as_: str, suffix: str) -> None:
-    """As SimpleITK reads the series itself: the same values on the same grid."""
+    """SimpleITK reads the same values on the same grid from the series itself."""
     assert ward.translate("--format", as_).exit_code == 0
     assert not [*ward.output.rglob("*.dcm")]
     files = {path.parent.name: path for path in ward.output.rglob(f"*{suffix}")}
@@ -237,7 +237,7 @@ def test_as_a_file_of_itk(ward: Ward, as_: str, suffix: str) -> None:
 
 
 def slices_in_order(files: Sequence[Path]) -> list[Path]:
-    """Along the normal of the slices, as ITK takes them."""
+    """Return the files along the normal of the slices, as ITK takes them."""
 
     def place(path: Path) -> float:
         header = pydicom.dcmread(path, stop_before_pixels=True)
@@ -353,9 +353,9 @@ def test_the_patient_is_nowhere_but_in_the_derived_series(
     broken = ward.inputs / "a" / "ct" / "im004"
     broken.write_bytes(broken.read_bytes()[:-100])
     report = tmp_path / "report.json"
-    told = [] if "--dry-run" in options else ["--report", str(report)]
-    text = ward.translate(*options, *told).output
-    text += report.read_text() if told else ""
+    reported = [] if "--dry-run" in options else ["--report", str(report)]
+    text = ward.translate(*options, *reported).output
+    text += report.read_text() if reported else ""
     text += "".join(str(path) for path in ward.output.rglob("*"))
     text += json.dumps(recorded(ward.output))
     for secret in ("Doe", "Jane", PATIENT_ID, "Roe", CT.study, CT.series):

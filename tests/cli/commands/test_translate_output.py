@@ -1,4 +1,4 @@
-"""Where the translate command puts one result, and how its options may be written."""
+"""Place of one result of the translate command, and the spellings of its options."""
 
 import gzip
 import re
@@ -17,7 +17,7 @@ def to_file(world: World, source: Path, target: Path, *options: str) -> Result:
 
 
 def test_an_output_that_names_a_file_is_that_file(world: World, tmp_path: Path) -> None:
-    """Also beside the scan, and from a folder that holds one study."""
+    """The same holds next to the scan, and for a folder that holds one study."""
     source = scan(world.inputs / "a.nii")
     world.translate()
     target = world.inputs / "b.nii.gz"
@@ -35,13 +35,13 @@ def test_an_output_that_names_a_file_is_that_file(world: World, tmp_path: Path) 
 def test_a_file_as_output_holds_one_result_of_its_kind_and_never_the_scan(world: World) -> None:
     source = scan(world.inputs / "a.nii")
     before = source.read_bytes()
-    for target, told in (
+    for target, reported in (
         (source, "is the scan itself"),
         (world.inputs / "x.mhd", "must end in .nii, .nii.gz, .nrrd or .mha"),
         (world.inputs / "x.hdr", "must end in .nii, .nii.gz, .nrrd or .mha"),
     ):
         refused = to_file(world, source, target)
-        assert (refused.exit_code, told in refused.stderr) == (2, True), refused.stderr
+        assert (refused.exit_code, reported in refused.stderr) == (2, True), refused.stderr
     scan(world.inputs / "b.nii")
     refused = to_file(world, world.inputs, world.inputs / "x.nii.gz")
     assert (refused.exit_code, "there are 2 studies" in refused.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""What the translate command writes for scripts: its report and its trace."""
+"""Report and trace that the translate command writes for scripts."""
 
 import hashlib
 import json
@@ -127,7 +127,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
 
 
 CUDA = ("cuda-bindings", "cuDNN", "cuDNN frontend")
-"""Which need not be installed."""
+"""Components that need not be installed."""
 STAGES = dict.fromkeys(["read", "prepare", "infer", "blend", "finish", "write"], "float")
 
 
@@ -194,7 +194,7 @@ def test_the_report_shows_what_was_read_and_written(world: World) -> None:
 
 
 def content(files: list[Path]) -> dict[str, object]:
-    """By another program."""
+    """Return the content as another program reads it."""
     summed = subprocess.run(["sha256sum", *files], capture_output=True, text=True, check=True)
     digests = sorted(line[:64] for line in summed.stdout.splitlines())
     whole = "".join(f"{digest}\n" for digest in digests).encode()

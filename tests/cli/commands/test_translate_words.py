@@ -1,4 +1,4 @@
-"""What the translate command says, and to whom."""
+"""Messages of the translate command, and the streams they go to."""
 
 import os
 import re

@@ -28,7 +28,7 @@ NAMES = [f"{letter}.nii" for letter in "abcdef"]
 
 
 class Machine:
-    """Has two cards, and a folder of studies."""
+    """Machine with two GPUs and a folder of studies."""
 
     def __init__(self, root: Path) -> None:
         self._root, self.results = root, root / "results"
@@ -54,7 +54,7 @@ class Machine:
     def command(
         self, device: str, *options: str, visible: str | None = None
     ) -> tuple[list[str], dict[str, str]]:
-        """With its variables. visible: what CUDA_VISIBLE_DEVICES is set to."""
+        """Return the command with its variables. visible: what CUDA_VISIBLE_DEVICES is set to."""
         command = [sys.executable, "-m", "cuda_cyclegan", "translate", str(self._root / "scans")]
         command += ["--model", str(self._root / "model.safetensors"), "--device", device]
         command += ["--output", str(self.results), "--precision", "fp32"]
@@ -73,7 +73,7 @@ class Machine:
         assert done.exit_code == 0, done.output
 
     def work(self, device: str, shown: Mapping[str, str] | None = None) -> tuple[int, str]:
-        """Until no job is left; the exit status, and what the worker said.
+        """Work until no job is left; return the exit status and the worker's output.
 
         shown: variables that say which cards it sees.
         """

@@ -65,8 +65,8 @@ def test_a_batch_of_jobs_reports_it_in_words_json_and_page(
     assert summary().count("is unproven") == counts
 
 
-def told(folder: Path) -> tuple[str, str]:
-    """What the report and a DICOM result say of the model."""
+def reported(folder: Path) -> tuple[str, str]:
+    """Return what the report and a DICOM result state about the model."""
     report = json.loads((folder / "report.json").read_text())
     slice_ = pydicom.dcmread(next((folder / "out").rglob("*.dcm")))
     return report["model"]["established"], str(slice_.DerivationDescription)
@@ -77,7 +77,7 @@ def test_an_unproven_model_is_reported_once_a_run_and_in_every_dicom_result(tmp_
     assert result.exit_code == 0, result.output
     assert result.stdout.count("is unproven") == 1
     assert "no reference or training code confirms what it computes" in result.stdout
-    established, description = told(tmp_path)
+    established, description = reported(tmp_path)
     assert established == "unproven"
     assert "with the model MR to T2 (unproven) by" in description
     shown = CliRunner().invoke(app, ["report", str(tmp_path / "report.json")])
@@ -88,6 +88,6 @@ def test_a_model_of_a_known_code_says_nothing(tmp_path: Path) -> None:
     result = translated(tmp_path, ZEROS)
     assert result.exit_code == 0, result.output
     assert "is unproven" not in result.stdout
-    established, description = told(tmp_path)
+    established, description = reported(tmp_path)
     assert established == "code mfazampour"
     assert "unproven" not in description

@@ -25,7 +25,7 @@ from cuda_cyclegan.pipelines.study import verify
 
 
 class World:
-    """Two scans, and a device that computes what it is told."""
+    """Two scans, and a device that computes what the test sets."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -53,19 +53,19 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Has a word for each time that the CPU's model was opened, and closed, for verification."""
-    told: list[str] = []
+    """List with a word for each time that the CPU's model was opened or closed for verification."""
+    reported: list[str] = []
     opening = verify.open_cpu_generator
 
     @contextmanager
     def counted(*asked: Any) -> Generator[Any]:
         with opening(*asked) as generator:
-            told.append("opened")
+            reported.append("opened")
             yield generator
-        told.append("closed")
+        reported.append("closed")
 
     monkeypatch.setattr(verify, "open_cpu_generator", counted)
-    return told
+    return reported
 
 
 def wrong(monkeypatch: pytest.MonkeyPatch, factor: float, every: int = 1) -> None:
@@ -201,7 +201,7 @@ class TestInTheQueue:
         assert queue.made() == set()
 
     @pytest.mark.slow
-    def test_what_arrives_in_a_watched_folder_is_verified(self, queue: QueueWorld) -> None:
+    def test_scan_arriving_in_a_watched_folder_is_verified(self, queue: QueueWorld) -> None:
         paths = [str(queue.inputs), "--model", str(queue.model), "--output", str(queue.output)]
         watch = queue.start("watch", *paths, "--verify", "1", "--settle", "0")
         assert watch.stderr is not None

@@ -110,7 +110,7 @@ while os.getppid() == parent:  # as a browser that its user does not leave
 def test_a_browser_in_the_terminal_is_served_and_no_command_line_has_the_address(
     pairs: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """It gets a file for this user only, in a folder of the home that is not hidden."""
+    """The browser gets a file for this user only, in a folder of the home that is not hidden."""
     home, seen = tmp_path / "home", tmp_path / "seen"
     home.mkdir()
     (tmp_path / "look.py").write_text(LOOK)
@@ -140,7 +140,7 @@ def mark(file: Path, reader: str, **grades: Grade) -> Path:
 
 
 def test_readers_are_compared(pairs: tuple[Path, Path], tmp_path: Path) -> None:
-    """Those of the results' own file, and of others, each under its name."""
+    """The results' own file has one reader, others have more, each under its name."""
     own = mark(pairs[1] / "review.csv", "anna", anna="good", berta="bad", clara="bad")
     second = mark(tmp_path / "second.csv", "bert", anna="good", berta="bad", clara="good")
     result = compared(pairs[1], "--compare", second)
@@ -201,7 +201,7 @@ def test_marks_of_studies_that_are_not_shown_are_named(pairs: tuple[Path, Path])
     "arguments",
     [("absent",), ("results", "--compare", "absent.csv"), ("scans", "results", "results")],
 )
-def test_what_is_not_there_is_wrong_usage(
+def test_missing_path_is_wrong_usage(
     pairs: tuple[Path, Path], arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(pairs[0].parent)
@@ -211,7 +211,7 @@ def test_what_is_not_there_is_wrong_usage(
 
 
 def test_the_last_report_is_kept_beside_the_record(tmp_path: Path) -> None:
-    """With the rows of earlier runs of the same batch, and without any option."""
+    """The report has the rows of earlier runs of the same batch, without any option."""
     world = World(tmp_path)
     scan(world.inputs / "a.nii.gz")
     assert world.translate().exit_code == 0
@@ -231,7 +231,7 @@ def ready(page: "Page") -> None:
 
 
 def levels(page: "Page", role: str, plane: str = "axial") -> "np.ndarray[Any, Any]":
-    """What a canvas shows, [row, column, RGB]."""
+    """Return what a canvas shows, [row, column, RGB]."""
     found = page.evaluate(
         """([role, plane]) => {
           const figure = document.querySelector(`figure[data-role=${role}]`);
@@ -325,7 +325,9 @@ def alike(seen: "np.ndarray[Any, Any]", expected: "np.ndarray[Any, Any]") -> flo
 def test_the_screen_shows_the_planes_of_the_volumes(
     pairs: tuple[Path, Path], width: int, height: int
 ) -> None:
-    """As they lie in the patient, at the width of a desk and of a telephone; coarsely compared."""
+    """Orientation is that of the patient, at the width of a desktop and of a telephone; compared
+    coarsely.
+    """
     import nibabel
 
     volume: Any = nibabel.load(pairs[1] / "anna.nii.gz")  # pyright: ignore
@@ -439,7 +441,7 @@ def test_pages_need_no_other_host() -> None:
 @pytest.mark.slow
 @needs_chromium
 def test_the_policy_stops_foreign_scripts_and_requests(tmp_path: Path) -> None:
-    """And a name is shown as text, whatever is in it."""
+    """A name is shown as text, whatever is in it."""
     name = "<img src=x onerror=document.title=1>.nii.gz"
     scan(tmp_path / "results" / name)
     with viewed(tmp_path / "results") as (url, _), opened_page(faults=None) as page:
@@ -624,7 +626,7 @@ def let_through(page: "Page", announcement: str) -> None:
 @pytest.mark.slow
 @needs_chromium
 def test_the_last_mark_is_the_one_that_stays(pairs: tuple[Path, Path]) -> None:
-    """However long the requests take, and also if the one before fails."""
+    """The order holds however long requests take, and also if the one before fails."""
     with viewed(*pairs) as (url, _), opened_page() as page:
         page.goto(f"{url}#0")
         ready(page)
@@ -646,7 +648,9 @@ def test_the_last_mark_is_the_one_that_stays(pairs: tuple[Path, Path]) -> None:
 @pytest.mark.slow
 @needs_chromium
 def test_keys_and_words_belong_to_the_study_that_was_shown(pairs: tuple[Path, Path]) -> None:
-    """Also if several keys wait for a busy browser, and a comment is left by the browser's back."""
+    """The same holds if several keys wait for a busy browser, and if a comment is left by the
+    browser's back button.
+    """
     with viewed(*pairs) as (url, _), opened_page() as page:
         page.goto(f"{url}#0")
         ready(page)
@@ -771,7 +775,7 @@ def test_the_page_of_a_colleague_has_no_marks_but_the_own_ones(
 @pytest.mark.slow
 @needs_chromium
 def test_an_export_shows_no_planes_of_a_study_that_was_left(exported: Path) -> None:
-    """Its images may arrive after those of the next one."""
+    """Images of that study may arrive after those of the next one."""
     with opened_page() as page:
         page.goto(exported.as_uri())
         page.evaluate(

@@ -87,8 +87,8 @@ def test_the_folders_file_is_named_where_it_is_used() -> None:
         ("submit", "model, priority"),
         ("watch", "model"),
     ):
-        told = run(command, ".", "--output", "out").stderr.splitlines()
-        assert told[0] == f"Defaults from ./cuda-cyclegan.toml: {keys}", command
+        reported = run(command, ".", "--output", "out").stderr.splitlines()
+        assert reported[0] == f"Defaults from ./cuda-cyclegan.toml: {keys}", command
     assert "Defaults" not in run("jobs").stderr
     assert "Defaults" not in run("--config", "cuda-cyclegan.toml", "plan", ".").stderr
 
@@ -162,7 +162,7 @@ def test_no_option_that_takes_a_path_is_harmless_but_models() -> None:
 @pytest.mark.parametrize(
     ("command", "key"), [(command, key) for command, key in OPTIONS if effect_of(command, key)]
 )
-def test_what_could_do_harm_is_refused_in_the_folders_file_only(
+def test_harmful_settings_are_refused_in_the_folders_file_only(
     tmp_path: Path, command: str, key: str
 ) -> None:
     text = f"[{command}]\n{key} = {value_of(command, key)}\n"
@@ -195,7 +195,7 @@ def test_in_the_folder_of_the_users_file_it_is_the_users(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("color = 1", "color is not known; known are queue"),
         ("[jobs]\nx = 1", "jobs is not known"),
@@ -216,12 +216,12 @@ def test_in_the_folder_of_the_users_file_it_is_the_users(
         ("[translate", "is not valid TOML"),
     ],
 )
-def test_a_wrong_file_is_named_with_its_key(text: str, told: str) -> None:
+def test_a_wrong_file_is_named_with_its_key(text: str, reported: str) -> None:
     Path("cuda-cyclegan.toml").write_text(text)
     refused = run("jobs")
     assert refused.exit_code == 2
     assert "cuda-cyclegan.toml" in refused.stderr
-    assert told in refused.stderr
+    assert reported in refused.stderr
     assert "Traceback" not in refused.output
 
 
@@ -264,9 +264,9 @@ def test_a_file_with_a_password_that_others_can_read_is_warned_of(
     tmp_path: Path, mode: int, text: str, *, warned: bool
 ) -> None:
     user_config(tmp_path, text).chmod(mode)
-    told = run("doctor", "--help").stderr
-    assert ("Warning: other users can read" in " ".join(told.split())) is warned
-    assert "secret" not in told
+    reported = run("doctor", "--help").stderr
+    assert ("Warning: other users can read" in " ".join(reported.split())) is warned
+    assert "secret" not in reported
 
 
 @pytest.mark.parametrize(

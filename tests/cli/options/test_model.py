@@ -17,7 +17,7 @@ from cuda_cyclegan.engine.model.intensity_maps import (
 
 
 @given(INTENSITY_MAPS)
-def test_what_is_spelled_is_read_back(intensity: IntensityMap) -> None:
+def test_spelled_value_is_read_back(intensity: IntensityMap) -> None:
     assert parsed_intensity(spelled(intensity), "--intensity-in") == intensity
 
 

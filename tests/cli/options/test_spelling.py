@@ -76,7 +76,7 @@ def test_effects_are_read_from_a_declaration_and_beside_an_option_of_typer() -> 
     assert effects["overlap"] is Effect.HARMLESS
 
 
-def test_what_a_route_may_not_set() -> None:
+def test_options_that_a_route_may_not_set() -> None:
     submit = declared_of(COMMANDS["submit"])
     assert {name for name, option in submit.items() if not option.rules.of_route} == {
         *("output", "include", "exclude", "overwrite", "format", "preview", "spread", "sidecar"),

@@ -1,20 +1,20 @@
-"""Many studies of which the same is told share a line."""
+"""Many studies with the same report share a line."""
 
 from cuda_cyclegan.cli.render.text import alike_lines
 
 
 def test_up_to_three_have_a_line_each_and_more_share_one() -> None:
-    told = [(name, "torn") for name in "abc"] + [("x", "wet")]
-    told += [(name, "lost") for name in "defg"]
-    assert list(alike_lines("note", told)) == [
+    reported = [(name, "torn") for name in "abc"] + [("x", "wet")]
+    reported += [(name, "lost") for name in "defg"]
+    assert list(alike_lines("note", reported)) == [
         *("note: a: torn", "note: b: torn", "note: c: torn", "note: x: wet"),
         "note: 4 studies, d to g: lost",
     ]
 
 
-def test_what_is_reported_in_between_does_not_part_them() -> None:
-    told = [(name, words) for name in "abcd" for words in ("torn", "wet")]
-    assert list(alike_lines("failed", told, "files")) == [
+def test_reports_in_between_do_not_part_them() -> None:
+    reported = [(name, words) for name in "abcd" for words in ("torn", "wet")]
+    assert list(alike_lines("failed", reported, "files")) == [
         "failed: 4 files, a to d: torn",
         "failed: 4 files, a to d: wet",
     ]

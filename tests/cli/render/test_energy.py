@@ -1,4 +1,4 @@
-"""What a batch consumed, as its table and totals tell it."""
+"""Energy of a batch in its table and totals."""
 
 from dataclasses import replace
 
@@ -18,12 +18,12 @@ def test_each_study_has_its_part_and_the_batch_what_was_measured() -> None:
 
 
 def test_totals_show_joules_watts_and_that_parts_are_not_measured() -> None:
-    told = list(totals(MEASURED))
-    assert "Energy 2.50 kJ, 250 W on average" in told
-    assert "~J: share of that energy in proportion to the time in the network." in told
+    reported = list(totals(MEASURED))
+    assert "Energy 2.50 kJ, 250 W on average" in reported
+    assert "~J: share of that energy in proportion to the time in the network." in reported
 
 
 def test_nothing_is_reported_where_nothing_was_counted() -> None:
-    told = "\n".join((*table(BATCH, None), *totals(BATCH)))
-    assert "~J" not in told
-    assert "Energy" not in told
+    reported = "\n".join((*table(BATCH, None), *totals(BATCH)))
+    assert "~J" not in reported
+    assert "Energy" not in reported

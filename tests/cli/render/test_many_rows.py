@@ -23,7 +23,7 @@ def many(count: int) -> tuple[StudyReport, ...]:
     return tuple(row(f"{number}.nii", 1.0) for number in range(count))
 
 
-def test_of_many_studies_those_that_failed_or_have_a_note_are_shown_and_a_count() -> None:
+def test_failed_and_noted_ones_of_many_studies_are_shown_and_a_count() -> None:
     noted, bad = replace(row("noted.nii", 1.0), notes=("odd",)), failed("bad.nii", "It is empty.")
     rows = *many(998), noted, bad
     assert names(*rows) == ["noted.nii", "bad.nii", "998"]
@@ -32,12 +32,12 @@ def test_of_many_studies_those_that_failed_or_have_a_note_are_shown_and_a_count(
     assert last == "998 more studies; --all-rows shows all"
 
 
-def test_of_few_studies_all_are_shown() -> None:
+def test_few_studies_are_all_shown() -> None:
     assert len(names(*many(MOST_ROWS))) == MOST_ROWS
     assert names(*many(MOST_ROWS + 1)) == ["0.nii", str(MOST_ROWS)]
 
 
-def test_of_many_odd_studies_the_first_are_shown() -> None:
+def test_first_of_many_odd_studies_are_shown() -> None:
     rows = tuple(failed(f"{number}.nii", "It is empty.") for number in range(100))
     assert names(*rows) == [*(f"{number}.nii" for number in range(MOST_ROWS)), "60"]
 

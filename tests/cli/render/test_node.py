@@ -1,4 +1,4 @@
-"""What a node's log and `node --status` say."""
+"""Lines of a node's log and of `node --status`."""
 
 import json
 from dataclasses import replace

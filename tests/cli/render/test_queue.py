@@ -1,4 +1,4 @@
-"""What `jobs` prints of batches."""
+"""Output of `jobs` about batches."""
 
 from cuda_cyclegan.cli.render.queue import batch_lines
 from cuda_cyclegan.pipelines.jobs.queue.job import BatchCount

@@ -40,7 +40,9 @@ class Screen(io.StringIO):
 
 
 def screen_for_errors(monkeypatch: pytest.MonkeyPatch) -> Screen:
-    """To be called by the test itself, as pytest puts its own capture in place before it."""
+    """Return a screen for standard error; called by the test itself, as pytest installs its own
+    capture before it.
+    """
     monkeypatch.setenv("TERM", "xterm")
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
@@ -62,7 +64,7 @@ def test_it_appears_on_a_terminal_and_takes_other_words(monkeypatch: pytest.Monk
     assert screen.getvalue() == written
 
 
-def test_what_is_done_at_once_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_immediate_work_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = screen_for_errors(monkeypatch)
     monkeypatch.setattr(terminal, "PATIENCE", ENOUGH)
     with spinner("Searching for studies"):
@@ -101,7 +103,7 @@ STEPS = "cuda_cyclegan.pipelines.study.translator:StudyTranslator"
 def test_no_command_is_silent_for_two_seconds(
     tmp_path: Path, command: str, place: tuple[str, str], call: int, words: str
 ) -> None:
-    """It stands still until the terminal shows what it does."""
+    """The command stands still until the terminal shows what it does."""
     assert terminal.PATIENCE < 2
     model = tiny_model(tmp_path / "model.safetensors")
     for name in "ab":

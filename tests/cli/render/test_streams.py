@@ -42,7 +42,7 @@ class Screen(io.StringIO):
 
 
 @pytest.mark.parametrize(("width", "lines"), [(80, 3), (200, 1)])
-def test_what_stands_above_the_bars_is_as_wide_as_the_terminal(
+def test_text_above_the_bars_is_as_wide_as_the_terminal(
     monkeypatch: pytest.MonkeyPatch, width: int, lines: int
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")

@@ -1,4 +1,4 @@
-"""How studies, figures and sentences fit a terminal."""
+"""Fit of studies, figures and sentences in a terminal."""
 
 import pytest
 from rich.cells import cell_len

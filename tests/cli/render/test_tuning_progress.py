@@ -26,12 +26,12 @@ def test_lines_show_its_beginning_and_its_end(capsys: pytest.CaptureFixture[str]
     show = PlainLines(quiet=False, verbose=False)
     for event in EVENTS:
         show(event)
-    told = capsys.readouterr().err.splitlines()
-    assert [line for line in told if "Tuning" in line] == [
+    reported = capsys.readouterr().err.splitlines()
+    assert [line for line in reported if "Tuning" in line] == [
         "Tuning: measuring tactics of the convolutions on this GPU (once; --tune sets the level)",
         "Tuning: done and stored for later starts",
     ]
-    assert told[-1] == "Device: NVIDIA H200"
+    assert reported[-1] == "Device: NVIDIA H200"
 
 
 def test_layers_that_are_measured_one_by_one_are_one_tuning(

@@ -1,4 +1,4 @@
-"""What is measured on the CPU, against the network itself."""
+"""Measurements on the CPU, compared with the network itself."""
 
 from types import ModuleType
 

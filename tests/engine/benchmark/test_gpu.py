@@ -1,4 +1,4 @@
-"""How a measurement on a GPU is put together, with a made-up GPU."""
+"""Parts of a measurement on a GPU, with a simulated GPU."""
 
 from collections.abc import Generator
 from contextlib import nullcontext
@@ -58,7 +58,7 @@ class Gpu:
 
 
 class FakeGenerator:
-    """Runs two patches at a time, whatever is asked for: one millisecond each."""
+    """Generator that runs two patches at a time, whatever is requested: one millisecond each."""
 
     device, batch = "a made-up GPU", 2
     memory = SimpleNamespace(bytes=PLANNED)

@@ -124,7 +124,7 @@ def test_headers_are_read_too(kernel: Path) -> None:
         "template <int N>",
     ],
 )
-def test_what_is_not_known_is_named_by_its_file_and_line(line: str, kernel: Path) -> None:
+def test_unknown_name_is_reported_by_its_file_and_line(line: str, kernel: Path) -> None:
     kernel.write_text(f"struct Arguments {{\n    int before;\n    {line}\n}};\n")
     with pytest.raises(KernelSourceError, match=r"^kernel\.cu:3: "):
         structure("kernel.cu", "Arguments")

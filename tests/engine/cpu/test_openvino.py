@@ -148,7 +148,7 @@ def test_wrong_extents_are_refused_before_running(generator: OpenVinoGenerator) 
 def test_extents_are_checked_once_not_for_each_patch(
     opening: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which takes a millisecond of Python: as long as a small patch."""
+    """A check takes a millisecond of Python: as long as a small patch."""
     checked, check = list[Triple](), Graph.check_patch
 
     def counted(graph: Graph, patch: Triple) -> None:

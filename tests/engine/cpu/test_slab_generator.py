@@ -116,7 +116,7 @@ def test_shares_rise_to_the_whole(network: Network) -> None:
     assert timing.stop > timing.start
 
 
-def test_what_hears_the_shares_may_end_it(network: Network) -> None:
+def test_listener_of_the_shares_may_end_it(network: Network) -> None:
     def stop(_: float) -> None:
         raise KeyboardInterrupt
 

@@ -71,7 +71,7 @@ def test_rows_that_no_tap_reaches() -> None:
 
 
 @pytest.mark.usefixtures("slab_bytes")
-def test_what_lies_outside_is_never_the_largest() -> None:
+def test_outside_of_the_volume_is_never_the_largest() -> None:
     edge, one = (3, 3, 3), (1, 1, 1)
     network = random_network(chain(1, ("pool", Pool("largest", edge, one, one))), 0)
     volume = volume_for(network) - 50

@@ -35,7 +35,9 @@ def dotted(node: ast.expr) -> str | None:
 
 
 def paths_in(function: ast.AST, library: str) -> Iterator[str]:
-    """What a function asks a library for, also under a name of its own for an enumeration."""
+    """Yield the names that a function uses of a library, also under its own name for an
+    enumeration.
+    """
     assigned = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
     own = {str(dotted(node.targets[0])): dotted(node.value) for node in assigned}
     for node in ast.walk(function):
@@ -97,7 +99,7 @@ def test_all_functions_take_as_many_arguments() -> None:
 
 
 def test_all_errors_that_end_a_process_are_known() -> None:
-    """By what the header of the installed CUDA says of them."""
+    """The header of the installed CUDA states which errors do."""
     text = (nvrtc.headers() / "cuda.h").read_text()
     said = re.findall(r"/\*\*((?:(?!\*/).)*)\*/\s*CUDA_ERROR_(\w+)\s*=", text, re.DOTALL)
     plain = {name: re.sub(r"[\s*]+", " ", words) for words, name in said}
@@ -108,6 +110,6 @@ def test_all_errors_that_end_a_process_are_known() -> None:
 
 @needs_compiler
 def test_arguments_and_results_have_the_form_that_the_engine_expects(tmp_path: Path) -> None:
-    """Through the bindings to a driver in host memory: values must arrive where they belong."""
+    """Values pass the bindings to a driver in host memory and must arrive where they belong."""
     called = json.loads(output_of(tmp_path, "support.driver_calls"))
     assert set(called) == {path for path in paths_of("driver") if path.startswith("cu")}

@@ -39,7 +39,7 @@ CONDITIONS: dict[str, Callable[[tuple[int, int]], bool]] = {
     "__CUDA_ARCH__ >= 800": lambda chip: chip >= (8, 0),
     "defined(__CUDA_ARCH_FEAT_SM90_ALL)": lambda chip: chip == (9, 0),
 }
-"""What kernels ask of the chip, and which chips they are told to be it."""
+"""Macros by which kernels read the chip, and the chips they are compiled for."""
 
 
 def source_of(file: str) -> str:
@@ -72,13 +72,13 @@ def readers_of_each_text(name: str) -> list[list[tuple[int, int]]]:
 
 
 def ends_of_each_text(name: str) -> list[tuple[int, int]]:
-    """Of the chips to which a kernel reads the same, the oldest and the newest."""
+    """Return the oldest and the newest of the chips to which a kernel reads the same."""
     texts = readers_of_each_text(name)
     return sorted({end for chips in texts for end in (chips[0], chips[-1])})
 
 
 def one_of_each_text(name: str, precision: str) -> list[tuple[int, int]]:
-    """Of the chips to which a kernel reads the same, one that has the precision.
+    """Return one of the chips to which a kernel reads the same, that has the precision.
 
     The one whose machine code is looked through, where it is among them: it is compiled for both.
     """
@@ -109,7 +109,8 @@ def chips_of(name: str, precision: str) -> list[tuple[int, int]]:
 
 
 def precisions_of(name: str) -> list[Precision]:
-    """In which a kernel is looked through; its index arithmetic is mostly the same in all.
+    """Return the precisions in which a kernel is examined; its index arithmetic is mostly the same
+    in all.
 
     Of kernels for warp groups, it is the same in fp16 and bf16, as a test shows.
     """
@@ -125,7 +126,7 @@ def images_of_compute_capability_9() -> Iterator[tuple[str, Precision, bool]]:
 
 
 def disassembler_of_cuda() -> Path | None:
-    """Where it is, if it is installed."""
+    """Return where the disassembler is, if it is installed."""
     try:
         files = metadata.files("nvidia-cuda-nvdisasm") or []
     except metadata.PackageNotFoundError:
@@ -138,12 +139,12 @@ DISASSEMBLER = disassembler_of_cuda()
 
 @contextmanager
 def without_optimisation(target: bytes | None = None) -> Iterator[None]:
-    """Compiles in a tenth of the time, and refuses the same: no image of it is fit for use."""
+    """Compile in a tenth of the time, with the same rejections; no image of it is fit for use."""
     whole = nvrtc.nvrtc.nvrtcCompileProgram
 
     def hurried(program: Any, count: int, options: list[bytes]) -> Any:
-        told = [target or options[0], *options[1:], b"--Ofast-compile=max"]
-        return whole(program, count + 1, told)
+        reported = [target or options[0], *options[1:], b"--Ofast-compile=max"]
+        return whole(program, count + 1, reported)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nvrtc.nvrtc, "nvrtcCompileProgram", hurried)
@@ -191,7 +192,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_the_compiler_refuses_it_refuses_without_optimisation(what, tmp_path, monkeypatch):
+def test_compiler_refuses_the_same_without_optimisation(what, tmp_path, monkeypatch):
     body, chip = REFUSED[what]
     monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
     (tmp_path / "refused.cu").write_text(f'extern "C" __global__ void refused(int* x) {{ {body} }}')
@@ -200,8 +201,8 @@ def test_what_the_compiler_refuses_it_refuses_without_optimisation(what, tmp_pat
     with without_optimisation(), pytest.raises(CudaError) as hurried:
         compiled("refused", "fp16", chip)
     # The compiler counts lines of what it made in between, which differ.
-    told = [re.sub(r"line \d+", "", str(error.value)) for error in (refusal, hurried)]
-    assert told[0] == told[1]
+    reported = [re.sub(r"line \d+", "", str(error.value)) for error in (refusal, hurried)]
+    assert reported[0] == reported[1]
 
 
 PRECISIONS = ("fp16", "bf16", "fp32")
@@ -241,7 +242,7 @@ def test_each_kernel_compiles(name, precision, chip):
     ids=str,
 )
 def test_each_text_is_optimised(name, chip):
-    """As for users, so that the whole compiler has gone over each."""
+    """Texts are compiled as for users, so that the whole compiler has processed each."""
     assert whole(name, "fp16", chip).code.startswith(b"\x7fELF")
 
 
@@ -352,7 +353,7 @@ def test_arguments_are_laid_out_as_the_kernels_read_them(
 
 
 def structures_alone(name: str) -> str:
-    """Its text, of which the compiler reads all and compiles no kernel."""
+    """Return the kernel's text, of which the compiler reads all and compiles no kernel."""
     text = (FOLDER / f"{name}.cu").read_text().replace("__launch_bounds__", "UNBOUNDED")
     unused = text.replace('extern "C" __global__', "static __device__")  # templates are unused
     return f"#define UNBOUNDED(...)\n{unused}"
@@ -380,7 +381,7 @@ def test_headers_in_the_working_directory_are_none_of_the_kernels(tmp_path, monk
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_what_compiles_for_fp32_is_the_program_of_tf32(name):
+def test_compilation_for_fp32_is_the_program_of_tf32(name):
     assert image_key(name, "tf32", (9, 0)) == image_key(name, "fp32", (9, 0))
 
 
@@ -475,7 +476,7 @@ def arithmetic_of_whole_numbers(name: str, precision: Precision, in_blocks: bool
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WGMMA)
 def test_index_arithmetic_is_the_same_in_bf16_as_in_fp16(name):
-    """So what ptxas makes of it is looked through in one of them."""
+    """The output of ptxas is therefore examined in one of them."""
     for in_blocks in compiled_for_blocks(name):
         fp16, bf16 = (
             arithmetic_of_whole_numbers(name, precision, in_blocks)
@@ -490,7 +491,8 @@ INSTRUCTION = 16
 
 
 def with_wrong_predicates(code: Mapping[str, bytes], folder: Path) -> set[str]:
-    """Whose instructions compare wrongly, as ptxas 12.9 and 13.0 make them compare on 9.0.
+    """Return the kernels whose instructions compare wrongly, as ptxas 12.9 and 13.0 make them
+    compare on 9.0.
 
     For `max(0, min(16, x)) == 16` they take the predicate that VIMNMX.RELU writes besides its
     number, which is that of another comparison.

@@ -123,14 +123,14 @@ def test_a_kernel_that_no_launch_finds_is_named_in_the_error():
 
 
 def run(step, memory, gpu=H200):
-    """In fp16, all launches."""
+    """Run all launches in fp16."""
     scratch = np.full(scratch_bytes(step, gpu) // 4, np.nan, np.float32)
     for launch in launches(step, lambda name: memory[name].ctypes.data, gpu, scratch.ctypes.data):
         kernels.run(launch, "fp16")
 
 
 def assert_measured(memory, wanted, exactly=1e-5):
-    """That the table is what normalises values [N, D, H, W, C] and scales them."""
+    """Assert that the table normalises values [N, D, H, W, C] and scales them."""
     factors, summands = memory["table"]
     wanted_factors = memory["scale"] / np.sqrt(wanted.var((1, 2, 3)) + 1e-5)
     np.testing.assert_allclose(factors, wanted_factors, rtol=exactly)
@@ -332,7 +332,9 @@ def planes_of_a_walk(step, gpu):
 
 
 def convolved(values, weight, stride=1):
-    """With zeros around: each tap leads from voxel stride * i + tap - 1 to voxel i."""
+    """Return the convolution with zeros around: each tap leads from voxel stride * i + tap - 1 to
+    voxel i.
+    """
     extents = values.shape[1:4]
     padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
     made = 0.0

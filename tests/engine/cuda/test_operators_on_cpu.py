@@ -44,7 +44,7 @@ def whole(name: str, array: FloatArray, precision: Precision) -> TensorView:
 
 
 def first(array: FloatArray) -> Any:
-    """In float64 with its channels first, as PyTorch has them."""
+    """Return the array in float64 with its channels first, as PyTorch has them."""
     import torch
 
     return torch.from_numpy(np.moveaxis(array.astype(np.float64), -1, 1).copy())
@@ -95,7 +95,7 @@ def test_pooling(
     precision: Precision,
     seed: int,
 ) -> None:
-    """Of a value that is normalised and activated on the way, behind a border of zeros."""
+    """Pooling of a value that is normalised and activated on the way, behind a border of zeros."""
     padding = tuple(taps // 2 * is_padded for taps in kernel)
     sizes = list(zip(extents, kernel, stride, padding, strict=True))
     made = tuple((extent + 2 * pad - taps) // step + 1 for extent, taps, step, pad in sizes)
@@ -127,7 +127,7 @@ def test_pooling(
 @pytest.mark.parametrize("mode", ["largest", "mean"])
 @pytest.mark.parametrize("huge", [np.inf, -np.inf, np.nan])
 def test_pooling_hides_no_overflow(mode: Any, huge: float) -> None:
-    """Wherever in a window it is."""
+    """The overflow may be anywhere in a window."""
     source = np.ones((1, 2, 2, 3, 4), np.float32)
     for place in range(12):
         spoilt = source.copy()
@@ -216,7 +216,7 @@ def in_torch(shape: ConvShape, source: FloatArray, weight: FloatArray) -> Any:
 @settings(deadline=None, max_examples=examples(60, 8))
 @given(grouped(), st.integers(0, 10**6))
 def test_convolutions_of_groups(shape: ConvShape, seed: int) -> None:
-    """By the kernel that does them, and by the plain one that all others are compared with."""
+    """Convolutions by their kernel, and by the plain one that all others are compared with."""
     source, weight = operands(shape, seed)
     wanted = in_torch(shape, source, weight)
     made = np.full(

@@ -1,4 +1,4 @@
-"""Memory that ran out is told from other failures by return codes alone, of each library.
+"""Memory that ran out is distinguished from other failures by each library's return codes.
 
 Those of the driver are among the calls to a driver in host memory, in test_cuda_bindings.
 """

@@ -244,7 +244,9 @@ def test_the_binomial_filter(layer: Downsample, precision: str) -> None:
 def test_the_statistics_of_groups(
     count: int, each: int, biased: bool, middle: float, is_shuffled: bool
 ) -> None:
-    """Of channels whose means differ, some of them far from zero, with channels of filling."""
+    """Statistics of channels whose means differ, some of them far from zero, with channels of
+    filling.
+    """
     random = np.random.default_rng(0)
     channels, extents, cells = 8, (6, 9, 40), 8 if is_shuffled else 1
     used = count * each
@@ -300,7 +302,8 @@ def test_statistics(
     precision: Precision,
     cache: int,
 ) -> None:
-    """Of part of a tensor that holds NaN around it, with means far from zero, twice in a row.
+    """Statistics of part of a tensor that holds NaN around it, with means far from zero, twice in a
+    row.
 
     cache: bytes of the GPU's; what is larger is read in whole lines of memory.
     """
@@ -346,7 +349,7 @@ def test_statistics(
 def test_a_pass_from_cells_into_cells(
     mode: PadMode, sampling: Upsample | None, precision: Precision
 ) -> None:
-    """Into the second of two parts, within a border of unlike widths before and behind."""
+    """The target is the second of two parts, within a border of different widths."""
     random = np.random.default_rng(0)
     number = np.float16 if precision == "fp16" else np.float32
     held = random.normal(0, 3, (2, 6, 8, 10, 16)).astype(number)

@@ -14,7 +14,7 @@ from support.driver_in_memory import needs_compiler, output_of
 @needs_compiler
 @pytest.mark.skipif(find_spec("cudnn") is None, reason="cuDNN is not installed")
 def test_every_convolution_has_plans_and_their_names_make_them(tmp_path: Path) -> None:
-    """But for bf16 on the oldest chips, which do not compute in it: the custom kernel does."""
+    """Exception: bf16 on the oldest chips, which do not compute in it; the custom kernel does."""
     found = json.loads(output_of(tmp_path, "support.described_chips", *DESCRIBED))
     assert list(found) == list(DESCRIBED)
     for gpu, precisions in found.items():

@@ -76,7 +76,7 @@ STEPS: dict[str, Step] = {
     "statistics of groups": of_groups(),
     "unpack": summed_taps(),
 }
-"""By the kernel's file; extents at which some block goes to the end of its memory."""
+"""Extents at which some block goes to the end of its memory, by the kernel's file."""
 
 
 def launches_of(step: Step) -> Iterator[Launch]:

@@ -54,7 +54,7 @@ def test_nothing_but_the_whole_content_is_proven(
         assert read_proven(path) is None
 
 
-def test_what_cannot_be_read_is_missing(tmp_path: Path) -> None:
+def test_unreadable_file_is_missing(tmp_path: Path) -> None:
     assert read_proven(tmp_path / "none") is None
     assert read_proven(tmp_path) is None
 
@@ -94,7 +94,7 @@ def test_a_damaged_kernel_image_is_compiled_again_once(
 def test_damaged_kernel_images_do_not_end_a_start(
     tmp_path: Path, compilations: list[str], damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the GPU's kernels load them."""
+    """The GPU's kernels load such images."""
     loaded = list[bytes]()
 
     class Module:
@@ -166,7 +166,7 @@ def test_a_damaged_file_of_tuning_results_is_measured_again(tmp_path: Path, dama
 def test_foreign_tuning_results_are_none(
     tmp_path_factory: pytest.TempPathFactory, foreign: Any
 ) -> None:
-    """Also of the same identity and of almost the same form."""
+    """The same identity and almost the same form do not make them valid."""
     folder = tmp_path_factory.mktemp("cache")
     TuningCache(folder, IDENTITY).put("a", FOUND)
     [path] = folder.iterdir()
@@ -198,7 +198,7 @@ def test_a_damaged_file_of_rates_is_measured_again(tmp_path: Path, damage: str) 
 
 
 @given(st.floats() | st.integers() | st.text() | st.none() | st.lists(st.integers()))
-def test_what_is_no_rate_is_none(tmp_path_factory: pytest.TempPathFactory, number: Any) -> None:
+def test_invalid_rate_is_none(tmp_path_factory: pytest.TempPathFactory, number: Any) -> None:
     folder = tmp_path_factory.mktemp("cache")
     (folder / "rates.json").write_text(json.dumps({"a": {"tile": number, "opening": number}}))
     found = RateCache(folder).get(NetworkRates, "a")

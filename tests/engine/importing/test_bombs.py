@@ -56,7 +56,7 @@ def test_one_name_called_over_and_over_is_kept_once(tmp_path: Path, calls: int) 
 
 
 def test_a_storage_of_a_kind_that_never_ends_is_refused(tmp_path: Path) -> None:
-    """As text, this list of lists would have 2^60 items."""
+    """The list of lists would have 2^60 items as text."""
     kind = b"]q\x00" + b"0(h\x00h\x00lq\x00" * 60
     pickled = b"\x80\x02(U\x07storage" + kind + b"U\x010U\x01cK\x01tQ."
     assert took(lambda: read(archive(pickled), tmp_path)) < 5

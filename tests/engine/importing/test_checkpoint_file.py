@@ -63,7 +63,7 @@ def training() -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("how", FORMATS)
-def test_what_is_not_needed_is_set_aside_by_name(
+def test_unneeded_parts_are_set_aside_by_name(
     how: str, training: tuple[Any, Any], tmp_path: Path
 ) -> None:
     module, optimizer = training

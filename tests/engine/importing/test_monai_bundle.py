@@ -129,7 +129,7 @@ def import_(folder: Path, options: str = SAID) -> Result:
     )
 
 
-def test_what_the_bundle_says_of_its_data_fills_the_model_card(tmp_path: Path) -> None:
+def test_statements_of_the_bundle_on_its_data_fill_the_model_card(tmp_path: Path) -> None:
     pytest.importorskip("monai")
     inferer = {"_target_": "SlidingWindowInferer", "roi_size": [16, 16, 8]}
     plain = {"transforms": TRANSFORMS["transforms"][:-1]}
@@ -301,7 +301,7 @@ def test_a_spacing_before_the_axes_are_turned_keeps_the_files_first_voxel() -> N
     assert (data.axes, data.spacing, data.grid_rule) == ("LPS", (1.5, 1.5, 1.5), "monai-scan")
 
 
-def test_what_the_bundle_does_not_say_is_asked(tmp_path: Path) -> None:
+def test_missing_statements_of_the_bundle_are_requested(tmp_path: Path) -> None:
     pytest.importorskip("monai")
     expression = {
         "transforms": [{"_target_": "Spacingd", "pixdim": "$[__import__('os').getpid()]"}]

@@ -1,4 +1,4 @@
-"""Nothing that a pickle asks for is run."""
+"""Pickles: nothing that they call is run."""
 
 import functools
 import io

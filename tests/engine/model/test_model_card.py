@@ -44,7 +44,7 @@ def test_a_card_comes_back_from_its_json(card: ModelCard) -> None:
 
 
 def test_a_card_that_names_nnunets_scheme_keeps_its_bytes() -> None:
-    """As files were written before cards had a tiling and a grid rule."""
+    """Files were written so before model cards had a tiling and a grid rule."""
     plain = json.loads(card_to_json(CARD))
     assert not plain.keys() & {"scheme", "tiling", "grid_rule", "maps_on"}
     text = json.dumps({**plain, "scheme": "nnunet"}, ensure_ascii=False, separators=(",", ":"))
@@ -208,7 +208,7 @@ def test_each_of_several_results_may_have_a_value_around_the_crop() -> None:
 
 
 def test_a_plain_network_is_stated_without_fields_at_their_defaults() -> None:
-    """So that its file stays the same bytes, and older programs read it."""
+    """The file then keeps its bytes, and older programs read it."""
     stated = json.loads(card_to_json(CARD))["architecture"]
     assert " ".join(stated) == (
         "kind in_channels out_channels width blocks downsamplings padding down_padding norm "
@@ -217,7 +217,7 @@ def test_a_plain_network_is_stated_without_fields_at_their_defaults() -> None:
     assert card_from_json(changed("architecture.tanh", False)).architecture.end == "none"
 
 
-def test_what_it_could_not_say_is_said_beside_them() -> None:
+def test_new_statements_are_stored_beside_them() -> None:
     spec = structs.replace(SPEC, activation=Elu(0.5), norm=Groups(2), end="sigmoid")
     stated = json.loads(card_to_json(replace(CARD, architecture=spec)))["architecture"]
     assert stated["norm"] == {"kind": "group", "groups": 2, "affine": True}
@@ -350,7 +350,7 @@ def graph_changed(path: tuple[Any, ...], value: Any, name: str = "pooling") -> s
         (("patch",), [16, 16, 16], "exported for patches of 16x16x16"),
     ],
 )
-def test_what_no_network_has_is_refused_by_its_field(
+def test_value_of_no_network_is_refused_by_its_field(
     path: tuple[Any, ...], value: Any, message: str
 ) -> None:
     with pytest.raises(ModelFileError, match=message):
@@ -403,11 +403,11 @@ def test_a_card_without_a_reference_set_is_written_as_ever(model: Model) -> None
 
 
 def test_results_do_not_depend_on_it_and_weights_stay(model: Model) -> None:
-    told = decode_model(encoded(model, replace(model.card, expected=EXPECTED, cycle=CYCLE)))
-    assert told.identity == model.identity
-    assert told.sha256 != model.sha256
+    reported = decode_model(encoded(model, replace(model.card, expected=EXPECTED, cycle=CYCLE)))
+    assert reported.identity == model.identity
+    assert reported.sha256 != model.sha256
     for name, weight in model.network.weights.items():
-        assert told.network.weights[name].tobytes() == weight.tobytes()
+        assert reported.network.weights[name].tobytes() == weight.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -425,13 +425,13 @@ def test_results_do_not_depend_on_it_and_weights_stay(model: Model) -> None:
         ("cycle", {"else": 0}, "else"),
     ],
 )
-def test_what_no_reference_set_can_say_is_refused(
+def test_impossible_figure_of_a_reference_set_is_refused(
     model: Model, field: str, value: dict[str, Any], complaint: str
 ) -> None:
-    told = json.loads(card_to_json(replace(model.card, expected=EXPECTED, cycle=CYCLE)))
-    told[field].update(value)
+    reported = json.loads(card_to_json(replace(model.card, expected=EXPECTED, cycle=CYCLE)))
+    reported[field].update(value)
     with pytest.raises(ModelFileError, match=complaint):
-        card_from_json(json.dumps(told))
+        card_from_json(json.dumps(reported))
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))

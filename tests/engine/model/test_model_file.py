@@ -349,7 +349,7 @@ def test_words_leave_it_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_what_changes_voxels_changes_it(name: str) -> None:
+def test_change_of_voxels_changes_it(name: str) -> None:
     assert model_of(OTHER[name]).identity != model_of().identity
 
 
@@ -367,4 +367,4 @@ def test_it_is_the_same_in_every_version() -> None:
 
 
 IDENTITY = "7059e15f3e0051d5f1063f944d1f50d563f07aa8d93fa5d1df457d77b06dd0d3"
-"""Of this very model; results of all users are due again if it changes."""
+"""Identity of this very model; results of all users are made again if it changes."""

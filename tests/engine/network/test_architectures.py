@@ -1,4 +1,4 @@
-"""What specs say beyond the plain generators is computed as PyTorch computes it."""
+"""Specs beyond the plain generators, computed as PyTorch computes them."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the networks of the default tier have in common with all others."""
+"""Coverage of all networks by those of the default tier."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -13,7 +13,7 @@ from cuda_cyclegan.engine.network.architectures import Groups, Spec, build, out_
 from cuda_cyclegan.engine.network.layers import Layer, Relu
 
 INNER_PADDINGS = {"block_padding": None, "down_padding": "zero", "up_padding": None}
-"""What is usual; others count as one."""
+"""Usual paddings; all others count as one."""
 MAIN = {
     "family",
     "norm",

@@ -27,7 +27,7 @@ from cuda_cyclegan.engine.probe.cuda_packages import KNOWN_FAULTS, RIGHT_SINCE, 
         (92400, None),
     ],
 )
-def test_what_is_known_against_a_version(number, words):
+def test_objections_known_against_a_version(number, words):
     found = known_fault(number)
     assert (found is None) == (words is None)
     assert words is None or words in found

@@ -1,4 +1,4 @@
-"""Which GPUs are visible and usable and why not, the early context, and energy counters."""
+"""GPUs that are visible and usable, or why not; the early context; and energy counters."""
 
 import os
 import re
@@ -208,7 +208,7 @@ class TestTheDriver:
         def cuInit(self, _flags: int) -> int:  # noqa: N802
             return self._status
 
-    def told(self, monkeypatch, library) -> str:
+    def reported(self, monkeypatch, library) -> str:
         def load(name: str):
             if library is None:
                 raise OSError(f"{name}: cannot open shared object file: No such file or directory")
@@ -219,7 +219,7 @@ class TestTheDriver:
         return gpus.why_no_cuda()
 
     def test_none(self, monkeypatch):
-        assert "no NVIDIA driver is installed (libcuda.so.1" in self.told(monkeypatch, None)
+        assert "no NVIDIA driver is installed (libcuda.so.1" in self.reported(monkeypatch, None)
 
     @pytest.mark.parametrize(
         ("status", "words"),
@@ -231,23 +231,23 @@ class TestTheDriver:
         ],
     )
     def test_one_that_does_not_start(self, monkeypatch, status, words):
-        assert re.search(words, self.told(monkeypatch, self.Library(status)))
+        assert re.search(words, self.reported(monkeypatch, self.Library(status)))
 
     def test_its_cause_is_kept_apart_from_the_remedy(self, monkeypatch):
-        self.told(monkeypatch, self.Library(803))
+        self.reported(monkeypatch, self.Library(803))
         what, remedy = gpus.driver_fault()
         assert what.endswith(
             "(cuInit returned 803): its library and its kernel module have different versions"
         )
         assert remedy == "restart the machine"
-        self.told(monkeypatch, self.Library(999))
+        self.reported(monkeypatch, self.Library(999))
         assert gpus.driver_fault()[1] == "see the system's log"
 
     def test_one_that_is_none(self, monkeypatch):
-        told = self.told(monkeypatch, object())
+        reported = self.reported(monkeypatch, object())
         assert (
             "cannot be loaded ('object' object has no attribute 'cuInit'): reinstall the driver"
-            in told
+            in reported
         )
 
     @pytest.mark.skipif(sys.platform != "linux", reason="its loader's words are looked at")
@@ -267,7 +267,7 @@ class TestTheDriver:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert self.told(monkeypatch, self.Library(100)).endswith(words)
+        assert self.reported(monkeypatch, self.Library(100)).endswith(words)
 
 
 def test_a_gpu_that_is_too_old_is_reported(machine):
@@ -380,7 +380,7 @@ def test_nothing_happens_without_a_driver_or_a_choice(
     assert driver.calls == []
 
 
-def test_what_opens_the_gpu_is_loaded_beside_its_context(
+def test_modules_that_open_the_gpu_are_loaded_beside_its_context(
     use_driver: Callable[[Driver | None], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver, is_loaded = Driver(), threading.Event()

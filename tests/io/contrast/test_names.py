@@ -14,7 +14,7 @@ def stated(file: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         ("sub-01_T1w.nii.gz", "T1: BIDS suffix"),
         ("sub-T2001_ses-CT_rec-CT_T1w.nii", "T1: BIDS suffix"),
@@ -60,9 +60,9 @@ def stated(file: Path) -> str:
     ],
 )
 def test_names_state_a_kind_by_suffix_entities_and_words(
-    name: str, told: str, tmp_path: Path
+    name: str, reported: str, tmp_path: Path
 ) -> None:
-    assert stated(tmp_path / "scans" / name) == told
+    assert stated(tmp_path / "scans" / name) == reported
 
 
 def test_a_prefix_of_spm_counts_next_to_its_scan(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_prefix_of_spm_counts_next_to_its_scan(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         ("sub-07/anat/sub-08_T1w.nii", "its name is of sub-08, and its folder of sub-07"),
         ("sub-07/ses-1/sub-07_ses-2_T1w.nii", "its name is of ses-2, and its folder of ses-1"),
@@ -85,5 +85,5 @@ def test_a_prefix_of_spm_counts_next_to_its_scan(tmp_path: Path) -> None:
         ("anat/sub-08_T1w.nii", ""),
     ],
 )
-def test_a_name_of_another_subject_than_its_folder_is_noticed(name: str, told: str) -> None:
-    assert unlike_folders(Path(name), Path(name).stem) == told
+def test_a_name_of_another_subject_than_its_folder_is_noticed(name: str, reported: str) -> None:
+    assert unlike_folders(Path(name), Path(name).stem) == reported

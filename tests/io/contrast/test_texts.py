@@ -9,7 +9,7 @@ from cuda_cyclegan.io.contrast.words import TABLE
 
 
 def stated(text: str, *, is_description: bool = False) -> str:
-    """What a text states, as words: open alternatives with "?", nothing as ""."""
+    """Return what a text states, as words: open alternatives with "?", nothing as ""."""
     found = read_text(text, "its name", is_description=is_description)
     return "; ".join(f"{each.in_words}{'?' * each.is_open}" for each in found)
 

@@ -55,7 +55,7 @@ def test_the_heaviest_evidence_decides(source: str, stated: list[Statement], out
 
 
 @pytest.mark.parametrize("mark", ["mask", "derived", "synthetic"])
-def test_what_is_no_scan_is_never_taken_by_other_evidence(mark: str) -> None:
+def test_image_that_is_no_scan_is_never_taken_by_other_evidence(mark: str) -> None:
     other = Statement(frozenset({"phase"}), "its name", "", WORDS, mark)  # pyright: ignore[reportArgumentType]
     assert weigh([says("T1", weight=BIDS), other], kinds_taken("T1")).against is other
 

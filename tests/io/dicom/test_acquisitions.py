@@ -218,7 +218,7 @@ ACQUISITIONS: dict[str, Trap] = {
 
 
 @pytest.mark.parametrize("name", ACQUISITIONS)
-def test_what_comes_of_a_folder(tmp_path: Path, name: str) -> None:
+def test_outcome_of_a_folder(tmp_path: Path, name: str) -> None:
     ACQUISITIONS[name].build(tmp_path)
     check(discover([tmp_path], None), ACQUISITIONS[name])
 

@@ -22,7 +22,7 @@ from cuda_cyclegan.io.reading import read
 
 PHANTOM = Phantom()
 NAME = b"\x10\0\x10\0PN"
-"""Where the name of the patient begins, in explicit VRs."""
+"""Place where the name of the patient begins, in explicit VRs."""
 ITEM, END_OF_ITEM, END = (struct.pack("<HHI", 0xFFFE, at, 0) for at in (0xE000, 0xE00D, 0xE0DD))
 ENDLESS_ITEM = ITEM[:4] + b"\xff" * 4
 REFERENCED = (0x0008, 0x1115)
@@ -40,8 +40,8 @@ def with_elements(path: Path, elements: bytes, before: bytes = NAME) -> None:
     path.write_bytes(content[:at] + elements + content[at:])
 
 
-def told(folder: Path) -> str:
-    """Why no volume comes of a folder."""
+def reported(folder: Path) -> str:
+    """Return why no volume comes of a folder."""
     [study] = discover([folder], None).studies
     with pytest.raises(UnreadableScanError) as error:
         read(study)
@@ -66,7 +66,7 @@ def test_more_empty_items_than_anybody_has_are_refused(
     monkeypatch.setattr(bounded_reading, "_FEW_ITEMS", 1_000)
     paths = replace(PHANTOM, modality="MR").write(tmp_path)
     with_elements(paths[3], items, NAME if items[:2] == b"\x08\0" else b"\xe0\x7f\x10\0")
-    assert "im003" in told(tmp_path)
+    assert "im003" in reported(tmp_path)
 
 
 def test_no_data_set_has_more_items_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_enhanced_objects_have_as_many_items_as_they_need(
 
 
 def test_a_sequence_beyond_the_start_of_a_file_is_read(tmp_path: Path) -> None:
-    """Its items go on behind the bytes that are parsed first."""
+    """The sequence's items continue after the bytes that are parsed first."""
     paths = PHANTOM.write(tmp_path)
     item = struct.pack("<HHI", 0xFFFE, 0xE000, 200) + struct.pack("<HH2sH", 8, 0x1155, b"UI", 192)
     with_elements(paths[3], sequence((item + b"1.2".ljust(192, b"\0")) * 300, endless=True))
@@ -150,7 +150,7 @@ def test_a_deflated_data_set_is_unpacked_as_far_as_its_header_promises(
     assert paths[3].stat().st_size < MEBIBYTE
     tracemalloc.start()
     try:
-        assert "im003" in told(tmp_path)
+        assert "im003" in reported(tmp_path)
         assert tracemalloc.get_traced_memory()[1] < 20 * MEBIBYTE
     finally:
         tracemalloc.stop()
@@ -160,4 +160,4 @@ def test_a_cut_deflated_file_is_named(tmp_path: Path) -> None:
     paths = PHANTOM.write(tmp_path)
     deflate(paths[3])
     paths[3].write_bytes(paths[3].read_bytes()[:-100])
-    assert "im003" in told(tmp_path)
+    assert "im003" in reported(tmp_path)

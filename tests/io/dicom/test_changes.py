@@ -33,7 +33,7 @@ def upside_down(phantom: Phantom) -> Phantom:
 def test_files_that_hold_other_images_by_the_time_they_are_read(
     tmp_path: Path, other: Phantom
 ) -> None:
-    """They would be laid where the images lay that were found under their names."""
+    """The images would be placed where those found under their names were."""
     CT.write(tmp_path)
     study = only_study(tmp_path)
     other.write(tmp_path)
@@ -75,7 +75,7 @@ def gets_a_folder(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [arrives, is_described, gets_a_folder])
-def test_what_else_comes_into_its_folder_leaves_a_series_as_it_was(
+def test_other_files_in_its_folder_leave_a_series_as_it_was(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
     CT.write(tmp_path)

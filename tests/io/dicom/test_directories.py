@@ -1,4 +1,4 @@
-"""What a DICOMDIR lists and is not there, numbers in headers, and objects that are no slices."""
+"""Missing files that a DICOMDIR lists, numbers in headers, and objects that are not slices."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +31,7 @@ def export(folder: Path, *phantoms: Phantom) -> list[Path]:
 
 
 def of_series(paths: list[Path], phantom: Phantom) -> list[Path]:
-    """Those of one series, by instance number."""
+    """Return the paths of one series, by instance number."""
     headers = {path: pydicom.dcmread(path, stop_before_pixels=True) for path in paths}
     own = [path for path in paths if headers[path].SeriesInstanceUID == phantom.series]
     return sorted(own, key=lambda path: int(headers[path].InstanceNumber))
@@ -76,7 +76,7 @@ def test_images_elsewhere_in_the_search_are_there(tmp_path: Path) -> None:
 
 
 def test_another_directory_lists_nothing_of_a_series(tmp_path: Path) -> None:
-    """It lies in no folder around the series."""
+    """The directory is in no folder around the series."""
     for path in of_series(export(tmp_path / "in", CT), CT)[-2:]:
         path.unlink()
     (tmp_path / "in" / "other").mkdir()
@@ -118,7 +118,7 @@ def test_a_cut_directory_harms_no_series(tmp_path: Path, length: int) -> None:
     assert [row.verdict for row in found.series] == ["taken"], findings(found)
 
 
-def test_what_comes_later_is_there_in_the_next_search(tmp_path: Path) -> None:
+def test_later_file_is_there_in_the_next_search(tmp_path: Path) -> None:
     last = of_series(export(tmp_path / "in", CT), CT)[-1]
     last.rename(tmp_path / "kept")
     known = KnownHeaders()

@@ -1,4 +1,4 @@
-"""What lies in a folder of DICOM files: every series with its verdict and reason."""
+"""Search of a folder of DICOM files: every series with its outcome and reason."""
 
 import random
 import re
@@ -220,7 +220,7 @@ def test_slices_with_one_identifier_are_told_apart_by_their_places(tmp_path: Pat
 def test_images_of_one_place_and_identifier_that_differ_are_no_copies(
     tmp_path: Path, what: str
 ) -> None:
-    """As of an anonymised series over time, of which one volume of all moments would be made."""
+    """Anonymised series over time have such images, which would be one volume of all moments."""
     for at in range(3):
 
         def edit(data: Any, slice_: int, at: int = at) -> None:
@@ -255,7 +255,7 @@ def test_images_that_nothing_but_their_pixels_shows_apart_are_refused(tmp_path: 
 
 @pytest.mark.parametrize("beside", [0.0, 24.0])
 def test_modalities_of_one_series_are_apart(tmp_path: Path, beside: float) -> None:
-    """As of a PET/CT of which some program gave all series one identifier."""
+    """Some programs give all series of a PET/CT one identifier."""
 
     def edit(data: Any, _: int) -> None:
         data.SeriesInstanceUID, data.ImageType = CT.series, ["ORIGINAL", "PRIMARY", "AXIAL"]
@@ -309,7 +309,7 @@ def without(*names: str) -> Callable[[Any, int], None]:
         (without("Rows", "PixelData"), "it contains no image"),
     ],
 )
-def test_what_is_no_volume_is_left_out_with_the_reason(
+def test_object_without_a_volume_is_skipped_with_the_reason(
     tmp_path: Path, edit: Callable[[Any, int], None], reason: str
 ) -> None:
     CT.write(tmp_path / "in", edit)
@@ -455,7 +455,7 @@ def test_a_slice_of_another_size_refuses_the_series_with_the_figures(tmp_path: P
 def test_parts_of_two_patients_series_in_one_folder_have_names_of_their_own(
     tmp_path: Path,
 ) -> None:
-    """Of one SeriesInstanceUID: a part of the first patient's lies where all of the other's do."""
+    """The two share a SeriesInstanceUID: a part of the first patient's is where the other's are."""
     for patient, echo, folder in (("1", 10, "a"), ("1", 90, "b"), ("2", 10, "a"), ("2", 90, "a")):
 
         def edit(data: Any, at: int, patient: str = patient, echo: int = echo) -> None:

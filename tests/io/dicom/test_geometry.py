@@ -198,7 +198,7 @@ def test_any_upright_stack_is_taken_as_it_is(
 
 @settings(max_examples=examples(25, fast=5), deadline=None)
 @given(**ANY_UPRIGHT, digits=st.sampled_from([4, 6, 10]))
-def test_what_is_there_of_any_upright_stack_stays_where_it_is(
+def test_rest_of_any_upright_stack_stays_where_it_is(
     tmp_path_factory: pytest.TempPathFactory,
     seed: int,
     spacing: float,

@@ -154,7 +154,7 @@ MIXED: dict[str, Trap] = {
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_what_comes_of_a_folder(tmp_path: Path, name: str) -> None:
+def test_outcome_of_a_folder(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     MIXED[name].build(folder)

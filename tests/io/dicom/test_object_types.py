@@ -1,4 +1,4 @@
-"""What of an object keeps it from being a slice of a volume."""
+"""Properties of an object that keep it from being a slice of a volume."""
 
 from typing import Any
 

@@ -33,7 +33,7 @@ def studies() -> list[Any]:
 
 
 def rounding(volume: Volume, header: DicomHeader) -> float:
-    """How far the positions in the headers lie from the grid, at most."""
+    """Return the largest distance of positions in the headers from the grid."""
     at = np.arange(len(header.frames))[:, None]
     grid = volume.affine[:3, 3] + at * volume.affine[:3, 2]
     positions = np.array([frame.position for frame in header.frames]) * [-1, -1, 1]

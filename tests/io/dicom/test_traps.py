@@ -1,4 +1,4 @@
-"""What cannot be read in or beside a series, and what must come of it: a table of traps."""
+"""Table of traps: what cannot be read in or next to a series, and the required outcome."""
 
 import gzip
 import os
@@ -298,7 +298,7 @@ UNREADABLE: dict[str, Trap] = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_what_comes_of_a_folder(tmp_path: Path, name: str) -> None:
+def test_outcome_of_a_folder(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     UNREADABLE[name].build(folder)
@@ -310,7 +310,7 @@ def test_the_table_is_long_enough() -> None:
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "litter"])
-def test_what_may_not_be_opened_fails_the_series_beside_it(what: str) -> None:
+def test_unopenable_file_fails_the_series_beside_it(what: str) -> None:
     with open_folder() as folder:
         CT.write(folder)
         closed = {"file": "im011", "folder": "more", "litter": ".DS_Store"}[what]

@@ -101,10 +101,10 @@ def piece(data: bytes, control: int, context: int = 1) -> bytes:
 
 
 def command(field: int, **elements: int | str) -> bytes:
-    """Of a message that comes with a data set."""
+    """Return the command of a message that comes with a data set."""
     named = {getattr(commands, name.upper()): value for name, value in elements.items()}
-    told: dict[int, int | str] = {commands.FIELD: field, commands.MESSAGE: 7}
-    return commands.encoded(told | {commands.DATA_SET: commands.WITH_DATA_SET} | named)
+    reported: dict[int, int | str] = {commands.FIELD: field, commands.MESSAGE: 7}
+    return commands.encoded(reported | {commands.DATA_SET: commands.WITH_DATA_SET} | named)
 
 
 def send_a_command_within_a_data_set(link: socket.socket) -> None:
@@ -172,7 +172,7 @@ def test_a_peer_that_breaks_the_rules_is_cut_off(tmp_path: Path, attack: Attack)
     ],
     ids=["an unknown request", "commitment", "no instance", "another class", "another object"],
 )
-def test_what_cannot_be_done_is_answered_and_the_association_goes_on(
+def test_impossible_request_is_answered_and_the_association_continues(
     tmp_path: Path, asked: bytes, status: DimseStatus
 ) -> None:
     with listening(tmp_path) as (store, port), raw(port) as link:
@@ -180,9 +180,9 @@ def test_what_cannot_be_done_is_answered_and_the_association_goes_on(
         for _ in range(2):
             link.sendall(piece(asked, 3) + piece(b"", 2))
             [answer] = fragments(memoryview(link.recv(65536)[6:]))
-            told = commands.parsed(bytes(answer.data))
-            assert commands.number(told, commands.STATUS) == status
-            assert commands.number(told, commands.ANSWERED) == 7
+            reported = commands.parsed(bytes(answer.data))
+            assert commands.number(reported, commands.STATUS) == status
+            assert commands.number(reported, commands.ANSWERED) == 7
     assert store.leftovers == []
 
 
@@ -231,11 +231,11 @@ def test_an_object_of_empty_items_is_refused_while_it_arrives(
         assert store.leftovers == []
         link.sendall(piece(item, 2))
         [answer] = fragments(memoryview(link.recv(65536)[6:]))
-        told = commands.parsed(bytes(answer.data))
-        assert commands.number(told, commands.STATUS) == DimseStatus.NOT_UNDERSTOOD
+        reported = commands.parsed(bytes(answer.data))
+        assert commands.number(reported, commands.STATUS) == DimseStatus.NOT_UNDERSTOOD
 
 
-def test_what_is_claimed_for_an_object_is_given_back(tmp_path: Path) -> None:
+def test_claim_for_an_object_is_released(tmp_path: Path) -> None:
     with listening(tmp_path) as (store, port):
         [first, second] = list(phantom(0, 2).datasets())[:2]
         association = associate(port)

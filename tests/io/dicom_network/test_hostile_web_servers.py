@@ -51,7 +51,7 @@ def asked(file: Path) -> WebInstance:
 
 
 def fetched(link: WebLink, asked: WebInstance) -> int:
-    """How many bytes of a data set come."""
+    """Return how many bytes of a data set come."""
     with link.fetching(asked) as arriving:
         return sum(map(len, arriving.pieces))
 
@@ -276,7 +276,7 @@ def test_a_large_object_has_time_as_long_as_it_comes() -> None:
     ],
 )
 @pytest.mark.parametrize("service", REQUESTS)
-def test_what_is_not_http_is_an_error_of_the_network(
+def test_answer_that_is_not_http_is_an_error_of_the_network(
     service: str, answer: bytes, file: Path, asked: WebInstance
 ) -> None:
     with (
@@ -343,7 +343,7 @@ LISTS: dict[str, tuple[Reply, str]] = {
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_what_is_no_list_is_not_an_empty_one(name: str) -> None:
+def test_answer_that_is_no_list_is_not_an_empty_one(name: str) -> None:
     reply, words = LISTS[name]
     with (
         web_server(lambda _: reply) as server,

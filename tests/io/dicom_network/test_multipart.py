@@ -88,7 +88,7 @@ PART = DELIMITER + b"\r\nA: b\r\n\r\nbody"
         DELIMITER + b"\r\n" + b"".join(b"A%d: b\r\n" % i for i in range(65)),
     ],
 )
-def test_what_is_malformed_or_ends_early_is_no_body(body: bytes) -> None:
+def test_malformed_or_short_text_is_no_body(body: bytes) -> None:
     with pytest.raises(ProtocolError):
         read(iter([body]))
 

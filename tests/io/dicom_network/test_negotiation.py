@@ -1,4 +1,4 @@
-"""What a peer's request for an association says."""
+"""Contents of a peer's request for an association."""
 
 import pytest
 from pynetdicom.sop_class import Verification

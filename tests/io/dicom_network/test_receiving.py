@@ -61,7 +61,7 @@ def test_an_echo_is_answered(tmp_path: Path) -> None:
         association.release()
 
 
-def test_what_is_confirmed_is_on_disk_as_it_was_sent(tmp_path: Path) -> None:
+def test_confirmed_object_is_on_disk_as_it_was_sent(tmp_path: Path) -> None:
     with listening(tmp_path) as (store, port):
         association = associate(port)
         for sent in slices():
@@ -237,7 +237,7 @@ def test_an_association_that_is_cut_leaves_nothing_half(tmp_path: Path) -> None:
     assert store.leftovers == []
 
 
-def test_who_is_not_known_is_rejected_with_the_standards_reasons(tmp_path: Path) -> None:
+def test_unknown_caller_is_rejected_with_the_standards_reasons(tmp_path: Path) -> None:
     with listening(tmp_path) as (store, port):
         for called, calling, diagnostic in (("OTHER", "SENDER", 7), ("NODE", "STRANGER", 3)):
             with raw(port) as link:
@@ -290,10 +290,10 @@ def test_storage_commitment_reports_what_is_held_and_what_is_not(tmp_path: Path)
         eventually(lambda: store.reports)
         association.release()
     assert store.reports == ["1.2.3.4"]
-    [(event, told)] = reports
+    [(event, reported)] = reports
     assert event == 2
-    assert told.TransactionUID == "1.2.3.4"
-    [safe], [lost] = told.ReferencedSOPSequence, told.FailedSOPSequence
+    assert reported.TransactionUID == "1.2.3.4"
+    [safe], [lost] = reported.ReferencedSOPSequence, reported.FailedSOPSequence
     assert safe.ReferencedSOPInstanceUID == sent.SOPInstanceUID
     assert lost.ReferencedSOPInstanceUID == missing.SOPInstanceUID
     assert lost.FailureReason == 0x0112

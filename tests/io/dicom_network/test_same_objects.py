@@ -20,7 +20,7 @@ UIDS = ("SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID")
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """With a sequence and private elements."""
+    """Return a file with a sequence and private elements."""
     file, *_ = phantom(0, 2).write(tmp_path / "source")
     dataset = pydicom.dcmread(file)
     item = pydicom.Dataset()
@@ -97,7 +97,7 @@ def test_an_object_that_was_changed_is_another(
 
 
 @pytest.mark.parametrize("left", [0, 100, 200, 900])
-def test_what_cannot_be_read_is_not_the_same(source: Path, tmp_path: Path, left: int) -> None:
+def test_unreadable_object_is_not_the_same(source: Path, tmp_path: Path, left: int) -> None:
     other = tmp_path / "other.dcm"
     other.write_bytes(source.read_bytes()[:left])
     assert not is_same_object(source, other)
@@ -105,7 +105,7 @@ def test_what_cannot_be_read_is_not_the_same(source: Path, tmp_path: Path, left:
 
 
 def test_patients_who_differ_in_what_is_no_text_are_two(source: Path, tmp_path: Path) -> None:
-    """As under a wrong character set, with which both would be decoded to one."""
+    """A wrong character set, for instance, would decode both to one."""
     plain = source.read_bytes()
     assert plain.count(b"HOSP-4711") == 1
     plain = plain.replace(b"ISO_IR 100", b"ISO_IR 192")

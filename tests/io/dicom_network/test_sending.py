@@ -32,7 +32,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("syntax", [ExplicitVRLittleEndian, ImplicitVRLittleEndian])
-def test_what_is_sent_arrives_in_an_encoding_that_the_peer_takes(
+def test_sent_object_arrives_in_an_encoding_that_the_peer_takes(
     files: list[Path], syntax: str
 ) -> None:
     with archive(syntax) as (peer, held), sending_to(peer, "NODE") as link:
@@ -61,7 +61,7 @@ def test_a_warning_says_that_an_object_was_stored(files: list[Path]) -> None:
     assert len(held) == 1
 
 
-def test_what_a_peer_does_not_take_is_named(files: list[Path]) -> None:
+def test_object_that_a_peer_does_not_take_is_named(files: list[Path]) -> None:
     with (
         archive(sop_class=CTImageStorage) as (peer, _),
         sending_to(peer, "NODE") as link,
@@ -174,13 +174,13 @@ ACCEPTED = b"accepted"
 
 def answered(message: int, status: int) -> bytes:
     """A PDU with the answer to C-ECHO."""
-    told = {
+    reported = {
         commands.FIELD: commands.Field.ECHO | commands.ANSWER,
         commands.ANSWERED: message,
         commands.DATA_SET: commands.NO_DATA_SET,
         commands.STATUS: status,
     }
-    return fragment(commands.encoded(told), 3)
+    return fragment(commands.encoded(reported), 3)
 
 
 def fragment(data: bytes, control: int) -> bytes:
@@ -188,7 +188,7 @@ def fragment(data: bytes, control: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("answers", "told"),
+    ("answers", "reported"),
     [
         ([pdu(5, b"\0" * 4)], "did not answer the association request"),
         ([pdu(2, b"\0" * 80)], "its answer to the association request is malformed"),
@@ -199,10 +199,10 @@ def fragment(data: bytes, control: int) -> bytes:
         ([ACCEPTED, answered(1, 0x0122)], "answered C-ECHO with status 0122"),
     ],
 )
-def test_a_peer_that_answers_otherwise_is_reported(answers: list[bytes], told: str) -> None:
+def test_a_peer_that_answers_otherwise_is_reported(answers: list[bytes], reported: str) -> None:
     with (
         peer_that_answers(*answers) as peer,
-        pytest.raises(NetworkError, match=told),
+        pytest.raises(NetworkError, match=reported),
         sending_to(peer, "NODE") as link,
     ):
         link.echo()

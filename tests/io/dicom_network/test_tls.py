@@ -55,7 +55,7 @@ def test_a_destination_with_a_strangers_certificate_is_not_sent_to(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("own", "key", "trusted", "told"),
+    ("own", "key", "trusted", "reported"),
     [
         ("none.pem", "node.key", "root.pem", "none.pem with the key .*No such file or directory"),
         ("node.pem", "root.key", "root.pem", "node.pem with the key .*KEY_VALUES_MISMATCH"),
@@ -64,7 +64,7 @@ def test_a_destination_with_a_strangers_certificate_is_not_sent_to(tmp_path: Pat
     ],
 )
 def test_files_that_are_of_no_use_are_named(
-    tmp_path: Path, own: str, key: str, trusted: str, told: str
+    tmp_path: Path, own: str, key: str, trusted: str, reported: str
 ) -> None:
     folder = tmp_path / "ca"
     authority(folder)("node")
@@ -72,5 +72,5 @@ def test_files_that_are_of_no_use_are_named(
     openssl("pkey", "-in", folder / "node.key", *locked)
     files = Certificates(folder / own, folder / key, folder / trusted)
     for context in (files.server_context, files.client_context):
-        with pytest.raises(CertificateError, match=told):
+        with pytest.raises(CertificateError, match=reported):
             context()

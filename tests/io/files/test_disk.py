@@ -1,4 +1,4 @@
-"""What a disk takes, asked before anything is written there."""
+"""Capacity of a disk, checked before anything is written there."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def test_a_folder_on_the_way_may_have_the_name_that_is_too_long(tmp_path: Path) 
     assert not takes_name(tmp_path.joinpath(*["a" * LONGEST] * 20))
 
 
-def test_what_is_there_and_what_is_beside_a_file_is_no_question_of_names(tmp_path: Path) -> None:
+def test_names_of_folders_and_of_paths_below_a_file_are_taken(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert takes_name(tmp_path)
     assert takes_name(tmp_path / "file")

@@ -26,7 +26,7 @@ FULL = Path("/dev/full")
 
 @contextmanager
 def read_meanwhile(pipe: Path) -> Generator[list[bytes]]:
-    """What a reader gets of a pipe that the block writes."""
+    """Yield what a reader gets of a pipe that the block writes."""
     found: list[bytes] = []
     reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()), daemon=True)
     reader.start()
@@ -121,21 +121,21 @@ def test_another_name_of_standard_output_is_known_as_that(tmp_path: Path) -> Non
     assert not is_descriptor(tmp_path / "out", 1)
 
 
-def test_what_holds_no_document_is_refused_and_stays(tmp_path: Path) -> None:
+def test_file_without_a_document_is_refused_and_stays(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "to folder").symlink_to("folder")
     (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "ring").symlink_to("ring")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(os.path.relpath(tmp_path / "socket"))
-        for name, told in {
+        for name, reported in {
             "folder": "is a folder; give a file name in it",
             "to folder": "is a folder; give a file name in it",
             "dangling": "nowhere, which is missing; create that file or choose another output",
             "socket": "is a socket or a disk; give a file name",
         }.items():
-            assert (why_not_writable(tmp_path / name) or "").endswith(told)
-            assert refusal(tmp_path / name).endswith(f"{told}.")
+            assert (why_not_writable(tmp_path / name) or "").endswith(reported)
+            assert refusal(tmp_path / name).endswith(f"{reported}.")
         assert "cannot be used" in (why_not_writable(tmp_path / "ring") or "")
         assert "Too many" in refusal(tmp_path / "ring")
         assert (tmp_path / "socket").is_socket()
@@ -146,7 +146,7 @@ def test_what_holds_no_document_is_refused_and_stays(tmp_path: Path) -> None:
 def test_a_link_that_changes_before_the_writing_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a stranger may change it, in a folder for all."""
+    """A stranger may change it in a folder for all."""
     (tmp_path / "other").write_bytes(b"kept")
     (tmp_path / "file").write_bytes(b"kept")
     (tmp_path / "link").symlink_to("other")

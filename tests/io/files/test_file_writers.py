@@ -34,7 +34,7 @@ def packed(writes: Sequence[bytes | memoryview]) -> bytes:
 
 
 @given(st.lists(st.binary(max_size=3000) | st.just(BLOCK), max_size=40))
-def test_what_was_written_is_unpacked_from_one_member(writes: list[bytes]) -> None:
+def test_written_bytes_are_unpacked_from_one_member(writes: list[bytes]) -> None:
     unpacker = zlib.decompressobj(GZIP)
     assert unpacker.decompress(packed(writes)) == b"".join(writes)
     assert unpacker.eof
@@ -42,7 +42,7 @@ def test_what_was_written_is_unpacked_from_one_member(writes: list[bytes]) -> No
 
 
 @given(st.lists(st.binary(max_size=3000) | st.just(BLOCK), max_size=40))
-def test_what_was_written_as_zlib_is_unpacked(writes: list[bytes]) -> None:
+def test_written_zlib_bytes_are_unpacked(writes: list[bytes]) -> None:
     file = io.BytesIO()
     write(file, writes, "zlib")
     unpacker = zlib.decompressobj()

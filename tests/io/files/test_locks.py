@@ -97,7 +97,7 @@ def test_sharers_refuse_only_who_wants_it_alone(processes: Processes) -> None:
     assert answer(processes.ask("alone")) == "held"
 
 
-def test_who_waits_gets_the_lock_when_its_holder_is_killed(processes: Processes) -> None:
+def test_waiting_process_gets_the_lock_when_its_holder_is_killed(processes: Processes) -> None:
     holder = processes.ask("alone")
     assert answer(holder) == "held"
     waiting = processes.ask("waiting")
@@ -110,7 +110,7 @@ def test_who_waits_gets_the_lock_when_its_holder_is_killed(processes: Processes)
 def test_a_locked_file_is_read_and_appended_to_as_ever(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    """Also by others: the lock is on bytes beyond the content, and moves no position."""
+    """Others can do so too: the lock is on bytes beyond the content, and moves no position."""
     script = (
         "import os, sys\n"
         "from cuda_cyclegan.io.files.locks import lock\n"
@@ -129,7 +129,7 @@ def test_a_locked_file_is_read_and_appended_to_as_ever(
 def test_the_lock_of_a_folder_that_was_replaced_meanwhile_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
-    """Between opening and locking it, as a run that takes it for abandoned removes it."""
+    """A run that takes the folder for abandoned removes it between opening and locking."""
     folder, name = tmp_path / "part", "wait_for_lock" if waits else "lock"
     folder.mkdir()
     sound = getattr(locks, name)

@@ -1,4 +1,4 @@
-"""Limits of containers and of Slurm, told by folders as the kernel makes them."""
+"""Limits of containers and of Slurm, in folders as the kernel makes them."""
 
 import os
 from collections.abc import Mapping
@@ -68,10 +68,10 @@ def test_the_tightest_of_the_groups_around_a_job_of_slurm(kernel: Path) -> None:
     assert memory_left() == 200 * MIB
 
 
-def test_what_no_container_of_this_size_can_hold_is_refused_before_it_is_read(
+def test_scan_beyond_any_container_of_this_size_is_refused_before_it_is_read(
     kernel: Path, tmp_path: Path
 ) -> None:
-    """Where it was read, the system killed the batch, and the next one at the same scan."""
+    """The system killed the batch that read it, and the next one at the same scan."""
     files = {"memory.max": 512 * MIB, "memory.current": 500 * MIB}
     lay(kernel, "0::/\n", files)
     assert most_memory() == 512 * MIB

@@ -355,9 +355,7 @@ def test_many_runs_that_clean_while_many_write(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".hdr", ".img"])
-def test_of_several_files_the_one_that_names_the_result_moves_last(
-    tmp_path: Path, suffix: str
-) -> None:
+def test_file_that_names_the_result_moves_last_of_several(tmp_path: Path, suffix: str) -> None:
     moved: list[str] = []
 
     @contextmanager

@@ -25,7 +25,7 @@ def test_a_file_is_read_by_its_own_name_and_by_that_of_a_link(tmp_path: Path) ->
             assert file.read(3) == b"con"
 
 
-def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_place_without_a_file_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     with socket.socket(socket.AF_UNIX) as listening:

@@ -78,7 +78,7 @@ def as_type(scan: Volume, dtype: str, factor: int) -> Volume:
 
 
 def found(target: Path) -> tuple[Any, ...] | None:
-    """What is read at a place: values and place of the voxels; None if nothing can be."""
+    """Return what is read at a place: values and place of the voxels; None if nothing can be."""
     try:
         volume = read_file(target)
     except (ScanError, OSError):

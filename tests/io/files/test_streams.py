@@ -43,7 +43,7 @@ def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """From which bytes on parts were read; a disk gives some of what is asked for at a time."""
+    """Offsets at which parts were read; a disk returns some of the requested bytes at a time."""
     begins: list[int] = []
     real: Callable[[int, memoryview, int], int] = disk.read_into
 

@@ -1,4 +1,4 @@
-"""What holds for every registered format: reading, headers, search, damaged files and results."""
+"""Rules for every registered format: reading, headers, search, damaged files and results."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -69,7 +69,7 @@ def test_a_search_finds_one_scan_with_all_of_its_files(
 def test_each_volume_has_its_own_values(
     name: str, sample: Callable[[str], Sample], tmp_path: Path
 ) -> None:
-    """By its number, and in the order of all: a scale of the first is not that of the second."""
+    """Volumes are read by number and in order: a scale of the first is not that of the second."""
     made = sample(name)
     study, count = only(tmp_path / "scans"), len(made.values)
     for index in range(count):

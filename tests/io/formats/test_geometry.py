@@ -33,7 +33,7 @@ def save_nrrd(path: Path, lines: str) -> Path:
 
 
 def places_by_itk(path: Path) -> Any:
-    """What ITK takes from a file: origin, spacing, direction in one row."""
+    """Return what ITK takes from a file: origin, spacing, direction in one row."""
     image = SimpleITK.ReadImage(str(path))
     return np.array([*image.GetOrigin(), *image.GetSpacing(), *image.GetDirection()])
 
@@ -124,8 +124,8 @@ def test_a_nrrd_says_which_side_is_left_or_has_a_note(
     tmp_path: Path, space: str, known: bool
 ) -> None:
     volume = read_file(save_nrrd(tmp_path / "a.nrrd", f"{space}\n{PLACES}"))
-    told = [note for note in volume.notes if note.endswith("assumed to point to L, P and S")]
-    assert len(volume.notes) == len(told) == (not known)
+    reported = [note for note in volume.notes if note.endswith("assumed to point to L, P and S")]
+    assert len(volume.notes) == len(reported) == (not known)
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,12 @@ def test_a_metaimage_without_directions_has_a_note(tmp_path: Path, matrix: str, 
     assert len(read_file(path).notes) == notes
 
 
-@pytest.mark.parametrize(("degrees", "told"), [(0.0, False), (0.9, False), (1.1, True), (20, True)])
+@pytest.mark.parametrize(
+    ("degrees", "reported"), [(0.0, False), (0.9, False), (1.1, True), (20, True)]
+)
 @pytest.mark.parametrize("suffix", [".nii.gz", ".nrrd"])
 def test_shear_beyond_a_degree_has_a_note_and_stays(
-    tmp_path: Path, suffix: str, degrees: float, told: bool
+    tmp_path: Path, suffix: str, degrees: float, reported: bool
 ) -> None:
     source, target = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
     affine = sheared(degrees)
@@ -157,7 +159,7 @@ def test_shear_beyond_a_degree_has_a_note_and_stays(
     volume = read_file(source)
     np.testing.assert_allclose(volume.affine, affine, atol=1e-6)
     shear = [note for note in volume.notes if f"{degrees:.1f} degrees off right angles" in note]
-    assert bool(shear) == told
+    assert bool(shear) == reported
     write(volume, target)
     np.testing.assert_allclose(read_file(target).affine, affine, atol=1e-6)
 
@@ -179,7 +181,7 @@ def test_a_nifti_without_sform_and_qform_has_a_note(tmp_path: Path, sform: int, 
 
 
 @pytest.mark.parametrize(
-    ("qform", "told"),
+    ("qform", "reported"),
     [
         (AFFINE, None),
         (AFFINE + 0.3 * np.eye(4, 4, 3), None),
@@ -188,7 +190,7 @@ def test_a_nifti_without_sform_and_qform_has_a_note(tmp_path: Path, sform: int, 
     ],
 )
 def test_a_qform_that_disagrees_with_the_sform_has_a_note(
-    tmp_path: Path, qform: Any, told: str | None
+    tmp_path: Path, qform: Any, reported: str | None
 ) -> None:
     image: Any = nibabel.Nifti1Image(ramp(), None)
     image.set_sform(AFFINE, 1)
@@ -196,7 +198,7 @@ def test_a_qform_that_disagrees_with_the_sform_has_a_note(
     image.to_filename(tmp_path / "a.nii")
     volume = read_file(tmp_path / "a.nii")
     np.testing.assert_allclose(volume.affine, AFFINE, atol=1e-6)
-    expected = [f"its sform and qform place voxels up to {told}"] if told else []
+    expected = [f"its sform and qform place voxels up to {reported}"] if reported else []
     assert [note[: len(expected[0])] for note in volume.notes] == expected
 
 

@@ -354,7 +354,7 @@ def mutated(head: bytes, rng: random.Random) -> bytes:
 def try_mutated(
     tmp_path: Path, base: Callable[[random.Random], tuple[str, bytes, bytes]], seeds: range
 ) -> None:
-    """What is read of a mutated file is written, and reads again alike, by ITK too."""
+    """Write what is read of mutated files; it must read back equal, by ITK too."""
     inside = lay(tmp_path)
     read_again = 0
     for seed in seeds:

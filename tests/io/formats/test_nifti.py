@@ -112,7 +112,7 @@ def test_reads_what_nibabel_wrote(tmp_path: Path, suffix: str, dtype: str, order
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_written_reads_as_the_source(
+def test_written_volume_reads_as_the_source(
     tmp_path: Path, suffix: str, order: str, version: int
 ) -> None:
     source, target = tmp_path / f"a{suffix}", tmp_path / "out" / f"a{suffix}"
@@ -418,10 +418,10 @@ def test_a_quaternion_that_is_no_rotation_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edge", "told"), [(1e-200, "(axes LPS and LP?)"), (1e200, "its qform is damaged")]
+    ("edge", "reported"), [(1e-200, "(axes LPS and LP?)"), (1e200, "its qform is damaged")]
 )
 def test_a_qform_whose_voxels_have_no_sound_edge_is_skipped(
-    tmp_path: Path, edge: float, told: str
+    tmp_path: Path, edge: float, reported: str
 ) -> None:
     path = tmp_path / "a.nii"
     with_long_quaternion(path, 0, sform=True, version=2)
@@ -429,4 +429,4 @@ def test_a_qform_whose_voxels_have_no_sound_edge_is_skipped(
     content[128:136] = np.float64(edge).tobytes()  # pixdim along the third axis
     path.write_bytes(content)
     [note] = read_file(path).notes
-    assert told in note
+    assert reported in note

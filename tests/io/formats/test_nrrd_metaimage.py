@@ -74,7 +74,7 @@ def image_of(voxels: Any, direction: Any = STRAIGHT) -> Any:
 
 
 def affine_of(image: Any) -> Any:
-    """From ITK's own mapping of four corners, an account apart from the reader's."""
+    """Return the affine from ITK's own mapping of four corners, independent of the reader."""
     origin = np.array(image.TransformIndexToPhysicalPoint((0, 0, 0)))
     columns = [
         np.array(image.TransformContinuousIndexToPhysicalPoint(step)) - origin
@@ -232,8 +232,8 @@ def test_lengths_of_metaimage_are_in_the_unit_of_its_header(
     volume = read_file(source)
     np.testing.assert_allclose(volume.spacing, np.array([0.75, 1.25, 2.5]) * in_mm)
     np.testing.assert_allclose(volume.affine[:3, 3], np.array([-1, -2, 3]) * in_mm)
-    told = (f"its header gives lengths in {unit}; they are converted to millimetres",)
-    assert volume.notes == (() if in_mm == 1 else told)
+    reported = (f"its header gives lengths in {unit}; they are converted to millimetres",)
+    assert volume.notes == (() if in_mm == 1 else reported)
     write(volume, target)
     np.testing.assert_allclose(affine_of(SimpleITK.ReadImage(str(target))), volume.affine)
     assert b"DistanceUnits = um" not in target.read_bytes()
@@ -308,7 +308,9 @@ METAIO_KEYS = ("Name", "ID", "ParentID", "Comment", "Modality", "ElementMin", "C
 def test_every_key_that_itk_reads_is_in_the_result(
     tmp_path: Path, suffix: str, keys: list[str], is_marked: bool
 ) -> None:
-    """But for those of the acquisition, and in any order; what cannot be kept is no failure."""
+    """Keys of the acquisition are exceptions; the order is free; what cannot be kept is not a
+    failure.
+    """
     source, target = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
     image = image_of(ramp())
     for key in keys:
@@ -323,7 +325,7 @@ def test_every_key_that_itk_reads_is_in_the_result(
 
 
 @pytest.mark.parametrize("suffix", [".nrrd", ".mha"])
-def test_what_dicom_said_of_the_acquisition_is_not_said_of_a_result(
+def test_acquisition_that_dicom_stated_is_not_stated_of_a_result(
     tmp_path: Path, suffix: str
 ) -> None:
     """A synthetic CT would be called MR, and have the identifier of another image."""

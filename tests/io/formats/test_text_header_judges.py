@@ -220,7 +220,7 @@ def test_metaimage_in_digits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", PYNRRD_WRITES)
-def test_what_pynrrd_writes(tmp_path: Path, encoding: str) -> None:
+def test_files_that_pynrrd_writes(tmp_path: Path, encoding: str) -> None:
     head = {
         "space": "right-anterior-superior",
         "space directions": np.array([[0.75, 0.1, 0], [0, 1.25, 0], [0, 0.2, 2.5]]),

@@ -91,7 +91,9 @@ WRONG_SCANS: list[Any] = [7, None, {"a": 1}, VOXELS, [VOXELS], b"a.nii", object(
 
 
 @pytest.mark.parametrize("wrong", WRONG_SCANS, ids=lambda wrong: type(wrong).__name__)
-def test_what_is_no_scan_is_refused_in_a_sentence(translator: cc.Translator, wrong: Any) -> None:
+def test_argument_that_is_no_scan_is_refused_in_a_sentence(
+    translator: cc.Translator, wrong: Any
+) -> None:
     for take in (
         translator.translate,
         translator.translate_volume,
@@ -120,7 +122,7 @@ def test_what_is_no_scan_is_refused_in_a_sentence(translator: cc.Translator, wro
         (cc.Volume(VOXELS[0], np.eye(4), None, "nifti"), None),
     ],
 )
-def test_what_is_no_array_with_its_affine_is_refused_in_a_sentence(
+def test_argument_that_is_no_array_with_its_affine_is_refused_in_a_sentence(
     translator: cc.Translator, voxels: Any, affine: Any
 ) -> None:
     if isinstance(voxels, cc.Volume) and isinstance(voxels.voxels, list):
@@ -131,7 +133,7 @@ def test_what_is_no_array_with_its_affine_is_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({"model": 7}, "Argument model must be a path, not int"),
         ({"model": None}, "Argument model must be a path, not NoneType"),
@@ -154,9 +156,9 @@ def test_what_is_no_array_with_its_affine_is_refused_in_a_sentence(
     ],
 )
 def test_settings_of_a_translator_are_named(
-    file: Path, settings: dict[str, Any], told: str
+    file: Path, settings: dict[str, Any], reported: str
 ) -> None:
-    with pytest.raises(SettingsError, match=rf"{told}.*\.$"):
+    with pytest.raises(SettingsError, match=rf"{reported}.*\.$"):
         cc.Translator(**{"model": file, "device": "cpu", **settings})
 
 
@@ -179,7 +181,7 @@ def test_an_error_lists_the_arguments_that_do_not_fit(
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({"inputs": 7}, "Argument inputs must be a path, not int"),
         ({"inputs": b"scans"}, "Argument inputs must be a path, not bytes"),
@@ -203,15 +205,15 @@ def test_an_error_lists_the_arguments_that_do_not_fit(
     ],
 )
 def test_settings_of_a_folder_are_named(
-    file: Path, tmp_path: Path, settings: dict[str, Any], told: str
+    file: Path, tmp_path: Path, settings: dict[str, Any], reported: str
 ) -> None:
     right = {"inputs": tmp_path, "model": file, "output": tmp_path / "out"}
-    with pytest.raises(SettingsError, match=rf"^{told}.*\.$"):
+    with pytest.raises(SettingsError, match=rf"^{reported}.*\.$"):
         cc.translate_folder(**{**right, **settings})
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({"checkpoint": 7}, "Argument checkpoint must be a path, not int"),
         ({"output": 7}, "Argument output must be a path, not int"),
@@ -222,10 +224,10 @@ def test_settings_of_a_folder_are_named(
     ],
 )
 def test_settings_of_an_import_are_named(
-    tmp_path: Path, settings: dict[str, Any], told: str
+    tmp_path: Path, settings: dict[str, Any], reported: str
 ) -> None:
     right = {"checkpoint": tmp_path / "a.pth", "output": tmp_path / "m", "card": CardDraft()}
-    with pytest.raises(SettingsError, match=rf"^{told}.*\.$"):
+    with pytest.raises(SettingsError, match=rf"^{reported}.*\.$"):
         cc.import_checkpoint(**{**right, **settings})
 
 
@@ -291,7 +293,7 @@ class TestDicom:
         Phantom("MR").write(tmp_path)[5].unlink()
         return tmp_path
 
-    def test_of_few_slices_is_taken_if_asked(
+    def test_array_of_few_slices_is_taken_if_requested(
         self, file: Path, translator: cc.Translator, few: Path
     ) -> None:
         with pytest.raises(cc.ScanError, match="setting min-slices"):

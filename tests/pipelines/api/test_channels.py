@@ -124,7 +124,7 @@ class TestSeveralOut:
         np.testing.assert_allclose(first.values(), noise(0), atol=1e-3)
         np.testing.assert_allclose(second.values(), noise(0) / 2, atol=0.5)
 
-    def test_what_gives_one_volume_refuses(self, of_one_to_two: cc.Translator) -> None:
+    def test_translate_refuses_a_model_of_two_volumes(self, of_one_to_two: cc.Translator) -> None:
         with pytest.raises(SettingsError, match=r"has 2 volumes; call translate_channels"):
             of_one_to_two.translate(noise(0), AFFINE)
 

@@ -24,7 +24,7 @@ CARD = cc.CardDraft(
     intensity_out=cc.Window(-1000, 2000),
 )
 SAID = cc.NetworkChoices(unproven=True, padding="reflect", upsampling="nearest")
-"""What a search with a reference, which takes seconds, would find."""
+"""Choices that a search with a reference, which takes seconds, would find."""
 
 
 def test_the_file_is_that_of_the_command(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_the_file_is_that_of_the_command(tmp_path: Path) -> None:
     assert cc.load_model(tmp_path / "ours").sha256 == made.sha256
 
 
-def test_what_is_to_be_said_is_listed(tmp_path: Path) -> None:
+def test_required_statements_are_listed(tmp_path: Path) -> None:
     with pytest.raises(cc.UndecidedError, match="source: contrast of the input") as raised:
         cc.import_checkpoint(WEIGHTS, tmp_path / "m", cc.CardDraft(), SAID)
     assert raised.value.fields == (

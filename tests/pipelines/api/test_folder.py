@@ -51,7 +51,7 @@ def test_results_and_rows_are_those_of_the_command(world: World) -> None:
     assert world.files() == ours
 
 
-def test_what_is_up_to_date_is_kept(world: World) -> None:
+def test_up_to_date_result_is_kept(world: World) -> None:
     translated(world)
     again = translated(world, options=cc.TranslateOptions(preview=False))
     assert again.count("up to date") == 3
@@ -72,7 +72,7 @@ def test_events_come_typed_and_in_order(world: World) -> None:
 @pytest.mark.parametrize(
     "kind", [cc.BatchStarted, cc.DeviceOpened, cc.StudyStarted, cc.TilesDone, cc.StudyDone]
 )
-def test_what_a_listener_raises_ends_the_batch_cleanly(
+def test_exception_of_a_listener_ends_the_batch_cleanly(
     world: World, error: BaseException, kind: type[Any]
 ) -> None:
     heard: list[cc.Event] = []
@@ -140,7 +140,7 @@ def test_nothing_is_printed(world: World, capfd: pytest.CaptureFixture[str]) -> 
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_stops_a_batch_is_raised_before_it_begins(world: World, tmp_path: Path) -> None:
+def test_error_that_stops_a_batch_is_raised_before_it_begins(world: World, tmp_path: Path) -> None:
     with pytest.raises(cc.ModelFileError):
         cc.translate_folder(world.inputs, tmp_path / "none", world.output, device="cpu")
     with pytest.raises(cc.ScanError):

@@ -59,7 +59,7 @@ class TestResults:
         assert (result.slope, result.intercept) == (made.dataobj.slope, made.dataobj.inter)
         assert np.array_equal(result.affine, made.affine)
 
-    def test_of_an_array_are_those_of_its_file(
+    def test_are_equal_for_an_array_and_its_file(
         self, translator: cc.Translator, tmp_path: Path
     ) -> None:
         of_file = translator.translate_file(stored(tmp_path / "a.nii", noise(1)))
@@ -89,11 +89,13 @@ class TestResults:
         result.affine[:] = 0
         assert np.array_equal(affine, AFFINE)
 
-    def test_of_an_array_with_masked_voxels_there_are_none(self, translator: cc.Translator) -> None:
+    def test_do_not_exist_for_masked_voxels(self, translator: cc.Translator) -> None:
         with pytest.raises(UnsupportedScanError, match="masked"):
             translator.translate(np.ma.masked_less(noise(4), 100), AFFINE)
 
-    def test_of_a_dicom_folder(self, translator: cc.Translator, tmp_path: Path) -> None:
+    def test_have_the_format_of_a_dicom_folder(
+        self, translator: cc.Translator, tmp_path: Path
+    ) -> None:
         Phantom("MR").write(tmp_path / "series")
         result = translator.translate_file(tmp_path / "series")
         assert result.format == "dicom"
@@ -110,7 +112,9 @@ class TestResults:
         assert (mark.source, mark.target) == (model.card.source, model.card.target)
         assert mark.model_sha256 == model.sha256[:12]
 
-    def test_of_one_volume_of_several(self, translator: cc.Translator, tmp_path: Path) -> None:
+    def test_are_made_of_one_volume_of_several(
+        self, translator: cc.Translator, tmp_path: Path
+    ) -> None:
         series = np.stack([noise(5), noise(6)], axis=3)
         file = stored(tmp_path / "a.nii", series)
         second = translator.translate_file(file, volume_index=1)
@@ -171,8 +175,8 @@ def test_the_events_show_of_the_device_and_of_each_patch(model: cc.Model) -> Non
         )
     opened, *patches = events
     assert opened == cc.DeviceOpened(translator.device)
-    told = [patch for patch in patches if isinstance(patch, cc.TilesDone)]
-    assert [patch.done for patch in told] == list(range(told[0].total + 1))
+    reported = [patch for patch in patches if isinstance(patch, cc.TilesDone)]
+    assert [patch.done for patch in reported] == list(range(reported[0].total + 1))
     assert {patch.study for patch in patches if isinstance(patch, cc.TilesDone)} == {"mine"}
 
 
@@ -198,7 +202,7 @@ class TestRefusals:
             translator.translate(noise(0), AFFINE)
 
     @pytest.mark.parametrize(
-        ("settings", "told"),
+        ("settings", "reported"),
         [
             ({"device": "gpuu"}, "not one of auto, cpu"),
             ({"precision": "fp16"}, ", not in fp16"),
@@ -209,13 +213,15 @@ class TestRefusals:
             ({"patch": (16, 16)}, r"\(16, 16\) is not a patch \(D, H, W\)"),
         ],
     )
-    def test_of_settings_name_them(
-        self, model: cc.Model, settings: dict[str, Any], told: str
+    def test_errors_of_settings_name_them(
+        self, model: cc.Model, settings: dict[str, Any], reported: str
     ) -> None:
-        with pytest.raises(SettingsError, match=told):
+        with pytest.raises(SettingsError, match=reported):
             cc.Translator(model, **{"device": "cpu", **settings})
 
-    def test_of_several_devices(self, model: cc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_errors_of_several_devices(
+        self, model: cc.Model, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         two = (Device("cuda", "fp16", ("fp16",)), Device("cuda", "fp16", ("fp16",), index=1))
         monkeypatch.setattr(decisions, "choose_devices", lambda *_: two)
         with pytest.raises(SettingsError, match="cuda:0,1 names several"):
@@ -232,18 +238,20 @@ class TestRefusals:
             (np.zeros((4, 4, 4), np.int16), np.eye(3)),
         ],
     )
-    def test_of_arrays_that_are_no_scan(
+    def test_errors_of_arrays_that_are_no_scan(
         self, translator: cc.Translator, voxels: Any, affine: Any
     ) -> None:
         with pytest.raises(UnsupportedScanError):
             translator.translate(voxels, affine)
 
     @pytest.mark.parametrize("affine", [np.zeros((4, 4)), np.full((4, 4), np.nan)])
-    def test_of_affines_that_place_nothing(self, translator: cc.Translator, affine: Any) -> None:
+    def test_errors_of_affines_that_place_nothing(
+        self, translator: cc.Translator, affine: Any
+    ) -> None:
         with pytest.raises(PreparationError):
             translator.translate(noise(0), affine)
 
-    def test_of_paths_that_are_not_one_scan(
+    def test_errors_of_paths_that_are_not_one_scan(
         self, translator: cc.Translator, tmp_path: Path
     ) -> None:
         with pytest.raises(cc.ScanError, match="does not exist"):
@@ -293,7 +301,7 @@ def test_values_beyond_a_precision_are_computed_in_a_wider_one(
     assert opened == ["fp16", "closed fp16", "fp32", "closed fp32"]
 
 
-def test_who_cannot_hear_that_it_is_open_gets_none(
+def test_caller_that_cannot_learn_that_it_is_open_gets_none(
     model: cc.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[bool] = []

@@ -109,7 +109,7 @@ def test_other_troubles_are_rows_too_but_a_lost_gpu_is_the_end(
         swept(64, batches=(2,))
 
 
-def test_what_is_not_given_is_found() -> None:
+def test_missing_arguments_are_found() -> None:
     graph, own = NETWORK.graph, (96, 128, 128)
     every = candidates(graph, CARD, own, None, None, longest=128)
     assert every.patches == ((64, 64, 64), (96, 96, 96), own, (128, 128, 128))

@@ -1,4 +1,4 @@
-"""What the doctor reports on GPUs, cuDNN and NVRTC, with machines that tests make up."""
+"""Reports of the doctor on GPUs, cuDNN and NVRTC, with simulated machines."""
 
 import os
 import sys

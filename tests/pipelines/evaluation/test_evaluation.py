@@ -178,7 +178,7 @@ def test_voxels_outside_the_mask_change_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["scaled", "nan"])
 def test_a_mask_counts_by_its_values(tmp_path: Path, kind: str) -> None:
-    """As nibabel scales floats to int16, where 0 is not stored as 0, and as SPM has masks."""
+    """Masks may be floats scaled to int16 by nibabel, with 0 not stored as 0, or those of SPM."""
     inside = CUBE >= 300
     sources = one(tmp_path, CUBE, CUBE + 1, inside.astype(np.uint8))
     assert sources.masks

@@ -26,11 +26,11 @@ from cuda_cyclegan.pipelines.evaluation.protocols import SYNTHRAD2025, general, 
 def test_synthrad2025_on_random_images_masks_and_ranges(seed: int) -> None:
     pytest.importorskip("skimage")
     images = hounsfield_images(seed)
-    told, found = judges.synthrad2025(images), measure(images, SYNTHRAD2025).figures
-    assert found.mae == pytest.approx(told["mae"], rel=1e-9)
-    assert found.psnr == pytest.approx(told["psnr"], rel=1e-9)
+    reported, found = judges.synthrad2025(images), measure(images, SYNTHRAD2025).figures
+    assert found.mae == pytest.approx(reported["mae"], rel=1e-9)
+    assert found.psnr == pytest.approx(reported["psnr"], rel=1e-9)
     ms_ssim = math.nan if found.ms_ssim is None else found.ms_ssim
-    assert ms_ssim == pytest.approx(told["ms_ssim"], abs=1e-9, nan_ok=True)
+    assert ms_ssim == pytest.approx(reported["ms_ssim"], abs=1e-9, nan_ok=True)
 
 
 def test_synthrad2025_on_what_scanners_store() -> None:
@@ -40,10 +40,10 @@ def test_synthrad2025_on_what_scanners_store() -> None:
     truth = random.integers(-2000, 5000, (40, 50, 60)).astype(np.int16)
     result = truth + random.normal(0, 300, truth.shape).astype(np.float32)
     images = Images(StoredImage(truth), StoredImage(result), np.ones(truth.shape, np.bool_))
-    told, found = judges.synthrad2025(images), measure(images, SYNTHRAD2025).figures
-    assert found.mae == pytest.approx(told["mae"], rel=1e-9)
-    assert found.psnr == pytest.approx(told["psnr"], rel=1e-9)
-    assert found.ms_ssim == pytest.approx(told["ms_ssim"], abs=1e-9)
+    reported, found = judges.synthrad2025(images), measure(images, SYNTHRAD2025).figures
+    assert found.mae == pytest.approx(reported["mae"], rel=1e-9)
+    assert found.psnr == pytest.approx(reported["psnr"], rel=1e-9)
+    assert found.ms_ssim == pytest.approx(reported["ms_ssim"], abs=1e-9)
 
 
 @pytest.mark.slow
@@ -81,13 +81,13 @@ def test_mutual_information_of_whole_numbers_within_a_mask() -> None:
     result = (truth + random.integers(-40, 40, truth.shape)).astype(np.int16)
     inside = random.random(truth.shape) > 0.4
     images = Images(StoredImage(truth), StoredImage(result), inside)
-    told = judge.normalized_mutual_information(truth[inside], result[inside])
-    assert measure(images, general(None)).figures.nmi == pytest.approx(told, rel=1e-12)
+    reported = judge.normalized_mutual_information(truth[inside], result[inside])
+    assert measure(images, general(None)).figures.nmi == pytest.approx(reported, rel=1e-12)
 
 
 @pytest.mark.slow
 def test_similarity_by_its_definition_within_a_mask() -> None:
-    """Extents are odd and above 112, values are told from a low end that is not 0."""
+    """Extents are odd and above 112, values start from a low end that is not 0."""
     images = random_images(np.random.default_rng(5), (113, 118, 127), -300.0, 900.0)
     found = measure(images, general((-300.0, 900.0), "none")).figures
     assert found.ssim == pytest.approx(ssim(images, -300.0, 900.0), abs=1e-9)

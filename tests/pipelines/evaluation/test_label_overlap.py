@@ -128,6 +128,6 @@ def test_names_are_read_from_the_header() -> None:
         (volume(np.arange(1680, dtype=np.int16).reshape(12, 10, 14)), "1679 different values"),
     ],
 )
-def test_what_is_no_label_map_or_another_one_is_refused(result: Volume, reason: str) -> None:
+def test_file_without_matching_label_map_is_refused(result: Volume, reason: str) -> None:
     with pytest.raises(ComparisonError, match=reason):
         label_overlaps(volume(blocks(), {2: "liver", 7: "rib"}), result)

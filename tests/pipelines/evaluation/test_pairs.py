@@ -1,4 +1,4 @@
-"""Which result goes with which truth: by mirrored names, DICOM identifiers or a table."""
+"""Pairing of results and truths: by mirrored names, DICOM identifiers or a table."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_names_mirror_each_other_whatever_the_format_is(folders: Sources) -> Non
     }
 
 
-def test_who_has_no_partner_has_a_row(folders: Sources) -> None:
+def test_file_without_a_partner_has_a_row(folders: Sources) -> None:
     fill(folders.results, "a.nii", "alone.nii", "twice.nii", "bare.nii")
     fill(folders.truth, "a.nii", "left.nii", "twice.nii.gz", "bare.nii")
     fill(folders.truth.parent / "masks", "a.nii")
@@ -139,7 +139,7 @@ def test_a_table_says_what_belongs_together(folders: Sources) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (b"", "must begin with a line of its columns"),
         (b"result;truth\na.nii;a.nii\n", "must begin with a line of its columns"),
@@ -150,12 +150,12 @@ def test_a_table_says_what_belongs_together(folders: Sources) -> None:
         (b"result,truth\n\xff,a.nii\n", "not a CSV file in UTF-8"),
     ],
 )
-def test_a_table_that_is_none_is_refused(folders: Sources, content: bytes, told: str) -> None:
+def test_a_table_that_is_none_is_refused(folders: Sources, content: bytes, reported: str) -> None:
     fill(folders.results, "a.nii")
     fill(folders.truth, "a.nii", "b.nii")
     table = folders.truth.parent / "pairs.csv"
     table.write_bytes(content)
-    with pytest.raises(PairsFileError, match=told):
+    with pytest.raises(PairsFileError, match=reported):
         find_pairs(replace(folders, table=table))
 
 
@@ -173,7 +173,7 @@ def test_a_folder_that_is_missing_is_reported(folders: Sources) -> None:
         find_pairs(replace(folders, truth=folders.truth / "missing"))
 
 
-def test_what_cannot_be_looked_into_is_reported(folders: Sources) -> None:
+def test_unreadable_folder_is_reported(folders: Sources) -> None:
     fill(folders.results, "a.nii")
     fill(folders.truth, "a.nii")
     (folders.truth / "link.nii").symlink_to(folders.results.parent)

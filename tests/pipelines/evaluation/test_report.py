@@ -43,7 +43,7 @@ def cells(row: PairRow) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)
-def test_what_a_spreadsheet_would_compute_is_marked_as_text(beginning: str) -> None:
+def test_text_that_a_spreadsheet_would_compute_is_marked_as_text(beginning: str) -> None:
     name = f"{beginning}HYPERLINK(1)"
     files = {"result": Path(name), "truth": Path("-5"), "mask": Path(f"@{name}")}
     read = cells(PairRow(name=name, **files, status="failed", reason=f"+{name}"))

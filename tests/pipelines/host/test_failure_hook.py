@@ -13,8 +13,8 @@ from cuda_cyclegan.pipelines.host.failure_hook import FailureHook
 NAMES, FAILURES = ("translated", "failed"), ("failed",)
 
 
-def hook(command: str, told: list[str], gather: float = 3600.0) -> FailureHook:
-    return FailureHook(command, NAMES, FAILURES, gather, told.append)
+def hook(command: str, reported: list[str], gather: float = 3600.0) -> FailureHook:
+    return FailureHook(command, NAMES, FAILURES, gather, reported.append)
 
 
 @pytest.mark.process
@@ -22,8 +22,8 @@ def test_the_command_gets_the_counts_since_the_last_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_CYCLEGAN_QUEUE", "postgresql://me:secret@host/jobs")
-    told: list[str] = []
-    found = hook(f"env | grep ^CUDA_CYCLEGAN_ | sort >> '{tmp_path}/counts'", told)
+    reported: list[str] = []
+    found = hook(f"env | grep ^CUDA_CYCLEGAN_ | sort >> '{tmp_path}/counts'", reported)
     found.count("translated")
     found.close()
     assert not (tmp_path / "counts").exists()
@@ -38,23 +38,23 @@ def test_the_command_gets_the_counts_since_the_last_time(
         "CUDA_CYCLEGAN_FAILED=1",
         "CUDA_CYCLEGAN_TRANSLATED=0",
     ]
-    assert told == []
+    assert reported == []
 
 
 @pytest.mark.process
 def test_a_command_that_fails_is_reported() -> None:
-    told: list[str] = []
-    found = hook("exit 3", told)
+    reported: list[str] = []
+    found = hook("exit 3", reported)
     found.count("failed")
     found.close()
-    assert told == ["Setting on-failure: the command ended with status 3"]
+    assert reported == ["Setting on-failure: the command ended with status 3"]
 
 
 @pytest.mark.process
 def test_the_end_waits_for_a_command_that_has_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after the last job of a worker, which ends right behind it."""
+    """A worker, for instance, ends immediately after its last job."""
     begins, ends, run = threading.Event(), threading.Event(), subprocess.run
 
     def run_at_the_end(*arguments: Any, **options: Any) -> Any:

@@ -38,7 +38,7 @@ def test_other_errors_are_none_of_it(error: Exception) -> None:
 
 
 def with_threads(count: int) -> list[str]:
-    """What to put before a command so that it may have so many threads, its first included."""
+    """Return a prefix that limits a command to so many threads, its first included."""
     if os.geteuid() != 0 or not shutil.which("prlimit") or not shutil.which("setpriv"):
         pytest.skip("needs root, who counts another user's threads from none, and util-linux")
     rights = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")

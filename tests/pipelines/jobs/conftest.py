@@ -1,4 +1,4 @@
-"""What the tests of a queue's worker share."""
+"""Fixtures of the tests of a queue's worker."""
 
 from collections.abc import Generator
 from pathlib import Path

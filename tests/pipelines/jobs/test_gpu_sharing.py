@@ -73,7 +73,7 @@ def test_a_gpu_that_does_not_answer_gets_no_job(card: Card) -> None:
     assert "does not respond" in (watched.hindrance() or "")
 
 
-def test_of_a_part_of_a_gpu_only_memory_is_known(card: Card) -> None:
+def test_part_of_a_gpu_is_known_by_its_memory_alone(card: Card) -> None:
     card.is_part = True
     watched = OtherPrograms("cuda:0", LIMITS)
     assert watched.hindrance() is None

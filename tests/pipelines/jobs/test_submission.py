@@ -61,7 +61,7 @@ def test_a_study_is_complete_when_it_has_not_changed_for_a_while(tmp_path: Path)
     assert arrivals.complete(asked, "m") == asked
 
 
-def test_what_is_made_already_is_not_made_again_after_a_restart(tmp_path: Path) -> None:
+def test_finished_study_is_not_made_again_after_a_restart(tmp_path: Path) -> None:
     old, changed = tmp_path / "old.nii", tmp_path / "changed.nii"
     with Manifest(tmp_path / "out") as manifest:
         for file in (old, changed):
@@ -80,7 +80,7 @@ def test_what_is_made_already_is_not_made_again_after_a_restart(tmp_path: Path) 
 def test_a_study_stays_complete_until_it_is_handed_over_whatever_the_others_do(
     tmp_path: Path,
 ) -> None:
-    """As while the queue does not answer, or the manifest cannot be read for a moment."""
+    """The queue may not answer, or the manifest may be unreadable for a moment."""
     asked = [job(tmp_path / name) for name in ("a.nii", "b.nii", "c.nii")]
     for each in asked:
         Path(each.files[0]).write_bytes(b"scan")
@@ -103,7 +103,7 @@ def test_a_study_stays_complete_until_it_is_handed_over_whatever_the_others_do(
 def test_a_scan_of_another_name_is_not_taken_for_the_one_that_its_result_was_made_of(
     tmp_path: Path,
 ) -> None:
-    """As a.nii.gz for a.mha, of which out/a.nii.gz was made."""
+    """The scan a.nii.gz must not count as a.mha, of which out/a.nii.gz was made."""
     scans = [tmp_path / "a.mha", tmp_path / "a.nii.gz"]
     for file in scans:
         file.write_bytes(b"scan")

@@ -38,7 +38,7 @@ from cuda_cyclegan.pipelines.run.worker import Worker
 
 
 class Rounds:
-    """What a worker's watch does, which here hardly pauses, is told to those who wait for it."""
+    """Rounds of a worker's monitor, which hardly pauses, reported to those who wait for them."""
 
     def __init__(self, patch: pytest.MonkeyPatch, place: Any, name: str, times: int = 1) -> None:
         self._left, self._are_over = times, threading.Event()
@@ -87,7 +87,7 @@ def test_one_job_at_most_is_taken_ahead(world: QueueWorld, monkeypatch: pytest.M
     waits = threading.Event()
 
     class Places(WeightedSemaphore):
-        """Tells when a thread waits for the third place."""
+        """Places that report when a thread waits for the third one."""
 
         def __init__(self, size: int) -> None:
             super().__init__(size)
@@ -112,7 +112,7 @@ def test_one_job_at_most_is_taken_ahead(world: QueueWorld, monkeypatch: pytest.M
     assert world.states(batch) == ["done"] * 5
 
 
-def test_what_was_read_ahead_goes_back_when_its_window_closes(
+def test_job_read_ahead_goes_back_when_its_window_closes(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job that the network has begun with goes on; the clock jumps over the closing time."""
@@ -179,10 +179,10 @@ def test_only_the_job_that_was_cancelled_is_left(
             left.wait()
 
     watch_calls(monkeypatch, "infer", cancel)
-    told = world.work()
+    reported = world.work()
     assert world.states(batch) == ["done", "cancelled", "done"]
     assert world.made() == {"000.nii", "002.nii"}
-    ended = {event.job: event.row for event in told if isinstance(event, JobEnded)}
+    ended = {event.job: event.row for event in reported if isinstance(event, JobEnded)}
     row = ended[f"{batch}/00002"]
     assert row
     assert row.status == "interrupted"
@@ -194,7 +194,7 @@ def test_only_the_job_that_was_cancelled_is_left(
 def test_a_job_that_was_cancelled_and_queued_again_is_done_by_the_same_worker(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which gets it a second time while it still has it in hand."""
+    """The worker claims it a second time while its first claim is in flight."""
     world.scans(1)
     batch = world.submit()
     left = Rounds(monkeypatch, Worker, "cancel")
@@ -206,8 +206,10 @@ def test_a_job_that_was_cancelled_and_queued_again_is_done_by_the_same_worker(
             left.wait()
 
     watch_calls(monkeypatch, "infer", cancel)
-    told = world.work()
-    assert [event.row and event.row.status for event in told if isinstance(event, JobEnded)] == [
+    reported = world.work()
+    assert [
+        event.row and event.row.status for event in reported if isinstance(event, JobEnded)
+    ] == [
         "interrupted",
         "translated",
     ]
@@ -238,7 +240,7 @@ def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
 def test_a_worker_ends_after_its_monitor(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which would use the queue's connections after their end."""
+    """A monitor that lives longer would use the queue's connections after their end."""
     ends, end, dead = threading.Event(), Monitor.__exit__, Membership.dead
     left: list[str] = []
 
@@ -275,10 +277,10 @@ def test_a_job_at_work_is_no_stray(world: QueueWorld, monkeypatch: pytest.Monkey
     assert world.states(batch) == ["done"]
 
 
-def test_what_a_killed_worker_left_is_gone_when_no_job_is_left(
+def test_rest_of_a_killed_worker_is_gone_when_no_job_is_left(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was killed while this one, which had opened the folder before, was at work."""
+    """The other worker was killed while this one, which opened the folder before, was at work."""
 
     def die_in_the_middle(number: int) -> None:
         if number == 1:
@@ -368,24 +370,24 @@ def on_third_try(patch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
 
 def test_an_answer_from_before_an_outage_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "PAUSE_SECONDS", 0.0)
-    told: list[WorkerEvent] = []
-    outage, lost = source.Outage(told.append), QueueLostError("the connection is closed")
+    reported: list[WorkerEvent] = []
+    outage, lost = source.Outage(reported.append), QueueLostError("the connection is closed")
     outage.ask(lambda: outage.wait(lost))  # another thread's request fails before this answer
     outage.wait(lost)
-    assert len(told) == 1
+    assert len(reported) == 1
     outage.ask(lambda: None)
     outage.wait(lost)
-    assert len(told) == 2
+    assert len(reported) == 2
 
 
 @pytest.mark.process
 def test_a_worker_waits_for_a_server_that_was_killed_and_reports_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once before the worker has begun, and once while a job is at its end."""
+    """Kills happen before the worker has begun, and while a job is at its end."""
     if not queue_postgres.is_installed():
         pytest.skip("PostgreSQL is not installed")
-    told: list[WorkerEvent] = []
+    reported: list[WorkerEvent] = []
     with queue_postgres.server() as server:
         world = QueueWorld(tmp_path, server.url)
         world.scans(1)
@@ -394,9 +396,9 @@ def test_a_worker_waits_for_a_server_that_was_killed_and_reports_it_once(
         on_third_try(monkeypatch, server.start)
         watch_calls(monkeypatch, "finish", lambda _: server.kill())
         place = queue_place(server.url)
-        assert work(place, "cpu", WorkerSettings(until_empty=True), told.append) == "empty"
+        assert work(place, "cpu", WorkerSettings(until_empty=True), reported.append) == "empty"
         assert world.states(batch) == ["done"]
-    lost = [news for news in told if isinstance(news, Waiting) and news.reason]
+    lost = [news for news in reported if isinstance(news, Waiting) and news.reason]
     assert ["does not answer" in (news.reason or "") for news in lost] == [True, True]
 
 
@@ -404,7 +406,7 @@ def test_a_worker_waits_for_a_server_that_was_killed_and_reports_it_once(
 def test_a_worker_that_gets_no_threads_puts_its_jobs_back(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """None of the studies is to blame, so none of their tries is used up."""
+    """No study caused it, so none of their tries is used."""
 
     def refused(*_: object) -> None:
         raise RuntimeError("can't start new thread")

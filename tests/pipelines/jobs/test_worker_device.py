@@ -93,19 +93,19 @@ def test_a_job_that_overflows_has_the_gpu_alone_and_the_next_one_as_before(
     card = Card(monkeypatch, overflows_at=0)
     world.scans(4)
     batch = world.submit()
-    told = world.work()
+    reported = world.work()
     assert world.states(batch) == ["done"] * 4
     notes = [job["result"]["notes"] for job in world.jobs(batch)]
     assert ["range of fp16" in "".join(each) for each in notes].count(True) == 1
     there = ["open fp16", "close fp16", "open bf16", "close bf16", "open fp16", "close fp16"]
     assert card.log == there
-    assert [event.share for event in told if isinstance(event, Tuning)] == [0.0, 0.5, 1.0] * 2
+    assert [event.share for event in reported if isinstance(event, Tuning)] == [0.0, 0.5, 1.0] * 2
 
 
 def test_a_program_stays_open_from_job_to_job(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also between those that do not travel together."""
+    """The program also stays open between jobs that are not claimed together."""
     card = Card(monkeypatch, overflows_at=-1)
     world.scans(2)
     for overlap in ("0", "0.5"):
@@ -131,10 +131,10 @@ def test_an_idle_worker_searches_for_tactics_until_none_is_left_or_it_is_stopped
     world.submit()
     searches: list[int] = []
     stops: list[Callable[[], None]] = []
-    told: list[WorkerEvent] = []
+    reported: list[WorkerEvent] = []
 
     def tune(until: float, progress: Progress) -> None:
-        searches.append(sum(isinstance(event, JobEnded) for event in told))
+        searches.append(sum(isinstance(event, JobEnded) for event in reported))
         if len(searches) == 1:  # it has more to try
             assert time.monotonic() >= until
             monkeypatch.setattr(source, "PAUSE_SECONDS", 0.1)
@@ -156,9 +156,11 @@ def test_an_idle_worker_searches_for_tactics_until_none_is_left_or_it_is_stopped
     opened: Any = lambda *_: nullcontext(Tunable(tune))  # noqa: E731
     monkeypatch.setattr(networks, "open_generator", opened)
     ready = lambda worker: stops.append(worker.finish)  # noqa: E731
-    assert work(queue_place(world.queue), "cpu", WorkerSettings(), told.append, ready) == "stopped"
+    assert (
+        work(queue_place(world.queue), "cpu", WorkerSettings(), reported.append, ready) == "stopped"
+    )
     assert searches == [1, 1]
-    assert told.count(Remark("a plan is rejected")) == 1
+    assert reported.count(Remark("a plan is rejected")) == 1
 
 
 def test_jobs_with_other_settings_take_turns(world: QueueWorld) -> None:
@@ -180,8 +182,8 @@ def test_a_job_that_this_device_cannot_do_fails_as_translate_does(world: QueueWo
     world.scans(1)
     batch = world.submit("--precision", "fp16")
     world.work()
-    told = world.command("translate", "--device", "cpu", "--precision", "fp16").stderr
-    for complaint in (world.jobs(batch)[0]["reason"], told):
+    reported = world.command("translate", "--device", "cpu", "--precision", "fp16").stderr
+    for complaint in (world.jobs(batch)[0]["reason"], reported):
         assert re.search("The CPU computes only in .*, not in fp16", complaint)
 
 
@@ -222,9 +224,9 @@ def test_a_lost_device_fails_the_job_that_had_it_alone(
     batch = world.submit()
 
     def end() -> str:
-        told: list[WorkerEvent] = []
+        reported: list[WorkerEvent] = []
         settings = WorkerSettings(until_empty=True)
-        return work(queue_place(world.queue), "cpu", settings, told.append)
+        return work(queue_place(world.queue), "cpu", settings, reported.append)
 
     assert end() == "restart"
     assert world.states(batch) == ["queued"] * 3
@@ -277,11 +279,11 @@ def test_a_failure_in_the_network_has_the_process_replaced(
     watch_calls(monkeypatch, "translate_array", fail, where=study_run)
     world.scans(2)
     batch = world.submit()
-    told: list[WorkerEvent] = []
+    reported: list[WorkerEvent] = []
     place, settings = queue_place(world.queue), WorkerSettings(until_empty=True)
-    assert work(place, "cpu", settings, told.append) == "restart"
+    assert work(place, "cpu", settings, reported.append) == "restart"
     assert world.states(batch)[0] == "failed"
-    assert work(place, "cpu", settings, told.append) == "empty"
+    assert work(place, "cpu", settings, reported.append) == "empty"
     assert world.states(batch) == ["failed", "done"]
 
 
@@ -291,13 +293,16 @@ def test_a_scan_that_the_workers_user_may_not_reach_is_not_reported_to_be_missin
         closed.mkdir()
         [job] = jobs(closed, 1)
         closed.chmod(0)
-        with ordinary_user(), pytest.raises(UnreadableScanError, match="Permission denied") as told:
+        with (
+            ordinary_user(),
+            pytest.raises(UnreadableScanError, match="Permission denied") as reported,
+        ):
             find_study(job, None)
         closed.chmod(0o700)
         Path(job.files[0]).unlink()
         with pytest.raises(UnreadableScanError, match="does not exist on"):
             find_study(job, None)
-    assert "give this user access to its folders" in str(told.value)
+    assert "give this user access to its folders" in str(reported.value)
 
 
 def echoes(folder: Path) -> Path:
@@ -307,7 +312,7 @@ def echoes(folder: Path) -> Path:
     return file
 
 
-def test_of_several_series_in_one_file_each_job_does_its_own(world: QueueWorld) -> None:
+def test_each_job_does_its_own_series_of_several_in_one_file(world: QueueWorld) -> None:
     echoes(world.inputs)
     first, second = world.rows(world.submit("--format", "nifti"))
     assert first.study != second.study
@@ -333,7 +338,7 @@ def test_channels_of_one_file_keep_their_order(tmp_path: Path) -> None:
 
 
 def test_a_job_of_before_is_reported_by_the_name_of_its_result(tmp_path: Path) -> None:
-    """When no job said yet which images of its file it was about."""
+    """Jobs then did not state yet which images of their file they were about."""
     file = echoes(tmp_path)
     for scan_ in discover([file], None).studies:
         name = f"study/1/{scan_.name}"

@@ -1,4 +1,4 @@
-"""What an import states about the network of a graph."""
+"""Statements of an import about the network of a graph."""
 
 from pathlib import Path
 

@@ -47,8 +47,9 @@ def imported(folder: Path, folds: tuple[str, ...] = (), **said: Any) -> Model:
 def test_raw_outputs_are_those_of_nnunets_predictor(
     name: str, folder: Callable[[str], Path]
 ) -> None:
-    """To 1e-4 of the range with its sums in float32. As it is, it sums in half precision, whose
-    least numbers weigh the corners of patches: the outermost voxels are off by that.
+    """Outputs agree to 1e-4 of the range with its sums in float32. As it is, it sums in half
+    precision, whose least numbers weigh the corners of patches: the outermost voxels are off by
+    that.
     """
     made = translated(imported(folder(name), FOLDS[name]))
     for dtype, allowed, share in (("float16", 2e-3, 0.98), ("float32", 1e-4, 1.0)):
@@ -80,7 +81,7 @@ def with_regions(place: Path) -> Path:
 
 
 def test_the_softmax_of_results_is_what_nnunet_exports(folder: Callable[[str], Path]) -> None:
-    """Also outside the crop box, where the probability of the background is 1."""
+    """The same holds outside the crop box, where the probability of the background is 1."""
     scores = np.exp(translated(imported(folder("plain"))))
     made, expected = scores / scores.sum(axis=0), OUTPUTS["plain labels"]
     np.testing.assert_allclose(made, expected, rtol=0, atol=5e-4)
@@ -118,7 +119,7 @@ def test_the_card_is_filled_in_from_the_plans(folder: Callable[[str], Path]) -> 
     assert (card.established.by, card.established.code) == ("code", "nnunetv2")
 
 
-def test_what_the_user_says_comes_first(folder: Callable[[str], Path]) -> None:
+def test_statements_of_the_user_come_first(folder: Callable[[str], Path]) -> None:
     model = imported(folder("plain"), intensity_out=Standard(100.0, 20.0), target=("A", "B"))
     assert model.card.intensity_out == Standard(100.0, 20.0)
     assert model.card.output_channels == ("A", "B")
@@ -145,20 +146,20 @@ def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None
 
 
 def argument(name: str, value: Any) -> Callable[[Path], None]:
-    return changed(lambda told: told["architecture"]["arch_kwargs"].update({name: value}))
+    return changed(lambda reported: reported["architecture"]["arch_kwargs"].update({name: value}))
 
 
 REFUSED: dict[str, Callable[[Path], object]] = {
     "normalises by 'MyNormalization'": changed(
-        lambda told: told.update(normalization_schemes=["MyNormalization"])
+        lambda reported: reported.update(normalization_schemes=["MyNormalization"])
     ),
-    "is a cascade": changed(lambda told: told.update(previous_stage="3d_lowres")),
+    "is a cascade": changed(lambda reported: reported.update(previous_stage="3d_lowres")),
     "resamples by 'resample_torch_fornnunet'": changed(
-        lambda told: told.update(resampling_fn_data="resample_torch_fornnunet")
+        lambda reported: reported.update(resampling_fn_data="resample_torch_fornnunet")
     ),
-    "only 3D networks": changed(lambda told: told.update(patch_size=[16, 16])),
+    "only 3D networks": changed(lambda reported: reported.update(patch_size=[16, 16])),
     "not a PlainConvUNet or ResidualEncoderUNet": changed(
-        lambda told: told["architecture"].update(network_class_name="mine.MedNeXt")
+        lambda reported: reported["architecture"].update(network_class_name="mine.MedNeXt")
     ),
     "normalises by torch.nn.BatchNorm3d": argument("norm_op", "torch.nn.BatchNorm3d"),
     "has dropout": argument("dropout_op", "torch.nn.Dropout3d"),
@@ -172,9 +173,7 @@ REFUSED: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_is_not_done_as_nnunet_does_it_is_refused(
-    message: str, folder: Callable[[str], Path]
-) -> None:
+def test_unsupported_step_of_nnunet_is_refused(message: str, folder: Callable[[str], Path]) -> None:
     place = folder("plain")
     REFUSED[message](place)
     with pytest.raises(CheckpointError, match=message):

@@ -19,7 +19,7 @@ from cuda_cyclegan.pipelines.model_import.pipeline_proof import Mismatch, prove_
 
 RANDOM = np.random.default_rng(3)
 KERNEL = RANDOM.normal(size=(3, 3, 3)).astype(np.float32) / 4
-"""Of no symmetry, so that every turn of a scan shows."""
+"""Kernel without symmetry, so that every turn of a scan shows."""
 
 AFFINE = np.diag([-1.0, 1.2, 1.5, 1.0])
 STATED = (
@@ -124,7 +124,7 @@ def test_nothing_is_written_for_a_mirrored_result(world: World) -> None:
         ("--reference ref.npz", "8,8,8", "--tiling"),
     ],
 )
-def test_what_must_come_first_is_asked_for(
+def test_prerequisite_is_requested(
     words: str, patch: str, message: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(world.folder)

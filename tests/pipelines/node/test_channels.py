@@ -40,13 +40,13 @@ def using(folder: Path, **model: Any) -> Iterator[NodeInProcess]:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[NodeInProcess]:
-    """Its model makes one of two."""
+    """Node whose model makes one volume of two."""
     yield from using(tmp_path, targets=("FLAIR",))
 
 
 @pytest.fixture
 def world_of_two(tmp_path: Path) -> Iterator[NodeInProcess]:
-    """Its model makes two of two."""
+    """Node whose model makes two volumes of two."""
     yield from using(tmp_path, mix=OF_TWO, targets=("FLAIR", "PD"))
 
 
@@ -100,8 +100,8 @@ def test_a_series_for_each_channel_that_comes_out_is_sent(world_of_two: NodeInPr
         world.wait_for_sends(1)
     [sent] = world.events(Sent)
     assert sent.objects == len(held) == 2 * SLICES
-    told = {dataset.SeriesDescription.partition(" (")[0] for dataset in held}
-    assert told == {"Synthetic FLAIR", "Synthetic PD"}
+    reported = {dataset.SeriesDescription.partition(" (")[0] for dataset in held}
+    assert reported == {"Synthetic FLAIR", "Synthetic PD"}
     assert len({dataset.SOPInstanceUID for dataset in held}) == 2 * SLICES
 
 

@@ -35,7 +35,7 @@ INSTANCE = "1.2.840.10008.1.20.1.1"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[NodeInProcess]:
-    """Its sender is its destination."""
+    """Node whose sender is its destination."""
     with NodeInProcess(tmp_path) as found:
         found.with_route(destination=Peer("SENDER", "127.0.0.1", found.destination))
         yield found
@@ -88,13 +88,15 @@ def ask(world: NodeInProcess, objects: Sequence[Any], transaction: str = TRANSAC
 def archive(
     port: int, status: int = 0, title: str = "SENDER"
 ) -> Iterator[list[tuple[int, str, Any]]]:
-    """What it is told: the event's type, by which AE title, and the report."""
-    told: list[tuple[int, str, Any]] = []
+    """Archive that keeps the reports it receives: the event's type, the calling AE title, and the
+    report.
+    """
+    reported: list[tuple[int, str, Any]] = []
 
     def handle(event: Any) -> tuple[int, None]:
         [context] = event.assoc.accepted_contexts
         assert context.as_scu  # the role that was selected: else no report may come
-        told.append((event.event_type, event.assoc.requestor.ae_title, event.event_information))
+        reported.append((event.event_type, event.assoc.requestor.ae_title, event.event_information))
         return status, None
 
     entity = pynetdicom.AE(title)
@@ -104,7 +106,7 @@ def archive(
     handlers = [(evt.EVT_N_EVENT_REPORT, handle)]
     server = entity.start_server(("127.0.0.1", port), block=False, evt_handlers=handlers)
     try:
-        yield told
+        yield reported
     finally:
         server.shutdown()
 
@@ -149,8 +151,8 @@ def test_orthanc_hears_that_what_it_sent_is_here(
     eventually(lambda: answer()["Status"] != "Pending")
     assert answer()["Status"] == "Success"
     assert len(answer()["Success"]) == len(files)
-    [told] = world.events(Reported)
-    assert (told.safe, told.asked) == (8, 8)
+    [reported] = world.events(Reported)
+    assert (reported.safe, reported.asked) == (8, 8)
     assert [event.reason for event in world.events(Received)] == [""]
     assert stored_reports(world) == []
 
@@ -160,10 +162,10 @@ def test_a_report_that_was_not_taken_where_it_was_asked_for_comes_on_another_ass
 ) -> None:
     *sent, missing = slices()
     world.send(sent)
-    with archive(world.destination) as told:
+    with archive(world.destination) as reported:
         assert ask(world, [*sent, missing]) == 0
         eventually(lambda: world.node.step() or world.events(Reported))
-    [(event, calling, report)] = told
+    [(event, calling, report)] = reported
     assert (event, calling) == (2, "NODE")
     assert report.TransactionUID == TRANSACTION
     assert instances(report.ReferencedSOPSequence) == [one.SOPInstanceUID for one in sent]
@@ -185,7 +187,7 @@ def test_a_report_that_was_taken_where_it_was_asked_for_is_not_given_again(
         here.append(event.event_information)
         return 0, None
 
-    with archive(world.destination) as told:
+    with archive(world.destination) as reported:
         model = StorageCommitmentPushModel
         handlers = [(evt.EVT_N_EVENT_REPORT, handle)]
         association = associate(world.node.port, model, evt_handlers=handlers)
@@ -195,7 +197,7 @@ def test_a_report_that_was_taken_where_it_was_asked_for_is_not_given_again(
         world.wait_until_over()
         world.node.step()
         assert stored_reports(world) == []
-    assert (len(here), told) == (1, [])
+    assert (len(here), reported) == (1, [])
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -207,22 +209,22 @@ def test_a_report_waits_for_an_asker_that_is_away(world: NodeInProcess, is_resta
     if is_restarted:
         world.stop()
         world.start()
-    with archive(world.destination) as told:
+    with archive(world.destination) as reported:
         eventually(lambda: world.node.step() or world.events(Reported))
-    [(event, _, report)] = told
+    [(event, _, report)] = reported
     assert event == 1
     assert len(report.ReferencedSOPSequence) == 8
 
 
 def test_a_report_goes_nowhere_but_to_a_destination_of_its_asker(world: NodeInProcess) -> None:
     world.with_route(destination=Peer("PACS", "127.0.0.1", world.destination))
-    with archive(world.destination, title="PACS") as told:
+    with archive(world.destination, title="PACS") as reported:
         ask(world, slices())
         eventually(lambda: world.node.step() or world.events(NotReported))
     [event] = world.events(NotReported)
     assert (event.route, event.peer) == ("NODE", "SENDER")
     assert "no route has it as destination" in event.reason
-    assert told == []
+    assert reported == []
     assert stored_reports(world) == []
 
 
@@ -232,19 +234,19 @@ def test_a_report_goes_to_its_asker_also_where_another_route_sends_there(
     other = replace(world.route, title="OTHER")
     own = replace(world.route, destination=Peer("PACS", "127.0.0.1", 1))
     world.node.use({"OTHER": other, "NODE": own})
-    with archive(world.destination) as told:
+    with archive(world.destination) as reported:
         ask(world, slices())
         eventually(lambda: world.node.step() or world.events(Reported))
-    assert [calling for _, calling, _ in told] == ["NODE"]
+    assert [calling for _, calling, _ in reported] == ["NODE"]
 
 
 def test_a_report_that_its_asker_refuses_is_not_tried_again(world: NodeInProcess) -> None:
-    with archive(world.destination, status=0x0110) as told:
+    with archive(world.destination, status=0x0110) as reported:
         ask(world, slices())
         eventually(lambda: world.node.step() or world.events(NotReported))
     [event] = world.events(NotReported)
     assert event.reason == "it answered N-EVENT-REPORT with status 0110"
-    assert (len(told), stored_reports(world)) == (1, [])
+    assert (len(reported), stored_reports(world)) == (1, [])
 
 
 def test_a_report_is_abandoned_after_as_long_as_the_route_says(world: NodeInProcess) -> None:
@@ -256,15 +258,15 @@ def test_a_report_is_abandoned_after_as_long_as_the_route_says(world: NodeInProc
     assert stored_reports(world) == []
 
 
-def test_what_is_removed_before_its_report_is_not_reported_to_be_here(world: NodeInProcess) -> None:
+def test_object_removed_before_its_report_is_not_reported_to_be_here(world: NodeInProcess) -> None:
     world.send(slices()[:3])  # of which nothing can be made
     ask(world, slices()[:3])
     world.queue_up()
     world.pass_time(world.route.keep + 1)
     assert world.objects() == []
-    with archive(world.destination) as told:
+    with archive(world.destination) as reported:
         eventually(lambda: world.node.step() or world.events(Reported))
-    [(event, _, report)] = told
+    [(event, _, report)] = reported
     assert (event, len(report.FailedSOPSequence)) == (2, 3)
 
 

@@ -1,4 +1,4 @@
-"""What cannot be done now is tried again, whatever it was."""
+"""Retries of whatever cannot be done now."""
 
 from threading import Event
 
@@ -12,7 +12,7 @@ from cuda_cyclegan.pipelines.node.events import NodeEvent, Trouble
 
 def test_a_thread_continues_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "POLL_SECONDS", 0.01)
-    told, failing, is_done = list[NodeEvent](), [KeyError("a patient"), KeyError("x")], Event()
+    reported, failing, is_done = list[NodeEvent](), [KeyError("a patient"), KeyError("x")], Event()
 
     def do() -> bool:
         if failing:
@@ -20,8 +20,8 @@ def test_a_thread_continues_after_an_unexpected_error(monkeypatch: pytest.Monkey
         is_done.set()
         return False
 
-    thread = PeriodicThread("delivery", do, told.append)
+    thread = PeriodicThread("delivery", do, reported.append)
     thread.wake()
     assert is_done.wait(ENOUGH)
     thread.close()
-    assert told == [Trouble("delivery met an unexpected KeyError, and is retried")]
+    assert reported == [Trouble("delivery met an unexpected KeyError, and is retried")]

@@ -23,7 +23,7 @@ def test_a_second_node_is_refused(tmp_path: Path) -> None:
 def test_a_check_whether_a_node_runs_is_no_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It holds the lock for a moment, in which others check, and a node starts."""
+    """The check holds the lock for a moment, in which others check, and a node starts."""
     checking = os.open(tmp_path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     lock(checking, shared=True)
     assert not is_running(tmp_path)

@@ -113,7 +113,7 @@ def test_maps_are_results_too(node: NodeInProcess, monkeypatch: pytest.MonkeyPat
 def test_space_goes_to_the_rest_of_a_study_before_a_new_one(
     node: NodeInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise studies that each lack images could fill the disk."""
+    """Studies that each lack images could otherwise fill the disk."""
     of_size(node, 14 * (SCAN + RESULT), monkeypatch)
     first, second = slices(0), slices(1)
     assert node.send(first) == [0] * 8
@@ -136,7 +136,7 @@ def small_disk(world: NodeWorld, size: str) -> Generator[tuple[str, ...]]:
 
 
 @pytest.mark.slow
-def test_what_does_not_fit_is_refused_and_what_was_taken_stays(world: NodeWorld) -> None:
+def test_object_that_does_not_fit_is_refused_and_received_ones_stay(world: NodeWorld) -> None:
     with small_disk(world, "2600k") as prefix:
         check(world, prefix)
 

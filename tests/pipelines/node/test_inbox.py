@@ -16,7 +16,9 @@ STUDY = StudyName("NODE", "20261122-ab")
 def test_a_study_that_is_removed_while_it_is_listed_has_no_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the node, while an association asks for storage commitment, or another process lists."""
+    """The node removes it while an association requests storage commitment, or another process
+    lists.
+    """
     with open_store(tmp_path, 0.0) as store:
         inbox = Inbox(tmp_path, most=0, reserve=0, store=store)
         folder, scandir = inbox.folder(STUDY), os.scandir

@@ -213,8 +213,8 @@ def test_a_lost_answer_is_settled_by_a_failure_without_a_search(world: NodeInPro
     assert sorted(posts.values()) == [1] * 11 + [2]
 
 
-def test_what_a_server_shows_only_later_is_not_sent_again(world: NodeInProcess) -> None:
-    """As one that answers 202 and stores later."""
+def test_object_that_a_server_shows_only_later_is_not_sent_again(world: NodeInProcess) -> None:
+    """A server may answer 202 and store later."""
     held, posts = Archive(), Counter[str]()
 
     def answer(one: Asked) -> Reply:

@@ -1,4 +1,4 @@
-"""From objects that arrive to results that are confirmed, through whatever comes in between."""
+"""Node from arriving objects to confirmed results, through all disturbances."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -125,10 +125,10 @@ def test_a_clock_that_is_set_back_holds_up_no_study(world: NodeInProcess) -> Non
     assert world.states() == ["queued"]
 
 
-def test_what_waits_in_an_inbox_that_is_away_for_a_while_is_queued_and_emptied_later(
+def test_objects_in_an_unavailable_inbox_are_queued_and_emptied_later(
     world: NodeInProcess,
 ) -> None:
-    """As while its disk is not mounted."""
+    """The inbox's disk may not be mounted, for instance."""
     inbox, away = world.folder / "inbox", world.folder / "away"
     world.send(slices())
     inbox.rename(away)
@@ -252,7 +252,7 @@ def test_a_result_that_was_not_sent_when_its_series_grew_is_not_sent_any_more(
 def test_a_result_whose_first_object_is_on_its_way_when_its_series_grows_is_sent_as_a_whole(
     world: NodeInProcess,
 ) -> None:
-    """Also if the association breaks off after that object."""
+    """The same holds if the association breaks off after that object."""
     arrives, has_grown = Event(), Event()
 
     def status(_: Any) -> int:
@@ -292,7 +292,7 @@ def test_a_job_whose_series_grew_meanwhile_is_cancelled(world: NodeInProcess) ->
 
 
 def another_series() -> list[Any]:
-    """Of the study of `slices`."""
+    """Return another series of the study of `slices`."""
     first = phantom(0)
     return list(replace(first, series=f"{first.series}.9").datasets())
 
@@ -439,13 +439,13 @@ def with_undelivered(world: NodeInProcess) -> None:
     eventually(lambda: world.node.step() or world.events(SendingAbandoned))
 
 
-def test_what_was_tried_for_as_long_as_the_route_says_is_abandoned(world: NodeInProcess) -> None:
+def test_delivery_tried_as_long_as_the_route_states_is_abandoned(world: NodeInProcess) -> None:
     with_undelivered(world)
     assert world.states() == ["undelivered"]
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_was_abandoned_is_sent_untranslated_once_its_route_says_longer(
+def test_abandoned_delivery_is_sent_untranslated_once_its_route_has_longer(
     world: NodeInProcess, is_restarted: bool
 ) -> None:
     with_undelivered(world)
@@ -463,7 +463,7 @@ def test_what_was_abandoned_is_sent_untranslated_once_its_route_says_longer(
 
 
 @pytest.mark.slow
-def test_what_was_abandoned_and_removed_is_not_tried_again(world: NodeInProcess) -> None:
+def test_abandoned_and_removed_delivery_is_not_tried_again(world: NodeInProcess) -> None:
     with_undelivered(world)
     world.pass_time(31 * DAY)
     assert world.events(Emptied)
@@ -519,7 +519,7 @@ def test_an_object_at_which_its_destination_breaks_off_holds_up_no_other_result(
 
 
 def of_results(world: NodeInProcess) -> list[NotSent]:
-    """What was told of results, not of their destination, that could not be sent."""
+    """Return the reports on results that could not be sent, without those on their destination."""
     return [event for event in world.events(NotSent) if event.what.startswith("NODE/")]
 
 
@@ -631,7 +631,7 @@ def test_a_study_is_removed_a_while_after_its_result_was_confirmed(world: NodeIn
     assert set(instances(held).values()) == {1}
 
 
-def test_what_is_not_sent_stays(world: NodeInProcess) -> None:
+def test_unsent_result_stays(world: NodeInProcess) -> None:
     world.send(slices())
     world.queue_up()
     world.translate()
@@ -642,8 +642,8 @@ def test_what_is_not_sent_stays(world: NodeInProcess) -> None:
 def test_a_study_without_a_volume_is_reported_and_removed(world: NodeInProcess) -> None:
     world.send(slices(3))
     world.queue_up()
-    [told] = world.events(LeftOut)
-    assert "only 3 slices" in told.reason
+    [message] = world.events(LeftOut)
+    assert "only 3 slices" in message.reason
     world.pass_time(DAY + 1)
     assert world.objects() == []
 
@@ -770,7 +770,7 @@ def test_other_files_in_the_inbox_are_skipped(world: NodeInProcess) -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_a_route_left_out_is_taken_once_it_says_otherwise(
+def test_object_omitted_by_a_route_is_taken_once_it_changes(
     world: NodeInProcess, is_restarted: bool
 ) -> None:
     usual = world.route.request
@@ -792,7 +792,7 @@ def test_what_a_route_left_out_is_taken_once_it_says_otherwise(
     assert world.events(LeftOut) == left_out
 
 
-def test_what_is_left_out_is_reported_once_however_often_it_is_sent(world: NodeInProcess) -> None:
+def test_omission_is_reported_once_however_often_it_is_sent(world: NodeInProcess) -> None:
     strict = replace(world.route.request, filters=Choice(modalities=frozenset({"CT"})))
     world.with_route(request=strict)
     world.send(slices())
@@ -805,7 +805,7 @@ def test_what_is_left_out_is_reported_once_however_often_it_is_sent(world: NodeI
 
 
 def test_a_series_that_comes_in_another_encoding_is_known(world: NodeInProcess) -> None:
-    """From an archive beside the scanner, or from two archives, while its job waits."""
+    """The series comes from an archive next to the scanner, or from two, while its job waits."""
     packed = slices()
     for one in packed:
         one.compress(RLELossless, generate_instance_uid=False)
@@ -832,7 +832,7 @@ def test_titles_that_are_not_known_are_reported_as_they_came(world: NodeInProces
     ]
 
 
-def test_what_it_keeps_is_private(world: NodeInProcess) -> None:
+def test_stored_files_are_private(world: NodeInProcess) -> None:
     world.send(slices())
     paths = [world.folder, *world.folder.rglob("*")]
     assert len(paths) > 8

@@ -187,9 +187,9 @@ def test_the_log_says_why_images_were_refused(world: NodeInProcess) -> None:
     send_some_refused(world, {2, 11})
     world.with_settings(most=1)
     world.send(slices(1)[:3])
-    told = [event.refusals for event in world.events(Received)]
+    reported = [event.refusals for event in world.events(Received)]
     reason = "its header has no StudyInstanceUID"
-    assert told == [((reason, 2),), (("the inbox of the node is full", 3),)]
+    assert reported == [((reason, 2),), (("the inbox of the node is full", 3),)]
 
 
 def test_only_studies_beside_an_unknown_image_wait_for_it(world: NodeInProcess) -> None:

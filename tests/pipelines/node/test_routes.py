@@ -1,4 +1,4 @@
-"""Who may send, by title and address."""
+"""Senders that may send, by title and address."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the node's store keeps through kills, damage, full disks and newer versions."""
+"""Contents of the node's store through kills, damage, full disks and newer versions."""
 
 import errno
 import shutil
@@ -174,7 +174,7 @@ def test_a_damaged_file_is_reported_kept_and_read_as_far_as_it_can_be(
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 500, b"\xff" * 9000])
 def test_a_file_without_any_record_is_damaged(tmp_path: Path, content: bytes) -> None:
-    """As some file systems leave it when the power fails."""
+    """Some file systems leave such a file when the power fails."""
     (tmp_path / NAME).write_bytes(content)
     with open_store(tmp_path, NOW) as store:
         assert len(store.problems) == 1

@@ -78,8 +78,8 @@ def test_the_report_of_this_batch_is_found_and_of_another_refused(tmp_path: Path
         ("other settings", replace(BATCH, options=replace(BATCH.options, precision=None))),
     )
     for what, other in others:
-        told = f"is the report of another batch, of 2026-01-02.*, with {what};"
-        with pytest.raises(ReportFileError, match=told):
+        reported = f"is the report of another batch, of 2026-01-02.*, with {what};"
+        with pytest.raises(ReportFileError, match=reported):
             so_far(written(other, tmp_path / "other.json"))
 
 

@@ -97,7 +97,7 @@ def test_work_on_a_report_grows_with_its_studies_not_with_their_square(tmp_path:
     assert Counted.looks < 20 * len(rows)
 
 
-def test_what_only_the_file_says_is_read_too(tmp_path: Path) -> None:
+def test_statements_of_the_file_alone_are_read_too(tmp_path: Path) -> None:
     stored = read_report(written(BATCH, tmp_path / "report.json"))
     assert stored.program
     assert stored.machine.cores > 0

@@ -79,7 +79,7 @@ def test_results_are_translated_for_who_asks_for_it(folders: Folders, tmp_path: 
         assert f"{studies} translated" in done.stdout
 
 
-def test_what_a_user_put_in_the_place_of_a_result_is_a_scan(
+def test_file_of_a_user_in_the_place_of_a_result_is_a_scan(
     folders: Folders, tmp_path: Path
 ) -> None:
     scan(folders.earlier / "a.nii", 7)

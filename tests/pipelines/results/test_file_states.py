@@ -42,10 +42,10 @@ def test_the_script_in_the_documentation_gives_the_same(tmp_path: Path) -> None:
     contents = [bytes([at]) * 100 for at in range(12)]
     for at, content in enumerate(contents):
         (folder / f"{at} of 12.dcm").write_bytes(content)
-    told = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, check=True)
+    reported = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, check=True)
     made = content_of(states(contents))
     assert made
-    assert told.stdout.split()[0].decode() == made.sha256
+    assert reported.stdout.split()[0].decode() == made.sha256
     assert (made.files, made.bytes) == (12, 1200)
 
 

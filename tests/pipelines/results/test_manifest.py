@@ -123,8 +123,8 @@ def test_a_record_of_a_newer_version_is_refused_and_stays_as_it_is(output: Path)
     with manifest_file(output).open("ab") as file:
         file.write(NEWER + b', "output": "a.nii", "dose": 3}\n')
     before = manifest_file(output).read_bytes()
-    told = f"{manifest_file(output)} was written by a newer version of cuda-cyclegan"
-    with pytest.raises(OutputFolderError, match=re.escape(told)):
+    reported = f"{manifest_file(output)} was written by a newer version of cuda-cyclegan"
+    with pytest.raises(OutputFolderError, match=re.escape(reported)):
         load(output)
     for shared in (False, True):
         with (
@@ -346,7 +346,7 @@ def test_the_name_of_a_new_manifest_is_on_disk_before_its_first_line(
         assert happened == []  # nor does a run wait whose record is there
 
 
-def test_what_is_kept_aside_has_its_name_on_disk(
+def test_file_kept_aside_has_its_name_on_disk(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Manifest(output) as manifest:
@@ -366,7 +366,7 @@ def test_what_is_kept_aside_has_its_name_on_disk(
 def test_threads_share_the_loss_of_lines_that_no_disk_took(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a full file server, which tells so at the first flush, and not again."""
+    """A full file server reports this at the first flush, and not again."""
     begun, all_written, lost = (threading.Event() for _ in range(3))
     failures, real_write = list[OSError](), os.write
 

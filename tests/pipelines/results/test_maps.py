@@ -190,7 +190,7 @@ def before_any_run(folders: Folders) -> None:
 
 
 @pytest.mark.parametrize("happens", [foreign, changed, before_any_run])
-def test_what_a_user_put_in_the_place_of_a_map_stays(
+def test_file_of_a_user_in_the_place_of_a_map_stays(
     folders: Folders, happens: Callable[[Folders], None]
 ) -> None:
     happens(folders)
@@ -244,7 +244,7 @@ def test_a_result_that_cannot_be_written_leaves_no_map(
     assert not list(folders.output.glob("a.*"))
 
 
-def test_what_a_killed_run_left_is_known_to_be_ours(
+def test_map_of_a_killed_run_is_known_to_be_ours(
     series: Folders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     real, seen = storing.write, tmp_path / "seen"

@@ -1,4 +1,4 @@
-"""Where the record of an output folder lives, and that all ways to a folder meet the same one."""
+"""Place of the record of an output folder: the same by all paths to the folder."""
 
 import os
 import subprocess
@@ -104,14 +104,14 @@ def told_by(*command: str) -> str:
 def test_the_record_of_a_folder_that_is_mounted_by_itself_is_inside(
     tmp_path: Path, mounted: str
 ) -> None:
-    """As a volume in a container, which may be a folder of the same file system."""
+    """A volume in a container may be a folder of the same file system."""
     output = tmp_path / "my out"
     output.mkdir()
     (tmp_path / "real").mkdir()
     mount = f"mount {mounted.format(root=tmp_path)} '{output}' && exec \"$@\""
     words = [sys.executable, "-c", RECORD, str(output)]
-    told = told_by("unshare", "--mount", "sh", "-c", mount, "sh", *words)
-    assert told == str(output / INSIDE)
+    reported = told_by("unshare", "--mount", "sh", "-c", mount, "sh", *words)
+    assert reported == str(output / INSIDE)
 
 
 def test_a_record_beside_a_mount_point_is_not_that_of_what_is_mounted(tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_a_record_beside_a_mount_point_is_not_that_of_what_is_mounted(tmp_path: 
     record(output, "a.nii")
     mount = f"mount -t tmpfs none '{output}' && exec \"$@\""
     words = [sys.executable, "-c", RECORD, str(output)]
-    told = told_by("unshare", "--mount", "sh", "-c", mount, "sh", *words)
-    assert told == str(output / INSIDE)
+    reported = told_by("unshare", "--mount", "sh", "-c", mount, "sh", *words)
+    assert reported == str(output / INSIDE)
     assert set(load(output)) == {"a.nii"}
 
 
@@ -132,8 +132,8 @@ def test_the_record_is_inside_where_the_parent_cannot_be_written(tmp_path: Path)
         folder.chmod(folder.stat().st_mode | 0o055)
     tmp_path.chmod(0o555)
     words = [sys.executable, "-c", RECORD, str(output)]
-    told = told_by("setpriv", "--bounding-set=-dac_override,-dac_read_search", *words)
-    assert told == str(output / INSIDE)
+    reported = told_by("setpriv", "--bounding-set=-dac_override,-dac_read_search", *words)
+    assert reported == str(output / INSIDE)
 
 
 def test_a_folder_without_a_parent_has_its_record_inside() -> None:
@@ -171,7 +171,7 @@ class TestPlace:
 def test_a_folder_that_lets_no_open_file_be_removed_is_refused_and_stays_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As FUSE does where names cannot be changed: bindfs --rename-deny."""
+    """FUSE does so if names cannot be changed: bindfs --rename-deny."""
     opened, unlink = set[str](), os.unlink
 
     def refused_once(path: str, **at: int) -> None:

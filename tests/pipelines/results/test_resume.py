@@ -1,4 +1,4 @@
-"""What is due, what is kept, and what must not be destroyed."""
+"""Results to make, results to keep, and files that must not be destroyed."""
 
 import shutil
 from dataclasses import replace
@@ -83,7 +83,7 @@ OLD, NEW = ("name", "T1", "T2"), ("name", "T1", "CT")
 
 
 @pytest.mark.parametrize(
-    ("told", "now", "reason"),
+    ("reported", "now", "reason"),
     [
         (OLD, NEW, "the model's labels changed"),
         (OLD, OLD, None),
@@ -93,9 +93,9 @@ OLD, NEW = ("name", "T1", "T2"), ("name", "T1", "CT")
     ids=["others", "the same", "it tells none", "nobody knows today's"],
 )
 def test_a_result_that_shows_other_words_of_its_model_is_due(
-    folder: Folder, told: tuple[str, ...], now: tuple[str, ...], reason: str | None
+    folder: Folder, reported: tuple[str, ...], now: tuple[str, ...], reason: str | None
 ) -> None:
-    assert replace(folder.entry, words=told).change_of(RECIPE.model, now) == reason
+    assert replace(folder.entry, words=reported).change_of(RECIPE.model, now) == reason
 
 
 def test_a_changed_input_is_due(folder: Folder) -> None:
@@ -234,7 +234,7 @@ def test_a_result_edited_by_hand_is_refused(folder: Folder) -> None:
     assert "changed after this program wrote it" in (planned.reason or "")
 
 
-def test_what_a_killed_run_left_is_ours(folder: Folder) -> None:
+def test_result_of_a_killed_run_is_ours(folder: Folder) -> None:
     planned = folder.plan(replace(folder.entry, status="writing"))
     assert (planned.action, planned.replaces) == ("translate", True)
     assert planned.reason == "an earlier run was stopped while writing it"
@@ -265,7 +265,7 @@ def test_an_unreadable_input_is_due_so_that_reading_shows(folder: Folder) -> Non
 class TestResultsOfTwoFiles:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Folder:
-        """As above, but for a header and its voxels."""
+        """Return a folder as above, but for a header and its voxels."""
         folder = Folder(tmp_path)
         folder.target.rename(folder.target.with_name("a.mhd"))
         folder.target = folder.target.with_name("a.mhd")

@@ -86,10 +86,10 @@ def test_a_disk_that_ignores_case_holds_one_of_each(monkeypatch: pytest.MonkeyPa
     studies = [study("A.nii"), study("a.nii"), study("b.nii")]
     assert not blockers(refused(studies))
     monkeypatch.setattr(names, "_ignores_case", lambda output: output.name == MISSING)
-    told = " (their names differ only in case or in Unicode normalisation)"
+    reported = " (their names differ only in case or in Unicode normalisation)"
     assert blockers(refused(studies)) == {
-        "A.nii": overwriting(f"a.nii{told}"),
-        "a.nii": overwriting(f"A.nii{told}"),
+        "A.nii": overwriting(f"a.nii{reported}"),
+        "a.nii": overwriting(f"A.nii{reported}"),
     }
 
 
@@ -109,9 +109,7 @@ def test_a_result_and_a_folder_in_its_place_are_rivals() -> None:
     ("folder", "how"),
     [("a.nii.preview.png", {"preview": True}), ("a.map-spread-sd.nii", {"maps": True})],
 )
-def test_what_stands_beside_a_result_has_a_place_of_its_own(
-    folder: str, how: dict[str, bool]
-) -> None:
+def test_file_beside_a_result_has_a_place_of_its_own(folder: str, how: dict[str, bool]) -> None:
     studies = [study("a.nii"), study(f"{folder}/b.nii"), study("a_spread.nii"), study("a.nii.gz")]
     assert not blockers(refused(studies))
     assert set(blockers(refused(studies, **how))) == {"a.nii", f"{folder}/b.nii"}

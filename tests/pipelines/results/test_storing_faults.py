@@ -45,11 +45,11 @@ CALLS: dict[ModuleType, tuple[str, ...]] = {
     io: ("open",),
     builtins: ("open",),
 }
-"""Of the system, by their names in the modules of Python through which all ask for them."""
+"""Calls of the system, by their names in the modules of Python through which all use them."""
 
 
 class AtCall:
-    """Does something before the nth call of the system that this thread makes inside the block."""
+    """Action before the nth call of the system that this thread makes inside the block."""
 
     def __init__(self, number: int, act: Callable[[], None]) -> None:
         self.left, self._act = number, act

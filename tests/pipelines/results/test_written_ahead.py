@@ -24,7 +24,7 @@ from cuda_cyclegan.pipelines.results.written_ahead import WrittenAhead
 
 SLICES = 40
 SHAPE = (256, 128, SLICES)
-"""Of slices of 64 KiB, so that a write holds 32 of them."""
+"""Shape with slices of 64 KiB, so that a write holds 32 of them."""
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_slices_are_written_as_soon_as_they_are_final(
     ahead.cancel()
 
 
-def test_what_is_left_leaves_nothing(
+def test_cancelled_file_leaves_nothing(
     volume: Volume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(written_ahead, "_PATIENCE", ENOUGH)

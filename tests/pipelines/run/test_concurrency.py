@@ -18,16 +18,16 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set once a thread waits for another to release something."""
     waits, wait = threading.Event(), threading.Condition.wait
 
-    def told(condition: threading.Condition, timeout: float | None = None) -> bool:
+    def reported(condition: threading.Condition, timeout: float | None = None) -> bool:
         if threading.current_thread() is not threading.main_thread():
             waits.set()
         return wait(condition, timeout)
 
-    monkeypatch.setattr(threading.Condition, "wait", told)
+    monkeypatch.setattr(threading.Condition, "wait", reported)
     return waits
 
 
-def test_who_does_not_fit_waits_until_something_is_given_back(waits: threading.Event) -> None:
+def test_study_that_does_not_fit_waits_until_something_is_released(waits: threading.Event) -> None:
     places = WeightedSemaphore(10)
     assert places.acquire(6)
     with ThreadPoolExecutor() as others:
@@ -38,7 +38,7 @@ def test_who_does_not_fit_waits_until_something_is_given_back(waits: threading.E
         assert taking.result(timeout=ENOUGH)
 
 
-def test_what_is_larger_than_the_space_gets_in_alone(waits: threading.Event) -> None:
+def test_study_larger_than_the_space_gets_in_alone(waits: threading.Event) -> None:
     places = WeightedSemaphore(10)
     assert places.acquire(25)
     with ThreadPoolExecutor() as others:

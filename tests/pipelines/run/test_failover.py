@@ -60,7 +60,7 @@ def test_a_lost_gpu_is_opened_again_in_another_process(world: SharedBatchWorld) 
 def test_a_gpu_that_is_lost_after_an_interrupt_is_not_opened_again(
     world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does the loss, heard while a result is stored, end the batch in another way."""
+    """A loss reported while a result is stored does not end the batch in another way either."""
     is_storing, is_stopped = threading.Event(), threading.Event()
     write, stop, calls = storing.write, StudyPipeline.stop, iter(range(9))
 
@@ -142,8 +142,10 @@ def test_studies_over_which_a_gpu_was_lost_are_each_worked_on_alone(
 ) -> None:
     rows = world.run_suspects(NAMES[:suspects], Opener(world.calls, seconds=0.05))
     assert {row.status for row in rows} == {"translated"}
-    told = [type(event) for event in world.events if isinstance(event, StudyStarted | StudyDone)]
-    assert told[: 2 * suspects] == [StudyStarted, StudyDone] * suspects
+    reported = [
+        type(event) for event in world.events if isinstance(event, StudyStarted | StudyDone)
+    ]
+    assert reported[: 2 * suspects] == [StudyStarted, StudyDone] * suspects
 
 
 @pytest.mark.process

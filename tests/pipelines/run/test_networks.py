@@ -32,7 +32,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 class Device:
-    """Opens once it may; notes what is opened and closed, and reports a search meanwhile."""
+    """Device that opens once it may, notes what is opened and closed, and reports a search
+    meanwhile.
+    """
 
     def __init__(self, error: Exception | None = None) -> None:
         self.calls: list[str] = []
@@ -104,7 +106,7 @@ def test_it_is_taken_once_and_in_its_precision_only(model: Model, device: Device
     assert device.calls.count("close fp16") == 2
 
 
-def test_what_nothing_used_is_closed(model: Model, device: Device) -> None:
+def test_unused_network_is_closed(model: Model, device: Device) -> None:
     with networks_opened_by(device, "fp16") as networks:
         networks.open_early(model, FP16)
         for thread in threading.enumerate():
@@ -114,7 +116,7 @@ def test_what_nothing_used_is_closed(model: Model, device: Device) -> None:
     assert device.calls == ["open fp16", "close fp16"]
 
 
-def test_what_kept_it_from_opening_is_raised_by_its_use_and_else_by_nothing(model: Model) -> None:
+def test_error_of_opening_is_raised_by_its_use_and_by_nothing_else(model: Model) -> None:
     device = Device(DeviceMemoryError("no room"))
     device.may_open.set()
     with networks_opened_by(device, "fp16") as networks:
@@ -129,7 +131,7 @@ def test_what_kept_it_from_opening_is_raised_by_its_use_and_else_by_nothing(mode
 
 
 class Opened:
-    """What is open on a card, with the memory limit that it was opened with."""
+    """Network that is open on a GPU, with the memory limit that it was opened with."""
 
     def __init__(self) -> None:
         self.now: list[tuple[Triple | None, int | None]] = []
@@ -194,7 +196,7 @@ def test_a_verifier_stays_until_another_models_is_asked_for(model: Model, tmp_pa
 def test_an_end_leaves_networks_to_a_thread_that_still_uses_them(
     model: Model, device: Device
 ) -> None:
-    """As after an interrupt, when the device hangs."""
+    """A device may hang after an interrupt."""
     networks = networks_opened_by(device, "fp16")
     with networks.use((model, FP16)) as (network,):
         network.open("fp16")

@@ -1,4 +1,4 @@
-"""What became of studies, from events in any order of ends; and how events reach the listener."""
+"""Outcomes of studies, from events in any order of ends; and the way of events to the listener."""
 
 import signal
 import threading
@@ -91,7 +91,7 @@ def test_spans_of_work_come_with_the_next_event_and_wake_nobody() -> None:
 
 
 def test_a_signal_that_another_thread_receives_ends_the_wait_for_events() -> None:
-    """As at the end of a stop by SIGSTOP, or while another signal is on its way."""
+    """A stop by SIGSTOP may have ended, or another signal may be on its way."""
     waits = threading.Event()
 
     class WatchedQueue(SimpleQueue[Any]):

@@ -79,7 +79,7 @@ def test_a_file_is_hashed_while_it_is_read_and_prepared(
 def test_a_study_that_changes_before_it_is_hashed_fails(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was read whole by then, but its hash would be that of other bytes."""
+    """The scan was read whole by then, but its hash would be that of other bytes."""
     path, changed = world.root / "scans" / "a.nii", threading.Event()
 
     def change(number: int) -> None:
@@ -134,7 +134,9 @@ def give_way(path: Path, other: Path) -> None:
 def test_a_scan_that_gives_way_to_another_of_its_size_and_date_fails(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    """Before it is hashed, or after it: the hash of one and the voxels of another are no result."""
+    """The change is before or after hashing: the hash of one and the voxels of another are not a
+    result.
+    """
     path, other = world.root / "scans" / "b.nii", scan(world.root / "other.nii", 9, (16, 16, 16))
 
     def change(number: int) -> None:
@@ -155,7 +157,7 @@ def test_a_scan_that_gives_way_to_another_of_its_size_and_date_fails(
 def test_a_scan_that_gets_other_rights_while_it_is_translated_is_the_same(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As every file does of which a backup makes another hard link."""
+    """Every file does of which a backup makes another hard link."""
     path, hashed, states = world.root / "scans" / "b.nii", threading.Event(), InputFiles.states
 
     def told_states(files: InputFiles, go_on: Callable[[], None]) -> tuple[FileState, ...]:
@@ -176,7 +178,7 @@ def test_a_scan_that_gets_other_rights_while_it_is_translated_is_the_same(
 
 
 def test_a_refused_study_is_hashed_no_further(world: PipelineWorld) -> None:
-    """Its file may promise more than fits, and be as long: hours would go by over these zeros."""
+    """The file may claim more than fits, and be as long: hashing these zeros would take hours."""
     path = world.root / "scans" / "b.nii"
     header, extent = bytearray(path.read_bytes()[:352]), 16_000
     header[42:48] = struct.pack("<3h", extent, extent, extent)
@@ -203,14 +205,14 @@ def test_a_study_that_no_memory_suffices_for_fails_alone(
 def test_no_more_is_under_way_than_the_concurrency_allows(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even where reading is much faster than the network."""
+    """The same holds if reading is much faster than the network."""
     reads: list[None] = []
     seen: list[int] = []
     watch_calls(monkeypatch, "read", lambda _: reads.append(None))
     waits: SimpleQueue[int] = SimpleQueue()
 
     class Places(WeightedSemaphore):
-        """Tells the how manieth place a thread waits for."""
+        """Places that report which one a thread waits for."""
 
         def __init__(self, size: int) -> None:
             super().__init__(size)
@@ -372,14 +374,14 @@ def test_seconds_are_those_of_work_and_not_of_waiting(
 ) -> None:
     """The clock only goes on in the network, while the threads before and after it wait."""
     now, runs = [100.0], iter(range(9))
-    told, reported, report = threading.Condition(), list[Event](), BatchEvents.report
+    message, reported, report = threading.Condition(), list[Event](), BatchEvents.report
     monkeypatch.setattr(in_flight, "Stopwatch", partial(Stopwatch, clock=lambda: now[0]))
 
     def reported_by(events: BatchEvents, event: Event) -> None:
         report(events, event)
-        with told:
+        with message:
             reported.append(event)
-            told.notify_all()
+            message.notify_all()
 
     def others_wait(run: int) -> bool:
         spans = [event.span for event in reported if isinstance(event, Worked)]
@@ -389,8 +391,8 @@ def test_seconds_are_those_of_work_and_not_of_waiting(
 
     def network(patches: FloatArray) -> FloatArray:
         run = next(runs)
-        with told:
-            assert told.wait_for(lambda: others_wait(run), ENOUGH)
+        with message:
+            assert message.wait_for(lambda: others_wait(run), ENOUGH)
         now[0] += 1.0
         return patches
 

@@ -1,4 +1,4 @@
-"""How a batch opens its device, and what becomes of studies that do not fit it."""
+"""Opening of a batch's device, and studies that do not fit it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -43,10 +43,12 @@ def test_the_search_for_plans_is_reported_before_the_device_is_there(world: Pipe
         yield FunctionGenerator()
 
     world.run_opened(opened)
-    told = [event for event in world.events if isinstance(event, Tuning | DeviceOpened | Remark)]
+    reported = [
+        event for event in world.events if isinstance(event, Tuning | DeviceOpened | Remark)
+    ]
     refused = Remark("cuDNN plan eng7 is not used on this GPU.")
-    assert told[:3] == [Tuning("convolution 3x3x3", 0.0), refused, Tuning("", 1.0)]
-    assert isinstance(told[3], DeviceOpened)
+    assert reported[:3] == [Tuning("convolution 3x3x3", 0.0), refused, Tuning("", 1.0)]
+    assert isinstance(reported[3], DeviceOpened)
 
 
 def test_the_generator_is_closed_when_the_batch_is_over(world: PipelineWorld) -> None:
@@ -83,14 +85,16 @@ def test_a_study_that_overflows_is_done_again_in_a_wider_precision(world: Pipeli
     assert opened_now == []
     assert patches_seen == ["fp16", "fp16", "bf16", "fp16", "fp16", "fp16"]
     assert [row.status for row in rows] == ["translated"] * 5
-    [told] = [row.notes for row in rows if row.notes]
-    assert told == ("A value exceeded the range of fp16; the computation was repeated in bf16.",)
-    assert rows[1].notes == told
+    [reported] = [row.notes for row in rows if row.notes]
+    assert reported == (
+        "A value exceeded the range of fp16; the computation was repeated in bf16.",
+    )
+    assert rows[1].notes == reported
 
 
 def test_why_a_study_was_blended_on_the_host_stands_in_its_row(world: PipelineWorld) -> None:
     class FullGenerator(FunctionGenerator):
-        """Could blend by itself, but for the second study there is no memory."""
+        """Generator that could blend, but has no memory for the second study."""
 
         studies = 0
 

@@ -1,4 +1,4 @@
-"""What an interrupt leaves of studies on their way to the disk."""
+"""Effects of an interrupt on studies that are on their way to the disk."""
 
 import gc
 import threading
@@ -111,7 +111,7 @@ class Interruption:
 @pytest.mark.parametrize(
     ("module", "name"), [(StudyTranslator, "finish"), (storing, "write")], ids=["finish", "write"]
 )
-def test_who_comes_to_the_disk_after_a_stop_leaves_nothing_there(
+def test_study_that_reaches_the_disk_after_a_stop_leaves_nothing_there(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:
     stop = Interruption(monkeypatch, last_moment=0.0)
@@ -144,7 +144,7 @@ def test_a_result_that_is_in_place_at_a_stop_is_recorded(
 
 @pytest.fixture
 def pipelines(tmp_path: Path) -> Iterator[Callable[[], StudyPipeline]]:
-    """What makes pipelines without studies."""
+    """Function that makes pipelines without studies."""
     empty: Any = None
     model = Model(CARD, Network(FunctionGenerator().graph, {}), empty, empty, "")
     kind = JobKind(model, OPTIONS, RECIPE, opens=False)
@@ -181,7 +181,7 @@ def test_a_stop_that_is_interrupted_can_be_asked_for_again(
 def test_a_pipeline_that_is_over_needs_no_collector_to_go(
     pipelines: Callable[[], StudyPipeline], is_stopped: bool
 ) -> None:
-    """With all the memory that it keeps for its studies' volumes."""
+    """All the memory that it keeps for its studies' volumes goes too."""
     pipeline = pipelines()
     gone = weakref.ref(pipeline)
     assert run(pipeline) == []

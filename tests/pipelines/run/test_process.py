@@ -24,13 +24,13 @@ def ended(process: WorkerProcess[Any, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "reported"),
     [(0, "exit status 0"), (3, "exit status 3"), (-signal.SIGKILL, "killed by SIGKILL")],
 )
-def test_what_it_said_is_handled_before_its_end(status: int, told: str) -> None:
+def test_output_of_a_process_is_handled_before_its_end(status: int, reported: str) -> None:
     process: Any = launch(partial(worker_targets.end, status))
     assert process.channel.receive(ENOUGH) == process.process.pid
-    assert ended(process) == told
+    assert ended(process) == reported
 
 
 def test_a_fault_of_the_program_is_a_status(tmp_path: Path) -> None:

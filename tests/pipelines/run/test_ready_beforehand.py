@@ -24,7 +24,7 @@ def world(tmp_path: Path) -> PipelineWorld:
 
 
 class CopyingGenerator:
-    """Gives volumes back as they came. asked: for which extents it was to take memory."""
+    """Generator that returns volumes unchanged. asked: extents for which it was to take memory."""
 
     device = "numpy"
 
@@ -60,7 +60,7 @@ def test_memory_is_taken_before_the_first_volume_is_read(
     assert generator.asked == [(16, 16, 16)]
 
 
-def test_what_is_in_the_way_is_reported_by_the_study(world: PipelineWorld) -> None:
+def test_obstacle_is_reported_by_the_study(world: PipelineWorld) -> None:
     def refuse() -> None:
         raise DeviceMemoryError("The host has no memory left that can be pinned.")
 

@@ -122,7 +122,7 @@ def test_a_study_that_kills_every_worker_fails_and_the_others_do_not(
 def test_the_first_study_may_kill_its_worker_and_the_others_are_done(
     world: SharedBatchWorld,
 ) -> None:
-    """Although neither that worker nor its successors have finished a study."""
+    """The others are done although neither that worker nor its successors have finished a study."""
     stored(world.inputs / "a.nii", np.full((8, 8, 8), 5000, np.int16) + np.eye(8, dtype=np.int16))
     rows = world.run(Opener(world.calls, brightest=2000))
     assert [row.status for row in rows] == ["failed", *["translated"] * 5]

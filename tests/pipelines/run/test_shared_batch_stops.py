@@ -87,7 +87,7 @@ def test_results_that_are_in_place_at_a_stop_are_recorded(
 def test_a_stop_answers_a_worker_that_asked_for_one_study_more(
     world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It asks while the last study is in its hand, which nobody will tell is done."""
+    """The request comes while the last study is in flight, whose end nobody will report."""
     opener = Opener(world.calls, holding=5)
     stop, kill, killed = Supervisor.stop, Supervisor._kill, list[Any]()
     interrupts = iter([KeyboardInterrupt])

@@ -25,7 +25,7 @@ SETTLED = 20
 MEASURED = 30
 
 SLACK, SLACK_BYTES = 3, 6 << 20
-"""What a process of this size goes up and down by itself."""
+"""Usual variation of a process of this size."""
 
 
 def descriptors() -> set[tuple[str, str]]:
@@ -38,7 +38,7 @@ def descriptors() -> set[tuple[str, str]]:
 
 
 def threads() -> set[threading.Thread]:
-    """Without those of pools that the process keeps, which start as they are needed."""
+    """Return the threads without those of pools that the process keeps, which start on demand."""
     kept = ("pack", "in parallel")
     return {thread for thread in threading.enumerate() if not thread.name.startswith(kept)}
 
@@ -80,12 +80,14 @@ def test_descriptors_threads_and_memory_stay_level(
 
 
 MOST_BYTES_A_STUDY = 8 << 10
-"""That stay of one: its row and its moments have some 2 KB, and its scan as stored has 12 KB."""
+"""Limit of what stays of a study: its row and its moments have some 2 KB, and its scan as stored
+has 12 KB.
+"""
 
 
 @pytest.mark.slow
-def test_of_a_study_no_more_stays_than_its_row(tmp_path: Path) -> None:
-    """By the accounts of Python, which know each array and nothing of what the system keeps."""
+def test_study_leaves_nothing_but_its_row(tmp_path: Path) -> None:
+    """Memory is counted by Python, which knows each array and nothing of what the system keeps."""
     for number in range(SETTLED + MEASURED):
         scan_of(tmp_path / "scans" / f"{number:02}.nii.gz", number)
     held: list[int] = []

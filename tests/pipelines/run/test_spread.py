@@ -20,7 +20,7 @@ Function = Callable[[FloatArray], FloatArray]
 
 
 def first_half(patches: FloatArray) -> FloatArray:
-    """Not the same for a patch and its mirror image."""
+    """Return values that differ for a patch and its mirror image."""
     return patches + np.roll(patches, 1, axis=2)
 
 
@@ -61,8 +61,8 @@ def test_the_precision_that_a_mirrored_patch_needs_is_not_that_of_the_result(
 def test_patches_are_counted_over_all_flips(tmp_path: Path) -> None:
     world = PipelineWorld(tmp_path)
     row, *_ = world.run_opened(opened_in({"fp32": first_half}), spread=4)
-    told = [event for event in world.events if isinstance(event, TilesDone)]
-    assert [(event.done, event.total) for event in told if event.study == row.name] == [
+    reported = [event for event in world.events if isinstance(event, TilesDone)]
+    assert [(event.done, event.total) for event in reported if event.study == row.name] == [
         (0, 4), (1, 4), (1, 4), (2, 4), (2, 4), (3, 4), (3, 4), (4, 4),
     ]  # fmt: skip
     assert row.tiles == 4

@@ -1,4 +1,4 @@
-"""Who follows a worker that ended, and how a supervisor is stopped."""
+"""Successors of workers that ended, and the stop of a supervisor."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ sys.exit(workers.run())
 
 
 class Diary:
-    """Keeps what happens, and decides who follows."""
+    """Diary that keeps what happens, and decides who follows."""
 
     def __init__(self, *restarts: Restart) -> None:
         self.heard: list[tuple[str, Any]] = []

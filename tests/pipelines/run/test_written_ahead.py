@@ -30,7 +30,7 @@ WINDOW = Window(-1000, 1000)
 
 
 class RowsGenerator:
-    """Gives volumes back as they came, some of their slices at a time."""
+    """Generator that returns volumes unchanged, some of their slices at a time."""
 
     device = "numpy"
 
@@ -70,7 +70,7 @@ def all_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[WrittenAhead]:
-    """Those that were begun."""
+    """Record those that were begun."""
     found: list[WrittenAhead] = []
 
     class Watched(WrittenAhead):
@@ -149,7 +149,7 @@ def test_a_stop_in_the_middle_leaves_nothing_of_a_result(
     assert not parts(world)
 
 
-def test_what_the_verification_refuses_is_not_named(
+def test_result_refused_by_the_verification_is_not_named(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch, begun: list[WrittenAhead]
 ) -> None:
     def refuse(number: int) -> None:

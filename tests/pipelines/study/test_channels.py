@@ -78,7 +78,9 @@ def scans(count: int, kind: str = "int16") -> list[Volume]:
 
 
 def mapped(scan: Volume, intensity: IntensityMap) -> Any:
-    """Into the network and, as (middle, half of the width), out of it: by the card's definition."""
+    """Map into the network and, as (middle, half of the width), out of it, by the model card's
+    definition.
+    """
     values = scan.voxels * np.float64(scan.slope) + scan.intercept
     match intensity:
         case Window(low, high):
@@ -124,7 +126,7 @@ def results(prepared: Prepared, made: Canvas) -> list[FloatArray]:
 
 
 def assert_same(ours: list[FloatArray], theirs: list[FloatArray], prepared: Prepared) -> None:
-    """To 1e-5 of the range of each result, and what its voxel type rounds away."""
+    """Assert equality to 1e-5 of the range of each result, and what its voxel type rounds away."""
     for mine, other, plan, outward in zip(
         ours, theirs, prepared.plan.results, prepared.fit.outward, strict=True
     ):
@@ -296,7 +298,7 @@ class TestAlignment:
             made.voxels[inside], plane(oblique, (6, 7, 5))[inside], atol=2e-3
         )
 
-    def test_what_was_done_is_reported_with_the_figures(self) -> None:
+    def test_work_done_is_reported_with_the_figures(self) -> None:
         first, second = scans(2)
         (_, made), done = on_one_grid((first, self.moved(second, 10)), ("T1", "T2"), resample=True)
         assert done == (

@@ -75,7 +75,7 @@ def ramp(low: float, high: float, dtype: str) -> Any:
 def test_negative_values_are_counted_if_they_were_stored_as_uint16(
     tmp_path: Path, spacing: Any
 ) -> None:
-    """As of PET; also if the result is brought back onto another grid."""
+    """PET has such values; this also holds if the result is brought back onto another grid."""
     scan = stored(tmp_path / "a.nii", ramp(-3000, 120000, "float32"))
     found, exact = (translated(scan, lambda x: x, kind, spacing=spacing) for kind in KINDS)
     [volume], [note] = found.volumes, found.notes
@@ -87,7 +87,7 @@ def test_negative_values_are_counted_if_they_were_stored_as_uint16(
 
 
 def test_the_farthest_value_is_stated_in_the_unit_of_the_result(tmp_path: Path) -> None:
-    """Of y = 40 x."""
+    """The function is y = 40 x."""
     scan = stored(tmp_path / "a.nii", ramp(-1000, 4000, "int16"))
     [note] = translated(scan, lambda x: 40 * x, "uint16").notes
     assert note.startswith("437 of 2184 voxels of its result are below 0 (lowest: -40000), which")
@@ -141,7 +141,7 @@ def test_the_background_of_an_unsigned_scan_has_no_note(tmp_path: Path) -> None:
     assert "are below 0 (lowest: -" in note
 
 
-def test_what_surrounds_a_crop_counts_too(tmp_path: Path) -> None:
+def test_surroundings_of_a_crop_count_too(tmp_path: Path) -> None:
     voxels = np.zeros(SHAPE, np.int16)
     voxels[4:9, 4:9, 4:9] = ramp(600, 700, "int16")[4:9, 4:9, 4:9]
     scan = stored(tmp_path / "a.nii", voxels)
@@ -167,7 +167,7 @@ def test_exactly_what_does_not_fit_is_counted(
     factor: float,
     is_own: bool,
 ) -> None:
-    """By whichever of the two ways a result is stored."""
+    """The count is exact for both ways to store a result."""
     limits = np.iinfo(dtype)
     folder = tmp_path_factory.mktemp("one")
     scan = stored(folder / "a.nii", ramp(limits.min, limits.max, dtype), slope)

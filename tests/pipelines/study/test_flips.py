@@ -1,4 +1,4 @@
-"""Which mirror images of patches there are, and in which order."""
+"""Mirror images of patches, and their order."""
 
 from itertools import permutations, product
 from typing import get_args
@@ -69,7 +69,7 @@ def bent(patches: FloatArray) -> FloatArray:
 def test_patches_are_mirrored_where_they_lie(
     extents: Triple, patch: Triple, flip: Flip, padding: SmallVolumePadding
 ) -> None:
-    """Which is as if the network were another one: patches, cutting and blending stay the same."""
+    """The effect is that of another network: patches, cutting and blending stay the same."""
     array = np.random.default_rng(1).uniform(-1, 1, (1, *extents)).astype(np.float32)
     layout = cover(extents, patch, 0.4)
     other = FunctionGenerator(lambda patches: flipped(bent(flipped(patches, flip)), flip))
@@ -79,10 +79,10 @@ def test_patches_are_mirrored_where_they_lie(
 
 
 @pytest.mark.parametrize("flip", [*flips(8, "RAS")])
-def test_where_patches_lie_alike_from_either_end_the_volume_may_as_well_be_mirrored(
+def test_volume_may_be_mirrored_where_patches_lie_alike_from_either_end(
     flip: Flip,
 ) -> None:
-    """As those who mirror whole volumes do; the order in which patches are blended differs."""
+    """Others mirror whole volumes; the order in which patches are blended differs."""
     array = np.random.default_rng(3).uniform(-1, 1, (1, 40, 28, 16)).astype(np.float32)
     layout = cover((40, 28, 16), (16, 16, 16), 0.25)
     for row, extent in zip(layout.origins, layout.extents, strict=True):

@@ -1,4 +1,4 @@
-"""What differs between two grids is told with figures; rounding of headers is no difference."""
+"""Differences between two grids, reported with figures; rounding of headers is no difference."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def turned(degrees: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "reported"),
     [
         (grid((20, 24, 15)), "20 x 24 x 15 voxels against 20 x 24 x 16"),
         (
@@ -45,8 +45,8 @@ def turned(degrees: float) -> np.ndarray:
         (grid(affine=moved(0.5)), "corners that lie up to 0.5 mm apart"),
     ],
 )
-def test_what_differs_is_reported_with_the_figures_of_both(other: Volume, told: str) -> None:
-    assert grid_difference(other, grid()) == told
+def test_differences_are_reported_with_the_figures_of_both(other: Volume, reported: str) -> None:
+    assert grid_difference(other, grid()) == reported
 
 
 def test_a_hundredth_of_a_voxel_is_the_limit() -> None:

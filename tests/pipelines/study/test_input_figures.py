@@ -68,12 +68,12 @@ def test_an_inverted_scan_is_not() -> None:
 
 
 def test_another_body_part_is_not() -> None:
-    told = differences(deviations(figures(head(20, (24, 44, 20))), EXPECTED))
-    assert any(words.startswith("its foreground extends over") for words in told)
+    reported = differences(deviations(figures(head(20, (24, 44, 20))), EXPECTED))
+    assert any(words.startswith("its foreground extends over") for words in reported)
 
 
 def test_another_spacing_is_not_and_a_rounded_one_is() -> None:
     found = figures(head(20))
     assert differences(deviations(replace(found, spacing=(1.0, 1.0, 1.1)), EXPECTED)) == ()
-    [told] = differences(deviations(replace(found, spacing=(1.0, 1.0, 1.3)), EXPECTED))
-    assert told == "its spacing is 1.3 mm along W, where 1 is usual (sd 0)"
+    [reported] = differences(deviations(replace(found, spacing=(1.0, 1.0, 1.3)), EXPECTED))
+    assert reported == "its spacing is 1.3 mm along W, where 1 is usual (sd 0)"

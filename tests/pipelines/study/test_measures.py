@@ -88,7 +88,7 @@ def test_a_result_of_one_value_has_the_worst_measures_and_a_scan_of_one_has_none
 
 
 def test_a_ramp_and_numbers_without_end_have_none_either(scan: Any) -> None:
-    """Whose edges are equal everywhere, or whose differences exceed all numbers."""
+    """The edges are equal everywhere, or the differences exceed all numbers."""
     ramp = np.indices((8, 8, 8)).sum(axis=0).astype(np.float32)
     assert measure(ramp, ramp) is None
     huge = np.where(scan > 100, np.float32(3e38), np.float32(-3e38))

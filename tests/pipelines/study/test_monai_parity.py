@@ -1,4 +1,4 @@
-"""Same patch, overlap and gaussian: the same volume as MONAI's sliding_window_inference, to 1e-5.
+"""Parity with MONAI's sliding_window_inference: the same volume to 1e-5 for equal options.
 
 MONAI steps by a fixed interval and pulls the last patch back into the volume; `patch` spreads its
 origins evenly. Both grids are one where the interval divides what the patch leaves over. Elsewhere

@@ -1,4 +1,4 @@
-"""What a study is said to hold is what it asks for."""
+"""Planned memory of a study: what it requests."""
 
 from itertools import product
 from typing import Any, get_args

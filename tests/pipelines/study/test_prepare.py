@@ -1,4 +1,4 @@
-"""From a scan to the network's array and back onto the scan's own grid."""
+"""Way from a scan to the network's array and back onto the scan's own grid."""
 
 from itertools import permutations, product
 from typing import Any
@@ -358,10 +358,12 @@ def test_a_grid_no_model_can_take_is_refused(
         prepared_scan(study, card(spacing=(1, 1, 1)))
 
 
-@pytest.mark.parametrize(("scans", "told"), [(1, "1 scan was"), (3, "3 scans were")])
-def test_as_many_scans_as_the_model_has_channels_or_none(scans: int, told: str) -> None:
+@pytest.mark.parametrize(("scans", "reported"), [(1, "1 scan was"), (3, "3 scans were")])
+def test_as_many_scans_as_the_model_has_channels_or_none(scans: int, reported: str) -> None:
     study = volume(np.arange(8, dtype=np.int16).reshape(2, 2, 2))
-    with pytest.raises(PreparationError, match=rf"takes 2 scans of a study \(T1, T2\), and {told}"):
+    with pytest.raises(
+        PreparationError, match=rf"takes 2 scans of a study \(T1, T2\), and {reported}"
+    ):
         prepared_scan([study] * scans, card(input_channels=("T1", "T2")))
 
 
@@ -378,7 +380,7 @@ def test_a_flat_affine_is_refused(matrix: np.ndarray[Any, Any]) -> None:
 
 
 def test_the_same_scan_gives_the_same_bits() -> None:
-    """Through resampling, percentiles, a network and blending, each time from new memory."""
+    """Resampling, percentiles, a network and blending are run, each time from new memory."""
     voxels = np.random.default_rng(8).integers(0, 900, (40, 36, 30)).astype(np.int16)
     of = card(
         intensity_in=Percentiles(1, 99),

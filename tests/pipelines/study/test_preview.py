@@ -82,7 +82,9 @@ def test_an_output_equal_to_its_input_shows_no_difference() -> None:
 
 
 def test_it_says_that_it_is_synthetic() -> None:
-    """In its own text, which a program reads, and in the picture, above the result and below."""
+    """The mark is in its text, which a program reads, and in the picture, above the result and
+    below.
+    """
     planes = mid_slices(patient(np.eye(3)))
     png = draw_preview([planes], [planes], card(target="CT"))
     assert Image.open(BytesIO(png)).info["Description"] == NOTICE

@@ -49,7 +49,7 @@ def rows(name: str) -> Iterator[list[str]]:
 
 @cache
 def statements_of_names(table: str) -> Sequence[tuple[str, str, tuple[Statement, ...]]]:
-    """What each name is, the name, and what it states."""
+    """Return what each name is, the name, and what it states."""
     found: list[tuple[str, str, tuple[Statement, ...]]] = []
     for kind, name, _ in rows(table):
         file = MISSING / name

@@ -47,7 +47,7 @@ def test_a_modality_alone_shows_no_contrast(modality: str, source: str, known: s
 
 
 @pytest.mark.parametrize(
-    ("modality", "source", "told"),
+    ("modality", "source", "reported"),
     [
         ("CT", "T1", "its modality is CT, and the model translates T1 (MR); "),
         ("MR", "CT", "its modality is MR, and the model translates CT; "),
@@ -56,16 +56,16 @@ def test_a_modality_alone_shows_no_contrast(modality: str, source: str, known: s
     ],
 )
 def test_a_scan_of_another_modality_is_refused_with_the_way_out(
-    modality: str, source: str, told: str
+    modality: str, source: str, reported: str
 ) -> None:
     blocker = held(modality, source).blocker
     assert blocker
     assert blocker.kind == "unsupported"
-    assert blocker.reason.startswith(told)
+    assert blocker.reason.startswith(reported)
     assert "setting any-contrast" in blocker.reason
 
 
-def test_what_is_taken_nevertheless_is_noted() -> None:
+def test_scan_taken_nevertheless_is_noted() -> None:
     study = held("CT", "T1", any_modality=True)
     assert study.blocker is None
     [old, note] = study.notes
@@ -76,7 +76,7 @@ def test_what_is_taken_nevertheless_is_noted() -> None:
 
 
 @pytest.mark.parametrize(("modality", "source"), [("CT", "domain A"), ("OT", "T1"), ("", "T1")])
-def test_what_cannot_be_reported_is_noted_and_not_refused(modality: str, source: str) -> None:
+def test_unknown_fact_is_noted_and_not_refused(modality: str, source: str) -> None:
     study = held(modality, source)
     assert study.blocker is None
     assert study.notes[-1] == (
@@ -95,7 +95,7 @@ FITS, OPEN = "", "nothing shows that the scan is T1 (MR); check that it fits"
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         ("sub-01_T1w.nii.gz", FITS),
         ("sub-01_t1_2mm.nii.gz", FITS),
@@ -106,11 +106,11 @@ FITS, OPEN = "", "nothing shows that the scan is T1 (MR); check that it fits"
         ("p01_T1_bias.nii", "its name states T1 or bias field (T1, bias), and the model"),
     ],
 )
-def test_what_names_leave_open_is_noted(name: str, told: str) -> None:
+def test_facts_that_names_leave_open_are_noted(name: str, reported: str) -> None:
     study = contrast_checked(Study(PurePosixPath(name), (Path(name),), "nifti"), CARD)
     assert study.blocker is None
-    assert len(study.notes) == bool(told)
-    assert "".join(study.notes).startswith(told)
+    assert len(study.notes) == bool(reported)
+    assert "".join(study.notes).startswith(reported)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_dataset_of_this_program_makes_a_note_and_its_sidecar_a_mark(tmp_path:
     assert len(found_in(tmp_path, allow_synthetic=True).studies) == 2
 
 
-def test_what_was_read_is_kept_with_the_study(tmp_path: Path) -> None:
+def test_facts_that_were_read_are_kept_with_the_study(tmp_path: Path) -> None:
     files(tmp_path, "sub-01_T1w.nii", "plain.nii")
     read = {str(study.name): study.read_as for study in found_in(tmp_path).studies}
     assert read == {"sub-01_T1w.nii": "T1w: BIDS suffix", "plain.nii": ""}

@@ -94,7 +94,7 @@ def test_a_result_that_is_not_finite_is_refused(bad: float) -> None:
 @pytest.mark.parametrize("padding", get_args(SmallVolumePadding))
 @pytest.mark.parametrize("radius", [40.0, -25.0])
 def test_stored_voxels_are_mapped_on_their_way(radius: float, padding: SmallVolumePadding) -> None:
-    """As if they had been mapped before and after, to the last bit."""
+    """The result is as if they had been mapped before and after, to the last bit."""
     voxels = np.random.default_rng(6).integers(-90, 90, (1, 6, 9, 7)).astype(np.int16)
     inward, outward = Scaling(7.5, radius, clips=True), Scaling(3, 50)
     window = SlidingWindow(cover((6, 9, 7), (8, 6, 6), 0.5), "gaussian", padding)

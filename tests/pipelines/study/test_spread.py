@@ -34,7 +34,7 @@ EMPTY = np.empty(0, np.float32)
 
 
 def bent(patches: FloatArray) -> FloatArray:
-    """Something that is not the same for a patch and its mirror image."""
+    """Return values that differ for a patch and its mirror image."""
     return np.tanh(patches * 2 + np.roll(patches, (1, 2, 1), axis=(2, 3, 4)) / 4)
 
 
@@ -47,13 +47,13 @@ class Study:
         self.model = Model(of, Network(self.generator.graph, {}), EMPTY, EMPTY, "")
         self.options = TranslateOptions(PATCH, precision="fp32", spread=flip_count).resolved()
         self.plan = StudyTranslator(self.model, self.options).plan(Scans((scan,), ()))
-        self.told: list[tuple[int, int]] = []
+        self.reported: list[tuple[int, int]] = []
 
     def inferred(self, empty: Empty = np.empty) -> InferredStudy:
         translator = StudyTranslator(self.model, self.options, empty=empty)
         prepared = translator.prepare(Scans((self.scan,), ()), self.plan)
         return translator.infer(
-            prepared, shared(self.generator), lambda *done: self.told.append(done)
+            prepared, shared(self.generator), lambda *done: self.reported.append(done)
         )
 
     def translated(self, empty: Empty = np.empty) -> Translated:
@@ -63,7 +63,7 @@ class Study:
         return StudyTranslator(self.model, self.options, empty=empty).finish(inferred)
 
     def each(self) -> list[FloatArray]:
-        """What comes out of each flip by itself, in network intensity on the model's grid."""
+        """Return the output of each flip by itself, in network intensity on the model's grid."""
         prepared = prepare([self.scan], self.plan, self.model.card)
         given = prepared.network_input.scaling.forward(prepared.network_input.values)
         window = SlidingWindow(self.plan.layout, self.options.blend, "edge")
@@ -160,7 +160,7 @@ def test_maps_are_mean_and_deviation_of_the_results_before_they_are_rounded(
     assert made.spread.flips == flip_count
     assert made.spread.deviation == pytest.approx(500 * _in_foreground(study), rel=1e-4)
     assert made.patches == flip_count * len(study.plan.layout)
-    assert study.told == [
+    assert study.reported == [
         (done, made.patches)
         for before in range(flip_count)
         for done in range(
@@ -170,7 +170,7 @@ def test_maps_are_mean_and_deviation_of_the_results_before_they_are_rounded(
 
 
 def _in_foreground(study: Study) -> float:
-    """By its definition, from a scan of few voxels, all of which are looked at."""
+    """Compute the figure by its definition, from a scan of few voxels, all of which are used."""
     prepared = prepare([study.scan], study.plan, study.model.card)
     deviation = np.stack(study.each()).std(axis=0, ddof=1, dtype=np.float64)
     return mean_in_foreground(deviation.astype(np.float32), prepared.network_input)

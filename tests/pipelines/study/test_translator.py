@@ -77,7 +77,7 @@ def voxels(dtype: str) -> np.ndarray[Any, Any]:
         ("int32", 1.0, False),
     ],
 )
-def test_what_is_no_short_integer_comes_back_in_the_precision_of_networks(
+def test_values_that_are_no_short_integers_keep_the_precision_of_networks(
     tmp_path: Path, dtype: str, slope: float, is_exact: bool, intensity: IntensityMap
 ) -> None:
     low, high = (0, 1e9) if dtype == "int32" else (0, 3000)

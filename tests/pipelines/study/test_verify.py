@@ -1,4 +1,4 @@
-"""How far a part of a result is off: by its size, or by the network's range where it is small."""
+"""Error of a part of a result: relative to its size, or to the network's range if it is small."""
 
 from math import inf, sqrt
 
@@ -58,7 +58,7 @@ def test_the_error_is_that_of_the_formula(scaling: Scaling, value: float, size: 
     assert error == pytest.approx(0.25 / sqrt(off.size) / size, rel=1e-4)
 
 
-def test_of_whole_numbers_one_step_may_come_from_rounding() -> None:
+def test_one_step_of_whole_numbers_may_come_from_rounding() -> None:
     made = result(filled(0.0), Scaling(0.0, 10.0), "int16")
     made.values[...] += 1
     error, steps = deviation(made, filled(0.0), WHOLE)
@@ -67,7 +67,7 @@ def test_of_whole_numbers_one_step_may_come_from_rounding() -> None:
 
 @pytest.mark.parametrize("stored", ["float32", "int16"])
 @pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_what_the_cpu_cannot_compute_is_infinitely_far(number: float, stored: str) -> None:
+def test_patch_that_the_cpu_cannot_compute_is_infinitely_far(number: float, stored: str) -> None:
     wanted = filled(0.5)
     wanted[0, 0, 0, 0] = number
     assert deviation(result(filled(0.5), AROUND_ZERO, stored), wanted, WHOLE) == (inf, 0.0)
@@ -79,7 +79,7 @@ def test_a_result_that_is_no_number_is_infinitely_far() -> None:
     assert deviation(result(made, AROUND_ZERO), filled(0.5), WHOLE) == (inf, 0.0)
 
 
-def test_where_no_patch_shows_much_some_are_taken_nevertheless() -> None:
+def test_some_patches_are_taken_although_none_shows_much() -> None:
     slope = np.linspace(0, 1, 160, dtype=np.float32)[None, :, None, None]
     given = Stored(np.broadcast_to(slope, (1, 160, 8, 8)).copy())
     layout = cover((160, 8, 8), (8, 8, 8), 0.25)

@@ -1,4 +1,4 @@
-"""In which voxel type a result is stored."""
+"""Voxel type in which a result is stored."""
 
 import numpy as np
 import pytest

@@ -74,7 +74,7 @@ def test_a_plane_outside_is_refused(tmp_path: Path, plane: Plane, index: int) ->
         image.plane(plane, index, image)
 
 
-def test_what_cannot_be_read_is_a_sentence_and_the_rest_is_shown(tmp_path: Path) -> None:
+def test_unreadable_image_is_a_sentence_and_the_rest_is_shown(tmp_path: Path) -> None:
     good = ImageFile(scan(tmp_path / "a.nii.gz"))
     (tmp_path / "b.nii.gz").write_bytes(good.path.read_bytes()[:200])
     bad, absent = ImageFile(tmp_path / "b.nii.gz"), ImageFile(tmp_path / "c.nii.gz")
@@ -87,7 +87,9 @@ def test_what_cannot_be_read_is_a_sentence_and_the_rest_is_shown(tmp_path: Path)
 
 
 def test_an_image_is_shown_once_its_file_is_repaired(tmp_path: Path) -> None:
-    """Not before the page requests the study again: the grid of its planes would change."""
+    """The image is not shown before the page requests the study again: the grid of its planes would
+    change.
+    """
     whole = stored(tmp_path / "a.nii", np.eye(4), noise()).path.read_bytes()
     other = stored(tmp_path / "b.nii", np.eye(4), noise((3, 3, 3)))
     (tmp_path / "a.nii").write_bytes(whole[:-1])

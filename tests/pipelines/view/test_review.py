@@ -51,7 +51,7 @@ def test_no_mark_and_no_comment_is_no_row(tmp_path: Path) -> None:
 
 
 def test_two_readers_never_replace_each_other(tmp_path: Path) -> None:
-    """Nor does one see the mark of the other before the own one, unless asked for."""
+    """Readers see the mark of the other only after their own one, unless they request it."""
     anna, bert = review_in(tmp_path, "anna"), review_in(tmp_path, "bert")
     anna.put("a.nii", Change(mark="good", comment="clear"))
     assert review_in(tmp_path, "bert").others("a.nii") == ()
@@ -86,7 +86,7 @@ def test_a_table_that_a_spreadsheet_stored_is_read(tmp_path: Path, habit: str) -
     assert review_in(tmp_path).marks == marks
 
 
-def test_what_a_user_added_is_kept(tmp_path: Path) -> None:
+def test_addition_of_a_user_is_kept(tmp_path: Path) -> None:
     """Rows of studies that are not shown, and columns."""
     table = f"{HEAD},site\na.nii,good,,me,{WHEN},Bonn\ngone.nii,bad,,other,{WHEN},=Ulm\n"
     (tmp_path / "review.csv").write_text(table)
@@ -168,7 +168,7 @@ TEXT = st.text(st.characters(exclude_categories=())) | st.text(
 
 @given(study=TEXT.filter(bool), comment=TEXT, reader=st.text("ab =-'", min_size=1).map(str.strip))
 def test_any_text_comes_back_as_it_was(study: str, comment: str, reader: str) -> None:
-    """Also names that are not UTF-8, and halves of characters."""
+    """Names that are not UTF-8, and halves of characters, are included."""
     from cuda_cyclegan.pipelines.view import review as tested
 
     mark = Mark(study, "good", comment, reader, WHEN)
@@ -179,7 +179,7 @@ def test_any_text_comes_back_as_it_was(study: str, comment: str, reader: str) ->
 
 
 def test_marks_of_two_pages_of_one_folder_are_all_kept(tmp_path: Path) -> None:
-    """Also if both are of one reader, who typed a comment on one and marked on the other."""
+    """The same holds for one reader, who typed a comment on one and marked on the other."""
     first, second = review_in(tmp_path), review_in(tmp_path)
     first.put("a", Change(mark="good"))
     second.put("b", Change(mark="bad"))
@@ -204,7 +204,7 @@ def test_marks_that_two_programs_store_at_the_same_time_are_all_kept(tmp_path: P
 
 
 def test_a_user_without_a_name_is_asked_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rather than to share a row with other such users."""
+    """The user would otherwise share a row with other such users."""
 
     def unknown() -> str:
         raise KeyError("uid not found")

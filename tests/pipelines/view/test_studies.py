@@ -1,4 +1,4 @@
-"""Which studies are looked at, from folders, reports and pairs."""
+"""Studies to look at, from folders, reports and pairs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -97,7 +97,7 @@ def test_the_truth_of_a_dicom_result_in_a_report_is_found(tmp_path: Path) -> Non
 
 
 def test_scans_and_results_list_the_failures_of_the_report(tmp_path: Path) -> None:
-    """As the results alone do, with the rows of all studies."""
+    """The results alone list them too, with the rows of all studies."""
     world = World(tmp_path)
     for name in ("a", "b"):
         scan(world.inputs / f"{name}.nii.gz")

@@ -1,4 +1,4 @@
-"""On PYTHONPATH, beside a driver in memory: networks on its cards are opened on the CPU."""
+"""Module on PYTHONPATH, with a driver in memory: networks on its GPUs are opened on the CPU."""
 
 from contextlib import AbstractContextManager
 from typing import Any

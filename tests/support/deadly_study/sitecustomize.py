@@ -1,4 +1,4 @@
-"""On PYTHONPATH: a worker process that opens a scan named deadly.nii is killed."""
+"""Module on PYTHONPATH: a worker process that opens a scan named deadly.nii is killed."""
 
 import os
 import signal

@@ -38,7 +38,7 @@ INSTEAD = {
     'asm volatile(""': ";",
     "mma.sync": "on_cpu::multiply_add(sums, a, b0, b1);",
 }
-"""What replaces an inline assembly statement, by what it contains; the first match counts."""
+"""Replacements of inline assembly statements, by what they contain; the first match counts."""
 
 ENTRY = """
 extern "C" on_cpu::Outcome launch_{arguments}(

@@ -9,7 +9,7 @@ from cuda_cyclegan.engine.compiler.steps import Conv, ConvShape
 
 
 def convolved_exactly(step: Conv, addresses: tuple[int, int, int, int]) -> bool:
-    """In double precision, so that a voxel's bytes do not depend on its place in a block."""
+    """Convolve in double precision; a voxel's bytes then do not depend on its place in a block."""
     return convolved_by_torch(step, addresses, "f8")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from support.tiers import uncounted
 
 FOLDER = Path(__file__).parents[3] / ".pytest_cache" / "d" / "kernels"
-"""In pytest's own cache, which `pytest --cache-clear` empties."""
+"""Folder in pytest's own cache, which `pytest --cache-clear` empties."""
 
 MOST = 1000
 """Files that are kept, the ones used last; a run of all tests needs some 400."""

@@ -28,7 +28,7 @@ class _Place(ctypes.Structure):
 
 
 class _Outcome(ctypes.Structure):
-    """What a launch has done.
+    """Effects of a launch.
 
     used: bytes of a block's dynamic shared memory up to the last one that was written. fault:
     whether a lane was stopped at `address`. offset: of that address in the block's dynamic shared
@@ -89,7 +89,7 @@ def _opened(source: str, precision: Precision, in_blocks: bool) -> ctypes.PyDLL:
 
 
 class Kernels:
-    """What queues kernels that run lane by lane, for one stored number and one described GPU."""
+    """Queue of kernels that run lane by lane, for one stored number and one described GPU."""
 
     gpu = H200
 

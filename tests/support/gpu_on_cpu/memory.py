@@ -8,10 +8,10 @@ from typing import Any, Self
 import numpy as np
 
 NAN = 0xFF
-"""Of which fp16, bf16 and float make NaN."""
+"""Byte of which fp16, bf16 and float make NaN."""
 
 _ALIGNMENT = 256
-"""Of what the driver allocates."""
+"""Alignment of what the driver allocates."""
 
 _protect = ctypes.CDLL(None).mprotect
 

@@ -14,7 +14,7 @@ from support.gpu_on_cpu.memory import array_at
 from cuda_cyclegan.engine.compiler.kernels.launch import Launch
 
 NUMBER = np.float16
-"""What tensors hold."""
+"""Type of numbers in tensors."""
 
 
 class NumPyKernels(Kernels):
@@ -41,7 +41,7 @@ def random_bits(seed: int, index: Any) -> Any:
 
 
 def numbers(p: Any) -> Any:
-    """What check.cu fills a tensor with, in float."""
+    """Return what check.cu fills a tensor with, in float."""
     index = np.arange(p.count)
     bits = random_bits(p.seed, index)
 

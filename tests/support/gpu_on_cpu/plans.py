@@ -11,11 +11,11 @@ from cuda_cyclegan.engine.compiler.kernels.convolutions import convolution_geome
 from cuda_cyclegan.engine.compiler.steps import ConvShape
 
 Fault = Callable[[Any], None]
-"""Spoils a result [N, D, H, W, K] that was right."""
+"""Function that spoils a right result [N, D, H, W, K]."""
 
 
 class Plans:
-    """What cuDNN offers on that GPU: a right result, then the fault of the plan's name."""
+    """Plans that cuDNN offers on that GPU: a right result, then the fault of the plan's name."""
 
     def __init__(self, shape: ConvShape, faults: dict[str, Fault | None]) -> None:
         self._shape = shape

@@ -1,4 +1,4 @@
-"""On PYTHONPATH: worker processes stand still at their start until a file is there."""
+"""Module on PYTHONPATH: worker processes stand still at their start until a file is there."""
 
 import os
 import sys

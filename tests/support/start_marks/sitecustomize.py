@@ -1,4 +1,4 @@
-"""On PYTHONPATH: processes of the command tell in the file $START_MARKS when they get how far.
+"""Module on PYTHONPATH: processes of the command write their progress to the file $START_MARKS.
 
 A line each: the process, what it came to, and seconds of the monotonic clock, which all share.
 """
@@ -66,7 +66,7 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
 """Functions by module, and what it means when each was first called, or had returned."""
 
 LAST = {"first study computed": "last study computed", "first study stored": "last study stored"}
-"""What is told of each call, so that the last tells when all was done."""
+"""Marks of each call, so that the last one is the time when all was done."""
 
 
 def tell(what: str) -> None:
@@ -75,7 +75,7 @@ def tell(what: str) -> None:
         file.write(line)
 
 
-def told(function: Callable[..., Any], marks: Sequence[tuple[str, str]]) -> Callable[..., Any]:
+def reported(function: Callable[..., Any], marks: Sequence[tuple[str, str]]) -> Callable[..., Any]:
     seen = set[str]()
 
     def tell_once(when: str) -> None:
@@ -103,11 +103,11 @@ def mark(module: ModuleType, marks: Sequence[tuple[str, str, str]]) -> None:
         for each in owners:
             owner = getattr(owner, each)
         own = [(when, what) for named, when, what in marks if named == name]
-        setattr(owner, attribute, told(getattr(owner, attribute), own))
+        setattr(owner, attribute, reported(getattr(owner, attribute), own))
 
 
 class Marker:
-    """Finds the modules to be marked, as the finder of files does, and marks them when loaded."""
+    """Finder of the modules to be marked, which marks them when loaded."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> Any:

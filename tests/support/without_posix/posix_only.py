@@ -1,4 +1,4 @@
-"""What Python's library has on POSIX systems and not on Windows, as typeshed's stubs tell."""
+"""Names that Python's library has on POSIX systems and not on Windows, from typeshed's stubs."""
 
 _OS = """
 chflags chown chroot confstr confstr_names copy_file_range ctermid environb eventfd eventfd_read
@@ -63,4 +63,4 @@ ATTRIBUTES = {
     "mmap": frozenset(_MMAP.split()),
 }
 ARGUMENTS = frozenset(_ARGUMENTS.split())
-"""Of functions of `os` and `subprocess`."""
+"""Arguments of functions of `os` and `subprocess`."""

@@ -1,4 +1,4 @@
-"""Lets the product run as if the system were none of POSIX: with this folder on PYTHONPATH.
+"""Make the product run as if the system were none of POSIX: with this folder on PYTHONPATH.
 
 What its modules import lacks what Windows lacks, and files are locked as msvcrt locks them. Nothing
 else changes: libraries and tests see the system as it is. It shows what the product does without
@@ -43,7 +43,7 @@ class Without(ModuleType):
 
 
 def open_file(path: Any, flags: int, *arguments: Any, **named: Any) -> int:
-    """As on Windows, which opens no folders and knows no `dir_fd`."""
+    """Open as on Windows, which opens no folders and knows no `dir_fd`."""
     if named.get("dir_fd") is not None:
         raise NotImplementedError("dir_fd unavailable on this platform")
     if os.path.isdir(path):  # noqa: PTH112
@@ -52,14 +52,16 @@ def open_file(path: Any, flags: int, *arguments: Any, **named: Any) -> int:
 
 
 def flush_file(descriptor: int) -> None:
-    """As on Windows, which stores only files that are open for writing."""
+    """Flush as on Windows, which stores only files that are open for writing."""
     if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     os.fsync(descriptor)
 
 
 def lock_bytes(descriptor: int, mode: int, count: int) -> None:
-    """As msvcrt.locking: bytes from the file's position on, for this opening of the file alone."""
+    """Lock as msvcrt.locking does: bytes from the file's position on, for this opening of the file
+    alone.
+    """
     assert stat.S_ISREG(os.fstat(descriptor).st_mode), "only files can be locked"
     place = os.lseek(descriptor, 0, os.SEEK_CUR)
     wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, place, count, 0)
@@ -92,7 +94,7 @@ def import_without(
     fromlist: Any = (),
     level: int = 0,
 ) -> Any:
-    """In place of `__import__`: what the product's modules get by a statement."""
+    """Replace `__import__`: return what the product's modules get by a statement."""
     importer = str((globals or {}).get("__name__", ""))
     if level == 0 and importer.partition(".")[0] == PRODUCT:
         if name in MODULES:

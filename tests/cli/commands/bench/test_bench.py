@@ -64,7 +64,7 @@ def complaint(*arguments: object, status: int = 2) -> str:
 
 
 def misuse(*arguments: object) -> str:
-    """What typer says of options, in its box of several lines."""
+    """Return typer's message about options, from its box of several lines."""
     done = run(*arguments)
     assert done.exit_code == 2, done.output
     return " ".join(done.stderr.split())
@@ -128,7 +128,7 @@ def test_modes_are_rows_and_one_that_fails_leaves_the_others(
 
 
 @pytest.mark.slow
-def test_who_stops_a_long_mode_keeps_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_long_mode_keeps_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
     done_before: list[str] = []
 
     def stopped(task: Any, _: float) -> FailedRival:
@@ -173,7 +173,7 @@ def test_a_sweep_goes_through_patches_and_batches() -> None:
     assert found["scan"] == {"extents": [192, 256, 256], "overlap": 0.25}
 
 
-def test_what_does_not_go_together_is_reported(tmp_path: Path) -> None:
+def test_incompatible_options_are_reported(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model.safetensors")
     assert "'--arch'" in misuse("--model", model, "--arch", "unet")
     assert "'--ngf'" in misuse("--model", model, "--ngf", "8")
@@ -186,7 +186,7 @@ def test_what_does_not_go_together_is_reported(tmp_path: Path) -> None:
     assert "'--scan'" in misuse("--scan", "1,2")
 
 
-def test_what_cannot_be_done_is_one_sentence(tmp_path: Path) -> None:
+def test_impossible_request_is_one_sentence(tmp_path: Path) -> None:
     assert "multiple of 4x4x4" in complaint("--device", "cpu", "--patch", "17,16,16")
     assert "gone.safetensors" in complaint("--model", tmp_path / "gone.safetensors")
     assert ", not in fp16" in complaint("--device", "cpu", "--precision", "fp16")

@@ -1,4 +1,4 @@
-"""What the tests of the queue's commands share."""
+"""Fixtures of the tests of the queue's commands."""
 
 import subprocess
 from collections.abc import Generator

@@ -23,8 +23,8 @@ def deferred_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "DEFER_SECONDS", DEFER_SECONDS)
 
 
-def put_off(told: list[WorkerEvent]) -> list[JobDeferred]:
-    return [event for event in told if isinstance(event, JobDeferred)]
+def put_off(reported: list[WorkerEvent]) -> list[JobDeferred]:
+    return [event for event in reported if isinstance(event, JobDeferred)]
 
 
 def remount(disk: Path, option: str) -> None:
@@ -38,15 +38,15 @@ def test_a_full_disk_fails_no_job_and_all_are_done_once_it_has_space(
     world.output = small_disk / "out"
     world.scans(6, SHAPE)
     batch = world.submit()
-    told = world.work()
+    reported = world.work()
     states = world.states(batch)
     made = states.count("done")
     assert 1 <= made <= 3
     assert states.count("waiting") == 6 - made
-    first, *others = put_off(told)
+    first, *others = put_off(reported)
     assert "the disk is full; free space or choose another output folder" in first.why
     assert {event.why for event in others} <= {""}
-    left = [event.left for event in told if isinstance(event, NothingLeft)]
+    left = [event.left for event in reported if isinstance(event, NothingLeft)]
     assert [(kind.count, kind.state) for kind in left[0]] == [(6 - made, "waiting")]
 
     assert f"Waiting: {first.job} {first.study}: {first.why}" in world.did("jobs")
@@ -86,9 +86,9 @@ def test_a_disk_with_no_space_at_all_is_awaited_too(world: QueueWorld, small_dis
     world.scans(2)
     batch = world.submit()
     remount(small_disk, "nr_inodes=1")
-    told = put_off(world.work())
-    assert "No space left on device" in told[0].why
-    assert told[0].why.endswith("choose another output folder or make room.")
+    reported = put_off(world.work())
+    assert "No space left on device" in reported[0].why
+    assert reported[0].why.endswith("choose another output folder or make room.")
     assert world.states(batch) == ["waiting"] * 2
     remount(small_disk, "nr_inodes=100")
     world.pass_time(DEFER_SECONDS + 1)
@@ -100,8 +100,10 @@ def test_jobs_wait_for_a_run_that_has_their_folder(world: QueueWorld) -> None:
     world.scans(2)
     batch = world.submit()
     with Manifest(world.output):
-        told = put_off(world.work())
-    assert [f"Another run is writing to {world.output}" in event.why for event in told] == [True]
+        reported = put_off(world.work())
+    assert [f"Another run is writing to {world.output}" in event.why for event in reported] == [
+        True
+    ]
     assert world.states(batch) == ["waiting"] * 2
     world.pass_time(DEFER_SECONDS + 1)
     world.work()

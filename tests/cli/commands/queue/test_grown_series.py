@@ -14,7 +14,7 @@ OTHER = replace(MR, series="1.2.3.4.5.7", number=4)
 
 @pytest.fixture
 def world(tmp_path: Path) -> QueueWorld:
-    """With the first sixteen slices of a series."""
+    """World with the first sixteen slices of a series."""
     made = QueueWorld(tmp_path)
     replace(MR, slices=16).write(made.inputs / "mr")
     os.utime(made.inputs / "mr", (1, 1))  # kernels keep time in steps, and this test is fast
@@ -34,8 +34,8 @@ def test_a_part_of_a_series_is_not_translated_and_all_of_it_is_when_submitted_ag
     late = world.submit()
     world.work()
     assert (world.states(early), world.states(late)) == (["failed"], ["done"])
-    told = "holds 4 more images of this series than when it was submitted (im016)"
-    assert told in reason(world, early)
+    reported = "holds 4 more images of this series than when it was submitted (im016)"
+    assert reported in reason(world, early)
     [series] = (world.output / "mr").iterdir()
     assert len([*series.iterdir()]) == 20
 
@@ -52,7 +52,7 @@ def test_to_try_again_is_no_submission(world: QueueWorld) -> None:
 
 @pytest.mark.slow
 def test_images_of_other_series_leave_a_job_as_it_was(world: QueueWorld) -> None:
-    """Also for its name, so that a second submission adds nothing."""
+    """The job keeps its name too, so that a second submission adds nothing."""
     early = world.submit()
     OTHER.write(world.inputs / "mr", prefix="other")
     late = world.submit()

@@ -53,12 +53,12 @@ def test_jobs_shows_who_holds_what_and_what_waits_until_when(world: QueueWorld) 
     with open_tables(queue_place(world.queue), create=False) as tables:
         assert Claims(tables, "ward:anna:1a2b:cuda:0", batch).claim(SchedulingClass("normal"))
     with open_tables(queue_place(world.queue), create=False) as tables, membership(tables, "cpu"):
-        told = world.did("jobs")
+        reported = world.did("jobs")
         assert json.loads(world.did("jobs", "--json"))["workers"] == 1
-    assert f"Running: {batch}/00001 000.nii, on cuda:0 of anna@ward since 20" in told
+    assert f"Running: {batch}/00001 000.nii, on cuda:0 of anna@ward since 20" in reported
     later = f"Later: 1 job waits for the window {window}, 1 job waits until 2100-01-01 00:00"
-    assert later in told
-    assert "No worker is running" not in told
+    assert later in reported
+    assert "No worker is running" not in reported
     assert json.loads(world.did("jobs", "--json"))["workers"] == 0
 
 
@@ -105,7 +105,7 @@ def test_a_watch_leaves_the_last_state_and_nothing_else_on_the_screen(world: Que
     )
 
 
-def test_what_cannot_be_is_refused_in_one_sentence(world: QueueWorld) -> None:
+def test_impossible_request_is_refused_in_one_sentence(world: QueueWorld) -> None:
     world.scans(1)
     for arguments, why in [
         (["jobs"], "no queue at"),
@@ -134,8 +134,8 @@ def test_jobs_that_wait_are_started_now(world: QueueWorld) -> None:
     world.scans(2)
     batch = world.submit("--at", "2100-01-01T00:00", "--window", "03:00-03:01")
     world.did("jobs", "pause")
-    told = world.did("jobs", "run-now", f"{batch}/00001")
-    assert told == "1 job may start now\nPaused: no job starts until 'jobs resume'\n"
+    reported = world.did("jobs", "run-now", f"{batch}/00001")
+    assert reported == "1 job may start now\nPaused: no job starts until 'jobs resume'\n"
     world.did("jobs", "resume")
     start = "may start 2100-01-01 03:00 (window 03:00-03:01, not before 2100-01-01 00:00)"
     assert start in world.did("jobs", batch)
@@ -163,8 +163,8 @@ def test_jobs_are_held_and_moved(world: QueueWorld) -> None:
     other = world.submit("--overlap", "0.5")
     assert world.did("jobs", "cancel", other) == "2 jobs cancelled\n"
     for change in (["move", "--priority", "low"], ["hold"], ["cancel"]):
-        told = world.did("jobs", change[0], other, *change[1:])
-        assert re.fullmatch(r"no job \w+: all 2 have ended\n", told)
+        reported = world.did("jobs", change[0], other, *change[1:])
+        assert re.fullmatch(r"no job \w+: all 2 have ended\n", reported)
     assert world.did("jobs", "run-now", f"{batch}/00001") == "1 job may start now\n"
     moving = ["--at", "2100-01-01T00:00", "--window", "night", "--priority", "low"]
     assert world.did("jobs", "move", f"{batch}/00002", *moving) == "1 job moved\n"
@@ -207,8 +207,8 @@ def test_a_job_that_kills_its_workers_is_abandoned(world: QueueWorld) -> None:
             assert taken is not None
             assert taken.job == f"{batch}/00001"
             claims.reclaim(claims.in_flight()[name])
-    told = world.work()
-    assert JobEnded(f"{batch}/00001", "000.nii", None) in told
+    reported = world.work()
+    assert JobEnded(f"{batch}/00001", "000.nii", None) in reported
     poison, harmless = world.jobs(batch)
     assert (poison["state"], harmless["state"]) == ("given up", "done")
     assert "3 workers crashed while running it" in poison["reason"]

@@ -43,7 +43,7 @@ def served(world: QueueWorld, *words: str) -> Generator[tuple[str, "subprocess.P
 
 
 def found(world: QueueWorld, batch: str = "") -> Viewing:
-    """What the viewer shows."""
+    """Return what the viewer shows."""
     with open_queue(queue_place(world.queue)) as queue:
         return viewing(overview_of(queue, Selection(batch)))
 

@@ -68,7 +68,7 @@ def test_check_rejects_a_route_whose_model_does_not_exist(world: NodeWorld) -> N
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reported"),
     [
         (
             "speed = 3",
@@ -93,11 +93,13 @@ def test_check_rejects_a_route_whose_model_does_not_exist(world: NodeWorld) -> N
         ('source = "http://pacs"\nsource-list-limit = true', "must be a whole number from 1 on"),
     ],
 )
-def test_a_route_that_cannot_be_is_refused_by_name(world: NodeWorld, line: str, told: str) -> None:
+def test_a_route_that_cannot_be_is_refused_by_name(
+    world: NodeWorld, line: str, reported: str
+) -> None:
     world.configure(line)
     done = run(world, "node")
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert reported in done.stderr
 
 
 def test_storage_commitment_is_for_destinations_with_a_title(world: NodeWorld) -> None:
@@ -118,7 +120,7 @@ def test_the_limits_of_a_source_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reported"),
     [
         ("MODALITY@127.0.0.1", "MODALITY", "'MODALITY' is not TITLE@ADDRESS"),
         ("MODALITY@127.0.0.1", "MODALITY@host", "is not TITLE@ADDRESS"),
@@ -129,14 +131,14 @@ def test_the_limits_of_a_source_are_read() -> None:
     ],
 )
 def test_a_config_that_cannot_be_is_refused(
-    world: NodeWorld, old: str, new: str, told: str
+    world: NodeWorld, old: str, new: str, reported: str
 ) -> None:
     text = world.config.read_text()
     assert old in text
     world.config.write_text(text.replace(old, new))
     done = run(world, "node")
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert reported in done.stderr
 
 
 def test_without_a_route_there_is_no_node(world: NodeWorld) -> None:
@@ -239,8 +241,8 @@ def test_a_test_of_a_destination_ends_with_what_it_cannot(world: NodeWorld) -> N
         deaf = run(world, "node", "--test", "NODE")
         assert len(held) == 4
     assert deaf.exit_code == 1
-    told = "back from PACS@127.0.0.1:{}: not possible: it does not offer C-GET; sending worked"
-    assert deaf.stdout.splitlines()[-1].endswith(told.format(world.destination))
+    reported = "back from PACS@127.0.0.1:{}: not possible: it does not offer C-GET; sending worked"
+    assert deaf.stdout.splitlines()[-1].endswith(reported.format(world.destination))
 
 
 @pytest.mark.process
@@ -288,23 +290,25 @@ def test_a_port_that_is_taken_is_reported(world: NodeWorld) -> None:
     with archive(port=world.port):
         done = run(world, "node")
     assert done.exit_code == 2
-    told = "another program uses it; stop that, or choose another with --port."
-    assert f"cannot listen at 127.0.0.1:{world.port}: {told}" in done.stderr
+    reported = "another program uses it; stop that, or choose another with --port."
+    assert f"cannot listen at 127.0.0.1:{world.port}: {reported}" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "reported"),
     [
         ("192.0.2.1", "this machine has no such address; choose one of its own with --address."),
         ("nobody.invalid", "choose another with --address or --port."),
     ],
 )
-def test_an_address_that_cannot_be_is_reported(world: NodeWorld, address: str, told: str) -> None:
+def test_an_address_that_cannot_be_is_reported(
+    world: NodeWorld, address: str, reported: str
+) -> None:
     done = run(world, "node", "--address", address)
     assert done.exit_code == 2
     assert f"cannot listen at {address}:{world.port}: " in done.stderr
     assert "while attempting" not in done.stderr
-    assert told in done.stderr
+    assert reported in done.stderr
 
 
 def test_the_page_s_routes_are_understood(tmp_path: Path) -> None:

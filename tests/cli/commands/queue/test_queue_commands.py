@@ -134,9 +134,9 @@ def test_job_records_name_no_patient(world: QueueWorld) -> None:
     phantom.write(world.inputs / "mr")
     batch = world.submit()
     world.work()
-    told = world.did("jobs", batch, "--json") + world.did("jobs", "summary", batch)
+    reported = world.did("jobs", batch, "--json") + world.did("jobs", "summary", batch)
     files = [path for path in Path(world.queue).parent.rglob("*") if path.is_file()]
     stored = b"".join(path.read_bytes() for path in files)
     for secret in (*PATIENT.split("^"), PATIENT_ID, phantom.study, phantom.series, "Roe"):
-        assert secret not in told
+        assert secret not in reported
         assert secret.encode() not in stored

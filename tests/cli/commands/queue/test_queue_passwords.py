@@ -32,7 +32,7 @@ from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.store import open_tables
 
 MARK = "Zq7x"
-"""Stands in each piece of a password, so that not one of them is to be seen."""
+"""Mark in each piece of a password, so that a test finds any piece that is shown."""
 
 CLOSED = "127.0.0.1:1"
 pieces = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6).map(
@@ -67,7 +67,7 @@ addresses = st.sampled_from(
         "password = 'PASSWORD' dbname=jobs",
     ]
 )
-"""As people write them and miswrite them, none with a server behind it."""
+"""URLs as people write and miswrite them, none with a server behind it."""
 
 
 def run(*arguments: str, queue: str | None = None) -> Result:
@@ -158,8 +158,8 @@ def test_no_output_holds_a_piece_of_a_password(
     done = command(folder, address.replace("PASSWORD", written(password)))
     assert MARK not in done.output
     assert done.exit_code == 2, done.output
-    told = [line for line in done.stderr.splitlines() if not line.startswith("Warning: ")]
-    assert len(told) == 1, told
+    reported = [line for line in done.stderr.splitlines() if not line.startswith("Warning: ")]
+    assert len(reported) == 1, reported
 
 
 @pytest.mark.slow
@@ -180,7 +180,7 @@ BY_ADDRESS = f":{quote(PASSWORD, safe='')}"
 
 @pytest.fixture(scope="module")
 def locked_server() -> Generator[queue_postgres.Server]:
-    """Lets `keeper` in only with a password."""
+    """Server that lets `keeper` in only with a password."""
     if not queue_postgres.is_installed():
         pytest.skip("PostgreSQL is not installed")
     with queue_postgres.server() as server:
@@ -200,7 +200,9 @@ def address_of(server: queue_postgres.Server, password: str = "") -> str:
 
 
 def lets_in_without_a_password(server: queue_postgres.Server) -> bool:
-    """As it does until it has read its rules again."""
+    """Return whether the server lets users in without a password, as until it has read its rules
+    again.
+    """
     try:
         psycopg.connect(address_of(server)).close()
     except psycopg.OperationalError:
@@ -233,22 +235,22 @@ def test_a_password_in_the_address_or_in_libpqs_own_file_opens_the_queue(
 
 
 def test_a_wrong_password_is_reported_without_it(locked_server: queue_postgres.Server) -> None:
-    told = run("jobs", f"--queue={address_of(locked_server, f':{MARK}')}")
-    assert told.exit_code == 2
-    assert "password authentication failed" in told.stderr
-    assert MARK not in told.output
+    reported = run("jobs", f"--queue={address_of(locked_server, f':{MARK}')}")
+    assert reported.exit_code == 2
+    assert "password authentication failed" in reported.stderr
+    assert MARK not in reported.output
 
 
 def test_the_next_step_names_the_queue_without_its_password(
     locked_server: queue_postgres.Server, folder: Path
 ) -> None:
-    told = by_submit(folder, address_of(locked_server, BY_ADDRESS))
-    assert told.exit_code == 0, told.output
+    reported = by_submit(folder, address_of(locked_server, BY_ADDRESS))
+    assert reported.exit_code == 0, reported.output
     shown = f"postgresql://keeper:***@{locked_server.address}:{locked_server.port}/jobs"
-    begin, look = told.stderr.splitlines()[-2:]
+    begin, look = reported.stderr.splitlines()[-2:]
     assert begin == f"To begin:     cuda-cyclegan worker --queue '{shown}'"
     assert look.endswith(f" --queue '{shown}'")
-    assert MARK not in told.output
+    assert MARK not in reported.output
 
 
 @pytest.mark.parametrize("command", [by_option, by_variable, by_file, by_submit])
@@ -258,9 +260,10 @@ def test_without_psycopg_an_address_gets_a_sentence_that_names_the_extra(
     monkeypatch.setitem(sys.modules, "psycopg", None)
     done = command(folder, f"postgresql://me:{MARK}@{CLOSED}/jobs")
     assert done.exit_code == 2, done.output
-    *_, told = done.stderr.splitlines()
+    *_, reported = done.stderr.splitlines()
     assert (
-        "needs psycopg, which is not installed; run pip install 'cuda-cyclegan[postgres]'" in told
+        "needs psycopg, which is not installed; run pip install 'cuda-cyclegan[postgres]'"
+        in reported
     )
     assert MARK not in done.output
 

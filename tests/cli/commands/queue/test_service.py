@@ -56,8 +56,8 @@ def test_systemd_accepts_the_units(tmp_path: Path, kind: str, scope: str) -> Non
                 "XDG_RUNTIME_DIR": str(tmp_path),
             },
         )
-        told = [line for line in verified.stderr.splitlines() if "cuda-cyclegan" in line]
-        assert (verified.returncode, told) == (0, []), verified.stderr
+        reported = [line for line in verified.stderr.splitlines() if "cuda-cyclegan" in line]
+        assert (verified.returncode, reported) == (0, []), verified.stderr
 
 
 def test_a_worker_has_an_instance_for_each_device_and_finishes_its_jobs(tmp_path: Path) -> None:
@@ -153,15 +153,17 @@ def test_relative_paths_start_from_the_folder_of_the_installation(
 def test_an_output_that_the_service_may_not_write_is_named(tmp_path: Path) -> None:
     summary = ["summary", "--system", "--dry-run"]
     page = ["--", "--since", "yesterday", "--html", f"{tmp_path}/%Y-%m-%d.html"]
-    told = install(*summary, *page).stderr
+    reported = install(*summary, *page).stderr
     assert (
         f"Warning: the service may not write {tmp_path}/%Y-%m-%d.html; add --writable {tmp_path}."
-    ) in told
-    told = install(*summary, "--writable", str(tmp_path), *page).stderr
-    assert "Warning" not in told
+    ) in reported
+    reported = install(*summary, "--writable", str(tmp_path), *page).stderr
+    assert "Warning" not in reported
     missing = tmp_path / "missing"
-    told = install(*summary, "--writable", str(missing), *page[:3]).stderr
-    assert f"Warning: folder {missing} does not exist; create it before the service starts" in told
+    reported = install(*summary, "--writable", str(missing), *page[:3]).stderr
+    assert (
+        f"Warning: folder {missing} does not exist; create it before the service starts" in reported
+    )
     assert "Warning" not in install("summary", "--user", "--dry-run", *page).stderr
     own = ["--log-file", "/var/lib/cuda-cyclegan/worker.log"]
     assert "Warning" not in install("worker", *summary[1:], "-d", "cpu", "--", *own).stderr

@@ -1,4 +1,4 @@
-"""What submit and watch queue, what they do not, and what they say."""
+"""Jobs that submit and watch queue or do not queue, and their messages."""
 
 import shlex
 import sqlite3
@@ -36,7 +36,7 @@ def test_a_submission_ends_with_the_next_step(world: QueueWorld) -> None:
     assert again.stderr.splitlines()[-1].endswith(f"--queue {shlex.quote(world.queue)}")
 
 
-def test_what_cannot_be_done_along_with_another_is_not_queued_and_said(world: QueueWorld) -> None:
+def test_study_that_clashes_with_another_is_not_queued_and_reported(world: QueueWorld) -> None:
     world.inputs.mkdir()
     for name in ("a.mha", "a.nii.gz", "b.nii"):
         (world.inputs / name).touch()
@@ -49,7 +49,7 @@ def test_what_cannot_be_done_along_with_another_is_not_queued_and_said(world: Qu
     assert [job["study"] for job in world.jobs(submitted.stdout.strip())] == ["b.nii"]
 
 
-def test_what_cannot_have_the_format_is_not_queued_and_said(world: QueueWorld) -> None:
+def test_study_without_the_format_is_not_queued_and_reported(world: QueueWorld) -> None:
     world.scans(1)
     paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
     submitted = world.run("submit", *paths, "--format", "dicom")
@@ -61,20 +61,20 @@ def test_what_cannot_have_the_format_is_not_queued_and_said(world: QueueWorld) -
     assert "1 study queued" in submitted.stderr
 
 
-def test_what_is_queued_already_is_named_with_what_changes_it(world: QueueWorld) -> None:
+def test_queued_study_is_named_with_the_option_that_changes_it(world: QueueWorld) -> None:
     world.scans(2)
     window = closed_window()
     batch = world.submit("--window", window)
     paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
-    told = world.run("submit", *paths, "--window", "04:00-04:01").stderr
-    assert "0 studies queued\n" in told
+    reported = world.run("submit", *paths, "--window", "04:00-04:01").stderr
+    assert "0 studies queued\n" in reported
     scheduled = world.run("submit", *paths, "--overlap", "0.5", "--window", "night").stderr
     assert "2 studies queued, to start at 19:00-07:00\n" in scheduled
     timed = world.run("submit", *paths, "--overlap", "0.6", "--at", "2100-01-01").stderr
     assert "2 studies queued, not before 2100-01-01 00:00\n" in timed
-    assert "2 studies skipped: already submitted for the same work" in told
-    assert f"{batch}: 2 waiting for the window {window}" in told
-    assert f"'jobs move {batch}' changes their window, time or priority" in told
+    assert "2 studies skipped: already submitted for the same work" in reported
+    assert f"{batch}: 2 waiting for the window {window}" in reported
+    assert f"'jobs move {batch}' changes their window, time or priority" in reported
 
 
 @pytest.mark.process
@@ -198,7 +198,7 @@ def test_results_of_a_watched_folder_have_no_file_of_their_own(world: QueueWorld
     assert "more than one study may arrive; give a folder." in refused.stderr
 
 
-def test_what_is_open_already_is_not_queued_again(world: QueueWorld) -> None:
+def test_open_study_is_not_queued_again(world: QueueWorld) -> None:
     world.scans(2)
     old = world.submit()
     world.did("jobs", "cancel", old)

@@ -26,9 +26,9 @@ def night(world: QueueWorld) -> QueueWorld:
 
 
 def test_a_night_is_one_table_with_failures_by_cause(night: QueueWorld) -> None:
-    told = night.run("jobs", "summary", "--since", "yesterday")
-    assert told.exit_code == 1
-    head, _, evening, later, _, total, *rest = told.stdout.splitlines()
+    reported = night.run("jobs", "summary", "--since", "yesterday")
+    assert reported.exit_code == 1
+    head, _, evening, later, _, total, *rest = reported.stdout.splitlines()
     assert head.split()[:6] == ["batch", "translated", "failed", "open", "working", "time"]
     assert evening.split()[1:4] == ["evening", "2", "1"]
     assert later.split()[1:3] == ["later", "2"]
@@ -38,7 +38,7 @@ def test_a_night_is_one_table_with_failures_by_cause(night: QueueWorld) -> None:
     assert "Failures by cause: 1 unreadable" in text
     assert " studies per hour (idle time not counted)\n" in text
     assert "Later: 2 jobs wait until 2100-01-01 00:00" in text
-    assert "empty.nii: unreadable: " in told.stderr
+    assert "empty.nii: unreadable: " in reported.stderr
 
 
 def test_an_overview_covers_a_name_a_route_or_a_time(night: QueueWorld) -> None:
@@ -75,11 +75,11 @@ def test_an_overview_continues_the_last_one_that_was_written(
         patch.setattr(view, "serve", lambda *_, **__: None)
         assert night.run("jobs", "view", "--since", "last", "--no-browser").exit_code == 0
     for name, status in (("evening", 1), ("evening", 0), ("even*", 1), ("even*", 0)):
-        told = night.run(*last, "--name", name)
-        assert (told.exit_code, "1 failed" in told.stdout) == (status, status == 1), name
+        reported = night.run(*last, "--name", name)
+        assert (reported.exit_code, "1 failed" in reported.stdout) == (status, status == 1), name
     for batches, status in (("2 batches", 1), ("1 batch\n", 0)):
-        told = night.run(*last)
-        assert (told.exit_code, f"2 open, in {batches}" in told.stdout) == (status, True)
+        reported = night.run(*last)
+        assert (reported.exit_code, f"2 open, in {batches}" in reported.stdout) == (status, True)
     assert night.run(*last, night.did("jobs").split()[0]).exit_code == 2
 
 
@@ -137,6 +137,6 @@ def test_an_unreadable_job_stops_no_overview(night: QueueWorld) -> None:
 
     with closing(sqlite3.connect(night.queue)) as queue, queue:
         queue.execute("UPDATE payloads SET payload = '{', result = NULL")
-    told = night.run("jobs", "summary")
-    assert told.exit_code == 1
-    assert "in 2 batches" in told.stdout
+    reported = night.run("jobs", "summary")
+    assert reported.exit_code == 1
+    assert "in 2 batches" in reported.stdout

@@ -73,8 +73,12 @@ def test_two_workers_share_a_folder_and_stop_at_the_end_of_their_jobs(world: Que
     first.send_signal(signal.SIGTERM)
     _, log = first.communicate()
     assert first.returncode == 0, log
-    told = [line.split()[3] for line in log.splitlines() if any(each in line for each in batches)]
-    assert len(set(told)) == len(told) == log.count(" translated") + log.count(" interrupted")
+    reported = [
+        line.split()[3] for line in log.splitlines() if any(each in line for each in batches)
+    ]
+    assert (
+        len(set(reported)) == len(reported) == log.count(" translated") + log.count(" interrupted")
+    )
     assert log.count(" interrupted") <= 1  # one that was read ahead
     eventually(lambda: all(job["state"] == "done" for job in jobs()))
     second.send_signal(signal.SIGINT)
@@ -123,11 +127,11 @@ def test_a_worker_says_that_nothing_may_start_now(world: QueueWorld) -> None:
     world.scans(1)
     world.submit("--at", "2100-01-01T00:00")
     log = ended(world, "--until-empty")
-    told = (
+    reported = (
         " cpu: no job is left that may start now; 1 job waits until 2100-01-01 00:00; "
         "add --wait to wait for them"
     )
-    assert log.endswith(f"{told}\n")
+    assert log.endswith(f"{reported}\n")
 
 
 @pytest.mark.slow
@@ -176,14 +180,14 @@ def test_a_pause_is_what_a_worker_waits_for(world: QueueWorld) -> None:
     world.submit()
     world.did("jobs", "pause")
     log = ended(world, "--until-empty")
-    told = (
+    reported = (
         "now; paused: no job starts until 'jobs resume'; 1 job queued; add --wait to wait for them"
     )
-    assert told in log
+    assert reported in log
 
 
 def ended(world: QueueWorld, *options: str, status: int = 0) -> str:
-    """What a worker on the CPU logged until its end."""
+    """Run a worker on the CPU until its end and return its log."""
     worker = world.start("worker", "--device", "cpu", *options)
     _, log = worker.communicate(timeout=ENOUGH)
     assert worker.returncode == status, log

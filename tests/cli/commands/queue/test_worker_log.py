@@ -20,7 +20,7 @@ def row(status: str, failure: Failure | None = None) -> StudyReport:
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Without their times."""
+    """Return the lines without their times."""
     return [line.split(" ", 2)[2] for line in capsys.readouterr().err.splitlines()]
 
 
@@ -49,8 +49,10 @@ def test_waiting_is_advised_for_jobs_that_start_by_themselves_alone(
     log.handle("cpu", NothingLeft((held,), is_paused=False))
     log.handle("cpu", NothingLeft((held, OpenJobs(1, "queued")), is_paused=False))
     first, second = lines(capsys)
-    told = "cpu: no job is left that may start now; 2 jobs held until 'jobs run-now' or 'jobs move"
-    assert first == f"{told} --at'"
+    reported = (
+        "cpu: no job is left that may start now; 2 jobs held until 'jobs run-now' or 'jobs move"
+    )
+    assert first == f"{reported} --at'"
     assert second.endswith("; add --wait to wait for them")
 
 
@@ -112,8 +114,8 @@ def test_a_worker_serves_metrics(world: QueueWorld) -> None:
     world.scans(1)
     world.submit()
     worker = world.start("worker", "--device", "cpu", "--metrics", "127.0.0.1:0")
-    told = wait_for(worker, "metrics at ", "000.nii")
-    [url] = re.findall(r"metrics at (\S+)", told)
+    reported = wait_for(worker, "metrics at ", "000.nii")
+    [url] = re.findall(r"metrics at (\S+)", reported)
     with urllib.request.urlopen(url) as answer:
         text = answer.read().decode()
     assert 'cuda_cyclegan_studies_total{outcome="translated"} 1.0' in text

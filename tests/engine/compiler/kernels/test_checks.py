@@ -31,9 +31,9 @@ SHAPES = {
 }
 AT_ONCE = 250
 TRUNCATED = ~np.uint32(0x1FFF)
-"""What TF32 holds of float."""
+"""Bits of a float that TF32 holds."""
 BEYOND_FLOAT = ~np.uint64(2**29 - 1)
-"""What a float's 24 digits hold of a double."""
+"""Bits of a double that a float's 24 digits hold."""
 
 
 def filled(launch):
@@ -82,7 +82,7 @@ def test_each_tap_of_each_channel_counts_somewhere():
 
 
 def truncated_sum(products):
-    """As matrix units do: 8 products at a time, and what does not fit is cut off."""
+    """Sum as Tensor Cores do: 8 products at a time, and what does not fit is cut off."""
     total = np.zeros(products.shape[0])
     for start in range(0, products.shape[1], 8):
         total += products[:, start : start + 8].astype(np.float64).sum(axis=1)

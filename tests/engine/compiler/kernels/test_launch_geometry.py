@@ -55,7 +55,7 @@ def launches_on(gpu: GpuProperties) -> Iterator[tuple[Step, Launch]]:
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=GPUS)
 def test_launches_are_of_kernels_of_the_gpu_keep_to_its_limits_and_fill_it(gpu):
-    """Up to a fifth of a GPU may stay empty, where each block has a whole share of the work."""
+    """A fifth of a GPU at most may stay empty if each block has a whole share of the work."""
     for step, launch in launches_on(gpu):
         spec = KERNELS[launch.source]
         assert launch.kernel in spec.instances or not spec.instances

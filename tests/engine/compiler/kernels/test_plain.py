@@ -1,4 +1,4 @@
-"""What kernels are compared with; test_kernel_check.py runs it."""
+"""Plain kernel with which others are compared; test_kernel_check.py runs it."""
 
 from math import prod
 

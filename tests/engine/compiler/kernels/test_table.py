@@ -1,4 +1,4 @@
-"""Which kernel the table gives for a convolution."""
+"""Kernel that the table returns for a convolution."""
 
 from dataclasses import replace
 

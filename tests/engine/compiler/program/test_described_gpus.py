@@ -47,7 +47,7 @@ def chosen(shapes: list[ConvShape], _workspace: int) -> Mapping[ConvShape, Way]:
 
 
 def precisions_of(gpu: DescribedGpu) -> tuple[Precision, ...]:
-    """As `devices` tells them."""
+    """Return the precisions that `devices` shows."""
     return _precisions(CudaDevice(0, gpu.name, gpu.capability, 0, None, "CUDA 12.8"))
 
 
@@ -73,8 +73,8 @@ FEW = "Tesla T4", "Jetson Orin Nano", "NVIDIA RTX PRO 6000"
     "name",
     [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in DESCRIBED],
 )
-def test_where_a_patch_is_too_large_the_one_that_is_named_fits(name: str) -> None:
-    """As where other programs hold all but a little of the GPU."""
+def test_named_patch_fits_where_another_is_too_large(name: str) -> None:
+    """Other programs may hold all but a little of the GPU."""
     gpu = DESCRIBED[name]
     network, room = network_of("ResNet"), MemoryBudget(512 << 20)
     wanted = ProgramRequest((160, 160, 160), 1, "fp16", gpu.properties)

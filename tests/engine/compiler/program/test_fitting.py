@@ -36,7 +36,7 @@ WANTED = ProgramRequest((32, 32, 32), 4, "fp16", H200)
 
 @cache
 def network(width: int = 16) -> Network:
-    """Those of 32 have kernels of their own."""
+    """Return a network; one of width 32 has custom kernels."""
     return random_network(build(ResNetSpec(1, 1, width, blocks=1)), 0)
 
 
@@ -50,7 +50,7 @@ Choose: TypeAlias = Callable[[list[ConvShape], int], Mapping[ConvShape, Plan]]
 
 
 def hungry(shapes: list[ConvShape], workspace: int) -> Mapping[ConvShape, Plan]:
-    """Takes every byte that it may."""
+    """Return plans that take every byte that they may."""
     return {shape: Plan("hungry", workspace) for shape in shapes}
 
 
@@ -68,7 +68,7 @@ def bytes_of(allowed: int, choose=modest, wanted: ProgramRequest = WANTED) -> tu
     ("mebibytes", "width", "choose"),
     each_pair([0, 3, 5, 10, 16, 25, 40], [16, 32], [hungry, modest]),
 )
-def test_what_is_planned_fits_and_the_named_limit_is_enough(
+def test_planned_program_fits_and_the_named_limit_is_enough(
     mebibytes: int, width: int, choose: Choose
 ) -> None:
     check_limit(width, 32, choose, mebibytes * MIB)
@@ -88,7 +88,7 @@ def test_any_limit_is_kept_or_another_named(
 
 
 def check_limit(width: int, edge: int, choose: Choose, allowed: int) -> None:
-    """Also for the trials that come before a program is open."""
+    """Check the limit, also for the trials that come before a program is open."""
     wanted = replace(WANTED, patch=(edge, edge, edge))
 
     def held_in(limit: int) -> tuple[int, int]:

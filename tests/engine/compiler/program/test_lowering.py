@@ -175,7 +175,7 @@ def test_both_forms_of_strided_convolutions_agree(form):
     ],
 )
 def test_layers_around_cells_agree(kernel, padding, pad, cells, precision):
-    """What cells hold is measured, added and joined by other layers too."""
+    """Values in space-to-depth layout are measured, added and joined by other layers too."""
     two, half = (2, 2, 2), tuple(extent // 2 - 1 for extent in kernel)
     even = tuple(extent // 2 * 2 for extent in kernel)
     mix = Conv3d(24, 1, (1, 1, 1), weight="mix.weight")
@@ -291,7 +291,7 @@ def test_transposed_convolutions_by_warp_groups_agree(width, norm):
 
 
 def test_groups_of_few_channels_by_kernels_of_whole_layers_agree():
-    """Their weight is made dense first, with zeros between the groups."""
+    """The weight is made dense first, with zeros between the groups."""
     taps, one, two = (3, 3, 3), (1, 1, 1), (2, 2, 2)
     up = ConvTranspose3d(64, 64, taps, "u.weight", None, two, one, one, groups=16)
     graph = chain(
@@ -435,7 +435,7 @@ def test_networks_of_the_next_test_take_all_kernels():
 
 @pytest.mark.parametrize("wrong", sorted(TENSOR_CORE_KERNELS))
 def test_a_kernel_that_was_wrong_on_a_gpu_leaves_the_others_in_use(wrong):
-    """What it did is done by another kernel, or by cuDNN."""
+    """Another kernel, or cuDNN, replaces it."""
     for name in OF_KERNELS:
         usual, others = kernels_of(name), kernels_of(name, frozenset({wrong}))
         assert wrong not in others

@@ -44,7 +44,7 @@ def test_every_launch_finds_its_memory(spec, matrix_kernels):
 
 
 def test_a_first_layer_that_measures_has_memory_for_it():
-    """Only large tensors are measured so; the smaller ones are normalised in one launch."""
+    """Large tensors alone are measured so; the smaller ones are normalised in one launch."""
     uncached = replace(H200, l2_bytes=0)
     wide = structs.replace(RESNET, width=32)
     lowered, plan = compiled(wide, batch=2, gpu=uncached, matrix_kernels=True)
@@ -112,7 +112,7 @@ def test_the_parts_of_the_plan_add_up():
 
 
 def test_a_program_is_planned_without_laying_out_its_weights():
-    """These would take terabytes."""
+    """The weights would take terabytes."""
     graph = build(ResNetSpec(1, 1, width=1 << 15, blocks=2))
     weights = {key: np.broadcast_to(np.float32(1), s) for key, s in graph.weight_shapes()}
     lowered = lower(Network(graph, weights), Layout((32, 32, 32), 1, "fp16"), H200)

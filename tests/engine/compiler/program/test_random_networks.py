@@ -1,4 +1,4 @@
-"""Whatever the layers of a network, its steps agree with ONNX Runtime in all of their forms."""
+"""Random networks: their steps agree with ONNX Runtime, whatever the layers, in all forms."""
 
 from random import Random
 from typing import Any

@@ -150,7 +150,7 @@ def test_a_clip_bounds_what_nothing_else_does():
     assert set(value_bounds(random_network(lone, 0), (4, 4, 4)).values()) == {np.inf}
 
 
-def test_what_nothing_bounds_is_not_kept_as_split_fp16():
+def test_unbounded_values_are_not_kept_as_split_fp16():
     bounded = scales(random_network(build(RESNET), 0), (16, 16, 16), "fp32")
     assert len(bounded) == 9  # all convolutions but the first
     assert all(2.0 <= scale <= 2.0**15 for scale in bounded.values())

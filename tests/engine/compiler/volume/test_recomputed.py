@@ -26,7 +26,9 @@ WIDTHS = 8, 16, 24, 32, 64, 128
 
 
 def a_graph(random: Random) -> Graph | None:
-    """Of the family, or of layers in any order; None where the dice gave none for volumes."""
+    """Return a graph of the family, or of layers in any order; None if the random one has no form
+    for volumes.
+    """
     if random.random() < 0.2:
         graph = build(random_spec(random, WIDTHS, blocks=(0, 1, 2)))
     else:
@@ -51,7 +53,7 @@ def not_made(passes: Iterable[Pass]) -> Iterator[str]:
 @example(237, "fp16")
 @example(361, "fp16")
 @example(632, "fp16")
-def test_what_is_read_was_made(seed: int, precision: Precision) -> None:
+def test_values_are_written_before_they_are_read(seed: int, precision: Precision) -> None:
     random = Random(seed)
     graph = a_graph(random)
     if graph is None:

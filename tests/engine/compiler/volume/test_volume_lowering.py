@@ -1,4 +1,4 @@
-"""Which steps the blocks of a volume get."""
+"""Steps of the blocks of a volume."""
 
 import pytest
 from support.described_gpus import B200, H200
@@ -54,7 +54,7 @@ def at_once_of(lowered: Lowered) -> list[str]:
 
 
 def test_the_lowest_resolution_of_a_small_volume_is_done_at_once() -> None:
-    """Where the volume fills one block, a norm is one launch for all of it."""
+    """A norm is one launch for the whole volume if it fills one block."""
     filled, partly = compiled((256, 256, 180), blocks=2), compiled((240, 240, 156), blocks=2)
     alone = ["Pointwise", "Conv", "Statistics"]
     assert at_once_of(partly) == 6 * alone
@@ -69,12 +69,12 @@ def test_large_volumes_and_few_layers_are_done_block_by_block() -> None:
 
 
 def test_blocks_that_reach_past_the_volume_have_them_too() -> None:
-    """Of 132 voxels in blocks of 48."""
+    """The axis has 132 voxels in blocks of 48."""
     assert kernels_of(compiled((160, 132, 192)))["up1"] == TO_CELLS
 
 
 def test_a_doubling_layer_that_computes_much_for_nothing_is_left_to_cudnn() -> None:
-    """Of 24 x 24 cells in boxes of 16 x 16."""
+    """The layer has 24 x 24 cells in tiles of 16 x 16."""
     kernels = kernels_of(compiled((192, 192, 192)))
     assert (kernels["up0"], kernels["up1"]) == (None, TO_CELLS)
 
@@ -98,7 +98,7 @@ def test_the_last_layer_takes_warp_groups_in_blocks_that_are_wide_enough(
 
 
 @pytest.mark.parametrize("joint", ["transposed", "nearest"])
-def test_what_is_done_at_once_and_the_blocks_read_what_the_others_write(joint: str) -> None:
+def test_whole_map_layers_and_blocks_read_what_the_others_write(joint: str) -> None:
     """A U-Net's joints read what was made before and at once, and the tables of its norms."""
     network = zero_network(build(UNetSpec(1, 1, width=16, levels=4, upsampling=joint)))
     grid = grid_of((80, 160, 80), network.graph.stride)

@@ -185,7 +185,7 @@ def check_limit(name: str, extents: Triple, share: float, matrix_kernels: bool) 
 
 
 @pytest.mark.parametrize("upsampling", ["transposed", "nearest"])
-def test_what_is_made_of_the_volume_undivided_is_not_recomputed(upsampling: Any) -> None:
+def test_map_of_the_undivided_volume_is_not_recomputed(upsampling: Any) -> None:
     """Blocks of other extents read it, which was taken for a map of theirs."""
     spec = ResNetSpec(1, 1, 32, 2, upsampling=upsampling)
     network = zero_network(build(spec))
@@ -265,7 +265,7 @@ def test_an_own_kernel_makes_blocks_anew_with_what_the_last_layer_sees_around_th
     } == {1}
 
 
-def test_what_there_is_space_for_of_the_first_map_stays() -> None:
+def test_part_of_the_first_map_that_fits_stays() -> None:
     wanted = request("resnet", (512, 512, 192), matrix_kernels=True, wgmma=True)
     everything = volume_memory(wanted, 40 << 30).device_bytes
     recomputing = _Choice(replace(wanted, passes=recomputed(wanted.passes)))
@@ -281,7 +281,7 @@ def test_what_there_is_space_for_of_the_first_map_stays() -> None:
     assert all(count % wanted.batch == 0 for count in counts)
 
 
-def test_of_a_first_map_that_no_pass_measures_nothing_stays() -> None:
+def test_unmeasured_first_map_keeps_nothing() -> None:
     wanted = request("plain", (512, 512, 192), matrix_kernels=True, wgmma=True)
     everything = volume_memory(wanted, 40 << 30).device_bytes
     memory = volume_memory(wanted, everything - 1)
@@ -303,7 +303,7 @@ def test_a_volume_made_anew_takes_a_fifth_of_what_another_framework_takes() -> N
 
 @pytest.mark.parametrize("name", ["unet", "plain"])
 def test_other_networks_keep_their_maps(name: str) -> None:
-    """Those of other forms of the outermost layers, or without the custom kernels for them."""
+    """Networks with other outermost layers, or without the custom kernels for them."""
     wanted = request(name, (256, 256, 192), matrix_kernels=name == "unet")
     assert recomputed(wanted.passes) == wanted.passes
 
@@ -321,7 +321,7 @@ def test_nothing_leaves_for_which_there_is_space(share: float) -> None:
 
 
 def test_maps_of_low_resolution_stay_while_they_are_read_where_one_fits_at_a_time() -> None:
-    """At 4 GiB a third of what passes through the residual blocks need not leave the GPU."""
+    """A third of what passes through the residual blocks need not leave the GPU."""
     wanted = request("resnet", (1024, 1024, 800))
     memory = volume_memory(wanted, 4 << 30)
     inner = {name for name in memory.maps if "block" in name and not name.endswith("pad")}
@@ -336,7 +336,7 @@ def large_at_4_gib() -> VolumeMemory:
     return volume_memory(wanted, 4 << 30)
 
 
-def test_what_passes_over_voxels_read_of_host_memory_is_copied_in() -> None:
+def test_host_memory_read_by_voxel_passes_is_copied_in() -> None:
     memory = large_at_4_gib()
     maps = memory.maps.keys() & memory.host_offsets.keys()
     assert len(maps) > 4
@@ -348,7 +348,7 @@ def test_what_passes_over_voxels_read_of_host_memory_is_copied_in() -> None:
         assert memory.fetched_by(one) == sorted(read)
 
 
-def test_what_the_driver_adds_counts_towards_the_limit() -> None:
+def test_additions_of_the_driver_count_towards_the_limit() -> None:
     wanted = request("resnet", (512, 512, 192))
     everything = volume_memory(wanted, 40 << 30)
     memory = volume_memory(wanted, everything.device_bytes * 2 // 3)

@@ -1,4 +1,4 @@
-"""What a GPU will hold and take is told from earlier measurements, or not at all."""
+"""Memory and time planned for a GPU: from earlier measurements, or not at all."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +45,7 @@ def cache(tmp_path: Path) -> TuningCache:
 
 
 def start(cache: TuningCache, effort: str = "full", milliseconds: float = 3.0):
-    """What a first start leaves in the cache, and the program that it opens."""
+    """Return what a first start leaves in the cache, and the program that it opens."""
 
     def measured(shapes, workspace):
         found = {}
@@ -144,7 +144,7 @@ class TestArrays:
         assert self.plan.held(both, 2) == 1000 + self.size(self.large) + self.size(self.small)
 
     @pytest.mark.parametrize("name", VOXEL_TYPES)
-    def test_what_is_given_takes_the_bytes_of_its_voxels(self, name: str) -> None:
+    def test_given_array_takes_the_bytes_of_its_voxels(self, name: str) -> None:
         grid = window_grid(np.empty((1, 200, 64, 64), name), cover((200, 64, 64), PATCH, 0.25))
         saved = 4 - np.dtype(name).itemsize
         rows = ring_rows(grid, spare=True)

@@ -98,7 +98,7 @@ def test_mirroring_is_along_the_axes_of_the_network_however_an_array_lies(
 @pytest.mark.parametrize("padding", get_args(SmallVolumePadding))
 @pytest.mark.parametrize("flip", FLIPS)
 def test_the_kernels_mirror_as_the_host_does(flip: Flip, padding: SmallVolumePadding) -> None:
-    """Along axes in another order and against them, and wider than the array."""
+    """Axes are in another order or reversed, and the window is wider than the array."""
     extents, patch = (9, 5, 3), (5, 4, 4)
     lying = np.random.default_rng(0).uniform(0, 120, (3, 9, 5)).astype(np.int16)
     source = Stored(lying.transpose(1, 2, 0)[None, :, ::-1, ::-1], Scaling(60.3, -45.7))

@@ -114,30 +114,30 @@ def test_an_array_is_gone_over_as_it_lies_in_memory(
 
 @pytest.mark.parametrize("way", [1, -1])
 def test_rows_are_reported_when_they_are_final(way: int) -> None:
-    """Counted as they lie in memory, so that a file of them can be written meanwhile."""
+    """Rows are counted as they lie in memory, so that a file of them can be written meanwhile."""
     lying = np.random.default_rng(0).uniform(-1, 1, (11, 6, 7)).astype(np.float32)
     made = np.full_like(lying, np.nan)
-    told: list[tuple[int, Any]] = []
+    reported: list[tuple[int, Any]] = []
 
     def seen(memory: Any) -> Any:
         return memory.transpose(2, 1, 0)[None, :, :, ::way]
 
     def handle(rows: int) -> None:
-        told.append((rows, made[:rows].copy()))
+        reported.append((rows, made[:rows].copy()))
 
     window = SlidingWindow(cover((7, 6, 11), (4, 4, 4), 0.4), "gaussian", "edge")
     run_window_into(Stored(seen(lying)), Stored(seen(made), on_rows=handle), window, bent)
-    rows = [count for count, _ in told]
+    rows = [count for count, _ in reported]
     assert len(rows) > 2
     assert rows == sorted(rows)
     assert rows[-1] == 11
-    for count, there in told:
+    for count, there in reported:
         np.testing.assert_array_equal(there, made[:count])
 
 
 @pytest.mark.parametrize("blend", get_args(Blend))
 def test_weights_are_the_same_from_either_end(blend: Blend) -> None:
-    """So that an array that lies the other way round needs no others."""
+    """An array that lies the other way round then needs no others."""
     weights = patch_weights(cover((40, 41, 30), (16, 15, 11), 0.3), blend)
     np.testing.assert_array_equal(weights, weights[::-1, ::-1, ::-1])
 
@@ -213,7 +213,9 @@ def test_the_kernels_of_a_window_do_as_the_host_does(
     padding: SmallVolumePadding,
     lowest: float,
 ) -> None:
-    """Along axes in another order and against them, wider than the array, and out of range."""
+    """Axes are in another order or reversed; the window is wider than the array; values are out of
+    range.
+    """
     extents, patch = (9, 5, 3), (5, 4, 4)
     lying = np.random.default_rng(0).uniform(0, 120, (3, 9, 5)).astype(kind)
     inward = Scaling(60.3, -45.7, clips=padding != "edge", lowest=lowest)
@@ -232,7 +234,7 @@ def test_the_kernels_of_a_window_do_as_the_host_does(
 
 @pytest.mark.parametrize("result", ["int8", "float32"])
 @pytest.mark.parametrize("huge", ["blended", "stored"])
-def test_what_overflows_after_the_network_is_noticed(huge: str, result: str) -> None:
+def test_overflow_after_the_network_is_noticed(huge: str, result: str) -> None:
     """Patches may be finite where their mean is not, or where the voxel type is too small."""
     signs = cycle([3e38, -3e38])
 

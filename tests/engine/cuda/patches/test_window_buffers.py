@@ -1,4 +1,4 @@
-"""What a streamed window keeps on the GPU, and what happens where there is no memory for it."""
+"""Buffers of a streamed window on the GPU, and the fallback without memory for them."""
 
 import shutil
 from typing import Any, get_args
@@ -101,8 +101,8 @@ def test_why_the_host_had_to_blend_is_reported() -> None:
             generator = FakeGenerator(bent).on(gpu, patch, 1, most)
             ends = Stored(array), Stored(np.empty_like(array))
             notes = translate_array(*ends, generator, window, Stopwatch(), lambda _: None)
-        told = [note for note in notes if "blended on the host" in note and "are left" in note]
-        assert len(notes) == len(told) == (most == -1)
+        reported = [note for note in notes if "blended on the host" in note and "are left" in note]
+        assert len(notes) == len(reported) == (most == -1)
 
 
 def test_without_memory_to_pin_the_host_blends_and_later_arrays_have_what_they_need() -> None:
@@ -131,19 +131,19 @@ def test_without_memory_to_pin_the_host_blends_and_later_arrays_have_what_they_n
         generator.on(gpu, patch, 1, None)
         with streamed_window.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
-            told: list[int] = []
+            reported: list[int] = []
             for extents in ((20, 6, 6), (20, 16, 16), (20, 6, 6)):
                 array = np.random.default_rng(0).uniform(-1, 1, (1, *extents)).astype(np.float32)
                 window = SlidingWindow(cover(extents, patch, 0.5), "gaussian", "edge")
                 made = np.empty_like(array)
                 ends, patches = (Stored(array), Stored(made)), list[int]()
                 notes = translate_array(*ends, generator, window, Stopwatch(), patches.append)
-                told.append(len(notes))
+                reported.append(len(notes))
                 assert sum(patches) == len(window.layout)
                 here = translated(array, FunctionGenerator(bent), window.layout)
                 np.testing.assert_array_equal(made, here)
                 assert len(pinned) == (0 if notes else 4)
-    assert told == [0, 1, 0]
+    assert reported == [0, 1, 0]
     assert pinned == []
 
 

@@ -107,7 +107,7 @@ def test_blocks_lie_between_nan(monkeypatch):
             around[GUARD : GUARD + size] = 0
 
 
-def test_what_is_more_than_may_be_taken_is_not_asked_for(monkeypatch):
+def test_more_memory_than_allowed_is_not_requested(monkeypatch):
     monkeypatch.setattr(benches, "DeviceBuffer", None)
     room = between_guards(SIZES).bytes - 1
     with (

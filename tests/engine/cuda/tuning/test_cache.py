@@ -1,4 +1,6 @@
-"""What was measured is kept for the same GPU and versions, and nothing damaged is trusted."""
+"""Tuning cache: measurements are kept for the same GPU and versions, and nothing damaged is
+trusted.
+"""
 
 import json
 from dataclasses import fields, replace
@@ -104,7 +106,7 @@ def test_two_programs_keep_each_other_s_findings(tmp_path):
     assert TuningCache(tmp_path, IDENTITY).get("a convolution") == FOUND
 
 
-def test_of_two_programs_that_measure_at_the_same_time_the_second_takes_the_first_s_plans(tmp_path):
+def test_second_of_two_measuring_programs_takes_the_plans_of_the_first(tmp_path):
     one, other = TuningCache(tmp_path, IDENTITY), TuningCache(tmp_path, IDENTITY)
     one.put("a convolution", FOUND)
     other.put("a convolution", replace(FOUND, candidates=(Candidate("eng3", 0, 9.0),)))
@@ -120,7 +122,7 @@ def test_a_wider_search_at_the_same_time_counts_for_more(tmp_path):
     assert TuningCache(tmp_path, IDENTITY).get("a convolution") == wider
 
 
-def test_what_one_program_refuses_no_other_brings_back(tmp_path):
+def test_refusal_of_one_program_is_not_undone_by_another(tmp_path):
     TuningCache(tmp_path, IDENTITY).put("a convolution", FOUND)
     one, other = TuningCache(tmp_path, IDENTITY), TuningCache(tmp_path, IDENTITY)
     refused = FOUND.without("eng1", "wrong results")
@@ -133,7 +135,7 @@ def test_what_one_program_refuses_no_other_brings_back(tmp_path):
     assert third.refused == {"eng1": "wrong results"}
 
 
-def test_what_two_programs_refuse_at_the_same_time_stays_refused(tmp_path):
+def test_refusals_of_two_programs_at_the_same_time_stay(tmp_path):
     TuningCache(tmp_path, IDENTITY).put("a convolution", FOUND)
     one, other = TuningCache(tmp_path, IDENTITY), TuningCache(tmp_path, IDENTITY)
     one.put("a convolution", FOUND.without("eng1", "wrong results"))
@@ -180,7 +182,7 @@ def test_slow_candidates_are_kept_where_they_need_less_workspace():
     assert kept == (*fast[:8], lean)
 
 
-def test_what_cannot_be_put_in_place_leaves_no_file(tmp_path):
+def test_failed_replacement_leaves_no_file(tmp_path):
     (tmp_path / "kept" / "inside").mkdir(parents=True)
     with pytest.raises(OSError, match="kept"):
         write_whole(tmp_path / "kept", b"1")

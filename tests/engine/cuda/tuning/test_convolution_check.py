@@ -1,4 +1,4 @@
-"""Plans that do not compute their convolution are found, struck out and told; right ones never.
+"""Plans that do not compute their convolution are found, removed and reported; right ones never.
 
 The GPU is in host memory, and what its plans do wrong is planted.
 """
@@ -98,7 +98,7 @@ FAULTS = {
 
 @pytest.fixture
 def world(monkeypatch):
-    """Opens a search on a GPU that offers plans with faults."""
+    """World that opens a search on a GPU that offers plans with faults."""
     monkeypatch.setattr(bench, "DeviceBuffer", used_buffer)
     monkeypatch.setattr(bench, "CapturedGraph", Graph)
     return tactics, monkeypatch
@@ -110,14 +110,14 @@ def tuner_with(cache, settings, room=ROOM):
 
 
 class Searches:
-    """Starts on one GPU, that remember what earlier ones found."""
+    """Searches on one GPU that remember what earlier ones found."""
 
     def __init__(self, world, faults, folder=None, shape=SHAPE) -> None:
         tactics, patched = world
         self.plans = Plans(shape, faults)
         patched.setattr(tactics, "ConvolutionPlans", lambda *_, **__: self.plans)
         self.folder = folder
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     @property
     def cache(self) -> TuningCache:
@@ -126,7 +126,7 @@ class Searches:
     def start(self, effort: str = "full", shape=SHAPE) -> str:
         def handle(what, share):
             if share is None:
-                self.told.append(what)
+                self.reported.append(what)
 
         tuner = tuner_with(self.cache, SearchSettings(effort, 60, handle))
         return tuner.convolutions([shape], 0)[shape].name
@@ -137,7 +137,7 @@ class Searches:
 def test_a_wrong_plan_is_struck_out_and_reported_once(world, tmp_path, name, effort):
     searches = Searches(world, {name: FAULTS[name], "right": None}, tmp_path)
     assert searches.start(effort) == "right"
-    [sentence] = searches.told
+    [sentence] = searches.reported
     assert name in sentence
     assert "not used on this GPU" in sentence
     assert list(searches.cache.get(key_of(SHAPE)).refused) == [name]
@@ -145,11 +145,11 @@ def test_a_wrong_plan_is_struck_out_and_reported_once(world, tmp_path, name, eff
     assert searches.start(effort) == "right"
     assert searches.plans.runs == runs > 100
     assert searches.start("full") == "right"
-    assert len(searches.told) == 1
+    assert len(searches.reported) == 1
 
 
 def neighbours_group_taken(result):
-    """As if each group saw the channels of the one before it."""
+    """Return the result as if each group had read the channels of the one before it."""
     result[:] = np.roll(result, result.shape[-1] // 2, axis=-1)
 
 
@@ -159,7 +159,7 @@ def test_a_wrong_plan_for_groups_is_struck_out(world, name, fault):
     shape = GROUPED[name]
     searches = Searches(world, {"wrong": fault, "right": None}, shape=shape)
     assert searches.start("off", shape) == "right"
-    [sentence] = searches.told
+    [sentence] = searches.reported
     assert f"in {shape.groups} groups" in sentence
     only_wrong = Searches(world, {"wrong": fault}, shape=shape)
     assert only_wrong.start("off", shape) == CUSTOM
@@ -195,10 +195,10 @@ def test_a_choice_of_an_earlier_version_is_checked_once(world, tmp_path, name):
     kept = Candidate(name, 0, 10.0), Candidate("right", 0, 20.0)
     searches.cache.put(key_of(SHAPE), TuningResult("full", 0, kept))
     assert searches.start() == "right"
-    assert len(searches.told) == 1
+    assert len(searches.reported) == 1
     runs = searches.plans.runs
     assert searches.start() == "right"
-    assert (searches.plans.runs, len(searches.told)) == (runs, 1)
+    assert (searches.plans.runs, len(searches.reported)) == (runs, 1)
 
 
 def test_only_what_would_be_used_is_checked(world, tmp_path):
@@ -215,10 +215,10 @@ def test_only_what_would_be_used_is_checked(world, tmp_path):
     assert len(searches.cache.get(key_of(SHAPE)).candidates) == 5
 
 
-def test_where_no_plan_is_right_the_plain_kernel_does(world):
+def test_plain_kernel_replaces_plans_that_are_all_wrong(world):
     searches = Searches(world, FAULTS)
     assert searches.start() == CUSTOM
-    assert len(searches.told) == len(FAULTS)
+    assert len(searches.reported) == len(FAULTS)
 
 
 def test_a_convolution_that_nothing_does_rightly_is_refused(world, monkeypatch):
@@ -251,18 +251,18 @@ def test_right_plans_are_never_refused(world):
             shape = replace(SHAPE, source_extents=extents, target_extents=made, stride=stride)
             searches.plans._shape = shape
             assert searches.start(shape=shape) == "right 0"
-    assert searches.told == []
+    assert searches.reported == []
 
 
 def test_a_search_that_has_no_space_reports_it_and_is_over(world):
     tactics, patched = world
     patched.setattr(tactics, "ConvolutionPlans", lambda *_, **__: Plans(SHAPE, {"right": None}))
-    told: list[tuple[str, float | None]] = []
+    reported: list[tuple[str, float | None]] = []
     cache = TuningCache(None, {"card": "host"})
-    settings = SearchSettings("full", 60, lambda *what: told.append(what))
+    settings = SearchSettings("full", 60, lambda *what: reported.append(what))
     with pytest.raises(DeviceMemoryError, match="larger setting vram-limit"):
         tuner_with(cache, settings, room=100).convolutions([SHAPE], 0)
-    assert [share for _, share in told] == [0.0, 1.0]
+    assert [share for _, share in reported] == [0.0, 1.0]
     assert cache.get(key_of(SHAPE)).candidates == ()
 
 
@@ -282,7 +282,7 @@ class HostStream:
 
 
 STORED = {"fp16": np.float16, "bf16": np.uint16, "tf32": np.float32, "fp32": np.float32}
-"""By precision, NumPy's type of a stored number; NumPy has no bf16, so its bits."""
+"""NumPy's type of a stored number by precision; for bf16, which NumPy lacks, that of its bits."""
 
 
 def numbers_of(stored: Any, precision: Precision) -> Any:

@@ -93,7 +93,7 @@ def cache() -> TuningCache:
 
 
 class LaneKernels(Kernels):
-    """Keeps the launches of outer layers."""
+    """Kernels that keep the launches of outer layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def check_layers(lowered, kernels, cache):
 
 
 def wrong_in(trial, step, kernels, grid=None):
-    """What is found wrong with a step by a trial that is not its own."""
+    """Return what a trial of another step finds wrong with a step."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(layer_check, "plain_counterpart", lambda _: trial)
         return layer_check.wrong_step(step, kernels, Stream(), ROOM, grid) or ""
@@ -167,7 +167,7 @@ def test_a_sample_of_each_kernel_is_right_and_found_wrong_when_it_is(name):
 
 
 def _left_out(partials, _run):
-    """What one block has measured."""
+    """Set what one block has measured to zero."""
     partials[0, 1] = 0
 
 
@@ -391,8 +391,8 @@ def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch
     kernels = NumPyKernels()
     monkeypatch.setattr(kernels, "image_key", lambda source: f"first-{source}", raising=False)
     monkeypatch.setattr(layer_check, "wrong_step", lambda *_: "wrong results")
-    told: list[str] = []
-    settings = SearchSettings(progress=lambda what, _share: told.append(what))
+    reported: list[str] = []
+    settings = SearchSettings(progress=lambda what, _share: reported.append(what))
     tuner = tuner_with(kernels, cache, settings)
     attempts: list[frozenset[str]] = []
 
@@ -403,7 +403,7 @@ def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch
 
     tuner.with_right_kernels(attempt)
     assert attempts == [frozenset(), {"convolve_patches"}]
-    assert told == [
+    assert reported == [
         "Custom kernel convolve_patches gave wrong results in fp16 and is not used on this GPU."
     ]
     monkeypatch.setattr(kernels, "image_key", lambda source: f"second-{source}", raising=False)

@@ -38,7 +38,7 @@ PROGRAM = types.SimpleNamespace(
 
 
 class Plans:
-    """What cuDNN offers: two heuristics that name the same plans, or the one of a name."""
+    """Plans that cuDNN offers: two heuristics that name the same plans, or the one of a name."""
 
     unnameable: frozenset[str] = frozenset()
     of_first_heuristic = tuple(PLANS)

@@ -35,7 +35,7 @@ def test_pages_are_large_where_the_system_has_such_and_not_copied_for_a_child() 
 
 
 def _flags_of(address: int) -> set[str]:
-    """Those of the map that holds an address."""
+    """Return the flags of the map that holds an address."""
     is_in_it = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         first = line.split()[0]
@@ -94,10 +94,10 @@ def test_no_copy_passes_the_end_of_what_was_pinned_at_once() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such pages")
 @pytest.mark.parametrize("refused", [None, 2])
-def test_what_is_pinned_in_parts_is_let_go_in_parts(
+def test_memory_pinned_in_parts_is_released_in_parts(
     refused: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the driver refuses a part, it takes all by itself, in its own pages."""
+    """A driver that refuses a part takes all by itself, in its own pages."""
     pinned: list[int] = []
     unpinned: list[int] = []
 
@@ -123,7 +123,7 @@ def test_what_is_pinned_in_parts_is_let_go_in_parts(
     assert unpinned == pinned[::-1]
 
 
-def test_what_the_host_has_no_space_for_is_refused_in_a_sentence() -> None:
+def test_volume_beyond_the_space_of_the_host_is_refused_in_a_sentence() -> None:
     check_host_budget(SIZE, SIZE)
     with pytest.raises(
         DeviceMemoryError, match=r"need 6 MiB .* only 5 MiB may be pinned"

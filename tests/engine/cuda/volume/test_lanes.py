@@ -50,7 +50,7 @@ FIRST = [
     pytest.param(Gpu.first_stream_first, id="passes ahead of copies"),
     pytest.param(lambda: Gpu(lambda ready: ready[-1]), id="copies ahead of passes"),
 ]
-"""How far each stream goes while others wait; the stream of the passes is opened first."""
+"""Progress of each stream while others wait; the stream of the passes is opened first."""
 
 RANDOM = [
     pytest.param(partial(Gpu.in_random_order, seed), id=f"random {seed}", marks=pytest.mark.slow)
@@ -150,7 +150,7 @@ def test_volumes_of_several_threads_are_as_each_by_itself(world: World) -> None:
 def test_a_small_volume_is_queued_as_few_graphs(
     world: World, products: float, graphs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a large one, each pass between the first and the last is one; launches queue these two."""
+    """Each pass of a large one is a graph, but for the first and the last, which launches queue."""
     monkeypatch.setattr(compiled, "_PRODUCTS_AT_ONCE", products)
     world.ready.parts = compiled.parts_of_passes(world.ready.costs)
     captured: list[Any] = []
@@ -184,7 +184,7 @@ def test_a_volume_that_comes_while_another_is_computed_waits_for_its_own_copies(
 def test_a_lane_without_memory_is_done_without(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that are there serve all volumes; without any, the error passes through."""
+    """The remaining lanes serve all volumes; without any, the error passes through."""
 
     def full(_size: int) -> Any:
         raise DeviceMemoryError("there is no more")

@@ -51,7 +51,7 @@ NOISE = np.random.default_rng(2).uniform(-1, 1, (1, *GRID.extents)).astype(np.fl
 
 @pytest.fixture(scope="module")
 def results(torch: Any) -> dict[str, FloatArray]:  # noqa: ARG001
-    """What each network makes of NOISE."""
+    """Return each network's output for NOISE."""
     return {name: small(name)(NOISE) for name in NETWORKS}
 
 

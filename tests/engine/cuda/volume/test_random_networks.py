@@ -1,4 +1,6 @@
-"""Whatever the layers of a network that has a form for volumes, its blocks see each other."""
+"""Random networks with a form for volumes: their blocks read each other's borders, whatever the
+layers.
+"""
 
 import shutil
 from random import Random
@@ -113,7 +115,7 @@ def test_any_network_on_matrix_units_gives_the_same_bytes_wherever_maps_are(
 
 
 def check_transposed(graph: Graph) -> None:
-    """In blocks, in all memories."""
+    """Check a transposed convolution in blocks, in all memories."""
     extents, block = (12, 6, 12), (6, 6, 6)
     assert volume_refusal(graph) is None
     network = random_network(graph, seed=1)

@@ -43,7 +43,7 @@ pytestmark = [
 GRID = BlockGrid((12, 8, 8), (4, 4, 4))
 SLOT_VOXELS = 2 * 8 * 8
 many_rounds = pytest.mark.parametrize("rounds", [5, pytest.param(20, marks=pytest.mark.slow)])
-"""As threads may meet in many ways."""
+"""Mark for several rounds, as threads may interleave in many ways."""
 
 
 @cache
@@ -69,7 +69,7 @@ def opened(larger: int = 1) -> Iterator[tuple[PlacedVolume, PinnedSlots]]:
 
 
 def noise() -> np.ndarray[Any, np.dtype[np.int16]]:
-    """Along W first in memory, as a NIfTI file has it."""
+    """Return noise with W first in memory, as a NIfTI file has it."""
     stored = np.random.default_rng(1).integers(-999, 999, (1, *GRID.extents[::-1]), np.int16)
     return stored.transpose(0, 3, 2, 1)
 
@@ -133,10 +133,10 @@ def made_by(placed: PlacedVolume, result: Any, target: Stored) -> Iterator[Any]:
 def test_rows_are_reported_when_they_are_in_their_place(rounds: int) -> None:
     result = noise()
     for _ in range(rounds):
-        target, told = np.zeros_like(result), list[int]()
+        target, reported = np.zeros_like(result), list[int]()
 
-        def on_rows(rows: int, target: Any = target, told: list[int] = told) -> None:
-            told.append(rows if np.array_equal(target[..., :rows], result[..., :rows]) else -1)
+        def on_rows(rows: int, target: Any = target, reported: list[int] = reported) -> None:
+            reported.append(rows if np.array_equal(target[..., :rows], result[..., :rows]) else -1)
 
         with opened() as (placed, slots):
             ctypes.memset(placed.at("overflow"), 0, 4)
@@ -144,12 +144,12 @@ def test_rows_are_reported_when_they_are_in_their_place(rounds: int) -> None:
             going = Stored(target, on_rows=on_rows)
             made, stream = made_by(placed, result, going), placed.program.stream
             assert download_voxels(placed, going, slots, SLOT_VOXELS, stream, made)
-        assert told == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert reported == [1, 2, 3, 4, 5, 6, 7, 8]
         assert np.array_equal(target, result)
 
 
-def test_what_a_voxel_type_cannot_hold_is_counted() -> None:
-    """Over all pieces, as the host counts it."""
+def test_values_beyond_the_voxel_type_are_counted() -> None:
+    """The count is over all pieces, as on the host."""
     result, clipped = noise(), list[Clipped]()
     target = np.empty_like(result, np.uint8)
     with opened() as (placed, slots):

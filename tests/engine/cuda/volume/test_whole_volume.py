@@ -84,7 +84,7 @@ NETWORKS: dict[str, Spec] = {
     "unet, nearest, affine": structs.replace(UNET, upsampling="nearest", norm="instance_affine"),
 }
 EXTENTS, BLOCK = (24, 8, 40), (16, 8, 16)
-"""So that the last blocks along two axes lie partly in the volume."""
+"""Extents and block such that the last blocks along two axes lie partly in the volume."""
 
 
 def noise(graph: Graph, extents: Triple, seed: int = 2) -> FloatArray:
@@ -154,7 +154,7 @@ def test_low_resolutions_at_once_of_which_slabs_of_several_blocks_read() -> None
 
 @pytest.mark.parametrize("width", [8, pytest.param(28, marks=pytest.mark.slow)])
 def test_low_resolutions_at_once_whose_last_layer_reads_more_than_blocks_do(width: int) -> None:
-    """For all blocks as one its kernel finds activated cells, for narrow ones a bordered copy."""
+    """The kernel finds activated cells for all blocks as one, a bordered copy for narrow ones."""
     spec = ResNetSpec(1, 1, 32, 1, 1, first_kernel=3, last_kernel=5, activation=Elu())
     network = random_network(build(spec), seed=1)
     grid = BlockGrid((4, 4, 2 * width), (4, 4, width))
@@ -183,7 +183,7 @@ def test_other_layouts(choices: Any) -> None:
 SMALL_GRID, LARGE_GRID = BlockGrid((6, 4, 6), (4, 4, 4)), BlockGrid((12, 8, 10), (8, 8, 8))
 OUTERMOST = ResNetSpec(1, 1, 32, 0, downsamplings=1, first_kernel=5, last_kernel=5)
 MATRIX_KERNELS: dict[str, Any] = {"matrix_kernels": True, "convolve": convolved_exactly}
-"""By which results are the same to the last bit, wherever a block begins."""
+"""Options with which results are the same to the last bit, wherever a block begins."""
 
 
 @pytest.mark.parametrize("grid", [SMALL_GRID, pytest.param(LARGE_GRID, marks=pytest.mark.slow)])
@@ -220,7 +220,7 @@ def test_maps_made_anew_are_those_that_were_kept(changes: Any) -> None:
     assert error(network, volume, wanted) <= LIMITS["fp16"]
 
 
-def test_what_is_made_beside_a_map_that_is_made_anew_stays() -> None:
+def test_map_made_next_to_a_recomputed_one_stays() -> None:
     """The volume, which a later layer reads beside the first one's map."""
     border = Pad("replicate", ONE, ONE)
     graph = chain(
@@ -348,7 +348,7 @@ def test_maps_in_host_memory_are_copied_in_the_parts_that_were_pinned(
     assert made(volume, memory=memory).tobytes() == made(volume).tobytes()
 
 
-def test_of_what_kernels_read_around_blocks_their_own_come_from_copies() -> None:
+def test_halos_of_kernels_that_make_their_own_come_from_copies() -> None:
     network = random_network(build(ResNetSpec(1, 1, 8, 2)), seed=1)
     grid = BlockGrid((16, 8, 8), (4, 8, 8))
     made = volume_on_cpu(network, grid, "fp16", batch=1, convolve=convolved_exactly)
@@ -357,10 +357,10 @@ def test_of_what_kernels_read_around_blocks_their_own_come_from_copies() -> None
 
     class Watched:
         def launch(self, stream: Any, launch: Any) -> None:
-            told = launch.arguments
+            reported = launch.arguments
             for name in ("source", "residual"):
-                if copy := getattr(told, f"{name}_copy", 0):
-                    read.append(getattr(told, name) + 2 * copy - placed.base)
+                if copy := getattr(reported, f"{name}_copy", 0):
+                    read.append(getattr(reported, name) + 2 * copy - placed.base)
             made.program.kernels.launch(stream, launch)
 
     with made.placed(memory) as at_once:
@@ -505,7 +505,7 @@ def unlimited(blocks: Any) -> Any:
 @pytest.mark.parametrize("fault", [shifted, swapped, unlimited])
 def test_a_wrong_neighbour_is_found(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     right = block_launches._blocks
-    monkeypatch.setattr(block_launches, "_blocks", lambda *told: fault(right(*told)))
+    monkeypatch.setattr(block_launches, "_blocks", lambda *reported: fault(right(*reported)))
     around, begun = 1 << 16, poisoned
     monkeypatch.setattr(
         "support.volume_on_cpu.poisoned",  # wrong neighbours may lie past the ends
@@ -515,7 +515,7 @@ def test_a_wrong_neighbour_is_found(fault: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_counting_what_lies_past_the_volume_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only in statistics: the volume's last blocks hold half of their voxels."""
+    """Statistics alone show it: the volume's last blocks hold half of their voxels."""
     right = block_launches.block_launches
 
     def wrong(step: Any, *rest: Any) -> Any:

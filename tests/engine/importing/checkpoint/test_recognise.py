@@ -103,8 +103,10 @@ def test_single_generators_are_unwrapped(wrap: Callable[..., object], tmp_path: 
     [("latest_net_G_A.pth", "AtoB"), ("200_net_G_B.pth", "BtoA"), ("netG_A2B_7.pth.tar", "AtoB")],
 )
 def test_file_names_show_the_direction(file: str, direction: str, tmp_path: Path) -> None:
-    told = recognise(read_checkpoint(save(made.unpadded_resnet(), tmp_path / file)), UNPROVEN).facts
-    assert ("direction", direction) in {(finding.subject, finding.value) for finding in told}
+    reported = recognise(
+        read_checkpoint(save(made.unpadded_resnet(), tmp_path / file)), UNPROVEN
+    ).facts
+    assert ("direction", direction) in {(finding.subject, finding.value) for finding in reported}
 
 
 def test_several_networks_without_a_direction_need_a_name(tmp_path: Path) -> None:
@@ -205,7 +207,7 @@ def test_tensors_that_may_matter_stop_the_import(
         recognise(read_checkpoint(tmp_path / "G.pth"), choices)
 
 
-def test_what_a_training_keeps_beside_its_generators_is_left_and_listed(tmp_path: Path) -> None:
+def test_networks_next_to_the_generators_are_left_and_listed(tmp_path: Path) -> None:
     generator, other = made.unpadded_resnet(), made.unpadded_resnet()
     optimizer = torch.optim.Adam(generator.parameters())
     generator(torch.zeros(1, 1, 16, 16, 16)).sum().backward()

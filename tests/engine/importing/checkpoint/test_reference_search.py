@@ -176,7 +176,7 @@ SLOW = {
     "slightly leaky",
     "trilinear, replicating",
 }
-"""Those whose search is long, and of which others show each part."""
+"""Networks whose search is long, each part of which others show."""
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -214,13 +214,17 @@ def reference_case(
     return recognise(read_checkpoint(save(module, tmp_path / "G.pth")), choices)
 
 
-def test_what_fits_and_the_second_best_are_named(tmp_path: Path) -> None:
+def test_fitting_reading_and_the_second_best_are_named(tmp_path: Path) -> None:
     module = made.trained(variants.ResNet(block_pad="replicate").made())
     recognised = reference_case(module, tmp_path, NetworkChoices())
-    told = {fact.subject: fact for fact in resolve(recognised, *pair_of(module, 1, SMALL)).facts}
-    assert told["padding"].value == "reflect"
-    assert told["padding in blocks"].value == "replicate"
-    assert re.search(r"next best interpretation \(.*\) is 0\.\d+ away", told["reference"].reason)
+    reported = {
+        fact.subject: fact for fact in resolve(recognised, *pair_of(module, 1, SMALL)).facts
+    }
+    assert reported["padding"].value == "reflect"
+    assert reported["padding in blocks"].value == "replicate"
+    assert re.search(
+        r"next best interpretation \(.*\) is 0\.\d+ away", reported["reference"].reason
+    )
 
 
 @pytest.mark.parametrize("make", BOTH_KINDS)
@@ -341,7 +345,7 @@ def followed_by(layer: "torch.nn.Module") -> "torch.nn.Module":
         for name in UNKNOWN
     ],
 )
-def test_what_no_reading_computes_is_refused(name: str, tmp_path: Path) -> None:
+def test_reference_that_no_reading_computes_is_refused(name: str, tmp_path: Path) -> None:
     module = made.trained(UNKNOWN[name]())
     recognised = reference_case(module, tmp_path, NetworkChoices())
     with pytest.raises(
@@ -362,10 +366,10 @@ def test_an_option_that_the_reference_proves_has_one_row(
 ) -> None:
     module = made.trained(variants.unet())
     recognised = reference_case(module, tmp_path, choices)
-    told = resolve(recognised, *pair_of(module, 1, SMALL), clock=passing(MOST_SECONDS)).facts
-    found = [fact.reason for fact in told if fact.reason.startswith(reason)]
+    reported = resolve(recognised, *pair_of(module, 1, SMALL), clock=passing(MOST_SECONDS)).facts
+    found = [fact.reason for fact in reported if fact.reason.startswith(reason)]
     assert found == [f"{reason}; the reference agrees"]
-    assert [fact.reason for fact in told if fact.subject == subject] == found
+    assert [fact.reason for fact in reported if fact.subject == subject] == found
 
 
 def test_a_search_that_takes_too_long_ends_and_says_what_it_found_until_then(
@@ -410,8 +414,8 @@ def test_a_reading_that_is_found_in_time_is_compared_with_others_nevertheless(
     recognised = reference_case(module, tmp_path, NetworkChoices())
     for clock in (passing(0.0), passing(MOST_SECONDS)):
         resolved = resolve(recognised, *pair_of(module, 1, SMALL), clock=clock)
-        [told] = [fact.reason for fact in resolved.facts if fact.subject == "reference"]
-        assert "the next best interpretation (" in told
+        [reported] = [fact.reason for fact in resolved.facts if fact.subject == "reference"]
+        assert "the next best interpretation (" in reported
 
 
 @pytest.mark.parametrize(

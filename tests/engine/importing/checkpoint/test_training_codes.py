@@ -241,7 +241,7 @@ def test_only_codes_that_write_such_tensors_are_offered(name: str, tmp_path: Pat
         (NetworkChoices(code="pix2pix"), "code must be one of junyanz, .*, not 'pix2pix'"),
     ],
 )
-def test_what_a_code_fixes_cannot_be_said_otherwise(
+def test_fixed_choice_of_a_code_cannot_be_overridden(
     choices: NetworkChoices, words: str, tmp_path: Path
 ) -> None:
     checkpoint = read_checkpoint(save(made.padded_resnet(), tmp_path / "G.pth"))
@@ -249,7 +249,7 @@ def test_what_a_code_fixes_cannot_be_said_otherwise(
         recognise(checkpoint, choices)
 
 
-def test_what_a_code_computes_may_be_said_along(tmp_path: Path) -> None:
+def test_choice_computed_by_a_code_may_be_stated_too(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(save(made.padded_resnet(), tmp_path / "G.pth"))
     said = NetworkChoices(
         code="junyanz", padding="reflect", block_padding="reflect", end="tanh", activation="relu"
@@ -278,10 +278,10 @@ def test_options_are_evidence_only_beside_a_code(tmp_path: Path) -> None:
     )
     checkpoint = read_checkpoint(path)
     for choices in (NetworkChoices(), NetworkChoices(unproven=True)):
-        told = recognise(checkpoint, choices).facts
-        assert not [fact for fact in told if "option" in fact.subject]
-    told = recognise(checkpoint, NetworkChoices(code="junyanz")).facts
-    assert ("option netG", "resnet_2blocks") in {(fact.subject, fact.value) for fact in told}
+        reported = recognise(checkpoint, choices).facts
+        assert not [fact for fact in reported if "option" in fact.subject]
+    reported = recognise(checkpoint, NetworkChoices(code="junyanz")).facts
+    assert ("option netG", "resnet_2blocks") in {(fact.subject, fact.value) for fact in reported}
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_a_recipe_of_the_guide_exports_tracked_norms(name: str, recipe: str, exp
 
 
 def test_the_stored_files_are_made_by_the_recipes_of_the_guide() -> None:
-    """After a change of a recipe, make.py in the folder of the stored files is due."""
+    """A change of a recipe requires make.py in the folder of the stored files."""
     assert "\n".join(recipes()) == stored.FOLLOWED.read_text()
 
 

@@ -885,11 +885,11 @@ NUMBERS = OTHERS | {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_no_layer_does_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
+def test_unsupported_operator_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
     operator, reason = REFUSED[name]
     proto = model(ended(operator), ARRAYS | NUMBERS, opset=18)
     with pytest.raises(CheckpointError) as refusal:
         written_down(proto, tmp_path)
-    told = str(refusal.value)
-    assert f"Operator {operator.op_type} (node '{operator.output[0]}" in told
-    assert reason in told
+    reported = str(refusal.value)
+    assert f"Operator {operator.op_type} (node '{operator.output[0]}" in reported
+    assert reason in reported

@@ -1,4 +1,6 @@
-"""What exporters write for one layer becomes that layer, and computes what ONNX Runtime does."""
+"""Patterns that exporters write for one layer: each becomes that layer and agrees with ONNX
+Runtime.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -363,7 +365,7 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_missing_is_refused_with_operator_and_node(name: str, tmp_path: Path) -> None:
+def test_missing_layer_is_refused_with_operator_and_node(name: str, tmp_path: Path) -> None:
     nodes, message = REFUSED[name]
     with pytest.raises(CheckpointError) as refusal:
         written_down(

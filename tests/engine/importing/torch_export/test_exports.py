@@ -266,7 +266,7 @@ def test_norms_of_all_kinds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_block_of_convnext(bias: bool, tmp_path: Path) -> None:
-    """Its linear layers are on channels that were moved behind the voxels."""
+    """The block's linear layers are on channels that were moved after the voxels."""
     layers = torch.nn.LayerNorm(4), torch.nn.Linear(4, 8, bias), torch.nn.Linear(8, 4, bias)
 
     def block(x: Any, norm: Any, grow: Any, shrink: Any) -> Any:
@@ -277,7 +277,7 @@ def test_a_block_of_convnext(bias: bool, tmp_path: Path) -> None:
 
 
 def test_an_operator_in_place_changes_what_is_read_after_it(tmp_path: Path) -> None:
-    """As in pix2pix' U-Net, whose skips hold what the next block activated in place."""
+    """The skips of pix2pix' U-Net, for instance, hold what the next block activated in place."""
 
     def compute(x: Any, conv: Any) -> Any:
         wide = conv(x)

@@ -49,7 +49,7 @@ SETS: dict[str, tuple[Sequence[str] | None, bytes, bool]] = {
 """Declared character sets, bytes of text, and whether they are what is declared."""
 
 PLACEHOLDERS = {"a codec of Python": ["X_PYTH"], "one that is no text": ["X_PYTH"]}
-"""What stands for a declaration in which pydicom would write all text, or none."""
+"""Replacements of a declaration in which pydicom would write all text, or none."""
 
 TOP = ("PatientID", "PatientName", "StudyDescription", "ReferringPhysicianName", "AccessionNumber")
 """Text of each length: LO, PN, LO, PN and SH."""
@@ -114,7 +114,7 @@ def derived(folder: Path, *, keep_private: bool = False) -> tuple[Path, str]:
 
 
 def ours(file: Path) -> None:
-    """What the program says itself is ASCII, as in every character set."""
+    """Assert that the program's own text is ASCII, as in every character set."""
     assert stored(file, "SeriesDescription")[0].startswith(b"Synthetic CT (identity)")
     assert b"Synthetic image" in stored(file, "ImageComments")[0]
 
@@ -153,7 +153,7 @@ def test_text_is_carried_byte_for_byte(tmp_path: Path, name: str, syntax: str) -
 
 
 def test_two_patients_stay_two(tmp_path: Path) -> None:
-    """Of one SeriesInstanceUID, told apart by nothing but a byte that is no UTF-8."""
+    """The patients share a SeriesInstanceUID and differ only in a byte that is not UTF-8."""
     for patient in ("Ä123", "Ü123"):
 
         def edit(data: Any, at: int, patient: str = patient) -> None:
@@ -212,7 +212,7 @@ def test_other_identifiers_are_whole_or_not_there(tmp_path: Path, identifier: by
     assert "AccessionNumber (omitted, " in notes
 
 
-def test_what_is_cut_stays_in_its_character_set(tmp_path: Path) -> None:
+def test_cut_text_stays_in_its_character_set(tmp_path: Path) -> None:
     long = ("Ü" * 100).encode()
     CT.write(
         tmp_path / "in",
@@ -239,8 +239,8 @@ def test_text_of_another_scan_says_its_own_character_set(tmp_path: Path) -> None
     header = replace(first.header, others=(second.header,))  # type: ignore[type-var]
     write(replace(first, header=header), tmp_path / "out", MADE)
     data = pydicom.dcmread(min((tmp_path / "out").iterdir()))
-    told = [item.get("InstitutionName") for item in data.ContributingEquipmentSequence]
-    assert told[:2] == ["Ünal", "Ünal"]
+    reported = [item.get("InstitutionName") for item in data.ContributingEquipmentSequence]
+    assert reported[:2] == ["Ünal", "Ünal"]
 
 
 def test_text_goes_to_a_peer_that_takes_implicit_vr_as_it_is(tmp_path: Path) -> None:

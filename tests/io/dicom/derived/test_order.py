@@ -91,7 +91,7 @@ def test_a_resampled_series_runs_as_its_source_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["MR", "CT"])
 def test_frames_of_an_enhanced_source_keep_their_order(tmp_path: Path, target: str) -> None:
-    """They run from top to bottom, against the stack."""
+    """Frames run from top to bottom, against the stack."""
     phantom = replace(CT, modality="MR", intercept=0.0)
     path = tmp_path / "in" / "one"
     write_enhanced(phantom, path)

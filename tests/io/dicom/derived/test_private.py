@@ -143,7 +143,7 @@ def test_an_enhanced_object_keeps_them_where_they_are(keep: bool, tmp_path: Path
     assert conformance_errors(made) <= conformance_errors(path)
 
 
-def test_what_hides_in_a_sequence_of_the_study_is_private_too(tmp_path: Path) -> None:
+def test_private_element_in_a_sequence_of_the_study_is_private_too(tmp_path: Path) -> None:
     def edit(data: Any, _: int) -> None:
         code = pydicom.Dataset()
         code.CodeValue, code.CodingSchemeDesignator, code.CodeMeaning = "1", "99X", "Head"

@@ -1,4 +1,4 @@
-"""What a source says wrongly is set right in the result, told by name, and judged by dciodvfy."""
+"""Errors of a source header: corrected in the result, reported by name, and judged by dciodvfy."""
 
 import subprocess
 from dataclasses import replace
@@ -232,7 +232,7 @@ def test_a_whole_trial_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_quadruped_stays_one(tmp_path: Path) -> None:
-    """Else the axes of its images would mean other sides of it."""
+    """The axes of its images would otherwise mean other sides of it."""
     CT.write(
         tmp_path / "in", lambda data, _: setattr(data, "AnatomicalOrientationType", "QUADRUPED")
     )
@@ -241,33 +241,35 @@ def test_a_quadruped_stays_one(tmp_path: Path) -> None:
     assert made.AnatomicalOrientationType == "QUADRUPED"
 
 
-@pytest.mark.parametrize("told", ["YES", "NO", None])
-def test_burned_in_annotation_is_carried_over(tmp_path: Path, told: str | None) -> None:
+@pytest.mark.parametrize("stated", ["YES", "NO", None])
+def test_burned_in_annotation_is_carried_over(tmp_path: Path, stated: str | None) -> None:
     def edit(data: Any, at: int) -> None:
-        if told and (at == 2 or told == "NO"):  # one slice of many is enough to say so
-            data.BurnedInAnnotation = told
+        if stated and (at == 2 or stated == "NO"):  # one slice of many is enough to say so
+            data.BurnedInAnnotation = stated
 
     CT.write(tmp_path / "in", edit)
     made = derived(tmp_path / "in", tmp_path / "out")
-    assert {data.get("BurnedInAnnotation") for data in made} == {told}
+    assert {data.get("BurnedInAnnotation") for data in made} == {stated}
 
 
-@pytest.mark.parametrize("told", ["YES", "NO", None])
+@pytest.mark.parametrize("stated", ["YES", "NO", None])
 def test_an_enhanced_object_is_made_where_nothing_is_burned_in(
-    tmp_path: Path, told: str | None
+    tmp_path: Path, stated: str | None
 ) -> None:
     """An enhanced one can say nothing else (PS3.3 C.8.13.1)."""
     write_enhanced(MR, tmp_path / "in" / "one")
     source = pydicom.dcmread(tmp_path / "in" / "one")
-    source.BurnedInAnnotation = told
+    source.BurnedInAnnotation = stated
     source.save_as(tmp_path / "in" / "one")
     made = derived(tmp_path / "in", tmp_path / "out", TO_MR)
-    assert {data.get("BurnedInAnnotation") for data in made} == {told}
-    assert len(made) == (1 if told == "NO" else 4)
+    assert {data.get("BurnedInAnnotation") for data in made} == {stated}
+    assert len(made) == (1 if stated == "NO" else 4)
 
 
 @pytest.mark.parametrize("missing", ["ContentTime", "ApplicableSafetyStandardAgency"])
-def test_what_an_enhanced_object_must_say_is_not_made_up(tmp_path: Path, missing: str) -> None:
+def test_mandatory_statement_of_an_enhanced_object_is_not_invented(
+    tmp_path: Path, missing: str
+) -> None:
     write_enhanced(MR, tmp_path / "in" / "one")
     source = pydicom.dcmread(tmp_path / "in" / "one")
     source.pop(missing)
@@ -298,8 +300,8 @@ def test_every_step_of_lossy_compression_is_carried_over(tmp_path: Path, enhance
         assert list(data.LossyImageCompressionMethod) == METHODS
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_what_a_file_is_packed_with_shows_of_losses_too(tmp_path: Path, told: bool) -> None:
+@pytest.mark.parametrize("stated", [True, False])
+def test_packing_of_a_file_shows_losses_too(tmp_path: Path, stated: bool) -> None:
     """Many a writer packs with losses and says nothing of it."""
     (tmp_path / "in").mkdir()
     expected = 0.0
@@ -309,7 +311,7 @@ def test_what_a_file_is_packed_with_shows_of_losses_too(tmp_path: Path, told: bo
         subprocess.run([judge("dcmcjpls"), "--encode-nearlossless", path, packed], check=True)
         data = pydicom.dcmread(packed)
         expected = data.LossyImageCompressionRatio
-        if not told:
+        if not stated:
             for keyword in data.dir("LossyImage"):
                 delattr(data, keyword)
             data.save_as(packed)
@@ -343,7 +345,7 @@ any_text = words | st.lists(words, min_size=1, max_size=3)
 
 @given(st.dictionaries(st.sampled_from(TEXTS), any_text), st.floats(width=64))
 @example({}, 1.7976931345e308)
-def test_what_is_mended_once_needs_no_more(values: dict[str, Any], weight: float) -> None:
+def test_sanitized_header_needs_no_more(values: dict[str, Any], weight: float) -> None:
     source = pydicom.Dataset()
     for keyword, value in values.items():
         put(source, keyword, value)

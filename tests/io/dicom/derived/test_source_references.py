@@ -28,7 +28,9 @@ Edit = Callable[[Any, int], None]
 
 
 def scans(folder: Path, phantoms: Sequence[Phantom], edit: Edit | None = None) -> list[Volume]:
-    """Of one patient, as they are read; edit: of the slices of all but the first."""
+    """Return scans of one patient, as they are read. edit: applied to the slices of all but the
+    first.
+    """
     made: list[Volume] = []
     for phantom in phantoms:
         place = folder / f"series-{phantom.number}"
@@ -59,7 +61,7 @@ def test_scans_on_one_grid_are_referred_to_slice_by_slice(tmp_path: Path, turned
 
 
 def test_a_slice_between_those_of_another_scan_refers_to_both(tmp_path: Path) -> None:
-    """And that scan ends sooner."""
+    """The other scan ends sooner."""
     x, y, z = T2.origin
     shifted = replace(T2, origin=(x, y, z + 0.5), slices=10)
     made = written(scans(tmp_path, [T1, shifted]), tmp_path / "out")
@@ -87,7 +89,7 @@ def test_the_same_place_means_the_same_pixels(tmp_path: Path) -> None:
     assert referred(made[0])[1] == ("1.2.3.2.1", "NO")
 
 
-def test_what_one_scan_has_burned_in_all_of_the_result_may_have(tmp_path: Path) -> None:
+def test_burned_in_text_of_one_scan_is_possible_in_all_results(tmp_path: Path) -> None:
     def edit(data: Any, _: int) -> None:
         data.BurnedInAnnotation = "YES"
         data.ManufacturerModelName = "Scanner 2"
@@ -119,12 +121,12 @@ def test_an_enhanced_result_names_all_objects_as_evidence(tmp_path: Path) -> Non
         volumes.append(read(study))
     [data] = written(volumes, tmp_path / "out", TO_MR)
     [study] = data.SourceImageEvidenceSequence
-    told = [
+    reported = [
         (series.SeriesInstanceUID, [each.ReferencedSOPInstanceUID for each in objects])
         for series in study.ReferencedSeriesSequence
         if (objects := series.ReferencedSOPSequence)
     ]
-    assert told == [("1.2.3.1", ["1.2.3.1.1"]), ("1.2.3.2", ["1.2.3.2.1"])]
+    assert reported == [("1.2.3.1", ["1.2.3.1.1"]), ("1.2.3.2", ["1.2.3.2.1"])]
     for groups in data.PerFrameFunctionalGroupsSequence:
         first, second = groups.DerivationImageSequence[0].SourceImageSequence
         assert (first.ReferencedSOPInstanceUID, second.ReferencedSOPInstanceUID) == (

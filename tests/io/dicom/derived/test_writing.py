@@ -67,7 +67,7 @@ def test_geometry_and_voxels_come_back(tmp_path: Path, phantom: Phantom) -> None
     np.testing.assert_array_equal(found.values(), volume.values())
 
 
-def test_what_belongs_to_patient_and_study_is_kept_and_the_rest_is_new(tmp_path: Path) -> None:
+def test_patient_and_study_are_kept_and_the_rest_is_new(tmp_path: Path) -> None:
     MR.write(tmp_path / "in")
     made = written(source(tmp_path / "in"), tmp_path / "out", TO_CT)
     original = next(MR.datasets())
@@ -300,7 +300,7 @@ def test_inverted_grey_is_written_upright_with_the_same_values(tmp_path: Path) -
     np.testing.assert_allclose(np.array(values), volume.values().transpose(2, 1, 0))
 
 
-def test_what_was_lossy_stays_lossy(tmp_path: Path) -> None:
+def test_lossy_source_stays_lossy(tmp_path: Path) -> None:
     CT.write(tmp_path / "in", lambda data, _: setattr(data, "LossyImageCompression", "01"))
     made = written(source(tmp_path / "in"), tmp_path / "out", TO_CT)
     assert made[0].LossyImageCompression == "01"

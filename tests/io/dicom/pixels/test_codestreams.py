@@ -1,4 +1,4 @@
-"""What a packed frame claims, by its markers and boxes."""
+"""Claims of a packed frame, by its markers and boxes."""
 
 import struct
 from typing import Any
@@ -43,7 +43,7 @@ def test_padding_behind_a_frame_is_none_of_it(coding: Coding, behind: bytes) -> 
 
 @pytest.mark.parametrize("coding", ["jpeg", "jpeg-ls"])
 @pytest.mark.parametrize("between", [b"\xff\xff\xff", b"\xff\xfe\0\x03A", b"\xff\x01"])
-def test_what_may_stand_before_a_frame_is_skipped(coding: Coding, between: bytes) -> None:
+def test_bytes_that_may_precede_a_frame_are_skipped(coding: Coding, between: bytes) -> None:
     packed = PACKED[coding]
     frame = codestream_in(packed[:2] + between + packed[2:], coding)
     assert (frame.rows, frame.columns) == (20, 24)

@@ -172,7 +172,7 @@ def edited(folder: Path, phantom: Phantom = PHANTOM, **values: Any) -> Volume:
     "syntax", [ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian]
 )
 def test_data_sets_that_show_nothing_of_themselves_are_read(tmp_path: Path, syntax: str) -> None:
-    """Without suffix, preamble and file meta information, as `dcmconv -F` writes them."""
+    """Files lack suffix, preamble and file meta information, as `dcmconv -F` writes them."""
     for path in PHANTOM.write(tmp_path / "in"):
         data = pydicom.dcmread(path)
         if syntax == ExplicitVRBigEndian:
@@ -255,7 +255,7 @@ def test_a_frame_that_a_scanner_padded_with_fill_bytes_is_read(
 def test_the_sign_of_jpeg_2000_may_be_another_than_the_header_says(
     tmp_path: Path, signed: bool, is_said: bool
 ) -> None:
-    """Then the bits are the number that the header says, as pydicom takes them."""
+    """The bits are then the number that the header states, as in pydicom."""
     kind = np.int16 if signed else np.uint16
     values = (np.arange(48 * 40).reshape(48, 40) - (1000 if signed else 0)).astype(kind)
     path = replace(PHANTOM, slices=1, rows=48, columns=40).write(tmp_path)[0]
@@ -280,7 +280,7 @@ def test_the_sign_of_jpeg_2000_may_be_another_than_the_header_says(
         bytes(300),
     ],
 )
-def test_what_begins_otherwise_is_no_data_set(start: bytes) -> None:
+def test_file_with_another_beginning_is_no_data_set(start: bytes) -> None:
     assert not is_data_set(start)
 
 
@@ -347,15 +347,15 @@ def test_slices_without_the_scale_of_the_others_are_refused(tmp_path: Path) -> N
 
 
 def test_a_slice_without_the_intercept_of_the_others_is_refused(tmp_path: Path) -> None:
-    """Its values would lie 1024 beside those of its neighbours."""
+    """The values would be off by 1024 from those of its neighbours."""
 
     def silent(data: Any, at: int) -> None:
         if at == 4:
             del data.RescaleIntercept
 
     PHANTOM.write(tmp_path / "in", silent)
-    told = "has 1 of 12 slices without a rescale intercept, so"
-    with pytest.raises(UnreadableScanError, match=told):
+    reported = "has 1 of 12 slices without a rescale intercept, so"
+    with pytest.raises(UnreadableScanError, match=reported):
         volume_of(tmp_path / "in")
 
 
@@ -387,12 +387,12 @@ def test_slices_in_several_units_are_refused(
         setattr(data, element, units[at // 6])
 
     PHANTOM.write(tmp_path / "in", edit)
-    told = (
+    reported = (
         pytest.raises(UnreadableScanError, match="in 2 different units")
         if refused
         else nullcontext()
     )
-    with told:
+    with reported:
         volume_of(tmp_path / "in")
 
 
@@ -501,7 +501,9 @@ def test_padding_takes_the_lowest_value_of_a_negative_slope(tmp_path: Path) -> N
 def test_padding_may_be_a_number_beyond_the_bits_of_values(
     tmp_path: Path, signed: bool, padding: int
 ) -> None:
-    """As -2000 in CT of 12 bits; cut to them, it would be 2096, which is bone."""
+    """Padding of -2000 in CT of 12 bits is an example; cut to them, it would be 2096, which is
+    bone.
+    """
     kind = np.dtype(np.int16 if signed else np.uint16)
     values = PHANTOM.voxels().astype(kind)
     values[:, :4] = padding
@@ -733,7 +735,7 @@ def test_real_packed_files_are_what_pydicom_and_its_plugins_make_of_them(name: s
 
 
 def test_zeros_without_end_behind_the_pixels_are_not_parsed(tmp_path: Path) -> None:
-    """As where a copy made room for a file beforehand; each eight of them would be an element."""
+    """A copy that preallocates leaves such zeros; each eight of them would be an element."""
     paths = PHANTOM.write(tmp_path)
     os.truncate(paths[5], paths[5].stat().st_size + (64 << 30))
     np.testing.assert_array_equal(volume_of(tmp_path).voxels.T, PHANTOM.voxels())

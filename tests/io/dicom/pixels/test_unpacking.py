@@ -1,4 +1,4 @@
-"""What a frame does to its decoder stays in the decoder's process."""
+"""Isolation of decoders: the effect of a frame stays in the decoder's process."""
 
 import multiprocessing
 import os
@@ -80,7 +80,7 @@ def jpegls_decode(packed):
             os.write(2, b"printed")
     return numpy.full((4, 5), 8, numpy.uint8)
 """
-"""Does what no frame can be made to do to sound decoders, as far as anybody knows."""
+"""Stand-in for effects that no known frame has on sound decoders."""
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_frame_that_breaks_its_decoder_is_refused_and_the_next_one_is_not(what
 
 
 @pytest.mark.usefixtures("bad_decoders")
-def test_what_a_decoder_prints_is_no_answer() -> None:
+def test_output_of_a_decoder_is_no_answer() -> None:
     with FrameUnpacker() as unpack:
         assert unpack(frame("print")).tolist() == [[8] * 5] * 4
 
@@ -184,8 +184,8 @@ def test_decoders_that_do_not_load_are_not_the_scan_s_fault(
     data.PixelData = encapsulate([bytes(FRAME.packed)])
     data["PixelData"].is_undefined_length = True
     data.file_meta.TransferSyntaxUID = JPEGLSLossless
-    told = "cannot be decompressed: the decoder process does not start"
-    with FrameUnpacker() as unpack, pytest.raises(UnreadableScanError, match=told):
+    reported = "cannot be decompressed: the decoder process does not start"
+    with FrameUnpacker() as unpack, pytest.raises(UnreadableScanError, match=reported):
         decode(data, path, 0, unpack)
 
 

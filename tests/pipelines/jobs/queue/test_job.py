@@ -29,7 +29,7 @@ STORED = (
     '"output_format": "nifti", "fewest_slices": 3, "allow_uneven": true, "preview": true, '
     '"seam_score": false, "keep_private": true}'
 )
-"""As the version before wrote it, from fields that stood in the job itself."""
+"""Job as the previous version wrote it, with fields in the job itself."""
 
 JOB = StudyJob(
     study="a/\udcff.nii",
@@ -115,7 +115,7 @@ def test_options_that_came_later_are_stored_in_one_order() -> None:
     assert json.loads(text)["version"] == 4
 
 
-def test_what_was_listed_asks_for_a_worker_that_heeds_it_and_makes_no_other_job(
+def test_listed_option_requires_a_worker_that_heeds_it_and_makes_no_other_job(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "a"
@@ -197,7 +197,7 @@ def test_the_summary_of_a_batch_knows_what_was_asked() -> None:
 
 
 def test_a_batch_takes_no_less_than_its_longest_study() -> None:
-    """Its jobs may begin and end in one second of the queue's clock."""
+    """The batch's jobs may begin and end in one second of the queue's clock."""
     done = {"status": "translated", "stages": {"read": 0.5, "infer": 1.75}, "seconds": 2.25}
     ended_at_once = replace(row(STORED, row=done), ended=1.0)
     report = report_of([ended_at_once])

@@ -1,4 +1,4 @@
-"""Which workers live, and what they are called."""
+"""Liveness of workers, and their names."""
 
 import errno
 import fcntl
@@ -49,7 +49,7 @@ def test_a_worker_lives_until_it_lets_go_of_its_name(place: QueuePlace) -> None:
 def test_a_disk_without_locks_is_reported_with_the_way_out(
     place: QueuePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a home folder that other hosts share, mounted without locks."""
+    """A home folder that other hosts share may be mounted without locks."""
 
     def refused(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -57,15 +57,15 @@ def test_a_disk_without_locks_is_reported_with_the_way_out(
     with open_tables(place, create=True) as tables:
         monkeypatch.setattr(fcntl, "flock", refused)
         advice = "put the queue on a local disk" if place.file else "XDG_STATE_HOME"
-        told = pytest.raises(QueueError, match=f"No locks available.*{advice}")
-        with told, membership(tables, "cpu"):
+        reported = pytest.raises(QueueError, match=f"No locks available.*{advice}")
+        with reported, membership(tables, "cpu"):
             pass
 
 
 def test_no_worker_is_dead_while_locks_cannot_be_tested(
     place: QueuePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a process that has as many open files as it may."""
+    """A process with as many open files as it may have cannot test them."""
 
     def refused(*_: object) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -97,7 +97,7 @@ def test_a_queue_is_not_made_on_a_disk_without_locks(
 def test_a_worker_may_start_while_somebody_looks_who_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who looks takes the lock for a moment, in which the worker asks for it."""
+    """A check takes the lock for a moment, in which the worker requests it."""
     place = queue_place(str(tmp_path / "private" / "queue.db"))
     with open_tables(place, create=True) as tables:
         _start_while_somebody_looks(tables, monkeypatch)
@@ -205,7 +205,7 @@ def test_a_worker_of_another_machine_is_dead_once_its_counter_has_stood_still(
 def test_a_worker_without_a_counter_is_dead_only_after_a_while(
     shared: Database, homes: Homes, clock: Clock
 ) -> None:
-    """As one whose job was moved from a queue of version 0.2.0."""
+    """A worker whose job was moved from a queue of version 0.2.0 has none."""
     homes.go_to("this")
     with membership(shared, "cpu") as this:
         assert clock.dead_after(this, DEAD_SECONDS - 1, "other:me:cuda:3") == set()
@@ -259,7 +259,7 @@ def test_a_worker_s_counter_grows_by_itself_and_ends_with_it(
 def test_a_killed_worker_of_this_machine_is_dead_at_once_and_not_counted(
     shared: Database, homes: Homes
 ) -> None:
-    """Its lock is free, although its counter stands at the server."""
+    """The worker's lock is free, although the server has its counter."""
     homes.go_to("one")
     with membership(shared, "cuda:0") as killed:
         pass

@@ -55,7 +55,7 @@ def test_a_link_into_a_folder_that_others_can_write(own: Path, shared: Path) -> 
 
 
 def test_a_link_from_a_folder_that_others_can_write(own: Path, shared: Path) -> None:
-    """They could let it lead elsewhere; also when it is a folder's, further up."""
+    """Others could redirect it; this also holds for a link of a folder further up."""
     (shared / "queue.db").symlink_to(own / "queue.db")
     (shared / "folder").symlink_to(own)
     (own / "around").symlink_to(shared / "folder" / "queue.db")

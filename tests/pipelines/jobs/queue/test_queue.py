@@ -158,7 +158,7 @@ def test_a_job_waits_for_its_time(queue: Queue, tables: Database, tmp_path: Path
 
 @pytest.fixture
 def wrong_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This host's clock, but not the database's, is a year ahead."""
+    """Clock of this host, but not the database's, is a year ahead."""
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() + YEAR)
 
@@ -204,7 +204,7 @@ def test_a_time_that_was_given_by_a_wrong_clock_comes_after_the_same_delay(
 def test_a_job_is_due_if_its_time_is_further_off_than_when_it_began_to_wait(
     queue: Queue, tables: Database, tmp_path: Path, ahead: float, is_due: bool
 ) -> None:
-    """As when the database's clock was ahead until now."""
+    """The database's clock may have been ahead until now."""
     later = datetime.now().astimezone() + timedelta(hours=1)
     batch = queue.submit(jobs(tmp_path, 1), NORMAL, not_before=later).batch
     claims = Claims(tables, "one")
@@ -221,7 +221,7 @@ def test_a_job_is_due_if_its_time_is_further_off_than_when_it_began_to_wait(
         assert states(queue, batch) == ["queued"]
 
 
-def test_what_was_deferred_is_tried_at_once_by_a_retry(
+def test_deferred_job_is_tried_immediately_by_a_retry(
     queue: Queue, tables: Database, tmp_path: Path
 ) -> None:
     later = datetime.now().astimezone() + timedelta(hours=1)
@@ -327,7 +327,7 @@ def test_cancelled_jobs_never_run_and_a_running_one_is_lost(
     assert states(queue, batch) == ["cancelled"] * 3
 
 
-def test_what_ended_badly_is_done_again_in_its_class(
+def test_failed_job_is_done_again_in_its_class(
     queue: Queue, tables: Database, tmp_path: Path
 ) -> None:
     night = SchedulingClass("low", "19:00-07:00")
@@ -349,7 +349,7 @@ def test_what_ended_badly_is_done_again_in_its_class(
     assert queue.retry(batch) == Retried(again=0, known=0)
 
 
-def test_what_was_queued_again_is_the_same_work_still(queue: Queue, tmp_path: Path) -> None:
+def test_requeued_job_is_the_same_work(queue: Queue, tmp_path: Path) -> None:
     asked = jobs(tmp_path, 3)
     batch = queue.submit(asked, NORMAL).batch
     queue.cancel(batch)
@@ -357,7 +357,7 @@ def test_what_was_queued_again_is_the_same_work_still(queue: Queue, tmp_path: Pa
     assert queue.submit(asked, NORMAL) == Submitted(ANY, added=0, known=3)
 
 
-def test_what_was_submitted_again_is_not_queued_again(queue: Queue, tmp_path: Path) -> None:
+def test_resubmitted_study_is_not_queued_again(queue: Queue, tmp_path: Path) -> None:
     asked = jobs(tmp_path, 3)
     old = queue.submit(asked, NORMAL).batch
     queue.cancel(old)
@@ -394,9 +394,7 @@ def test_a_retry_and_submissions_at_once_do_not_double_work(
     assert sum(added) == 30
 
 
-def test_what_is_queued_again_without_its_scan_fails_by_itself(
-    queue: Queue, tmp_path: Path
-) -> None:
+def test_requeued_job_without_its_scan_fails_by_itself(queue: Queue, tmp_path: Path) -> None:
     batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
     queue.cancel(batch)
     (tmp_path / "000.nii").unlink()
@@ -422,7 +420,7 @@ def test_the_job_of_a_dead_worker_is_done_by_another_and_counted(
     assert other.acknowledge(taken, {}, well=True)
 
 
-def test_of_several_jobs_of_a_dead_worker_none_is_blamed_and_each_goes_alone_first(
+def test_several_jobs_of_a_dead_worker_are_not_blamed_and_each_goes_alone_first(
     queue: Queue, tables: Database, tmp_path: Path
 ) -> None:
     queue.submit(jobs(tmp_path, 4), NORMAL)
@@ -510,7 +508,7 @@ def test_jobs_move_to_another_window_time_and_priority(
     assert claims.claim(SchedulingClass("urgent", "19:00-07:00"))
 
 
-def test_what_was_deferred_is_started_now(queue: Queue, tables: Database, tmp_path: Path) -> None:
+def test_deferred_job_is_started_now(queue: Queue, tables: Database, tmp_path: Path) -> None:
     batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
     claims = Claims(tables, "one")
     claim = claims.claim(NORMAL)
@@ -598,7 +596,7 @@ def test_a_restart_of_the_server_is_reported_and_survived(tmp_path: Path) -> Non
 def test_a_server_that_only_reads_for_a_while_is_awaited(
     server: queue_postgres.Server, tmp_path: Path
 ) -> None:
-    """As a standby that is about to take over."""
+    """A standby server about to be promoted is one."""
     place = queue_place(server.url.replace("/jobs", "/standby"))
     with open_tables(place, create=True) as tables:
         queue, claims = Queue(tables), Claims(tables, "one")
@@ -674,6 +672,6 @@ def test_a_queue_that_cannot_grow_reports_it_and_goes_on_later(tmp_path: Path) -
 
 
 def _limit(tables: Database, pages: int) -> None:
-    """How large the next transaction may make the file; it cannot get smaller than it is."""
+    """Limit how large the next transaction may make the file; it cannot get smaller than it is."""
     with tables.writing() as transaction:
         transaction.rows(f"PRAGMA max_page_count = {pages}")

@@ -45,7 +45,7 @@ def test_a_window_that_is_closed_opens_at_its_next_start(clock: str, start: date
 
 
 @pytest.mark.parametrize("text", ["", "19-7", "24:00-07:00", "19:00", "07:00-07:00", "1:00-2:00"])
-def test_what_is_no_window_is_refused(text: str) -> None:
+def test_invalid_window_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="window"):
         StartWindow.parse(text)
 

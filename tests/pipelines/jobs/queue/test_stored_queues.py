@@ -89,7 +89,7 @@ def test_all_states_are_shown(queue: Queue) -> None:
     assert queue.is_paused()
 
 
-def test_what_is_known_of_jobs_is_shown(queue: Queue) -> None:
+def test_known_facts_of_jobs_are_shown(queue: Queue) -> None:
     rows = by_name(queue)
     [done], [sent], [waiting] = rows["done"], rows["sent"], rows["waiting"]
     assert done.row["status"] == "translated"
@@ -165,7 +165,9 @@ def test_a_queue_is_not_moved_while_a_worker_of_version_0_2_0_lives(
     place: QueuePlace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    told = pytest.raises(QueueError, match=r"workers of that version run on it \(1\); stop them")
+    reported = pytest.raises(
+        QueueError, match=r"workers of that version run on it \(1\); stop them"
+    )
     with ExitStack() as stack:
         if place.file:
             folder = Path(f"{place.file}.workers")
@@ -176,7 +178,7 @@ def test_a_queue_is_not_moved_while_a_worker_of_version_0_2_0_lives(
             number = crc32(b"cuda-cyclegan workers") & 0x7FFFFFFF
             other.execute("SELECT pg_advisory_lock(%s, 5)", [number])
         for create in (False, True):
-            with told, open_queue(place, create=create):
+            with reported, open_queue(place, create=create):
                 pass
     with open_queue(place) as queue:
         assert len(queue.jobs("")) == JOBS
@@ -218,7 +220,7 @@ def test_no_row_is_unpickled(place: QueuePlace, tmp_path: Path) -> None:
 
 
 class _Touch:
-    """Makes a file when it is unpickled."""
+    """Object that makes a file when it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -35,7 +35,9 @@ class Clocks:
 def test_each_failure_of_a_year_is_in_the_next_summary(
     queue: Queue, tables: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At 07:00 in Berlin; the timer is late now and then, and the clocks change twice."""
+    """Summaries run at 07:00 in Berlin; the timer is late now and then, and the clocks change
+    twice.
+    """
     chance, repeated = random.Random(1), 0
     clocks = Clocks(tables, monkeypatch)
     queue.submit(jobs(tmp_path, 1), NORMAL)
