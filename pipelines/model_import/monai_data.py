@@ -79,6 +79,18 @@ class BundleData:
     left: list[NotReproduced] = field(default_factory=list[NotReproduced])
 
 
+@dataclass(frozen=True, slots=True)
+class _Pad:
+    """Symmetric padding of small volumes, as the last transform.
+
+    name: of its class. extents: at least those, along each axis; none where not positive.
+    """
+
+    name: str
+    extents: Shares
+    padding: PatchPadding
+
+
 class _Refused(Exception):  # noqa: N818
     """A transform with arguments that are not reproduced; its text says which."""
 
@@ -91,6 +103,7 @@ class _Arguments:
     """Arguments of one component; each is taken once, and what is left over is not reproduced."""
 
     def __init__(self, component: Component, ignored: frozenset[str]) -> None:
+        self.name = component.name
         self._held = {key: one for key, one in component.arguments.items() if key not in ignored}
 
     def take(self, name: str, default: object) -> object:
@@ -162,7 +175,7 @@ class _Reader:
     """Reading of one bundle, in the order of its transforms.
 
     chain: intensity steps so far. over: voxels that they measure. keys: images that transforms
-    change. omit: as of `bundle_data`.
+    change. omit: as of `bundle_data`. pad: padding that the inferer's windows have yet to match.
     """
 
     config: BundleConfig
@@ -172,6 +185,7 @@ class _Reader:
     over: Literal["all", "nonzero"] = "all"
     keys: frozenset[str] | None = None
     omit: Collection[str] = ()
+    pad: _Pad | None = None
 
     def read(self) -> BundleData:
         for found in self.config.composed(_BEFORE):
@@ -186,6 +200,7 @@ class _Reader:
             )
         else:
             self._take(inferer, _INFERERS, ("tiling",))
+        self._leave_pad("the windows of the inferer have other extents, or there are none")
         return self.data
 
     def _take(
@@ -201,6 +216,8 @@ class _Reader:
         if any(name in _WITHOUT_EFFECT for name in names):
             return
         plain = next((name for name in names if name in table), found.name)
+        if table is _TRANSFORMS and plain != "ConcatItems":
+            self._leave_pad(f"{found.name} follows it")
         read, known = table.get(plain, (_unknown, answers))
         try:
             if table is _TRANSFORMS:
@@ -212,6 +229,26 @@ class _Reader:
             if "intensity_in" in known and self.data.maps_on is None:
                 self.data.maps_on = self._grid()
             self.data.left.append(NotReproduced(found.name, str(refused), known))
+
+    def _leave_pad(self, why: str) -> None:
+        """Name a padding that is not reproduced, if there is one."""
+        if self.pad is not None:
+            self.data.left.append(NotReproduced(self.pad.name, why, ("omit",)))
+            self.pad = None
+
+    def pad_windows(self, roi: Triple) -> None:
+        """Let the windows of the inferer pad small volumes, if that is what the padding did.
+
+        Both pad half of what lacks, rounded down, in front. Axes that only the windows pad must be
+        padded alike.
+        """
+        pad, data = self.pad, self.data
+        if pad is None:
+            return
+        is_alike = pad.padding == data.padding
+        edges = zip(pad.extents, roi, strict=True)
+        if all(extent == edge or (extent <= 0 and is_alike) for extent, edge in edges):
+            data.padding, self.pad = pad.padding, None
 
     def _check_keys(self, plain: str, found: Component) -> None:
         """Refuse a transform of other images than those before it change."""
@@ -450,6 +487,19 @@ def _crop(reader: _Reader, arguments: _Arguments) -> None:
     reader.data.crop = ScanCrop("positive", int(margin), 0.0)
 
 
+def _spatial_pad(reader: _Reader, arguments: _Arguments) -> None:
+    extents = arguments.numbers("spatial_size")
+    arguments.only("method", "symmetric")
+    mode = arguments.take("mode", "constant")
+    value = arguments.number("value", 0.0)
+    if mode == "constant":
+        reader.pad = _Pad(arguments.name, extents, value)
+    elif mode in ("edge", "replicate"):
+        reader.pad = _Pad(arguments.name, extents, "edge")
+    else:
+        raise _Refused(f"its mode is {mode}")
+
+
 def _to_extents(_reader: _Reader, _arguments: _Arguments) -> None:
     raise _Refused("it crops or pads each scan to extents of its own")
 
@@ -485,7 +535,7 @@ _TRANSFORMS: Mapping[str, tuple[_Read, tuple[Answer, ...]]] = {
     "HistogramNormalize": (_unknown, ("intensity_in",)),
     "CropForeground": (_crop, ("crop",)),
     "ResizeWithPadOrCrop": (_to_extents, ("omit",)),
-    "SpatialPad": (_to_extents, ("omit",)),
+    "SpatialPad": (_spatial_pad, ("omit",)),
     "DivisiblePad": (_to_extents, ("omit",)),
     "CenterSpatialCrop": (_to_extents, ("omit",)),
     "ConcatItems": (_concat, ("omit",)),
@@ -530,6 +580,7 @@ def _sliding(reader: _Reader, arguments: _Arguments) -> None:
         return
     data.inference = "patches"
     data.patch = int(roi[0]), int(roi[1]), int(roi[2])
+    reader.pad_windows(data.patch)
 
 
 def _simple(reader: _Reader, _arguments: _Arguments) -> None:

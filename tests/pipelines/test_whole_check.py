@@ -2,6 +2,9 @@
 
 import json
 import re
+import signal
+import threading
+import time
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,8 @@ import nibabel
 import numpy as np
 import pytest
 from support.batch_world import tiny_model, with_card
-from typer.testing import CliRunner
+from support.waiting import ENOUGH
+from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.model.model_card import PipelineProof
@@ -42,14 +46,20 @@ class World:
             image = nibabel.Nifti1Image(values, np.diag([1.0, 1.0, 1.0, 1.0]))
             image.to_filename(self.inputs / f"{seed}.nii")
 
-    def translate(self, name: str, *words: str) -> list[list[str]]:
-        """Notes of each study on its whole volume."""
+    def run(self, name: str, *words: str) -> Result:
         output, report = self.root / name, self.root / f"{name}.json"
         said = ["translate", self.inputs, "--model", self.model, "--output", output]
         said += ["--report", report, "--device", "cpu", "--precision", "fp32", *words]
-        result = CliRunner().invoke(app, [str(word) for word in said])
+        return CliRunner().invoke(app, [str(word) for word in said])
+
+    def translate(self, name: str, *words: str) -> list[list[str]]:
+        """Notes of each study on its whole volume."""
+        result = self.run(name, *words)
         assert result.exit_code == 0, result.stderr
-        rows: list[Any] = json.loads(report.read_text())["studies"]
+        return self.notes(name)
+
+    def notes(self, name: str) -> list[list[str]]:
+        rows: list[Any] = json.loads((self.root / f"{name}.json").read_text())["studies"]
         return [[note for note in row["notes"] if "the whole volume's" in note] for row in rows]
 
     def values(self, name: str) -> Any:
@@ -166,3 +176,38 @@ def test_a_stop_leaves_the_comparison_for_later_and_stores_the_study(
         assert world.translate("stopped") == [[], []]
     assert world.values("stopped").std() > 0
     [[_], []] = world.translate("later")
+
+
+def test_an_interrupt_ends_the_comparison_and_leaves_no_note_of_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = list[type[BaseException]]()
+
+    class Interrupted(whole_check.WholeCheck):
+        def note(self, *given: Any) -> str | None:
+            inferred, seconds, go_on = given
+
+            def interrupt() -> None:
+                main, until = threading.main_thread().ident, time.monotonic() + ENOUGH
+                assert main is not None
+                signal.pthread_kill(main, signal.SIGINT)
+                try:
+                    while time.monotonic() < until:
+                        go_on()
+                        time.sleep(0)
+                except StoppedError:
+                    ends.append(StoppedError)
+                    raise
+
+            return super().note(inferred, seconds, interrupt)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stages, "WholeCheck", Interrupted)
+        result = world.run("interrupted")
+    assert (result.exit_code, ends) == (130, [StoppedError]), result.stderr
+    left = {file.name for file in (world.root / "interrupted").rglob("*.nii*")}
+    assert left == {"1.nii"}
+    assert world.notes("interrupted") == [[], []]
+    assert world.values("interrupted").std() > 0
+    assert "the whole volume's" not in result.stderr
+    assert world.translate("later")[0]

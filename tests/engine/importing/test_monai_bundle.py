@@ -277,7 +277,6 @@ SPACED = {"_target_": "Spacingd", "keys": "image", "pixdim": 1}
             ([{"_target_": name, "keys": "image"}], "it crops or pads each scan", "omit")
             for name in (
                 "ResizeWithPadOrCropd",
-                "SpatialPadd",
                 "DivisiblePad",
                 "CenterSpatialCropd",
             )
@@ -290,6 +289,52 @@ def test_other_extents_are_refused_in_words(transforms: Any, why: str, answer: s
     assert left.name == transforms[-1]["_target_"]
     assert left.why.startswith(why)
     assert left.answers == (answer,)
+
+
+PAD = {"_target_": "SpatialPadd", "keys": "image", "spatial_size": [8, 12, 16]}
+
+
+@pytest.mark.parametrize(
+    ("pad", "roi", "wanted"),
+    [
+        ({}, (8, 12, 16), 0.0),
+        ({"value": -1.0}, (8, 12, 16), -1.0),
+        ({"mode": "edge"}, (8, 12, 16), "edge"),
+        ({"spatial_size": [-1, 12, -1], "value": 0.5}, (8, 12, 16), 0.5),
+    ],
+)
+def test_windows_pad_small_volumes_as_the_transform_did(pad: Any, roi: Any, wanted: Any) -> None:
+    inferer = {"_target_": "SlidingWindowInferer", "roi_size": list(roi), "cval": 0.5}
+    concat = {"_target_": "ConcatItemsd", "keys": "image", "name": "image"}
+    transforms: Any = [{**PAD, **pad}, concat]
+    content: Any = {"preprocessing": {"transforms": transforms}, "inferer": inferer}
+    data = bundle_data(BundleConfig(content), 1)
+    assert data.left == []
+    assert (data.padding, data.patch) == (wanted, roi)
+
+
+WINDOWS = {"_target_": "SlidingWindowInferer", "roi_size": [8, 12, 16]}
+
+
+@pytest.mark.parametrize(
+    ("transforms", "inferer", "why"),
+    [
+        ([{**PAD, "spatial_size": 8}], WINDOWS, "the windows of the inferer have other extents"),
+        ([PAD], {**WINDOWS, "roi_size": -1}, "the windows of the inferer have other extents"),
+        ([PAD], {"_target_": "SimpleInferer"}, "the windows of the inferer have other extents"),
+        ([PAD, {"_target_": "ScaleIntensityd", "keys": "image"}], WINDOWS, "ScaleIntensityd foll"),
+        ([{**PAD, "spatial_size": [-1, 12, 16], "value": 1}], WINDOWS, "the windows of the inf"),
+        ([{**PAD, "method": "end"}], WINDOWS, "its method is end"),
+        ([{**PAD, "mode": "reflect"}], WINDOWS, "its mode is reflect"),
+        ([{**PAD, "constant_values": 1}], WINDOWS, "its constant_values is not known"),
+    ],
+)
+def test_other_paddings_are_refused_in_words(transforms: Any, inferer: Any, why: str) -> None:
+    content: Any = {"preprocessing": {"transforms": transforms}, "inferer": inferer}
+    [left] = bundle_data(BundleConfig(content), 1).left
+    assert left.name == "SpatialPadd"
+    assert left.why.startswith(why)
+    assert left.answers == ("omit",)
 
 
 def test_a_spacing_before_the_axes_are_turned_keeps_the_files_first_voxel() -> None:

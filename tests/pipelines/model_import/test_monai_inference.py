@@ -146,6 +146,21 @@ def test_transforms_of_a_bundle(case: str, scan: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("scan", SCANS)
+@pytest.mark.parametrize(
+    "pad", [{"value": -1.0}, {"mode": "edge"}, {"spatial_size": [-1, 16, -1], "value": 0.3}]
+)
+def test_volumes_padded_to_the_windows_of_a_bundle(
+    pad: dict[str, Any], scan: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("monai")
+    padded = transform("SpatialPadd", **{"spatial_size": [20, 16, 12], **pad})
+    inferer = window([20, 16, 12], mode="gaussian", cval=0.3)
+    folder = bundle(tmp_path / "bundle", inferer, ORIENTED, SPACED, RANGED, padded)
+    check(folder, scan_of(scan, tmp_path), native=False, least=1e-4)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("inferer", [{"_target_": "SimpleInferer"}, window(-1)])
 def test_whole_volumes_of_a_bundle(inferer: Any, tmp_path: Path) -> None:
     pytest.importorskip("monai")
