@@ -54,7 +54,7 @@ def _row(study: ViewedStudy) -> StudyReport:
 
 def _volume(image: ImageFile) -> Volume:
     study = image.study()
-    return read(study, None if study.format == "dicom" else 0)
+    return read(study, None if study.is_dicom else 0)
 
 
 def _measures(scan: Volume, result: Volume) -> Measures | None:
