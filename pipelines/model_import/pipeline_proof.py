@@ -28,7 +28,8 @@ from ...io.reading import look_at, read
 from ...io.volume import Affine, Study, Volume
 from ..errors import PipelineError, SettingsError
 from ..settings import TranslateOptions
-from ..study.geometry import grid_difference, orientation, orientations
+from ..study.geometry import orientation, orientations
+from ..study.grids import grid_difference
 from ..study.selection import studies_for
 from ..study.translator import StudyTranslator
 from .single_changes import SingleChange, single_changes

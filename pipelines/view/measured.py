@@ -12,7 +12,7 @@ from ...io.volume import AnyArray, Volume
 from ..errors import PipelineError
 from ..report.report import StudyReport
 from ..study.figures import Measures
-from ..study.geometry import grid_difference
+from ..study.grids import grid_difference
 from ..study.measures import measure
 from .studies import ImageFile, ViewedStudy, Viewing
 
