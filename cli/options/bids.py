@@ -28,12 +28,10 @@ _FIXED = ("layout", "format", "result-name", "sidecar", "volume")
 """Options that the layout of a BIDS dataset decides."""
 
 
-def _is_free(option: str) -> bool:
-    return option not in _FIXED and not OPTIONS[option].rules.of_series
-
-
 _OFFERED = {
-    name: parameter for name, parameter in PARAMETERS.items() if _is_free(name.replace("_", "-"))
+    name: parameter
+    for name, parameter in PARAMETERS.items()
+    if (option := name.replace("_", "-")) not in _FIXED and not OPTIONS[option].rules.of_series
 }
 
 

@@ -124,11 +124,9 @@ _ANY = Choice(take_maps=True, fewest_slices=2)
 def _study_at(path: Path, card: ModelCard) -> Study:
     takes = TranslateOptions(any_contrast=True, allow_synthetic=True).takes
     found = discover([path], None, replace(_ANY, takes=takes))
-    return only_study(path, studies_for(found, card, takes) if _is_joined(card) else found)
-
-
-def _is_joined(card: ModelCard) -> bool:
-    return len(card.input_channels) > 1
+    return only_study(
+        path, studies_for(found, card, takes) if len(card.input_channels) > 1 else found
+    )
 
 
 def _sha256(study: Study) -> str:
