@@ -150,11 +150,14 @@ def _joined(
         }
         match list(fitting.items()):
             case []:
-                skipped.append(Skipped(scan.files[0], _of_none(channels)))
+                names = " or ".join(channel.name for channel in channels)
+                reason = f"not recognised as channel {names}; use setting channel to assign scans"
+                skipped.append(Skipped(scan.files[0], reason))
             case [(name, session)]:
                 sessions[session][name].append(scan)
             case several:
-                apart.append(_refused(scan, _of_several([name for name, _ in several])))
+                names = " and ".join(name for name, _ in several)
+                apart.append(_refused(scan, f"recognised as both {names}; {_SAY}"))
     whole = (_study_of(scans, channels) for scans in sessions.values())
     return sorted([*apart, *whole], key=lambda study: study.name), skipped
 
@@ -207,15 +210,6 @@ def _lack(channel: ChannelName, study: Study) -> str:
     return (
         f"channel {channel.name} is missing: {nearby} {named}; use setting channel to assign scans"
     )
-
-
-def _of_none(channels: Sequence[ChannelName]) -> str:
-    names = " or ".join(channel.name for channel in channels)
-    return f"not recognised as channel {names}; use setting channel to assign scans"
-
-
-def _of_several(names: Sequence[str]) -> str:
-    return f"recognised as both {' and '.join(names)}; {_SAY}"
 
 
 def _refused(study: Study, reason: str) -> Study:

@@ -88,7 +88,8 @@ def discover(
     apart = [path for path in named if Path(os.path.realpath(path)) != search.output] or named
     for path in apart:
         search.add(path)
-    root = _shared_folder(apart)
+    folders = [path if is_folder(path) else path.parent for path in apart]
+    root = Path(os.path.commonpath(folders))
     studies, skipped = _studies(sorted(search.files), root, rule)
     series = find_series(search, choice, known)
     studies = in_format([*studies, *dicom_studies(series, root, search.listed)], choice.format)
@@ -110,10 +111,6 @@ def discover(
         root,
         frozenset(named),
     )
-
-
-def _shared_folder(named: Sequence[Path]) -> Path:
-    return Path(os.path.commonpath([path if is_folder(path) else path.parent for path in named]))
 
 
 def _studies(

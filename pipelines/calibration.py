@@ -25,8 +25,8 @@ from .run.networks import Networks
 from .settings import ResolvedOptions
 from .stopwatch import Stopwatch
 from .study.figures import Measures
+from .study.input_figures import InputFigures, expectations
 from .study.patches import seam_score
-from .study.statistics import InputFigures, expectations
 from .study.translator import InferredStudy, PreparedStudy, StudyTranslator
 
 Output = TypeVar("Output")

@@ -25,10 +25,11 @@ from .settings import CycleCheck, ResolvedOptions, TranslateOptions
 from .stopwatch import Stopwatch
 from .study.figures import CycleError, CycleRule
 from .study.finish import finish
-from .study.geometry import SAME_SPACING, Slab, rows, slabs
+from .study.geometry import Slab, rows, slabs
 from .study.maps import StudyMap, cycle_mark
 from .study.plan import INTENSITY_BYTES, StudyPlan
 from .study.prepare import Prepared, mapped_voxels
+from .study.resampling import SAME_SPACING
 from .study.statistics import level_of
 from .study.translator import (
     InferredStudy,

@@ -93,11 +93,9 @@ class DryRow:
         return self._parts(self.back)
 
     def _parts(self, grid: "PatchGrid | None") -> int:
-        return 1 if grid and self.volume else _count(grid)
-
-
-def _count(grid: "PatchGrid | None") -> int:
-    return prod(map(len, grid.origins)) if grid else 0
+        if grid is None:
+            return 0
+        return 1 if self.volume else prod(map(len, grid.origins))
 
 
 @dataclass(frozen=True, slots=True)

@@ -514,8 +514,8 @@ class ResolvedOptions(TranslateOptions):
 
 def omitted_at_default(choices: Mapping[str, object]) -> set[str]:
     """Return the names of options that are omitted at their default and have it."""
-    return {name for name in OMITTED & choices.keys() if choices[name] in _meaning_nothing(name)}
-
-
-def _meaning_nothing(name: str) -> tuple[object, ...]:
-    return getattr(DEFAULTS, name), BEFORE[name]
+    return {
+        name
+        for name in OMITTED & choices.keys()
+        if choices[name] in (getattr(DEFAULTS, name), BEFORE[name])
+    }

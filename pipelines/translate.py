@@ -265,7 +265,9 @@ def empty_report(job: Job, started: datetime) -> BatchReport:
         seconds=0.0,
         use=Timeline(0.0).use(),
         studies=(),
-        skipped=tuple(_skips(job.discovery)),
+        skipped=tuple(
+            Skip(skip.path, skip.reason, skip.missed, skip.kind) for skip in job.discovery.skipped
+        ),
         ignored=job.discovery.ignored,
         not_reached=len(job.discovery.studies),
     )
@@ -351,10 +353,6 @@ def _named_model(job: Job) -> ModelName:
     card, sha256 = job.model.card, job.model.sha256
     path, established = job.request.model, card.established.in_words
     return ModelName(card.name, path, sha256, established, card.results)
-
-
-def _skips(found: Discovery) -> Iterator[Skip]:
-    return (Skip(skip.path, skip.reason, skip.missed, skip.kind) for skip in found.skipped)
 
 
 def _remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[str]:

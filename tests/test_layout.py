@@ -305,7 +305,7 @@ MAY_IMPORT = {
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.stopwatch"
     ),
     "pipelines.report": (
-        "engine.cores engine.decoding engine.errors engine.model engine.options engine.probe "
+        "engine.cores engine.decoding engine.errors engine.model engine.probe "
         "io.errors io.files pipelines.errors pipelines.host pipelines.program pipelines.settings "
         "pipelines.stopwatch pipelines.study"
     ),

@@ -215,9 +215,9 @@ def reference_script() -> None:
 
     Exit status: 0 printed.
     """
-    from ..render.models import REFERENCE_SCRIPT
+    from ..render.documents import rendered_text
 
-    print_line(REFERENCE_SCRIPT.rstrip(), sys.stdout)
+    print_line(rendered_text("make_reference.py.j2").rstrip(), sys.stdout)
 
 
 def _disproof(file: Path, found: "Verification") -> str:

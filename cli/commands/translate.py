@@ -107,11 +107,10 @@ def translate(
     for name, value in (("--shard", shard), ("--trace", trace)):
         if scheduler and value:
             raise wrong_value(name, "it cannot be combined with --scheduler; omit one of the two.")
-    asked = study.settings
     begins = not (dry_run or scheduler) and may_start_early(
         study.output,
-        overwrites=bool(asked.get("overwrite")),
-        has_cycle_check=bool(asked.get("cycle_check")),
+        overwrites=study.options.overwrite,
+        has_cycle_check=study.options.cycle_check is not None,
     )
     with (
         stop_signals() as stop,

@@ -2,10 +2,10 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,7 +16,8 @@ from ...pipelines.shard import Shard
 from ..render.terminal import print_sentences
 from ..render.text import printable
 from .groups import DeviceOptions
-from .study import StudyOptions, TypedSettings
+from .spelling import TypedAs
+from .study import PARAMETERS, StudyOptions, typed_options
 from .translate import ChannelPatterns, ExcludeGlobs
 from .values import wrong_value
 
@@ -27,25 +28,15 @@ _FIXED = ("layout", "format", "result-name", "sidecar", "volume")
 """Options that the layout of a BIDS dataset decides."""
 
 
-def _is_free(option: str) -> bool:
-    return option not in _FIXED and not OPTIONS[option].rules.of_series
+_OFFERED = {
+    name: parameter
+    for name, parameter in PARAMETERS.items()
+    if (option := name.replace("_", "-")) not in _FIXED and not OPTIONS[option].rules.of_series
+}
 
 
-class BidsSettings(TypedSettings):
-    """Settings of results in a BIDS dataset; those that the layout decides are not offered.
-
-    PARAMETERS: of the others, by name.
-    """
-
-    PARAMETERS: ClassVar = {
-        name: parameter
-        for name, parameter in TypedSettings.PARAMETERS.items()
-        if _is_free(name.replace("_", "-"))
-    }
-
-    def options(self, links: Links) -> TranslateOptions:
-        """Convert to the record. Raises BadParameter."""
-        return TypedSettings({**self, "layout": "bids"}).options(links)
+def _typed_options(values: Mapping[str, Any]) -> TranslateOptions:
+    return typed_options({**values, "layout": "bids"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +83,7 @@ class BidsOptions:
             Rules(Effect.HARMLESS),
         ),
     ]
-    settings: BidsSettings
+    options: Annotated[TranslateOptions, TypedAs(_OFFERED, _typed_options)]
     participant_label: Annotated[
         list[str] | None,
         Option(
@@ -125,7 +116,7 @@ class BidsOptions:
         return _DatasetStudies(
             self.model,
             self.output_dir,
-            self.settings,
+            self.options,
             exclude=self.exclude,
             channel=self.channel,
             dataset=self.bids_dir,

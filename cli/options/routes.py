@@ -69,13 +69,13 @@ def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route"
         if key in asked
     }
     values["model"] = Path(values["model"])  # typer makes it only for the function that it calls
-    study = filled(StudyOptions, {**values, "output": Path()})
     callers = asked.get("callers", [])
     if not isinstance(callers, list) or not all(
         isinstance(one, str) for one in cast("list[Any]", callers)
     ):
         raise ConfigError(f"{place}callers must be a list such as ['SCANNER1@10.0.0.5'].")
     try:
+        study = filled(StudyOptions, {**values, "output": Path()})
         return Route(
             title=checked_title(title),
             request=study.request((), links="none"),

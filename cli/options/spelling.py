@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -12,6 +12,18 @@ from ..render.text import flagged
 
 Group = TypeVar("Group")
 Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class TypedAs:
+    """Parameters that are typed for one field of a group, as metadata of that field.
+
+    parameters: of the command, by name. read: conversion of their values to that of the field;
+    raises BadParameter.
+    """
+
+    parameters: Mapping[str, inspect.Parameter]
+    read: Callable[[Mapping[str, Any]], object]
 
 
 def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
@@ -39,14 +51,14 @@ def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
 def filled(group: type[Group], values: dict[str, Any]) -> Group:
     """Return a group of options, taking its values out of `values`; missing ones get their default.
 
-    values: by parameter.
+    values: by parameter. Raises BadParameter.
     """
     found: dict[str, Any] = {}
     for field in _fields(group):
-        kind: Any = field.type
-        if typed := _typed_in(field):
-            names = typed.keys() & values.keys()
-            found[field.name] = kind({name: values.pop(name) for name in names})
+        if typed := _typed_as(field):
+            found[field.name] = typed.read(
+                {name: values.pop(name, one.default) for name, one in typed.parameters.items()}
+            )
         elif field.name in values:
             found[field.name] = values.pop(field.name)
     return group(**found)
@@ -86,8 +98,8 @@ def _fields(group: Any) -> tuple[Field[Any], ...]:
 
 def _parameters(group: type[Any]) -> Iterator[inspect.Parameter]:
     for field in _fields(group):
-        if typed := _typed_in(field):
-            yield from typed.values()
+        if typed := _typed_as(field):
+            yield from typed.parameters.values()
         else:
             yield inspect.Parameter(
                 field.name,
@@ -97,9 +109,8 @@ def _parameters(group: type[Any]) -> Iterator[inspect.Parameter]:
             )
 
 
-def _typed_in(field: Field[Any]) -> Mapping[str, inspect.Parameter] | None:
-    """Return the options within a field of a group, if its class lists them as PARAMETERS."""
-    return getattr(field.type, "PARAMETERS", None)
+def _typed_as(field: Field[Any]) -> TypedAs | None:
+    return _first(TypedAs, getattr(field.type, "__metadata__", ()))
 
 
 def _spelled(parameter: inspect.Parameter, taken: set[str]) -> inspect.Parameter:

@@ -1,10 +1,10 @@
 """Options of `translate` and of commands that queue its jobs: studies and their results."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ...engine.options import NO_LIMITS
 from ...io.formats.nibabel_alone import import_nibabel_alone
@@ -16,6 +16,7 @@ from ...pipelines.shard import Shard
 from ..render.text import flagged
 from ..render.text import option as option_name
 from .groups import DeviceOptions
+from .spelling import TypedAs
 from .translate import (
     ChannelPatterns,
     ExcludeGlobs,
@@ -49,47 +50,42 @@ _UNLIKE_FIELD: dict[str, tuple[Any, Any]] = {
 }
 """Type and default of parameters whose typed value is converted to that of their field."""
 
-_FIELDS = {
+_FIELD_OF = {
     option.shown.name.replace("-", "_"): field for field, option in options_in(TranslateOptions)
 }
 
 
 def _parameters() -> Iterator[Parameter]:
     held = {field.name: (field.type, field.default) for field in fields(TranslateOptions)}
-    for name, field in _FIELDS.items():
+    for name, field in _FIELD_OF.items():
         kind, default = _UNLIKE_FIELD.get(name, held[field])
         annotation = Annotated[kind, OPTIONS[name.replace("_", "-")]]
         yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-class TypedSettings(dict[str, Any]):
-    """Typed values by parameter; a missing option has its default.
+PARAMETERS = {parameter.name: parameter for parameter in _parameters()}
+"""Parameters of a command for all options of studies, by name."""
 
-    PARAMETERS: of all options, by name.
-    """
 
-    PARAMETERS: ClassVar = {parameter.name: parameter for parameter in _parameters()}
-
-    def options(self, links: Links) -> TranslateOptions:
-        """Convert to the record. Raises BadParameter."""
-        typed = {name: self.get(name, one.default) for name, one in self.PARAMETERS.items()}
-        volume = typed["volume"] or VolumeChoice()
-        read: dict[str, Any] = {
-            "patch": parsed_patch(typed["patch"]),
-            "cycle_check": _cycle_check(typed["cycle_check"], has_map=typed["cycle_map"]),
-            "bids_suffix": parsed_suffixes(typed["bids_suffix"]),
-            "volume_index": volume.index,
-            "every_volume": volume.every,
-            "links": links,
-        }
-        plain = {field: typed[name] for name, field in _FIELDS.items()}
-        try:
-            options = TranslateOptions(**{**plain, **read})
-            options.check_together()
-        except SettingsError as error:
-            name = next(name for name, field in FIELDS.items() if field == error.settings[0])
-            raise wrong_value(option_name(name), flagged(str(error))) from None
-        return options
+def typed_options(values: Mapping[str, Any]) -> TranslateOptions:
+    """Convert typed values, by parameter; missing ones have their default. Raises BadParameter."""
+    typed = {name: values.get(name, one.default) for name, one in PARAMETERS.items()}
+    volume = typed["volume"] or VolumeChoice()
+    read: dict[str, Any] = {
+        "patch": parsed_patch(typed["patch"]),
+        "cycle_check": _cycle_check(typed["cycle_check"], has_map=typed["cycle_map"]),
+        "bids_suffix": parsed_suffixes(typed["bids_suffix"]),
+        "volume_index": volume.index,
+        "every_volume": volume.every,
+    }
+    plain = {field: typed[name] for name, field in _FIELD_OF.items()}
+    try:
+        options = TranslateOptions(**{**plain, **read})
+        options.check_together()
+    except SettingsError as error:
+        name = next(name for name, field in FIELDS.items() if field == error.settings[0])
+        raise wrong_value(option_name(name), flagged(str(error))) from None
+    return options
 
 
 def _cycle_check(model: Path | None, *, has_map: bool) -> CycleCheck | None:
@@ -120,7 +116,7 @@ class StudyOptions:
             Rules(Effect.WRITES),
         ),
     ]
-    settings: TypedSettings
+    options: Annotated[TranslateOptions, TypedAs(PARAMETERS, typed_options)]
     include: IncludeGlobs = None
     exclude: ExcludeGlobs = None
     channel: ChannelPatterns = None
@@ -139,7 +135,7 @@ class StudyOptions:
         """Return the request; on: None leaves the device to a worker. Raises BadParameter."""
         globs = parsed_globs(self.include, self.exclude)
         filters = parsed_choice(self.modality, self.series, self.channel, globs, show_phi=show_phi)
-        options = self.settings.options(links)
+        options = replace(self.options, links=links)
         device = checked_device(on.device) if on else "auto"
         limits = on.limits() if on else NO_LIMITS
         import_nibabel_alone()

@@ -87,26 +87,35 @@ _FILTERS: dict[str, Callable[..., Any]] = {
 
 def rendered(template: str, filters: dict[str, Callable[..., Any]], **values: object) -> str:
     """Render a page. filters: functions that the template uses on values."""
-    environment = _environment(tuple(filters.items()))
+    environment = _page_environment(tuple(filters.items()))
     return environment.get_template(template).render(**values)
 
 
+def rendered_text(template: str, **values: object) -> str:
+    """Render a template that is no page, with its values as they are."""
+    return _environment(is_page=False).get_template(template).render(**values)
+
+
 @lru_cache  # compiling the templates takes longer than rendering a page
-def _environment(filters: tuple[tuple[str, Callable[..., Any]], ...]) -> "Environment":
+def _page_environment(filters: tuple[tuple[str, Callable[..., Any]], ...]) -> "Environment":
+    environment = _environment(is_page=True)
+    named: dict[str, Any] = {**_FILTERS, **dict(filters)}
+    environment.filters.update(named)
+    return environment
+
+
+def _environment(*, is_page: bool) -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    return Environment(
         loader=PackageLoader(__package__ or ""),
-        autoescape=True,
-        finalize=_text,
+        autoescape=is_page,
+        finalize=_text if is_page else None,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    named: dict[str, Any] = {**_FILTERS, **dict(filters)}
-    environment.filters.update(named)
-    return environment
 
 
 def _text(value: object) -> "str | Markup":

@@ -175,7 +175,10 @@ def page(evaluation: Evaluation) -> str:
         evaluated=[row for row in worst_first if row.figures],
         summaries=evaluation.summaries(),
         distributions=[
-            (_caption(metric), charts.distribution(values, partial(figure, metric)))
+            (
+                f"{metric.title} (best: {metric.best})",
+                charts.distribution(values, partial(figure, metric)),
+            )
             for metric, values in named
             if values
         ],
@@ -200,10 +203,6 @@ def _figures(evaluation: Evaluation) -> dict[str, str]:
         **{status: str(evaluation.count(status) or "") for status in STATUSES},
         "time": duration(spent) if spent >= 60 else f"{seconds(spent)} s",
     }
-
-
-def _caption(metric: Metric) -> str:
-    return f"{metric.title} (best: {metric.best})"
 
 
 def _figures_of(row: PairRow) -> str:

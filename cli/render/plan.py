@@ -48,7 +48,7 @@ def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
                     *figures(_memory(row.host_bytes), _memory(row.device_bytes)),
                     seconds(row.work.seconds) if row.work else "",
                     _outcome(row),
-                    printable(_read_as(row)),
+                    printable("; ".join(scan.read_as for scan in row.planned.study.channels)),
                 ],
             )
             for row in plan.rows
@@ -101,11 +101,6 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_gpu: str) -> Iterator[s
     parts += [f"{counted(described, 'sidecar')} to write"] if described else []
     parts += [f"{len(failed)} would fail"] if failed else []
     yield f"{counted(len(rows), 'study', 'studies')}: {', '.join(parts)}; nothing was written"
-
-
-def _read_as(row: DryRow) -> str:
-    """Return what was read of the contrast of each scan."""
-    return "; ".join(scan.read_as for scan in row.planned.study.channels)
 
 
 def _name(row: DryRow) -> str:

@@ -81,7 +81,7 @@ class LiveProgress:
                     width = self._console.width - len(ECHO) - len("failed : ") - len(kind)
                     self._print_sentence(f"failed {shortened(printable(row.name), width)}: {kind}")
                 if trace and self._verbose:
-                    self._print(printable_lines(trace))
+                    self._progress.console.print(Text(printable_lines(trace)))
             case _:
                 pass
         self._draw()
@@ -125,9 +125,6 @@ class LiveProgress:
             count=shortened(tuning.what, self._width // 2),
             speed="",
         )
-
-    def _print(self, text: str) -> None:
-        self._progress.console.print(Text(text))
 
     def _print_sentence(self, sentence: str) -> None:
         """Print above the bars, over the full width of the terminal."""

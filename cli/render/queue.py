@@ -91,7 +91,12 @@ def job_lines(
         [
             Row(
                 printable(row.study),
-                [row.number, str(row.tries or ""), _seconds(row), state_text(row)],
+                [
+                    row.number,
+                    str(row.tries or ""),
+                    seconds(row.seconds) if row.seconds else "",
+                    state_text(row),
+                ],
             )
             for row in rows
             if row.state in listed
@@ -104,10 +109,6 @@ def job_lines(
     for row in rows:
         if row.reason:
             yield f"{row.state}: {printable(row.study)}: {printable(flagged(row.reason))}"
-
-
-def _seconds(row: JobRow) -> str:
-    return seconds(row.seconds) if row.seconds else ""
 
 
 SCHEMA = "cuda-cyclegan/jobs/2"
@@ -158,7 +159,8 @@ def outlook(jobs: "Queue", left: Sequence[OpenJobs] | None) -> Iterator[str]:
     """Yield sentences for below the table; left: a batch's open jobs, or None for all batches."""
     if left is None:
         yield from map(_at_work, jobs.jobs("", ["running"]))
-        yield from map(_deferred, jobs.deferred())
+        for row in jobs.deferred():
+            yield f"Waiting: {row.job} {printable(row.study)}: {printable(flagged(row.deferred))}"
         left = jobs.open_jobs()
     if later := list(waiting_jobs(left)):
         yield f"Later: {', '.join(later)}"
@@ -172,10 +174,6 @@ def _at_work(row: JobRow) -> str:
     since = f" since {moment(row.started)}" if row.started else ""
     who = worker_name(row.worker) if row.worker else "a worker"
     return f"Running: {row.job} {printable(row.study)}, on {who}{since}"
-
-
-def _deferred(row: JobRow) -> str:
-    return f"Waiting: {row.job} {printable(row.study)}: {printable(flagged(row.deferred))}"
 
 
 REFRESH_SECONDS = 1.0

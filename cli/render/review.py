@@ -230,14 +230,10 @@ _ALWAYS = ("mark", "comment")
 
 def _names(study: ViewedStudy, top: str | None, beside: Path | None) -> dict[str, str]:
     """Return how a page shows a study, under which other name it stores a mark, and its preview."""
-    stored = _name_below(study, top)
+    stored = os.path.relpath(study.folder / study.name, top) if top else study.name
     shown = printable(study.name if beside else stored)
     names = {"name": shown} if shown == stored else {"name": shown, "id": stored}
     return {**names, "file": _link(study.preview, beside)} if study.preview and beside else names
-
-
-def _name_below(study: ViewedStudy, top: str | None) -> str:
-    return os.path.relpath(study.folder / study.name, top) if top else study.name
 
 
 def _link(file: Path, beside: Path) -> str:

@@ -6,10 +6,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from .documents import rendered_text
+
 ServiceKind: TypeAlias = Literal["worker", "watch", "node", "summary"]
 
 FAILED = "cuda-cyclegan-failed@.service"
-_Lines: TypeAlias = Sequence[tuple[str, str]]
 
 _ALARM_SECONDS = 3600
 """Seconds after an alarm in which the same service raises no other."""
@@ -24,29 +25,6 @@ _ABOUT: Mapping[ServiceKind, str] = {
     "node": "DICOM node of cuda-cyclegan",
     "summary": "Summary of cuda-cyclegan's jobs",
 }
-_HARMLESS: _Lines = (
-    ("NoNewPrivileges", "true"),
-    ("LockPersonality", "true"),
-    ("RestrictRealtime", "true"),
-    ("RestrictSUIDSGID", "true"),
-    ("SystemCallArchitectures", "native"),
-    ("UMask", "0077"),
-)
-_OF_SYSTEM: _Lines = (
-    ("ProtectSystem", "strict"),
-    ("ProtectHome", "read-only"),
-    ("PrivateTmp", "true"),
-    ("ProtectClock", "true"),
-    ("ProtectControlGroups", "true"),
-    ("ProtectHostname", "true"),
-    ("ProtectKernelLogs", "true"),
-    ("ProtectKernelModules", "true"),
-    ("ProtectKernelTunables", "true"),
-    ("RestrictNamespaces", "true"),
-    ("RestrictAddressFamilies", "AF_UNIX AF_INET AF_INET6 AF_NETLINK"),
-)
-"""Hardening that a user's own manager may lack the rights for. Libraries compile code while they
-run, so MemoryDenyWriteExecute is not among it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +64,43 @@ class ServicePlan:
 
     def files(self) -> dict[str, str]:
         """Return the texts of all unit files by name."""
-        found = {self.unit: _text(self._sections())}
+        place = str(self.folder)
+        found = {
+            self.unit: self._text(
+                "service.service.j2",
+                command=self._command(),
+                place=place.replace("%", "%%") if place.isprintable() and place != "/" else "",
+                manager=self._manager,
+                failed=FAILED.replace("@", "@%N"),
+                writable=[quoted(str(folder)) for folder in self.writable],
+            )
+        }
         if self.kind == "summary":
-            found[self.enabled[0]] = _text(self._timer())
+            found[self.enabled[0]] = self._text("summary.timer.j2")
         if self.on_failure:
-            found[FAILED] = _text(self._hook())
+            shell = ("/bin/sh", "-c", f"({self.on_failure}\n); sleep {_ALARM_SECONDS}")
+            command = " ".join(map(quoted, shell))
+            found[FAILED] = self._text("failed.service.j2", command=command)
         return found
+
+    def _text(self, template: str, **values: object) -> str:
+        return rendered_text(template, plan=self, about=_ABOUT[self.kind], **values)
+
+    def _command(self) -> str:
+        command = ("jobs", "summary") if self.kind == "summary" else (self.kind,)
+        words = [quoted(word) for word in (*self.program, *command, *self.words)]
+        return " ".join([*words, *(("--device", "%i") if self.kind == "worker" else ())])
+
+    @property
+    def _manager(self) -> str:
+        return "systemctl" if self.is_system else "systemctl --user"
 
     def next_steps(self) -> Iterator[str]:
         """Return the commands that start the service."""
-        manager = "systemctl" if self.is_system else "systemctl --user"
         if not self.is_system:
             yield "loginctl enable-linger"
-        yield f"{manager} daemon-reload"
-        yield f"{manager} enable --now {' '.join(self.enabled)}"
+        yield f"{self._manager} daemon-reload"
+        yield f"{self._manager} enable --now {' '.join(self.enabled)}"
 
     def warnings(self) -> Iterator[str]:
         """Return what would keep a service of the machine from writing its output."""
@@ -122,103 +123,6 @@ class ServicePlan:
             if name in _OUTPUTS and place not in ("", "-"):
                 yield self.folder / place
 
-    def _sections(self) -> dict[str, _Lines]:
-        unit = [("Description", _ABOUT[self.kind]), ("StartLimitIntervalSec", "0")]
-        if self.is_system:
-            unit += [("Wants", "network-online.target"), ("After", "network-online.target")]
-        sections: dict[str, _Lines] = {
-            "Unit": unit,
-            "Service": [*self._running(), *self._place(), *self._alarm(), *self._confined()],
-        }
-        if self.kind != "summary":
-            sections["Install"] = self._install()
-        return sections
-
-    def _install(self) -> _Lines:
-        return [("WantedBy", "multi-user.target" if self.is_system else "default.target")]
-
-    def _running(self) -> Iterator[tuple[str, str]]:
-        start = [*self.program, *(("jobs", "summary") if self.kind == "summary" else (self.kind,))]
-        words = [quoted(word) for word in (*start, *self.words)]
-        if self.kind == "worker":
-            words += ["--device", "%i"]
-        if self.kind == "summary":
-            yield "Type", "oneshot"
-            yield "ExecStart", " ".join(words)
-            return
-        yield "Type", "notify"
-        yield "ExecStart", " ".join(words)
-        if self.kind == "node":
-            yield "ExecReload", "/bin/kill -HUP $MAINPID"
-        yield "Restart", "always" if self.kind == "node" else "on-failure"
-        yield "RestartSec", "10"
-        # A restart fixes neither a wrong command line nor a missing library.
-        yield "RestartPreventExitStatus", "2 4"
-        if self.kind == "watch":
-            yield "SuccessExitStatus", "143"  # of a stop; the others end with 0
-        else:
-            yield "WatchdogSec", "5min"
-        yield "TimeoutStartSec", "10min"
-        # A worker finishes its running jobs; only then are its processes killed.
-        yield "TimeoutStopSec", "30min" if self.kind == "worker" else "1min"
-        yield "KillMode", "mixed"
-
-    def _place(self) -> _Lines:
-        """Return where it runs; elsewhere if its user may not enter that folder."""
-        place = str(self.folder)
-        is_needed = self.folder != Path("/") and place.isprintable()
-        return [("WorkingDirectory", f"-{place.replace('%', '%%')}")] if is_needed else ()
-
-    def _alarm(self) -> _Lines:
-        """Return what starts the hook, also if the service is restarted, when systemd ignores
-        OnFailure.
-        """
-        if not self.on_failure:
-            return ()
-        manager = "systemctl" if self.is_system else "systemctl --user"
-        unit = FAILED.replace("@", "@%N")
-        start = f"{manager} start --no-block '{unit}'"
-        # With +, the manager's own rights: the service itself may start no units.
-        return [("ExecStopPost", f'+/bin/sh -c "test $$SERVICE_RESULT = success || {start}"')]
-
-    def _confined(self) -> Iterator[tuple[str, str]]:
-        yield from _HARMLESS
-        if not self.is_system:
-            return
-        yield "User", self.run_as
-        yield "StateDirectory", "cuda-cyclegan"
-        yield "StateDirectoryMode", "0700"
-        yield "CacheDirectory", "cuda-cyclegan"
-        yield "Environment", "XDG_STATE_HOME=%S/cuda-cyclegan XDG_CACHE_HOME=%C/cuda-cyclegan"
-        yield from _OF_SYSTEM
-        if self.kind != "worker":
-            yield "PrivateDevices", "true"  # which hides GPUs
-        bind = "CAP_NET_BIND_SERVICE" if self.kind == "node" else ""
-        yield "CapabilityBoundingSet", bind
-        if bind:
-            yield "AmbientCapabilities", bind
-        for folder in self.writable:
-            yield "ReadWritePaths", quoted(str(folder))
-
-    def _timer(self) -> dict[str, _Lines]:
-        return {
-            "Unit": [("Description", f"{_ABOUT['summary']} each morning")],
-            "Timer": [("OnCalendar", f"*-*-* {self.at}:00"), ("Persistent", "true")],
-            "Install": [("WantedBy", "timers.target")],
-        }
-
-    def _hook(self) -> dict[str, _Lines]:
-        # While it is active, further failures start nothing: a service may fail again and again.
-        shell = ["/bin/sh", "-c", f"({self.on_failure}\n); sleep {_ALARM_SECONDS}"]
-        service = [
-            ("Type", "exec"),
-            ("Environment", "UNIT=%i"),
-            ("ExecStart", " ".join(map(quoted, shell))),
-        ]
-        if self.is_system:
-            service.append(("User", self.run_as))
-        return {"Unit": [("Description", "Report that %i failed")], "Service": service}
-
 
 def quoted(word: str) -> str:
     """Return a word of a command line as systemd reads it, without specifiers and variables."""
@@ -227,11 +131,3 @@ def quoted(word: str) -> str:
         return plain
     escaped = plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
-
-
-def _text(sections: Mapping[str, _Lines]) -> str:
-    parts = (
-        "\n".join([f"[{name}]", *(f"{key}={value}" for key, value in lines)])
-        for name, lines in sections.items()
-    )
-    return "\n\n".join(parts) + "\n"

@@ -203,7 +203,7 @@ def _by_signs(places: Sequence[Sequence[Frame]], signs: Sequence[str]) -> tuple[
     if any(len(group) != len(places) for group in groups.values()):
         return None
     # Some scanners number the images of each volume from 1, and the sign alone gives their order.
-    in_order = sorted(groups, key=lambda sign: (_first_number(groups[sign]), sign))
+    in_order = sorted(groups, key=lambda sign: (min(frame.image for frame in groups[sign]), sign))
     return tuple(tuple(groups[sign]) for sign in in_order)
 
 
@@ -216,7 +216,3 @@ def _by_number(places: Sequence[Sequence[Frame]]) -> tuple[Stack, ...] | None:
     runs = [[frame.image for frame in place] for place in ranked]
     place_after_place = all(run[-1] - run[0] == len(run) - 1 for run in runs)
     return volumes if one_after_another or place_after_place else None
-
-
-def _first_number(volume: Sequence[Frame]) -> float:
-    return min(frame.image for frame in volume)

@@ -169,12 +169,9 @@ def note_absent(found: Sequence[Members], directories: Sequence[Directory]) -> N
         for directory in directories:
             series = members.first.series
             absent = directory.absent(series, uids)
-            if len(absent) > len(members.absent) and _lies_below(members, directory):
+            is_below = members.folder.is_relative_to(directory.file.parent)
+            if is_below and len(absent) > len(members.absent):
                 members.absent, members.listed = absent, len(directory.series[series])
-
-
-def _lies_below(members: Members, directory: Directory) -> bool:
-    return members.folder.is_relative_to(directory.file.parent)
 
 
 def _places(same: Sequence[Instance]) -> Iterator[Members]:

@@ -482,7 +482,8 @@ def _kept_fields(
         kept.append(b"content: " + fields["content"])
     if space in _OTHER_SPACES:
         kept.append(f"space: {_OTHER_SPACES[space]}".encode())
-    centers = [_center(word) for word in text.get("centerings", "").lower().split()]
+    words = text.get("centerings", "").lower().split()
+    centers = [word if word in ("cell", "node") else "???" for word in words]
     if len(centers) > max(axes):
         kept.append(f"centerings: {' '.join(centers[axis] for axis in axes)}".encode())
     named = (kinds[axis] if kinds[axis] == "space" else "domain" for axis in axes)
@@ -491,10 +492,6 @@ def _kept_fields(
     if len(labels) > max(axes):
         kept.append(b"labels: " + b" ".join(labels[axis] for axis in axes))
     return tuple(kept)
-
-
-def _center(word: str) -> str:
-    return word if word in ("cell", "node") else "???"
 
 
 def header_bytes(

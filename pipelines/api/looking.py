@@ -13,7 +13,8 @@ from ..evaluation.evaluation import evaluate as evaluated
 from ..evaluation.pairs import Sources, find_pairs
 from ..evaluation.protocols import SYNTHRAD2025, ProtocolName, general
 from ..evaluation.report import PairRow, figures_of
-from ..study.geometry import Slice, grid_difference, mid_slices
+from ..study.geometry import Slice, mid_slices
+from ..study.grids import grid_difference
 from ..study.preview import Column, difference, drawn, grey_shades, inner_range
 from .arguments import path_of, typed
 

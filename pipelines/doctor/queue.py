@@ -24,7 +24,8 @@ def examine_queue(asked: str | None) -> Iterator[Finding]:
     try:
         place = queue_place(asked)
         if place.file is None:
-            yield _server(place)
+            url = re.sub(r"connect_timeout=\d+", _LIMIT, place.url)
+            yield _opened(QueuePlace(url, None), None)
         elif place.file.exists():
             yield _opened(place, _disk_trouble(place.file))
         else:
@@ -34,10 +35,6 @@ def examine_queue(asked: str | None) -> Iterator[Finding]:
         # A queue that the next submission prepares has no jobs for a worker yet.
         state = warning if remedy.startswith("submit") else failure
         yield state("Queue", what, remedy or _REMEDY)
-
-
-def _server(place: QueuePlace) -> Finding:
-    return _opened(QueuePlace(re.sub(r"connect_timeout=\d+", _LIMIT, place.url), None), None)
 
 
 def _opened(place: QueuePlace, trouble: str | None) -> Finding:

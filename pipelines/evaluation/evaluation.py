@@ -21,7 +21,8 @@ from ..report.previews import small_webp
 from ..report.report import failure_of
 from ..results.earlier_results import is_synthetic
 from ..run.concurrency import StoppedError, WeightedSemaphore
-from ..study.geometry import grid_difference, slices_through
+from ..study.geometry import slices_through
+from ..study.grids import grid_difference
 from ..study.preview import OUTLIERS, Column, difference_shades, drawn, grey_shades
 from ..study.statistics import Range
 from .images import BLOCK_VOXELS, Flags, Images, StoredImage

@@ -259,15 +259,11 @@ class QueueSource(JobSource):
             return None
 
         def first() -> Claim | None:
-            claims = (self._claims.claim(scheduling) for scheduling in self._open_classes())
+            classes = filter(_is_open, self._claims.scheduling_classes())
+            claims = (self._claims.claim(scheduling) for scheduling in classes)
             return next(filter(None, claims), None)
 
         return self._outage.ask(first)
-
-    def _open_classes(self) -> list[SchedulingClass]:
-        return [
-            scheduling for scheduling in self._claims.scheduling_classes() if _is_open(scheduling)
-        ]
 
     def _is_drained(self) -> bool:
         """Return whether nothing more is to come, and report it. Raises QueueLostError."""
@@ -285,7 +281,10 @@ class QueueSource(JobSource):
         """
         if self._waits.is_new(reason or "no job"):
             with suppress(QueueLostError):
-                self._on_event(Waiting(reason) if reason else self._outlook())
+                event = Waiting(reason)
+                if not reason:
+                    event = Waiting(None, self._claims.open_jobs(), self._claims.is_paused())
+                self._on_event(event)
         self._planner.close_folder()
         if self._may_tune and not reason:
             until = time.monotonic() + PAUSE_SECONDS
@@ -293,9 +292,6 @@ class QueueSource(JobSource):
             self._may_tune = time.monotonic() >= until
         with suppress(Empty):
             self._stopped.get(timeout=PAUSE_SECONDS)
-
-    def _outlook(self) -> Waiting:
-        return Waiting(None, self._claims.open_jobs(), self._claims.is_paused())
 
     def _begun(self, claim: Claim) -> JobKind | None:
         """Plan a job and open its model; return its kind, or None if it has ended."""

@@ -99,7 +99,9 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
             model=os.path.abspath(request.model),  # noqa: PTH100
             model_sha256=model.sha256,
             options=options,
-            listed=_listed(study),
+            listed=tuple(
+                {str(at): when for scan in study.channels for at, when in scan.listed}.items()
+            ),
             images=_images(study, stored),
             incomplete=study.incomplete,
             mirrored=tuple(map(str, study.mirrored)),
@@ -126,11 +128,6 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
         found.holds_files_only,
         found.notes,
     )
-
-
-def _listed(study: Study) -> tuple[tuple[str, int], ...]:
-    """Return the folders of all scans, each once."""
-    return tuple({str(at): when for scan in study.channels for at, when in scan.listed}.items())
 
 
 def _images(study: Study, stored: "Mapping[Path, int]") -> tuple[str, ...]:

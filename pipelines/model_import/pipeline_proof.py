@@ -28,7 +28,8 @@ from ...io.reading import look_at, read
 from ...io.volume import Affine, Study, Volume
 from ..errors import PipelineError, SettingsError
 from ..settings import TranslateOptions
-from ..study.geometry import grid_difference, orientation, orientations
+from ..study.geometry import orientation, orientations
+from ..study.grids import grid_difference
 from ..study.selection import studies_for
 from ..study.translator import StudyTranslator
 from .single_changes import SingleChange, single_changes
@@ -123,11 +124,9 @@ _ANY = Choice(take_maps=True, fewest_slices=2)
 def _study_at(path: Path, card: ModelCard) -> Study:
     takes = TranslateOptions(any_contrast=True, allow_synthetic=True).takes
     found = discover([path], None, replace(_ANY, takes=takes))
-    return only_study(path, studies_for(found, card, takes) if _is_joined(card) else found)
-
-
-def _is_joined(card: ModelCard) -> bool:
-    return len(card.input_channels) > 1
+    return only_study(
+        path, studies_for(found, card, takes) if len(card.input_channels) > 1 else found
+    )
 
 
 def _sha256(study: Study) -> str:

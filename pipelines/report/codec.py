@@ -1,7 +1,7 @@
 """Batch reports as JSON and back; docs/report-json.md describes the fields, a promise to scripts.
 
-The stored form is derived from the records in `report`; `_RENAMED`, `_TYPES`, `_Row` and `_File`
-state where it differs. Figures that are computed from others are written and not read.
+The stored form is derived from the records in `report`; `_FIELDS`, `_Row` and `_File` state where
+it differs. Figures that are computed from others are written and not read.
 """
 
 import platform
@@ -30,7 +30,7 @@ from msgspec import Meta, Struct
 
 from ...engine.cores import usable_cores
 from ...engine.decoding import FieldError, Json, decode, encode, encode_record, parse
-from ...engine.options import Precision
+from ...engine.model.calibration import UsualMeasure
 from ...io.files.documents import read_document
 from ...io.files.machine_limits import physical_memory
 from ..errors import ReportFileError, SettingsError
@@ -38,7 +38,8 @@ from ..host.memory import PeakMemory
 from ..program import program_version
 from ..settings import BEFORE, CHANGING_RESULTS, TranslateOptions
 from ..stopwatch import STAGES, Stage
-from .report import BatchReport, Failure, FailureClass, StudyReport, StudyStatus
+from ..study.figures import Measures
+from .report import BatchReport, Failure, FailureClass, StudyReport, StudyStatus, Use
 from .suspicion import Suspicion, suspicions_in
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -54,16 +55,6 @@ LIBRARIES = {
 }
 """Packages that may contain a library, by its name."""
 
-_RENAMED = {
-    "drawn": "preview_drawn",
-    "seams": "seam_score",
-    "options": "settings",
-    "wall": "wall_seconds",
-    "busy": "busy_seconds",
-    "computing": "computing_seconds",
-}
-"""Stored names of fields that have another one in the records."""
-
 _FIRST = (
     *("name", "source", "output", "status", "class", "reason", "failed_in", "due", "notes"),
     *("seconds", "stages", "when", "voxels", "voxels_per_second", "tiles", "peak_host_bytes"),
@@ -77,7 +68,7 @@ _SMALLEST, _LARGEST = 1e-9, 10**15
 
 _Amount: TypeAlias = Annotated[float, Meta(ge=0, le=_LARGEST)]
 _Signed: TypeAlias = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
-_SignedIfKnown: TypeAlias = _Signed | None
+_Number: TypeAlias = Annotated[float, Meta()]
 _Pattern: TypeAlias = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=_LARGEST)]
 _Extent: TypeAlias = Annotated[int, Meta(ge=1, le=_LARGEST)]
@@ -123,7 +114,11 @@ def to_json(report: BatchReport) -> JsonObject:
 
 
 def _renamed(record: object) -> JsonObject:
-    return {_RENAMED.get(name, name): value for name, value in encode_record(record).items()}
+    others = _FIELDS[type(record)]
+    return {
+        others.get(name, _AS_IN_RECORD).name or name: value
+        for name, value in encode_record(record).items()
+    }
 
 
 def _settings(options: TranslateOptions) -> JsonObject:
@@ -418,28 +413,53 @@ class _File(Struct, kw_only=True):
         return self.totals.not_reached
 
 
-_TYPES: dict[str, Any] = {
-    "stages": _Stages[_Amount],
-    "when": _Stages[tuple[_Amount, _Amount]],
-    "seams": _Seams | None,
-    "options": TranslateOptions,
-    "patch": tuple[_Extent, _Extent, _Extent],
-    "precision": Precision | None,
-    "nan_to": float | None,
-    # Of any length: with a fixed one msgspec confuses the bounds of this union's members.
-    "overlap": float | tuple[float, ...],
-    "volumes": _Extent,
-    "mirrored": _SignedIfKnown,
-    "median": _Signed,
-    "levels": tuple[tuple[_Signed, _Signed, _Signed], ...],
-    "patterns": tuple[_Pattern, _Pattern] | None,
-}
-"""Types of fields that are not stored as in the records."""
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Field as files have it, where it differs from that of its record.
 
-_ALWAYS = frozenset(
-    {"seconds", "stages", "voxels", "tiles", "ignored", "patch", "overlap", "blend", "precision"}
-)
-"""Fields that every file has, although the records have a default."""
+    name: its name there. type: its type there. is_in_all: whether every file has it, although the
+    record has a default.
+    """
+
+    name: str | None = None
+    type: Any = None
+    is_in_all: bool = False
+
+
+_AS_IN_RECORD = _Stored()
+_FIELDS: dict[type, Mapping[str, _Stored]] = {
+    BatchReport: {"options": _Stored("settings"), "ignored": _Stored(is_in_all=True)},
+    StudyReport: {
+        "seconds": _Stored(is_in_all=True),
+        "stages": _Stored(type=_Stages[_Amount], is_in_all=True),
+        "when": _Stored(type=_Stages[tuple[_Amount, _Amount]]),
+        "voxels": _Stored(is_in_all=True),
+        "tiles": _Stored(is_in_all=True),
+        "seams": _Stored("seam_score", _Seams | None),
+        "drawn": _Stored("preview_drawn"),
+        "volumes": _Stored(type=_Extent),
+    },
+    Measures: {
+        "mirrored": _Stored(type=_Signed | None),
+        "levels": _Stored(type=tuple[tuple[_Signed, _Signed, _Signed], ...]),
+        "patterns": _Stored(type=tuple[_Pattern, _Pattern] | None),
+    },
+    UsualMeasure: {"median": _Stored(type=_Signed)},
+    Use: {
+        "wall": _Stored("wall_seconds"),
+        "busy": _Stored("busy_seconds"),
+        "computing": _Stored("computing_seconds"),
+    },
+    TranslateOptions: {
+        "patch": _Stored(type=tuple[_Extent, _Extent, _Extent], is_in_all=True),
+        # Of any length: with a fixed one msgspec confuses the bounds of this union's members.
+        "overlap": _Stored(type=float | tuple[float, ...], is_in_all=True),
+        "blend": _Stored(is_in_all=True),
+        "precision": _Stored(is_in_all=True),
+        "nan_to": _Stored(type=_Number | None),
+    },
+}
+"""Fields that files have otherwise than their records, by record."""
 
 _BASES: dict[type, type[Struct]] = {StudyReport: _Row, BatchReport: _File}
 _FORMS: dict[Any, Any] = {tuple: tuple, UnionType: Union}
@@ -458,22 +478,23 @@ def _stored(kind: Any) -> Any:
         form = _FORMS.get(get_origin(kind))
         return form[tuple(map(_stored, get_args(kind)))] if form else cast("Any", kind)
     base = _BASES.get(kind)
-    is_settings = issubclass(kind, TranslateOptions)
+    bases, is_settings = (base,) if base else None, issubclass(kind, TranslateOptions)
+    others = _FIELDS.get(kind, {})
     stored = [
         (
             item.name,
-            _stored(_TYPES.get(item.name, item.type)),
-            _default(item, BEFORE.get(item.name) if is_settings else item.default),
+            _stored(others.get(item.name, _AS_IN_RECORD).type or item.type),
+            _default(item, BEFORE.get(item.name) if is_settings else item.default, others),
         )
         for item in fields(kind)
         if not hasattr(base, item.name) and (not is_settings or item.name in CHANGING_RESULTS)
     ]
-    bases = (base,) if base else None
-    return msgspec.defstruct(kind.__name__, stored, bases=bases, rename=_RENAMED, kw_only=True)
+    names = {name: other.name for name, other in others.items() if other.name}
+    return msgspec.defstruct(kind.__name__, stored, bases=bases, rename=names, kw_only=True)
 
 
-def _default(item: Field[Any], default: Any) -> Any:
-    if item.name in _ALWAYS:
+def _default(item: Field[Any], default: Any, others: Mapping[str, _Stored]) -> Any:
+    if others.get(item.name, _AS_IN_RECORD).is_in_all:
         return msgspec.NODEFAULT
     if item.default_factory is not MISSING:
         return msgspec.field(default_factory=item.default_factory)

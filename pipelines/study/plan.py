@@ -16,16 +16,9 @@ from ...engine.whole_volume import padded_extents
 from ...io.volume import Affine, Volume, spacing_of
 from ..errors import PreparationError
 from ..settings import OutputType, ResolvedOptions
-from .geometry import (
-    Orientation,
-    Resampling,
-    VoxelSpacing,
-    is_rectangular,
-    orientation,
-    resampling,
-    resizing,
-)
+from .geometry import Orientation, VoxelSpacing, orientation
 from .patches import Box, PatchLayout, cover
+from .resampling import Resampling, is_rectangular, resampling, resizing
 from .voxel_type import VoxelType, foreseen_voxel_type, voxel_type_of
 
 INTENSITY_BYTES = np.dtype(np.float32).itemsize

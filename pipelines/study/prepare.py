@@ -21,16 +21,12 @@ from ...engine.scaling import Stored
 from ...io.formats.registry import format_named
 from ...io.volume import AnyArray, Empty, SyntheticMark, Volume
 from ..errors import PreparationError
-from .geometry import Orientation, Resampling, Slab, memory_order, slabs
+from .geometry import Orientation, Slab, memory_order, slabs
+from .input_figures import InputFigures, input_figures
 from .intensities import FittedMap, MappedVoxels, fit_map, region
 from .plan import StudyPlan
-from .statistics import (
-    InputFigures,
-    Range,
-    input_figures,
-    share_between,
-    study_range,
-)
+from .resampling import Resampling
+from .statistics import Range, share_between, study_range
 
 
 def without_nan(volume: Volume, value: float | None) -> Volume:

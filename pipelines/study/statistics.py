@@ -1,4 +1,4 @@
-"""Statistics of a scan: range, percentiles, foreground, and comparison with a calibration set."""
+"""Statistics of a scan: range, percentiles and foreground."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.cores import in_parallel
-from ...engine.model.calibration import DEVIATIONS, PERCENTILES, Expectations, Typical
 from ...engine.network.layers import FloatArray, Triple, triple
 from ...engine.scaling import Stored
 from ...io.volume import AnyArray, Volume
 from ..errors import PreparationError
-from .geometry import VoxelSpacing
 
 _SAMPLE = 1 << 17
 _RANK_DEVIATIONS = 4
@@ -269,100 +267,3 @@ def _covered(planes: "np.ndarray[tuple[int, ...], np.dtype[np.int_]]") -> int:
     margin = (1 - _COVERED) / 2
     first, last = np.searchsorted(share, [margin, 1 - margin])
     return int(last - first) + 1
-
-
-_FINEST_INTENSITY, _FINEST_LENGTH = 0.025, 0.05
-"""Smallest standard deviations that count, of network intensity and as a share of a length. In a
-set from one scanner all spacings are equal, and any other would exceed every limit.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class InputFigures:
-    """Figures of a scan as the model sees it.
-
-    intensity: of the network, in the foreground, at PERCENTILES. extent: millimetres along D, H and
-    W that hold 98 % of it. spacing: millimetres along D, H and W.
-    """
-
-    intensity: tuple[float, float, float, float, float]
-    extent: VoxelSpacing
-    spacing: VoxelSpacing
-
-
-@dataclass(frozen=True, slots=True)
-class Deviation:
-    """Figure of one kind that differs most from the usual. words: the figure and the usual one.
-    far: number of standard deviations between them.
-    """
-
-    words: str
-    far: float
-
-
-def input_figures(source: Stored, edges: VoxelSpacing, spacing: VoxelSpacing) -> InputFigures:
-    """Compute figures of a network input of one channel from a part of its voxels.
-
-    edges: millimetres from voxel to voxel of `source`. spacing: of the scan itself.
-    """
-    sample, steps = sample_of(source)
-    inside = sample > foreground_level(sample)
-    p5, p25, p50, p75, p95 = map(float, np.percentile(sample[inside], PERCENTILES))
-    extent = triple(
-        count * step * edge
-        for count, step, edge in zip(extents_of(inside), steps, edges, strict=True)
-    )
-    return InputFigures((p5, p25, p50, p75, p95), extent, spacing)
-
-
-def expectations(studies: Sequence[InputFigures]) -> Expectations:
-    """Summarise the scans of a reference set; of two studies or more."""
-    p5, p25, p50, p75, p95 = _over([study.intensity for study in studies])
-    extent = triple(_over([study.extent for study in studies]))
-    spacing = triple(_over([study.spacing for study in studies]))
-    return Expectations(len(studies), (p5, p25, p50, p75, p95), extent, spacing)
-
-
-def differences(found: Sequence[Deviation]) -> tuple[str, ...]:
-    """Describe the figures of a scan that lie too far from a model's expectations; usually none."""
-    return tuple(each.words for each in found if each.far > DEVIATIONS)
-
-
-def deviations(
-    found: InputFigures, expected: Expectations
-) -> tuple[Deviation, Deviation, Deviation]:
-    """Return how far a scan lies from a model's expectations: in intensity, extent and spacing."""
-    finest = [_FINEST_INTENSITY] * len(PERCENTILES)
-    at, far = _furthest(found.intensity, expected.intensity, finest)
-    intensity = Deviation(
-        f"percentile {PERCENTILES[at]} of its intensity in the foreground is "
-        f"{found.intensity[at]:.2f} on the network's scale, {_usual(expected.intensity[at])}",
-        far,
-    )
-    extent = _of_lengths("its foreground extends over", found.extent, expected.extent)
-    return intensity, extent, _of_lengths("its spacing is", found.spacing, expected.spacing)
-
-
-def _of_lengths(words: str, own: VoxelSpacing, usual: Sequence[Typical]) -> Deviation:
-    finest = [max(_FINEST_LENGTH * each.mean, 1e-6) for each in usual]
-    at, far = _furthest(own, usual, finest)
-    return Deviation(f"{words} {own[at]:.3g} mm along {'DHW'[at]}, {_usual(usual[at])}", far)
-
-
-def _furthest(
-    own: Sequence[float], usual: Sequence[Typical], finest: Sequence[float]
-) -> tuple[int, float]:
-    """Return the index of the figure that lies furthest from the usual, and the deviations."""
-    far = [
-        each.deviations(value, least) for value, each, least in zip(own, usual, finest, strict=True)
-    ]
-    worst = max(range(len(far)), key=lambda at: far[at])
-    return worst, far[worst]
-
-
-def _usual(figure: Typical) -> str:
-    return f"where {figure.mean:.3g} is usual (sd {figure.sd:.2g})"
-
-
-def _over(studies: Sequence[Sequence[float]]) -> list[Typical]:
-    return [Typical.of(values) for values in zip(*studies, strict=True)]

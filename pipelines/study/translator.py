@@ -38,7 +38,8 @@ from .finish import (
     note_of_clipped_values,
     note_of_one_value,
 )
-from .geometry import Slice, mid_slices, on_one_grid
+from .geometry import Slice, mid_slices
+from .grids import on_one_grid
 from .inference import (
     SlidingWindow,
     SpreadMoments,
@@ -46,13 +47,13 @@ from .inference import (
     translate_array,
     translate_at_once,
 )
+from .input_figures import Deviation, deviations, differences
 from .intensities import crop_box
 from .maps import StudyMap, is_shown, requested_maps, spread_marks
 from .measures import measures_of
 from .patches import UNFLIPPED, Box, Flip, flips, seam_score
 from .plan import StudyPlan, check_scale, check_volume, plan_study
 from .prepare import Prepared, fit_scans, prepare, unfilled, without_nan
-from .statistics import Deviation, deviations, differences
 from .volumes import StudyVolumes, first_index
 
 BeginToStore: TypeAlias = Callable[[Volume], Callable[[int], None]]

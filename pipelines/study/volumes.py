@@ -15,7 +15,7 @@ from ...io.volume import Empty, Study, Volume
 from ...io.writing import as_at
 from ..errors import PreparationError
 from ..settings import TranslateOptions
-from .geometry import grid_difference
+from .grids import grid_difference
 from .plan import INTENSITY_BYTES, StudyPlan
 
 _COPIES_OF_SCAN, _COPIES_OF_RESULT = 3, 2

@@ -12,7 +12,7 @@ from ...io.volume import AnyArray, Volume
 from ..errors import PipelineError
 from ..report.report import StudyReport
 from ..study.figures import Measures
-from ..study.geometry import grid_difference
+from ..study.grids import grid_difference
 from ..study.measures import measure
 from .studies import ImageFile, ViewedStudy, Viewing
 
@@ -54,7 +54,7 @@ def _row(study: ViewedStudy) -> StudyReport:
 
 def _volume(image: ImageFile) -> Volume:
     study = image.study()
-    return read(study, None if study.format == "dicom" else 0)
+    return read(study, None if study.is_dicom else 0)
 
 
 def _measures(scan: Volume, result: Volume) -> Measures | None:

@@ -29,7 +29,8 @@ from scipy.stats import spearmanr
 import cuda_cyclegan as cc
 from cuda_cyclegan.engine.model.model_file import Model, load_model
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.pipelines.study.statistics import deviations, foreground_level
+from cuda_cyclegan.pipelines.study.input_figures import deviations
+from cuda_cyclegan.pipelines.study.statistics import foreground_level
 from cuda_cyclegan.pipelines.study.translator import StudyTranslator
 
 SAMPLE = Path(__file__).parents[2] / "sample_data"

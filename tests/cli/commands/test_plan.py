@@ -17,7 +17,7 @@ from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.host import memory
 from cuda_cyclegan.pipelines.run.concurrency import WeightedSemaphore
-from cuda_cyclegan.pipelines.study.geometry import ResampledRows, Resampling
+from cuda_cyclegan.pipelines.study.resampling import ResampledRows, Resampling
 
 
 def run(world: World, *options: str) -> Result:

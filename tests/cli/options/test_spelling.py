@@ -88,5 +88,5 @@ def test_options_that_are_not_given_have_their_defaults() -> None:
     asked: Any = {"model": "m", "output": "o", "overlap": 0.5, "other": 1}
     study = filled(StudyOptions, asked)
     assert asked == {"other": 1}
-    options = study.settings.options("inside")
+    options = study.options
     assert (options.overlap, options.blend, options.patch) == (0.5, None, None)

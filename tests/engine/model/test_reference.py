@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.model_cards import model_bytes, model_parts, random_network
 
-from cuda_cyclegan.cli.render.models import REFERENCE_SCRIPT
+from cuda_cyclegan.cli.render.documents import rendered_text
 from cuda_cyclegan.engine.errors import ModelFileError
 from cuda_cyclegan.engine.importing.reference_pair import read_reference
 from cuda_cyclegan.engine.model.model_file import Model, decode_model
@@ -261,7 +261,8 @@ def test_the_script_makes_what_is_read(
     module = made.trained(made.padded_resnet(norm=made.tracked_instance, dropout=True))
     monkeypatch.chdir(tmp_path)
     torch.save(module.state_dict(), "generator.pth")
-    script = REFERENCE_SCRIPT.replace("EVAL = True", f"EVAL = {evaluate}")
+    printed = rendered_text("make_reference.py.j2")
+    script = printed.replace("EVAL = True", f"EVAL = {evaluate}")
     fresh = made.padded_resnet(norm=made.tracked_instance, dropout=True)
     exec(compile(script, "make_reference.py", "exec"), {"build_generator": lambda: fresh})
 

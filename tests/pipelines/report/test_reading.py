@@ -54,6 +54,12 @@ FAILED = st.builds(
 )
 
 
+@pytest.mark.parametrize("value", [-1000.0, 0.0, 3e38])
+def test_any_value_for_nan_comes_back(value: float, tmp_path: Path) -> None:
+    batch = replace(BATCH, options=replace(BATCH.options, nan_to=value))
+    assert read_report(written(batch, tmp_path / "r.json")).batch.options.nan_to == value
+
+
 @settings(
     max_examples=examples(60),
     suppress_health_check=WITH_FIXTURES,

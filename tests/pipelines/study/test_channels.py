@@ -32,7 +32,7 @@ from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.finish import Canvas, canvas, finish
-from cuda_cyclegan.pipelines.study.geometry import on_one_grid
+from cuda_cyclegan.pipelines.study.grids import on_one_grid
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.study.prepare import Prepared
 

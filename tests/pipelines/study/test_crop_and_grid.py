@@ -15,12 +15,12 @@ from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.study.finish import canvas, finish
-from cuda_cyclegan.pipelines.study.geometry import Resampling, resampling, resizing
 from cuda_cyclegan.pipelines.study.inference import Cutter
 from cuda_cyclegan.pipelines.study.intensities import crop_box
 from cuda_cyclegan.pipelines.study.patches import cover, patch_weights
 from cuda_cyclegan.pipelines.study.plan import plan_study
 from cuda_cyclegan.pipelines.study.prepare import Prepared, prepare
+from cuda_cyclegan.pipelines.study.resampling import Resampling, resampling, resizing
 
 JUDGES: dict[str, Any] = dict(
     np.load(Path(__file__).parents[2] / "fixtures/preprocessing/judges.npz")

@@ -5,7 +5,7 @@ import pytest
 from support.numerics_models import volume
 
 from cuda_cyclegan.io.volume import Volume
-from cuda_cyclegan.pipelines.study.geometry import grid_difference
+from cuda_cyclegan.pipelines.study.grids import grid_difference
 
 AFFINE = np.array([[-1.5, 0, 0, 90.0], [0, 1.5, 0, -126], [0, 0, 2, -72], [0, 0, 0, 1]])
 

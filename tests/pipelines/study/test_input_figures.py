@@ -8,7 +8,7 @@ from support.calibration_scans import head, inverted
 
 from cuda_cyclegan.engine.model.calibration import DEVIATIONS
 from cuda_cyclegan.engine.scaling import Scaling, Stored
-from cuda_cyclegan.pipelines.study.statistics import (
+from cuda_cyclegan.pipelines.study.input_figures import (
     InputFigures,
     deviations,
     differences,

@@ -29,9 +29,9 @@ from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.finish import Canvas, canvas, finish
-from cuda_cyclegan.pipelines.study.geometry import SAME_SPACING
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.study.prepare import Prepared
+from cuda_cyclegan.pipelines.study.resampling import SAME_SPACING
 from cuda_cyclegan.pipelines.study.voxel_type import voxel_type_of
 
 INTEGERS = ["uint8", "int8", "uint16", "int16", ">i2", "uint32", "int32", "uint64", "int64"]

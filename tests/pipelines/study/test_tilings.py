@@ -15,8 +15,8 @@ from cuda_cyclegan.engine.model.tiling import OWN, Tiling
 from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.options import Blend
 from cuda_cyclegan.engine.patch_grid import PatchPadding
-from cuda_cyclegan.pipelines.study.geometry import resampling
 from cuda_cyclegan.pipelines.study.patches import cover
+from cuda_cyclegan.pipelines.study.resampling import resampling
 
 JUDGES: dict[str, Any] = dict(np.load(Path(__file__).parents[2] / "fixtures/torchio/judges.npz"))
 NEAR = 2e-6

@@ -76,7 +76,7 @@ def test_check_rejects_a_route_whose_model_does_not_exist(world: NodeWorld) -> N
         ),
         ("overlap = 2.0", "[route.T1TOT2] overlap: "),
         ('channel = ["T1"]', "'T1' is not a channel name and pattern such as T1=*_mprage"),
-        ('patch = "big"', "three extents"),
+        ('patch = "big"', "[route.T1TOT2] '--patch': 'big' is not three extents"),
         ('hold = "3 weeks"', "'hold': '3 weeks' is not a duration such as '30 s'"),
         ("keep = 30", "'keep': '30' is not a duration such as '30 s'"),
         ('keep = "soon"', "'soon' is not a duration such as '30 s'"),
