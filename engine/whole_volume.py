@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from .errors import PatchShapeError
 from .network.graph import Graph, Node, TensorShape, times
-from .network.layers import Conv3d, Pad, Triple, kind_of, triple
+from .network.layers import TWOS, Conv3d, Pad, Triple, divided_up, kind_of, multiplied, triple
 
 VOLUMES_AT_A_TIME = 3
 """Whole volumes on a GPU at a time: one is copied in, one computed, one copied out."""
@@ -51,8 +51,7 @@ def padded_extents(graph: Graph, extents: Triple) -> Triple:
 
     Raises PatchShapeError if the graph cannot process such a volume, which the message names.
     """
-    sizes = zip(extents, graph.stride, strict=True)
-    padded = triple(-(-edge // step) * step for edge, step in sizes)
+    padded = multiplied(divided_up(extents, graph.stride), graph.stride)
     try:
         graph.check_patch(padded)
     except PatchShapeError as error:
@@ -100,8 +99,7 @@ def _has_form(
     large: Mapping[str, TensorShape],
 ) -> bool:
     def is_on_grid(name: str) -> bool:
-        sizes = zip(small[name].extents, large[name].extents, strict=True)
-        return all(2 * extent == twice for extent, twice in sizes)
+        return multiplied(TWOS, small[name].extents) == large[name].extents
 
     match node.layer:
         case Pad():

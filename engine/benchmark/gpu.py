@@ -7,7 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
-from ..compiler.program.memory import between_guards, convolution_blocks
+from ..compiler.program.memory import WORKSPACE_BYTES, between_guards, convolution_blocks
 from ..compiler.steps import ConvShape
 from ..compiler.tensors import NUMBER_BYTES
 from ..compiler.weight_layout import encoded
@@ -105,8 +105,6 @@ that.
 """
 
 _NOISE = 64 << 20
-
-_WORKSPACE = 64 << 20
 _REPEATS = 20
 _SECONDS = 10.0
 
@@ -139,9 +137,9 @@ def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: i
             SearchSettings("quick", _SECONDS),
         )
         tuner = Tuner(gpu, TuningCache(None, {}), room, settings)
-        tactic = tuner.convolutions([shape], _WORKSPACE)[shape]
+        tactic = tuner.convolutions([shape], WORKSPACE_BYTES)[shape]
         size = _matrix_bytes(shape)
-        buffer = opened.enter_context(DeviceBuffer(3 * size + _WORKSPACE))
+        buffer = opened.enter_context(DeviceBuffer(3 * size + WORKSPACE_BYTES))
         source, weight, target, workspace = (buffer.address + i * size for i in range(4))
         noise = np.random.default_rng(0).normal(size=size // NUMBER_BYTES[precision])
         for address in (source, weight):
@@ -157,7 +155,7 @@ def _product(extents: tuple[int, int, int], precision: Precision) -> ConvShape:
 
 
 def _trial_bytes(shape: ConvShape) -> int:
-    return between_guards(convolution_blocks(shape, _WORKSPACE)).bytes
+    return between_guards(convolution_blocks(shape, WORKSPACE_BYTES)).bytes
 
 
 def _matrix_bytes(shape: ConvShape) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm, prod
 
-from ..network.layers import Triple, triple
+from ..network.layers import Triple, divided_up, multiplied, triple
 
 _LONGEST, _STEPS = 128, (16, 20)
 """Largest extent of a block, and the two steps of one of which its extent is a multiple, unless the
@@ -44,8 +44,7 @@ class BlockGrid:
     @property
     def counts(self) -> Triple:
         """Blocks along D, H and W."""
-        sizes = zip(self.extents, self.block, strict=True)
-        return triple(-(-extent // block) for extent, block in sizes)
+        return divided_up(self.extents, self.block)
 
     @property
     def blocks(self) -> int:
@@ -62,8 +61,7 @@ class BlockGrid:
     @property
     def undivided(self) -> "BlockGrid | None":
         """One block that covers the volume, for maps small enough to be left undivided."""
-        sizes = zip(self.counts, self.block, strict=True)
-        block = triple(count * size for count, size in sizes)
+        block = multiplied(self.counts, self.block)
         is_one = self.blocks > 1 and prod(block) <= _MOST_UNDIVIDED
         return BlockGrid(self.extents, block) if is_one else None
 

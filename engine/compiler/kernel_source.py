@@ -4,7 +4,17 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from ctypes import Structure, c_double, c_float, c_int, c_longlong, c_uint, c_void_p
+from ctypes import (
+    Structure,
+    c_double,
+    c_float,
+    c_int,
+    c_longlong,
+    c_uint,
+    c_ulonglong,
+    c_void_p,
+    sizeof,
+)
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +25,7 @@ FOLDER = Path(__file__).parents[1] / "cuda" / "kernels"
 _TYPES: dict[str, Any] = {
     "int": c_int,
     "unsigned": c_uint,
+    "unsigned long long": c_ulonglong,
     "float": c_float,
     "double": c_double,
     "Index": c_longlong,
@@ -48,6 +59,16 @@ def structure(file: str, name: str, *, in_blocks: bool = False) -> type[Structur
             fields = _fields(candidate, len(before) + len(head), in_blocks)
             return _class(candidate, name, tuple(fields))
     raise KernelSourceError(f"{file}: there is no struct {name}")
+
+
+def size_of(file: str, name: str) -> int:
+    """Return the bytes of a struct of a .cu or .cuh file."""
+    return sizeof(structure(file, name))
+
+
+def most_of(file: str, name: str, field: str) -> int:
+    """Return how many elements an array in a struct has."""
+    return len(getattr(structure(file, name)(), field))
 
 
 @cache

@@ -24,6 +24,9 @@ from ..network.layers import (
     Tanh,
     Triple,
     Upsample,
+    added,
+    multiplied,
+    subtracted,
     triple,
 )
 from ..options import Precision
@@ -276,8 +279,9 @@ class Geometry:
 
     def read_extents(self, extents: Triple) -> Triple:
         """Return how many voxels are read for a target of these extents."""
-        sizes = zip(extents, self.kernel, self.stride, self.dilation, strict=True)
-        return triple((e - 1) * step + (k - 1) * apart + 1 for e, k, step, apart in sizes)
+        before_last = multiplied(subtracted(extents, ONES), self.stride)
+        taps = multiplied(subtracted(self.kernel, ONES), self.dilation)
+        return added(before_last, taps, ONES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,31 @@ def triple(values: Iterable[Each]) -> tuple[Each, Each, Each]:
     return depth, height, width
 
 
+def added(first: Triple, *others: Triple) -> Triple:
+    """Return the sums along each axis."""
+    return triple(map(sum, zip(first, *others, strict=True)))
+
+
+def subtracted(first: Triple, *others: Triple) -> Triple:
+    """Return what is left of the first along each axis."""
+    return added(first, *map(negative, others))
+
+
+def multiplied(first: Triple, second: Triple) -> Triple:
+    """Return the products along each axis."""
+    return triple(one * other for one, other in zip(first, second, strict=True))
+
+
+def divided_up(number: Triple, divisor: Triple) -> Triple:
+    """Return the quotients along each axis, rounded up."""
+    return triple(-(-one // other) for one, other in zip(number, divisor, strict=True))
+
+
+def negative(numbers: Triple) -> Triple:
+    """Return the negated numbers."""
+    return triple(-number for number in numbers)
+
+
 class Constant(Tagged, frozen=True, tag="constant"):
     """Padding by one value."""
 
@@ -329,5 +354,4 @@ def kind_of(layer: Layer) -> str:
 
 
 def _reach(kernel: Triple, dilation: Triple) -> Triple:
-    sizes = zip(kernel, dilation, strict=True)
-    return triple((taps - 1) * step + 1 for taps, step in sizes)
+    return added(multiplied(subtracted(kernel, ONES), dilation), ONES)

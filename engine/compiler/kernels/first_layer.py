@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...network.layers import Constant, FloatArray, Triple, triple
+from ...network.layers import Constant, FloatArray, Triple, added
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
 from ..steps import Conv, Geometry
@@ -224,8 +224,7 @@ def _extents(conv: Conv) -> Triple:
 
 def _limit(conv: Conv) -> Triple:
     """Return the end of the voxels read from a patch, which may lie past the patch's own."""
-    ends = zip(conv.reach.origin, conv.reach.extents, strict=True)
-    return triple(first + count for first, count in ends)
+    return added(conv.reach.origin, conv.reach.extents)
 
 
 def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...network.layers import ONES, TWOS, FloatArray, Triple
 from ..gpu_properties import GpuProperties
-from ..kernel_source import constants, structure
+from ..kernel_source import constants, most_of, structure
 from ..steps import IDENTITY, Conv, Geometry
 from ..tensors import TensorView
 from ..weight_layout import PackedWeight, Slots, WeightArray, slot_index
@@ -29,8 +29,6 @@ _PLANE_RINGS = {32: (6, 1), 64: (5, 2), 128: (5, 2)}
 """Tiles and weight chunks in the shared memory of convolve_by_planes.cu, by the channels that it
 reads.
 """
-_MOST_PARTS = 2
-"""Most prologue parts of the input of convolve_by_planes.cu."""
 
 _BEGINNING, _BEGINNING_OF_STRIDED = 2.3, 1.2
 """Fixed cost of a depth loop, in planes; convolve_by_planes.cu begins with the halo of the loop's
@@ -66,7 +64,7 @@ def _fits_planes(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     return (
         _is_by_planes(conv, "convolve_by_planes", ONES)
         and conv.channels in _PLANE_RINGS
-        and len(conv.views) <= _MOST_PARTS
+        and len(conv.views) <= most_of("convolve_by_planes.cu", "ConvolveByPlanes", "parts")
         and all(part.source.channels % 32 == 0 for part in conv.views)
         and all(part.activation.slope <= 1 for part in conv.views)
     )

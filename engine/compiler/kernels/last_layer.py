@@ -8,7 +8,7 @@ import numpy as np
 from ...network.layers import ONES, Constant, FloatArray, Triple
 from ...options import Precision
 from ..gpu_properties import GpuProperties
-from ..kernel_source import constants, structure
+from ..kernel_source import constants, most_of, structure
 from ..steps import IDENTITY, Conv, Geometry
 from ..tensors import TRANSLATED, stored_channels
 from ..weight_layout import PackedWeight, Slots, WeightArray, slot_index
@@ -51,9 +51,6 @@ _NARROW, _NARROW_OF_BLOCKS = 64, 48
 for a block of a volume: 60 columns take 1.04 ms in place of 1.19 ms with wgmma at 256x256x180 on an
 H200.
 """
-
-_MOST_PARTS = 2
-"""Most prologue parts of the source of conv_transpose_to_patches.cu."""
 
 _MOST_SUMMED = 4
 """Most output channels of convolve_voxels.cu."""
@@ -110,10 +107,11 @@ def _fits(conv: Conv, gpu: GpuProperties, in_blocks: bool) -> bool:
 
 def _fits_transposed(conv: Conv, gpu: GpuProperties, _in_blocks: bool) -> bool:
     geometry = Geometry((4, 4, 4), (2, 2, 2), ONES, ONES, transposed=True)
+    most_parts = most_of("conv_transpose_to_patches.cu", "ConvTransposeToPatches", "parts")
     return (
         conv.translated is not None
         and conv.geometry == geometry
-        and 1 <= len(conv.views) <= _MOST_PARTS
+        and 1 <= len(conv.views) <= most_parts
         and conv.output.extents == tuple(2 * e for e in conv.views[0].source.extents)
         and all(part.source.channels % 32 == 0 for part in conv.views)
         and _transposed_shared(conv.channels) <= most_shared(gpu)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from ...network.layers import Constant, PadMode, Triple
 from ...options import Precision
 from ..gpu_properties import GpuProperties
-from ..kernel_source import constants, structure
+from ..kernel_source import constants, size_of, structure
 from ..steps import ActivatedView, Activation, Conv
 from ..tensors import NUMBER_BYTES, VECTOR_BYTES, AffineTable, Tensor, TensorView
 
@@ -28,8 +28,8 @@ the same form on all GPUs with Tensor Core instruction m16n8k16: each offers as 
 _MOST_LOOPS = 2
 """Most concurrent loops per multiprocessor, for a block of the outer layers."""
 
-MOMENTS_BYTES, BARRIER_BYTES = 12, 8
-"""Bytes of `Moments` of moments.cuh, and of `Barrier` of pipeline.cuh."""
+MOMENTS_BYTES = size_of("moments.cuh", "Moments")
+BARRIER_BYTES = size_of("pipeline.cuh", "Barrier")
 
 WARP_MOMENTS_BYTES = 8 * 16 * MOMENTS_BYTES
 """Bytes of the shared memory in which eight warps keep the moments of 16 channels each."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...network.graph_analysis import transposed_reach
-from ...network.layers import ZEROS, FloatArray, triple
+from ...network.layers import ONES, ZEROS, FloatArray, added, subtracted, triple
 from ..steps import (
     IDENTITY,
     ActivatedView,
@@ -234,6 +234,5 @@ def _of_cells(geometry: Geometry, source: Tensor, output: Tensor) -> Geometry:
     reach = [transposed_reach(taps, before) for taps, before in sizes]
     before = triple(-first for first, _ in reach)
     kernel = triple(last - first + 1 for first, last in reach)
-    spans = zip(output.extents, kernel, before, source.extents, strict=True)
-    after = triple(cells + taps - 1 - own - extent for cells, taps, own, extent in spans)
+    after = subtracted(added(output.extents, kernel), ONES, before, source.extents)
     return Geometry(kernel, before=before, after=after)

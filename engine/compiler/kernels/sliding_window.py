@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DeviceMemoryError
-from ...network.layers import Triple
+from ...network.layers import Triple, added, triple
 from ...patch_grid import PatchGrid, PatchPadding, PatchWindow, Rows, ring_rows
 from ...scaling import VOXEL_TYPES, Clipped, Stored, VoxelArray
 from ..kernel_source import constants, structure
@@ -128,8 +128,8 @@ def blend(
 ) -> Launch:
     """Blend the patch at the address `patch` into the mean; overflow: address of its run's flag."""
     box = window.box(origin)
-    first = tuple(start for start, _ in box)
-    place = tuple(start + at for start, at in zip(first, origin, strict=True))
+    first = triple(start for start, _ in box)
+    place = added(first, origin)
     count = tuple(stop - start for start, stop in box)
     values = structure("sliding_window.cu", "Blend")(
         patch=patch + window.patch_start * 4,

@@ -7,7 +7,7 @@ from ctypes import Structure, sizeof
 from dataclasses import dataclass, replace
 from math import prod
 
-from ...network.layers import Triple, triple
+from ...network.layers import Triple, multiplied, triple
 from ..blocks import BlockGrid, BlockRun
 from ..gpu_properties import GpuProperties
 from ..kernel_source import structure
@@ -213,8 +213,7 @@ def _levels(step: Conv, grid: BlockGrid) -> tuple[Triple, Triple]:
     """Return the extents of a block where a convolution writes, and where it reads."""
     if step.patches or step.translated:
         return grid.block, grid.block
-    sizes = zip(step.geometry.stride, step.target.extents, strict=True)
-    return step.target.extents, triple(stride * extent for stride, extent in sizes)
+    return step.target.extents, multiplied(step.geometry.stride, step.target.extents)
 
 
 def _measuring(

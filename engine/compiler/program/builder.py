@@ -12,6 +12,9 @@ from ...network.layers import (
     Layer,
     Pad,
     Triple,
+    added,
+    negative,
+    subtracted,
     triple,
 )
 from ..gpu_properties import GpuProperties
@@ -126,18 +129,12 @@ class Value:
         """Extents before padding."""
         if self.pad is None:
             return self.extents
-        sizes = zip(self.extents, self.pad.before, self.pad.after, strict=True)
-        return triple(extent - before - after for extent, before, after in sizes)
+        return subtracted(self.extents, self.pad.before, self.pad.after)
 
 
 def in_memory(view: TensorView, slots: tuple[int, ...]) -> Value:
     """Return the value of a view."""
     return Value((ValuePart(view),), slots, view.extents)
-
-
-def negative(numbers: Triple) -> Triple:
-    """Return the negated numbers."""
-    return triple(-number for number in numbers)
 
 
 class ProgramBuilder:
@@ -278,8 +275,8 @@ class ProgramBuilder:
         """
         value = self.operand(name)
         pad = value.pad or Pad("zero", border, border)
-        sizes = zip(value.sampled_extents, pad.before, pad.after, strict=True)
-        cells = triple((e + before + after) // 2 for e, before, after in sizes)
+        padded = added(value.sampled_extents, pad.before, pad.after)
+        cells = triple(extent // 2 for extent in padded)
         channels = 8 * value.stored
         tensor = self.tensor(name, cells, channels, scale=self.scale(name))
         self.write_part(value, tensor, self.all_patches, negative(pad.before), shuffles=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from ...network.layers import ZEROS, Conv3d, ConvTranspose3d, FloatArray, Pad, Triple
+from ...network.layers import ZEROS, Conv3d, ConvTranspose3d, FloatArray, Pad, Triple, negative
 from ..kernels.spec import ConvKernel
 from ..kernels.table import fitting_kernel
 from ..steps import ActivatedView, Conv, Geometry, PatchArray, Pointwise
@@ -13,7 +13,6 @@ from .builder import (
     ProgramBuilder,
     Value,
     ValuePart,
-    negative,
 )
 
 

@@ -19,6 +19,7 @@ from ...network.layers import (
     InstanceNorm,
     Pad,
     Triple,
+    added,
     triple,
 )
 from .. import weight_layout
@@ -72,7 +73,7 @@ def _fits_cells(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
         return False
     if value.is_bare and max(conv.kernel) == 2:
         return False  # it would be written for nothing but this
-    padded = (e + 2 * p for e, p in zip(value.extents, conv.padding, strict=True))
+    padded = added(value.extents, conv.padding, conv.padding)
     return not any(e % 2 for e in (*conv.kernel, *value.sampled_extents, *padded))
 
 
@@ -191,8 +192,7 @@ def _to_cells(
     """Emit a convolution to all cells that the kernel reaches; the padding cuts some voxels off."""
     source, channels = operands.source, builder.stored(conv.out_channels)
     border = triple(extent // 2 - 1 for extent in conv.kernel)
-    sizes = zip(source.extents, border, strict=True)
-    cells_written = triple(extent + more for extent, more in sizes)
+    cells_written = added(source.extents, border)
     packed = weight_layout.cells_as_outputs(
         operands.weight, operands.slots, source.channels, channels
     )
@@ -282,7 +282,7 @@ def _bordered(builder: ProgramBuilder, node: Node, conv: ConvTranspose3d) -> str
     if value.pad is not None:
         value, _ = builder.view(name)
     before, after = _reach_beside(conv)
-    extents = triple(sum(sizes) for sizes in zip(value.extents, before, after, strict=True))
+    extents = added(value.extents, before, after)
     border = Pad("zero", before, after)
     builder.values[bordered] = replace(value, extents=extents, pad=border, unpadded=name)
     if name in builder.scales:

@@ -29,6 +29,7 @@ from ...network.layers import (
     PRelu,
     Subtract,
     Upsample,
+    negative,
 )
 from ..gpu_properties import GpuProperties
 from ..lowered import Layout, Lowered
@@ -48,7 +49,6 @@ from .builder import (
     Value,
     ValuePart,
     in_memory,
-    negative,
 )
 from .inner_layers import convolve, convolve_dense, convolve_transposed
 from .outer_layers import convolve_patches, lower_to_output, takes_patches

@@ -20,6 +20,11 @@ from ..tensors import COUNTERS, NUMBER_BYTES, PATCHES, TRANSLATED
 
 ALIGNMENT = 256
 
+WORKSPACE_BYTES = 64 << 20
+"""Most workspace bytes of convolutions whose tactics must not depend on a memory budget: those of
+volumes, those compared with a custom kernel, and those of benchmarks.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:

@@ -6,7 +6,7 @@ The tensors between the steps of such a layer are processed in slabs, so that th
 from collections.abc import Iterator
 
 from ...network.graph import Node
-from ...network.layers import ONES, ActivationLayer, Conv3d, ConvTranspose3d, Pad, Triple, triple
+from ...network.layers import ONES, ActivationLayer, Conv3d, ConvTranspose3d, Pad, Triple, added
 from .. import weight_layout
 from ..kernels.last_layer import MOST_TAPS, has_wide_kernel
 from ..steps import IDENTITY, Activation, Conv, Geometry, Pack, PatchArray, SumTaps, as_activation
@@ -55,8 +55,7 @@ def _convolve_packed(builder: ProgramBuilder, node: Node, conv: Conv3d, pad: Pad
     taps = (height, width) if folds else (1, 1)
     plane = shape.extents[1:]
     if not folds:
-        sizes = zip(builder.layout.patch, pad.before, pad.after, strict=True)
-        plane = tuple(extent + before + after for extent, before, after in sizes)[1:]
+        plane = added(builder.layout.patch, pad.before, pad.after)[1:]
     channels = builder.matrix_channels(conv.in_channels * taps[0] * taps[1])
     target = builder.tensor(node.name, shape.extents, builder.stored(shape.channels))
     weight = builder.weights[conv.weight]
@@ -162,8 +161,7 @@ def _final_activation(builder: ProgramBuilder, node: Node) -> Activation | None:
 def _padded(value: Value, conv: Conv3d) -> Value:
     """Return a value with the padding that a convolution reads: its own, else the convolution's."""
     pad = value.pad or own_pad(conv)
-    sizes = zip(value.sampled_extents, pad.before, pad.after, strict=True)
-    extents = triple(extent + before + after for extent, before, after in sizes)
+    extents = added(value.sampled_extents, pad.before, pad.after)
     return Value(value.parts, value.slots, extents, value.sampling, pad)
 
 

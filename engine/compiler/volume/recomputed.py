@@ -11,7 +11,16 @@ from dataclasses import replace
 from math import prod
 from typing import TypeGuard
 
-from ...network.layers import Triple, triple
+from ...network.layers import (
+    TWOS,
+    Triple,
+    added,
+    divided_up,
+    multiplied,
+    negative,
+    subtracted,
+    triple,
+)
 from ..kernels.table import kernel_of
 from ..steps import ActivatedView, Conv, Pointwise, Statistics, Step, planned
 from ..tensors import Region, Tensor, TensorView
@@ -62,9 +71,9 @@ def _with_first_recomputed(passes: Sequence[Pass]) -> Sequence[Pass]:
         return passes
     origin, extents = step.reach.origin, step.reach.extents
     more = 0, origin[1] % rows, 0
-    start = _difference(origin, more)
-    around = _recomputed(conv.target, _sum(extents, more))
-    before = _difference(conv.geometry.before, start)
+    start = subtracted(origin, more)
+    around = _recomputed(conv.target, added(extents, more))
+    before = subtracted(conv.geometry.before, start)
     geometry = replace(conv.geometry, before=before)
     again = replace(conv, output=around.whole, geometry=geometry, statistics=None)
     reading = _reading_around(step, around, start)
@@ -153,24 +162,24 @@ def _recomputing_blocks(maker: Pass, read: Pointwise | Conv, last: Conv) -> Pass
     writing = [step for step in maker.steps if isinstance(step, Pointwise)]
     level = writing[0].extents
     extents = _extents(read)
-    scale = tuple(extent // own for extent, own in zip(extents, level, strict=True))
+    scale = triple(extent // own for extent, own in zip(extents, level, strict=True))
     reach = (
         max(-first, size + first - extent)
         for first, size, extent in zip(read.reach.origin, read.reach.extents, extents, strict=True)
     )
-    coarse = triple(-(-size // each) for size, each in zip(reach, scale, strict=True))
-    fine = triple(size * each for size, each in zip(coarse, scale, strict=True))
+    coarse = divided_up(triple(reach), scale)
+    fine = multiplied(coarse, scale)
     conv = next(step for step in maker.steps if _is_block_convolution(step))
     is_own = conv.kernel is not None
     together = max(1, _TOGETHER // prod(extents))
     batch = min(together, conv.source.batch) if is_own else conv.source.batch
     less, more = ((0, 0, 0), coarse) if is_own else (coarse, (0, 0, 0))
-    smaller = triple(size * each for size, each in zip(less, scale, strict=True))
-    block = _without(extents, smaller)
+    smaller = multiplied(less, scale)
+    block = subtracted(extents, smaller, smaller)
     if min(block) <= 0:
         return None
     operand, output = (
-        replace(_recomputed(one, _with(one.extents, more)), batch=batch)
+        replace(_recomputed(one, added(one.extents, more, more)), batch=batch)
         for one in (conv.source, conv.target)
     )
     patches = Region(0, batch)
@@ -180,13 +189,13 @@ def _recomputing_blocks(maker: Pass, read: Pointwise | Conv, last: Conv) -> Pass
                 step,
                 target=operand,
                 patches=patches,
-                extents=_without(level, less),
-                origin=_difference(step.origin, coarse),
+                extents=subtracted(level, less, less),
+                origin=subtracted(step.origin, coarse),
             )
             for step in writing
         ),
         _between(conv, operand, output),
-        *_last_of_blocks(read, last, output, block, _difference((0, 0, 0), fine)),
+        *_last_of_blocks(read, last, output, block, negative(fine)),
     )
     return Pass(0, steps, block, batch, is_recomputed=True)
 
@@ -202,13 +211,13 @@ def _last_of_blocks(
     """Yield the last layer for blocks of extents `block`, from a map computed with their halo."""
     view = source_of(read)
     cell = 2 if view.shuffled else 1
-    seen = replace(view, tensor=source, extents=_times(source.extents, cell))
+    seen = replace(view, tensor=source, extents=multiplied(source.extents, (cell, cell, cell)))
     result = replace(last.output, extents=block)
     if isinstance(read, Conv):
         yield replace(last, inputs=_reading(last, seen), output=result, around=around)
         return
-    less = _difference(read.extents, block)
-    bordered = _recomputed(read.target, _difference(read.target.extents, less))
+    less = subtracted(read.extents, block)
+    bordered = _recomputed(read.target, subtracted(read.target.extents, less))
     bordered = replace(bordered, batch=source.batch)
     yield replace(
         read,
@@ -225,7 +234,7 @@ def _between(conv: Conv, source: Tensor, target: Tensor) -> Conv:
     """Return the same convolution from one tensor to another, without statistics."""
     output = target.whole
     if isinstance(conv.output, TensorView) and conv.output.shuffled:
-        output = TensorView(target, _times(target.extents, 2), shuffled=True)
+        output = TensorView(target, multiplied(target.extents, TWOS), shuffled=True)
     inputs = _reading(conv, source.whole)
     return replace(conv, inputs=inputs, output=output, statistics=None)
 
@@ -256,25 +265,3 @@ def _measuring(one: Pass) -> list[Pass]:
 
 def _recomputed(tensor: Tensor, extents: Triple) -> Tensor:
     return replace(tensor, name=f"{tensor.name} recomputed", extents=extents)
-
-
-def _sum(one: Triple, other: Triple) -> Triple:
-    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
-
-
-def _difference(one: Triple, other: Triple) -> Triple:
-    return one[0] - other[0], one[1] - other[1], one[2] - other[2]
-
-
-def _without(extents: Triple, border: Triple) -> Triple:
-    """Return extents without a border on both sides."""
-    return _difference(_difference(extents, border), border)
-
-
-def _with(extents: Triple, border: Triple) -> Triple:
-    """Return extents with a border on both sides."""
-    return _sum(_sum(extents, border), border)
-
-
-def _times(extents: Triple, factor: int) -> Triple:
-    return factor * extents[0], factor * extents[1], factor * extents[2]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...network.graph import Network
-from ...network.layers import triple
+from ...network.layers import ONES, TWOS, added, multiplied, subtracted
 from ...options import Precision
 from ..blocks import BlockGrid
 from ..gpu_properties import GpuProperties
@@ -140,9 +140,9 @@ def _reading(step: Step, tensors: Mapping[str, Tensor]) -> Step:
 
 def _view_of(tensors: Mapping[str, Tensor], view: TensorView) -> TensorView:
     """Return the same view of the tensor of that name, within the same margins."""
-    tensor, voxels = tensors[view.tensor.name], 2 if view.shuffled else 1
-    sizes = zip(view.extents, view.tensor.extents, tensor.extents, strict=True)
-    extents = triple(edge + voxels * (new - old) for edge, old, new in sizes)
+    tensor, voxels = tensors[view.tensor.name], TWOS if view.shuffled else ONES
+    grown = subtracted(tensor.extents, view.tensor.extents)
+    extents = added(view.extents, multiplied(voxels, grown))
     return replace(view, tensor=tensor, extents=extents)
 
 

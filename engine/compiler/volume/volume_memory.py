@@ -13,7 +13,7 @@ from ..kernels.launch import CLIPPED, OVERFLOW
 from ..kernels.sliding_window import CLIPPED_BYTES
 from ..kernels.step_launches import partial_bytes
 from ..lowered import Lowered
-from ..program.memory import Lifetime, arrange, scratch_name
+from ..program.memory import WORKSPACE_BYTES, Lifetime, arrange, scratch_name
 from ..steps import is_planned
 from ..tensors import PATCHES, TRANSLATED, Tensor
 from .passes import KeptBlocks, Pass, copied_in, maps_of, narrow_steps
@@ -21,11 +21,6 @@ from .recomputed import keeping_blocks, recomputed
 
 WORKSPACE = "workspace"
 """Name of the workspace that all convolutions share, one after another."""
-
-WORKSPACE_BYTES = 64 << 20
-"""Bytes of the workspace: the same for all volumes and limits, so they do not affect the choice of
-tactics.
-"""
 
 VOXELS_IN, VOXELS_OUT = "voxels in", "voxels out"
 """Names of rows of voxels as stored, before and after the network."""

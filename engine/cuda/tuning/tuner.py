@@ -14,7 +14,7 @@ from ...compiler.kernels.plain import of_one_patch
 from ...compiler.kernels.table import checked, custom_kernel
 from ...compiler.lowered import Lowered
 from ...compiler.program.forms import compared, other_forms, passes_over
-from ...compiler.program.memory import convolution_blocks
+from ...compiler.program.memory import WORKSPACE_BYTES, convolution_blocks
 from ...compiler.steps import Conv, ConvShape, Step, planned
 from ...errors import CudaError, DeviceMemoryError
 from ...network.graph import Network
@@ -57,9 +57,6 @@ the first plan alone 0.6.
 """
 
 _SHOWN_NAME = 60
-
-_WORKSPACE = 64 << 20
-"""Most workspace bytes of a plan that is compared with a custom kernel."""
 
 
 class WrongKernelError(Exception):
@@ -436,8 +433,8 @@ class Tuner:
         yield Candidate(OWN_FORM, 0, self._time(own, lowered))
         for form in other_forms(network, lowered, step):
             shape = form.convolve.shape
-            self.convolutions([shape], _WORKSPACE)
-            if best := self.cache.best(shape, _WORKSPACE, self._settings.effort):
+            self.convolutions([shape], WORKSPACE_BYTES)
+            if best := self.cache.best(shape, WORKSPACE_BYTES, self._settings.effort):
                 time = best.microseconds + self._time(form.passes, form.lowered)
                 yield Candidate(form.name, 0, time)
 

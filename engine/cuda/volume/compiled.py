@@ -7,12 +7,11 @@ from functools import cached_property
 
 from ...compiler.blocks import BlockGrid
 from ...compiler.lowered import Lowered
-from ...compiler.program.memory import bytes_of_trials
+from ...compiler.program.memory import WORKSPACE_BYTES, bytes_of_trials
 from ...compiler.steps import ConvShape, Step, is_planned, planned
 from ...compiler.volume.passes import Pass, passes_of
 from ...compiler.volume.volume_lowering import lowered_blocks
 from ...compiler.volume.volume_memory import (
-    WORKSPACE_BYTES,
     VolumeMemory,
     VolumeRequest,
     constants_of,

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import CheckpointError, PatchShapeError, naming
 from ...network.graph import INPUT, Graph, Network, times
-from ...network.layers import Triple
+from ...network.layers import Triple, added
 from .channel_ops import ATTENTION, CHANNEL_RULES
 from .elementwise_ops import ELEMENTWISE_RULES
 from .folding import FOLDABLE, folded, shape_of
@@ -109,9 +109,8 @@ def _converted(file: OperatorGraph, patch: Triple | None) -> ConvertedGraph:
     network, tried = _network_at_any(file, axes, patch, named)
     if any(named):
         return ConvertedGraph(_fixed(network, tried), "the file fixes some of its extents")
-    d, h, w = (extent + step for extent, step in zip(tried, network.graph.stride, strict=True))
     try:
-        is_same = _network_at(file, axes, (d, h, w)).graph == network.graph
+        is_same = _network_at(file, axes, added(tried, network.graph.stride)).graph == network.graph
     except CheckpointError:
         is_same = False
     if is_same:

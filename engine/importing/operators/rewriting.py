@@ -26,6 +26,7 @@ from ...network.layers import (
     Pad,
     Triple,
     Upsample,
+    added,
     kind_of,
 )
 
@@ -143,13 +144,9 @@ def _affine_norm(chain: list[Layer], _: _Weights) -> _Replacement | None:
 def _joined_crops(chain: list[Layer], _: _Weights) -> _Replacement | None:
     match chain:
         case [Crop(before, after), Crop(sooner, later), *_]:
-            return _Replacement(2, (Crop(_sum_of(before, sooner), _sum_of(after, later)),))
+            return _Replacement(2, (Crop(added(before, sooner), added(after, later)),))
         case _:
             return None
-
-
-def _sum_of(one: Triple, other: Triple) -> Triple:
-    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
 def _padded_conv(chain: list[Layer], _: _Weights) -> _Replacement | None:

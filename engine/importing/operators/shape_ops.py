@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ...network.graph import times
-from ...network.layers import Concat, Conv3d, ConvTranspose3d, FloatArray, triple
+from ...network.layers import Concat, Conv3d, ConvTranspose3d, FloatArray, multiplied, triple
 from .folding import new_shape, slice_places
 from .graph_builder import (
     AS_SLICES,
@@ -187,7 +187,7 @@ def _to_voxels(
         return None
     batch, channels, *cell = value.shape[:5]
     factor = triple(value.shape[axis] for axis in order[3::2])
-    grown = tuple(a * b for a, b in zip(source.extents, factor, strict=True))
+    grown = multiplied(source.extents, factor)
     if value.shape[5:] != source.extents or shape != (batch, channels, *grown):
         return None
     weight = _ones_of_cells(operator, channels, cell, [axis - 2 for axis in order[3::2]])

@@ -12,6 +12,7 @@ from ...network.layers import (
     PadMode,
     Pool,
     Triple,
+    subtracted,
     triple,
 )
 from .graph_builder import AS_SLICES, Builder, GraphTensor, Rule
@@ -155,9 +156,10 @@ def _convolve_transposed(builder: Builder, operator: Operator) -> GraphTensor:
     padding = triple(min(a, b + c) for a, b, c in zip(start, end, most, strict=True))
     if min(padding) < 0:
         raise operator.refusal("requests an output size that its kernel cannot produce")
-    grown = triple(max(0, pad - cut) for pad, cut in zip(padding, end, strict=True))
-    before = triple(cut - pad for pad, cut in zip(padding, start, strict=True))
-    after = triple(max(0, cut - pad) for pad, cut in zip(padding, end, strict=True))
+    missing = subtracted(padding, end)
+    grown = triple(max(0, extent) for extent in missing)
+    before = subtracted(start, padding)
+    after = triple(max(0, -extent) for extent in missing)
     out = weight.shape[1] * groups
     names = _kept(builder, operator, weight, out)
     sizes = window.stride, padding, grown, window.dilation, groups
@@ -177,7 +179,7 @@ def _cut_ends(
     asked = operator.attributes.get("output_shape")
     if asked is None and automatic in ("NOTSET", "VALID"):
         before, after = _pads(operator)
-        return before, triple(cut - more for cut, more in zip(after, extra, strict=True))
+        return before, subtracted(after, extra)
     if asked is None:
         whole = [extent * step for extent, step in zip(extents, window.stride, strict=True)]
     else:

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from cuda_cyclegan.engine.compiler import kernel_source
-from cuda_cyclegan.engine.compiler.kernel_source import KernelSourceError, constants, structure
+from cuda_cyclegan.engine.compiler.kernel_source import (
+    KernelSourceError,
+    constants,
+    most_of,
+    size_of,
+    structure,
+)
 
 
 @pytest.fixture
@@ -162,3 +168,14 @@ void convolve() {
             KernelSourceError, match=rf"^kernel\.cu: there is no integer constant {name}"
         ):
             found[name]
+
+
+def test_sizes_and_lengths_of_arrays_are_those_of_the_source(kernel: Path) -> None:
+    kernel.write_text("""
+struct Arguments {
+    unsigned long long state;
+    int parts[3];
+};
+""")
+    assert size_of("kernel.cu", "Arguments") == 24
+    assert most_of("kernel.cu", "Arguments", "parts") == 3

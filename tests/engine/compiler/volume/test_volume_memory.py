@@ -18,7 +18,11 @@ from cuda_cyclegan.engine.compiler.blocks import BlockGrid, grid_of
 from cuda_cyclegan.engine.compiler.kernels.step_launches import partial_bytes
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.program.lowering import lower
-from cuda_cyclegan.engine.compiler.program.memory import bytes_of_trials, scratch_name
+from cuda_cyclegan.engine.compiler.program.memory import (
+    WORKSPACE_BYTES,
+    bytes_of_trials,
+    scratch_name,
+)
 from cuda_cyclegan.engine.compiler.steps import (
     AddPatches,
     Conv,
@@ -39,7 +43,6 @@ from cuda_cyclegan.engine.compiler.volume.recomputed import recomputed, recomput
 from cuda_cyclegan.engine.compiler.volume.volume_lowering import lowered_blocks
 from cuda_cyclegan.engine.compiler.volume.volume_memory import (
     KERNEL_BYTES,
-    WORKSPACE_BYTES,
     VolumeMemory,
     VolumeRequest,
     _Choice,

@@ -16,8 +16,7 @@ from support.gpu_on_cpu.numpy_kernels import NumPyKernels
 from cuda_cyclegan.engine.compiler.blocks import grid_of
 from cuda_cyclegan.engine.compiler.kernels.plain import of_one_patch, plain_counterpart
 from cuda_cyclegan.engine.compiler.lowered import Lowered
-from cuda_cyclegan.engine.compiler.program.memory import layer_blocks
-from cuda_cyclegan.engine.compiler.volume.volume_memory import WORKSPACE_BYTES
+from cuda_cyclegan.engine.compiler.program.memory import WORKSPACE_BYTES, layer_blocks
 from cuda_cyclegan.engine.cuda.tuning.cache import TuningCache
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
