@@ -12,6 +12,7 @@ from .config import ROUTES, ConfigValues, options_of
 from .queue import scheduling_of
 from .spelling import declared_of, filled
 from .study import StudyOptions
+from .tokens import token_keys, token_source
 from .values import parsed_duration, parsed_size, wrong_value
 
 if TYPE_CHECKING:
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 _TIMES = ("quiet", "hold", "retry", "keep", "keep-failed")
 _LARGEST, _LONGEST = "source-object-limit", "source-list-limit"
-_SOURCE = ("source", "source-query", "source-token", "poll", _LARGEST, _LONGEST)
+_SOURCE = ("source", "source-query", *token_keys("source"), "poll", _LARGEST, _LONGEST)
 _OWN = (
-    *("callers", "destination", "destination-token", "commitment", "tls", "batch-name"),
+    *("callers", "destination", *token_keys("destination"), "commitment", "tls", "batch-name"),
     *(*_SOURCE, *_TIMES),
 )
 
@@ -82,7 +83,7 @@ def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route"
             scheduling=scheduling_of(values.get("priority", "normal"), values.get("window")),
             callers=tuple(Caller.parse(one) for one in cast("list[str]", callers)),
             destination=parse_destination(
-                str(asked["destination"]), _path(asked, "destination-token")
+                str(asked["destination"]), token_source(asked, "destination")
             ),
             source=_source(asked),
             commitment=_commitment(asked),
@@ -113,7 +114,7 @@ def _source(asked: Mapping[str, Any]) -> "Source | None":
 
     if "source" not in asked:
         return None
-    peer = parse_web_peer(str(asked["source"]), _path(asked, "source-token"))
+    peer = parse_web_peer(str(asked["source"]), token_source(asked, "source"))
     filters = parse_filters(str(asked.get("source-query", "")))
     largest = str(asked[_LARGEST]) if _LARGEST in asked else None
     limits = web_limits(parsed_size(_LARGEST, largest), _count(asked, _LONGEST))
@@ -135,10 +136,6 @@ def _count(asked: Mapping[str, Any], key: str) -> int | None:
     if value is not None and (type(value) is not int or value < 1):
         raise ConfigError(f"{key} must be a whole number from 1 on.")
     return value
-
-
-def _path(asked: Mapping[str, Any], key: str) -> Path | None:
-    return Path(str(asked[key])) if key in asked else None
 
 
 def _flag(asked: Mapping[str, Any], key: str) -> bool:

@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from ..dicom.dataset import PARSING_ERRORS, DataSet, pydicom, word
-from ..files.regular import read_regular
-from .errors import CertificateError, NetworkError, ProtocolError, RefusedError, UnconfirmedError
+from .access_tokens import AccessTokens, Bearer, ClientCredentials, TokenSource
+from .errors import (
+    ConnectionLostError,
+    NetworkError,
+    ProtocolError,
+    RefusedError,
+    UnconfirmedError,
+)
 from .limits import DEFAULT_WEB_LIMITS, WebLimits
 from .media_types import MediaType
 from .multipart import parts_of
@@ -45,10 +51,10 @@ _UID = re.compile(r"[\w-][\w.-]{0,127}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class WebPeer:
-    """DICOMweb server. url: its root. token: file with a bearer token, or None."""
+    """DICOMweb server. url: its root. token: source of its bearer tokens, or None."""
 
     url: str
-    token: Path | None = None
+    token: TokenSource = None
 
     def __str__(self) -> str:
         return self.url
@@ -218,32 +224,32 @@ class WebLink:
 
 @contextmanager
 def web_link(
-    peer: WebPeer, certificates: Certificates | None, limits: WebLimits = DEFAULT_WEB_LIMITS
+    peer: WebPeer,
+    certificates: Certificates | None,
+    limits: WebLimits = DEFAULT_WEB_LIMITS,
+    tokens: AccessTokens | None = None,
 ) -> Generator[WebLink]:
-    """Connect to a server for the block. certificates: for HTTPS; without, the system's.
+    """Connect to a server for the block. certificates: for HTTPS; without, the system's. tokens:
+    access tokens that several connections share.
 
     Raises NetworkError.
     """
     from .web_client import web_client
 
-    context = _tls_context(certificates) if peer.url.startswith("https:") else None
-    with web_client(peer.url, context, _authorization(peer)) as client:
-        yield WebLink(client, limits)
+    endpoint = peer.token.endpoint if isinstance(peer.token, ClientCredentials) else ""
+    uses_tls = any(url.startswith("https:") for url in (peer.url, endpoint))
+    context = _tls_context(certificates) if uses_tls else None
+    bearer = Bearer(peer.token, tokens or AccessTokens(), context)
+    with web_client(peer.url, context, bearer) as client:
+        try:
+            yield WebLink(client, limits)
+        except ConnectionLostError:
+            bearer.reject()  # a server may cut an upload instead of answering 401
+            raise
 
 
 def _tls_context(certificates: Certificates | None) -> ssl.SSLContext:
     return certificates.client_context() if certificates else ssl.create_default_context()
-
-
-def _authorization(peer: WebPeer) -> dict[str, str]:
-    if peer.token is None:
-        return {}
-    try:
-        token = read_regular(peer.token).decode("ascii").strip()
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise CertificateError(f"the token file {peer.token} cannot be used ({why})") from error
-    return {"Authorization": f"Bearer {token}"}
 
 
 class _Values(msgspec.Struct):

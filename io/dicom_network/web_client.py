@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlsplit
 
 import requests
@@ -26,6 +26,7 @@ from .sending import ANSWER_SECONDS, CONNECT_SECONDS
 SLOWEST = 250_000
 """Bytes per second beyond ANSWER_SECONDS below which a transfer is given up."""
 _PIECE = 1 << 16
+_UNAUTHORIZED = 401
 _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 
 
@@ -52,11 +53,26 @@ class Deadline:
         return left
 
 
+class Authorization(Protocol):
+    """Authorization of the requests of a client."""
+
+    def headers(self) -> Mapping[str, str]:
+        """Return the header of the next request. Raises NetworkError."""
+        ...
+
+    def reject(self) -> bool:
+        """Note that the last request was rejected; return whether another header may help."""
+        ...
+
+
 class WebClient:
     """Client of one server, from `web_client`."""
 
-    def __init__(self, session: requests.Session, root: str, deadline: Deadline) -> None:
+    def __init__(
+        self, session: requests.Session, root: str, deadline: Deadline, bearer: Authorization | None
+    ) -> None:
         self._session, self._root, self._deadline = session, root, deadline
+        self._bearer = bearer
 
     @contextmanager
     def request(
@@ -69,25 +85,47 @@ class WebClient:
     ) -> Generator["Answer"]:
         """Send a request, and read the head of its answer; the block may read the rest.
 
-        service: its name, for errors. body: makes it a POST. Raises NetworkError, also for a
-        redirect or a compressed answer.
+        service: its name, for errors. path: below the root, "" for the root itself. body: makes it
+        a POST. If the server rejects an access token that can be renewed, it is sent once more.
+        Raises NetworkError, also for a redirect or a compressed answer.
         """
-        self._deadline.restart()
-        with _failures(service):
-            response = self._session.request(
-                "GET" if body is None else "POST",
-                f"{self._root}/{path}",
-                params=parameters,
-                data=body and _Upload(body, self._deadline),
-                headers={**headers, "Accept-Encoding": "identity"},
-                stream=True,
-                allow_redirects=False,
-                timeout=(CONNECT_SECONDS, ANSWER_SECONDS),
-            )
+        asked = (service, path, headers, parameters, body)
+        response = self._response(*asked)
+        if response.status_code == _UNAUTHORIZED and self._bearer and self._bearer.reject():
+            response.close()
+            response = self._response(*asked)
+            if response.status_code == _UNAUTHORIZED:
+                response.close()
+                raise NetworkError(
+                    f"it answers {service} with HTTP status 401, also to a new access token"
+                )
         with closing(response):
             answer = Answer(service, response)
             answer.check()
             yield answer
+
+    def _response(
+        self,
+        service: str,
+        path: str,
+        headers: Mapping[str, str],
+        parameters: Mapping[str, str] | None,
+        body: "Body | None",
+    ) -> requests.Response:
+        """Send a request; return its answer, of which the head is read. Raises NetworkError."""
+        authorization = self._bearer.headers() if self._bearer else dict[str, str]()
+        self._deadline.restart()
+        with _failures(service):
+            return self._session.request(
+                "GET" if body is None else "POST",
+                f"{self._root}/{path}" if path else self._root,
+                params=parameters,
+                data=body and _Upload(body, self._deadline),
+                headers={**headers, **authorization, "Accept-Encoding": "identity"},
+                stream=True,
+                allow_redirects=False,
+                timeout=(CONNECT_SECONDS, ANSWER_SECONDS),
+            )
 
 
 class Answer:
@@ -136,7 +174,6 @@ class Body:
     def __init__(self, head: bytes, file: BinaryIO, tail: bytes) -> None:
         self.parts = (io.BytesIO(head), file, io.BytesIO(tail))
         self.size = len(head) + file.seek(0, io.SEEK_END) + len(tail)
-        file.seek(0)
 
 
 class _Upload:
@@ -144,6 +181,8 @@ class _Upload:
 
     def __init__(self, body: Body, deadline: Deadline) -> None:
         self._body, self._deadline = body, deadline
+        for part in body.parts:
+            part.seek(0)
 
     def __len__(self) -> int:
         return self._body.size
@@ -162,11 +201,11 @@ class _Upload:
 
 @contextmanager
 def web_client(
-    root: str, context: ssl.SSLContext | None, headers: Mapping[str, str]
+    root: str, context: ssl.SSLContext | None, bearer: Authorization | None = None
 ) -> Generator[WebClient]:
     """Return a client of a server for the block.
 
-    root: its URL. context: for HTTPS, or None. headers: of each request.
+    root: its URL. context: for HTTPS, or None. bearer: authorization of its requests, or None.
     """
     for name in ("urllib3", "requests"):  # whose messages quote URLs with identifiers
         logging.getLogger(name).propagate = False
@@ -174,10 +213,9 @@ def web_client(
     deadline = Deadline()
     with _Session() as session:
         session.trust_env = False  # neither ~/.netrc nor a proxy of the environment
-        session.headers.update(headers)
         for scheme in ("http://", "https://"):
             session.mount(scheme, _Adapter(deadline, context))
-        yield WebClient(session, root, deadline)
+        yield WebClient(session, root, deadline, bearer)
 
 
 class _Session(requests.Session):

@@ -1,9 +1,10 @@
 """Objects that all parts of a node share."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...io.dicom_network.access_tokens import AccessTokens
 from ...io.dicom_network.tls import Certificates
 from .events import NodeEvent
 from .routes import Route
@@ -16,7 +17,7 @@ class NodeContext:
 
     store: records. results: folder of all results, by route and day. emit: callback for events,
     called by any thread. clock: seconds since 1970. certificates: for TLS, or None. routes: current
-    routes by AE title; replaced as a whole, by the node alone.
+    routes by AE title; replaced as a whole, by the node alone. tokens: access tokens in use.
     """
 
     store: NodeStore
@@ -25,3 +26,4 @@ class NodeContext:
     clock: Callable[[], float]
     certificates: Certificates | None
     routes: Mapping[str, Route]
+    tokens: AccessTokens = field(default_factory=AccessTokens)

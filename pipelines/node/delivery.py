@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+from ...io.dicom_network.access_tokens import AccessTokens
 from ...io.dicom_network.commands import DimseStatus, Refusal
 from ...io.dicom_network.errors import NetworkError, RefusedError, UnconfirmedError
 from ...io.dicom_network.sending import Peer, ReportJudge, Transmission, sending_to
@@ -117,11 +118,17 @@ class Destination:
         return cls(route.destination, route.title, route.uses_tls, commits)
 
     def connected(
-        self, certificates: Certificates | None, judge: ReportJudge = _without_request
+        self,
+        certificates: Certificates | None,
+        judge: ReportJudge = _without_request,
+        tokens: AccessTokens | None = None,
     ) -> AbstractContextManager[Transmission | WebLink]:
-        """Connect to it for a block. judge: records its reports. Raises NetworkError."""
+        """Connect to it for a block. judge: records its reports. tokens: those in use.
+
+        Raises NetworkError.
+        """
         if isinstance(self.peer, WebPeer):
-            return web_link(self.peer, certificates)
+            return web_link(self.peer, certificates, tokens=tokens)
         context = self.tls_context(certificates)
         return sending_to(self.peer, self.calling, context, judge if self.commits else None)
 
@@ -262,7 +269,8 @@ class Deliverer:
         destination = self._destination
         judge = partial(self._records.judge, destination.calling, str(destination.peer))
         try:
-            with destination.connected(self._node.certificates, judge) as link:
+            node = self._node
+            with destination.connected(node.certificates, judge, node.tokens) as link:
                 # Connecting may have taken long, and meanwhile other results may be pending.
                 while self._is_open and ((ready := self._ready()) or _awaits_report(link)):
                     for sending in ready:

@@ -48,7 +48,8 @@ class Fetcher:
             return False
         self._next = now + self._source.poll
         try:
-            with web_link(self._source.peer, self._node.certificates, self._source.limits) as link:
+            source, node = self._source, self._node
+            with web_link(source.peer, node.certificates, source.limits, node.tokens) as link:
                 self._fetch_new(link, datetime.fromtimestamp(now))
         except (NetworkError, OSError) as error:
             reason = str(error) if isinstance(error, NetworkError) else f"{error.strerror}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
+from ...io.dicom_network.access_tokens import ClientCredentials, TokenSource
 from ...io.dicom_network.limits import DEFAULT_WEB_LIMITS, WebLimits
 from ...io.dicom_network.sending import Peer
 from ...io.dicom_network.web import WebPeer
@@ -60,7 +61,7 @@ def parse_peer(text: str) -> Peer:
     return Peer(checked_title(title), host.removeprefix("[").removesuffix("]"), int(port))
 
 
-def parse_destination(text: str, token: Path | None) -> Peer | WebPeer:
+def parse_destination(text: str, token: TokenSource) -> Peer | WebPeer:
     """Parse a destination from `TITLE@HOST:PORT` or a URL. Raises ConfigError."""
     if "://" in text:
         return parse_web_peer(text, token)
@@ -69,8 +70,8 @@ def parse_destination(text: str, token: Path | None) -> Peer | WebPeer:
     return parse_peer(text)
 
 
-def parse_web_peer(text: str, token: Path | None) -> WebPeer:
-    """Parse the URL of a DICOMweb server. token: file with a bearer token. Raises ConfigError."""
+def parse_web_peer(text: str, token: TokenSource) -> WebPeer:
+    """Parse the URL of a DICOMweb server. token: of its bearer tokens. Raises ConfigError."""
     found = urlsplit(text)
     if found.scheme not in ("http", "https") or not found.hostname or found.username:
         raise ConfigError(
@@ -81,6 +82,21 @@ def parse_web_peer(text: str, token: Path | None) -> WebPeer:
     if token and found.scheme == "http" and found.hostname not in _LOOPBACK:
         raise ConfigError("a token needs https://, as others could read it in transit.")
     return WebPeer(text.rstrip("/"), token)
+
+
+def parse_credentials(text: str, client: str, secret: Path | str, scope: str) -> ClientCredentials:
+    """Parse the URL of a token endpoint, with the other fields. Raises ConfigError."""
+    found = urlsplit(text)
+    if found.scheme not in ("http", "https") or not found.hostname or found.username:
+        raise ConfigError(
+            f"the token URL of {found.hostname or 'the route'} is not one such as "
+            "https://host/oauth2/token."
+        )
+    if found.scheme == "http" and found.hostname not in _LOOPBACK:
+        raise ConfigError("a client secret needs https://, as others could read it in transit.")
+    if found.fragment:
+        raise ConfigError(f"the token URL of {found.hostname} has a fragment.")
+    return ClientCredentials(text, client, secret, scope)
 
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -1,6 +1,7 @@
 """DICOMweb servers on loopback: a test decides their answers, or they keep what they are sent."""
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
@@ -63,18 +64,21 @@ class WebServer:
 
     port: int
     asked: list[Asked]
+    scheme: str = "http"
 
     @property
     def peer(self) -> WebPeer:
-        return WebPeer(f"http://127.0.0.1:{self.port}/dicom-web")
+        return WebPeer(f"{self.scheme}://127.0.0.1:{self.port}/dicom-web")
 
     def count(self, method: str) -> int:
         return sum(one.method == method for one in self.asked)
 
 
 @contextmanager
-def web_server(answer: Answer, port: int = 0) -> Generator[WebServer]:
-    """Run a server for the block."""
+def web_server(
+    answer: Answer, port: int = 0, context: ssl.SSLContext | None = None
+) -> Generator[WebServer]:
+    """Run a server for the block. context: for HTTPS."""
     asked: list[Asked] = []
     answering = threading.Lock()
 
@@ -124,8 +128,10 @@ def web_server(answer: Answer, port: int = 0) -> Generator[WebServer]:
             pass
 
     with _Server(("127.0.0.1", port), Handler) as server:
+        if context:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield WebServer(server.server_port, asked)
+        yield WebServer(server.server_port, asked, "https" if context else "http")
         server.shutdown()
 
 
