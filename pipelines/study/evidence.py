@@ -1,4 +1,4 @@
-"""ScanEvidence about the contrast of a scan: its name, JSON sidecar, header, and DICOM elements."""
+"""Evidence about the contrast of a scan: its name, JSON sidecar, header, and DICOM elements."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

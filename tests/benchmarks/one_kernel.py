@@ -7,19 +7,24 @@ Needs a GPU and the packages of extra cuda12 or cuda13; run it from the root of 
 The layer is part of a small network, of which each step that launches the kernel is shown. The time
 of a step is the median of runs by itself. Its bound is the longer of its arithmetic and its bytes,
 at the rates of a large matrix product and copy on the same GPU. The error is that of the network's
-result against fp32 on the CPU. Exits with status 1 if no step launches the kernel on this GPU.
+result against fp32 on the CPU. The last line is the alternative: the time of the network's steps
+where no layer takes the kernel, beside the time with it. Exits with status 1 if no step launches
+the kernel on this GPU.
 
 Kernels that no usual layer takes (convolve, pack, unpack, check, sliding_window) are launched by
-themselves, on one shape; no error is shown. A new kernel gets a shape in SHAPES, or launches in
-ALONE if cuDNN computes its layers on usual GPUs.
+themselves, on one shape, with random numbers; no error is shown. A new kernel gets a shape in
+SHAPES, or launches in ALONE if cuDNN computes its layers on usual GPUs.
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
+from unittest.mock import patch
 
 import numpy as np
+import numpy.typing as npt
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.benchmark.gpu import measure_ceilings
@@ -42,7 +47,9 @@ from cuda_cyclegan.engine.compiler.kernels.sliding_window import (
     ring_layout,
     store_voxels,
 )
+from cuda_cyclegan.engine.compiler.kernels.spec import KernelSpec
 from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
+from cuda_cyclegan.engine.compiler.program import fusion
 from cuda_cyclegan.engine.compiler.steps import IDENTITY, Conv, ConvShape, Pack, Step, Unpack
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED, Region, Tensor
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
@@ -50,6 +57,7 @@ from cuda_cyclegan.engine.cuda.driver import Context, Stream
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels
 from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
 from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
+from cuda_cyclegan.engine.cuda.tuning import tuner
 from cuda_cyclegan.engine.cuda.tuning.bench import open_bench
 from cuda_cyclegan.engine.cuda.tuning.cache import CUSTOM
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
@@ -91,6 +99,7 @@ class Shape:
 
 
 SHAPES = {
+    "convolve": Shape(3, 128, 128, (32, 32, 32), precision="fp32"),
     "conv_transpose_to_cells": Shape(3, 64, 32, (128, 128, 128), 2, transposed=True),
     "conv_transpose_to_patches": Shape(4, 64, 1, (128, 128, 128), 2, transposed=True),
     "convolve_by_planes": Shape(3, 32, 32),
@@ -117,7 +126,8 @@ class Alone:
     """Launches that are timed by themselves.
 
     operation: in words. sizes: bytes of memory by name. launches: for addresses of that memory.
-    moved: bytes read and written. flops: of the arithmetic. precision: of the kernels.
+    moved: bytes read and written. flops: of the arithmetic. precision: of the kernels. halves: the
+    memory that holds fp16; all other holds fp32.
     """
 
     operation: str
@@ -126,6 +136,15 @@ class Alone:
     moved: int
     flops: int = 0
     precision: Precision = "fp16"
+    halves: frozenset[str] = frozenset()
+
+    def numbers(self, name: str) -> bytes:
+        """Return numbers of -1 to 1 for a block: among NaN, a kernel would only report NaN."""
+        kind: npt.DTypeLike = np.float16 if name in self.halves else np.float32
+        count = self.sizes[name] // np.dtype(kind).itemsize
+        if name in (OVERFLOW, CLIPPED):
+            return bytes(self.sizes[name])
+        return np.random.default_rng(1).uniform(-1, 1, count).astype(kind).tobytes()
 
 
 def _checks() -> Iterator[Alone]:
@@ -136,12 +155,14 @@ def _checks() -> Iterator[Alone]:
         sizes,
         lambda at, gpu: [checks.fill_tensor(tensor, numbers, at("tensor"), gpu)],
         tensor.bytes,
+        halves=frozenset(["tensor"]),
     )
     yield Alone(
         "fingerprint of 32 channels, 128x128x128",
         sizes,
         lambda at, gpu: [checks.fingerprint(at("tensor"), tensor.bytes, 2, at("sum"), gpu)],
         tensor.bytes,
+        halves=frozenset(["tensor"]),
     )
 
 
@@ -177,7 +198,9 @@ def _of_step(
     precision: Precision = "fp16",
 ) -> Alone:
     moved = sum(sizes.values())
-    return Alone(operation, sizes, lambda at, gpu: launches(step, at, gpu), moved, flops, precision)
+    halves = frozenset(["source", "target"] if precision == "fp16" else [])
+    run = lambda at, gpu: launches(step, at, gpu)  # noqa: E731
+    return Alone(operation, sizes, run, moved, flops, precision, halves)
 
 
 def _window() -> Iterator[Alone]:
@@ -198,6 +221,7 @@ def _window() -> Iterator[Alone]:
         return ring_layout(window, extents[0], (1, 1), base)
 
     voxels = Stored(np.zeros((1, *extents), np.int16), Scaling(50, 50))
+    wide = Stored(voxels.values, Scaling(0, 65536))
     sizes = {
         "rings": rings(0).bytes,
         "patch": 4 * patch_voxels,
@@ -218,16 +242,17 @@ def _window() -> Iterator[Alone]:
         (4 + 4 + 2 * (4 + 4)) * patch_voxels,
     )
     count = prod(extents)
-    yield Alone(
-        "store 256x256x180 voxels as int16",
-        sizes,
-        lambda at, _: [
-            store_voxels(
-                rings(at("rings")).mean, count, voxels, at("voxels"), at(OVERFLOW), at(CLIPPED)
-            )
-        ],
-        (4 + 2) * count,
-    )
+    for target, clipped in ((voxels, "none"), (wide, "half of them")):
+        yield Alone(
+            f"store 256x256x180 voxels as int16, {clipped} clipped",
+            sizes,
+            lambda at, _, target=target: [
+                store_voxels(
+                    rings(at("rings")).mean, count, target, at("voxels"), at(OVERFLOW), at(CLIPPED)
+                )
+            ],
+            (4 + 2) * count,
+        )
 
 
 ALONE = {
@@ -251,7 +276,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.kernel in ALONE:
         show_alone(given.kernel, given.device)
-        return
+        if given.kernel not in SHAPES:
+            return
     usual = SHAPES[given.kernel]
     shape = Shape(
         usual.kernel,
@@ -263,8 +289,49 @@ def main() -> None:
         usual.depthwise,
         given.precision or usual.precision,
     )
-    if not show(given.kernel, random_network(graph_of(shape), 0), shape, given.device):
+    network = random_network(graph_of(shape), 0)
+    if given.kernel not in ALONE and not show(given.kernel, network, shape, given.device):
         raise SystemExit(f"No step of this layer launches {given.kernel} on this GPU.")
+    with ExitStack() as only:
+        if given.kernel == "convolve":  # which is the last resort
+            only.enter_context(left_out("convolve_split_fp16"))
+            only.enter_context(patch.object(tuner.Tuner, "_plans_to_time", lambda *_: []))
+        taken = network_seconds(network, shape, given.device)
+    with ExitStack() as only:
+        if given.kernel == "convolve":
+            only.enter_context(left_out("convolve_split_fp16"))
+        only.enter_context(left_out(given.kernel))
+        alternative = network_seconds(network, shape, given.device)
+    print(f"all steps: {taken * 1e6:.1f} us, without the kernel {alternative * 1e6:.1f} us")
+
+
+@contextmanager
+def left_out(kernel: str) -> Generator[None]:
+    """No layer takes the kernel within the block: another form of the layer or cuDNN has it."""
+    is_allowed = KernelSpec.is_allowed
+    with (
+        patch.object(
+            KernelSpec,
+            "is_allowed",
+            lambda spec, layout: spec.source != kernel and is_allowed(spec, layout),
+        ),
+        ExitStack() as more,
+    ):
+        if kernel in ("convolve", "convolve_depthwise"):
+            more.enter_context(patch.object(tuner, "_custom_may_be_fastest", lambda _: False))
+        if kernel == "normalise":
+            more.enter_context(patch.object(fusion, "_fits", lambda *_: False))
+        if kernel == "convolve_split_fp16":
+            refused = frozenset([kernel])
+            more.enter_context(patch.object(tuner, "refused_kernels", lambda *_: refused))
+        yield
+
+
+def network_seconds(network: Network, shape: Shape, device: int) -> float:
+    """Return the sum of the steps' median times."""
+    options = CudaOptions(shape.precision, device)
+    with open_cuda_generator(network, options, shape.extents) as generator:
+        return sum(us for _, us in generator.step_times(ROUNDS)) / 1e6
 
 
 def graph_of(shape: Shape) -> Graph:
@@ -340,6 +407,8 @@ def show_alone(kernel: str, device: int) -> None:
                 Kernels(one.precision, context.properties, None) as kernels,
                 open_bench(kernels, stream, one.sizes, room) as bench,
             ):
+                for name in one.sizes:
+                    bench.upload(name, one.numbers(name))
                 found = one.launches(bench.at, context.properties)
                 seconds = bench.time(lambda found=found: bench.launch(found)) / 1e6
             name = context.name

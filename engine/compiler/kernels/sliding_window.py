@@ -187,9 +187,8 @@ def store_voxels(
         highest=float(limits.max),
         scaling=scaling_of(target),
     )
-    return Launch(
-        "sliding_window", "store_voxels", (-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), 0, values
-    )
+    blocks = -(-count // (BLOCK * constants("sliding_window.cu")["VOXELS_EACH"]))
+    return Launch("sliding_window", "store_voxels", (blocks, 1, 1), (BLOCK, 1, 1), 0, values)
 
 
 def patch_bytes(window: PatchWindow, channels: int) -> int:

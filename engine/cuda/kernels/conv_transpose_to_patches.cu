@@ -16,6 +16,7 @@
 //
 // Measured 2026-11-26 (H200, fp16; bounds as in docs/gpu-engine.md): 64 to 1 channels, 128^3, 42.6 us,
 // bound by 42 MB, 23 % of it.
+// Alternative (2026-11-29): by cuDNN the layer's network takes 131 us, with this kernel 77.
 
 #include "element.cuh"
 #include "matrix.cuh"

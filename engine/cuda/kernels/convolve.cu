@@ -8,6 +8,7 @@
 //
 // Measured 2026-11-27 (H200, fp32; bounds as in docs/gpu-engine.md): 3^3, 128 to 128 channels, 32^3,
 // 1.25 ms, 67 % of the bound by arithmetic.
+// Alternative (2026-11-29): cuDNN's best plan in fp32 takes 0.70 ms, so this kernel runs where none is right.
 
 #include "element.cuh"
 

@@ -24,6 +24,7 @@
 //
 // Measured 2026-11-23 (H200, fp16; bounds as in docs/gpu-engine.md): 32 to 32 channels, 128^3, with
 // statistics 0.20 ms, bound by 116 GFLOP, 76 % of it.
+// Alternative (2026-11-29): by cuDNN with its passes the layer's network takes 685 us, with this kernel 275.
 
 #include "epilogue.cuh"
 #include "part.cuh"

@@ -7,6 +7,7 @@
 //
 // Measured 2026-11-27 (H100, fp16; bounds as in docs/gpu-engine.md): 7^3, 64 channels, 64^3, 1.82 ms,
 // 6.3 TFLOP/s, 9 % of the bound by fp32 arithmetic.
+// Alternative (H200, 2026-11-29): by cuDNN the layer's network takes 6.19 ms, with this kernel 1.89.
 
 #include "element.cuh"
 

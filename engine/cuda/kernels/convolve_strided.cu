@@ -21,6 +21,7 @@
 //
 // Measured 2026-11-26 (H200, fp16; bounds as in docs/gpu-engine.md): 32 to 64 channels, 128^3 to 64^3,
 // 75.0 us, bound by 168 MB, 53 % of it.
+// Alternative (2026-11-29): by cuDNN with its passes the layer's network takes 253 us, with this kernel 173.
 
 #include "blocks.cuh"
 #include "epilogue.cuh"

@@ -9,6 +9,7 @@
 //
 // Measured 2026-11-26 (H200, fp16; bounds as in docs/gpu-engine.md): 1 to 32 channels, 128^3 to 64^3,
 // 12.4 us, bound by 25 MB, 48 % of it.
+// Alternative (2026-11-29): by cuDNN the layer's network takes 78.9 us, with this kernel 47.2.
 
 #include "epilogue.cuh"
 

@@ -44,7 +44,7 @@ def test_tokens_come_from_a_file_or_from_an_endpoint(side: str) -> None:
         ({"client-id": 5}, "source-client-id must be a text"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(changes: dict[str, object], reason: str) -> None:
+def test_contradicting_options_are_refused(changes: dict[str, object], reason: str) -> None:
     asked = {key: value for key, value in {**WHOLE, **changes}.items() if value is not None}
     with pytest.raises(ConfigError, match=reason):
         token_source(keys("source", **asked), "source")  # pyright: ignore[reportArgumentType]

@@ -255,6 +255,7 @@ public:
 struct Block {
     Place index;
     Barrier all;
+    int any[2] = {};  // what __syncthreads_or joins, by the barrier's turn
     std::vector<Warp> warps;
     std::vector<Group> groups;
     Shared& shared;
@@ -596,6 +597,14 @@ Outcome launch(void (*kernel)(Arguments), const Arguments& arguments, Place grid
 }  // namespace on_cpu
 
 inline void __syncthreads() { on_cpu::block->all.arrive_and_wait(); }
+
+inline int __syncthreads_or(int is) {
+    on_cpu::Barrier& all = on_cpu::block->all;
+    int& any = on_cpu::block->any[all.turn()];
+    any = is | (all.is_first() ? 0 : any);
+    all.arrive_and_wait();
+    return any;
+}
 
 inline void __syncwarp() { on_cpu::warp().all.arrive_and_wait(); }
 
