@@ -84,6 +84,7 @@ BENCHMARKS = (
         "other",
         what="a GPU, and models kept by `--keep`",
     ),
+    Benchmark("form_losses", ("form_losses.json",), PATCHES, "GPU"),
     Benchmark("batch_sizes", ("batch_sizes.json",), PATCHES, "GPU"),
     Benchmark("checked_plans", ("checked_plans.json",), PATCHES, "GPU"),
     Benchmark(
