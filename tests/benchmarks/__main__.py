@@ -161,6 +161,14 @@ BENCHMARKS = (
         "Orthanc, its DICOMweb plug-in, dciodvfy",
         ("--dicomweb", "--series", "80", "--kills", "14", "--restarts", "4"),
     ),
+    Benchmark(
+        "node_chaos",
+        ("node_chaos_committed.json",),
+        NODE,
+        "other",
+        "Orthanc, dciodvfy",
+        ("--commitment", "--series", "40", "--kills", "10"),
+    ),
     Benchmark("random_kills", ("random_kills.json",), ("pipelines/run", "pipelines/results")),
     Benchmark(
         "install_size",

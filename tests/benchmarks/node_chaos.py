@@ -2,8 +2,9 @@
 
 Run in tests/: `python -m benchmarks.node_chaos [--postgresql | --dicomweb]`; with the first, the
 queue is on a server, which is killed as well; with the second, the node fetches the series and
-stores the results by DICOMweb, and Orthanc is killed. The figures go into results/node_chaos.json,
-node_chaos_server.json or node_chaos_web.json.
+stores the results by DICOMweb, and Orthanc is killed. `--commitment` requests storage commitment of
+the results, and `--seed` draws other moments. The figures go into results/node_chaos.json, whose
+name then ends in _server, _web or _committed.
 """
 
 import argparse
@@ -31,8 +32,6 @@ from support.ports import reserved_port
 from support.queue_world import children
 
 RESULTS = Path(__file__).parent / "results" / "node_chaos.json"
-RESULTS_SERVER = RESULTS.with_stem("node_chaos_server")
-RESULTS_WEB = RESULTS.with_stem("node_chaos_web")
 PATIENCE = 3600.0
 PUSHED_TOGETHER = 10
 """Series of one request to Orthanc, and so of one association."""
@@ -54,6 +53,10 @@ class Trial:
     """Derived series of which dciodvfy sees an object."""
     over_the_web: bool = False
     """Whether the node fetches and stores by DICOMweb; Orthanc is killed, not restarted, then."""
+    commits: bool = False
+    """Whether results are sent only by Orthanc's report of storage commitment."""
+    seed: int = 1
+    """Seed of the order of events, and of their moments."""
 
 
 @dataclass
@@ -86,12 +89,12 @@ def run(folder: Path, trial: Trial, server: queue_postgres.Server | None = None)
     with reserved_port() as port, orthanc(folder / "orthanc", {"T1TOT2": port}, **options) as pacs:
         queue = server.url if server else ""
         world = NodeWorld(folder, pacs.dicom_port, port=port, queue=queue)
-        root = f"http://127.0.0.1:{pacs.http_port}/dicom-web"
-        source = f'source = "{root}"\nsource-query = "StudyDate=19000101-"\npoll = "2 s"'
+        web = f"http://127.0.0.1:{pacs.http_port}/dicom-web"
+        lines = ['commitment = "20 s"'] * trial.commits
         if trial.over_the_web:
-            world.configure(source, callers="ORTHANC@127.0.0.1", destination=root)
-        else:
-            world.configure(callers="ORTHANC@127.0.0.1")
+            lines += [f'source = "{web}"', 'source-query = "StudyDate=19000101-"', 'poll = "2 s"']
+        destination = web if trial.over_the_web else ""
+        world.configure("\n".join(lines), callers="ORTHANC@127.0.0.1", destination=destination)
         try:
             return _run(world, pacs, trial, server)
         finally:
@@ -115,7 +118,7 @@ def _run(
     for thread in pushing:
         thread.start()
     events = ["kill"] * trial.kills + ["restart"] * trial.restarts + ["outage"] * trial.outages
-    moments, back = random.Random(1), list[float]()
+    moments, back = random.Random(trial.seed), list[float]()
     moments.shuffle(events)
     for number, event in enumerate(events, 1):
         due = trial.series * number / (len(events) + 1)
@@ -143,6 +146,7 @@ def _run(
         "series": trial.series,
         "images each": trial.slices,
         "associations": trial.associations,
+        "seed": trial.seed,
         "kills": dict(found.killed),
         f"{'kills' if trial.over_the_web else 'restarts'} of Orthanc": trial.restarts,
         **(_of_outages(world, back) if back else {}),
@@ -242,6 +246,8 @@ def main() -> None:
     parser.add_argument("--restarts", type=int, default=2)
     parser.add_argument("--postgresql", action="store_true")
     parser.add_argument("--dicomweb", action="store_true")
+    parser.add_argument("--commitment", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--outages", type=int, default=10)
     asked = parser.parse_args()
     trial = Trial(
@@ -250,13 +256,22 @@ def main() -> None:
         restarts=asked.restarts,
         outages=asked.outages if asked.postgresql else 0,
         over_the_web=asked.dicomweb,
+        commits=asked.commitment,
+        seed=asked.seed,
     )
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         server = stack.enter_context(queue_postgres.server()) if asked.postgresql else None
         figures = run(Path(folder), trial, server)
-    results = RESULTS_WEB if asked.dicomweb else RESULTS_SERVER if asked.postgresql else RESULTS
-    results.write_text(json.dumps({"date": f"{date.today()}", **figures}, indent=2) + "\n")
+    kinds = {
+        "server": asked.postgresql,
+        "web": asked.dicomweb,
+        "committed": asked.commitment,
+    }
+    name = "_".join([RESULTS.stem, *(kind for kind, is_asked in kinds.items() if is_asked)])
+    RESULTS.with_stem(name).write_text(
+        json.dumps({"date": f"{date.today()}", **figures}, indent=2) + "\n"
+    )
     print(json.dumps(figures, indent=2))
 
 
