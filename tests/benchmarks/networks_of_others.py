@@ -459,7 +459,7 @@ def write_page(record: Row) -> None:
         "| repository, commit | network | imported from | error | PyTorch | GPU fp32 | GPU fp16 |",
         "| --- | --- | --- | --- | --- | --- | --- |",
         *(_imported_line(row, on_gpu["errors"]) for row in imported),
-        "\n## Refused\n",
+        "\n## Rejected\n",
         "| repository, commit | network | reason | message |",
         "| --- | --- | --- | --- |",
         *(_refused_line(row, reasons[row["repository"], row["name"]]) for row in refused),
@@ -470,20 +470,21 @@ def write_page(record: Row) -> None:
 PAGE_START = """\
 # Networks that were tried
 
-Look here for a network like yours before you export it: {networks} networks of {repositories}
-repositories of other people, in their unmodified code, built small and with random weights.
-{imported} are imported by at least one way, {refused} are refused with a reason, and none is
-computed wrongly.
+Look here for a network like yours before you export it. The tables list {networks} networks from
+{repositories} repositories of other people. Their code is unmodified, and they were built small,
+with random weights. {imported} are imported in at least one way, {refused} are rejected with a
+reason, and none is computed wrongly.
 
-- *Imported from:* ways into this program: [ONNX](onnx.md) by PyTorch's older exporter, "newer" by
-  its newer one (tried where the older one failed), [.pt2](torch-export.md), and a
-  [checkpoint with --code](import.md#with-the-name-of-the-training-code). A star: accepts patches of
-  the exported size only.
-- *Error:* relative L2 distance to the network in float64, the largest of the ways; beside it that
-  of PyTorch in float32. At most 5e-6 is allowed, or 1.5 times PyTorch's own: {exact} meet it.
+- *Imported from:* "ONNX" is [ONNX](onnx.md) by PyTorch's older exporter, and "newer" is ONNX by
+  its newer one (tried where the older one failed). ".pt2" is [torch.export](torch-export.md), and
+  "--code" is a [checkpoint with --code](import.md#with-the-name-of-the-training-code). A star
+  means that only patches of the exported size are accepted.
+- *Error:* relative L2 distance to the network in float64, the largest of the ways of import.
+  *PyTorch:* the same distance for PyTorch in float32. An error of at most 5e-6, or of 1.5 times
+  PyTorch's own, is allowed: {exact} meet it.
 - *GPU fp32, fp16:* the same distance on a GPU ({gpu}, {gpu_date}, {on_gpu} networks).
-- *Reason:* a network that sees the whole patch gives other values from patch to patch, and one that
-  makes other extents has no value for each voxel of a scan.
+- *Reason:* the values of a network that sees the whole patch differ from patch to patch. A
+  network that makes other extents does not give one value per voxel of a scan.
 
 Measured by `tests/benchmarks/networks_of_others.py` on {date} with {versions}.
 """
