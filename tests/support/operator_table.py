@@ -50,7 +50,7 @@ def table(verdicts: Iterable[Verdict]) -> str:
     head = (
         f"Made with onnx {onnx.__version__}: {count} networks, of which {equal} are computed as "
         f"ONNX's reference in double precision and ONNX Runtime do, and {count - equal} are "
-        "refused."
+        "rejected."
     )
     return "\n".join(
         (
@@ -58,7 +58,7 @@ def table(verdicts: Iterable[Verdict]) -> str:
             "",
             head,
             "",
-            "| operator | attributes | tensors | constants | refused |",
+            "| operator | attributes | tensors | constants | rejected |",
             "| --- | --- | --- | --- | --- |",
             *rows,
             "",
