@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Self, TypeAlias
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from ...io.dicom_network.access_tokens import ClientCredentials, TokenSource
 from ...io.dicom_network.limits import DEFAULT_WEB_LIMITS, WebLimits
@@ -73,13 +73,13 @@ def parse_destination(text: str, token: TokenSource) -> Peer | WebPeer:
 def parse_web_peer(text: str, token: TokenSource) -> WebPeer:
     """Parse the URL of a DICOMweb server. token: of its bearer tokens. Raises ConfigError."""
     found = urlsplit(text)
-    if found.scheme not in ("http", "https") or not found.hostname or found.username:
+    if not _is_web_url(found):
         raise ConfigError(
             f"{found.hostname or text!r} is not a URL such as https://host/dicom-web."
         )
     if found.query or found.fragment:
         raise ConfigError(f"the URL of {found.hostname} has a query; source-query is for that.")
-    if token and found.scheme == "http" and found.hostname not in _LOOPBACK:
+    if token and _is_readable_in_transit(found):
         raise ConfigError("a token needs https://, as others could read it in transit.")
     return WebPeer(text.rstrip("/"), token)
 
@@ -87,12 +87,12 @@ def parse_web_peer(text: str, token: TokenSource) -> WebPeer:
 def parse_credentials(text: str, client: str, secret: Path | str, scope: str) -> ClientCredentials:
     """Parse the URL of a token endpoint, with the other fields. Raises ConfigError."""
     found = urlsplit(text)
-    if found.scheme not in ("http", "https") or not found.hostname or found.username:
+    if not _is_web_url(found):
         raise ConfigError(
             f"the token URL of {found.hostname or 'the route'} is not one such as "
             "https://host/oauth2/token."
         )
-    if found.scheme == "http" and found.hostname not in _LOOPBACK:
+    if _is_readable_in_transit(found):
         raise ConfigError("a client secret needs https://, as others could read it in transit.")
     if found.fragment:
         raise ConfigError(f"the token URL of {found.hostname} has a fragment.")
@@ -100,6 +100,15 @@ def parse_credentials(text: str, client: str, secret: Path | str, scope: str) ->
 
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def _is_web_url(url: SplitResult) -> bool:
+    """Whether it names a host, and no user, whose name would be part of messages."""
+    return url.scheme in ("http", "https") and bool(url.hostname) and not url.username
+
+
+def _is_readable_in_transit(url: SplitResult) -> bool:
+    return url.scheme == "http" and url.hostname not in _LOOPBACK
 
 
 def web_limits(largest: int | None, listed: int | None) -> WebLimits:

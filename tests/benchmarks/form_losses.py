@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 from time import monotonic
 
-from support.gpu_networks import random_network
+from support.gpu_networks import chain, random_network
 from support.random_graphs import random_graph
 
 from cuda_cyclegan.engine.compiler.kernels.table import kernel_of
@@ -35,7 +35,7 @@ from cuda_cyclegan.engine.cuda.tuning.cache import OWN_FORM, Candidate, TuningCa
 from cuda_cyclegan.engine.cuda.tuning.tuner import Tuner
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
+from cuda_cyclegan.engine.network.graph import Graph, Network
 from cuda_cyclegan.engine.network.layers import (
     Conv3d,
     ConvTranspose3d,
@@ -97,8 +97,7 @@ def plain(width: int, levels: int) -> Graph:
         add(Conv3d(wider, wider, three, f"again{level}", padding=one), wider)
         channels = wider
     layers.append(Conv3d(channels, 1, one, "last"))
-    names = [INPUT, *(f"{number}" for number in range(len(layers)))]
-    return Graph(1, tuple(Node(names[i + 1], layer, (names[i],)) for i, layer in enumerate(layers)))
+    return chain(1, *((f"{number}", layer) for number, layer in enumerate(layers)))
 
 
 def cases() -> Iterator[tuple[str, Network, Triple, int]]:

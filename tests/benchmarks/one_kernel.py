@@ -25,7 +25,7 @@ from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
-from support.gpu_networks import random_network
+from support.gpu_networks import chain, random_network
 
 from cuda_cyclegan.engine.benchmark.gpu import measure_ceilings
 from cuda_cyclegan.engine.benchmark.layer_times import layer_times
@@ -60,7 +60,7 @@ from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generato
 from cuda_cyclegan.engine.cuda.tuning import tuner
 from cuda_cyclegan.engine.cuda.tuning.bench import open_bench
 from cuda_cyclegan.engine.cuda.tuning.cache import CUSTOM
-from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
+from cuda_cyclegan.engine.network.graph import Graph, Network
 from cuda_cyclegan.engine.network.graph_analysis import layer_flops
 from cuda_cyclegan.engine.network.layers import (
     Conv3d,
@@ -336,10 +336,7 @@ def network_seconds(network: Network, shape: Shape, device: int) -> float:
 
 def graph_of(shape: Shape) -> Graph:
     """Return a network with the layer, which is first or last if it has one channel there."""
-    layers = [*_layers(shape)]
-    names = [INPUT, *(f"{number}" for number in range(len(layers)))]
-    nodes = (Node(names[i + 1], layer, (names[i],)) for i, layer in enumerate(layers))
-    return Graph(1, tuple(nodes))
+    return chain(1, *((f"{number}", layer) for number, layer in enumerate(_layers(shape))))
 
 
 def _layers(shape: Shape) -> Iterator[Layer]:

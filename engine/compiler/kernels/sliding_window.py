@@ -5,7 +5,7 @@ The rings' size and addresses are planned here, too.
 """
 
 from collections.abc import Iterator
-from ctypes import Structure, sizeof
+from ctypes import Structure
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
@@ -17,7 +17,7 @@ from ...errors import DeviceMemoryError
 from ...network.layers import Triple, added, triple
 from ...patch_grid import PatchGrid, PatchPadding, PatchWindow, Rows, ring_rows
 from ...scaling import VOXEL_TYPES, Clipped, Stored, VoxelArray
-from ..kernel_source import constants, structure
+from ..kernel_source import constants, size_of, structure
 from .launch import BLOCK, Launch
 
 
@@ -156,7 +156,7 @@ def _fill(padding: PatchPadding) -> str:
     return f"FILL_{padding.upper()}" if isinstance(padding, str) else "FILL_MINIMUM"
 
 
-CLIPPED_BYTES = sizeof(structure("sliding_window.cu", "Clipped"))
+CLIPPED_BYTES = size_of("sliding_window.cu", "Clipped")
 """Bytes in which `store_voxels` counts what it clips; all 0 before the first launch."""
 
 
