@@ -639,7 +639,7 @@ def test_the_last_mark_is_the_one_that_stays(pairs: tuple[Path, Path]) -> None:
         ready(page)
         page.keyboard.press("1")
         page.keyboard.press("2")
-        page.evaluate("held.shift().fail()")
+        wait_until(page, "held.length && (held.shift().fail(), true)")
         let_through(page, "berta.nii.gz is marked doubtful")
         assert page.get_attribute("[data-mark=doubtful]", "aria-pressed") == "true"
     assert stored_marks(pairs[1]) == {"anna.nii.gz": "bad", "berta.nii.gz": "doubtful"}
