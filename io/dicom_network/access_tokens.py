@@ -130,7 +130,7 @@ class _Granted(msgspec.Struct):
     """Successful response: section 5.1."""
 
     value: str = msgspec.field(name="access_token")
-    kind: str = msgspec.field(name="token_type", default="Bearer")
+    kind: str = msgspec.field(name="token_type", default="")
     seconds: Any = msgspec.field(name="expires_in", default=None)
 
     @property
@@ -192,7 +192,7 @@ def _decoded(body: bytes) -> _Granted:
     except msgspec.ValidationError:
         raise ProtocolError("its answer has no access_token") from None
     if granted.kind.lower() != "bearer":
-        raise ProtocolError("its access token is not of type Bearer")
+        raise ProtocolError("its answer does not state that the token is of type Bearer")
     if not _PRINTABLE.fullmatch(granted.value):
         raise ProtocolError("its access_token is empty, or no header may hold it")
     return granted

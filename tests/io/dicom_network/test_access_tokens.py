@@ -188,16 +188,20 @@ FAILURES: dict[str, tuple[Callable[[Asked], "Reply | bytes | None"], str]] = {
     "an odd access_token": (_json({"access_token": 5}), "its answer has no access_token"),
     "a list": (_json([]), "its answer has no access_token"),
     "an empty token": (
-        _json({"access_token": ""}),
+        _json({"access_token": "", "token_type": "Bearer"}),
         "its access_token is empty, or no header may hold it",
     ),
     "a token with a line end": (
-        _json({"access_token": "a\r\nHost: b"}),
+        _json({"access_token": "a\r\nHost: b", "token_type": "Bearer"}),
         "its access_token is empty, or no header may hold it",
     ),
     "another kind of token": (
         _json({"access_token": "a", "token_type": "DPoP"}),
-        "its access token is not of type Bearer",
+        "its answer does not state that the token is of type Bearer",
+    ),
+    "no kind of token": (
+        _json({"access_token": "a"}),
+        "its answer does not state that the token is of type Bearer",
     ),
     "a page to log in": (
         lambda _: Reply(body=b"<html>", media="text/html"),
