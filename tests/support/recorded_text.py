@@ -1,5 +1,6 @@
 """Output and results of a command as plain text, without what differs from run to run."""
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -119,10 +120,25 @@ class Stilled:
                 return self.text(path.read_text(), is_still=True)
             case ".gz":
                 return digest(gzip.decompress(path.read_bytes()))  # packed in parts of any size
+            case ".mha" | ".mhd" | ".nrrd" | ".zraw":
+                return digest(_unpacked(path.read_bytes()))
             case _:
                 content = path.read_bytes()
                 is_dicom = content[128:132] == b"DICM"
                 return dicom_record(path) if is_dicom else digest(content)
+
+
+def _unpacked(content: bytes) -> bytes:
+    """Return a header without the number of packed bytes, and its voxels unpacked."""
+    content = re.sub(rb"CompressedDataSize = \d+\n", b"", content, count=1)
+    header, packed = b"", content
+    for end in (b"ElementDataFile = LOCAL\n", b"\n\n"):
+        if end in content[:4096]:
+            header, _, packed = content.partition(end)
+            break
+    with contextlib.suppress(zlib.error):  # not compressed
+        packed = zlib.decompress(packed, wbits=zlib.MAX_WBITS | 32)  # zlib or gzip
+    return header + packed
 
 
 def rough(text: str) -> str:
