@@ -21,7 +21,7 @@ from ..files.streams import GOES_ON, all_there, write_volumes
 from ..volume import LPS_TO_RAS, Affine, AnyArray, Empty, Grid, Study, SyntheticMark, Volume
 from . import metaimage_header, nrrd_header
 from .format import Format, HeaderLabels, ResultToWrite
-from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
+from .geometry import MILLIMETRES, assumed, check_position, shear_notes, unit_notes
 from .marks import FILE_NOTES, WHOLE_MARK, json_of, line_of, mark_in_text
 from .stored_voxels import StoredVoxels, read_series, read_voxels, scratch_bytes
 from .text_header import LONGEST_HEADER_BYTES, HeaderFile, TextHeader, TextStorage, text_of
@@ -231,11 +231,7 @@ def _affine(header: TextHeader, path: Path) -> Affine:
     affine = np.eye(4)
     affine[:3, :3] = directions * header.spacing * scale
     affine[:3, 3] = np.multiply(header.origin, scale)
-    if np.linalg.matrix_rank(directions) < 3:
-        raise UnreadableScanError(
-            f"{path} has no valid position: its axes do not span three dimensions; repair the "
-            "geometry in its header."
-        )
+    check_position(path, affine, "its axes do")
     return LPS_TO_RAS @ affine
 
 
