@@ -53,8 +53,13 @@ def _row(study: ViewedStudy) -> StudyReport:
 
 
 def _volume(image: ImageFile) -> Volume:
+    """Return an image whose values ascend with what is stored, as its measures need."""
     study = image.study()
-    return read(study, None if study.is_dicom else 0)
+    volume = read(study, None if study.is_dicom else 0)
+    if volume.slope >= 0:
+        return volume
+    precise = np.result_type(volume.voxels, np.float32)
+    return replace(volume, voxels=np.negative(volume.voxels, dtype=precise), slope=-volume.slope)
 
 
 def _measures(scan: Volume, result: Volume) -> Measures | None:

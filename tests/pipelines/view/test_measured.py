@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import nibabel
 import numpy as np
+import pytest
 from support.calibration_scans import head, save
 
 from cuda_cyclegan.pipelines.report.suspicion import reading_order, suspicions
@@ -43,6 +45,23 @@ def test_results_without_a_row_are_measured_and_the_odd_come_first(tmp_path: Pat
     assert known[13].notes == ("4 voxels of its result are NaN or infinite",)
     assert known[14].notes[0].startswith("it has no measures, as the grids of scan and result")
     assert sorted(tmp_path.rglob("*")) == files
+
+
+def test_a_negative_slope_changes_no_measure(tmp_path: Path) -> None:
+    scan = head(1)
+    stored = np.rint(scan / scan.max() * 200).astype(np.int16)
+    turned = nibabel.Nifti1Image(-stored, np.eye(4))
+    turned.header.set_slope_inter(-2, 0)
+    for name in ("scans", "results"):
+        save(tmp_path / name / "plain.nii", stored * 2.0)
+        nibabel.save(turned, tmp_path / name / "turned.nii")
+    found = find_viewing((tmp_path / "scans", tmp_path / "results"))
+    rows = [study.row for study in measured(found, lambda *_: None).studies]
+    plain, other = (row and row.measures for row in rows)
+    assert plain
+    assert other
+    assert other.edges == pytest.approx(plain.edges)
+    assert other.levels[0] == pytest.approx(plain.levels[0])
 
 
 def test_a_row_stays_and_results_alone_have_none(tmp_path: Path) -> None:
