@@ -13,7 +13,6 @@ from ..results.manifest import Manifest
 from ..results.resume import PlannedStudy
 from .in_flight import DeviceLostError
 from .networks import Networks
-from .outcomes import Outcomes
 from .pipeline import concurrency_of
 from .source import BatchStudies, JobKind, ListSource
 from .worker import LAST_MOMENT, PATIENCE, Worker
@@ -23,8 +22,41 @@ if TYPE_CHECKING:
     from .spare_workers import SpareWorkers
 
 
+class Batch:
+    """A batch, and who works on it: a worker in this process, or an owner of worker processes.
+
+    studies: its studies. at_work: receives a stop, and yields the events that follow. take_over:
+    called with a sentence once the worker's device is lost; returns the owner of the processes that
+    run what is left.
+    """
+
+    def __init__(
+        self,
+        studies: BatchStudies,
+        at_work: "Worker | SharedBatch",
+        take_over: "Callable[[str], SharedBatch] | None" = None,
+    ) -> None:
+        self.outcomes = studies.outcomes
+        self.at_work = at_work
+        self._take_over = take_over
+
+    def run(self) -> Iterator[Event]:
+        """Yield all events until the last study is over."""
+        try:
+            yield from self.at_work.run()
+            return
+        except DeviceLostError as error:
+            if self._take_over is None:
+                raise
+            self.at_work.stop()
+            why = str(error)
+        yield from self.at_work.rest()
+        self.at_work = self._take_over(why)
+        yield from self.at_work.run()
+
+
 def run_batch(
-    planned: Sequence[PlannedStudy], batch: "LocalBatch | SharedBatch", listen: Listen
+    planned: Sequence[PlannedStudy], batch: Batch, listen: Listen
 ) -> tuple[StudyReport, ...]:
     """Return the rows of all studies in their order, or the available ones after a
     KeyboardInterrupt.
@@ -37,15 +69,15 @@ def run_batch(
             listen(event)
     except KeyboardInterrupt:
         with suppress(KeyboardInterrupt):
-            batch.stop()
-            for event in batch.rest(PATIENCE):
+            batch.at_work.stop()
+            for event in batch.at_work.rest(PATIENCE):
                 listen(event)
         with suppress(KeyboardInterrupt):
-            batch.abort()
-            for event in batch.rest(LAST_MOMENT):
+            batch.at_work.abort()
+            for event in batch.at_work.rest(LAST_MOMENT):
                 listen(event)
     finally:
-        batch.stop()
+        batch.at_work.stop()
     return tuple(row for study in planned if (row := batch.outcomes.of(study)))
 
 
@@ -58,7 +90,7 @@ def batch_on(
     spares: "SpareWorkers | None" = None,
     *,
     isolated: bool = False,
-) -> "LocalBatch | SharedBatch":
+) -> Batch:
     """Return the run on one device in this process as long as it works, or a process per device.
 
     No device is opened if nothing needs translation. networks: networks of the first device.
@@ -74,56 +106,14 @@ def batch_on(
         return SharedBatch(studies, processes, manifest, spares, opened)
 
     if kind.opens and (isolated or len(devices) > 1):
-        return in_processes(*devices)
+        return Batch(studies, in_processes(*devices))
     first, *_ = devices
     source = ListSource(kind, studies, manifest)
     concurrency = concurrency_of(first, sharing=len(devices))
     worker = Worker(networks, source, lambda: concurrency, studies.outcomes)
-    return LocalBatch(
-        worker, source, studies.outcomes, lambda: in_processes(first, opened=[first.name])
-    )
 
+    def take_over(why: str) -> "SharedBatch":
+        source.reclaim(why)
+        return in_processes(first, opened=[first.name])
 
-class LocalBatch:
-    """A batch whose worker is in this process; if it loses its device, processes take over.
-
-    source: source of the worker. outcomes: outcomes of its studies. in_processes: returns the batch
-    of the studies that are left then.
-    """
-
-    def __init__(
-        self,
-        worker: Worker,
-        source: ListSource,
-        outcomes: Outcomes,
-        in_processes: "Callable[[], SharedBatch]",
-    ) -> None:
-        self.outcomes = outcomes
-        self._worker, self._source = worker, source
-        self._in_processes = in_processes
-        self._at_work: Worker | SharedBatch = worker
-
-    def run(self) -> Iterator[Event]:
-        """Yield all events until the last study is over."""
-        try:
-            yield from self._worker.run()
-            return
-        except DeviceLostError as error:
-            self._worker.stop()
-            why = str(error)
-        yield from self._worker.rest()
-        self._source.reclaim(why)
-        self._at_work = self._in_processes()
-        yield from self._at_work.run()
-
-    def stop(self) -> None:
-        """Start no more studies; those that the network has finished are still stored."""
-        self._at_work.stop()
-
-    def rest(self, seconds: float) -> Iterator[Event]:
-        """Yield the events that follow a stop, for at most `seconds`."""
-        return self._at_work.rest(seconds)
-
-    def abort(self) -> None:
-        """Store nothing more, and remove partly written results."""
-        self._at_work.abort()
+    return Batch(studies, worker, take_over)

@@ -17,12 +17,14 @@ from ..events import DeviceOpened, Event, opening_event
 from ..host.memory import available_memory
 from ..results.resume import PlannedStudy
 from ..results.storing import DiskSpace
+from ..whole_check import WholeCheck
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
-from .in_flight import DeviceLostError
-from .networks import Networks
+from .in_flight import DeviceLostError, PipelineResources
+from .networks import Networks, maps_memory
 from .outcomes import BatchEvents, Outcomes
 from .source import JobKind, JobSource
-from .stages import Finished, Inferred, Loaded, StudyStages
+from .stop_requests import StopRequests
+from .study_run import StudyRun, make_network_ready
 
 _TUNED_SHARE = 0.1
 """Time for further tuning at the end of a batch, as a share of the network's time on the batch."""
@@ -88,17 +90,20 @@ class StudyPipeline:
             WeightedSemaphore(concurrency.readers),
             WeightedSemaphore(concurrency.writers),
         )
-        self._is_stopped, self._commits = False, CommitBarrier()
-        self._loaded: SimpleQueue[PlannedStudy | Loaded | None] = SimpleQueue()
-        self._inferred: SimpleQueue[Inferred | None] = SimpleQueue()
+        self._loaded: SimpleQueue[PlannedStudy | StudyRun | None] = SimpleQueue()
+        self._inferred: SimpleQueue[StudyRun | None] = SimpleQueue()
         self._events = BatchEvents(outcomes, (StoppedError,))
-        self._stages = StudyStages(
-            kind,
-            source,
-            disk_space,
-            WeightedSemaphore(concurrency.host_bytes),
-            self._events.report,
-            self._commits,
+        self._requests, self._commits = StopRequests(), CommitBarrier()
+        self._memory = WeightedSemaphore(concurrency.host_bytes)
+        self._resources = PipelineResources(
+            kind=kind,
+            store=kind.store(source.record),
+            disk_space=disk_space,
+            memory=self._memory,
+            on_event=self._events.report,
+            commits=self._commits,
+            requests=self._requests,
+            whole_check=WholeCheck(kind.model, kind.options, maps_memory),
         )
         self._is_announced = kind.options.inference == "patches"
         self._reading, self._storing = concurrency.readers, concurrency.writers
@@ -129,9 +134,9 @@ class StudyPipeline:
 
     def stop(self) -> None:
         """Start no more studies; those that the network has finished are still stored."""
-        self._is_stopped = True
         self._events.expected = StoppedError, DeviceLostError
-        self._stages.stop()
+        self._requests.stop()
+        self._memory.close()
         self._ahead.close()
         self._behind.close()
         self._loaded.put(None)
@@ -139,7 +144,7 @@ class StudyPipeline:
 
     def cancel(self, study: str) -> None:
         """Cancel a study, which ends as interrupted at its next patch or stage; others continue."""
-        self._stages.cancel(study)
+        self._requests.cancel(study)
 
     def rest(self, seconds: float = threading.TIMEOUT_MAX) -> Iterator[Event]:
         """Yield the remaining events for at most `seconds`; raise the error that ended a thread."""
@@ -182,8 +187,13 @@ class StudyPipeline:
                     self._loaded.put(planned)
             if planned is None:
                 break
-            self._loaded.put(self._stages.load(planned))
+            self._loaded.put(self._load(planned))
         self._loaded.put(None)
+
+    def _load(self, planned: PlannedStudy) -> StudyRun:
+        run = StudyRun(planned, self._resources)
+        run.load()
+        return run
 
     def _infer_all(self) -> None:
         kind = self._kind
@@ -210,7 +220,7 @@ class StudyPipeline:
         """Leave a network some time to find faster tactics for later starts, unless stopped."""
 
         def progress(what: str, share: float | None) -> None:
-            if self._is_stopped:
+            if self._requests.is_stopped:
                 raise StoppedError
             self._tune(what, share)
 
@@ -251,29 +261,30 @@ class StudyPipeline:
     def _infer(
         self, generator: SharedGenerator | None, back_translator: BackTranslator | None
     ) -> None:
-        while (loaded := self._next_loaded(generator)) is not None:
-            inferred = self._stages.infer(loaded, generator, self._verifier, back_translator)
-            del loaded
-            if not (self._behind.acquire() and self._is_taken(inferred)):
-                self._stages.drop(inferred)
-            del inferred
+        while (run := self._next_loaded(generator)) is not None:
+            if not (run.is_over or self._source.may_begin(run.name)):
+                self._requests.cancel(run.name)
+            run.infer(generator, self._verifier, back_translator)
+            if not (self._behind.acquire() and self._is_taken(run)):
+                run.drop()
+            del run  # its voxels would stay while the next study is awaited
 
-    def _is_taken(self, inferred: Inferred) -> bool:
+    def _is_taken(self, run: StudyRun) -> bool:
         """Queue a study if a writer is left to take it, and return whether one is."""
         with self._counting:
             if self._storing:
-                self._inferred.put(inferred)
+                self._inferred.put(run)
             return bool(self._storing)
 
-    def _next_loaded(self, generator: SharedGenerator | None) -> Loaded | None:
+    def _next_loaded(self, generator: SharedGenerator | None) -> StudyRun | None:
         """Return the next study; None for each caller once all readers are done.
 
         The first volume of whole-volume inference is announced before it is read.
         """
-        while not self._is_stopped:
+        while not self._requests.is_stopped:
             loaded = self._loaded.get()
             if isinstance(loaded, PlannedStudy):
-                self._stages.make_ready(loaded, generator)
+                make_network_ready(loaded, self._kind, generator)
                 continue
             if loaded is not None:
                 self._ahead.release()
@@ -286,9 +297,9 @@ class StudyPipeline:
         return None
 
     def _store_all(self) -> None:
-        while (finished := self._finish_next()) is not None:
-            self._stages.store(finished)
-            del finished  # its voxels would stay while the next study is awaited
+        while (run := self._finish_next()) is not None:
+            run.store()
+            del run  # its voxels would stay while the next study is awaited
             self._behind.release()
 
     def _end_with_last_writer(self) -> None:
@@ -303,17 +314,18 @@ class StudyPipeline:
     def _drop_remaining(self) -> None:
         """Drop studies that were queued after the None with which a stop ends the writers."""
         while not self._inferred.empty():
-            if (inferred := self._inferred.get()) is not None:
-                self._stages.drop(inferred)
+            if (run := self._inferred.get()) is not None:
+                run.drop()
 
-    def _finish_next(self) -> Finished | None:
-        inferred = self._inferred.get()
-        if inferred is None:
+    def _finish_next(self) -> StudyRun | None:
+        run = self._inferred.get()
+        if run is None:
             return None
         if self._commits.is_shut:
-            self._stages.drop(inferred)
+            run.drop()
             return None
-        return self._stages.finish(inferred, self._verifier)
+        run.finish(self._verifier)
+        return run
 
     def _end_writers(self) -> None:
         for _ in range(self._concurrency.writers):

@@ -120,7 +120,7 @@ class SharedBatch:
         self._is_stopped = True
         self._supervisor.post(lambda: self._end(StopWork()))
 
-    def rest(self, seconds: float) -> Iterator[Event]:
+    def rest(self, seconds: float = threading.TIMEOUT_MAX) -> Iterator[Event]:
         """Yield the events that follow a stop, for at most `seconds`."""
         return self._events.listen(seconds)
 

@@ -29,13 +29,13 @@ from cuda_cyclegan.pipelines.host.memory import PeakMeters
 from cuda_cyclegan.pipelines.results import file_states
 from cuda_cyclegan.pipelines.results.storing import Store
 from cuda_cyclegan.pipelines.run.pipeline import Concurrency
-from cuda_cyclegan.pipelines.run.stages import StudyStages
+from cuda_cyclegan.pipelines.run.study_run import StudyRun
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.study import prepare, translator
 from cuda_cyclegan.pipelines.study.translator import StudyTranslator
 
 COUNTED: tuple[tuple[Any, str], ...] = (
-    (StudyStages, "load"),
+    (StudyRun, "load"),
     (StudyTranslator, "read"),
     (StudyTranslator, "prepare"),
     (prepare, "fit_map"),

@@ -9,10 +9,12 @@ import pydicom as _pydicom
 import pytest
 from support.batch_world import identity_model, recorded, scan, tiny_model
 from support.dicom_phantoms import Phantom
+from support.watched_calls import watch_calls
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.pipelines.run import stages
+from cuda_cyclegan.pipelines.results import storing
+from cuda_cyclegan.pipelines.run.study_run import StudyRun
 
 pydicom: Any = _pydicom
 
@@ -29,14 +31,13 @@ def translate(
 def computed(monkeypatch: pytest.MonkeyPatch) -> "Counter[str]":
     """Count how often the network was called for each study."""
     counts = Counter[str]()
-    infer = stages.StudyStages.infer
+    infer = StudyRun.infer
 
-    def counted(self: Any, loaded: Any, *networks: Any) -> Any:
-        if isinstance(loaded, tuple):
-            counts[loaded[0].row.name] += 1
-        return infer(self, loaded, *networks)
+    def counted(self: StudyRun, *networks: Any) -> None:
+        counts[self.name] += not self.is_over
+        infer(self, *networks)
 
-    monkeypatch.setattr(stages.StudyStages, "infer", counted)
+    monkeypatch.setattr(StudyRun, "infer", counted)
     return counts
 
 
@@ -111,6 +112,22 @@ def test_another_name_that_cannot_be_stored_fails_alone(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert (tmp_path / "out" / "a.nii").is_file()
     assert (tmp_path / "out" / "b.nii").read_text() == "somebody else's"
+
+
+def test_name_is_stored_though_the_first_name_of_its_scan_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.link(scan(tmp_path / "in" / "a.nii"), tmp_path / "in" / "b.nii")
+
+    def first_fails(number: int) -> None:
+        if number == 0:
+            raise OSError(28, "No space left on device")
+
+    watch_calls(monkeypatch, "write", first_fails, where=storing)
+    done = translate(tmp_path, tmp_path / "in")
+    assert done.exit_code == 1
+    assert "1 failed" in done.output
+    assert [path.name for path in (tmp_path / "out").glob("*.nii")] == ["b.nii"]
 
 
 def test_a_dry_run_counts_the_network_once(tmp_path: Path) -> None:

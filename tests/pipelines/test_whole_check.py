@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.model.model_card import PipelineProof
 from cuda_cyclegan.pipelines import whole_check
-from cuda_cyclegan.pipelines.run import stages
+from cuda_cyclegan.pipelines.run import pipeline
 from cuda_cyclegan.pipelines.run.concurrency import StoppedError
 
 MEASURED = re.compile(
@@ -151,7 +151,7 @@ def test_one_note_says_where_it_does_not_fit(
 ) -> None:
     ticks = count()
     monkeypatch.setattr(whole_check, "perf_counter", lambda: seconds * next(ticks))
-    monkeypatch.setattr(stages, "maps_memory", lambda: memory)
+    monkeypatch.setattr(pipeline, "maps_memory", lambda: memory)
     [[note], none] = world.translate("results")
     assert note.startswith(NOT_MEASURED)
     assert reason in note
@@ -172,7 +172,7 @@ def test_a_stop_leaves_the_comparison_for_later_and_stores_the_study(
             return super().note(inferred, seconds, stop)
 
     with monkeypatch.context() as patched:
-        patched.setattr(stages, "WholeCheck", Stopped)
+        patched.setattr(pipeline, "WholeCheck", Stopped)
         assert world.translate("stopped") == [[], []]
     assert world.values("stopped").std() > 0
     [[_], []] = world.translate("later")
@@ -202,7 +202,7 @@ def test_an_interrupt_ends_the_comparison_and_leaves_no_note_of_it(
             return super().note(inferred, seconds, interrupt)
 
     with monkeypatch.context() as patched:
-        patched.setattr(stages, "WholeCheck", Interrupted)
+        patched.setattr(pipeline, "WholeCheck", Interrupted)
         result = world.run("interrupted")
     assert (result.exit_code, ends) == (130, [StoppedError]), result.stderr
     left = {file.name for file in (world.root / "interrupted").rglob("*.nii*")}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from cuda_cyclegan.pipelines.results.manifest import Manifest
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy
-from cuda_cyclegan.pipelines.run.batch import LocalBatch
+from cuda_cyclegan.pipelines.run.batch import Batch
 from cuda_cyclegan.pipelines.run.networks import Networks
 from cuda_cyclegan.pipelines.run.pipe_worker import PipeWorker
 from cuda_cyclegan.pipelines.run.pipeline import Concurrency
@@ -20,15 +20,15 @@ def batch_here(
     networks: Networks,
     concurrency: Concurrency,
     processes: Sequence[PipeWorker] = (),
-) -> LocalBatch:
+) -> Batch:
     """A batch in this process, and in these if it loses its device."""
     studies = BatchStudies(planned)
     source = ListSource(kind, studies, manifest)
     worker = Worker(networks, source, lambda: concurrency, studies.outcomes)
     opened = [process.name for process in processes]
-    return LocalBatch(
-        worker,
-        source,
-        studies.outcomes,
-        lambda: SharedBatch(studies, processes, manifest, opened=opened),
-    )
+
+    def take_over(why: str) -> SharedBatch:
+        source.reclaim(why)
+        return SharedBatch(studies, processes, manifest, opened=opened)
+
+    return Batch(studies, worker, take_over)

@@ -39,12 +39,14 @@ _VOLATILE = (
 _TABLES = {
     "study read ": re.compile(r"(?<=\s)[\d.]+[kM]?(?=\s)"),
     "study job ": re.compile(r"(?<=\s)\d+\.\d+(?=\s)"),
-    "study tiles ": re.compile(r"(?<=iB )[\d.]+"),
+    "study patches ": re.compile(r"(?<=iB )[\d.]+"),
 }
 """Beginnings of tables, and what in their rows was measured."""
 _SENTENCE = re.compile(r"[\w <>]+: ")
 _TRACEBACK = re.compile(r"^Traceback .*\n(?:[ ].*\n)*(?:\w+\.)*", re.M)
 _MEASURED_MEMORY = re.compile(rf"\b(\d[\d.,]* ?(of|to) )?{_MEMORY}")
+_PAGE_KEY = re.compile(r'"key":"[0-9a-f]{16}"')
+"""Key of a page's marks in the browser, a hash of the folders it shows."""
 _BATCH = re.compile(r"\b\d{8}-[0-9a-z]{6}\b")
 _BATCH_LINE = re.compile(r"^\[\d+/(\d+)\] |^<time> (?=\S+: <batch)|^(?=<batch \d+> )")
 _DATES = ("ContentDate", "ContentTime", "InstanceCreationDate", "InstanceCreationTime")
@@ -117,7 +119,8 @@ class Stilled:
             case ".jsonl":
                 return "\n".join(sorted(_manifest_lines(path)))
             case ".html":
-                return self.text(path.read_text(), is_still=True)
+                page = _PAGE_KEY.sub('"key":"<key>"', path.read_text())
+                return self.text(page, is_still=True)
             case ".gz":
                 return digest(gzip.decompress(path.read_bytes()))  # packed in parts of any size
             case ".mha" | ".mhd" | ".nrrd" | ".zraw":

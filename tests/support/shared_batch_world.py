@@ -19,7 +19,7 @@ from cuda_cyclegan.pipelines.events import (
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner, with_aliases
-from cuda_cyclegan.pipelines.run.batch import LocalBatch, run_batch
+from cuda_cyclegan.pipelines.run.batch import Batch, run_batch
 from cuda_cyclegan.pipelines.run.networks import Networks, OpenNetwork
 from cuda_cyclegan.pipelines.run.pipe_worker import PipeWorker
 from cuda_cyclegan.pipelines.run.pipeline import Concurrency
@@ -45,24 +45,25 @@ class SharedBatchWorld:
             scan(self.inputs / name, seed, (8, 8, 8))
 
     def run(self, *openers: Opener) -> list[StudyReport]:
-        return self._run(
-            lambda planned, manifest: SharedBatch(
-                BatchStudies(planned), self._processes(openers, manifest), manifest
-            )
-        )
+        return self._run_shared(openers)
 
     def run_with(self, spares: SpareWorkers, *openers: Opener) -> list[StudyReport]:
         """Run with workers that were started before."""
-        return self._run(
-            lambda planned, manifest: SharedBatch(
-                BatchStudies(planned), self._processes(openers, manifest), manifest, spares=spares
-            )
-        )
+        return self._run_shared(openers, spares)
+
+    def _run_shared(
+        self, openers: Sequence[Opener], spares: SpareWorkers | None = None
+    ) -> list[StudyReport]:
+        def begun(planned: Sequence[PlannedStudy], manifest: Manifest) -> Batch:
+            studies, processes = BatchStudies(planned), self._processes(openers, manifest)
+            return Batch(studies, SharedBatch(studies, processes, manifest, spares))
+
+        return self._run(begun)
 
     def run_suspects(self, suspects: Sequence[str], *openers: Opener) -> list[StudyReport]:
         """Run as if a GPU had been lost over these studies already."""
 
-        def begun(planned: Sequence[PlannedStudy], manifest: Manifest) -> SharedBatch:
+        def begun(planned: Sequence[PlannedStudy], manifest: Manifest) -> Batch:
             studies = BatchStudies(planned)
             processes = self._processes(openers, manifest)
             source = ListSource(processes[0].kind, studies, manifest)
@@ -71,24 +72,24 @@ class SharedBatchWorld:
                     studies.outcomes.handle(StudyStarted(study))
                     studies.outcomes.handle(TilesDone(str(study.study.name), 0, 1))
             source.reclaim("The card was lost.")
-            return SharedBatch(studies, processes, manifest)
+            return Batch(studies, SharedBatch(studies, processes, manifest))
 
         return self._run(begun)
 
-    def run_here(self, opener: OpenNetwork) -> list[StudyReport]:
-        """Run in this process, as long as its device works."""
+    def run_here(
+        self, opener: OpenNetwork, successor: OpenNetwork | None = None
+    ) -> list[StudyReport]:
+        """Run in this process, as long as its device works, and then with the successor."""
 
-        def here(planned: Sequence[PlannedStudy], manifest: Manifest) -> LocalBatch:
-            [process] = self._processes([opener], manifest)
+        def here(planned: Sequence[PlannedStudy], manifest: Manifest) -> Batch:
+            [process] = self._processes([successor or opener], manifest)
             networks = Networks(process.device, open_network=opener)
             concurrency = Concurrency(1 << 30, readers=2, networks=2)
             return batch_here(process.kind, planned, manifest, networks, concurrency, [process])
 
         return self._run(here)
 
-    def _run(
-        self, line: Callable[[Sequence[PlannedStudy], Manifest], LocalBatch | SharedBatch]
-    ) -> list[StudyReport]:
+    def _run(self, line: Callable[[Sequence[PlannedStudy], Manifest], Batch]) -> list[StudyReport]:
         with Manifest(self.output) as manifest:
             planner = Planner(self.output, manifest.entries, RECIPE, overwrite=False)
             planned = planner.plan(discover([self.inputs], self.output).studies)

@@ -14,7 +14,7 @@ from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
 
 from cuda_cyclegan.pipelines.results.manifest import load
-from cuda_cyclegan.pipelines.run.in_flight import StudiesInFlight, StudyProgress
+from cuda_cyclegan.pipelines.run.in_flight import StudyProgress
 from cuda_cyclegan.pipelines.study.translator import StudyTranslator
 
 sitk: Any = _SimpleITK
@@ -100,17 +100,17 @@ def test_memory_is_awaited_before_files_are_read(
 ) -> None:
     world.command("translate")
     taken: list[int] = []
-    take, draw = StudiesInFlight.take_memory, StudyTranslator.preview_stored
+    take, draw = StudyProgress.take_memory, StudyTranslator.preview_stored
 
-    def takes(self: StudiesInFlight, progress: StudyProgress, foreseen: int) -> None:
-        take(self, progress, foreseen)
+    def takes(self: StudyProgress, foreseen: int) -> None:
+        take(self, foreseen)
         taken.append(foreseen)
 
     def draws(*arguments: Any) -> bytes:
         assert taken.pop() > 0
         return draw(*arguments)
 
-    monkeypatch.setattr(StudiesInFlight, "take_memory", takes)
+    monkeypatch.setattr(StudyProgress, "take_memory", takes)
     monkeypatch.setattr(StudyTranslator, "preview_stored", draws)
     assert "2 previews drawn" in world.command("translate", "--preview").stdout
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from cuda_cyclegan.engine.errors import EngineError
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.events import (
     DeviceOpened,
+    Event,
     StudyDone,
     StudyStarted,
 )
@@ -55,6 +57,30 @@ def test_a_lost_gpu_is_opened_again_in_another_process(world: SharedBatchWorld) 
     assert sorted(done) == NAMES
     assert sum(isinstance(event, DeviceOpened) for event in world.events) == 1
     assert processes_left() == []
+
+
+@pytest.mark.process
+def test_stop_after_a_loss_ends_the_process_that_took_over(
+    world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    successor = Opener(world.calls, holding=0)
+    started = Counter[str]()
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, StudyStarted):
+            name = str(event.planned.study.name)
+            started[name] += 1
+            if started[name] == 2:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(world, "handle", interrupt)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.run.batch.PATIENCE", 0.1)
+    rows = world.run_here(Opener(world.calls, losses=1), successor)
+    left = processes_left()
+    successor.let_go()
+    assert left == []
+    assert "interrupted" in {row.status for row in rows}
+    assert [row.name for row in rows if row.status == "translated"] == world.made()
 
 
 def test_a_gpu_that_is_lost_after_an_interrupt_is_not_opened_again(

@@ -13,6 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
 from typing import Any
+from weakref import ref
 
 import pytest
 from support.batch_world import scan
@@ -24,18 +25,20 @@ from support.watched_calls import watch_calls
 from cuda_cyclegan.engine.errors import EngineError
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.options import Progress
-from cuda_cyclegan.pipelines.events import Event, StudyDone, Tuning, Worked
+from cuda_cyclegan.pipelines.events import Event, Tuning, Worked
 from cuda_cyclegan.pipelines.host import memory
 from cuda_cyclegan.pipelines.results import storing
 from cuda_cyclegan.pipelines.results.file_states import FileState
 from cuda_cyclegan.pipelines.results.manifest import load
-from cuda_cyclegan.pipelines.run import in_flight, pipeline, stages
+from cuda_cyclegan.pipelines.run import in_flight, pipeline, study_run
 from cuda_cyclegan.pipelines.run.concurrency import WeightedSemaphore
-from cuda_cyclegan.pipelines.run.in_flight import InputFiles, StudiesInFlight, StudyProgress
+from cuda_cyclegan.pipelines.run.in_flight import StudyProgress
+from cuda_cyclegan.pipelines.run.input_files import InputFiles
 from cuda_cyclegan.pipelines.run.outcomes import BatchEvents
 from cuda_cyclegan.pipelines.run.pipeline import Concurrency
+from cuda_cyclegan.pipelines.run.study_run import StudyRun
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.study.translator import Scans, StudyTranslator
+from cuda_cyclegan.pipelines.study.translator import Scans, StudyTranslator, Translated
 from cuda_cyclegan.pipelines.timeline import Timeline, Trace
 
 
@@ -202,6 +205,36 @@ def test_a_study_that_no_memory_suffices_for_fails_alone(
     assert "GiB of memory, and this program may use only" in rows[1].failure.reason
 
 
+def test_stored_study_keeps_no_voxels_while_others_are_translated(
+    world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread may still hold a study whose result is stored."""
+    arrays, first_is_stored, left = list[ref[Any]](), threading.Event(), list[bool]()
+    finish, store = StudyTranslator.finish, StudyRun.store
+    runs = iter(range(9))
+
+    def finishes(*arguments: Any) -> Translated:
+        translated = finish(*arguments)
+        arrays.append(ref(translated.volumes[0].voxels))
+        return translated
+
+    def stores(run: StudyRun) -> None:
+        store(run)
+        del run  # whose caller has it still
+        first_is_stored.set()
+
+    def network(patches: FloatArray) -> FloatArray:
+        if next(runs) == 2:
+            assert first_is_stored.wait(ENOUGH)
+            left.append(arrays[0]() is not None)
+        return patches
+
+    monkeypatch.setattr(StudyTranslator, "finish", finishes)
+    monkeypatch.setattr(StudyRun, "store", stores)
+    assert [row.status for row in world.run(network)] == ["translated"] * 5
+    assert left == [False]
+
+
 def test_no_more_is_under_way_than_the_concurrency_allows(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,8 +290,8 @@ def test_readers_hold_no_more_than_the_limit(
         (world.root / "scans" / f"{name}.nii").unlink()
     held, most, lock = 0, 0, threading.Lock()
     asked, third_asked, needs = iter(range(9)), threading.Event(), list[int]()
-    read, real = StudyTranslator.read, StudiesInFlight
-    take, settle, done = real.take_memory, real.adjust_memory, real._done
+    read, real = StudyTranslator.read, StudyProgress
+    take, settle, end = real.take_memory, real.adjust_memory, real.end
 
     def counted(amount: int) -> None:
         nonlocal held, most
@@ -266,24 +299,24 @@ def test_readers_hold_no_more_than_the_limit(
             held += amount
             most = max(most, held)
 
-    def takes(self: StudiesInFlight, progress: StudyProgress, foreseen: int) -> None:
+    def takes(self: StudyProgress, foreseen: int) -> None:
         needs.append(foreseen)
         if next(asked) == 2:
             third_asked.set()
-        take(self, progress, foreseen)
+        take(self, foreseen)
 
     def reads(*arguments: Any) -> Scans:
         scans = read(*arguments)
         counted(scans.volumes[0].voxels.nbytes)
         return scans
 
-    def settles(self: StudiesInFlight, progress: StudyProgress, needed: int) -> None:
-        settle(self, progress, needed)
+    def settles(self: StudyProgress, needed: int) -> None:
+        settle(self, needed)
         counted(needed - SCAN_BYTES)
 
-    def ends(self: StudiesInFlight, progress: StudyProgress, *arguments: Any) -> StudyDone:
-        counted(-progress.held)
-        return done(self, progress, *arguments)
+    def ends(self: StudyProgress, *aliases: Any) -> None:
+        counted(-self._held)
+        end(self, *aliases)
 
     def network(patches: FloatArray) -> FloatArray:
         assert third_asked.wait(ENOUGH)
@@ -292,7 +325,7 @@ def test_readers_hold_no_more_than_the_limit(
     monkeypatch.setattr(StudyTranslator, "read", reads)
     monkeypatch.setattr(real, "take_memory", takes)
     monkeypatch.setattr(real, "adjust_memory", settles)
-    monkeypatch.setattr(real, "_done", ends)
+    monkeypatch.setattr(real, "end", ends)
     need = 5 * SCAN_BYTES  # the scan, and in float32 what the network makes, and the result
     rows = world.run(network, Concurrency(2 * need + SCAN_BYTES // 2, readers=3))
     assert [row.status for row in rows] == ["translated"] * 3
@@ -307,12 +340,12 @@ def test_a_scan_that_is_more_than_its_header_let_expect_waits_for_nobody(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each would wait for what the other holds."""
-    look = stages.look_at_study
+    look = study_run.look_at_study
 
     def too_little(*arguments: Any) -> Any:
         return replace(look(*arguments), volumes=(), reading_bytes=0)
 
-    monkeypatch.setattr(stages, "look_at_study", too_little)
+    monkeypatch.setattr(study_run, "look_at_study", too_little)
     rows = world.run(concurrency=Concurrency(1, readers=3, writers=2))
     assert [row.status for row in rows] == ["translated"] * 5
     assert threads_at_work() == []

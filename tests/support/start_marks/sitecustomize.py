@@ -55,12 +55,12 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
         ("PipeWorker.__call__", BEFORE, "job known"),
         ("PipeWorker.__call__", AFTER, "batch over"),
     ],
-    "pipelines.run.stages": [
-        ("StudyStages.load", BEFORE, "first study asked for"),
-        ("StudyStages.load", AFTER, "first study read"),
-        ("StudyStages.infer", BEFORE, "first study begun"),
-        ("StudyStages.infer", AFTER, "first study computed"),
-        ("StudyStages.store", AFTER, "first study stored"),
+    "pipelines.run.study_run": [
+        ("StudyRun.load", BEFORE, "first study asked for"),
+        ("StudyRun.load", AFTER, "first study read"),
+        ("StudyRun.infer", BEFORE, "first study begun"),
+        ("StudyRun.infer", AFTER, "first study computed"),
+        ("StudyRun.store", AFTER, "first study stored"),
     ],
 }
 """Functions by module, and what it means when each was first called, or had returned."""
