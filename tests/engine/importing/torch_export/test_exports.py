@@ -9,6 +9,7 @@ import pytest
 from support import onnx_exports, torch_exports
 from support.lazy_modules import torch
 from support.onnx_exports import BLOCK, CUBE, output_of, patch_of
+from support.operator_dialect import check_dialect
 from support.torch_exports import Handmade, call, exported, file_of, tensor
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
@@ -32,7 +33,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def imported(path: Path) -> Network:
-    return convert_graph(read_exported(path), None).network
+    return convert_graph(check_dialect(read_exported(path)), None).network
 
 
 def distance(found: Network, patch: FloatArray, expected: FloatArray) -> float:
