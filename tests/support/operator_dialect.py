@@ -43,7 +43,7 @@ def _in_onnx(operator: Operator) -> onnx.NodeProto:
     if operator.kind in _LISTED or operator.kind.startswith("Reduce"):
         inputs += ["axes"] if attributes.pop("axes", None) else []
     kind = "HardSwish" if operator.kind == "Swish" else operator.kind
-    outputs = operator.outputs[:1] if kind == "ReduceMax" else operator.outputs
+    outputs = operator.outputs[:1] if kind in ("ReduceMax", "ReduceMin") else operator.outputs
     return helper.make_node(kind, inputs, outputs, operator.name, **dict(_plain(attributes)))
 
 

@@ -17,7 +17,7 @@ STATED_OPSET = 21
 
 It is ONNX but for four points, which save operators that only the converter would read: a norm may
 omit scale and shift; Squeeze, Unsqueeze and reductions have their axes as an attribute; Swish is an
-operator; and ReduceMax may have a second output that nothing reads.
+operator; and ReduceMax and ReduceMin may have a second output that nothing reads.
 """
 
 Array: TypeAlias = npt.NDArray[Any]

@@ -178,6 +178,9 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "larger ones": lambda x, _: (
         torch.maximum(x, -x) + torch.max(x, x * 2) * x.max(1, keepdim=True)[0] + torch.min(x, -x)
     ),
+    "smaller ones": lambda x, _: (
+        torch.minimum(x, -x) * x.min(1, keepdim=True)[0] + x.amin(1, keepdim=True)
+    ),
     "constant channels": lambda x, _: torch.cat(
         [x, x.new_zeros(x.shape), torch.zeros(1, 2, *x.shape[2:])], 1
     )[:, 3:],
