@@ -171,11 +171,13 @@ MAY_IMPORT = {
     "engine.generator": (
         "engine.errors engine.network engine.options engine.patch_grid engine.scaling"
     ),
-    "engine.importing": (
-        "engine.decoding engine.errors engine.importing.operators engine.network io.files"
-    ),
+    "engine.importing": "engine.errors engine.importing.operators engine.network io.files",
     "engine.importing.checkpoint": (
         "engine.cpu engine.errors engine.importing engine.model engine.network"
+    ),
+    "engine.importing.known_networks": (
+        "engine.decoding engine.errors engine.importing engine.importing.operators engine.network "
+        "io.files"
     ),
     "engine.importing.operators": "engine.errors engine.network",
     "engine.importing.torch_export": (
@@ -288,10 +290,10 @@ MAY_IMPORT = {
     ),
     "pipelines.model_import": (
         "engine.cpu engine.decoding engine.errors engine.importing engine.importing.checkpoint "
-        "engine.importing.operators engine.importing.torch_export engine.model engine.network "
-        "engine.options engine.patch_grid engine.scaling io.choice io.discovery io.files "
-        "io.reading io.volume pipelines.decisions pipelines.errors pipelines.host "
-        "pipelines.program pipelines.settings pipelines.stopwatch pipelines.study"
+        "engine.importing.known_networks engine.importing.operators engine.importing.torch_export "
+        "engine.model engine.network engine.options engine.patch_grid engine.scaling io.choice "
+        "io.discovery io.files io.reading io.volume pipelines.decisions pipelines.errors "
+        "pipelines.host pipelines.program pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (

@@ -21,7 +21,8 @@ from ...engine.importing.checkpoint.evidence import (
 from ...engine.importing.checkpoint.recognise import Recognised, recognise
 from ...engine.importing.checkpoint.reference_search import TrialListener, resolve
 from ...engine.importing.checkpoint_file import read_checkpoint
-from ...engine.importing.monai_bundle import is_bundle, read_bundle
+from ...engine.importing.known_networks.monai_bundle import is_bundle, read_bundle
+from ...engine.importing.known_networks.nnunet_folder import is_nnunet_folder, read_nnunet
 from ...engine.importing.onnx_file import is_onnx, read_onnx
 from ...engine.importing.operators.converter import convert_graph, operators_of
 from ...engine.importing.operators.operator_graph import OperatorGraph
@@ -31,12 +32,13 @@ from ...engine.model.intensity_maps import NetworkRange
 from ...engine.model.model_card import Established
 from ...engine.model.reference import TOLERANCE, relative_error
 from ...engine.network.architectures import Architecture
+from ...engine.network.ensemble import mean_network
 from ...engine.network.graph import INPUT, Graph, Network, times
 from ...engine.network.graph_analysis import ValueRange, output_range
 from ...engine.network.layers import Add, FloatArray, Triple
 from .card_draft import CardDraft
 from .monai_data import BundleData, bundle_data
-from .nnunet_folder import is_nnunet_folder, read_nnunet
+from .nnunet_data import NNUNET_CODE, nnunet_card, nnunet_facts
 
 ReferencePair: TypeAlias = tuple[FloatArray, FloatArray]
 
@@ -126,19 +128,22 @@ def with_reference(
 
 
 def _of_nnunet(request: ImportRequest) -> FoundNetwork:
-    folder = read_nnunet(request.checkpoint, request.folds, request.draft.axes)
+    folder = read_nnunet(request.checkpoint, request.folds)
     _check_meaning(request.choices)
+    patch = folder.configuration.patch_size
+    folds = [convert_graph(graph, patch).network for graph in folder.graphs]
+    network = mean_network(folds, "fold")
     return FoundNetwork(
         path=request.checkpoint.resolve(),
         sha256=folder.sha256,
-        kind="nnU-Net folder",
-        layout=f"nnU-Net v2 {folder.kind}",
-        network=folder.network,
-        architecture=folder.network.graph,
-        established=folder.established,
-        facts=folder.facts,
+        kind=folder.graphs[0].kind,
+        layout=folder.graphs[0].layout,
+        network=network,
+        architecture=network.graph,
+        established=NNUNET_CODE,
+        facts=tuple(nnunet_facts(folder, request.folds)),
         assumptions=(),
-        card=folder.draft,
+        card=nnunet_card(folder, network.graph.out_channels, request.draft.axes),
     )
 
 

@@ -43,7 +43,7 @@ from .file_kinds import (
     find_network,
     with_reference,
 )
-from .nnunet_folder import with_facts
+from .nnunet_data import with_facts
 
 _DECIDED = ("set with", "only this computes", "as computed by", "written in")
 

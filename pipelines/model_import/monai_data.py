@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from ...engine.importing.monai_config import BundleConfig, Component, Unread
+from ...engine.importing.known_networks.monai_config import BundleConfig, Component, Unread
 from ...engine.model.intensity_maps import (
     ClipPercentiles,
     ClipValues,

@@ -21,6 +21,7 @@ from .operator_graph import Operator
 from .roots import LEAST_ROOT, rooted
 
 _MOST_CHANNELS = 64
+_EXTREMES = "ReduceMax", "ReduceMin"
 _FREE_AXIS = 13
 """Opset since which Softmax takes one axis alone, and not all from it on."""
 
@@ -35,15 +36,20 @@ def _weighed_sum(
     return builder.add(operator, Conv3d(count, 1, _VOXEL, one, bias), source)
 
 
-def _largest(builder: Builder, operator: Operator, source: GraphTensor) -> GraphTensor:
-    """Add the largest of all channels: of two halves a and b, a + relu(b - a)."""
+def _extreme(
+    builder: Builder, operator: Operator, source: GraphTensor, *, is_max: bool
+) -> GraphTensor:
+    """Add the largest of all channels, of two halves a and b a + relu(b - a), or the smallest, of
+    these a - relu(a - b).
+    """
     while source.channels > 1:
         half = source.channels // 2
         rest = source.channels - half
         first = builder.channels(operator, source, 0, rest)
         second = builder.channels(operator, source, half, rest)
-        above = builder.add(operator, Relu(), builder.add(operator, Subtract(), second, first))
-        source = builder.add(operator, Add(), first, above)
+        pair = (second, first) if is_max else (first, second)
+        above = builder.add(operator, Relu(), builder.add(operator, Subtract(), *pair))
+        source = builder.add(operator, Add() if is_max else Subtract(), first, above)
     return source
 
 
@@ -78,8 +84,8 @@ def reduced_channels(
     if axes is None or _named(operator, source, axes) != [CHANNELS]:
         return None
     output = _of_each(builder, operator, source, how)
-    if how == "ReduceMax":
-        output = _largest(builder, operator, output)
+    if how in _EXTREMES:
+        output = _extreme(builder, operator, output, is_max=how == "ReduceMax")
     else:
         weight = 1 / source.channels if how == "ReduceMean" else 1.0
         output = _weighed_sum(builder, operator, output, weight)
@@ -98,10 +104,10 @@ def _named(operator: Operator, source: GraphTensor, axes: tuple[int, ...]) -> li
 
 
 def _reduce(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert sums, norms and maxima, which are supported over channels only."""
+    """Convert sums, norms, maxima and minima, which are supported over channels only."""
     output = reduced_channels(builder, operator, builder.tensor(operator), operator.kind)
     if output is None:
-        is_sum = operator.kind in ("ReduceSum", "ReduceMax")
+        is_sum = operator.kind in ("ReduceSum", *_EXTREMES)
         known = "attention" if is_sum else "global response norm"
         raise operator.refusal(
             f"reduces other axes than the channels, as {known} does; {WHOLE_PATCH}"
@@ -268,7 +274,7 @@ CHANNEL_RULES: Mapping[str, Rule] = {
     "LogSoftmax": _log_softmax,
     "LayerNormalization": _layer_norm,
     "MatMul": _multiply_matrices,
-    **dict.fromkeys(("ReduceSum", "ReduceMax", "ReduceL1", "ReduceL2", "ReduceSumSquare"), _reduce),
+    **dict.fromkeys(("ReduceSum", *_EXTREMES, "ReduceL1", "ReduceL2", "ReduceSumSquare"), _reduce),
     "Gather": _gather,
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,

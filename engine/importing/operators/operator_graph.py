@@ -1,4 +1,4 @@
-"""A network as a graph of ONNX's operators, whatever file it came from."""
+"""A network as a graph of ONNX's operators, or of those of a dialect, whatever it came from."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,12 @@ from ...errors import CheckpointError, quoted
 from ...network.layers import Triple
 
 STATED_OPSET = 21
-"""Opset in which importers state operators of files that are not ONNX."""
+"""Opset of the dialect in which importers of other files than ONNX state operators.
+
+It is ONNX but for four points, which save operators that only the converter would read: a norm may
+omit scale and shift; Squeeze, Unsqueeze and reductions have their axes as an attribute; Swish is an
+operator; and ReduceMax and ReduceMin may have a second output that nothing reads.
+"""
 
 Array: TypeAlias = npt.NDArray[Any]
 Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] | Array
@@ -134,11 +139,12 @@ class OperatorGraph:
     """Network of a file.
 
     path: of the file. sha256: of its bytes. kind: its format. layout: what the graph consists of,
-    for the model card. opset: version of the operators. producer: program that wrote it.
-    input, output: names of the network's input and output. dims: of the input; None for a dynamic
-    one. operators: in topological order. tensors: by name. kinds: operator types of the file, one
-    for each of its nodes. is_half: whether the file computes in half precision, fp16 or bf16, at
-    least its convolutions. halves: names of tensors of that precision.
+    for the model card. opset: version of the operators; `STATED_OPSET` for the dialect. producer:
+    program that wrote the file. input, output: names of the network's input and output. dims: of
+    the input; None for a dynamic one. operators: in topological order. tensors: by name. kinds:
+    operator types of the file, one for each of its nodes. is_half: whether the file computes in
+    half precision, fp16 or bf16, at least its convolutions. halves: names of tensors of that
+    precision.
     """
 
     path: Path

@@ -213,13 +213,20 @@ def _inverse_root(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "Reciprocal", writer.step(call, "Sqrt", call.tensor("self")))
 
 
-def _largest(writer: OperatorWriter, call: Call) -> None:
-    """Write the larger of two tensors, or the largest along an axis, whose place goes unread."""
-    if call.argument("other") is not None:
-        _binary("Max")(writer, call)
-        return
-    keeps = int(call.flag("keepdim"))
-    writer.result(call, "ReduceMax", call.tensor("self"), keepdims=keeps, **_axes(call))
+def _extreme(kind: str) -> AtenRule:
+    """Return the rule of the larger of two tensors, or of the largest number along an axis.
+
+    kind: Max, or Min for the smallest. The place of the number along the axis goes unread.
+    """
+
+    def rule(writer: OperatorWriter, call: Call) -> None:
+        if call.argument("other") is not None:
+            _binary(kind)(writer, call)
+            return
+        keeps = int(call.flag("keepdim"))
+        writer.result(call, f"Reduce{kind}", call.tensor("self"), keepdims=keeps, **_axes(call))
+
+    return rule
 
 
 def _filled(number: float | None) -> AtenRule:
@@ -604,9 +611,10 @@ RULES: Mapping[str, AtenRule] = {
     **dict.fromkeys(("aten.zeros_like", "aten.new_zeros", "aten.zeros"), _filled(0.0)),
     **dict.fromkeys(("aten.ones_like", "aten.new_ones", "aten.ones"), _filled(1.0)),
     **dict.fromkeys(("aten.full_like", "aten.new_full", "aten.full"), _filled(None)),
-    "aten.max": _largest,
+    "aten.max": _extreme("Max"),
+    "aten.min": _extreme("Min"),
     "aten.maximum": _binary("Max"),
-    **dict.fromkeys(("aten.min", "aten.minimum"), _binary("Min")),
+    "aten.minimum": _binary("Min"),
     "aten.gt": _binary("Greater"),
     "aten.pow": _power,
     **dict.fromkeys(("aten.cat", "aten.concat", "aten.concatenate"), _joined),
@@ -650,6 +658,7 @@ RULES: Mapping[str, AtenRule] = {
     "aten.mean": _reduction("ReduceMean"),
     "aten.sum": _reduction("ReduceSum"),
     "aten.amax": _reduction("ReduceMax"),
+    "aten.amin": _reduction("ReduceMin"),
     **dict.fromkeys(("aten.var", "aten.std"), _variance),
     **dict.fromkeys(("aten.linalg_vector_norm", "aten.norm"), _length),
     "aten._weight_norm": _weight_norm,

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from support.lazy_modules import torch
 from support.onnx_exports import patch_of
+from support.operator_dialect import check_dialect
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import CheckpointError
-from cuda_cyclegan.engine.importing.monai_bundle import is_bundle, read_bundle
-from cuda_cyclegan.engine.importing.monai_config import BundleConfig
+from cuda_cyclegan.engine.importing.known_networks.monai_bundle import is_bundle, read_bundle
+from cuda_cyclegan.engine.importing.known_networks.monai_config import BundleConfig
 from cuda_cyclegan.engine.importing.operators.converter import convert_graph
 from cuda_cyclegan.engine.model.intensity_maps import (
     ClipValues,
@@ -92,7 +93,7 @@ def test_a_bundle_computes_what_monai_does(name: str, tmp_path: Path) -> None:
     pytest.importorskip("monai")
     module, folder = built(name), bundle(tmp_path, name)
     assert is_bundle(folder)
-    found = convert_graph(read_bundle(folder).graph, None).network
+    found = convert_graph(check_dialect(read_bundle(folder).graph), None).network
     assert found.graph.patch is None
     extents = (32, 32, 32) if name == "BasicUNet" else (16, 8, 12)
     patch = patch_of(*extents, channels=DEFINITIONS[name]["in_channels"])

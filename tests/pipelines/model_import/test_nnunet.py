@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.lazy_modules import torch
+from support.operator_dialect import check_dialect
 
 from cuda_cyclegan import Translator
 from cuda_cyclegan.engine.errors import CheckpointError
 from cuda_cyclegan.engine.importing.checkpoint.evidence import NetworkChoices
+from cuda_cyclegan.engine.importing.known_networks.nnunet_folder import read_nnunet
 from cuda_cyclegan.engine.model.intensity_maps import ClipValues, Standard, Steps, ZScore
 from cuda_cyclegan.engine.model.model_card import ScanCrop
 from cuda_cyclegan.engine.model.model_file import Model
@@ -129,6 +132,12 @@ def test_statements_of_the_user_come_first(folder: Callable[[str], Path]) -> Non
     assert imported(folder("plain")).card.output_channels == ("background", "lesion")
 
 
+def test_networks_are_stated_in_the_dialect(folder: Callable[[str], Path]) -> None:
+    for name, folds in FOLDS.items():
+        for graph in read_nnunet(folder(name), folds).graphs:
+            check_dialect(graph)
+
+
 def test_several_folds_must_be_named(folder: Callable[[str], Path]) -> None:
     with pytest.raises(CheckpointError, match="has the folds 0, 1; name those"):
         imported(folder("residual"))
@@ -149,6 +158,19 @@ def argument(name: str, value: Any) -> Callable[[Path], None]:
     return changed(lambda reported: reported["architecture"]["arch_kwargs"].update({name: value}))
 
 
+LAST = "decoder.seg_layers.1.weight"
+
+
+def stored(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        path = folder / "fold_0/checkpoint_final.pth"
+        contents = torch.load(path, weights_only=False)
+        change(contents["network_weights"])
+        torch.save(contents, path)
+
+    return apply
+
+
 REFUSED: dict[str, Callable[[Path], object]] = {
     "normalises by 'MyNormalization'": changed(
         lambda reported: reported.update(normalization_schemes=["MyNormalization"])
@@ -164,6 +186,22 @@ REFUSED: dict[str, Callable[[Path], object]] = {
     "normalises by torch.nn.BatchNorm3d": argument("norm_op", "torch.nn.BatchNorm3d"),
     "has dropout": argument("dropout_op", "torch.nn.Dropout3d"),
     "of different trainings": argument("features_per_stage", [4, 8, 16]),
+    "'encoder.stages.0.0.convs.0.conv.bias' of the shape .* describes it as absent": argument(
+        "conv_bias", False
+    ),
+    "norm.weight' .* describes it as absent": argument("norm_op_kwargs", {"affine": False}),
+    "Option 'track_running_stats' of 'instance' is not supported": argument(
+        "norm_op_kwargs", {"affine": True, "track_running_stats": True}
+    ),
+    "Option 'eps' of 'instance' is not a number": argument(
+        "norm_op_kwargs", {"affine": True, "eps": "small"}
+    ),
+    "'encoder.extra.weight', which no PlainConvUNet has": stored(
+        lambda weights: weights.update({"encoder.extra.weight": weights[LAST].clone()})
+    ),
+    "'decoder.seg_layers.1.weight', which the weights lack": stored(
+        lambda weights: weights.pop(LAST)
+    ),
     "lists of unequal lengths": argument("strides", [[1, 1, 1]]),
     "sizes that make no sense": argument("n_conv_per_stage_decoder", [1, 1 << 30]),
     "does not match nnU-Net v2.3": lambda folder: (folder / "plans.json").write_text("[]"),

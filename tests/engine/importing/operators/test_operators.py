@@ -434,6 +434,10 @@ LAYERS: dict[str, tuple[list[NodeProto], list[str]]] = {
         [node("ReduceMax", "a", "o", axes=[1]), node("Mul", "a o", "b")],
         ["conv", *2 * ["channels", "channels", "subtract", "relu", "add"], "multiply", "conv"],
     ),
+    "the smallest channel": (
+        [node("ReduceMin", "a", "o", axes=[1]), node("Mul", "a o", "b")],
+        ["conv", *2 * ["channels", "channels", "subtract", "relu", "subtract"], "multiply", "conv"],
+    ),
     "a quotient": (
         [node("Mul", "a a", "s"), node("Add", "s half", "more"), node("Div", "a more", "b")],
         ["conv", "multiply", "channel_affine", "inverse", "multiply", "conv"],

@@ -9,6 +9,7 @@ import pytest
 from support import onnx_exports, torch_exports
 from support.lazy_modules import torch
 from support.onnx_exports import BLOCK, CUBE, output_of, patch_of
+from support.operator_dialect import check_dialect
 from support.torch_exports import Handmade, call, exported, file_of, tensor
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
@@ -32,7 +33,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def imported(path: Path) -> Network:
-    return convert_graph(read_exported(path), None).network
+    return convert_graph(check_dialect(read_exported(path)), None).network
 
 
 def distance(found: Network, patch: FloatArray, expected: FloatArray) -> float:
@@ -176,6 +177,9 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     ),
     "larger ones": lambda x, _: (
         torch.maximum(x, -x) + torch.max(x, x * 2) * x.max(1, keepdim=True)[0] + torch.min(x, -x)
+    ),
+    "smaller ones": lambda x, _: (
+        torch.minimum(x, -x) * x.min(1, keepdim=True)[0] + x.amin(1, keepdim=True)
     ),
     "constant channels": lambda x, _: torch.cat(
         [x, x.new_zeros(x.shape), torch.zeros(1, 2, *x.shape[2:])], 1

@@ -1,8 +1,7 @@
-"""MONAI's networks as ONNX operators: layers named after their weights, and a definition each.
+"""MONAI's networks as ONNX operators, a definition each.
 
-Written from monai.networks.nets of MONAI 1.6.1. Channels and kernels follow from the weights; a
-definition states only what these leave open, and one with an argument that is not read here is
-refused.
+Written from monai.networks.nets of MONAI 1.6.1. A definition with an argument that is not read here
+is refused.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,225 +10,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..decoding import Json
-from ..errors import CheckpointError, quoted
-from ..network.layers import FloatArray
-from .operators.operator_graph import Array, Attribute, Operator
+from ...decoding import Json
+from ...errors import CheckpointError, quoted
+from .network_writer import INPUT, LayerKind, NetworkWriter
 
-_EPSILON = 1e-5
-
-
-@dataclass(frozen=True, slots=True)
-class LayerKind:
-    """Norm or activation of a definition, such as "PRELU" or ["GROUP", {"num_groups": 8}].
-
-    name: in lower case. options: its arguments.
-    """
-
-    name: str
-    options: Mapping[str, Json]
-
-    @classmethod
-    def of(cls, value: Json, what: str) -> "LayerKind | None":
-        """Return the kind that a definition gives; None for none. what: for the error."""
-        match value:
-            case None | "":
-                return None
-            case str(name):
-                return cls(name.lower(), {})
-            case [str(name)]:
-                return cls(name.lower(), {})
-            case [str(name), dict() as options]:
-                return cls(name.lower(), options)
-            case _:
-                raise CheckpointError(f"The network definition has a {what} that makes no sense.")
-
-    def number(self, name: str, usual: float) -> float:
-        """Return an option that is a number."""
-        value = self.options.get(name, usual)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise CheckpointError(f"Option {quoted(name)} of {quoted(self.name)} is not a number.")
-        return value
-
-    def check_options(self, *known: str) -> None:
-        """Raise CheckpointError for options that change what the layer computes."""
-        if unknown := self.options.keys() - {*known, "inplace", "init", "momentum"}:
-            raise CheckpointError(
-                f"Option {quoted(min(unknown))} of {quoted(self.name)} is not supported."
-            )
-
-
-_PLAIN_ACTIVATIONS = {
-    "relu": "Relu",
-    "selu": "Selu",
-    "sigmoid": "Sigmoid",
-    "tanh": "Tanh",
-    "swish": "Swish",
-    "memswish": "Swish",
-    "mish": "Mish",
-}
-
-
-class NetworkWriter:
-    """Operators so far, and the tensors that they use.
-
-    tensors: weights of the network by name. operators: in order.
-    """
-
-    def __init__(self, tensors: Mapping[str, FloatArray]) -> None:
-        self._stored = tensors
-        self.tensors: dict[str, Array] = {}
-        self.operators: list[Operator] = []
-
-    @property
-    def unused(self) -> list[str]:
-        """Names of the tensors that no operator uses."""
-        return [name for name in self._stored if name not in self.tensors]
-
-    def has(self, name: str) -> bool:
-        """Whether there is a tensor of this name."""
-        return name in self._stored
-
-    def weight(self, name: str) -> str:
-        """Use a tensor, which must be there; return its name."""
-        if name not in self._stored:
-            raise CheckpointError(
-                f"The network definition needs the tensor {quoted(name)}, which the weights lack; "
-                "the definition and the weights are not of the same network."
-            )
-        self.tensors[name] = self._stored[name]
-        return name
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor, which must be there."""
-        return self.tensors[self.weight(name)].shape
-
-    def constant(self, name: str, array: Array) -> str:
-        """Add a constant; return its name."""
-        self.tensors[f"constant {name}"] = array
-        return f"constant {name}"
-
-    def add(self, kind: str, name: str, *inputs: str, **attributes: Attribute) -> str:
-        """Write an operator; return the name of its output."""
-        output = f"{len(self.operators)}: {name}"
-        self.operators.append(Operator(kind, name, inputs, (output,), attributes))
-        return output
-
-    def convolution(
-        self,
-        name: str,
-        source: str,
-        *,
-        stride: Sequence[int] = (1, 1, 1),
-        padding: Sequence[int] | None = None,
-    ) -> str:
-        """Write a convolution; without `padding` it keeps the extents, as MONAI's does."""
-        weight = self.weight(f"{name}.weight")
-        kernel = self._kernel(weight)
-        pads = self._same(name, kernel) if padding is None else tuple(padding)
-        return self.add(
-            *("Conv", name, source, weight, *self._bias(name)),
-            strides=tuple(stride),
-            pads=pads * 2,
-            dilations=(1, 1, 1),
-        )
-
-    def transposed(
-        self,
-        name: str,
-        source: str,
-        *,
-        stride: Sequence[int],
-        padding: Sequence[int] | None = None,
-        output_padding: Sequence[int] | None = None,
-    ) -> str:
-        """Write a transposed convolution, by default with MONAI's padding."""
-        weight = self.weight(f"{name}.weight")
-        pads = self._same(name, self._kernel(weight)) if padding is None else tuple(padding)
-        extra = [step - 1 for step in stride] if output_padding is None else output_padding
-        return self.add(
-            *("ConvTranspose", name, source, weight, *self._bias(name)),
-            strides=tuple(stride),
-            pads=pads * 2,
-            output_padding=tuple(extra),
-        )
-
-    def _kernel(self, weight: str) -> tuple[int, ...]:
-        kernel = self.shape(weight)[2:]
-        if len(kernel) != 3:
-            raise CheckpointError(f"Tensor {quoted(weight)} is not of a 3-D convolution.")
-        return kernel
-
-    def _bias(self, name: str) -> tuple[str, ...]:
-        bias = f"{name}.bias"
-        return (self.weight(bias),) if self.has(bias) else ()
-
-    def _same(self, name: str, kernel: Sequence[int]) -> tuple[int, ...]:
-        """Return the padding that keeps the extents."""
-        if not all(taps % 2 for taps in kernel):
-            raise CheckpointError(f"Layer {quoted(name)} has an even kernel, which MONAI refuses.")
-        return tuple(taps // 2 for taps in kernel)
-
-    def norm(self, name: str, source: str, kind: LayerKind | None) -> str:
-        """Write a norm; return the source for none."""
-        if kind is None:
-            return source
-        epsilon = kind.number("eps", _EPSILON)
-        if kind.name in ("batch", "syncbatch"):
-            kind.check_options("eps", "affine", "num_features")
-            stored = [self.weight(f"{name}.{part}") for part in ("running_mean", "running_var")]
-            names = *self._scale_and_shift(name), *stored
-            return self.add("BatchNormalization", name, source, *names, epsilon=epsilon)
-        names = self._scale_and_shift(name)
-        if kind.name in ("instance", "instance_nvfuser"):
-            kind.check_options("eps", "affine", "num_features")
-            return self.add("InstanceNormalization", name, source, *names, epsilon=epsilon)
-        if kind.name == "group":
-            kind.check_options("eps", "affine", "num_groups", "num_channels")
-            groups = int(kind.number("num_groups", 0))
-            return self.add(
-                *("GroupNormalization", name, source, *names), epsilon=epsilon, num_groups=groups
-            )
-        raise CheckpointError(f"The network's norm {quoted(kind.name)} is not supported.")
-
-    def _scale_and_shift(self, name: str) -> tuple[str, str]:
-        if not self.has(f"{name}.weight"):
-            return "", ""
-        return self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
-
-    def activation(self, name: str, source: str, kind: LayerKind | None) -> str:
-        """Write an activation; return the source for none."""
-        if kind is None:
-            return source
-        if plain := _PLAIN_ACTIVATIONS.get(kind.name):
-            kind.check_options()
-            return self.add(plain, name, source)
-        match kind.name:
-            case "prelu":
-                kind.check_options("num_parameters")
-                slopes = self.weight(f"{name}.weight")
-                shape = self.constant("shape of slopes", np.array([-1, 1, 1, 1], np.int64))
-                return self.add("PRelu", name, source, self.add("Reshape", name, slopes, shape))
-            case "leakyrelu":
-                kind.check_options("negative_slope")
-                alpha = kind.number("negative_slope", 0.01)
-                return self.add("LeakyRelu", name, source, alpha=alpha)
-            case "elu" | "celu":
-                kind.check_options("alpha")
-                operator = "Elu" if kind.name == "elu" else "Celu"
-                return self.add(operator, name, source, alpha=kind.number("alpha", 1.0))
-            case "gelu":
-                kind.check_options()
-                return self.add("Gelu", name, source)
-            case _:
-                raise CheckpointError(f"The activation {quoted(kind.name)} is not supported.")
-
-    def together(self, name: str, first: str, second: str) -> str:
-        """Write a concatenation of channels."""
-        return self.add("Concat", name, first, second, axis=1)
-
-
-INPUT = "input"
 _UNSTRIDED = (1, 1, 1)
 _IMMATERIAL = frozenset(
     (
@@ -329,7 +113,13 @@ class Blocks:
 
     def transposed(self, name: str, source: str, stride: Sequence[int], *, alone: bool) -> str:
         """Write a transposed convolution and what follows it, unless it stands alone."""
-        output = self.writer.transposed(f"{name}.conv", source, stride=stride)
+        output = self.writer.transposed(
+            f"{name}.conv",
+            source,
+            stride=stride,
+            padding=self.writer.same(f"{name}.conv"),
+            output_padding=[step - 1 for step in stride],
+        )
         return output if alone else self.finished(name, output)
 
     def residual(
@@ -431,12 +221,7 @@ def _basic_unet(writer: NetworkWriter, arguments: Arguments) -> str:
     output = skips.pop()
     for at in range(4, 0, -1):
         name = f"upcat_{at}"
-        grown = writer.transposed(
-            *(f"{name}.upsample.deconv", output),
-            stride=two,
-            padding=(0, 0, 0),
-            output_padding=(0, 0, 0),
-        )
+        grown = writer.transposed(f"{name}.upsample.deconv", output, stride=two)
         output = twice(f"{name}.convs", writer.together(name, skips.pop(), grown))
     return writer.convolution("final_conv", output)
 
@@ -496,7 +281,7 @@ def _dyn_unet(writer: NetworkWriter, arguments: Arguments) -> str:
         raise CheckpointError("The definition's 'upsample_kernel_size' do not fit its 'strides'.")
 
     def convolution(name: str, source: str, stride: Sequence[int]) -> str:
-        kernel = writer.shape(f"{name}.conv.weight")[2:]
+        kernel = writer.kernel(f"{name}.conv")
         padding = [(taps - step + 1) // 2 for taps, step in zip(kernel, stride, strict=True)]
         return writer.convolution(f"{name}.conv", source, stride=stride, padding=padding)
 
@@ -521,12 +306,7 @@ def _dyn_unet(writer: NetworkWriter, arguments: Arguments) -> str:
         skips.append(output)
     skips.pop()
     for at, growth in enumerate(growths[::-1]):
-        grown = writer.transposed(
-            *(f"upsamples.{at}.transp_conv.conv", output),
-            stride=growth,
-            padding=(0, 0, 0),
-            output_padding=(0, 0, 0),
-        )
+        grown = writer.transposed(f"upsamples.{at}.transp_conv.conv", output, stride=growth)
         joined = writer.together(f"upsamples.{at}", grown, skips.pop())
         output = block(f"upsamples.{at}.conv_block", joined, _UNSTRIDED, adds=False)
     return convolution("output_block.conv", output, _UNSTRIDED)

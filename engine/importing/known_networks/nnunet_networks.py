@@ -1,35 +1,20 @@
 """The networks of nnU-Net v2, PlainConvUNet and ResidualEncoderUNet, by the arguments in its plans.
 
-Layers are those of dynamic_network_architectures 0.4; names are those of its state_dict. Of several
-folds the last convolutions are averaged, as nnU-Net averages their outputs.
+Layers are those of dynamic_network_architectures 0.4; names are those of its state_dict.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ..errors import CheckpointError, quoted
-from ..network.ensemble import mean_network
-from ..network.graph import INPUT, Graph, Network, Node
-from ..network.layers import (
-    Add,
-    Concat,
-    Conv3d,
-    ConvTranspose3d,
-    FloatArray,
-    InstanceNorm,
-    Layer,
-    LeakyRelu,
-    Pool,
-    Relu,
-    Triple,
-    triple,
-)
-from .torch_files import StoredTensor
+from ...errors import CheckpointError, quoted
+from ...network.layers import Triple
+from .network_writer import INPUT, LayerKind, NetworkWriter
 
 PLAIN, RESIDUAL = "PlainConvUNet", "ResidualEncoderUNet"
 
 Counts = int | tuple[int, ...]
+_UNSTRIDED: Triple = (1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +123,32 @@ def _blocks(arguments: NetworkArguments) -> Counts:
     return blocks if blocks is not None else arguments.n_conv_per_stage or 0
 
 
-@dataclass(slots=True)
-class _Writer:
-    """Nodes of a network as they are added."""
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """The layers of one network.
 
+    writer: receives the operators. arguments: of the network.
+    """
+
+    writer: NetworkWriter
     arguments: NetworkArguments
-    nodes: list[Node] = field(default_factory=list[Node])
 
-    def add(self, name: str, layer: Layer, *inputs: str) -> str:
-        self.nodes.append(Node(name, layer, inputs))
-        return name
+    def check(self, name: str, shape: tuple[int, ...] | None) -> None:
+        """Raise CheckpointError unless a tensor has a shape; None: unless it is absent."""
+        found = self.writer.shape(name) if self.writer.has(name) else None
+        if found != shape:
+            raise CheckpointError(
+                f"The checkpoint has {quoted(name)} {_of(found)}, and plans.json describes it "
+                f"{_of(shape)}; plans and checkpoint are of different trainings."
+            )
+
+    def check_layer(self, name: str, shape: tuple[int, ...], bias: int | None) -> None:
+        """Raise CheckpointError unless a layer's tensors are those that plans.json describes.
+
+        shape: of the weight. bias: numbers of the bias; None for no bias.
+        """
+        self.check(f"{name}.weight", shape)
+        self.check(f"{name}.bias", None if bias is None else (bias,))
 
     def block(
         self,
@@ -155,70 +156,59 @@ class _Writer:
         source: str,
         channels: tuple[int, int],
         kernel: Triple,
-        stride: Triple = (1, 1, 1),
+        stride: Triple = _UNSTRIDED,
         *,
-        bias: bool | None = None,
+        is_skip: bool = False,
         activates: bool = True,
     ) -> str:
-        """Add a ConvDropoutNormReLU."""
-        has_bias = self.arguments.conv_bias if bias is None else bias
-        here, norm = f"{name}.conv", f"{name}.norm"
-        output = self.add(
-            here,
-            Conv3d(
-                *channels,
-                kernel,
-                f"{here}.weight",
-                f"{here}.bias" if has_bias else None,
-                stride,
-                triple((edge - 1) // 2 for edge in kernel),
-            ),
-            source,
-        )
+        """Write a ConvDropoutNormReLU."""
         settings = self.arguments.norm_op_kwargs or {}
-        scale, shift = (
-            (f"{norm}.weight", f"{norm}.bias") if settings.get("affine") else (None, None)
-        )
-        epsilon = float(settings.get("eps", 1e-5))
-        output = self.add(norm, InstanceNorm(channels[1], scale, shift, epsilon), output)
+        conv, norm, features = f"{name}.conv", f"{name}.norm", channels[1]
+        has_bias = self.arguments.conv_bias and not is_skip
+        self.check_layer(conv, (features, channels[0], *kernel), features if has_bias else None)
+        for part in ("weight", "bias"):
+            self.check(f"{norm}.{part}", (features,) if settings.get("affine") else None)
+        output = self.writer.convolution(conv, source, stride=stride)
+        output = self.writer.norm(norm, output, LayerKind("instance", settings))
         return self.activated(f"{name}.nonlin", output) if activates else output
 
     def activated(self, name: str, source: str) -> str:
-        if _last(self.arguments.nonlin) == "ReLU":
-            return self.add(name, Relu(), source)
-        slope = float((self.arguments.nonlin_kwargs or {}).get("negative_slope", 0.01))
-        return self.add(name, LeakyRelu(slope), source)
+        """Write the network's activation."""
+        kind = LayerKind(_last(self.arguments.nonlin).lower(), self.arguments.nonlin_kwargs or {})
+        return self.writer.activation(name, source, kind)
 
     def residual(
         self, name: str, source: str, channels: tuple[int, int], kernel: Triple, stride: Triple
     ) -> str:
-        """Add a BasicBlockD."""
+        """Write a BasicBlockD."""
         output = self.block(f"{name}.conv1", source, channels, kernel, stride)
         within = channels[1], channels[1]
         output = self.block(f"{name}.conv2", output, within, kernel, activates=False)
         at = 0
-        if stride != (1, 1, 1):
-            source = self.add(f"{name}.skip.0", Pool("mean", stride, stride), source)
+        if stride != _UNSTRIDED:
+            pool = f"{name}.skip.0"
+            source = self.writer.add(
+                "AveragePool", pool, source, kernel_shape=stride, strides=stride
+            )
             at = 1
         if channels[0] != channels[1]:
-            source = self.block(
-                f"{name}.skip.{at}", source, channels, (1, 1, 1), bias=False, activates=False
-            )
-        return self.activated(f"{name}.nonlin2", self.add(f"{name}.sum", Add(), output, source))
+            skip = f"{name}.skip.{at}"
+            source = self.block(skip, source, channels, (1, 1, 1), is_skip=True, activates=False)
+        total = self.writer.add("Add", f"{name}.sum", output, source)
+        return self.activated(f"{name}.nonlin2", total)
 
     def encoder(self, kind: str, channels: int) -> list[str]:
-        """Add the encoder; return the output of each stage."""
+        """Write the encoder; return the output of each stage."""
         arguments, output, skips = self.arguments, INPUT, list[str]()
         if kind == RESIDUAL:
             stem = arguments.stem_channels or arguments.features_per_stage[0]
-            output = self.block(
-                "encoder.stem.convs.0", output, (channels, stem), arguments.kernel_sizes[0]
-            )
+            sizes = channels, stem
+            output = self.block("encoder.stem.convs.0", output, sizes, arguments.kernel_sizes[0])
             channels = stem
         counts = _each(_blocks(arguments), arguments.n_stages)
         for stage, features in enumerate(arguments.features_per_stage):
             for number in range(counts[stage]):
-                stride = arguments.strides[stage] if number == 0 else (1, 1, 1)
+                stride = _UNSTRIDED if number else arguments.strides[stage]
                 sizes, kernel = (channels, features), arguments.kernel_sizes[stage]
                 if kind == RESIDUAL:
                     name = f"encoder.stages.{stage}.blocks.{number}"
@@ -230,98 +220,44 @@ class _Writer:
             skips.append(output)
         return skips
 
-    def decoder(self, skips: Sequence[str], heads: int) -> str:
-        """Add the decoder and the last convolution; return its output."""
+    def decoder(self, skips: Sequence[str]) -> str:
+        """Write the decoder and the last convolution; return its output."""
         arguments, output = self.arguments, skips[-1]
         counts = _each(arguments.n_conv_per_stage_decoder, arguments.n_stages - 1)
         for step, count in enumerate(counts):
             level = arguments.n_stages - 2 - step
-            below, features = (
-                arguments.features_per_stage[level + 1],
-                arguments.features_per_stage[level],
-            )
+            features, below = arguments.features_per_stage[level : level + 2]
             stride, name = arguments.strides[level + 1], f"decoder.transpconvs.{step}"
-            output = self.add(
-                name,
-                ConvTranspose3d(
-                    below,
-                    features,
-                    stride,
-                    f"{name}.weight",
-                    f"{name}.bias" if arguments.conv_bias else None,
-                    stride,
-                ),
-                output,
-            )
-            output = self.add(f"decoder.concat.{step}", Concat(), output, skips[level])
+            bias = features if arguments.conv_bias else None
+            self.check_layer(name, (below, features, *stride), bias)
+            output = self.writer.transposed(name, output, stride=stride)
+            output = self.writer.together(f"decoder.concat.{step}", output, skips[level])
             for number in range(count):
                 sizes = (features if number else 2 * features), features
                 name = f"decoder.stages.{step}.convs.{number}"
                 output = self.block(name, output, sizes, arguments.kernel_sizes[level])
-        last = f"decoder.seg_layers.{arguments.n_stages - 2}"
-        conv = Conv3d(
-            arguments.features_per_stage[0],
-            heads,
-            (1, 1, 1),
-            f"{last}.weight",
-            f"{last}.bias",
-        )
-        return self.add(last, conv, output)
+        last = last_layer(arguments)
+        heads, _ = self.writer.channels(last)
+        self.check_layer(last, (heads, arguments.features_per_stage[0], 1, 1, 1), heads)
+        return self.writer.convolution(last, output)
 
 
-def nnunet_network(
-    kind: str, arguments: NetworkArguments, folds: Sequence[Mapping[str, StoredTensor]]
-) -> Network:
-    """Return the network of plans and one or more folds, whose outputs are averaged.
+def _of(shape: tuple[int, ...] | None) -> str:
+    return "as absent" if shape is None else f"of the shape {shape}"
 
-    Raises CheckpointError if a tensor is missing, has another shape or is of no known layer.
+
+def last_layer(arguments: NetworkArguments) -> str:
+    """Return the name of the last convolution; those of other levels are for training alone."""
+    return f"decoder.seg_layers.{arguments.n_stages - 2}"
+
+
+def write_network(writer: NetworkWriter, kind: str, arguments: NetworkArguments) -> tuple[int, str]:
+    """Write the network of plans; return its input channels and the name of its output.
+
+    arguments: those that `check_arguments` accepts. Raises CheckpointError if a tensor is missing,
+    or not as they describe it.
     """
-    check_arguments(kind, arguments)
-    return mean_network([_fold_network(kind, arguments, fold) for fold in folds], "fold")
-
-
-def _fold_network(
-    kind: str, arguments: NetworkArguments, tensors: Mapping[str, StoredTensor]
-) -> Network:
-    first = _tensor(tensors, _first_weight(kind))
-    heads = _tensor(tensors, f"decoder.seg_layers.{arguments.n_stages - 2}.weight").shape[0]
-    writer = _Writer(arguments)
-    writer.decoder(writer.encoder(kind, first.shape[1]), heads)
-    graph, weights = Graph(first.shape[1], tuple(writer.nodes)), dict[str, FloatArray]()
-    for name, shape in graph.weight_shapes():
-        found = _tensor(tensors, name)
-        if found.shape != shape:
-            raise CheckpointError(
-                f"{quoted(name)} has the shape {found.shape}, and plans.json describes "
-                f"{shape}; plans and checkpoint are of different trainings."
-            )
-        weights[name] = found.read(name)
-    for name in _strange(tensors, set(weights)):
-        raise CheckpointError(
-            f"The checkpoint has {quoted(name)}, which no {kind} has; the trainer changed the "
-            "network, so export it as ONNX and import that."
-        )
-    return Network(graph, weights)
-
-
-def _first_weight(kind: str) -> str:
     inner = "stem" if kind == RESIDUAL else "stages.0.0"
-    return f"encoder.{inner}.convs.0.conv.weight"
-
-
-def _tensor(tensors: Mapping[str, StoredTensor], name: str) -> StoredTensor:
-    found = tensors.get(name)
-    if found is None or not found.shape or (name.endswith("conv.weight") and len(found.shape) != 5):
-        raise CheckpointError(
-            f"The checkpoint has no {quoted(name)} of a 3D network, which plans.json describes; "
-            "plans and checkpoint are of different trainings."
-        )
-    return found
-
-
-def _strange(tensors: Mapping[str, StoredTensor], known: set[str]) -> Iterator[str]:
-    """Yield names that are neither of a layer nor of its repetitions in the state_dict."""
-    for name in tensors:
-        is_repeated = ".all_modules." in name or name.startswith("decoder.encoder.")
-        if name not in known and not is_repeated and not name.startswith("decoder.seg_layers."):
-            yield name
+    channels = writer.channels(f"encoder.{inner}.convs.0.conv")[1]
+    blocks = _Blocks(writer, arguments)
+    return channels, blocks.decoder(blocks.encoder(kind, channels))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from ...io.files.regular import read_regular
-from ..decoding import FieldError, Json, parse
-from ..errors import CheckpointError, quoted
+from ....io.files.regular import read_regular
+from ...decoding import FieldError, Json, parse
+from ...errors import CheckpointError, quoted
 
 _LARGEST_CONFIG = 1 << 20
 _MOST_STEPS = 20

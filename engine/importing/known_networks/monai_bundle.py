@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..decoding import Json
-from ..errors import CheckpointError, naming, quoted
-from ..network.layers import FloatArray
-from .checkpoint_file import Checkpoint, CheckpointEntry, read_checkpoint
+from ...decoding import Json
+from ...errors import CheckpointError, naming, quoted
+from ..checkpoint_file import Checkpoint, CheckpointEntry, read_checkpoint
+from ..operators.operator_graph import OperatorGraph
+from ..torch_files import StoredTensor
 from .monai_config import BundleConfig
-from .monai_networks import DEFINITIONS, INPUT, Arguments, NetworkWriter
-from .operators.operator_graph import STATED_OPSET, OperatorGraph
-from .torch_files import StoredTensor, check_amount
+from .monai_networks import DEFINITIONS, Arguments
+from .network_writer import NetworkWriter, weights
 
 _CONFIG, _WEIGHTS = Path("configs", "inference.json"), Path("models", "model.pt")
 _COUNTER = ".num_batches_tracked"
@@ -73,7 +73,7 @@ def _graph(checkpoint: Checkpoint, name: str, arguments: dict[str, Json]) -> Ope
     channels = arguments.get("in_channels", 1)
     if isinstance(channels, bool) or not isinstance(channels, int) or channels < 1:
         raise CheckpointError("The definition's 'in_channels' is not a number of channels.")
-    writer = NetworkWriter(_tensors(checkpoint))
+    writer = NetworkWriter(weights(_tensors(checkpoint)))
     reader = Arguments(arguments)
     output = DEFINITIONS[name](writer, reader)
     reader.check_read()
@@ -82,23 +82,16 @@ def _graph(checkpoint: Checkpoint, name: str, arguments: dict[str, Json]) -> Ope
             f"The weights hold {quoted(left[0])}, which the network definition does not have; they "
             "are not of the same network."
         )
-    return OperatorGraph(
-        path=checkpoint.path,
-        sha256=checkpoint.sha256,
+    return writer.graph(
+        *(checkpoint, output),
+        channels=channels,
         kind="MONAI bundle",
         layout=f"layers of MONAI's {name}",
-        opset=STATED_OPSET,
         producer="MONAI",
-        input=INPUT,
-        output=output,
-        dims=(1, channels, None, None, None),
-        operators=tuple(writer.operators),
-        tensors=writer.tensors,
-        kinds=tuple(operator.kind for operator in writer.operators),
     )
 
 
-def _tensors(checkpoint: Checkpoint) -> dict[str, FloatArray]:
+def _tensors(checkpoint: Checkpoint) -> dict[str, StoredTensor]:
     """Return the weights by name, without the prefix of parallel training."""
     states = list(_states(checkpoint.contents))
     if len(states) != 1:
@@ -106,9 +99,11 @@ def _tensors(checkpoint: Checkpoint) -> dict[str, FloatArray]:
             f"{_WEIGHTS} holds {len(states)} sets of weights, and a bundle's network has one; save "
             "its state_dict alone."
         )
-    held = {name: one for name, one in states[0].items() if not name.endswith(_COUNTER)}
-    check_amount(held.values())
-    return {name.removeprefix("module."): one.read(quoted(name)) for name, one in held.items()}
+    return {
+        name.removeprefix("module."): tensor
+        for name, tensor in states[0].items()
+        if not name.endswith(_COUNTER)
+    }
 
 
 def _states(contents: Mapping[str, CheckpointEntry]) -> Iterator[dict[str, StoredTensor]]:
