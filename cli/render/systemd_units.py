@@ -16,7 +16,7 @@ _ALARM_SECONDS = 3600
 """Seconds after an alarm in which the same service raises no other."""
 _OWN_FOLDERS = (Path("/var/lib/cuda-cyclegan"), Path("/var/cache/cuda-cyclegan"))
 """Folders that systemd makes for a service of the machine."""
-_OUTPUTS = ("--html", "--json", "--report", "--output", "-o", "--log-file", "--folder")
+_OUTPUTS = ("--audit", "--folder", "--html", "--json", "--log-file", "--output", "--report", "-o")
 """Options whose paths the services write."""
 
 _ABOUT: Mapping[ServiceKind, str] = {

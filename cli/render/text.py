@@ -106,15 +106,15 @@ def bar(share: float, width: int) -> str:
 
 
 _OF_COMMANDS = (
-    *("activation", "address", "any-truth", "axes", "block-padding", "channel", "code"),
-    *("compare-inference", "concat", "config", "data-range", "device", "direction", "end"),
-    *("epsilon", "exclude", "folder", "folds", "force", "generator", "include", "input-range"),
-    *("intensity-in", "intensity-out", "licence", "metrics", "modality", "name", "norm"),
-    *("norm-statistics", "on-failure", "output", "output-range", "padding", "pairs", "port"),
-    *("queue", "reader", "reference", "reference-scan", "report", "residual", "scheduler"),
-    *("series", "shard", "small-volume-padding", "source", "spacing", "target", "tiling"),
-    *("tls-certificate", "tls-key", "tls-trusted", "unproven", "upsampling", "verbose"),
-    *("vram-limit", "yield-to-others"),
+    *("activation", "address", "any-truth", "audit", "audit-syslog", "axes", "block-padding"),
+    *("channel", "code", "compare-inference", "concat", "config", "data-range", "device"),
+    *("direction", "end", "epsilon", "exclude", "folder", "folds", "force", "generator"),
+    *("include", "input-range", "intensity-in", "intensity-out", "licence", "metrics"),
+    *("modality", "name", "norm", "norm-statistics", "on-failure", "output", "output-range"),
+    *("padding", "pairs", "port", "queue", "reader", "reference", "reference-scan", "report"),
+    *("residual", "scheduler", "series", "shard", "small-volume-padding", "source", "spacing"),
+    *("target", "tiling", "tls-certificate", "tls-key", "tls-trusted", "unproven", "upsampling"),
+    *("verbose", "vram-limit", "yield-to-others"),
 )
 """Options of single commands, searches and devices that messages from lower layers name."""
 

@@ -2,8 +2,8 @@
 
 NetworkError
 ├── ConnectionLostError   the peer closed, was silent too long, or cannot be reached
-├── CertificateError      TLS files are missing or invalid
-├── TokenError            no access token can be had for a DICOMweb server
+├── CertificateError      TLS files are missing or invalid, or a certificate is not trusted
+├── TokenError            no access token can be had for a DICOMweb server, or it accepts none
 ├── ProtocolError         it sent what DICOM does not allow, or more than it may
 ├── RefusedError          it refuses the association, an object, or everything that it was offered
 └── UnconfirmedError      it answered, but did not name the object as stored
@@ -19,11 +19,11 @@ class ConnectionLostError(NetworkError):
 
 
 class CertificateError(NetworkError):
-    """No association over TLS is possible with the configured files."""
+    """No connection over TLS is possible with the configured files."""
 
 
 class TokenError(NetworkError):
-    """No access token for a DICOMweb server, whatever is sent there."""
+    """No access token that a DICOMweb server accepts, whatever is sent there."""
 
 
 class ProtocolError(NetworkError):

@@ -23,7 +23,13 @@ from . import commands
 from .association import judged
 from .commands import DimseStatus, Elements, Field, Refusal
 from .connection import Connection, Pdu, fragments
-from .errors import ConnectionLostError, NetworkError, ProtocolError, RefusedError
+from .errors import (
+    CertificateError,
+    ConnectionLostError,
+    NetworkError,
+    ProtocolError,
+    RefusedError,
+)
 from .limits import LONGEST_COMMAND, LONGEST_LIST, LONGEST_REQUEST
 from .negotiation import (
     COMMITMENT,
@@ -300,11 +306,11 @@ def _connected(peer: Peer, tls: ssl.SSLContext | None) -> Connection:
         if tls:
             link = tls.wrap_socket(link, server_hostname=peer.host)
     except ssl.SSLCertVerificationError as error:
-        raise ConnectionLostError(f"its certificate is not trusted ({error.verify_message})") from (
-            error
-        )
+        raise CertificateError(
+            f"its certificate is not trusted ({error.verify_message})"
+        ) from error
     except ssl.SSLError as error:
-        raise ConnectionLostError(f"the TLS handshake failed ({error.reason})") from error
+        raise CertificateError(f"the TLS handshake failed ({error.reason})") from error
     except (socket.gaierror, UnicodeError) as error:  # the latter for an invalid name
         raise ConnectionLostError(f"the host {peer.host} cannot be resolved") from error
     except OSError as error:

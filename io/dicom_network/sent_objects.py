@@ -56,6 +56,15 @@ def identity_of(file: Path) -> tuple[str, str]:
         return _identity(read_partial(stream, _is_after_meta).file_meta)
 
 
+def patient_and_study_of(file: Path) -> tuple[str, str]:
+    """Return PatientID and StudyInstanceUID of a file. Raises RefusedError if it is damaged."""
+    with opened(file) as stream, _parsed():
+        header = pydicom.dcmread(
+            stream, stop_before_pixels=True, specific_tags=["PatientID", "StudyInstanceUID"]
+        )
+        return word(header, "PatientID"), word(header, "StudyInstanceUID")
+
+
 def implicit_data(file: Path) -> bytes:
     """Return the data set of a file in implicit little endian."""
     with open_regular(file) as stream:

@@ -19,7 +19,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from .errors import CertificateError, ConnectionLostError, NetworkError, ProtocolError
+from .errors import CertificateError, ConnectionLostError, NetworkError, ProtocolError, TokenError
 from .media_types import MediaType
 from .sending import ANSWER_SECONDS, CONNECT_SECONDS
 
@@ -96,7 +96,7 @@ class WebClient:
             response = self._response(*asked)
             if response.status_code == _UNAUTHORIZED:
                 response.close()
-                raise NetworkError(
+                raise TokenError(
                     f"it answers {service} with HTTP status 401, also to a new access token"
                 )
         with closing(response):

@@ -14,9 +14,10 @@ from ...io.dicom_network.sending import Peer, reporting_to
 from ...io.dicom_network.storage_commitment import Commitment, Referenced
 from ..retries import Backoff
 from .context import NodeContext
-from .delivery import Destination, PeriodicThread, sending_backoff
+from .delivery import Destination, sending_backoff
 from .events import NotReported, NotSent, Reported
 from .inbox import Inbox
+from .periodic_thread import PeriodicThread
 from .records import PendingReport, ReportKey, StudyName
 from .routes import Route
 
@@ -115,6 +116,8 @@ class ReportSender:
         try:
             self._report(key, destination)
         except (NetworkError, OSError) as error:
+            if isinstance(error, NetworkError):
+                self._node.audit.failed(destination.calling, destination.peer, error)
             if self._node.clock() - moment > route.retry:
                 self._abandon(key, str(error))
                 return

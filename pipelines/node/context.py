@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ...io.dicom_network.access_tokens import AccessTokens
 from ...io.dicom_network.tls import Certificates
+from .audit import AuditTrail
 from .events import NodeEvent
 from .routes import Route
 from .store import NodeStore
@@ -18,6 +19,7 @@ class NodeContext:
     store: records. results: folder of all results, by route and day. emit: callback for events,
     called by any thread. clock: seconds since 1970. certificates: for TLS, or None. routes: current
     routes by AE title; replaced as a whole, by the node alone. tokens: access tokens in use.
+    audit: audit trail.
     """
 
     store: NodeStore
@@ -27,3 +29,4 @@ class NodeContext:
     certificates: Certificates | None
     routes: Mapping[str, Route]
     tokens: AccessTokens = field(default_factory=AccessTokens)
+    audit: AuditTrail = field(default_factory=AuditTrail)

@@ -1,10 +1,9 @@
 """Results sent to their destinations: a thread each, object by object, each confirmed on disk."""
 
 import ssl
-import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,9 +18,10 @@ from ...io.dicom_network.sent_objects import identity_of
 from ...io.dicom_network.storage_commitment import CommitmentReport
 from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import WebLink, WebPeer, web_link
-from ..retries import Backoff, Once
+from ..retries import Backoff
 from .context import NodeContext
-from .events import NodeEvent, NotSent, Resumed, SendingAbandoned, Trouble
+from .events import NotSent, Resumed, SendingAbandoned
+from .periodic_thread import PeriodicThread
 from .records import Attempt, SeriesRecord, SeriesState, StudyName
 from .routes import Route
 from .sending_records import Result, SendingRecords, refusals_of
@@ -30,68 +30,11 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Seconds between tries to reach a destination: they double from the one to the other."""
 MOST_REFUSALS = 8
 """Objects that a destination may refuse in a row; the rest of the result then waits, too."""
-POLL_SECONDS = 1.0
-"""Seconds between two checks for pending work, unless `PeriodicThread.wake` is called."""
 
 
 def sending_backoff() -> Backoff:
     """Return the backoff for a destination."""
     return Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-
-
-class PeriodicThread:
-    """Thread that repeats an action from the first `wake` to `stop`.
-
-    name: of the thread. do: does the pending work; returns whether more may be pending at once.
-    emit: callback for unexpected errors, after which the thread continues. is_open: True until
-    `stop`.
-    """
-
-    def __init__(
-        self, name: str, do: Callable[[], bool], emit: Callable[[NodeEvent], None]
-    ) -> None:
-        self.is_open = True
-        self._name, self._do, self._emit = name, do, emit
-        self._unexpected = Once()
-        self._woken = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def wake(self) -> None:
-        """Check for pending work now; start the thread the first time."""
-        if self._thread.ident is None:
-            self._thread.start()
-        self._woken.set()
-
-    def stop(self) -> None:
-        """Start nothing more; `join` waits for the current action."""
-        self.is_open = False
-        self._woken.set()
-
-    def join(self) -> None:
-        """Wait up to 10 s for the current action."""
-        if self._thread.ident is not None:
-            self._thread.join(10.0)
-
-    def close(self) -> None:
-        """Start nothing more, and wait up to 10 s for the current action."""
-        self.stop()
-        self.join()
-
-    def _run(self) -> None:
-        while self.is_open:
-            self._woken.clear()
-            if not self._done():
-                self._woken.wait(POLL_SECONDS)
-
-    def _done(self) -> bool:
-        """Return whether more may be pending; report the same unexpected error once."""
-        try:
-            return self._do()
-        except Exception as error:  # its message may quote a scan
-            kind = type(error).__name__
-            if self._unexpected.is_new(kind):
-                self._emit(Trouble(f"{self._name} met an unexpected {kind}, and is retried"))
-            return False
 
 
 def _without_request(_: CommitmentReport) -> Refusal:
@@ -277,6 +220,7 @@ class Deliverer:
                         if self._is_open:
                             self._send(link, sending)
         except NetworkError as error:
+            self._node.audit.failed(destination.calling, destination.peer, error)
             self._note_break(sending, str(error))
 
     def _note_break(self, sending: Result | None, reason: str) -> None:
@@ -363,6 +307,8 @@ class Deliverer:
     ) -> "_Outcome":
         """Send objects, also after one is refused. is_begun: whether any was confirmed before."""
         outcome, in_a_row, waiting = _Outcome(), 0, deque(objects)
+        if objects and not is_begun:
+            self._records.audit(result, begins=True)
         begun = {one.instance: Attempt(one.attempt.tries + 1, is_open=True) for one in objects}
         self._store.put_attempts(result.name, begun)
         try:
@@ -413,6 +359,7 @@ class Deliverer:
     def _abandon(self, result: Result) -> None:
         reason = result.series.reason or "it was never reached"
         self._records.change(result, state="undelivered", reason=reason)
+        self._records.audit(result, reason)
         self._node.emit(SendingAbandoned(result.name, reason))
 
     def _note(self, results: Iterable[Result], reason: str) -> None:

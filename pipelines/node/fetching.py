@@ -17,9 +17,10 @@ from ...io.dicom_network.objects import NotUnderstoodError, ObjectFile, is_whole
 from ...io.dicom_network.web import ArrivingObject, WebInstance, WebLink, web_link
 from ..retries import Backoff, Once
 from .context import NodeContext
-from .delivery import LONGEST_PAUSE, PeriodicThread
+from .delivery import LONGEST_PAUSE
 from .events import Trouble
 from .inbox import Inbox
+from .periodic_thread import PeriodicThread
 from .reception import Reception, RouteSession
 from .routes import Source
 
@@ -53,6 +54,8 @@ class Fetcher:
                 self._fetch_new(link, datetime.fromtimestamp(now))
         except (NetworkError, OSError) as error:
             reason = str(error) if isinstance(error, NetworkError) else f"{error.strerror}"
+            if isinstance(error, NetworkError):
+                self._node.audit.failed(self._route, self._source.peer, error)
             if self._trouble.is_new(reason):
                 self._node.emit(
                     Trouble(f"{self._route}: nothing fetched from {self._source.peer}: {reason}")

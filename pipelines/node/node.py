@@ -18,6 +18,7 @@ from ...engine.model.model_file import load_model
 from ...io.dicom_network.errors import CertificateError, NetworkError
 from ...io.dicom_network.limits import DEFAULT_LIMITS, Limits
 from ...io.dicom_network.listener import Listener
+from ...io.dicom_network.syslog import SyslogServer
 from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import WebPeer
 from ...io.errors import ScanError
@@ -27,6 +28,9 @@ from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import QueueLink
 from ..results.record_folder import found_record
 from ..retries import Backoff, Once, kind_of
+from .audit import AuditTrail, facts_of
+from .audit_messages import deleted
+from .audit_sender import audit_trail
 from .commitment import PendingReports, ReportSender
 from .context import NodeContext
 from .delivery import Deliveries, Destination
@@ -51,7 +55,8 @@ class NodeSettings:
     """Settings of a node, without its routes, which may change. folder: folder of its inbox,
     results and records. queue: receives the jobs. address, port: where it listens. limits: limits
     for peers. most: maximum bytes of its inbox. reserve: bytes that stay free on its disk.
-    certificates: for TLS, or None.
+    certificates: for TLS, or None. audit: folder of the audit trail, or None. syslog: server that
+    the trail is sent to, or None.
     """
 
     folder: Path
@@ -62,6 +67,8 @@ class NodeSettings:
     most: int = 200 << 30
     reserve: int = 1 << 30
     certificates: Certificates | None = None
+    audit: Path | None = None
+    syslog: SyslogServer | None = None
 
 
 @contextmanager
@@ -76,8 +83,14 @@ def open_node(
     emit: called by any thread. clock: seconds since 1970. Raises ConfigError or OSError.
     """
     make_folder(settings.folder)
-    with sole_owner(settings.folder), open_store(settings.folder, clock()) as store:
-        node = DicomNode(settings, routes, store, emit, clock)
+    with (
+        sole_owner(settings.folder),
+        open_store(settings.folder, clock()) as store,
+        audit_trail(
+            settings.audit, settings.syslog, settings.certificates, routes, emit, clock
+        ) as audit,
+    ):
+        node = DicomNode(settings, routes, store, emit, clock, audit)
         with node.listener, closing(node):
             yield node
 
@@ -92,13 +105,16 @@ class DicomNode:
         store: NodeStore,
         emit: Callable[[NodeEvent], None],
         clock: Callable[[], float],
+        audit: AuditTrail,
     ) -> None:
         self.store = store
         for problem in store.problems:
             emit(Trouble(problem))
         self._settings = settings
         results, certificates = settings.folder / "results", settings.certificates
-        self._context = node = NodeContext(store, results, emit, clock, certificates, routes)
+        self._context = node = NodeContext(
+            store, results, emit, clock, certificates, routes, audit=audit
+        )
         self._link = QueueLink(settings.queue)
         self._retries = Retries(emit, failed=self._link.close)
         self._sync = QueueSync(node, self._link)
@@ -122,6 +138,7 @@ class DicomNode:
             fetcher.thread.close()
         self._deliveries.close()
         self._reports.close()
+        self._reception.close()
         self._link.close()
 
     @property
@@ -296,7 +313,11 @@ class InboxCleaner:
         objects = self._inbox.objects(study)
         if objects and digest_of(objects) != record.objects:
             return  # new objects arrived meanwhile
+        audit = self._node.audit
+        facts = facts_of([self._inbox.folder(study)]) if audit.is_kept else None
         if self._inbox.remove(study, objects):
+            if facts:
+                audit.record(deleted(study.route, facts))
             self._store.change(record.study, lambda now: replace(now, emptied=self._node.clock()))
             self._remove_results(study)
             self._node.emit(Emptied(record.study))

@@ -11,6 +11,8 @@ from ...io.dicom_network.commands import DimseStatus, Refusal
 from ...io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
 from ...io.dicom_network.objects import ReceivedObject
 from ...io.dicom_network.storage_commitment import Commitment, CommitmentReport, Referenced
+from .audit import AuditedSession
+from .audit_messages import Party, not_authenticated
 from .commitment import PendingReports, objects_in_inbox
 from .context import NodeContext
 from .events import Received, Reported, ReportRefused, TurnedAway
@@ -124,10 +126,11 @@ class Reception:
         records: SendingRecords,
     ) -> None:
         self.inbox, self.incoming, self.pending, self.records = inbox, incoming, pending, records
-        self.emit = node.emit
+        self.emit, self.audit = node.emit, node.audit
         self._node = node
         self._lock = threading.Lock()
         self._rejections: Counter[tuple[str, str]] = Counter()
+        self._titles: dict[tuple[str, str], str] = {}
         self._reported: dict[tuple[str, str], float] = {}
 
     def session(self, called: str, calling: str, address: str) -> "RouteSession | Rejection":
@@ -144,36 +147,59 @@ class Reception:
             self,
             route.title,
             calling,
+            Party(calling, address),
             takes_images=takes_images,
             expects_reports=expects_reports,
         )
 
     def fetching(self, route: str, source: str) -> "RouteSession":
         """Return the session of a study that a route fetches."""
-        return RouteSession(self, route, source)
+        return RouteSession(self, route, source, Party("", source))
 
     def on_reject(self, address: str, reason: str, titles: str) -> None:
         """Report a rejected connection; similar ones are counted and reported once a minute.
 
         Titles do not count as a difference, as a stranger may try any number of them.
         """
-        now = time.monotonic()
+        now, key = time.monotonic(), (address, reason)
         with self._lock:
-            self._rejections[address, reason] += 1
-            if now - self._reported.get((address, reason), -REPEATED_SECONDS) < REPEATED_SECONDS:
+            self._rejections[key] += 1
+            self._titles[key] = titles
+            if now - self._reported.get(key, -REPEATED_SECONDS) < REPEATED_SECONDS:
                 return
+            due = [key]
             if len(self._reported) > _MOST_REMEMBERED:
                 self._reported.clear()
-                self._rejections = Counter({(address, reason): 1})
-            self._reported[address, reason] = now
-            count = self._rejections.pop((address, reason))
-        self.emit(TurnedAway(address, titles, reason, count))
+                due = list(self._rejections)
+            self._reported[key] = now
+            found = self._take_rejections(due)
+        self._report_rejections(found)
+
+    def close(self) -> None:
+        """Report the rejections that were counted since the last report."""
+        with self._lock:
+            found = self._take_rejections(list(self._rejections))
+        self._report_rejections(found)
+
+    def _take_rejections(self, keys: Collection[tuple[str, str]]) -> list[TurnedAway]:
+        return [
+            TurnedAway(key[0], self._titles.pop(key), key[1], self._rejections.pop(key))
+            for key in keys
+        ]
+
+    def _report_rejections(self, found: Collection[TurnedAway]) -> None:
+        for one in found:
+            self.emit(one)
+            stranger = Party(one.titles.partition(" to ")[0], one.address)
+            titles = sorted(self._node.routes)
+            self.audit.record(not_authenticated(titles, stranger, one.reason, one.count))
 
 
 class RouteSession:
     """Session of one association, or of one study that is fetched.
 
-    expects_reports: whether the peer may report storage commitment.
+    peer: the sender, for the audit trail. expects_reports: whether it may report storage
+    commitment.
     """
 
     def __init__(
@@ -181,6 +207,7 @@ class RouteSession:
         reception: Reception,
         route: str,
         caller: str,
+        peer: Party,
         *,
         takes_images: bool = True,
         expects_reports: bool = False,
@@ -191,6 +218,7 @@ class RouteSession:
         self._inbox, self._incoming = reception.inbox, reception.incoming
         self._pending, self._records = reception.pending, reception.records
         self._emit = reception.emit
+        self._audited = AuditedSession(reception.audit, route, peer)
         self._studies: set[StudyName] = set()
         self._begun: dict[StudyName, int] = {}
         self._refused: set[str] = set()
@@ -222,6 +250,8 @@ class RouteSession:
         else:
             self._known += 1
         self._bytes += received.size
+        folder, is_new = self._inbox.folder(placed.study), placed.is_new
+        self._audited.take(received.study, received.offer.sop_class, folder, is_new=is_new)
 
     def _begin_transfer(self, study: StudyName) -> None:
         """Note which study arrives; a sender that returns to a study alternates between several."""
@@ -244,6 +274,7 @@ class RouteSession:
         """Note a refused image; one of unknown study counts for the studies before and after it."""
         if reason:
             self._refusals[reason] += 1
+            self._audited.refuse(study)
         if study:
             name = self._inbox.study(self._route, study)
             self._begin_transfer(name)
@@ -291,6 +322,7 @@ class RouteSession:
         for key, *_ in self._reports.values():
             self._pending.association_ended(key)
         self._end_transfers(broke_off=bool(reason))
+        self._audited.end(reason)
         self._report_end(reason)
         self._incoming.left(self._studies)  # then they may be queued, which is reported later
 

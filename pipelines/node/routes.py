@@ -1,5 +1,6 @@
 """Routes: processing of the objects sent to one AE title, and who may send them."""
 
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from ...io.dicom_network.access_tokens import ClientCredentials, TokenSource
 from ...io.dicom_network.limits import DEFAULT_WEB_LIMITS, WebLimits
 from ...io.dicom_network.sending import Peer
+from ...io.dicom_network.syslog import PORT, SyslogServer
 from ...io.dicom_network.web import WebPeer
 from ..errors import ConfigError
 from ..jobs.queue.batch_name import EACH_NIGHT, BatchPattern
@@ -59,6 +61,15 @@ def parse_peer(text: str) -> Peer:
     if not title or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise ConfigError(f"{text!r} is not TITLE@HOST:PORT, such as PACS@10.0.0.9:104.")
     return Peer(checked_title(title), host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def parse_syslog(text: str) -> SyslogServer:
+    """Parse a syslog server from `HOST` or `HOST:PORT`. Raises ConfigError."""
+    found = re.fullmatch(r"(\[[^\[\]\s]+\]|[^:\[\]\s]+)(?::([0-9]{1,5}))?", text)
+    port = int(found[2] or PORT) if found else 0
+    if found is None or not 0 < port < 1 << 16:
+        raise ConfigError(f"{text!r} is not HOST or HOST:PORT, such as logs.example.org:6514.")
+    return SyslogServer(found[1].removeprefix("[").removesuffix("]"), port)
 
 
 def parse_destination(text: str, token: TokenSource) -> Peer | WebPeer:

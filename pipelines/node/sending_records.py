@@ -14,6 +14,8 @@ from ...io.dicom_network.errors import RefusedError
 from ...io.dicom_network.sending import Transmission
 from ...io.dicom_network.sent_objects import identity_of
 from ...io.dicom_network.storage_commitment import Commitment, CommitmentReport, Referenced
+from .audit import party_of, result_facts_of
+from .audit_messages import begin_transfer, transferred
 from .context import NodeContext
 from .events import CommitmentRequested, NotCommitted, ReportRefused, Sent
 from .inbox import SUFFIX
@@ -93,10 +95,23 @@ class SendingRecords:
         warnings of the destination.
         """
         self.change(result, state="sent", reason=remark, begun=began, sent=self._node.clock())
+        self.audit(result)
         self._store.forget_confirmations(result.name)
         self._on_sent(result.series.job, (began, began + seconds))
         destination = str(result.route.destination)
         self._node.emit(Sent(result.name, destination, count, seconds, remark))
+
+    def audit(self, result: Result, failure: str = "", *, begins: bool = False) -> None:
+        """Record in the audit trail that a result is about to be sent, was sent, or failed."""
+        trail, route = self._node.audit, result.route
+        if not trail.is_kept:
+            return
+        facts, to = result_facts_of(result.folders), party_of(route.destination)
+        trail.record(
+            begin_transfer(route.title, to, facts)
+            if begins
+            else transferred(route.title, to, facts, is_sending=True, failure=failure)
+        )
 
     def awaited(self) -> Callable[[Result], bool]:
         """Return whether the report on a result is awaited. Raises OSError."""

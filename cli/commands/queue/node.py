@@ -119,6 +119,18 @@ def node(
         typer.Option(metavar="FILE", help="TLS: trusted root certificates of all peers."),
         Effect.OPENS,
     ] = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for the audit trail, a file a day."),
+        Effect.WRITES,
+    ] = None,
+    audit_syslog: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST[:PORT]", help="Send the audit trail to this syslog server over TLS, too."
+        ),
+        Effect.OPENS,
+    ] = "",
     status: Annotated[
         bool,
         typer.Option("--status", help="Show received and sent studies, and exit."),
@@ -200,6 +212,7 @@ def node(
             raise typer.Exit(_tested(read(), test, files))
         from ....io.dicom_network.limits import Limits
         from ....pipelines.node.node import NodeSettings
+        from ....pipelines.node.routes import parse_syslog
         from ...render.log_file import log_file  # late: it loads logging
 
         settings = NodeSettings(
@@ -211,6 +224,8 @@ def node(
             most=parsed_size("--inbox-limit", inbox_limit) or 0,
             reserve=parsed_size("--reserve", reserve) or 0,
             certificates=files,
+            audit=audit,
+            syslog=parse_syslog(audit_syslog) if audit_syslog else None,
         )
         with log_file(checked_file("--log-file", log_to), log_format):
             _serve(settings, read, on_failure, metrics)

@@ -138,7 +138,7 @@ def test_a_rejected_token_is_replaced_once_and_the_whole_object_is_sent_again(
         assert kept == file.read_bytes()
         guard.accepts = False
         before = len(server.asked)
-        with pytest.raises(NetworkError, match=r"STOW-RS.*401, also to a new access"):
+        with pytest.raises(TokenError, match=r"STOW-RS.*401, also to a new access"):
             link.store(file)
         assert [one.path for one in server.asked[before:]] == ["/studies", REQUEST, "/studies"]
 

@@ -19,7 +19,12 @@ from support.node_world import phantom
 from support.ports import reserved_port
 
 from cuda_cyclegan.io.dicom_network import commands
-from cuda_cyclegan.io.dicom_network.errors import ConnectionLostError, NetworkError, RefusedError
+from cuda_cyclegan.io.dicom_network.errors import (
+    CertificateError,
+    ConnectionLostError,
+    NetworkError,
+    RefusedError,
+)
 from cuda_cyclegan.io.dicom_network.negotiation import AssociationRequest
 from cuda_cyclegan.io.dicom_network.sending import Peer, sending_to
 
@@ -105,7 +110,7 @@ def test_a_name_that_no_host_can_have_is_reported(host: str) -> None:
 def test_a_peer_without_tls_is_reported() -> None:
     with (
         peer_that_answers(b"no TLS at all") as peer,
-        pytest.raises(ConnectionLostError, match="the TLS handshake failed"),
+        pytest.raises(CertificateError, match="the TLS handshake failed"),
         sending_to(peer, "NODE", ssl.create_default_context()),
     ):
         pass

@@ -48,7 +48,7 @@ def test_a_destination_with_a_strangers_certificate_is_not_sent_to(tmp_path: Pat
     with listening(tmp_path / "in", tls=foreign.server_context()) as (_, port):
         peer = Peer("NODE", "127.0.0.1", port)
         with (
-            pytest.raises(ConnectionLostError, match="certificate is not trusted"),
+            pytest.raises(CertificateError, match="certificate is not trusted"),
             sending_to(peer, "SENDER", issue("sender").client_context()),
         ):
             pass

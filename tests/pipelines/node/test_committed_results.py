@@ -23,7 +23,7 @@ from support.waiting import ENOUGH, eventually
 from cuda_cyclegan.io.dicom_network import sending
 from cuda_cyclegan.io.dicom_network.sending import Peer, Transmission
 from cuda_cyclegan.io.dicom_network.storage_commitment import Commitment
-from cuda_cyclegan.pipelines.node import delivery
+from cuda_cyclegan.pipelines.node import delivery, periodic_thread
 from cuda_cyclegan.pipelines.node.events import (
     CommitmentRequested,
     NotCommitted,
@@ -47,7 +47,7 @@ HOUR = 3600.0
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeInProcess]:
     monkeypatch.setattr(delivery, "FIRST_PAUSE", 0.02)
     monkeypatch.setattr(delivery, "LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(delivery, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(periodic_thread, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(sending, "REPORT_SECONDS", 0.1)
     with NodeInProcess(tmp_path, commitment=HOUR) as found:
         yield found

@@ -24,7 +24,7 @@ from support.web_server import (
 )
 
 from cuda_cyclegan.io.dicom_network.web import WebPeer
-from cuda_cyclegan.pipelines.node import delivery
+from cuda_cyclegan.pipelines.node import delivery, periodic_thread
 from cuda_cyclegan.pipelines.node.events import NotSent, SendingAbandoned, Sent
 
 pytestmark = pytest.mark.process
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.process
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeInProcess]:
     monkeypatch.setattr(delivery, "FIRST_PAUSE", 0.02)
     monkeypatch.setattr(delivery, "LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(delivery, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(periodic_thread, "POLL_SECONDS", 0.02)
     with NodeInProcess(tmp_path) as found:
         yield found
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from support.audit_trails import code, lines
 from support.node_in_process import NodeInProcess
 from support.node_world import phantom
 from support.waiting import eventually
@@ -12,7 +13,7 @@ from support.web_server import Archive, Asked, Reply, encoded, web_server
 
 from cuda_cyclegan.io.dicom_network.access_tokens import ClientCredentials
 from cuda_cyclegan.io.dicom_network.web import WebPeer
-from cuda_cyclegan.pipelines.node import delivery
+from cuda_cyclegan.pipelines.node import delivery, periodic_thread
 from cuda_cyclegan.pipelines.node.events import NotSent, Queued, Trouble
 from cuda_cyclegan.pipelines.node.routes import Source
 from cuda_cyclegan.pipelines.retries import Backoff
@@ -57,7 +58,7 @@ def secret(tmp_path: Path) -> Path:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeInProcess]:
     monkeypatch.setattr(delivery, "FIRST_PAUSE", 0.02)
     monkeypatch.setattr(delivery, "LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(delivery, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(periodic_thread, "POLL_SECONDS", 0.02)
     with NodeInProcess(tmp_path) as found:
         yield found
 
@@ -74,8 +75,16 @@ def translated(world: NodeInProcess, secret: Path) -> None:
     world.translate()
 
 
+def assert_alert(world: NodeInProcess) -> None:
+    """Check that the audit trail has the failure to get a token."""
+    [alert, *_] = [one for one in lines(world.folder / "audit") if code(one) == "110113/110126/4"]
+    reason = alert["EventIdentification"]["EventOutcomeDescription"]["text"]
+    assert reason.startswith("no access token from ")
+
+
 def test_results_wait_for_a_token_and_are_sent_once(world: NodeInProcess, secret: Path) -> None:
     provider = Provider(grants=False)
+    world.with_settings(audit=world.folder / "audit")
     with web_server(provider, world.destination) as server:
         translated(world, secret)
         eventually(lambda: world.node.step() or len(world.events(NotSent)) > 1)
@@ -87,6 +96,8 @@ def test_results_wait_for_a_token_and_are_sent_once(world: NodeInProcess, secret
         provider.grants = True
         world.wait_for_sends(1)
     assert world.states() == ["sent"]
+    world.stop()
+    assert_alert(world)
     assert server.count("POST") - sum(one.path == "/token" for one in server.asked) == 8
 
 
@@ -127,6 +138,7 @@ def test_a_source_is_polled_again_once_there_are_tokens(
     with web_server(provider) as server:
         source = Source(peer_at(server.port, secret), {"StudyDate": "19000101-"})
         with NodeInProcess(tmp_path, source=source) as world:
+            world.with_settings(audit=world.folder / "audit")
             eventually(lambda: world.pass_time(31) or world.events(Trouble))
             [trouble] = world.events(Trouble)
             assert "nothing fetched" in trouble.reason
@@ -134,4 +146,5 @@ def test_a_source_is_polled_again_once_there_are_tokens(
             provider.grants = True
             eventually(lambda: world.pass_time(31) or world.events(Queued))
             assert len(world.objects()) == 8
+        assert_alert(world)
     assert provider.issued == 1  # for all polls

@@ -110,6 +110,22 @@ def test_storage_commitment_is_for_destinations_with_a_title(world: NodeWorld) -
     assert "commitment is for a destination TITLE@HOST:PORT" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "reported"),
+    [
+        (("--audit-syslog", "logs"), "--audit-syslog needs --audit."),
+        (("--audit", ".", "--audit-syslog", "logs:x"), "'logs:x' is not HOST or HOST:PORT"),
+        (("--audit", "/dev/null"), "The audit trail cannot be kept in /dev/null"),
+    ],
+)
+def test_an_audit_trail_that_cannot_be_kept_is_rejected(
+    world: NodeWorld, option: tuple[str, ...], reported: str
+) -> None:
+    done = run(world, "node", *option)
+    assert done.exit_code == 2
+    assert reported in " ".join(done.stderr.split())
+
+
 def test_the_limits_of_a_source_are_read() -> None:
     asked = {"source": "http://pacs"}
     limited = {"source-object-limit": "2MiB", "source-list-limit": 7}

@@ -167,6 +167,8 @@ def test_an_output_that_the_service_may_not_write_is_named(tmp_path: Path) -> No
     assert "Warning" not in install("summary", "--user", "--dry-run", *page).stderr
     own = ["--log-file", "/var/lib/cuda-cyclegan/worker.log"]
     assert "Warning" not in install("worker", *summary[1:], "-d", "cpu", "--", *own).stderr
+    audit = install("node", *summary[1:], "--", "--audit", str(tmp_path / "trail")).stderr
+    assert f"the service may not write {tmp_path}/trail; add --writable {tmp_path}." in audit
 
 
 @pytest.mark.parametrize(
