@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import threading
-import time
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from cuda_cyclegan.engine.model.model_card import PipelineProof
 from cuda_cyclegan.pipelines import whole_check
 from cuda_cyclegan.pipelines.run import pipeline
 from cuda_cyclegan.pipelines.run.concurrency import StoppedError
+from cuda_cyclegan.pipelines.run.stop_requests import StopRequests
 
 MEASURED = re.compile(
     r"in the body, patches give a result that differs from the whole volume's by (\S+) on average, "
@@ -181,20 +181,24 @@ def test_a_stop_leaves_the_comparison_for_later_and_stores_the_study(
 def test_an_interrupt_ends_the_comparison_and_leaves_no_note_of_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ends = list[type[BaseException]]()
+    ends, is_stopped = list[type[BaseException]](), threading.Event()
+    stop = StopRequests.stop
+
+    def stop_and_report(requests: StopRequests) -> None:
+        stop(requests)
+        is_stopped.set()
 
     class Interrupted(whole_check.WholeCheck):
         def note(self, *given: Any) -> str | None:
             inferred, seconds, go_on = given
 
             def interrupt() -> None:
-                main, until = threading.main_thread().ident, time.monotonic() + ENOUGH
+                main = threading.main_thread().ident
                 assert main is not None
                 signal.pthread_kill(main, signal.SIGINT)
+                assert is_stopped.wait(ENOUGH)
                 try:
-                    while time.monotonic() < until:
-                        go_on()
-                        time.sleep(0)
+                    go_on()
                 except StoppedError:
                     ends.append(StoppedError)
                     raise
@@ -203,6 +207,7 @@ def test_an_interrupt_ends_the_comparison_and_leaves_no_note_of_it(
 
     with monkeypatch.context() as patched:
         patched.setattr(pipeline, "WholeCheck", Interrupted)
+        patched.setattr(StopRequests, "stop", stop_and_report)
         result = world.run("interrupted")
     assert (result.exit_code, ends) == (130, [StoppedError]), result.stderr
     left = {file.name for file in (world.root / "interrupted").rglob("*.nii*")}

@@ -1,13 +1,14 @@
 """A queue with real studies, workers as real processes, and the commands that people give."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,8 @@ class QueueWorld:
     ) -> "subprocess.Popen[str]":
         """A command in the background.
 
-        home: of another machine, or container, that has this one's name. go_on: a file before which
-        no worker process of it begins.
+        home: of another machine, or container, that has this one's name. go_on: a file of `held`,
+        before whose release no worker process of it begins.
         """
         elsewhere = {"HOME": f"{home}", "XDG_STATE_HOME": f"{home}/state"} if home else {}
         if go_on:
@@ -93,6 +94,14 @@ class QueueWorld:
         )
         self._processes.append(process)
         return process
+
+    @contextmanager
+    def held(self) -> Generator[Path]:
+        """A locked file for `start`; worker processes begin at the end of the block."""
+        go_on = self.folder / "go on"
+        with go_on.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield go_on
 
     def command(self, name: str, *options: str) -> Result:
         """A command over the inputs, such as translate or discover."""

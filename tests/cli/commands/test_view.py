@@ -90,8 +90,8 @@ def test_a_page_is_served_until_ctrl_c(pairs: tuple[Path, Path]) -> None:
 
 
 LOOK = """
-import os, pathlib, re, sys, time, urllib.request
-parent = os.getppid()
+import os, pathlib, re, select, sys, urllib.request
+parent = os.pidfd_open(os.getppid())
 address, seen = sys.argv[1], pathlib.Path(sys.argv[2])
 lead = urllib.request.urlopen(address).read().decode()
 found = re.search('href="(.*?)"', lead)[1]
@@ -101,8 +101,7 @@ modes = [oct(path.stat().st_mode & 0o777) for path in (file, file.parent)]
 part = seen.with_suffix(".part")
 part.write_text("\\n".join([address, found, *modes, str("<title>results</title>" in page)]))
 part.rename(seen)
-while os.getppid() == parent:  # as a browser that its user does not leave
-    time.sleep(0.05)
+select.select([parent], [], [])  # as a browser that its user does not leave
 """
 
 

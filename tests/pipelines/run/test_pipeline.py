@@ -42,11 +42,6 @@ from cuda_cyclegan.pipelines.study.translator import Scans, StudyTranslator, Tra
 from cuda_cyclegan.pipelines.timeline import Timeline, Trace
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> PipelineWorld:
-    return PipelineWorld(tmp_path)
-
-
 def test_the_next_study_is_read_and_the_last_one_stored_while_one_is_translated(
     world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +13,6 @@ from cuda_cyclegan.engine.generator import PatchGenerator
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.options import Precision, Progress
 from cuda_cyclegan.pipelines.events import DeviceOpened, Remark, Tuning
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> PipelineWorld:
-    return PipelineWorld(tmp_path)
 
 
 def test_a_device_that_does_not_open_ends_the_batch_with_its_own_error(

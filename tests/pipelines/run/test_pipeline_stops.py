@@ -35,11 +35,6 @@ from cuda_cyclegan.pipelines.run.source import BatchStudies, JobKind, ListSource
 from cuda_cyclegan.pipelines.study.translator import StudyTranslator
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> PipelineWorld:
-    return PipelineWorld(tmp_path)
-
-
 def test_an_interrupt_keeps_what_the_network_has_done_with(world: PipelineWorld) -> None:
     """The third study is in the network; the first two are stored, the fourth is only read."""
     runs = iter(range(9))

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 from support.numerics_models import FunctionGenerator
@@ -16,11 +15,6 @@ from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.patch_grid import Timing
 from cuda_cyclegan.engine.scaling import Stored
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> PipelineWorld:
-    return PipelineWorld(tmp_path)
 
 
 class CopyingGenerator:

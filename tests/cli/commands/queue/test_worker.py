@@ -100,13 +100,12 @@ def test_two_workers_share_a_folder_and_stop_at_the_end_of_their_jobs(world: Que
 def test_a_worker_that_is_stopped_while_it_starts_ends(
     world: QueueWorld, number: signal.Signals
 ) -> None:
-    go_on = world.folder / "go on"
-    worker = world.start("worker", "--device", "cpu", go_on=go_on)
-    eventually(lambda: handles(worker.pid, signal.SIGHUP))
-    worker.send_signal(number)
-    wait_for(worker, "stopping after the running jobs")
-    assert children(worker.pid) == []
-    go_on.touch()
+    with world.held() as go_on:
+        worker = world.start("worker", "--device", "cpu", go_on=go_on)
+        eventually(lambda: handles(worker.pid, signal.SIGHUP))
+        worker.send_signal(number)
+        wait_for(worker, "stopping after the running jobs")
+        assert children(worker.pid) == []
     _, log = worker.communicate(timeout=ENOUGH)
     assert (worker.returncode, log) == (0, "")
 

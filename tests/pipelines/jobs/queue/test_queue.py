@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from support import queue_postgres
 from support.queue_jobs import NORMAL, jobs, pass_time, states, study_job
+from support.waiting import eventually
 
 from cuda_cyclegan.pipelines.errors import QueueError, QueueLostError
 from cuda_cyclegan.pipelines.jobs.queue.claims import DEFER_SECONDS, SLACK_SECONDS, Claims
@@ -519,12 +520,19 @@ def test_deferred_job_is_started_now(queue: Queue, tables: Database, tmp_path: P
     assert states(queue, batch) == ["queued"] * 2
 
 
+def clock(tables: Database) -> float:
+    """Seconds since 1970 by the database's clock, which counts milliseconds."""
+    with tables.writing() as writing:
+        return writing.now() / 1000
+
+
 def test_batches_of_one_second_stay_in_order(
     queue: Queue, tables: Database, tmp_path: Path
 ) -> None:
     for count in range(1, 9):
         queue.submit(jobs(tmp_path, 1, output=f"/out{count}"), NORMAL, name=f"{count}")
-        time.sleep(0.002)  # the database's clock counts milliseconds
+        submitted = max(batch.submitted for batch in queue.batches())
+        eventually(lambda submitted=submitted: clock(tables) > submitted)
     names = [f"{count}" for count in range(1, 9)]
     assert [batch.name for batch in queue.batches()] == names
     claims = Claims(tables, "one")
