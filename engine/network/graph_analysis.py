@@ -1,11 +1,13 @@
 """Properties of graphs: FLOPs, memory, receptive field, value range, sub-pixels, patches."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
-from math import exp, gcd, inf, prod
+from math import exp, gcd, inf, log1p, prod, sqrt
 from typing import TypeAlias
+
+import numpy as np
 
 from ..errors import PatchShapeError
 from .graph import INPUT, Graph, Network, Node, TensorShape
@@ -20,15 +22,19 @@ from .layers import (
     ConvTranspose3d,
     Crop,
     Downsample,
+    Elu,
+    Erf,
     Exp,
     FloatArray,
     GroupNorm,
     InstanceNorm,
     Inverse,
     Layer,
+    LeakyRelu,
     Multiply,
     Pad,
     Pool,
+    PRelu,
     Relu,
     Sigmoid,
     Softplus,
@@ -151,52 +157,84 @@ def output_range(network: Network) -> ValueRange:
 
 
 def node_ranges(
-    nodes: Iterable[Node], weights: Mapping[str, FloatArray]
+    nodes: Iterable[Node],
+    weights: Mapping[str, FloatArray],
+    shapes: Mapping[str, TensorShape] | None = None,
 ) -> Mapping[str, ValueRange]:
-    """Return the bounds of the values of each node, in the order of computation."""
+    """Return the bounds of the values of each node, in the order of computation.
+
+    shapes: of the nodes for a patch; without them, norms are unbounded.
+    """
     ranges: dict[str, ValueRange] = {}
     for node in nodes:
-        ranges[node.name] = _node_range(node, ranges, weights)
+        before = [ranges.get(name, _UNBOUNDED) for name in node.inputs]
+        if isinstance(node.layer, InstanceNorm | GroupNorm):
+            extents = shapes[node.name].extents if shapes else None
+            ranges[node.name] = _normalised(node.layer, extents, weights)
+        else:
+            ranges[node.name] = _node_range(node, before, weights)
     return ranges
 
 
-def _node_range(
-    node: Node, ranges: Mapping[str, ValueRange], weights: Mapping[str, FloatArray]
+def _normalised(
+    norm: InstanceNorm | GroupNorm, extents: Triple | None, weights: Mapping[str, FloatArray]
 ) -> ValueRange:
-    before = [ranges.get(name, _UNBOUNDED) for name in node.inputs]
+    """Return the bounds of a norm: of n numbers with mean 0 and variance 1, none exceeds the square
+    root of n - 1.
+    """
+    if extents is None:
+        return _UNBOUNDED
+    joined = norm.channels // norm.groups if isinstance(norm, GroupNorm) else 1
+    bound = sqrt(joined * prod(extents))
+    bound *= float(np.abs(weights[norm.scale]).max()) if norm.scale else 1.0
+    bound += float(np.abs(weights[norm.shift]).max()) if norm.shift else 0.0
+    return -bound, bound
+
+
+def _node_range(
+    node: Node, before: Sequence[ValueRange], weights: Mapping[str, FloatArray]
+) -> ValueRange:
     low, high = before[0]
     match node.layer:
-        case Tanh():
+        case Tanh() | Erf():
             return -1.0, 1.0
         case Sigmoid():
             return 0.0, 1.0
         case Exp():
             return exp(min(low, _LARGEST_POWER)), exp(high) if high < _LARGEST_POWER else inf
         case Softplus():
-            return 0.0, inf
+            return _softplus(low), _softplus(high)
         case Inverse(least, root):
             return 0.0, least**-0.5 if root else 1 / least
         case Add():
             return sum(one for one, _ in before), sum(one for _, one in before)
         case Subtract():
             return low - before[1][1], high - before[1][0]
-        case Multiply() if node.inputs[0] == node.inputs[1] or min(before)[0] >= 0:
-            return 0.0, inf
+        case Multiply():
+            low, high = _product(*before)
+            return (max(low, 0.0) if node.inputs[0] == node.inputs[1] else low), high
         case Conv3d(weight=weight, bias=bias) if low >= 0 and (weights[weight] >= 0).all():
             return float(weights[bias].min()) if bias else 0.0, inf
         case Relu():
             return max(low, 0.0), max(high, 0.0)
+        case LeakyRelu(slope):
+            return _bent(before[0], slope)
+        case PRelu(slope=slopes):
+            bent = [_bent(before[0], float(slope)) for slope in weights[slopes]]
+            return min(one for one, _ in bent), max(one for _, one in bent)
+        case Elu(alpha) if alpha >= 0:
+            return _elu(low, alpha), _elu(high, alpha)
         case Clip() as clip:
             return _clipped(low, clip), _clipped(high, clip)
         case ChannelAffine(_, scale, shift):
             return _mapped((low, high), weights[scale], weights[shift])
-        case Pad(mode=Constant(value)):
+        case Pad(mode=Constant(value)) | Downsample(mode=Constant(value)):
             return min(low, value), max(high, value)
-        case Pad(mode="zero"):
+        case Pad(mode="zero") | Downsample(mode="zero"):
             return min(low, 0.0), max(high, 0.0)
         case Pool(mode="mean", padding=padding) if any(padding):
             return min(low, 0.0), max(high, 0.0)
-        case Pad() | Crop() | Channels() | Upsample() | Pool():
+        case Pad() | Crop() | Channels() | Upsample() | Downsample() | Pool():
             return low, high
         case Concat():
             return min(one for one, _ in before), max(one for _, one in before)
@@ -205,6 +243,29 @@ def _node_range(
 
 
 _LARGEST_POWER = 700.0
+
+
+def _softplus(end: float) -> float:
+    return log1p(exp(end)) if end < _LARGEST_POWER else end
+
+
+def _elu(end: float, alpha: float) -> float:
+    return end if end > 0 else alpha * (exp(end) - 1)
+
+
+def _bent(ends: ValueRange, slope: float) -> ValueRange:
+    """Return the bounds of x where it is above 0, and of slope * x elsewhere."""
+    low, high = ends
+    images = [end if end > 0 else _product((end, end), (slope, slope))[0] for end in ends]
+    if low < 0 < high:
+        images.append(0.0)
+    return min(images), max(images)
+
+
+def _product(first: ValueRange, second: ValueRange) -> ValueRange:
+    """Return the bounds of a product."""
+    ends = [one * other if one and other else 0.0 for one in first for other in second]
+    return min(ends), max(ends)
 
 
 def _clipped(end: float, clip: Clip) -> float:

@@ -5,6 +5,7 @@ Run it to print the table: PYTHONPATH=tests python -m support.import_guide
 
 from collections.abc import Iterator
 
+from cuda_cyclegan.engine.importing.checkpoint.evidence import word
 from cuda_cyclegan.engine.importing.checkpoint.layouts import NAMED_RESNET, NESTED_U_NET
 from cuda_cyclegan.engine.importing.checkpoint.training_codes import (
     CODES,
@@ -50,7 +51,7 @@ def _computes(generator: GeneratorCode) -> str:
     else:
         facts += [_blocks(generator), f"strided convolutions {reading.down_padding}", "relu"]
         if generator.sampled:
-            facts.append(f"{reading.upsampling}, then padding {reading.up_padding}")
+            facts.append(f"{word(reading.upsampling)}, then padding {reading.up_padding}")
     if generator.statistics:
         facts.append(f"statistics of the {generator.statistics}")
     return "; ".join([*facts, f"{reading.end}; epsilon {reading.epsilon:g}"])

@@ -10,39 +10,19 @@ two fifths of the error's variance, at a twentieth of the work.
 """
 
 from collections.abc import Collection, Mapping
-from math import floor, inf, log, log2, prod, sqrt
-
-import numpy as np
+from math import floor, inf, log2
 
 from ...network.graph import INPUT, Graph, Network, Node
-from ...network.graph_analysis import can_be_subpixels
+from ...network.graph_analysis import can_be_subpixels, node_ranges
 from ...network.layers import (
     Add,
-    Channels,
-    Clip,
     Concat,
-    Constant,
     Conv3d,
     ConvTranspose3d,
-    Crop,
-    Downsample,
-    Elu,
-    Erf,
-    GroupNorm,
-    InstanceNorm,
-    Inverse,
-    LeakyRelu,
     Multiply,
     Pad,
-    Pool,
-    PRelu,
-    Relu,
-    Sigmoid,
-    Softplus,
     Subtract,
-    Tanh,
     Triple,
-    Upsample,
 )
 from ...options import Precision
 
@@ -116,56 +96,9 @@ def _shrinks(node: Node) -> bool:
 
 
 def value_bounds(network: Network, patch: Triple) -> Mapping[str, float]:
-    """Return upper bounds of the values of each node, for any patch; infinite if unknown.
-
-    Of n numbers with mean 0 and variance 1, none exceeds the square root of n - 1. Signs are
-    ignored, unlike in `node_ranges`, which knows no extents and so bounds no norms: tighter bounds
-    would change the scales of programs.
+    """Return bounds of the absolute values of each node, for any patch of that size; infinite if
+    unknown.
     """
-    shapes, weights = network.graph.shapes(patch), network.weights
-    bounds = {INPUT: inf}
-    for node in network.graph.nodes:
-        before = [bounds[name] for name in node.inputs]
-        match node.layer:
-            case (
-                InstanceNorm(scale=scale, shift=shift) | GroupNorm(scale=scale, shift=shift) as norm
-            ):
-                joined = norm.channels // norm.groups if isinstance(norm, GroupNorm) else 1
-                bound = sqrt(joined * prod(shapes[node.name].extents))
-                bound *= float(np.abs(weights[scale]).max()) if scale else 1.0
-                bound += float(np.abs(weights[shift]).max()) if shift else 0.0
-            case Pad(mode=Constant(value)) | Downsample(mode=Constant(value)):
-                bound = max(before[0], abs(value))
-            case Relu() | Pad() | Crop() | Channels() | Upsample() | Downsample() | Pool():
-                bound = before[0]
-            case LeakyRelu(slope):
-                bound = before[0] * max(1.0, abs(slope))
-            case PRelu(slope=slopes):
-                bound = before[0] * max(1.0, float(np.abs(weights[slopes]).max()))
-            case Elu(alpha):
-                bound = max(before[0], abs(alpha))
-            case Softplus():
-                bound = before[0] + log(2)
-            case Clip(low, high):
-                bound = _clipped(before[0], low, high)
-            case Tanh() | Sigmoid() | Erf():
-                bound = 1.0
-            case Inverse(low, root):
-                bound = low**-0.5 if root else 1 / low
-            case Add() | Subtract():
-                bound = sum(before)
-            case Multiply():
-                bound = prod(before)
-            case Concat():
-                bound = max(before)
-            case _:
-                bound = inf
-        bounds[node.name] = bound
-    return bounds
-
-
-def _clipped(bound: float, low: float | None, high: float | None) -> float:
-    """Return the bound of values that are clipped to `low` and `high`."""
-    highest = bound if high is None else high
-    lowest = -bound if low is None else low
-    return max(abs(highest), abs(lowest))
+    graph = network.graph
+    ranges = node_ranges(graph.nodes, network.weights, graph.shapes(patch))
+    return {INPUT: inf, **{name: max(-low, high) for name, (low, high) in ranges.items()}}

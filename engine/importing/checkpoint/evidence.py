@@ -1,29 +1,43 @@
 """Readings of a network, the user's choices, and the evidence collected during an import.
 
-A `Reading` states what neither names nor shapes of weights determine, in the words that users use.
-`Evidence` records known facts, assumptions and open questions.
+A `Reading` states what neither names nor shapes of weights determine, as the architecture does;
+`parsed` and `word` convert its fields from and to the users' words. `Evidence` records known facts,
+assumptions and open questions.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from ...errors import CheckpointError
 from ...network.architectures import End, Groups, Norm, Rectifier, Residual, Upsampling
-from ...network.layers import Constant, Elu, LeakyRelu, PadMode, Relu, Triple, triple
+from ...network.layers import Constant, Elu, LeakyRelu, PadMode, Relu, Triple
 
-PLAIN_PADS = ("reflect", "replicate", "zero")
+SkipOrder: TypeAlias = Literal["skip-first", "deeper-first"]
+NormStatistics: TypeAlias = Literal["patch", "stored"]
+FieldValue: TypeAlias = (
+    PadMode
+    | Norm
+    | Rectifier
+    | Residual
+    | End
+    | Upsampling
+    | SkipOrder
+    | NormStatistics
+    | Triple
+    | float
+)
+"""Value of a field of a reading, or of a choice about it."""
+
+PLAIN_PADS: tuple[PadMode, ...] = ("reflect", "replicate", "zero")
 ENDS: tuple[End, ...] = get_args(End)
-RESIDUALS: Mapping[str, Residual] = {"sum": "sum", "activated-sum": "activated_sum", "none": "none"}
-UPSAMPLINGS: Mapping[str, Upsampling] = {
-    "nearest": "nearest",
-    "trilinear": "trilinear",
-    "trilinear-corners": "trilinear_corners",
-    "trilinear-zeros": "trilinear_zeros",
-}
-"""Terms of the architecture for the users' terms."""
+RESIDUALS: tuple[Residual, ...] = get_args(Residual)
+SAMPLINGS: tuple[Upsampling, ...] = get_args(Upsampling)[1:]
+"""Up-samplings of a decoder that samples."""
 
-CONCATS = ("skip-first", "deeper-first")
+CONCATS: tuple[SkipOrder, ...] = get_args(SkipOrder)
+_STATISTICS: tuple[NormStatistics, ...] = get_args(NormStatistics)
+_RELU = Relu()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,98 +46,134 @@ class Reading:
 
     padding, block_padding, down_padding, up_padding, blur_padding: of the outer convolutions, those
     of the residual blocks, the strided ones, those after up-sampling, and the anti-aliasing
-    filters: reflect, replicate, zero or constant:VALUE. norm: instance, group:N, none, or stored
-    (statistics of the training). activation, block_activation, up_activation: of the encoder, the
-    blocks and the decoder: relu, leaky:SLOPE or elu. residual: how a block ends. end: activation
-    after the last convolution. epsilon: of the norms. adds_input: whether the patch is added to the
-    network's output. upsampling: of a decoder that samples. concat: order of a U-Net's
-    concatenations. stride: of each down-sampling. dilation: of the blocks' convolutions.
+    filters. norm: whether it has scale and shift is left to the tensors; `stored` has statistics of
+    the training. activation, block_activation, up_activation: of the encoder, the blocks and the
+    decoder. residual: how a block ends. end: activation after the last convolution. epsilon: of the
+    norms. adds_input: whether the patch is added to the network's output. upsampling: of a decoder
+    that samples. concat: order of a U-Net's concatenations. stride: of each down-sampling.
+    dilation: of the blocks' convolutions.
     """
 
-    padding: str = "reflect"
-    block_padding: str = "reflect"
-    down_padding: str = "zero"
-    up_padding: str = "reflect"
-    blur_padding: str = "reflect"
-    norm: str = "instance"
-    activation: str = "relu"
-    block_activation: str = "relu"
-    up_activation: str = "relu"
-    residual: str = "sum"
+    padding: PadMode = "reflect"
+    block_padding: PadMode = "reflect"
+    down_padding: PadMode = "zero"
+    up_padding: PadMode = "reflect"
+    blur_padding: PadMode = "reflect"
+    norm: Norm = "instance"
+    activation: Rectifier = _RELU
+    block_activation: Rectifier = _RELU
+    up_activation: Rectifier = _RELU
+    residual: Residual = "sum"
     end: End = "tanh"
     epsilon: float = 1e-5
-    upsampling: str = "nearest"
-    concat: str = "skip-first"
-    stride: str = "2,2,2"
+    upsampling: Upsampling = "nearest"
+    concat: SkipOrder = "skip-first"
+    stride: Triple = (2, 2, 2)
     dilation: int = 1
     adds_input: bool = False
 
-    def differences(self, usual: "Reading") -> dict[str, str]:
-        """Return the fields that differ from another reading, with this reading's values."""
-        return {
-            item.name: str(getattr(self, item.name))
+    def differences(self, usual: "Reading") -> list[str]:
+        """Return the fields that differ from another reading."""
+        return [
+            item.name
             for item in fields(self)
             if getattr(self, item.name) != getattr(usual, item.name)
-        }
+        ]
 
 
-U_NET = Reading(padding="zero", activation="leaky:0.2")
+U_NET = Reading(padding="zero", activation=LeakyRelu(0.2))
 """Reading of the U-Net of Isola et al. 2017."""
 
 
-def pad_mode(word: str) -> PadMode:
-    """Parse a padding; raises CheckpointError."""
-    match word.partition(":"):
-        case ("reflect", "", ""):
-            return "reflect"
-        case ("replicate", "", ""):
-            return "replicate"
-        case ("zero", "", ""):
-            return "zero"
-        case ("constant", ":", value):
-            return Constant(_number(word, value))
+def word(value: FieldValue) -> str:
+    """Return a field's value in the users' words."""
+    match value:
+        case Constant(number):
+            return f"constant:{number:g}"
+        case Relu():
+            return "relu"
+        case LeakyRelu(slope):
+            return f"leaky:{slope:g}"
+        case Elu():
+            return "elu"
+        case Groups(groups):
+            return f"group:{groups}"
+        case float():
+            return f"{value:g}"
+        case (d, h, w):
+            return f"{d},{h},{w}"
         case _:
-            raise _no_such("padding", word, f"{', '.join(PLAIN_PADS)} or constant:VALUE")
+            return str(value).replace("_", "-")
 
 
-def rectifier(word: str) -> Rectifier:
-    """Parse an activation; raises CheckpointError."""
-    match word.partition(":"):
+def parsed(name: str, text: str | float) -> FieldValue:
+    """Return the value of a field of NetworkChoices; raises CheckpointError.
+
+    text: in the users' words; a number for epsilon.
+    """
+    return text if isinstance(text, float | int) else _PARSERS[name](text)
+
+
+def _pad_mode(text: str) -> PadMode:
+    match text.partition(":"):
+        case ("reflect" | "replicate" | "zero" as mode, "", ""):
+            return mode
+        case ("constant", ":", value):
+            return Constant(_number(text, value))
+        case _:
+            raise _no_such("padding", text, f"{', '.join(map(word, PLAIN_PADS))} or constant:VALUE")
+
+
+def _rectifier(text: str) -> Rectifier:
+    match text.partition(":"):
         case ("relu", "", ""):
             return Relu()
         case ("leaky", ":", slope):
-            return LeakyRelu(_number(word, slope))
+            return LeakyRelu(_number(text, slope))
         case ("elu", "", ""):
             return Elu()
         case _:
-            raise _no_such("activation", word, "relu, leaky:SLOPE or elu")
+            raise _no_such("activation", text, "relu, leaky:SLOPE or elu")
 
 
-def norm_kind(word: str, *, affine: bool) -> Norm:
-    """Parse a norm; raises CheckpointError.
-
-    affine: whether the checkpoint holds scales and shifts.
-    """
-    match word.partition(":"):
-        case ("instance", "", ""):
-            return "instance_affine" if affine else "instance"
-        case ("stored", "", ""):
-            return "stored"
-        case ("none", "", ""):
-            return "none"
+def _norm(text: str) -> Norm:
+    match text.partition(":"):
+        case ("instance" | "stored" | "none" as norm, "", ""):
+            return norm
         case ("group", ":", groups) if groups.isdecimal() and int(groups) > 0:
-            return Groups(int(groups), affine)
+            return Groups(int(groups))
         case _:
-            raise _no_such("norm", word, "instance, group:N or none")
+            raise _no_such("norm", text, "instance, group:N or none")
 
 
-def stride_of(word: str) -> Triple:
-    """Parse a stride along D, H and W."""
-    return triple(map(int, word.split(",")))
+def _term(name: str, terms: tuple[FieldValue, ...]) -> Callable[[str], FieldValue]:
+    """Return the parser of a setting that is one of some terms."""
+
+    def parse(text: str) -> FieldValue:
+        for term in terms:
+            if word(term) == text:
+                return term
+        raise _no_such(name, text, f"one of {', '.join(map(word, terms))}")
+
+    return parse
+
+
+_PARSERS: Mapping[str, Callable[[str], FieldValue]] = {
+    "padding": _pad_mode,
+    "block_padding": _pad_mode,
+    "norm": _norm,
+    "norm_statistics": _term("norm-statistics", _STATISTICS),
+    "activation": _rectifier,
+    "residual": _term("residual", RESIDUALS),
+    "end": _term("end", ENDS),
+    "concat": _term("concat", CONCATS),
+    "upsampling": _term("upsampling", SAMPLINGS),
+}
+"""Parsers of the users' words, by field of NetworkChoices."""
 
 
 def with_choices(
-    reading: Reading, stated: Mapping[str, str | float], *, up_is_outer: bool
+    reading: Reading, stated: Mapping[str, FieldValue], *, up_is_outer: bool
 ) -> Reading:
     """Return a reading with the user's choices; padding and activation apply to all parts.
 
@@ -153,7 +203,6 @@ def _no_such(setting: str, word: str, known: str) -> CheckpointError:
 
 
 Direction: TypeAlias = Literal["AtoB", "BtoA"]
-NormStatistics: TypeAlias = Literal["patch", "stored"]
 
 
 BY_EXPORT = (
@@ -188,12 +237,12 @@ class NetworkChoices:
     direction: Direction | None = None
     generator: str | None = None
 
-    def stated(self) -> dict[str, str | float]:
-        """Choices about the network's computation, by field."""
+    def stated(self) -> dict[str, FieldValue]:
+        """Choices about the network's computation, by field; raises CheckpointError."""
         of_file = {"code", "unproven", "direction", "generator"}
         named = {item.name: getattr(self, item.name) for item in fields(self)}
         return {
-            name: value
+            name: parsed(name, value)
             for name, value in named.items()
             if value is not None and name not in of_file
         }

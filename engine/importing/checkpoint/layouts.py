@@ -15,19 +15,19 @@ from typing import TypeAlias
 import numpy as np
 
 from ...errors import CheckpointError
-from ...network.architectures import Blur, Norm, ResNetSpec, Spec, UNetSpec, build, out_of_bounds
-from ...network.graph import Graph, Network, times
-from ...network.layers import Downsample, FloatArray
-from .evidence import (
-    BY_EXPORT,
-    RESIDUALS,
-    UPSAMPLINGS,
-    Reading,
-    norm_kind,
-    pad_mode,
-    rectifier,
-    stride_of,
+from ...network.architectures import (
+    Blur,
+    Groups,
+    Norm,
+    ResNetSpec,
+    Spec,
+    UNetSpec,
+    build,
+    out_of_bounds,
 )
+from ...network.graph import Graph, Network, times
+from ...network.layers import Downsample, FloatArray, PadMode, Triple, triple
+from .evidence import BY_EXPORT, U_NET, Reading, word
 from .generator_layers import (
     AFFINE,
     TRACKED,
@@ -95,7 +95,7 @@ class ResNetShape:
     @property
     def usual(self) -> Reading:
         """The most common reading of such weights."""
-        padding = "reflect" if self.pads or self.is_named else "zero"
+        padding: PadMode = "reflect" if self.pads or self.is_named else "zero"
         return Reading(
             padding=padding,
             block_padding="reflect" if self.block_pads or self.is_named else "zero",
@@ -121,12 +121,12 @@ class UNetShape:
     width: int
     levels: int
     norm_bias: bool
-    stride: str
+    stride: Triple
 
     @property
     def usual(self) -> Reading:
         """The most common reading of such weights."""
-        return Reading(padding="zero", activation="leaky:0.2", stride=self.stride)
+        return replace(U_NET, stride=self.stride)
 
 
 Shape: TypeAlias = ResNetShape | UNetShape
@@ -173,13 +173,13 @@ class Match:
                     f"generator has {times(wanted)}; {BY_EXPORT}."
                 )
 
-    def norms(self) -> tuple[str, ...]:
+    def norms(self) -> tuple[Norm, ...]:
         """Return the possible norms for such tensors, the usual one first."""
         shape = self.shape
         if isinstance(shape, ResNetShape) and not shape.has_norms:
             return ("none",)
         groups = tuple(
-            f"group:{groups}"
+            Groups(groups)
             for groups in range(min(_MOST_GROUPS, shape.width - 1), 0, -1)
             if shape.width % groups == 0
         )
@@ -210,15 +210,16 @@ class Match:
         return convolution_weights(self.slots, self.modules, norm, reading.epsilon)
 
     def _norm(self, reading: Reading) -> Norm:
-        possible = self.norms()
-        if reading.norm not in possible and not (
-            reading.norm.startswith("group:") and any("group" in norm for norm in possible)
-        ):
+        norm, possible = reading.norm, self.norms()
+        fits_groups = isinstance(norm, Groups) and any(isinstance(one, Groups) for one in possible)
+        if norm not in possible and not fits_groups:
             raise CheckpointError(
-                f"A norm of kind {reading.norm} would have tensors other than those in the file; "
-                f"it can be {', '.join(possible)}."
+                f"A norm of kind {word(norm)} would have tensors other than those in the file; "
+                f"it can be {', '.join(map(word, possible))}."
             )
-        return norm_kind(reading.norm, affine=self.has_affine_norms)
+        if isinstance(norm, Groups):
+            return Groups(norm.groups, self.has_affine_norms)
+        return "instance_affine" if norm == "instance" and self.has_affine_norms else norm
 
 
 def joined(graph: Graph, weights: Mapping[str, FloatArray]) -> Network:
@@ -231,12 +232,9 @@ def joined(graph: Graph, weights: Mapping[str, FloatArray]) -> Network:
 
 def _resnet_spec(shape: ResNetShape, reading: Reading, norm: Norm) -> ResNetSpec:
     """Return the spec; a part's field is None if it equals that of the whole."""
-    padding, up_padding = pad_mode(reading.padding), pad_mode(reading.up_padding)
-    block_padding = pad_mode(reading.block_padding)
-    activation, block, up = map(
-        rectifier, (reading.activation, reading.block_activation, reading.up_activation)
-    )
-    blurred = Blur(shape.blur_taps, pad_mode(reading.blur_padding))
+    padding, activation = reading.padding, reading.activation
+    block_padding, block = reading.block_padding, reading.block_activation
+    up_padding, up = reading.up_padding, reading.up_activation
     return ResNetSpec(
         in_channels=shape.in_channels,
         out_channels=shape.out_channels,
@@ -244,9 +242,9 @@ def _resnet_spec(shape: ResNetShape, reading: Reading, norm: Norm) -> ResNetSpec
         blocks=shape.blocks,
         downsamplings=shape.downsamplings,
         padding=padding,
-        down_padding=pad_mode(reading.down_padding),
+        down_padding=reading.down_padding,
         norm=norm,
-        upsampling=UPSAMPLINGS[reading.upsampling] if shape.sampled else "transposed",
+        upsampling=reading.upsampling if shape.sampled else "transposed",
         norm_bias=shape.norm_bias,
         up_bias=shape.up_bias,
         last_bias=shape.last_bias,
@@ -258,11 +256,11 @@ def _resnet_spec(shape: ResNetShape, reading: Reading, norm: Norm) -> ResNetSpec
         activation=activation,
         block_activation=None if block == activation else block,
         up_activation=None if up == activation else up,
-        residual=RESIDUALS[reading.residual],
+        residual=reading.residual,
         norm_epsilon=reading.epsilon if norm_uses_epsilon(norm) else _PLAIN_EPSILON,
-        stride=stride_of(reading.stride),
+        stride=reading.stride,
         block_dilation=reading.dilation,
-        blur=blurred if shape.blur_taps else None,
+        blur=Blur(shape.blur_taps, reading.blur_padding) if shape.blur_taps else None,
         adds_input=reading.adds_input,
     )
 
@@ -277,11 +275,11 @@ def _unet_spec(shape: UNetShape, reading: Reading, norm: Norm) -> UNetSpec:
         skip_first=reading.concat == "skip-first",
         inner_bias=shape.norm_bias,
         end=reading.end,
-        padding=pad_mode(reading.padding),
-        down_activation=rectifier(reading.activation),
-        up_activation=rectifier(reading.up_activation),
+        padding=reading.padding,
+        down_activation=reading.activation,
+        up_activation=reading.up_activation,
         norm_epsilon=reading.epsilon if norm_uses_epsilon(norm) else _PLAIN_EPSILON,
-        stride=stride_of(reading.stride),
+        stride=reading.stride,
         adds_input=reading.adds_input,
     )
 
@@ -585,7 +583,7 @@ def _matched_unet(slots: tuple[KeyMapping, ...], modules: NetworkTensors) -> Mat
         width=first_shape[0],
         levels=len(slots) // 2,
         norm_bias=common_bias(modules, slots[:-1]),
-        stride=",".join(str(edge - 2) for edge in first_shape[2:]),
+        stride=triple(edge - 2 for edge in first_shape[2:]),
     )
     kernel = first_shape[2:]
     if not set(kernel) <= {3, 4}:

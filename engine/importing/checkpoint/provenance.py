@@ -6,7 +6,7 @@ code is named: the same words mean different things in different codes.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ...errors import CheckpointError
 from ...model.model_card import Established
@@ -14,14 +14,18 @@ from ..checkpoint_file import Options
 from .evidence import (
     CONCATS,
     PLAIN_PADS,
-    UPSAMPLINGS,
+    SAMPLINGS,
     Evidence,
+    FieldValue,
+    NormStatistics,
     Question,
     Reading,
     meaningless,
+    parsed,
     setting,
     subject,
     with_choices,
+    word,
 )
 from .generator_layers import AFFINE, TRACKED
 from .layouts import Match, ResNetShape, UNetShape
@@ -161,7 +165,7 @@ def resolve_reading(
 def open_fields(match: Match) -> dict[str, tuple[str, ...]]:
     """Return the fields that users may choose for such a network, with the usual answers."""
     shape = match.shape
-    fields: dict[str, tuple[str, ...]] = {"padding": PLAIN_PADS, "end": (), "epsilon": ()}
+    fields: dict[str, tuple[FieldValue, ...]] = {"padding": PLAIN_PADS, "end": (), "epsilon": ()}
     if match.is_tracked:
         fields["norm_statistics"] = ("patch", "stored")
     elif len(match.norms()) > 1:
@@ -169,10 +173,10 @@ def open_fields(match: Match) -> dict[str, tuple[str, ...]]:
     if isinstance(shape, ResNetShape):
         fields |= {"block_padding": PLAIN_PADS, "activation": (), "residual": ()}
         if shape.sampled and not shape.blurs_up:
-            fields["upsampling"] = tuple(UPSAMPLINGS)
+            fields["upsampling"] = SAMPLINGS
     else:
         fields["concat"] = CONCATS
-    return fields
+    return {name: tuple(map(word, answers)) for name, answers in fields.items()}
 
 
 def check_meaning(match: Match, evidence: Evidence) -> None:
@@ -187,11 +191,11 @@ def chosen_reading(match: Match, evidence: Evidence) -> Reading:
     """Return the usual reading with the user's choices, and record these."""
     stated = evidence.choices.stated()
     for name, value in stated.items():
-        evidence.record(subject(name), value, f"set with {setting(name)}")
+        evidence.record(subject(name), word(value), f"set with {setting(name)}")
     return reading_with(match, match.shape.usual, stated)
 
 
-def reading_with(match: Match, reading: Reading, stated: dict[str, str | float]) -> Reading:
+def reading_with(match: Match, reading: Reading, stated: Mapping[str, FieldValue]) -> Reading:
     """Return a reading with the user's choices."""
     shape = match.shape
     outer = isinstance(shape, ResNetShape) and shape.up_pads
@@ -228,7 +232,7 @@ def describe_field(reading: Reading, field: str) -> str:
         return "instance norm of each patch"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return word(value)
 
 
 def describe_differences(match: Match, reading: Reading, usual: Reading) -> str:
@@ -273,9 +277,8 @@ def _by_code(code: TrainingCode, match: Match, evidence: Evidence, options: Opti
     if isinstance(match.shape, ResNetShape) and match.shape.drops:
         evidence.record("dropout", "off", f"{code.name} has it there; it only acts in training")
     if match.is_tracked:
-        reading = reading_with(
-            match, reading, {"norm_statistics": _statistics(code, generator, evidence, options)}
-        )
+        statistics = _statistics(code, generator, evidence, options)
+        reading = reading_with(match, reading, {"norm_statistics": statistics})
     return reading
 
 
@@ -289,14 +292,14 @@ def _with_parameters(
         block = stated.get("block_padding")
         if block in dict(generator.padding_types) and block != "zero":
             del stated["block_padding"]
-            evidence.record("block padding", block, "set with setting block-padding")
-            reading = reading_with(match, reading, {"block_padding": str(block)})
+            evidence.record("block padding", word(block), "set with setting block-padding")
+            reading = reading_with(match, reading, {"block_padding": block})
     for name, value in stated.items():
         known = getattr(reading, name)
         if value != known:
             raise CheckpointError(
-                f"{setting(name).capitalize()}={value} contradicts setting code={code.name}, "
-                f"whose {generator.file} has {known}; omit one of the two."
+                f"{setting(name).capitalize()}={word(value)} contradicts setting code={code.name}, "
+                f"whose {generator.file} has {word(known)}; omit one of the two."
             )
     return reading
 
@@ -307,11 +310,11 @@ def _with_block_padding(
     """Return the reading with the run's padding_type, if the code has that parameter."""
     if match.shape.usual.block_padding == "zero":
         return reading
-    paddings = tuple(dict.fromkeys(to for _, to in generator.padding_types if to != "zero"))
+    paddings = dict.fromkeys(word(to) for _, to in generator.padding_types if to != "zero")
     if len(paddings) < 2:
         return reading
     block = evidence.ask("block_padding", paddings, _BLOCK_PADDING_WHY)
-    return reading_with(match, reading, {"block_padding": block})
+    return reading_with(match, reading, {"block_padding": parsed("block_padding", block)})
 
 
 _BLOCK_PADDING_WHY = (
@@ -322,7 +325,7 @@ _BLOCK_PADDING_WHY = (
 
 def _statistics(
     code: TrainingCode, generator: GeneratorCode, evidence: Evidence, options: Options
-) -> str:
+) -> FieldValue:
     stated = evidence.choices.norm_statistics
     if generator.statistics is not None:
         if stated not in (None, generator.statistics):
@@ -336,12 +339,13 @@ def _statistics(
         )
         return generator.statistics
     if stated is None and (used := options.values.get("eval")):
-        statistics = "stored" if used == "True" else "patch"
+        statistics: NormStatistics = "stored" if used == "True" else "patch"
         evidence.record(
             "norm statistics", statistics, f"eval: {used} in the options of the test run"
         )
         return statistics
-    return evidence.ask("norm_statistics", ("patch", "stored"), _STATISTICS_WHY)
+    answer = evidence.ask("norm_statistics", ("patch", "stored"), _STATISTICS_WHY)
+    return parsed("norm_statistics", answer)
 
 
 _STATISTICS_WHY = (
@@ -368,11 +372,11 @@ def _assumed(match: Match, evidence: Evidence) -> Reading:
     for name, why in _ASKED.items():
         if name in fields and (name != "padding" or pads):
             answers = fields[name][:2] if name == "padding" else fields[name]
-            stated[name] = evidence.ask(name, answers, why)
+            stated[name] = parsed(name, evidence.ask(name, answers, why))
     asked = {*_ASKED}
     for name, value in evidence.choices.stated().items():
         if name not in asked or (name == "padding" and not pads):
-            evidence.record(subject(name), value, f"set with {setting(name)}")
+            evidence.record(subject(name), word(value), f"set with {setting(name)}")
     reading = reading_with(match, shape.usual, stated)
     if isinstance(shape, ResNetShape) and shape.drops:
         evidence.assume(
@@ -390,7 +394,7 @@ def _assumed(match: Match, evidence: Evidence) -> Reading:
     return reading
 
 
-def _is_followed(field: str, reading: Reading, stated: dict[str, str | float]) -> bool:
+def _is_followed(field: str, reading: Reading, stated: Mapping[str, FieldValue]) -> bool:
     """Return whether another field determines this one, so that it is not listed separately."""
     if field == "norm" and "norm_statistics" in stated:
         return True

@@ -7,7 +7,7 @@ that are one change away from it.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf, prod
@@ -22,17 +22,19 @@ from ...model.reference import MOST_FLOPS, TOLERANCE, relative_error
 from ...network.architectures import build
 from ...network.graph import Network
 from ...network.graph_analysis import flops
-from ...network.layers import FloatArray, Triple
+from ...network.layers import Constant, Elu, FloatArray, LeakyRelu, Relu, Triple
 from .evidence import (
     CONCATS,
     ENDS,
     PLAIN_PADS,
     RESIDUALS,
-    UPSAMPLINGS,
+    SAMPLINGS,
     Direction,
     Evidence,
+    FieldValue,
     Reading,
     setting,
+    word,
 )
 from .layouts import Match, ResNetShape, joined
 from .provenance import (
@@ -46,10 +48,11 @@ from .provenance import (
 from .recognise import Recognised, recognise
 from .training_codes import CODES
 
-_PADDINGS = (*PLAIN_PADS, "constant:-1")
-_ACTIVATIONS = ("relu", "leaky:0.2", "leaky:0.01", "elu")
+_PADDINGS = (*PLAIN_PADS, Constant(-1.0))
+_SLOPES = (0.2, 0.01)
+_ACTIVATIONS = (Relu(), *map(LeakyRelu, _SLOPES), Elu())
 _EPSILONS = (1e-5, 1e-3)
-_STRIDES = ("2,2,2", "1,2,2", "2,2,1")
+_STRIDES = ((2, 2, 2), (1, 2, 2), (2, 2, 1))
 _DILATIONS = (1, 2)
 
 
@@ -73,7 +76,7 @@ def likely_readings(match: Match, code_reading: Reading | None) -> Iterator[Read
     for padding, norm, upsampling, concat in product(
         PLAIN_PADS,
         norms,
-        UPSAMPLINGS if sampled else (usual.upsampling,),
+        SAMPLINGS if sampled else (usual.upsampling,),
         (usual.concat,) if isinstance(match.shape, ResNetShape) else CONCATS,
     ):
         start = replace(usual, norm=norm, upsampling=upsampling, concat=concat)
@@ -105,7 +108,7 @@ def changes(match: Match, reading: Reading) -> list[Reading]:
         vary(PLAIN_PADS, "down_padding")
         if shape.sampled:
             vary(PLAIN_PADS, "up_padding")
-            vary(UPSAMPLINGS, "upsampling")
+            vary(SAMPLINGS, "upsampling")
         if shape.blur_taps:
             vary(_PADDINGS, "blur_padding")
         for part_of in ("activation", "block_activation", "up_activation"):
@@ -216,7 +219,7 @@ class ReferenceSearch:
         """The closest trial."""
         return self.trials[0]
 
-    def run(self, stated: dict[str, str | float]) -> FittingReading | None:
+    def run(self, stated: Mapping[str, FieldValue]) -> FittingReading | None:
         """Return the reading that reproduces the reference, or None; stated: fields that are fixed.
 
         Raises CheckpointError if several readings that differ reproduce it.
@@ -325,9 +328,7 @@ class ReferenceSearch:
     def _untried(self) -> str:
         """Return the settings for numbers of which the search tries only a few."""
         epsilons = ", ".join(f"{epsilon:g}" for epsilon in _EPSILONS)
-        slopes = ", ".join(
-            name.removeprefix("leaky:") for name in _ACTIVATIONS if name.startswith("leaky:")
-        )
+        slopes = ", ".join(f"{slope:g}" for slope in _SLOPES)
         tried = {
             "activation": (f"leaky slopes {slopes}", "setting activation=leaky:SLOPE"),
             "epsilon": (f"epsilons {epsilons}", "setting epsilon"),
@@ -407,7 +408,7 @@ class _TimeLimit:
 class _Allowed:
     """Predicate: whether a reading agrees with the user's choices."""
 
-    def __init__(self, stated: dict[str, str | float]) -> None:
+    def __init__(self, stated: Mapping[str, FieldValue]) -> None:
         self._stated = {name: value for name, value in stated.items() if name != "norm_statistics"}
         self._statistics = stated.get("norm_statistics")
 
@@ -556,6 +557,6 @@ def _contradicted(search: ReferenceSearch, reading: Reading) -> str:
             else getattr(reading, name)
         )
         if shown != value:
-            wrong.append(f"{setting(name)}={value}")
-            right.append(f"{setting(name)}={shown}")
+            wrong.append(f"{setting(name)}={word(value)}")
+            right.append(f"{setting(name)}={word(shown)}")
     return f"The reference contradicts {' '.join(wrong)}: it was computed with {' '.join(right)}."

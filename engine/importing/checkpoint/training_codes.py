@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ...errors import CheckpointError
-from .evidence import U_NET, Reading
+from ...network.layers import PadMode
+from .evidence import U_NET, NormStatistics, Reading
 from .generator_layers import AFFINE, TRACKED
 from .layouts import NAMED_RESNET, NESTED_U_NET, NUMBERED_RESNET, Match, ResNetShape
 
@@ -67,9 +68,9 @@ class GeneratorCode:
     dropout: Literal["none", "blocks", "outside"] = "none"
     up_bias: Bias = "as norm"
     last_bias: Bias = "always"
-    statistics: Literal["patch", "stored"] | None = None
+    statistics: NormStatistics | None = None
     reparametrisations: tuple[str, ...] = ()
-    padding_types: tuple[tuple[str, str], ...] = ()
+    padding_types: tuple[tuple[str, PadMode], ...] = ()
 
     def contradictions(self, match: Match) -> Iterator[str]:
         """Yield properties of the tensors that this code would not have written, in words."""
@@ -82,7 +83,7 @@ class GeneratorCode:
         if isinstance(shape, ResNetShape):
             yield from self._resnet_contradictions(shape)
             return
-        if shape.stride != "2,2,2":
+        if shape.stride != (2, 2, 2):
             yield "kernels that are not cubic"
         if shape.levels < FEWEST_LEVELS:
             yield f"{shape.levels} levels instead of {FEWEST_LEVELS} or more"
@@ -204,7 +205,11 @@ def _norm_words(match: Match) -> str:
     return f"{held} and convolutions {'with' if bias else 'without'} bias before them"
 
 
-_FAMILY = (("reflect", "reflect"), ("replicate", "replicate"), ("zero", "zero"))
+_FAMILY: tuple[tuple[str, PadMode], ...] = (
+    ("reflect", "reflect"),
+    ("replicate", "replicate"),
+    ("zero", "zero"),
+)
 _REFLECT = Reading(up_padding="zero")
 _REPLICATE = replace(_REFLECT, padding="replicate", block_padding="replicate")
 _ZERO = replace(_REFLECT, padding="zero", block_padding="zero")
@@ -370,7 +375,7 @@ CODES = (
         (
             GeneratorCode(
                 "models/networks3D.py (ResnetGenerator)",
-                replace(_REPLICATE, blur_padding="replicate", upsampling="trilinear-zeros"),
+                replace(_REPLICATE, blur_padding="replicate", upsampling="trilinear_zeros"),
                 pads=False,
                 block_pads=False,
                 sampled=True,

@@ -21,6 +21,7 @@ from cuda_cyclegan.engine.network.graph_analysis import (
     flops,
     held_bytes,
     largest_patch,
+    node_ranges,
     output_range,
     receptive_field,
     sees_whole_patch,
@@ -178,6 +179,10 @@ ENDS: dict[str, tuple[list[Layer], tuple[float, float]]] = {
     "clip on one side": ([Clip(None, 1.0)], (-inf, 1)),
     "relu": ([Relu()], (0, inf)),
     "relu of a tanh": ([Tanh(), Relu()], (0, 1)),
+    "leaky relu of a tanh": ([Tanh(), LeakyRelu(0.5)], (-0.5, 1)),
+    "leaky relu that turns signs": ([Tanh(), LeakyRelu(-0.5)], (0, 1)),
+    "elu": ([Elu(2.0)], (-2, inf)),
+    "erf of anything": ([Erf()], (-1, 1)),
     "what moves voxels": ([Tanh(), Upsample("trilinear", TWO), Crop(ONE, ONE)], (-1, 1)),
     "replicated": ([Sigmoid(), Pad("replicate", ONE, ONE)], (0, 1)),
     "zeros around": ([Clip(0.5, 1.0), Pad("zero", ONE, ONE)], (0, 1)),
@@ -202,6 +207,23 @@ def test_two_inputs() -> None:
     assert _ends(tanh, sigmoid, Node("a", Add(), ("t", "s"))) == (-1, 2)
     assert _ends(tanh, sigmoid, Node("a", Subtract(), ("t", "s"))) == (-2, 1)
     assert _ends(sigmoid, Node("a", Subtract(), ("s", "n-1"))) == (-inf, inf)
+    assert _ends(tanh, sigmoid, Node("m", Multiply(), ("t", "s"))) == (-1, 1)
+    assert _ends(tanh, Node("m", Multiply(), ("t", "t"))) == (0, 1)
+    assert _ends(Node("m", Multiply(), ("n-1", "n-1"))) == (0, inf)
+    relu = Node("r", Relu(), ("t",))
+    assert _ends(tanh, relu, Node("m", Multiply(), ("r", "n-1"))) == (-inf, inf)
+
+
+def test_a_norm_is_bounded_if_the_extents_are_known() -> None:
+    norm = Node("norm", InstanceNorm(2, "scale", "shift"), (INPUT,))
+    nodes = norm, Node("relu", Relu(), ("norm",))
+    weights = {
+        "scale": np.array([-3, 1], np.float32),
+        "shift": np.array([0.5, -2], np.float32),
+    }
+    assert node_ranges(nodes, weights)["relu"] == (0, inf)
+    shapes = Graph(2, nodes).shapes((2, 2, 4))
+    assert node_ranges(nodes, weights, shapes) == {"norm": (-14, 14), "relu": (0, 14)}
 
 
 SCALED = ("scale", "shift")

@@ -10,9 +10,21 @@ from support.lazy_modules import torch_generators as made
 from support.torch_pairs import pair_of, run, save
 
 from cuda_cyclegan.engine.errors import CheckpointError
-from cuda_cyclegan.engine.importing.checkpoint.evidence import NetworkChoices
+from cuda_cyclegan.engine.importing.checkpoint.evidence import (
+    CONCATS,
+    ENDS,
+    PLAIN_PADS,
+    RESIDUALS,
+    SAMPLINGS,
+    FieldValue,
+    NetworkChoices,
+    parsed,
+    word,
+)
 from cuda_cyclegan.engine.importing.checkpoint.recognise import recognise
 from cuda_cyclegan.engine.importing.checkpoint_file import read_checkpoint
+from cuda_cyclegan.engine.network.architectures import Groups
+from cuda_cyclegan.engine.network.layers import Constant, Elu, LeakyRelu, Relu
 
 UNPROVEN = NetworkChoices(unproven=True)
 
@@ -447,6 +459,27 @@ def test_diverged_weights_are_refused(value: float, tmp_path: Path) -> None:
         recognise(read_checkpoint(path), NetworkChoices(unproven=True))
 
 
+VALUES: dict[str, tuple[FieldValue, ...]] = {
+    "padding": (*PLAIN_PADS, Constant(-1.0), Constant(0.25)),
+    "norm": ("instance", "stored", "none", Groups(8)),
+    "norm_statistics": ("patch", "stored"),
+    "activation": (Relu(), LeakyRelu(0.2), Elu()),
+    "residual": RESIDUALS,
+    "end": ENDS,
+    "upsampling": SAMPLINGS,
+    "concat": CONCATS,
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_words_of_a_field_are_read_as_its_value(name: str) -> None:
+    for value in VALUES[name]:
+        assert parsed(name, word(value)) == value
+    words = [word(value) for value in VALUES[name]]
+    assert len({*words}) == len(words)
+    assert not any("_" in one for one in words)
+
+
 @pytest.mark.parametrize(
     ("choices", "words"),
     [
@@ -454,7 +487,9 @@ def test_diverged_weights_are_refused(value: float, tmp_path: Path) -> None:
         (NetworkChoices(upsampling="nearest"), "Setting upsampling does not apply"),
         (NetworkChoices(norm_statistics="patch"), "Setting norm-statistics does not apply"),
         (NetworkChoices(norm="stored"), "would have tensors other"),
-        (NetworkChoices(norm="layer"), "would have tensors other"),
+        (NetworkChoices(norm="layer"), "must be instance, group:N or none, not 'layer'"),
+        (NetworkChoices(residual="twice"), "must be one of sum, activated-sum, none, not 'twice'"),
+        (NetworkChoices(end="relu"), "must be one of tanh, sigmoid, none, not 'relu'"),
         (NetworkChoices(activation="gelu"), "must be relu, leaky:SLOPE or elu"),
         (NetworkChoices(padding="mirror"), "must be reflect, replicate, zero or constant:VALUE"),
         (NetworkChoices(padding="constant:much"), "'constant:much' has no number after its colon"),

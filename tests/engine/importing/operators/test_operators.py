@@ -442,6 +442,10 @@ LAYERS: dict[str, tuple[list[NodeProto], list[str]]] = {
         [node("Mul", "a a", "s"), node("Add", "s half", "more"), node("Div", "a more", "b")],
         ["conv", "multiply", "channel_affine", "inverse", "multiply", "conv"],
     ),
+    "a quotient by what an activation bounds": (
+        [node("Erf", "a", "e"), node("Add", "e square", "more"), node("Div", "a more", "b")],
+        ["conv", "erf", "channel_affine", "inverse", "multiply", "conv"],
+    ),
     "a number by a tensor": (
         [node("Exp", "a", "e"), node("Add", "e half", "more"), node("Reciprocal", "more", "b")],
         ["conv", "exp", "channel_affine", "inverse", "conv"],
