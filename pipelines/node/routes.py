@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from ...io.dicom_network.access_tokens import ClientCredentials, TokenSource
 from ...io.dicom_network.limits import DEFAULT_WEB_LIMITS, WebLimits
-from ...io.dicom_network.sending import Peer
+from ...io.dicom_network.requesting import Peer
 from ...io.dicom_network.web import WebPeer
 from ..errors import ConfigError
 from ..jobs.queue.batch_name import EACH_NIGHT, BatchPattern

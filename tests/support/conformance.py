@@ -21,7 +21,7 @@ from support.dicom_phantoms import STORED, Phantom
 
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.dicom.derived import elements
-from cuda_cyclegan.io.dicom_network import negotiation, retrieval, sending
+from cuda_cyclegan.io.dicom_network import negotiation, requesting, retrieval
 from cuda_cyclegan.io.dicom_network.commands import DimseStatus, is_success
 from cuda_cyclegan.io.dicom_network.limits import DEFAULT_LIMITS, DEFAULT_WEB_LIMITS
 from cuda_cyclegan.io.dicom_network.negotiation import COMMITMENT, IMAGES, VERIFICATION
@@ -132,7 +132,7 @@ def _parameters() -> Iterator[str]:
         ("longest PDU received", f"{default.pdu:,} bytes", "no"),
         (
             "longest PDU sent",
-            f"what the peer accepts, at most {sending.LONGEST_PIECE:,} bytes",
+            f"what the peer accepts, at most {requesting.LONGEST_PIECE:,} bytes",
             "no",
         ),
         ("objects of an association", f"{default.objects:,}", "no"),
@@ -140,8 +140,8 @@ def _parameters() -> Iterator[str]:
         ("ARTIM timer: association request", f"{default.request_seconds:.0f} s", "no"),
         ("within a PDU", f"{default.pdu_seconds:.0f} s", "no"),
         ("between two PDUs", f"{default.idle_seconds:.0f} s", "no"),
-        ("connecting to a peer", f"{sending.CONNECT_SECONDS:.0f} s", "no"),
-        ("response of a peer", f"{sending.ANSWER_SECONDS:.0f} s", "no"),
+        ("connecting to a peer", f"{requesting.CONNECT_SECONDS:.0f} s", "no"),
+        ("response of a peer", f"{requesting.ANSWER_SECONDS:.0f} s", "no"),
         (
             "pause between tries to reach a peer",
             f"{delivery.FIRST_PAUSE:.0f} s, doubled up to {delivery.LONGEST_PAUSE:.0f} s",

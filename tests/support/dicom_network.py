@@ -24,7 +24,7 @@ from cuda_cyclegan.io.dicom_network.limits import Limits
 from cuda_cyclegan.io.dicom_network.listener import Listener
 from cuda_cyclegan.io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
 from cuda_cyclegan.io.dicom_network.objects import ReceivedObject
-from cuda_cyclegan.io.dicom_network.sending import Peer
+from cuda_cyclegan.io.dicom_network.requesting import Peer
 from cuda_cyclegan.io.dicom_network.storage_commitment import (
     Commitment,
     CommitmentReport,

@@ -32,7 +32,7 @@ from cuda_cyclegan.io.dicom_network.errors import (
     RefusedError,
 )
 from cuda_cyclegan.io.dicom_network.limits import WebLimits
-from cuda_cyclegan.io.dicom_network.sending import ANSWER_SECONDS
+from cuda_cyclegan.io.dicom_network.requesting import ANSWER_SECONDS
 from cuda_cyclegan.io.dicom_network.web import WebInstance, WebLink, web_link
 
 pydicom: Any = _pydicom

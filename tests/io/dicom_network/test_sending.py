@@ -21,7 +21,8 @@ from support.ports import reserved_port
 from cuda_cyclegan.io.dicom_network import commands
 from cuda_cyclegan.io.dicom_network.errors import ConnectionLostError, NetworkError, RefusedError
 from cuda_cyclegan.io.dicom_network.negotiation import AssociationRequest
-from cuda_cyclegan.io.dicom_network.sending import Peer, sending_to
+from cuda_cyclegan.io.dicom_network.requesting import Peer
+from cuda_cyclegan.io.dicom_network.sending import sending_to
 
 pydicom: Any = _pydicom
 
