@@ -1,10 +1,12 @@
 """An archive for C-FIND and C-MOVE in this process, with faults: pynetdicom's, named ARCHIVE."""
 
+import ssl
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from typing import Any
+from unittest.mock import patch
 
 import pydicom as _pydicom
 import pynetdicom as _pynetdicom
@@ -15,8 +17,11 @@ from pynetdicom.sop_class import (
     StudyRootQueryRetrieveInformationModelMove,
     Verification,
 )
+from pynetdicom.transport import AssociationSocket
+from support.dicom_network import keeping_answers
 from support.waiting import ENOUGH
 
+from cuda_cyclegan.io.dicom_network.connection import cut
 from cuda_cyclegan.io.dicom_network.requesting import Peer
 
 pydicom: Any = _pydicom
@@ -35,8 +40,8 @@ class QueryArchive:
 
     node: port to which it moves. ignored: keywords that it neither matches nor returns. lost: UIDs
     of objects that it lists, and never sends. finds, moves: called for each request and each
-    sub-operation with the event; they may break off, or return a status to end with. asked: levels
-    and numbers of UIDs of the requests to move.
+    sub-operation with the event; they may break off, or return a status to end with. rewrites:
+    called for each answer to a search. asked: levels and numbers of UIDs of the requests to move.
     """
 
     node: int
@@ -45,6 +50,7 @@ class QueryArchive:
     lost: set[str] = field(default_factory=set[str])
     finds: Callable[[Any], int | None] = lambda _: None
     moves: Callable[[Any, int], int | None] = lambda *_: None
+    rewrites: Callable[[Any], object] = lambda _: None
     asked: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     port: int = 0
 
@@ -67,6 +73,7 @@ class QueryArchive:
             for element in asked:
                 if element.keyword not in {*self.ignored, "QueryRetrieveLevel"}:
                     setattr(answer, element.keyword, one.get(element.keyword))
+            self.rewrites(answer)
             yield 0xFF00, answer
 
     def moved(self, event: Any) -> Generator[Any]:
@@ -107,7 +114,9 @@ def _is_match(asked: Any, one: Any) -> bool:
 
 
 @contextmanager
-def query_archive_in_process(node: int, datasets: Iterable[Any]) -> Generator[QueryArchive]:
+def query_archive_in_process(
+    node: int, datasets: Iterable[Any], tls: ssl.SSLContext | None = None
+) -> Generator[QueryArchive]:
     """Run an archive that only NODE may call."""
     archive = QueryArchive(node, list(datasets))
     entity = pynetdicom.AE("ARCHIVE")
@@ -116,10 +125,21 @@ def query_archive_in_process(node: int, datasets: Iterable[Any]) -> Generator[Qu
     for sop_class in (FIND, MOVE, Verification):
         entity.add_supported_context(sop_class)
     entity.add_requested_context(MRImageStorage)
+    associate = entity.associate
+    entity.associate = lambda *which, **how: keeping_answers(associate(*which, **how))
     handlers = [(evt.EVT_C_FIND, archive.found), (evt.EVT_C_MOVE, archive.moved)]
-    server = entity.start_server(("127.0.0.1", 0), block=False, evt_handlers=handlers)
-    try:
-        archive.port = server.server_address[1]
-        yield archive
-    finally:
-        server.shutdown()
+    with patch.object(AssociationSocket, "_shutdown_socket", _closed):
+        server = entity.start_server(
+            ("127.0.0.1", 0), block=False, evt_handlers=handlers, ssl_context=tls
+        )
+        try:
+            archive.port = server.server_address[1]
+            yield archive
+        finally:
+            server.shutdown()
+
+
+def _closed(self: Any) -> None:
+    """Close a socket, which pynetdicom leaves open if its peer has closed it before."""
+    if self.socket:
+        cut(self.socket)

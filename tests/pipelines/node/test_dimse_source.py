@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.certificates import authority
 from support.dicom_network import associate
 from support.dicom_pacs import orthanc, query_archive, store_at
 from support.node_in_process import NodeInProcess
@@ -19,10 +20,12 @@ from support.query_archive import QueryArchive, query_archive_in_process
 from support.waiting import ENOUGH, eventually
 
 from cuda_cyclegan.io.dicom_network import querying
+from cuda_cyclegan.io.dicom_network.errors import ConnectionLostError
 from cuda_cyclegan.io.dicom_network.limits import DEFAULT_WEB_LIMITS
 from cuda_cyclegan.io.dicom_network.requesting import Peer
 from cuda_cyclegan.pipelines.node import dimse_source
 from cuda_cyclegan.pipelines.node.events import Held, Queued, Received, Trouble
+from cuda_cyclegan.pipelines.node.fetching import connected
 from cuda_cyclegan.pipelines.node.routes import Source
 from cuda_cyclegan.pipelines.retries import Backoff
 
@@ -236,7 +239,7 @@ def test_an_object_that_never_arrives_holds_the_study_whatever_the_peer_reports(
     assert [one.gap for one in world.events(Held)] == [
         "7 images of the study received, 1 image not taken, the transfer broke off"
     ]
-    assert troubles(world) == ["1 of 8 objects did not arrive; C-MOVE ended with status 0000"]
+    assert troubles(world)[0] == "1 of 8 objects did not arrive; C-MOVE ended with status 0000"
     polled(world, lambda: archive.asked.count(("IMAGE", 1)) > 1)
     archive.lost = set()
     all_arrive_once(world, archive)
@@ -245,8 +248,7 @@ def test_an_object_that_never_arrives_holds_the_study_whatever_the_peer_reports(
 def test_failed_sub_operations_are_counted(archive: QueryArchive, world: NodeInProcess) -> None:
     archive.datasets[2].SOPClassUID = "1.2.840.10008.5.1.4.1.1.2"  # which it does not propose
     polled(world, lambda: world.events(Held))
-    [trouble] = troubles(world)
-    assert trouble == (
+    assert troubles(world)[0] == (
         "1 of 8 objects did not arrive; "
         "C-MOVE ended with status B000 (with failures or warnings), 1 failed"
     )
@@ -436,3 +438,48 @@ def test_a_stop_does_not_wait_for_a_move(archive: QueryArchive, world: NodeInPro
     over.set()
     world.start()
     all_arrive_once(world, archive)
+
+
+def of_another_study(answer: Any) -> None:
+    if answer.QueryRetrieveLevel != "STUDY":
+        answer.StudyInstanceUID = "1.2.3.4"
+
+
+def with_a_wildcard(answer: Any) -> None:
+    if answer.QueryRetrieveLevel == "SERIES":
+        answer.SeriesInstanceUID = "*"
+
+
+def without_uid(answer: Any) -> None:
+    if answer.QueryRetrieveLevel == "STUDY":
+        del answer.StudyInstanceUID
+
+
+@pytest.mark.parametrize(
+    ("rewrites", "reason"),
+    [
+        (of_another_study, "its answer to C-FIND has another StudyInstanceUID than requested"),
+        (with_a_wildcard, "its answer to C-FIND has no SeriesInstanceUID"),
+        (without_uid, "its answer to C-FIND has no StudyInstanceUID"),
+    ],
+)
+def test_an_answer_that_widens_a_request_is_rejected(
+    rewrites: Callable[[Any], None], reason: str, archive: QueryArchive, world: NodeInProcess
+) -> None:
+    archive.rewrites = rewrites
+    polled(world, lambda: world.events(Trouble))
+    assert troubles(world) == [reason]
+    assert archive.asked == []
+
+
+@pytest.mark.process
+def test_a_source_is_asked_over_tls_if_the_route_says_so(tmp_path: Path) -> None:
+    issue = authority(tmp_path / "ca")
+    node = issue("node")
+    with query_archive_in_process(0, (), issue("archive").server_context()) as archive:
+        source = Source(archive.peer, uses_tls=True)
+        with connected(source, "NODE", node) as link:
+            link.echo()
+        plain = connected(replace(source, uses_tls=False), "NODE", node)
+        with pytest.raises(ConnectionLostError), plain:
+            pass
