@@ -190,15 +190,8 @@ def _uid_of(row: Identifier, own: str, asked: Mapping[str, str]) -> str:
     another study or series than requested.
     """
     for keyword in UIDS.values():
-        if (
-            keyword != own
-            and asked.get(keyword)
-            and row.get(keyword)
-            not in (
-                *(None, ()),
-                (asked[keyword],),
-            )
-        ):
+        wanted = asked.get(keyword)
+        if keyword != own and wanted and value_of(row, keyword) not in ("", wanted):
             raise ProtocolError(f"its answer to C-FIND has another {keyword} than requested")
     found = value_of(row, own)
     if not UID_PATTERN.fullmatch(found):

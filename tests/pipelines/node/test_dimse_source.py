@@ -266,6 +266,16 @@ def test_a_study_that_the_source_cannot_send_delays_no_other(
     assert queued.images == 8
 
 
+def test_a_series_that_the_source_cannot_send_delays_no_other(
+    archive: QueryArchive, world: NodeInProcess
+) -> None:
+    first = phantom(0)
+    archive.lost = {archive.datasets[2].SOPInstanceUID}
+    archive.datasets += replace(first, series=f"{first.study}.3").datasets()
+    polled(world, lambda: len(world.objects()) == 15)
+    assert archive.asked[:2] == [("SERIES", 1), ("SERIES", 1)]
+
+
 def test_a_killed_node_holds_what_was_requested(
     archive: QueryArchive, world: NodeInProcess, tmp_path: Path
 ) -> None:
