@@ -110,15 +110,20 @@ def _check_keys(place: str, asked: Mapping[str, Any], known: Set[str]) -> None:
 
 
 def _source(asked: Mapping[str, Any]) -> "Source | None":
-    from ...pipelines.node.routes import Source, parse_filters, parse_web_peer, web_limits
+    from ...pipelines.node.routes import Source, parse_filters, parse_source, web_limits
 
     if "source" not in asked:
         return None
-    peer = parse_web_peer(str(asked["source"]), token_source(asked, "source"))
-    filters = parse_filters(str(asked.get("source-query", "")))
     largest = str(asked[_LARGEST]) if _LARGEST in asked else None
-    limits = web_limits(parsed_size(_LARGEST, largest), _count(asked, _LONGEST))
-    return Source(peer, filters, _seconds("poll", asked.get("poll", "30 s")), limits)
+    token = token_source(asked, "source")
+    peer = parse_source(str(asked["source"]), token, has_largest=largest is not None)
+    return Source(
+        peer,
+        parse_filters(str(asked.get("source-query", "")), peer),
+        _seconds("poll", asked.get("poll", "30 s")),
+        web_limits(parsed_size(_LARGEST, largest), _count(asked, _LONGEST)),
+        uses_tls=_flag(asked, "tls"),
+    )
 
 
 def _commitment(asked: Mapping[str, Any]) -> float | None:

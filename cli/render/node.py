@@ -133,9 +133,9 @@ def _received(event: Received) -> str:
     return f"{line}, {file_size(event.bytes)} in {seconds(event.seconds)} s{broken}"
 
 
-def checked(destination: str, routes: str, trouble: str | None) -> str:
-    """Return the outcome of an echo to a destination. routes: those that send there."""
-    return printable(f"{destination} ({routes}): {trouble or 'answers'}")
+def checked(peer: str, routes: str, trouble: str | None) -> str:
+    """Return whether a destination or source answers. routes: those that it is of."""
+    return printable(f"{peer} ({routes}): {trouble or 'answers'}")
 
 
 def status_lines(status: "NodeStatus", workers: int | None, columns: int | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ import zlib
 from contextlib import suppress
 from datetime import date
 from functools import cache, lru_cache
+from io import BytesIO
 from sys import intern
 from typing import Any, TypeAlias
 
@@ -80,6 +81,11 @@ def encoded(dataset: Any, *, is_implicit: bool) -> bytes:
     buffer.is_little_endian, buffer.is_implicit_VR = True, is_implicit
     pydicom.filewriter.write_dataset(buffer, dataset)
     return bytes(buffer.getvalue())
+
+
+def decoded(data: bytes, *, is_implicit: bool) -> "DataSet":
+    """Return the data set of `encoded`. Raises PARSING_ERRORS."""
+    return pydicom.filereader.read_dataset(BytesIO(data), is_implicit, is_little_endian=True)
 
 
 DataSet: TypeAlias = Any

@@ -17,6 +17,7 @@ REQUESTED_CLASS: Final = 0x0003
 FIELD: Final = 0x0100
 MESSAGE: Final = 0x0110
 ANSWERED: Final = 0x0120
+DESTINATION: Final = 0x0600
 PRIORITY: Final = 0x0700
 DATA_SET: Final = 0x0800
 STATUS: Final = 0x0900
@@ -25,6 +26,10 @@ INSTANCE: Final = 0x1000
 REQUESTED_INSTANCE: Final = 0x1001
 EVENT: Final = 0x1002
 ACTION: Final = 0x1008
+REMAINING: Final = 0x1020
+COMPLETED: Final = 0x1021
+FAILED: Final = 0x1022
+WARNING: Final = 0x1023
 """Elements of group 0000 by their second half."""
 
 NO_DATA_SET, WITH_DATA_SET = 0x0101, 0x0001
@@ -36,6 +41,8 @@ class Field(IntEnum):
     """Type of a message: request or response."""
 
     STORE = 0x0001
+    FIND = 0x0020
+    MOVE = 0x0021
     ECHO = 0x0030
     EVENT_REPORT = 0x0100
     ACTION = 0x0130

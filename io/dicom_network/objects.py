@@ -4,6 +4,7 @@ import errno
 import hashlib
 import io
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +30,20 @@ _EXTENTS = ("NumberOfFrames", "Rows", "Columns")
 _BYTES_OF_A_PIXEL = 2
 _BYTES_OF_DERIVATION = 8192
 """Estimate of the elements that an image of a result adds, and of the rest of its last block."""
+
+
+UID_PATTERN = re.compile(r"[\w-][\w.-]{0,127}", re.ASCII)
+"""UIDs, with some that violate DICOM's rules, but none that changes a URL's path or is a wildcard.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedObject:
+    """Object that a peer lists. study, series, instance: its UIDs."""
+
+    study: str
+    series: str
+    instance: str
 
 
 @dataclass(frozen=True, slots=True)

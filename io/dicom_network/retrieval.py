@@ -6,7 +6,7 @@ from typing import Any
 from ..dicom.dataset import pydicom
 from .errors import NetworkError, ProtocolError, RefusedError
 from .negotiation import pynetdicom
-from .sending import CONNECT_SECONDS, Peer
+from .requesting import CONNECT_SECONDS, Peer
 
 GET = "1.2.840.10008.5.1.4.1.2.2.3"
 """SOP class of C-GET with a study as its root."""

@@ -1,11 +1,10 @@
 """Storage commitment: requests for it, and reports of the objects that are stored safely."""
 
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..dicom.dataset import PARSING_ERRORS, DataSet, encoded, items, number, pydicom, word
+from ..dicom.dataset import PARSING_ERRORS, DataSet, decoded, encoded, items, number, pydicom, word
 from . import commands
 from .commands import Field
 from .negotiation import COMMITMENT, COMMITMENT_INSTANCE, PLAIN
@@ -83,9 +82,7 @@ def report_in(data: bytes, syntax: str) -> CommitmentReport | None:
 
 
 def _read(data: bytes, syntax: str) -> DataSet:
-    return pydicom.filereader.read_dataset(
-        io.BytesIO(data), is_implicit_VR=syntax == PLAIN[1], is_little_endian=True
-    )
+    return decoded(data, is_implicit=syntax == PLAIN[1])
 
 
 _INSTANCE = "ReferencedSOPInstanceUID"

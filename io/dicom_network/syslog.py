@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .connection import cut
 from .errors import CertificateError, ConnectionLostError
-from .sending import CONNECT_SECONDS
+from .requesting import CONNECT_SECONDS
 
 PORT = 6514
 MOST_BYTES = 32768

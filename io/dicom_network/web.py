@@ -1,6 +1,5 @@
 """DICOMweb: objects sent by STOW-RS, and found and fetched by QIDO-RS and WADO-RS."""
 
-import re
 import ssl
 import uuid
 from collections.abc import Generator, Iterator, Mapping
@@ -26,7 +25,7 @@ from .limits import DEFAULT_WEB_LIMITS, WebLimits
 from .media_types import MediaType
 from .multipart import parts_of
 from .negotiation import SYNTAXES
-from .objects import Offer
+from .objects import UID_PATTERN, ListedObject, Offer
 from .sent_objects import SentObject, object_in, opened
 from .stow_answer import Proof, StowAnswer, is_about_objects, meaning_of
 from .tls import Certificates
@@ -45,8 +44,6 @@ _BEFORE_META, _LONGEST_META = 144, 1 << 16
 """Bytes up to the end of the file meta's length, and bytes of the file meta."""
 _META_START = b"DICM\2\0\0\0UL\4\0"
 _SYNTAX = "TransferSyntaxUID"
-_UID = re.compile(r"[\w-][\w.-]{0,127}", re.ASCII)
-"""UIDs, with some that violate DICOM's rules, but none that changes the path of a URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +55,6 @@ class WebPeer:
 
     def __str__(self) -> str:
         return self.url
-
-
-@dataclass(frozen=True, slots=True)
-class WebInstance:
-    """Object that a server lists. study, series, instance: its UIDs."""
-
-    study: str
-    series: str
-    instance: str
-
-    @property
-    def path(self) -> str:
-        """Path of its URL, below the root."""
-        return f"studies/{self.study}/series/{self.series}/instances/{self.instance}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,21 +105,21 @@ class WebLink:
         """Return the UIDs of the studies that match. filters: QIDO-RS keys and values."""
         return [_uid(row.study) for row in self._found("studies", filters)]
 
-    def instances(self, study: str) -> list[WebInstance]:
+    def instances(self, study: str) -> list[ListedObject]:
         """Return the objects of a study."""
         return [
-            WebInstance(study, _uid(row.series), _uid(row.instance))
+            ListedObject(study, _uid(row.series), _uid(row.instance))
             for row in self._found(f"studies/{study}/instances", {})
         ]
 
     @contextmanager
-    def fetching(self, asked: WebInstance) -> Generator[ArrivingObject]:
+    def fetching(self, asked: ListedObject) -> Generator[ArrivingObject]:
         """Fetch an object for the block, in the syntax in which the server keeps it.
 
         Raises RefusedError for this object alone.
         """
         accepted = 'multipart/related; type="application/dicom"; transfer-syntax=*'
-        with self._client.request("WADO-RS", asked.path, {"Accept": accepted}) as answer:
+        with self._client.request("WADO-RS", _path(asked), {"Accept": accepted}) as answer:
             if answer.status != 200:
                 kind = RefusedError if answer.status in _NOT_FOUND else NetworkError
                 raise kind(f"it answers WADO-RS with HTTP status {answer.status}")
@@ -147,7 +130,7 @@ class WebLink:
                 raise RefusedError("its transfer syntax is not accepted")
             yield ArrivingObject(Offer(sop_class, asked.instance, syntax), chain([start], pieces))
 
-    def pixels(self, asked: WebInstance) -> bytes:
+    def pixels(self, asked: ListedObject) -> bytes:
         """Return the bytes of an object's pixels."""
         with self.fetching(asked) as arriving:
             syntax, data = pydicom.uid.UID(arriving.offer.syntax), b"".join(arriving.pieces)
@@ -248,6 +231,11 @@ def web_link(
             raise
 
 
+def _path(asked: ListedObject) -> str:
+    """Return the path of an object's URL, below the root."""
+    return f"studies/{asked.study}/series/{asked.series}/instances/{asked.instance}"
+
+
 def _tls_context(certificates: Certificates | None) -> ssl.SSLContext:
     return certificates.client_context() if certificates else ssl.create_default_context()
 
@@ -276,7 +264,7 @@ _ROWS = msgspec.json.Decoder(list[_Row])
 
 def _uid(element: _Values) -> str:
     """Return the UID of a row. Raises ProtocolError if it has none that a URL may hold."""
-    if len(element.values) != 1 or not _UID.fullmatch(element.values[0]):
+    if len(element.values) != 1 or not UID_PATTERN.fullmatch(element.values[0]):
         raise ProtocolError("its answer to QIDO-RS lacks a UID")
     return element.values[0]
 

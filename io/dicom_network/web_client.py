@@ -21,7 +21,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from .errors import CertificateError, ConnectionLostError, NetworkError, ProtocolError, TokenError
 from .media_types import MediaType
-from .sending import ANSWER_SECONDS, CONNECT_SECONDS
+from .requesting import ANSWER_SECONDS, CONNECT_SECONDS
 
 SLOWEST = 250_000
 """Bytes per second beyond ANSWER_SECONDS below which a transfer is given up."""

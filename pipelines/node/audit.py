@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...io.dicom_network.errors import CertificateError, NetworkError, RefusedError, TokenError
-from ...io.dicom_network.sending import Peer
+from ...io.dicom_network.requesting import Peer
 from ...io.dicom_network.sent_objects import identity_of, patient_and_study_of
 from ...io.dicom_network.web import WebPeer
 from . import audit_messages as messages

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from ...io.dicom_network.errors import NetworkError, RefusedError
-from ...io.dicom_network.sending import Peer, reporting_to
+from ...io.dicom_network.requesting import Peer
+from ...io.dicom_network.sending import reporting_to
 from ...io.dicom_network.storage_commitment import Commitment, Referenced
 from ..retries import Backoff
 from .context import NodeContext

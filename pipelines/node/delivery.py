@@ -13,7 +13,8 @@ from typing import Self
 from ...io.dicom_network.access_tokens import AccessTokens
 from ...io.dicom_network.commands import DimseStatus, Refusal
 from ...io.dicom_network.errors import NetworkError, RefusedError, UnconfirmedError
-from ...io.dicom_network.sending import Peer, ReportJudge, Transmission, sending_to
+from ...io.dicom_network.requesting import Peer
+from ...io.dicom_network.sending import ReportJudge, Transmission, sending_to
 from ...io.dicom_network.sent_objects import identity_of
 from ...io.dicom_network.storage_commitment import CommitmentReport
 from ...io.dicom_network.tls import Certificates

@@ -6,7 +6,7 @@ import ssl
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,9 +18,11 @@ from ...engine.model.model_file import load_model
 from ...io.dicom_network.errors import CertificateError, NetworkError
 from ...io.dicom_network.limits import DEFAULT_LIMITS, Limits
 from ...io.dicom_network.listener import Listener
+from ...io.dicom_network.querying import Query
+from ...io.dicom_network.sending import Transmission
 from ...io.dicom_network.syslog import SyslogServer
 from ...io.dicom_network.tls import Certificates
-from ...io.dicom_network.web import WebPeer
+from ...io.dicom_network.web import WebLink, WebPeer
 from ...io.errors import ScanError
 from ..cycle import load_reverse_model
 from ..errors import ConfigError, PipelineError, check_installed
@@ -35,7 +37,7 @@ from .commitment import PendingReports, ReportSender
 from .context import NodeContext
 from .delivery import Deliveries, Destination
 from .events import Emptied, NodeEvent, Trouble
-from .fetching import Fetcher
+from .fetching import Fetcher, connected
 from .folder import make_folder, sole_owner
 from .inbox import Inbox
 from .reception import IncomingStudies, Reception
@@ -354,7 +356,8 @@ def check_routes(
     """
     cards = dict[str, ModelCard]()
     for title, route in routes.items():
-        if isinstance(route.destination, WebPeer) or route.source:
+        peers = (route.destination, route.source.peer if route.source else None)
+        if any(isinstance(peer, WebPeer) for peer in peers):
             check_installed("requests", "DICOMweb needs", "dicomweb")
         if route.uses_tls and certificates is None:
             raise ConfigError(
@@ -374,12 +377,24 @@ def check_destinations(
     """Yield each destination, the titles of its routes, and its error or None."""
     for destination in dict.fromkeys(map(Destination.of, routes.values())):
         titles = [title for title, route in routes.items() if Destination.of(route) == destination]
-        yield str(destination.peer), titles, _trouble(destination, certificates)
+        yield str(destination.peer), titles, _trouble(destination.connected(certificates))
 
 
-def _trouble(destination: Destination, certificates: Certificates | None) -> str | None:
+def check_sources(
+    routes: Mapping[str, Route], certificates: Certificates | None
+) -> Iterator[tuple[str, str, str | None]]:
+    """Yield the source of each route that has one, the route's title, and its error or None."""
+    for title, route in routes.items():
+        if source := route.source:
+            yield str(source.peer), title, _trouble(connected(source, title, certificates))
+
+
+def _trouble(
+    connection: AbstractContextManager[Transmission | WebLink | Query],
+) -> str | None:
+    """Return why a peer does not answer."""
     try:
-        with destination.connected(certificates) as link:
+        with connection as link:
             link.echo()
     except NetworkError as error:
         return str(error)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...io.dicom_network.commands import DimseStatus, Refusal
 from ...io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
-from ...io.dicom_network.objects import ReceivedObject
+from ...io.dicom_network.objects import NotUnderstoodError, ReceivedObject
 from ...io.dicom_network.storage_commitment import Commitment, CommitmentReport, Referenced
 from .audit import AuditedSession
 from .audit_messages import Party, not_authenticated
@@ -18,6 +18,7 @@ from .context import NodeContext
 from .events import Received, Reported, ReportRefused, TurnedAway
 from .inbox import Inbox
 from .records import ReportKey, StudyName
+from .routes import Route
 from .sending_records import SendingRecords
 
 AFTER_RESTART = 10
@@ -26,6 +27,7 @@ REPEATED_SECONDS = 60.0
 """Seconds after which a peer that is rejected again is reported again."""
 _MOST_REMEMBERED = 1000
 _NO_RECORD = Refusal(DimseStatus.FAILED, "the request could not be written to disk")
+_NOT_REQUESTED = Refusal(DimseStatus.NOT_AUTHORISED, "its study was not requested")
 _NOT_EXPECTED = Refusal(
     DimseStatus.NOT_AUTHORISED,
     "no report is expected of its AE title and address",
@@ -96,6 +98,11 @@ class IncomingStudies:
                     self._committed.discard(study)
                     self._before_restart.discard(study)
 
+    def changed_at(self, study: StudyName) -> float | None:
+        """Return the time of the last change of a study; None if it was examined since."""
+        with self._lock:
+            return self._changed.get(study)
+
     def is_busy(self, study: StudyName) -> bool:
         """Whether objects of it are arriving, or arrived since it was examined."""
         with self._lock:
@@ -114,7 +121,8 @@ class Reception:
     """Policy for associations; creates their sessions.
 
     inbox, incoming: studies that are received. pending: reports on them. records: of the reports of
-    destinations.
+    destinations. requested: studies that a route's source is to send, by the route's AE title;
+    values are replaced as a whole, by the route's fetcher alone.
     """
 
     def __init__(
@@ -126,6 +134,7 @@ class Reception:
         records: SendingRecords,
     ) -> None:
         self.inbox, self.incoming, self.pending, self.records = inbox, incoming, pending, records
+        self.requested: dict[str, frozenset[StudyName]] = {}
         self.emit, self.audit = node.emit, node.audit
         self._node = node
         self._lock = threading.Lock()
@@ -141,20 +150,26 @@ class Reception:
             return replace(UNKNOWN_CALLED, titles=titles)
         takes_images = route.admits(calling, address)
         expects_reports = route.expects_reports_of(calling, address)
-        if not (takes_images or expects_reports):
+        is_requested = not takes_images and self._is_requested(route, calling, address)
+        if not (takes_images or expects_reports or is_requested):
             return replace(UNKNOWN_CALLING, titles=titles)
         return RouteSession(
             self,
             route.title,
             calling,
             Party(calling, address),
-            takes_images=takes_images,
+            takes_images=takes_images or is_requested,
             expects_reports=expects_reports,
+            only_requested=is_requested,
         )
+
+    def _is_requested(self, route: Route, calling: str, address: str) -> bool:
+        """Whether a peer is the source of a route, and is to send studies now."""
+        return bool(self.requested.get(route.title)) and route.fetches_from(calling, address)
 
     def fetching(self, route: str, source: str) -> "RouteSession":
         """Return the session of a study that a route fetches."""
-        return RouteSession(self, route, source, Party("", source))
+        return RouteSession(self, route, source, Party("", source), is_fetch=True)
 
     def on_reject(self, address: str, reason: str, titles: str) -> None:
         """Report a rejected connection; similar ones are counted and reported once a minute.
@@ -199,7 +214,8 @@ class RouteSession:
     """Session of one association, or of one study that is fetched.
 
     peer: the sender, for the audit trail. expects_reports: whether it may report storage
-    commitment.
+    commitment. only_requested: whether it may send only what the route's fetcher has requested.
+    is_fetch: whether it is of a fetched study, whose fetcher reports how it broke off.
     """
 
     def __init__(
@@ -211,8 +227,12 @@ class RouteSession:
         *,
         takes_images: bool = True,
         expects_reports: bool = False,
+        only_requested: bool = False,
+        is_fetch: bool = False,
     ) -> None:
         self.takes_images = takes_images
+        self._reception = reception
+        self._only_requested, self._is_fetch = only_requested, is_fetch
         self._expects_reports = expects_reports
         self._route, self._caller = route, caller
         self._inbox, self._incoming = reception.inbox, reception.incoming
@@ -236,13 +256,14 @@ class RouteSession:
         return self._inbox.claim(size)
 
     def take(self, received: ReceivedObject) -> None:
-        """Store a received object. Raises OSError."""
-        self._begin_transfer(self._inbox.study(self._route, received.study))
+        """Store a received object. Raises OSError, or NotUnderstoodError if it may not be sent."""
+        study = self._inbox.study(self._route, received.study)
+        if not self._may_send(study):
+            raise NotUnderstoodError(_NOT_REQUESTED.status, _NOT_REQUESTED.reason)
+        self._begin_transfer(study)
         placed = self._inbox.take(self._route, received)
         self._refused.discard(received.offer.instance)
-        if placed.study not in self._studies:
-            self._studies.add(placed.study)
-            self._incoming.joined(placed.study)
+        self._join(placed.study)
         for study in {placed.study, *placed.awaited}:
             self._incoming.changed(study)
         if placed.is_new:
@@ -252,6 +273,30 @@ class RouteSession:
         self._bytes += received.size
         folder, is_new = self._inbox.folder(placed.study), placed.is_new
         self._audited.take(received.study, received.offer.sop_class, folder, is_new=is_new)
+
+    def expect(self, study: str, instances: Collection[str]) -> None:
+        """Note objects that are about to be fetched: the study lacks them until they have arrived,
+        also after a kill, and is not complete before the session ends.
+        """
+        if instances:
+            name = self._inbox.study(self._route, study)
+            for instance in instances:
+                self._inbox.refuse(name, instance)
+            self._begin_transfer(name)
+            self._join(name)
+
+    def changed_at(self, study: str) -> float | None:
+        """Return the time of the last new object of a study; None if all were examined."""
+        return self._incoming.changed_at(self._inbox.study(self._route, study))
+
+    def _join(self, study: StudyName) -> None:
+        if study not in self._studies:
+            self._studies.add(study)
+            self._incoming.joined(study)
+
+    def _may_send(self, study: StudyName) -> bool:
+        requested = self._reception.requested.get(self._route, frozenset())
+        return not self._only_requested or study in requested
 
     def _begin_transfer(self, study: StudyName) -> None:
         """Note which study arrives; a sender that returns to a study alternates between several."""
@@ -275,6 +320,8 @@ class RouteSession:
         if reason:
             self._refusals[reason] += 1
             self._audited.refuse(study)
+        if study and not self._may_send(self._inbox.study(self._route, study)):
+            return
         if study:
             name = self._inbox.study(self._route, study)
             self._begin_transfer(name)
@@ -328,7 +375,7 @@ class RouteSession:
 
     def _report_end(self, reason: str) -> None:
         is_empty = not (self._new or self._known or self._refusals)
-        if is_empty and (self._reports or not reason):
+        if is_empty and (self._reports or self._is_fetch or not reason):
             return  # only C-ECHO, or a requester that did not wait for its report
         self._emit(
             Received(

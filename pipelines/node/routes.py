@@ -12,7 +12,8 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from ...io.dicom_network.access_tokens import ClientCredentials, TokenSource
 from ...io.dicom_network.limits import DEFAULT_WEB_LIMITS, WebLimits
-from ...io.dicom_network.sending import Peer
+from ...io.dicom_network.query_keys import STUDY_KEYS
+from ...io.dicom_network.requesting import Peer
 from ...io.dicom_network.syslog import PORT, SyslogServer
 from ...io.dicom_network.web import WebPeer
 from ..errors import ConfigError
@@ -55,7 +56,7 @@ def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 
 
 def parse_peer(text: str) -> Peer:
-    """Parse a destination from `TITLE@HOST:PORT`. Raises ConfigError."""
+    """Parse an application entity from `TITLE@HOST:PORT`. Raises ConfigError."""
     title, _, place = text.rpartition("@")
     host, _, port = place.rpartition(":")
     if not title or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
@@ -78,6 +79,23 @@ def parse_destination(text: str, token: TokenSource) -> Peer | WebPeer:
         return parse_web_peer(text, token)
     if token:
         raise ConfigError("a token is for a destination whose URL begins with https://.")
+    return parse_peer(text)
+
+
+def parse_source(text: str, token: TokenSource, *, has_largest: bool) -> Peer | WebPeer:
+    """Parse a source from `TITLE@HOST:PORT` or a URL. Raises ConfigError.
+
+    has_largest: whether the size of an object is limited, which the node's port does itself.
+    """
+    if "://" in text:
+        return parse_web_peer(text, token)
+    if token:
+        raise ConfigError("a token is for a source whose URL begins with https://.")
+    if has_largest:
+        raise ConfigError(
+            "source-object-limit is for a DICOMweb source; what TITLE@HOST:PORT sends is limited "
+            "by setting inbox-limit."
+        )
     return parse_peer(text)
 
 
@@ -128,14 +146,20 @@ def web_limits(largest: int | None, listed: int | None) -> WebLimits:
     return WebLimits(largest or default.bytes, listed or default.listed)
 
 
-def parse_filters(text: str) -> dict[str, str]:
-    """Parse QIDO-RS filters from `KEY=VALUE&KEY=VALUE`. Raises ConfigError."""
+def parse_filters(text: str, peer: Peer | WebPeer) -> dict[str, str]:
+    """Parse the filters of a source from `KEY=VALUE&KEY=VALUE`. Raises ConfigError."""
     try:
-        return dict(parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text)))
+        found = dict(parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text)))
     except ValueError as error:
         raise ConfigError(
             f"{text!r} is not a query such as ModalitiesInStudy=MR&StudyDescription=Brain*."
         ) from error
+    if isinstance(peer, Peer) and (unknown := found.keys() - set(STUDY_KEYS)):
+        raise ConfigError(
+            f"source-query has {min(unknown)}, which cannot select studies by C-FIND; "
+            f"known are {', '.join(STUDY_KEYS)}."
+        )
+    return found
 
 
 def checked_title(text: str) -> str:
@@ -148,16 +172,18 @@ def checked_title(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """DICOMweb server from which a route fetches studies.
+    """Archive from which a route fetches studies: a DICOMweb server, or an application entity.
 
-    peer: the server. filters: QIDO-RS keys and values of the studies; without StudyDate, those from
-    yesterday on. poll: seconds between two searches. limits: of what is read from it.
+    peer: the archive. filters: QIDO-RS keys, or keywords, and values of the studies; without
+    StudyDate, those from yesterday on. poll: seconds between two searches. limits: of what is read
+    from it. uses_tls: whether to connect to an application entity over TLS.
     """
 
-    peer: WebPeer
+    peer: Peer | WebPeer
     filters: Mapping[str, str] = field(default_factory=dict[str, str])
     poll: float = 30.0
     limits: WebLimits = DEFAULT_WEB_LIMITS
+    uses_tls: bool = False
 
     def filters_at(self, moment: datetime) -> dict[str, str]:
         """Return the filters of a search."""
@@ -176,7 +202,7 @@ class Route:
     incomplete study waits for the rest. retry: seconds for which sending a result is retried. keep:
     seconds that objects stay after all results were confirmed. keep_failed: the same for studies
     with a failure. batch: name of the batches that its jobs join. source:
-    DICOMweb server whose studies it fetches, or None. commitment: seconds that the destination has
+    archive whose studies it fetches, or None. commitment: seconds that the destination has
     to report storage commitment until it is requested again; None without storage commitment.
     """
 
@@ -207,6 +233,11 @@ class Route:
         if self.commitment is None or not isinstance(peer, Peer) or title != peer.title:
             return False
         return self.admits(title, address) or _is_of(peer.host, address)
+
+    def fetches_from(self, title: str, address: str) -> bool:
+        """Whether a peer is the source, which sends over DIMSE what the route requests."""
+        peer = self.source.peer if self.source else None
+        return isinstance(peer, Peer) and title == peer.title and _is_of(peer.host, address)
 
 
 def _is_of(host: str, address: str) -> bool:

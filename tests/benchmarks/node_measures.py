@@ -32,7 +32,8 @@ from support.node_world import NodeWorld, phantom
 from support.ports import reserved_port
 
 from cuda_cyclegan.io.dicom_network.negotiation import IMAGES, PLAIN
-from cuda_cyclegan.io.dicom_network.sending import Peer, sending_to
+from cuda_cyclegan.io.dicom_network.requesting import Peer
+from cuda_cyclegan.io.dicom_network.sending import sending_to
 from cuda_cyclegan.io.files.disk import flush
 
 pynetdicom: Any = _pynetdicom

@@ -6,7 +6,7 @@ PYTHONPATH=tests python -m support.conformance    # writes them
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,7 @@ from support.dicom_phantoms import STORED, Phantom
 
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.dicom.derived import elements
-from cuda_cyclegan.io.dicom_network import negotiation, retrieval, sending
+from cuda_cyclegan.io.dicom_network import negotiation, query_keys, querying, requesting, retrieval
 from cuda_cyclegan.io.dicom_network.commands import DimseStatus, is_success
 from cuda_cyclegan.io.dicom_network.limits import DEFAULT_LIMITS, DEFAULT_WEB_LIMITS
 from cuda_cyclegan.io.dicom_network.negotiation import COMMITMENT, IMAGES, VERIFICATION
@@ -31,7 +31,7 @@ from cuda_cyclegan.io.maps import MapMark
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation
 from cuda_cyclegan.io.writing import write
-from cuda_cyclegan.pipelines.node import delivery
+from cuda_cyclegan.pipelines.node import delivery, dimse_source
 from cuda_cyclegan.pipelines.node.node import NodeSettings
 
 pydicom: Any = _pydicom
@@ -85,7 +85,7 @@ def _classes() -> Iterator[str]:
 
 def _used() -> tuple[str, ...]:
     """Classes that the program uses besides storage."""
-    return (COMMITMENT, retrieval.GET)
+    return (COMMITMENT, retrieval.GET, querying.FIND, querying.MOVE)
 
 
 def accepted_classes() -> dict[str, tuple[str, ...]]:
@@ -132,7 +132,7 @@ def _parameters() -> Iterator[str]:
         ("longest PDU received", f"{default.pdu:,} bytes", "no"),
         (
             "longest PDU sent",
-            f"what the peer accepts, at most {sending.LONGEST_PIECE:,} bytes",
+            f"what the peer accepts, at most {requesting.LONGEST_PIECE:,} bytes",
             "no",
         ),
         ("objects of an association", f"{default.objects:,}", "no"),
@@ -140,8 +140,8 @@ def _parameters() -> Iterator[str]:
         ("ARTIM timer: association request", f"{default.request_seconds:.0f} s", "no"),
         ("within a PDU", f"{default.pdu_seconds:.0f} s", "no"),
         ("between two PDUs", f"{default.idle_seconds:.0f} s", "no"),
-        ("connecting to a peer", f"{sending.CONNECT_SECONDS:.0f} s", "no"),
-        ("response of a peer", f"{sending.ANSWER_SECONDS:.0f} s", "no"),
+        ("connecting to a peer", f"{requesting.CONNECT_SECONDS:.0f} s", "no"),
+        ("response of a peer", f"{requesting.ANSWER_SECONDS:.0f} s", "no"),
         (
             "pause between tries to reach a peer",
             f"{delivery.FIRST_PAUSE:.0f} s, doubled up to {delivery.LONGEST_PAUSE:.0f} s",
@@ -155,7 +155,13 @@ def _parameters() -> Iterator[str]:
             f"{DEFAULT_WEB_LIMITS.bytes >> 30} GiB",
             "`source-object-limit`",
         ),
-        ("DICOMweb: objects of a list", f"{DEFAULT_WEB_LIMITS.listed:,}", "`source-list-limit`"),
+        ("rows of a search at a source", f"{DEFAULT_WEB_LIMITS.listed:,}", "`source-list-limit`"),
+        (
+            "C-MOVE: without a response and an object",
+            f"{dimse_source.LONGEST_SILENCE:.0f} s",
+            "no",
+        ),
+        ("C-MOVE: objects of a request at level IMAGE", str(dimse_source.MOST_UIDS), "no"),
         ("DICOMweb: rows of a page", str(ROWS_OF_A_PAGE), "no"),
     )
     yield from _lines(("parameter", "value", "setting"), rows)
@@ -234,6 +240,55 @@ def _ranges(numbers: Sequence[int]) -> Iterator[str]:
             continue
         yield f"{first:04X}" if first == last else f"{first:04X} to {last:04X}"
         first = last = number
+
+
+def _queries() -> Iterator[str]:
+    """The keys that searches send, recorded from a `DimseSource`."""
+    asked = dict[querying.QueryLevel, Mapping[str, str]]()
+
+    class Recorder:
+        """Peer that finds one of each, and notes what it is asked."""
+
+        def find(self, level: querying.QueryLevel, keys: Mapping[str, str]) -> Any:
+            asked[level] = keys
+            return {"1": {}}
+
+    recorder: Any = Recorder()
+    source = dimse_source.DimseSource(recorder, Any, "", lambda: True)
+    filters = dict.fromkeys(query_keys.STUDY_KEYS, "")
+    for study in source.studies(filters):
+        source.objects(study)
+    rows = (
+        (level, ", ".join(dict.fromkeys((querying.UIDS[level], *keys))))
+        for level, keys in asked.items()
+    )
+    yield from _lines(("level", "keys; at STUDY those that `source-query` has"), rows)
+
+
+def _retrievals() -> Iterator[str]:
+    statuses = {f"{status:04X}" for status in querying.MEANINGS}
+    failures = ", ".join(sorted(statuses - {f"{querying.WITH_WARNINGS:04X}"}))
+    pending = ", ".join(f"{status:04X}" for status in querying.PENDING)
+    complete = querying.Moved(querying.WITH_WARNINGS, 0).is_complete
+    assert complete
+    assert not querying.Moved(querying.WITH_WARNINGS, 1).is_complete
+    rows = (
+        (f"C-FIND {pending}", "one match"),
+        ("C-FIND 0000", "end of the list"),
+        ("any other of C-FIND", "the search failed, and is repeated after a pause"),
+        (f"C-MOVE {pending}", "waiting goes on"),
+        ("C-MOVE 0000, and the inbox has each listed image", "fetched"),
+        (
+            f"C-MOVE {querying.WITH_WARNINGS:04X} without failed sub-operations, and likewise",
+            "fetched",
+        ),
+        (
+            f"any other of C-MOVE, such as {failures}; or images are missing",
+            "not fetched; what is missing is requested again after a pause",
+        ),
+        ("no response, A-ABORT, or a closed connection", "likewise"),
+    )
+    yield from _lines(("status of the peer", "outcome"), rows)
 
 
 def _copied() -> Iterator[str]:
@@ -325,6 +380,8 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "syntaxes": _syntaxes,
     "responses": _responses,
     "answers": _answers,
+    "queries": _queries,
+    "retrievals": _retrievals,
     "copied": _copied,
     "generated": _generated,
 }

@@ -24,7 +24,7 @@ from cuda_cyclegan.io.dicom_network.limits import Limits
 from cuda_cyclegan.io.dicom_network.listener import Listener
 from cuda_cyclegan.io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
 from cuda_cyclegan.io.dicom_network.objects import ReceivedObject
-from cuda_cyclegan.io.dicom_network.sending import Peer
+from cuda_cyclegan.io.dicom_network.requesting import Peer
 from cuda_cyclegan.io.dicom_network.storage_commitment import (
     Commitment,
     CommitmentReport,
@@ -173,9 +173,6 @@ def associate(
     """An association by pynetdicom, made or not.
 
     syntaxes: that it offers, if not the plain ones. how: further arguments of `AE.associate`.
-
-    Its thread, which is there for the peer's requests, would at times take answers as well, before
-    the method that waits for them.
     """
     entity = pynetdicom.AE(calling)
     entity.acse_timeout = entity.dimse_timeout = entity.network_timeout = ENOUGH
@@ -186,6 +183,14 @@ def associate(
     if isinstance(answer, A_ASSOCIATE) and answer.result:
         # A rejection that came, with the end of its connection, before its thread saw that one.
         association.is_rejected, association.is_aborted = True, False
+    return keeping_answers(association)
+
+
+def keeping_answers(association: Any) -> Any:
+    """Return an association whose thread leaves answers to the method that waits for them.
+
+    The thread is there for the peer's requests, and would at times take answers as well.
+    """
     messages = association.dimse
     take = messages.get_msg
 

@@ -27,8 +27,7 @@ class Pacs:
 
     def store(self, files: Iterable[Path]) -> None:
         """Send files; raises CalledProcessError if any is not accepted."""
-        command = [judge("storescu"), "-aec", "ORTHANC", "127.0.0.1", str(self.dicom_port)]
-        subprocess.run([*command, *files], check=True, capture_output=True)
+        store_at(self.dicom_port, "ORTHANC", files)
 
     def ask(self, path: str) -> Any:
         """The JSON answer of the REST interface."""
@@ -103,6 +102,41 @@ def receiver(folder: Path, *options: str) -> Generator[int]:
 
         eventually(answers)
         yield port
+
+
+@contextmanager
+def query_archive(folder: Path, peers: Mapping[str, int]) -> Generator[int]:
+    """Run dcmqrscp, an archive for C-STORE, C-FIND and C-MOVE with the AE title ARCHIVE; its port.
+
+    peers: ports of this machine that it can send to, by their AE titles.
+    """
+    (folder / "ARCHIVE").mkdir(parents=True)
+    hosts = "".join(f"{title} = ({title}, 127.0.0.1, {port})\n" for title, port in peers.items())
+    with ExitStack() as stack:
+        port = stack.enter_context(reserved_port())
+        (folder / "dcmqrscp.cfg").write_text(
+            f"NetworkTCPPort = {port}\nMaxPDUSize = 16384\nMaxAssociations = 16\n"
+            f"HostTable BEGIN\n{hosts}HostTable END\nVendorTable BEGIN\nVendorTable END\n"
+            f"AETable BEGIN\nARCHIVE {folder / 'ARCHIVE'} RW (200, 1024mb) ANY\nAETable END\n"
+        )
+        log = stack.enter_context((folder / "log").open("ab"))
+        command = [judge("dcmqrscp"), "-v", "-c", folder / "dcmqrscp.cfg"]
+        process = stack.enter_context(subprocess.Popen(command, stdout=log, stderr=log))
+        stack.callback(process.kill)
+
+        def answers() -> bool:
+            assert process.poll() is None, (folder / "log").read_text()
+            echo = [judge("echoscu"), "-aec", "ARCHIVE", "127.0.0.1", str(port)]
+            return not subprocess.run(echo, capture_output=True, check=False).returncode
+
+        eventually(answers)
+        yield port
+
+
+def store_at(port: int, title: str, files: Iterable[Path]) -> None:
+    """Send files by storescu; raises CalledProcessError if any is not accepted."""
+    command = [judge("storescu"), "-aec", title, "127.0.0.1", str(port)]
+    subprocess.run([*command, *files], check=True, capture_output=True)
 
 
 @contextmanager

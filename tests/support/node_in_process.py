@@ -15,7 +15,7 @@ from support.dicom_network import LIMITS, associate
 from support.ports import reserved_port
 from support.waiting import eventually
 
-from cuda_cyclegan.io.dicom_network.sending import Peer
+from cuda_cyclegan.io.dicom_network.requesting import Peer
 from cuda_cyclegan.pipelines.jobs.events import WorkerSettings
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.schedule import SchedulingClass

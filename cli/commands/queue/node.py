@@ -180,9 +180,9 @@ def node(
     \b
     Exit status:
       0  stopped with SIGTERM or Ctrl-C; with --status: shown, whether or not a
-         node is running; with --check: all destinations answered;
+         node is running; with --check: all destinations and sources answered;
          with --test: the series came back
-      1  with --check: a destination did not answer; with --test: a step failed
+      1  with --check: a destination or source did not answer; with --test: a step failed
       2  wrong usage, an invalid config file, a route's model cannot be used,
          or the folder or port is in use
       4  pynetdicom is not installed
@@ -337,8 +337,8 @@ class _Control:
 
 
 def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:
-    """Print the model of each route, and which destinations answer a C-ECHO."""
-    from ....pipelines.node.node import check_destinations, check_routes
+    """Print the model of each route, and which destinations and sources answer."""
+    from ....pipelines.node.node import check_destinations, check_routes, check_sources
     from ...render.node import checked
 
     for title, card in check_routes(routes, files).items():
@@ -347,6 +347,10 @@ def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:
     status = Exit.DONE
     for destination, titles, trouble in check_destinations(routes, files):
         print_line(checked(destination, ", ".join(titles), trouble), sys.stdout)
+        if trouble:
+            status = Exit.SOME_FAILED
+    for source, title, trouble in check_sources(routes, files):
+        print_line(checked(f"source {source}", title, trouble), sys.stdout)
         if trouble:
             status = Exit.SOME_FAILED
     return status

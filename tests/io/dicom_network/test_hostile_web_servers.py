@@ -32,8 +32,9 @@ from cuda_cyclegan.io.dicom_network.errors import (
     RefusedError,
 )
 from cuda_cyclegan.io.dicom_network.limits import WebLimits
-from cuda_cyclegan.io.dicom_network.sending import ANSWER_SECONDS
-from cuda_cyclegan.io.dicom_network.web import WebInstance, WebLink, web_link
+from cuda_cyclegan.io.dicom_network.objects import ListedObject
+from cuda_cyclegan.io.dicom_network.requesting import ANSWER_SECONDS
+from cuda_cyclegan.io.dicom_network.web import WebLink, web_link
 
 pydicom: Any = _pydicom
 MEGABYTE = bytes(1 << 20)
@@ -45,18 +46,18 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def asked(file: Path) -> WebInstance:
+def asked(file: Path) -> ListedObject:
     data = pydicom.dcmread(file)
-    return WebInstance(data.StudyInstanceUID, data.SeriesInstanceUID, data.SOPInstanceUID)
+    return ListedObject(data.StudyInstanceUID, data.SeriesInstanceUID, data.SOPInstanceUID)
 
 
-def fetched(link: WebLink, asked: WebInstance) -> int:
+def fetched(link: WebLink, asked: ListedObject) -> int:
     """Return how many bytes of a data set come."""
     with link.fetching(asked) as arriving:
         return sum(map(len, arriving.pieces))
 
 
-REQUESTS: dict[str, Callable[[WebLink, Path, WebInstance], object]] = {
+REQUESTS: dict[str, Callable[[WebLink, Path, ListedObject], object]] = {
     "STOW-RS": lambda link, file, _: link.store(file),
     "QIDO-RS": lambda link, _, __: link.studies({}),
     "WADO-RS": lambda link, _, asked: fetched(link, asked),
@@ -66,7 +67,7 @@ REQUESTS: dict[str, Callable[[WebLink, Path, WebInstance], object]] = {
 @pytest.mark.parametrize("service", REQUESTS)
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_named_and_never_followed(
-    status: int, service: str, file: Path, asked: WebInstance
+    status: int, service: str, file: Path, asked: ListedObject
 ) -> None:
     with web_server(lambda _: Reply(body=b"{}")) as other:
         target = f"http://localhost:{other.port}/login?secret"
@@ -99,7 +100,7 @@ def test_the_target_of_a_redirect_is_named_only_if_it_is_a_host(target: str, fil
         link.store(file)
 
 
-def test_a_compressed_answer_is_refused(asked: WebInstance) -> None:
+def test_a_compressed_answer_is_refused(asked: ListedObject) -> None:
     packed = gzip.compress(MEGABYTE)
     with (
         web_server(
@@ -113,7 +114,7 @@ def test_a_compressed_answer_is_refused(asked: WebInstance) -> None:
         assert {one.headers["Accept-Encoding"] for one in server.asked} == {"identity"}
 
 
-def test_memory_does_not_grow_with_an_object(file: Path, asked: WebInstance) -> None:
+def test_memory_does_not_grow_with_an_object(file: Path, asked: ListedObject) -> None:
     content = file.read_bytes()
 
     def body() -> Iterator[bytes]:
@@ -137,7 +138,7 @@ def test_memory_does_not_grow_with_an_object(file: Path, asked: WebInstance) -> 
     assert peak < 4 << 20
 
 
-def test_an_object_beyond_its_limit_is_refused(file: Path, asked: WebInstance) -> None:
+def test_an_object_beyond_its_limit_is_refused(file: Path, asked: ListedObject) -> None:
     def endless() -> Iterator[bytes]:
         yield one_part(file.read_bytes()).rpartition(b"\r\n--B")[0]
         while True:
@@ -216,7 +217,7 @@ PARTS: dict[str, tuple[Callable[[Path], Reply], str]] = {
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_only_one_whole_object_is_taken(name: str, file: Path, asked: WebInstance) -> None:
+def test_only_one_whole_object_is_taken(name: str, file: Path, asked: ListedObject) -> None:
     reply, words = PARTS[name]
     with (
         web_server(lambda _: reply(file)) as server,
@@ -229,7 +230,7 @@ def test_only_one_whole_object_is_taken(name: str, file: Path, asked: WebInstanc
 @pytest.mark.parametrize("service", REQUESTS)
 @pytest.mark.parametrize("place", ["head", "body"])
 def test_an_answer_that_drips_is_given_up(
-    service: str, place: str, file: Path, asked: WebInstance, monkeypatch: pytest.MonkeyPatch
+    service: str, place: str, file: Path, asked: ListedObject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, dripping = [0.0], list[bool]()
 
@@ -277,7 +278,7 @@ def test_a_large_object_has_time_as_long_as_it_comes() -> None:
 )
 @pytest.mark.parametrize("service", REQUESTS)
 def test_answer_that_is_not_http_is_an_error_of_the_network(
-    service: str, answer: bytes, file: Path, asked: WebInstance
+    service: str, answer: bytes, file: Path, asked: ListedObject
 ) -> None:
     with (
         web_server(lambda _: answer) as server,
@@ -371,7 +372,7 @@ def test_an_echo_is_a_list(file: Path) -> None:
         link.echo()
 
 
-def test_objects_are_listed_with_their_series(file: Path, asked: WebInstance) -> None:
+def test_objects_are_listed_with_their_series(file: Path, asked: ListedObject) -> None:
     with web_server(Archive([file]).answer) as server, web_link(server.peer, None) as link:
         assert link.instances(asked.study) == [asked]
         assert len(link.pixels(asked)) == 2 * 16 * 16

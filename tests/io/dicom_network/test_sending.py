@@ -26,7 +26,8 @@ from cuda_cyclegan.io.dicom_network.errors import (
     RefusedError,
 )
 from cuda_cyclegan.io.dicom_network.negotiation import AssociationRequest
-from cuda_cyclegan.io.dicom_network.sending import Peer, sending_to
+from cuda_cyclegan.io.dicom_network.requesting import Peer
+from cuda_cyclegan.io.dicom_network.sending import sending_to
 
 pydicom: Any = _pydicom
 

@@ -9,7 +9,8 @@ from support.dicom_network import listening
 from support.node_world import phantom
 
 from cuda_cyclegan.io.dicom_network.errors import CertificateError, ConnectionLostError
-from cuda_cyclegan.io.dicom_network.sending import Peer, sending_to
+from cuda_cyclegan.io.dicom_network.requesting import Peer
+from cuda_cyclegan.io.dicom_network.sending import sending_to
 from cuda_cyclegan.io.dicom_network.tls import Certificates
 
 

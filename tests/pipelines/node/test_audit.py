@@ -23,7 +23,7 @@ from cuda_cyclegan.io.dicom_network.errors import (
     NetworkError,
     TokenError,
 )
-from cuda_cyclegan.io.dicom_network.sending import Peer
+from cuda_cyclegan.io.dicom_network.requesting import Peer
 from cuda_cyclegan.io.dicom_network.storage_commitment import Commitment, Referenced
 from cuda_cyclegan.io.dicom_network.syslog import MOST_BYTES, SyslogServer, frame_of
 from cuda_cyclegan.pipelines.errors import ConfigError

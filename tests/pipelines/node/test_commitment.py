@@ -22,7 +22,7 @@ from support.node_world import phantom
 from support.ports import reserved_port
 from support.waiting import ENOUGH, eventually
 
-from cuda_cyclegan.io.dicom_network.sending import Peer
+from cuda_cyclegan.io.dicom_network.requesting import Peer
 from cuda_cyclegan.pipelines.node import commitment
 from cuda_cyclegan.pipelines.node.events import NotReported, NotSent, Received, Reported
 from cuda_cyclegan.pipelines.node.records import ReportKey

@@ -21,7 +21,8 @@ from support.ports import reserved_port
 from support.waiting import ENOUGH, eventually
 
 from cuda_cyclegan.io.dicom_network import sending
-from cuda_cyclegan.io.dicom_network.sending import Peer, Transmission
+from cuda_cyclegan.io.dicom_network.requesting import Peer
+from cuda_cyclegan.io.dicom_network.sending import Transmission
 from cuda_cyclegan.io.dicom_network.storage_commitment import Commitment
 from cuda_cyclegan.pipelines.node import delivery, periodic_thread
 from cuda_cyclegan.pipelines.node.events import (

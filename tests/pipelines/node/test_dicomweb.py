@@ -193,12 +193,13 @@ def test_only_urls_and_queries_that_can_be_are_taken(tmp_path: Path) -> None:
         assert "secret" not in str(refused.value)
     with pytest.raises(ConfigError, match="token"):
         parse_destination("PACS@host:104", token)
-    assert parse_filters("ModalitiesInStudy=MR&PatientID=") == {
+    web = WebPeer("http://pacs")
+    assert parse_filters("ModalitiesInStudy=MR&PatientID=", web) == {
         "ModalitiesInStudy": "MR",
         "PatientID": "",
     }
     with pytest.raises(ConfigError, match="not a query"):
-        parse_filters("MR")
+        parse_filters("MR", web)
     source = Source(WebPeer("http://pacs"), {"ModalitiesInStudy": "MR"})
     assert source.filters_at(datetime(2026, 11, 27, 7)) == {
         "StudyDate": "20261126-",

@@ -14,7 +14,7 @@ from support.waiting import eventually
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.io.dicom_network.sending import Peer
+from cuda_cyclegan.io.dicom_network.requesting import Peer
 from cuda_cyclegan.pipelines.node.events import Received
 from cuda_cyclegan.pipelines.node.routes import Caller
 

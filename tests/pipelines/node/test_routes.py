@@ -2,7 +2,7 @@
 
 import pytest
 
-from cuda_cyclegan.io.dicom_network.sending import Peer
+from cuda_cyclegan.io.dicom_network.requesting import Peer
 from cuda_cyclegan.io.dicom_network.syslog import SyslogServer
 from cuda_cyclegan.pipelines.errors import ConfigError
 from cuda_cyclegan.pipelines.node.routes import Caller, parse_peer, parse_syslog

@@ -60,6 +60,20 @@ def test_check_is_content_with_destinations_that_answer(world: NodeWorld) -> Non
     assert "NODE: model T1 to T2, found\n" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("peers", "reported"),
+    [(["T1TOT2"], "answers"), ([], "it aborted the association")],
+)
+@pytest.mark.process
+def test_check_searches_at_a_source(
+    peers: list[str], reported: str, world: NodeWorld, tmp_path: Path
+) -> None:
+    with orthanc(tmp_path / "pacs", dict.fromkeys(peers, world.port)) as pacs:
+        world.configure(f'source = "ORTHANC@127.0.0.1:{pacs.dicom_port}"')
+        done = run(world, "node", "--check")
+    assert f"source ORTHANC@127.0.0.1:{pacs.dicom_port} (T1TOT2): {reported}\n" in done.stdout
+
+
 def test_check_rejects_a_route_whose_model_does_not_exist(world: NodeWorld) -> None:
     world.config.write_text(world.config.read_text().replace("model.safetensors", "none"))
     done = run(world, "node", "--check")
@@ -91,6 +105,25 @@ def test_check_rejects_a_route_whose_model_does_not_exist(world: NodeWorld) -> N
         ('source = "http://pacs"\nsource-object-limit = "big"', "'big' is not a size such as"),
         ('source = "http://pacs"\nsource-list-limit = 0', "must be a whole number from 1 on"),
         ('source = "http://pacs"\nsource-list-limit = true', "must be a whole number from 1 on"),
+        ('source = "PACS:104"', "'PACS:104' is not TITLE@HOST:PORT"),
+        (
+            'source = "PACS@pacs:104"\nsource-object-limit = "1GiB"',
+            "source-object-limit is for a DICOMweb source; what TITLE@HOST:PORT sends is limited",
+        ),
+        (
+            'source = "PACS@pacs:104"\nsource-token = "token"',
+            "a token is for a source whose URL begins with https://",
+        ),
+        (
+            'source = "PACS@pacs:104"\nsource-token-url = "https://idp/token"\n'
+            'source-client-id = "me"\nsource-client-secret-file = "secret"',
+            "a token is for a source whose URL begins with https://",
+        ),
+        (
+            'source = "PACS@pacs:104"\nsource-query = "Modality=MR"',
+            "source-query has Modality, which cannot select studies by C-FIND; known "
+            "are StudyDate, StudyTime, StudyDescription",
+        ),
     ],
 )
 def test_a_route_that_cannot_be_is_refused_by_name(
