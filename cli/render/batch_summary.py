@@ -9,7 +9,8 @@ from rich.cells import cell_len
 
 from ...pipelines.host.memory import PeakMemory
 from ...pipelines.report.report import BatchReport, StudyReport
-from ...pipelines.report.suspicion import FEWEST, Suspicion, suspicions_in
+from ...pipelines.report.result_groups import FEWEST
+from ...pipelines.report.suspicion import Suspicion, suspicions_in
 from ...pipelines.stopwatch import Stage
 from ...pipelines.study.figures import CycleError
 from .progress_lines import failure_text

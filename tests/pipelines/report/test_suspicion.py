@@ -13,15 +13,13 @@ from support.reports import BATCH, written
 
 from cuda_cyclegan.cli.render.review import MEASURES
 from cuda_cyclegan.pipelines.report.codec import read_report
+from cuda_cyclegan.pipelines.report.measure_rules import RULES, MeasureRule
 from cuda_cyclegan.pipelines.report.report import BatchReport, Content, Failure, StudyReport
+from cuda_cyclegan.pipelines.report.result_groups import FEWEST, reference_of
 from cuda_cyclegan.pipelines.report.suspicion import (
-    FEWEST,
-    RULES,
-    MeasureRule,
     Origin,
     has_suspicious,
     reading_order,
-    reference_of,
     suspicions,
 )
 from cuda_cyclegan.pipelines.study.figures import CycleError, Measures, SpreadFigures
