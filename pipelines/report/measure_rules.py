@@ -177,6 +177,14 @@ RULES = (
         high=True,
         share=0.1,
     ),
+    MeasureRule(
+        "disagreement",
+        "disagreement",
+        "mean absolute deviation of an ensemble's networks from their mean",
+        _measured("disagreement"),
+        high=True,
+        share=0.1,
+    ),
 )
 """Measures that are judged, besides levels and patterns, in the order of lists."""
 

@@ -42,6 +42,7 @@ def usual(number: int, **changed: Any) -> StudyReport:
         levels=((0.0, random.gauss(400, 5), random.gauss(700, 10)),),
         spacing=(1.0, 1.0, 2.0),
         patterns=(f"{random.getrandbits(128):032x}", f"{random.getrandbits(128):032x}"),
+        disagreement=random.gauss(20, 1),
     )
     name = f"{number}.nii"
     content = Content(1, 100, f"{number:064x}")
@@ -82,6 +83,7 @@ def test_among_usual_results_none_is_suspicious() -> None:
         ("values", {"values": 8}),
         ("levels.0.0", {"levels": ((-1024.0, 400.0, 700.0),)}),
         ("levels.0.2", {"levels": ((0.0, 400.0, 1100.0),)}),
+        ("disagreement", {"disagreement": 40.0}),
     ],
 )
 def test_an_odd_measure_is_named_with_its_usual_range(key: str, changed: Any) -> None:
