@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-MapKind: TypeAlias = Literal["spread-mean", "spread-sd", "cycle"]
+MapKind: TypeAlias = Literal["spread-mean", "spread-sd", "cycle", "disagreement"]
 """Kind of a map: the end of its file's name; a DICOM series has it in ImageType."""
 
 _MARK = ".map-"

@@ -20,7 +20,7 @@ from ..io.volume import Study
 from .cycle import BackTranslator, reverse_options
 from .errors import SettingsError
 from .report.report import Failure, StudyReport, failure_of
-from .report.suspicion import reference_of
+from .report.result_groups import reference_of
 from .run.networks import Networks
 from .settings import ResolvedOptions
 from .stopwatch import Stopwatch

@@ -299,7 +299,7 @@ def mean_difference(
     inward = prepared.fit.inward[0]
     source = mapped_voxels(scan, inward, plan.orientation)
     level = level_of(prepared.network_input)
-    [network] = returned.output.target.values
+    network = returned.output.target.values[0]
     target = plan.orientation.oriented(shown.voxels) if shown else None
 
     def compared(slab: Slab, returned: FloatArray) -> _Sums:

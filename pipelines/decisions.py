@@ -41,7 +41,7 @@ def decided(
     devices = choose_devices(_known_device(device), limits, gpus)
     resolved = with_precision(with_inference(model, options), devices, device)
     check_spread(model, resolved)
-    check_every_volume(resolved)
+    check_every_volume(model, resolved)
     check_model(model, resolved, devices[0])
     if back:
         from .cycle import reverse_options  # late, as it takes the libraries that read scans
@@ -142,12 +142,20 @@ def _known_device(name: str) -> str:
         raise SettingsError(f"Device {error}", "device") from None
 
 
-def check_every_volume(options: TranslateOptions) -> None:
-    """Raise SettingsError for settings whose figures and maps apply to one volume, if every volume
-    is requested.
+def check_every_volume(model: Model, options: TranslateOptions) -> None:
+    """Raise SettingsError for a model or settings whose figures and maps apply to one volume, if
+    every volume is requested.
     """
     if not options.every_volume:
         return
+    if model.card.disagreement:
+        raise SettingsError(
+            f"The disagreement that model {model.card.name} computes applies to one volume, and "
+            "setting volume=all translates several; give one with setting volume=N, or combine "
+            "the networks without disagreement.",
+            "volume_index",
+            "every_volume",
+        )
     if options.volume_index is not None:
         raise SettingsError(
             "Give either one volume or all volumes, not both.",

@@ -65,7 +65,7 @@ class Request:
             found = named_result(found, self.output / self.result)
         else:
             found = results_named(found, model, self.options, self.output)
-        maps = requested_maps(self.options)
+        maps = requested_maps(self.options, card)
         return rivals_refused(
             read_only_refused(found),
             self.output,
@@ -77,7 +77,8 @@ class Request:
 
     def volumes(self) -> int:
         """Return the number of results and maps of a study. Raises ModelFileError."""
-        return len(load_model(self.model).card.targets) + len(requested_maps(self.options))
+        card = load_model(self.model).card
+        return len(card.targets) + len(requested_maps(self.options, card))
 
     def cached_search(self) -> Search:
         """Return a `search` for repeated calls, which reads unchanged DICOM files only once."""

@@ -122,7 +122,7 @@ class WholeCheck:
         from ..engine.cpu.slabs import plan_slabs  # late, as few studies are compared
 
         extents = plan.layout.extents
-        own = INTENSITY_BYTES * prod(extents) * (len(plan.results) + _VECTORS)
+        own = INTENSITY_BYTES * prod(extents) * (plan.channels + _VECTORS)
         slabs = plan_slabs(self._model.network.graph, extents, max(memory - own, 0))
         if slabs.file_bytes:
             raise _NotMeasuredError("its feature maps do not fit into the free memory")

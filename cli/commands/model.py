@@ -180,6 +180,13 @@ def combine(
     name: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Name of the model in reports.")
     ] = None,
+    disagreement: Annotated[
+        bool,
+        typer.Option(
+            "--disagreement",
+            help="Store a map and a measure of how far the networks are apart with each result.",
+        ),
+    ] = False,
     force: ReplacesOutput = False,
     verbose: Traceback = False,
 ) -> None:
@@ -201,7 +208,8 @@ def combine(
 
         check_free(output, replace=force, sources=tuple(files))
         with spinner("Combining"):
-            combined = combined_model([load_model(file) for file in files], name)
+            models = [load_model(file) for file in files]
+            combined = combined_model(models, name, disagreement=disagreement)
         write_document(output, combined.content)
         for line in combined_lines(combined, output):
             print_line(line, sys.stdout)

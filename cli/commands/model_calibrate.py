@@ -185,7 +185,7 @@ def _compare(model: "Model", found: "Discovery", device: str) -> None:
 
 
 def _show(measured: "Calibration") -> None:
-    from ...pipelines.report.suspicion import FEWEST
+    from ...pipelines.report.result_groups import FEWEST
     from ..render.models import calibration_lines
     from ..render.progress_lines import failure_text
 

@@ -9,7 +9,8 @@ from rich.cells import cell_len
 
 from ...pipelines.host.memory import PeakMemory
 from ...pipelines.report.report import BatchReport, StudyReport
-from ...pipelines.report.suspicion import FEWEST, Suspicion, suspicions_in
+from ...pipelines.report.result_groups import FEWEST
+from ...pipelines.report.suspicion import Suspicion, suspicions_in
 from ...pipelines.stopwatch import Stage
 from ...pipelines.study.figures import CycleError
 from .progress_lines import failure_text
@@ -157,6 +158,11 @@ def totals(
             "Spread: mean over the foreground of the standard deviation between mirrored "
             "translations, in the result's unit; errors common to all of them do not show."
         )
+    if report.worst_disagreement is not None:
+        yield (
+            "Disagreement: mean over the foreground of how far the model's networks are from "
+            "their mean, in the result's unit; errors common to all of them do not show."
+        )
     if report.worst_seam is not None:
         yield (
             "Seam: ratio of steps across patch borders to steps elsewhere; 1.00 if no border is "
@@ -245,6 +251,9 @@ def _columns(
     if any(row.cycle for row in rows):
         yield _Column("cycle", lambda row: _cycle_text(row.cycle))
     yield from _measured("spread", lambda row: row.spread and row.spread.deviation, ".3g", spread)
+    yield from _measured(
+        "disagreement", lambda row: row.disagreement, ".3g", report.worst_disagreement
+    )
     yield _Column(
         "status",
         lambda row: "redone" if row.status == "translated" and row.due else STATUS[row.status],

@@ -99,8 +99,9 @@ def combined_lines(combined: "Combined", output: Path) -> Iterator[str]:
     """Describe the file of an ensemble."""
     card, found = combined.model.card, combined.verification
     by = "training codes'" if found.made_by == "training code" else "models'"
+    what = "mean and disagreement" if card.disagreement else "mean"
     yield (
-        f"Proved: it computes the mean of the {by} outputs; relative error "
+        f"Proved: it computes the {what} of the {by} outputs; relative error "
         f"{found.relative_error:.2g} (allowed {TOLERANCE:g}) on a patch of {_times(found.extents)}"
     )
     if card.established.by == "unproven":
@@ -207,6 +208,7 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
         [
             ("from", ", ".join(card.input_channels)),
             ("to", ", ".join(card.output_channels)),
+            *([("disagreement", f"of {card.disagreement} networks")] if card.disagreement else []),
             ("intensity in", _spelled_maps(card.intensity_in)),
             ("intensity out", _spelled_maps(card.intensity_out)),
             *_ranges(card),

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ...io.volume import NOTICE
+from ...pipelines.report.measure_rules import RULES, MeasureRule
 from ...pipelines.report.previews import thumbnail
 from ...pipelines.report.report import StudyReport
-from ...pipelines.report.suspicion import RULES, MeasureRule, Suspicion, suspicions
+from ...pipelines.report.suspicion import Suspicion, suspicions
 from ...pipelines.view.review import COLUMNS, Reviews, verdict
 from ...pipelines.view.studies import ViewedStudy, Viewing
 from .documents import rendered

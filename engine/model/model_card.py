@@ -22,6 +22,7 @@ from .intensity_maps import (
     NetworkRange,
     Voxels,
     invalid_numbers,
+    is_bent,
 )
 from .tiling import EARLIER_NNUNET, EVEN, Tiling, invalid_tiling
 
@@ -137,7 +138,9 @@ class ModelCard:
     the network's values. crop: of scans; None for none. grid: extents that every scan is resized
     to, instead of a spacing. tiling: of patches. grid_rule: of grids of a spacing. maps_on: voxels
     that intensity maps measure and change, those of the scan, or those of the model's grid.
-    pipeline: proof of these fields by a whole scan; None if there is none.
+    pipeline: proof of these fields by a whole scan; None if there is none. disagreement: number of
+    networks whose disagreement is one more channel that the network computes, after those of
+    `output_channels`: the mean absolute deviation from their mean; 0 if there is none.
     """
 
     name: str
@@ -168,6 +171,7 @@ class ModelCard:
     maps_on: Literal["scan", "grid"] = "scan"
     pipeline: PipelineProof | None = None
     results: ResultReference | None = None
+    disagreement: int = 0
 
     @property
     def padding(self) -> PatchPadding:
@@ -231,6 +235,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 def check_card(card: ModelCard) -> None:
     """Raise ModelFileError, which names the field, if a value is invalid."""
     _check_architecture(card.architecture)
+    if card.disagreement:
+        _check_disagreement(card)
     _check_words(card)
     _check_geometry(card)
     _check_counts(card)
@@ -294,7 +300,7 @@ def _check_words(card: ModelCard) -> None:
     spec = card.architecture
     for name, channels, count in (
         ("input_channels", card.input_channels, spec.in_channels),
-        ("output_channels", card.output_channels, spec.out_channels),
+        ("output_channels", card.output_channels, spec.out_channels - bool(card.disagreement)),
     ):
         if len(channels) != count:
             raise refusal(name, f"must name {count} of the network's channels, not {len(channels)}")
@@ -344,6 +350,19 @@ def _check_counts(card: ModelCard) -> None:
     fill = card.crop.fill if card.crop else 0.0
     if isinstance(fill, tuple) and not 1 < len(fill) == len(card.output_channels):
         raise refusal("crop.fill", "must be one value, or one for each of several output channels")
+
+
+def _check_disagreement(card: ModelCard) -> None:
+    if card.disagreement < 2:
+        raise refusal("disagreement", "must be 0, or a number of networks from 2 on")
+    if len(card.output_channels) > 1:
+        raise refusal("disagreement", "must be 0 if there are several output channels")
+    if card.architecture.out_channels != len(card.output_channels) + 1:
+        raise refusal("disagreement", "must be 0 unless the network has one more output channel")
+    if is_bent(card.maps_out[0]):
+        raise refusal(
+            "disagreement", "must be 0 if 'intensity_out' has a logarithm or a gamma curve"
+        )
 
 
 def is_axes_code(text: str) -> bool:

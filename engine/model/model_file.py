@@ -286,6 +286,7 @@ def _identity(card: ModelCard, network: Network) -> str:
         "small_volume_padding": card.small_volume_padding,
         **stated_ranges(card),
         **stated_grids(card),
+        **({"disagreement": card.disagreement} if card.disagreement else {}),
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     for name, weight in sorted(network.weights.items()):

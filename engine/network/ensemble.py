@@ -1,23 +1,40 @@
-"""Ensembles: several networks as one, whose output is the mean of theirs."""
+"""Ensembles: several networks as one, whose output is the mean of theirs, and on request their
+disagreement.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import asdict, replace
 
 from ..errors import CheckpointError
 from .graph import INPUT, Graph, Network, Node, times, weight_shapes
-from .layers import Add, ChannelAffine, Conv3d, ConvTranspose3d, FloatArray, Layer
+from .layers import (
+    Add,
+    ChannelAffine,
+    Concat,
+    Conv3d,
+    ConvTranspose3d,
+    FloatArray,
+    Layer,
+    LeakyRelu,
+    Subtract,
+)
 
 
-def mean_network(networks: Sequence[Network], prefix: str = "") -> Network:
+def mean_network(
+    networks: Sequence[Network], prefix: str = "", *, disagreement: bool = False
+) -> Network:
     """Return one network that computes the mean of the networks' outputs for the same patch.
 
     prefix: beginning of the names of all nodes and weights, before the network's number and a dot.
-    If every network ends with a convolution, its weights are divided by the number of networks,
-    so that only additions follow; otherwise a layer scales the sum. One network is returned as it
-    is. Raises CheckpointError if their channels differ, or the only patches that they take.
+    disagreement: whether as many channels follow with the mean absolute deviation of the outputs
+    from their mean. If every network ends with a convolution and only the mean is computed, its
+    weights are divided by the number of networks, so that only additions follow; otherwise layers
+    scale the sums. One network is returned as it is. Raises CheckpointError if their channels
+    differ, or the only patches that they take.
     """
     if len(networks) == 1:
         return networks[0]
@@ -26,23 +43,60 @@ def mean_network(networks: Sequence[Network], prefix: str = "") -> Network:
         _check_alike(first, graph)
     members = [f"{prefix}{number}." for number in range(len(graphs))]
     last = [_weights_of_last(graph) for graph in graphs]
-    share = len(graphs) if all(last) else 1
+    share = len(graphs) if all(last) and not disagreement else 1
     nodes, weights = list[Node](), dict[str, FloatArray]()
     for network, member, divided in zip(networks, members, last, strict=True):
         nodes += (_renamed(node, member) for node in network.graph.nodes)
         for name, weight in network.weights.items():
             weights[member + name] = weight / np.float32(share) if name in divided else weight
-    total, *more = [member + graph.output for member, graph in zip(members, graphs, strict=True)]
-    for number, output in enumerate(more, 1):
-        nodes.append(Node(f"mean.{number}", Add(), (total, output)))
-        total = f"mean.{number}"
+    outputs = [member + graph.output for member, graph in zip(members, graphs, strict=True)]
+    nodes += _sum("mean", outputs)
     if share == 1:
         channels = first.out_channels
-        nodes.append(Node("mean", ChannelAffine(channels, "mean.scale", "mean.shift"), (total,)))
-        weights["mean.scale"] = np.full(channels, 1 / len(graphs), np.float32)
-        weights["mean.shift"] = np.zeros(channels, np.float32)
+        scaled = _Scaled(channels, 1 / len(graphs))
+        nodes.append(scaled.node("mean", nodes[-1].name))
+        weights |= scaled.weights("mean")
+        if disagreement:
+            nodes += _deviations(outputs, "mean")
+            nodes.append(scaled.node("disagreement", nodes[-1].name))
+            weights |= scaled.weights("disagreement")
+            nodes.append(Node("joined", Concat(), ("mean", "disagreement")))
     patch = next((graph.patch for graph in graphs if graph.patch), None)
     return Network(Graph(first.in_channels, tuple(nodes), patch), weights)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    """Layer that multiplies all channels by a number."""
+
+    channels: int
+    factor: float
+
+    def node(self, name: str, source: str) -> Node:
+        layer = ChannelAffine(self.channels, f"{name}.scale", f"{name}.shift")
+        return Node(name, layer, (source,))
+
+    def weights(self, name: str) -> dict[str, FloatArray]:
+        scale = np.full(self.channels, self.factor, np.float32)
+        return {f"{name}.scale": scale, f"{name}.shift": np.zeros(self.channels, np.float32)}
+
+
+def _sum(name: str, outputs: Sequence[str]) -> Iterator[Node]:
+    """Yield nodes, the last of which adds up all outputs."""
+    total, *more = outputs
+    for number, output in enumerate(more, 1):
+        yield Node(f"{name}.{number}", Add(), (total, output))
+        total = f"{name}.{number}"
+
+
+def _deviations(outputs: Sequence[str], mean: str) -> Iterator[Node]:
+    """Yield nodes, the last of which adds up the absolute deviations of all outputs."""
+    absolute = list[str]()
+    for number, output in enumerate(outputs):
+        yield Node(f"deviation.{number}", Subtract(), (output, mean))
+        absolute.append(f"absolute.{number}")
+        yield Node(absolute[-1], LeakyRelu(-1.0), (f"deviation.{number}",))
+    yield from _sum("deviations", absolute)
 
 
 def _check_alike(first: Graph, other: Graph) -> None:

@@ -85,7 +85,7 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
         )
     model = load_model(request.model)
     check_spread(model, request.options)
-    check_every_volume(request.options)
+    check_every_volume(model, request.options)
     decided = with_inference(model, request.options)
     model.network.graph.check_patch(decided.patch or model.card.patch)
     options = replace(decided, cycle_check=_cycle_check(model, request))

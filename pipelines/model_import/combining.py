@@ -1,4 +1,6 @@
-"""Combination of models into an ensemble: one model that computes the mean of theirs."""
+"""Combination of models into an ensemble: one model that computes the mean of theirs, and their
+disagreement on request.
+"""
 
 import hashlib
 import json
@@ -13,6 +15,7 @@ import numpy as np
 from ...engine.cpu.session import open_cpu_generator
 from ...engine.decoding import encode
 from ...engine.errors import CheckpointError
+from ...engine.model.intensity_maps import is_bent
 from ...engine.model.model_card import Established, ModelCard, Provenance, Reference
 from ...engine.model.model_file import Model, decode_model, encode_model
 from ...engine.model.reference import (
@@ -53,27 +56,36 @@ class Combined:
     dropped: tuple[str, ...]
 
 
-def combined_model(models: Sequence[Model], name: str | None = None) -> Combined:
+def combined_model(
+    models: Sequence[Model], name: str | None = None, *, disagreement: bool = False
+) -> Combined:
     """Return the model whose network computes the mean of the outputs of two or more models.
 
     The mean is that of network intensities, before they are mapped to those of results. The
     reference is the mean of the models' stored references if all have the same input; otherwise
     that of their outputs for the fixed input. name: on the card; None states contrasts and number.
-    Raises CheckpointError, which names the difference, unless the cards agree, and ModelFileError
-    if the network would be too large.
+    disagreement: whether the network also computes the mean absolute deviation of the outputs from
+    their mean. Raises CheckpointError, which names the difference, unless the cards agree, and
+    ModelFileError if the network would be too large.
     """
     _check_distinct(models)
     _check_cards(models)
+    if disagreement:
+        _check_deviation(models[0].card)
     size = sum(weight.nbytes for model in models for weight in model.network.weights.values())
     if size > LARGEST_WEIGHTS:
         raise CheckpointError(
             f"The models have {size / 2**30:.1f} GiB of weights, but one model file may hold at "
             f"most {LARGEST_WEIGHTS >> 30} GiB; combine fewer of them."
         )
-    network = mean_network([model.network for model in models])
-    patch, output, made_by = _reference(models, network.graph)
+    network = mean_network([model.network for model in models], disagreement=disagreement)
+    patch, outputs, made_by = _references(models, network.graph)
+    output = _mean(outputs)
+    if disagreement:
+        output = np.concatenate([output, _mean([abs(one - output) for one in outputs])], axis=1)
     reference = Reference(array_sha256(patch), array_sha256(output), made_by)
     card = _card(models, network.graph, reference, name)
+    card = replace(card, disagreement=len(models) if disagreement else 0)
     content = encode_model(card, network, patch, output)
     model = decode_model(content)
     verification = verify(model)
@@ -108,6 +120,12 @@ def _check_distinct(models: Sequence[Model]) -> None:
 
 def _check_cards(models: Sequence[Model]) -> None:
     """Raise CheckpointError, which names all differences, unless all cards agree with the first."""
+    for model in models:
+        if model.card.disagreement:
+            raise CheckpointError(
+                f"{_label(model)} is a combined model with disagreement, and the mean of such "
+                "models has no meaning; name the models that it was combined from."
+            )
     first, *others = models
     names = [field.name for field in fields(ModelCard) if field.name not in _MAY_DIFFER]
     for other in others:
@@ -120,26 +138,40 @@ def _check_cards(models: Sequence[Model]) -> None:
             )
 
 
+def _check_deviation(card: ModelCard) -> None:
+    """Raise CheckpointError if a deviation of results could not be shown by one map."""
+    if len(card.output_channels) > 1:
+        raise CheckpointError(
+            f"The models have {len(card.output_channels)} output channels, but a disagreement is "
+            "computed for one only; combine them without it."
+        )
+    if is_bent(card.maps_out[0]):
+        raise CheckpointError(
+            "The models' results come through a logarithm or a gamma curve, so a disagreement "
+            "would not be in their unit; combine them without it."
+        )
+
+
 def _text(model: Model, name: str) -> str:
     return json.dumps(encode(getattr(model.card, name)), ensure_ascii=False)
 
 
-def _reference(
+def _references(
     models: Sequence[Model], graph: Graph
-) -> tuple[FloatArray, FloatArray, Literal["training code", "cuda-cyclegan"]]:
-    """Return a patch, the mean of the models' outputs for it, and their origin."""
+) -> tuple[FloatArray, list[FloatArray], Literal["training code", "cuda-cyclegan"]]:
+    """Return a patch, the models' outputs for it, and their origin."""
     patch = models[0].reference_input
     if all(np.array_equal(model.reference_input, patch) for model in models):
         is_proved = all(model.card.reference.made_by == "training code" for model in models)
         outputs = [model.reference_output for model in models]
-        return patch, _mean(outputs), "training code" if is_proved else "cuda-cyclegan"
+        return patch, outputs, "training code" if is_proved else "cuda-cyclegan"
     extents = reference_extents(graph)
     check_reference_cost(graph, extents)
     patch, outputs = reference_input(graph.in_channels, extents), list[FloatArray]()
     for model in models:
         with open_cpu_generator(model.network) as generator:
             outputs.append(generator(patch))
-    return patch, _mean(outputs), "cuda-cyclegan"
+    return patch, outputs, "cuda-cyclegan"
 
 
 def _mean(outputs: Sequence[FloatArray]) -> FloatArray:

@@ -131,6 +131,11 @@ class StudyReport:
         return self.status in ("translated", "up to date")
 
     @property
+    def disagreement(self) -> float | None:
+        """Mean disagreement of the model's networks; None if it computes none."""
+        return self.measures.disagreement if self.measures else None
+
+    @property
     def in_flight(self) -> tuple[float, float] | None:
         """Start of the first and end of the last work; None if that was not recorded."""
         if not self.when:
@@ -317,6 +322,12 @@ class BatchReport:
     def worst_spread(self) -> float | None:
         """Largest mean deviation of any study whose TTA spread was measured."""
         return max((row.spread.deviation for row in self.studies if row.spread), default=None)
+
+    @property
+    def worst_disagreement(self) -> float | None:
+        """Largest mean disagreement of the model's networks on any study; None without any."""
+        found = (row.disagreement for row in self.studies)
+        return max((value for value in found if value is not None), default=None)
 
     @property
     def peak_memory(self) -> PeakMemory | None:

@@ -3,27 +3,22 @@
 A pure function of the rows of studies, computed whenever they are read and never stored: a later
 study may show that an earlier one is odd. Each measure is compared with the results of the model's
 reference set, else with the other results of its group, by median and median absolute deviation
-(MAD), and with limits that hold for any batch. No
-limit proves a result right: one within all limits is "usual", and one that could not be compared
-with others is "not judged".
+(MAD), and with limits that hold for any batch. No limit proves a result right: one within all
+limits is "usual", and one that could not be compared with others is "not judged".
 """
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from math import exp, inf, isfinite, isinf, log
-from statistics import median
-from textwrap import wrap
+from math import inf, isfinite, isinf
 from typing import Literal, TypeAlias
 
-from ...engine.model.calibration import DEVIATIONS, ResultReference, UsualMeasure
+from ...engine.model.calibration import ResultReference
+from .repetitions import MOST_BITS, repetitions
 from .report import BatchReport, StudyReport
+from .result_groups import FEWEST, LogSpacing, ResultGroup, groups_of, spacing_of
 
 State: TypeAlias = Literal["suspicious", "usual", "not judged"]
-
-FEWEST = 12
-"""Smallest number of different scans in a group whose results are judged by each other."""
 
 BEYOND = 5.0
 """Accepted distance from the median of a group, in robust standard deviations.
@@ -31,201 +26,10 @@ BEYOND = 5.0
 Planted and honest results chose it: `tests/benchmarks/planted_results.py`.
 """
 
-_SD_OF_MAD = 1.4826
-"""Standard deviation of a normal distribution whose median absolute deviation is 1."""
-
-_NEAR = 1.2
-"""Largest ratio of voxel spacings, along each axis, between results of one group."""
-
-_REPEATED, _DIFFERENT = 7, 14
-"""Bits of 128 in which the patterns of repeated results differ, at most, and those of different
-scans, at least.
-"""
+_FARTHEST = 1e6
+"""Largest distance of a measure."""
 
 _REPEATS = "bits in which its pattern differs from that of another scan's result"
-_DIGITS = 4
-"""Hexadecimal digits of a part of a pattern: of eight parts one is equal if 7 bits differ."""
-
-_KEPT = 16
-"""Largest number of results with an equal part that one is compared with."""
-
-_LEAST_SD, _FARTHEST = 1e-9, 1e6
-"""Bounds of standard deviations, and of distances but for results without measures."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasureRule:
-    """A measure, with its name everywhere and its judgement.
-
-    key, title: its name in JSON and in words. help: description. of: returns it from a row; None if
-    it is not known. low, high: whether lower or higher values than usual are suspicious. floor:
-    smallest standard deviation that a group is taken to have, in the measure's unit, or in
-    logarithms if `is_ratio`. share: the same as a share of the group's median. least, most: limits
-    for any batch. unit: of the measure. is_listed: whether it is a column of the list in pages,
-    which is as wide as a screen.
-    """
-
-    key: str
-    title: str
-    help: str
-    of: Callable[[StudyReport], float | None]
-    low: bool = False
-    high: bool = False
-    floor: float = 0.0
-    share: float = 0.0
-    is_ratio: bool = False
-    least: float = -inf
-    most: float = inf
-    unit: str = ""
-    is_listed: bool = True
-
-    def scaled(self, value: float) -> float:
-        """Return a value on the scale on which deviations are measured."""
-        return log(max(value, 1e-6)) if self.is_ratio else value
-
-    def unscaled(self, value: float) -> float:
-        """Return the value of a place on that scale."""
-        return exp(value) if self.is_ratio else value
-
-
-def _measured(name: str) -> Callable[[StudyReport], float | None]:
-    return lambda row: getattr(row.measures, name) if row.measures else None
-
-
-RULES = (
-    MeasureRule(
-        "edges",
-        "edges",
-        "correlation of the size of the gradient in scan and result; low if the anatomy differs",
-        _measured("edges"),
-        low=True,
-        floor=0.02,
-        least=0.01,
-    ),
-    MeasureRule(
-        "match",
-        "match",
-        "share of the result's variance that the scan's value explains; low if the anatomy differs",
-        _measured("match"),
-        low=True,
-        floor=0.01,
-        least=0.02,
-    ),
-    MeasureRule(
-        "detail",
-        "detail",
-        "detail of the result divided by that of the scan; low if blurred, high if noisy",
-        _measured("detail"),
-        low=True,
-        high=True,
-        floor=0.1,
-        is_ratio=True,
-    ),
-    MeasureRule(
-        "cut_off",
-        "cut off",
-        "share of the foreground at the lowest or highest value of the result",
-        _measured("cut_off"),
-        high=True,
-        floor=0.002,
-        most=0.5,
-    ),
-    MeasureRule(
-        "mirrored",
-        "mirrored",
-        "rise of the match if the result is mirrored along its best axis",
-        _measured("mirrored"),
-        high=True,
-        floor=0.03,
-        most=0.05,
-        is_listed=False,
-    ),
-    MeasureRule(
-        "shift",
-        "shift",
-        "displacement of the result along an axis",
-        _measured("shift"),
-        high=True,
-        floor=0.1,
-        most=5.0,
-        unit=" mm",
-    ),
-    MeasureRule(
-        "empty",
-        "empty parts",
-        "share of the parts with edges in the scan that have none in the result",
-        _measured("empty"),
-        high=True,
-        floor=0.002,
-        most=0.4,
-    ),
-    MeasureRule(
-        "breaks",
-        "breaks",
-        "largest change of the edges' correlation from slice to slice",
-        _measured("breaks"),
-        high=True,
-        floor=0.03,
-        most=0.6,
-        is_listed=False,
-    ),
-    MeasureRule(
-        "local",
-        "local deviation",
-        "largest deviation of a part of the result from what is usual at the scan's values",
-        _measured("local"),
-        high=True,
-        floor=0.005,
-    ),
-    MeasureRule(
-        "values",
-        "values",
-        "number of 256 grey levels that occur in the foreground",
-        _measured("values"),
-        low=True,
-        floor=0.1,
-        is_ratio=True,
-        least=3,
-        is_listed=False,
-    ),
-    MeasureRule(
-        "distance",
-        "distance",
-        "distance of the scan from the model's calibration set, in standard deviations",
-        _measured("distance"),
-        most=DEVIATIONS,
-    ),
-    MeasureRule(
-        "seam",
-        "seam",
-        "steps across patch borders divided by steps elsewhere",
-        lambda row: row.seams and row.seams.worst,
-        high=True,
-        floor=0.1,
-        most=3,
-    ),
-    MeasureRule(
-        "cycle",
-        "cycle error",
-        "mean absolute difference between the scan and its result translated back",
-        lambda row: row.cycle and row.cycle.error,
-        high=True,
-        share=0.1,
-    ),
-    MeasureRule(
-        "spread",
-        "spread",
-        "mean standard deviation between mirrored translations",
-        lambda row: row.spread and row.spread.deviation,
-        high=True,
-        share=0.1,
-    ),
-)
-"""Measures that are judged, besides levels and patterns, in the order of lists."""
-
-_LEVELS = ("level of the air", "level of the tissue", "highest level")
-_LEVEL_SHARE = 0.03
-"""Smallest standard deviation of a level, as a share of the group's range of levels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,8 +126,8 @@ def suspicions_in(report: BatchReport) -> tuple[Suspicion, ...]:
 def _of_one_origin(
     rows: Sequence[StudyReport], reference: ResultReference | None
 ) -> tuple[Suspicion, ...]:
-    groups = _groups([row for row in rows if row.is_done and row.measures], reference)
-    repeated = _repetitions(rows)
+    groups = groups_of([row for row in rows if row.is_done and row.measures], reference)
+    repeated = repetitions(rows)
     return tuple(_judged(row, groups, repeated.get(at)) for at, row in enumerate(rows))
 
 
@@ -332,144 +136,22 @@ def has_suspicious(report: BatchReport) -> bool:
     return any(found.is_suspicious or isinf(found.far) for found in suspicions_in(report))
 
 
-def reference_of(rows: Sequence[StudyReport]) -> ResultReference | None:
-    """Return the usual measures of results of a reference set; None if there are too few.
-
-    rows: of different scans.
-    """
-    rows = [row for row in rows if row.measures and row.measures.spacing]
-    if len(rows) < FEWEST:
-        return None
-    known = [(rule.key, usual) for rule, usual in _group(rows).rules if usual]
-    edges = zip(*(row.measures.spacing for row in rows if row.measures), strict=True)
-    first, second, third = map(median, edges)
-    return ResultReference(
-        len(rows),
-        (first, second, third),
-        tuple(UsualMeasure(key, usual.middle, usual.sd) for key, usual in known),
-    )
-
-
 def reading_order(found: Sequence[Suspicion]) -> list[int]:
     """Return the places of studies, the most suspicious first, and equal ones in their order."""
     return sorted(range(len(found)), key=lambda at: -found[at].far)
 
 
-_Spacing: TypeAlias = tuple[float, float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class _Usual:
-    """Usual values of a measure in a group, on the scale of its rule."""
-
-    middle: float
-    sd: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Results with similar spacings, or those of a reference set.
-
-    count: number of different scans. rules: for them, each with the usual values if enough of them
-    are known.
-    """
-
-    count: int
-    rules: tuple[tuple[MeasureRule, _Usual | None], ...]
-
-
-def _groups(
-    rows: Sequence[StudyReport], reference: ResultReference | None
-) -> dict[_Spacing | None, _Group]:
-    """Return the group of each spacing. Copies of a scan count once."""
-    usual_spacing = _rounded(reference.spacing) if reference else None
-    known: dict[_Spacing | None, dict[object, StudyReport]] = {}
-    for at, row in enumerate(rows):
-        scan = row.source_content.sha256 if row.source_content else at
-        known.setdefault(_spacing(row), {}).setdefault(scan, row)
-    groups: dict[_Spacing | None, _Group] = {}
-    for spacing in known:
-        peers: dict[object, StudyReport] = {}
-        for other, members in known.items():
-            if _is_near(spacing, other):
-                peers.update(members)
-        group = _group(list(peers.values()))
-        is_usual = usual_spacing is not None and _is_near(spacing, usual_spacing)
-        groups[spacing] = _compared_with(group, reference) if is_usual and reference else group
-    return groups
-
-
-def _compared_with(group: _Group, reference: ResultReference) -> _Group:
-    """Return the group of a reference set, with the measures that it lacks of the results' own."""
-    known = {one.measure: _Usual(one.median, one.sd) for one in reference.measures}
-    rules = ((rule, known.get(rule.key, usual)) for rule, usual in group.rules)
-    return _Group(reference.studies, tuple(rules))
-
-
-def _spacing(row: StudyReport) -> _Spacing | None:
-    """Return logarithms of a result's spacing; None if it is not known."""
-    found = row.measures.spacing if row.measures else None
-    return _rounded(found) if found else None
-
-
-def _rounded(spacing: tuple[float, float, float]) -> _Spacing:
-    """Return logarithms of a spacing, rounded so that a batch has few different ones."""
-    first, second, third = (round(log(max(step, 1e-6)), 2) for step in spacing)
-    return first, second, third
-
-
-def _is_near(one: _Spacing | None, other: _Spacing | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return all(abs(a - b) <= log(_NEAR) for a, b in zip(one, other, strict=True))
-
-
-def _group(rows: Sequence[StudyReport]) -> _Group:
-    rules = (*RULES, *_level_rules(rows))
-    return _Group(len(rows), tuple((rule, _usual(rows, rule)) for rule in rules))
-
-
-def _usual(rows: Sequence[StudyReport], rule: MeasureRule) -> _Usual | None:
-    values = [rule.scaled(value) for row in rows if (value := rule.of(row)) is not None]
-    if len(values) < FEWEST:
-        return None
-    middle = median(values)
-    mad = median(abs(value - middle) for value in values)
-    return _Usual(middle, max(_SD_OF_MAD * mad, rule.floor, rule.share * abs(middle), _LEAST_SD))
-
-
-def _level_rules(rows: Sequence[StudyReport]) -> Iterator[MeasureRule]:
-    """Yield a rule for each level of each channel; the range of a group's levels is its scale."""
-    every = [row.measures.levels for row in rows if row.measures]
-    for channel in range(max(map(len, every), default=0)):
-        size = median(each[channel][2] - each[channel][0] for each in every if len(each) > channel)
-        for at, title in enumerate(_LEVELS):
-            yield MeasureRule(
-                f"levels.{channel}.{at}",
-                f"{title} of channel {channel + 1}" if channel else title,
-                "",
-                partial(_level, channel, at),
-                low=True,
-                high=True,
-                floor=_LEVEL_SHARE * size,
-            )
-
-
-def _level(channel: int, at: int, row: StudyReport) -> float | None:
-    levels = row.measures.levels if row.measures else ()
-    return levels[channel][at] if len(levels) > channel else None
-
-
 def _judged(
-    row: StudyReport, groups: Mapping[_Spacing | None, _Group], repeated: OddMeasure | None
+    row: StudyReport, groups: Mapping[LogSpacing | None, ResultGroup], repeated: int | None
 ) -> Suspicion:
     if not row.is_done:
         return Suspicion("not judged", why="there is no result")
     if row.measures is None:
         return Suspicion("not judged", far=inf, why="its result could not be measured")
-    group = groups[_spacing(row)]
+    group = groups[spacing_of(row)]
     compared = [*_compared(row, group), *_beyond_cycle_limit(row)]
-    compared += [repeated] if repeated else []
+    if repeated is not None:
+        compared.append(OddMeasure("repeats", _REPEATS, repeated, MOST_BITS + 1, inf, 2.0))
     found = sorted((each for each in compared if each.far > 1), key=lambda each: -each.far)
     far = max((each.far for each in compared), default=0.0)
     if found:
@@ -480,7 +162,7 @@ def _judged(
     return Suspicion("usual", far=far)
 
 
-def _compared(row: StudyReport, group: _Group) -> Iterator[OddMeasure]:
+def _compared(row: StudyReport, group: ResultGroup) -> Iterator[OddMeasure]:
     """Yield each measure with its distance from the limits of the group and of any batch."""
     for rule, usual in group.rules:
         value = rule.of(row)
@@ -509,29 +191,3 @@ def _beyond_cycle_limit(row: StudyReport) -> Iterator[OddMeasure]:
     if cycle and cycle.limit and cycle.is_marked:
         far = min(cycle.error / cycle.limit, _FARTHEST)
         yield OddMeasure("cycle", "cycle error", cycle.error, -inf, cycle.limit, far)
-
-
-def _repetitions(rows: Sequence[StudyReport]) -> dict[int, OddMeasure]:
-    """Return results that repeat that of a different scan, by their places."""
-    near: defaultdict[tuple[int, str], deque[int]] = defaultdict(lambda: deque(maxlen=_KEPT))
-    patterns: dict[int, tuple[int, int]] = {}
-    found: dict[int, OddMeasure] = {}
-    for at, row in enumerate(rows):
-        if not (row.is_done and row.measures and row.measures.patterns):
-            continue
-        scan, result = row.measures.patterns
-        patterns[at] = int(scan, 16), int(result, 16)
-        # Patterns that differ in few bits have a part in common, and most others have none.
-        parts = [*enumerate(wrap(result, _DIGITS)), (-1, result)]
-        others = {other for part in parts for other in near[part]}
-        for other in others:
-            scans, results = (
-                (one ^ two).bit_count()
-                for one, two in zip(patterns[at], patterns[other], strict=True)
-            )
-            if results <= _REPEATED and scans >= _DIFFERENT:
-                finding = OddMeasure("repeats", _REPEATS, results, _REPEATED + 1, inf, 2.0)
-                found[at] = found[other] = finding
-        for part in parts:
-            near[part].append(at)
-    return found

@@ -168,7 +168,7 @@ class Planner:
             options.overwrite,
             options.preview,
             cycle,
-            requested_maps(options),
+            requested_maps(options, card),
             card.words if card else (),
             card and SidecarMaker.of(card, model_sha256, options),
         )

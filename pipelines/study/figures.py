@@ -120,6 +120,8 @@ class Measures:
     steps of its range that the result fills in the foreground. levels: of each channel. spacing: of
     the voxels along the model's D, H and W, in millimetres. patterns: signs of steps in the scan
     and in the result, in hexadecimal digits; those of repeated images differ in few bits.
+    disagreement: mean over the scan's foreground of the mean absolute deviation of an ensemble's
+    networks from their mean, in the result's unit; None if the model has none.
     """
 
     cut_off: float
@@ -136,6 +138,7 @@ class Measures:
     levels: tuple[Levels, ...] = ()
     spacing: tuple[float, float, float] | None = None
     patterns: tuple[str, str] | None = None
+    disagreement: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,8 @@ def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
         counted = defaultdict(list, {0: [clipped]})
         stored = Stored(target.voxels[None], target.scaling, on_clipped=counted[0].append)
         return Canvas(stored, volume, counted)
-    return Canvas(Stored(lying_alike(prepared.network_input.values[0], len(results), empty)))
+    channels = prepared.plan.channels
+    return Canvas(Stored(lying_alike(prepared.network_input.values[0], channels, empty)))
 
 
 def map_canvas(prepared: Prepared, empty: Empty) -> Canvas:
@@ -62,9 +63,12 @@ def map_canvas(prepared: Prepared, empty: Empty) -> Canvas:
 
 
 def finish_map(prepared: Prepared, output: Canvas, fitted: FittedMap, empty: Empty) -> Volume:
-    """Return a map as float32 on exactly the scan's grid; fitted: to the map's values."""
+    """Return the last channel as a map of float32 on exactly the scan's grid.
+
+    fitted: to the map's values.
+    """
     volume = output.volume or _blank(prepared, 0, _MAP_VOXELS, empty)[0]
-    _scatter(output.target.values[0], prepared, volume, fitted)
+    _scatter(output.target.values[-1], prepared, volume, fitted)
     return volume
 
 
@@ -77,8 +81,8 @@ def finish(prepared: Prepared, output: Canvas, empty: Empty = np.empty) -> tuple
     if output.volume is not None:
         return (output.volume,)
     return tuple(
-        _finished(prepared, channel, network, output.clipped[channel], empty)
-        for channel, network in enumerate(output.target.values)
+        _finished(prepared, channel, output.target.values[channel], output.clipped[channel], empty)
+        for channel in range(len(prepared.plan.results))
     )
 
 

@@ -76,7 +76,8 @@ class StudyPlan:
     one scan's own voxels are the network's input. results: one for each output channel.
     is_output_as_stored: whether the network fills the one result's own voxels. footprint: exact if
     the voxel types are known, else a little more than needed. inference: by patches, or of the
-    whole volume. crop: part of the scans that is translated; None for all.
+    whole volume. crop: part of the scans that is translated; None for all. has_disagreement:
+    whether the network's last channel is the disagreement of several.
     """
 
     orientation: Orientation
@@ -88,6 +89,12 @@ class StudyPlan:
     footprint: Footprint
     inference: Inference = "patches"
     crop: Box | None = None
+    has_disagreement: bool = False
+
+    @property
+    def channels(self) -> int:
+        """Number of channels that the network computes."""
+        return len(self.results) + self.has_disagreement
 
     def part(self, volume: Volume) -> Volume:
         """View the part of a volume on the scan's grid that is translated."""
@@ -149,6 +156,7 @@ def plan_study(
     is_output_stored = (
         keeps_voxels
         and not spreads
+        and not card.disagreement
         and only is not None
         and is_taken_as_stored(only.dtype)
         and not isinstance(card.maps_out[0], Steps)
@@ -161,6 +169,8 @@ def plan_study(
         is_output_stored=is_output_stored,
         blends=options.inference == "patches",
     )
+    if card.disagreement:
+        footprint = _with_disagreement(footprint, volume, layout)
     if any(isinstance(each, Steps) for each in (*card.maps_in, *card.maps_out)):
         footprint = replace(footprint, read=footprint.read + _FITTING * volume.voxels.size)
     if resample and card.maps_on == "grid":
@@ -178,6 +188,7 @@ def plan_study(
         footprint=footprint,
         inference=options.inference,
         crop=crop,
+        has_disagreement=card.disagreement > 0,
     )
 
 
@@ -285,6 +296,18 @@ def _with_maps(
         footprint,
         translated=footprint.translated + outputs,
         finished=footprint.finished + outputs + stored,
+    )
+
+
+def _with_disagreement(footprint: Footprint, volume: Volume, layout: PatchLayout) -> Footprint:
+    """Add a further channel of the output, and its map on the scan's grid."""
+    array = prod(layout.extents) * INTENSITY_BYTES
+    depth, height, width = layout.extents
+    row = min(layout.patch[0], depth) * height * width * INTENSITY_BYTES
+    return replace(
+        footprint,
+        translated=footprint.translated + array + row,
+        finished=footprint.finished + array + volume.voxels.size * INTENSITY_BYTES,
     )
 
 

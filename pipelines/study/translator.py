@@ -15,7 +15,7 @@ from ...engine.model.model_file import Model
 from ...engine.network.graph import times
 from ...engine.network.graph_analysis import sees_whole_patch
 from ...engine.options import Precision
-from ...engine.scaling import Scaling, Stored
+from ...engine.scaling import Stored
 from ...engine.whole_volume import padded_extents
 from ...io.choice import Choice
 from ...io.discovery import discover
@@ -28,12 +28,12 @@ from ..errors import UnexpectedInputError
 from ..program import program_version
 from ..settings import ResolvedOptions, TranslateOptions
 from ..stopwatch import Stopwatch
+from .deviation_maps import InferredSpread, finish_disagreement, finish_spread
 from .figures import Measures, SeamScore, SpreadFigures
 from .finish import (
     Canvas,
     canvas,
     finish,
-    finish_map,
     map_canvas,
     note_of_clipped_values,
     note_of_one_value,
@@ -43,13 +43,12 @@ from .grids import on_one_grid
 from .inference import (
     SlidingWindow,
     SpreadMoments,
-    mean_in_foreground,
     translate_array,
     translate_at_once,
 )
 from .input_figures import Deviation, deviations, differences
 from .intensities import crop_box
-from .maps import StudyMap, is_shown, requested_maps, spread_marks
+from .maps import StudyMap, is_shown, requested_maps
 from .measures import measures_of
 from .patches import UNFLIPPED, Box, Flip, flips, seam_score
 from .plan import StudyPlan, check_scale, check_volume, plan_study
@@ -114,24 +113,9 @@ class InferredStudy:
     output: Canvas
     notes: tuple[str, ...] = ()
     precision: Precision = "fp32"
-    spread: "InferredSpread | None" = None
+    spread: InferredSpread | None = None
     finished: tuple[Volume, ...] = ()
     maps: tuple[StudyMap, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class InferredSpread:
-    """Outputs of the network for mirrored patches of a study. notes: for the user, on how.
-
-    spread: of these outputs, in the canvases `mean` and `deviation`. scratch: memory of one output,
-    reused for the result.
-    """
-
-    spread: SpreadMoments
-    mean: Canvas
-    deviation: Canvas
-    scratch: Canvas
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,10 +388,15 @@ class StudyTranslator:
         prepared = study.prepared
         with self.timer.time("finish"):
             volumes = inferred.finished or finish(prepared, inferred.output, self.empty)
-            preview = seams = figures = None
+            preview = seams = figures = disagreement = None
             maps = ()
             if inferred.spread:
-                maps, figures = _finish_spread(prepared, inferred.spread, self.empty)
+                maps, figures = finish_spread(prepared, inferred.spread, self.empty)
+            if count := model.card.disagreement:
+                mapped, disagreement = finish_disagreement(
+                    prepared, inferred.output, count, self.empty
+                )
+                maps = *maps, mapped
             maps = *maps, *inferred.maps
             if options.preview:
                 from .preview import draw_preview  # late, as it takes a picture library
@@ -419,12 +408,14 @@ class StudyTranslator:
                 preview = draw_preview(study.slices, slices, model.card, shown, warning)
             if options.seam_score:
                 source, output = prepared.network_input.values, inferred.output.target.values
-                blend = options.blend
-                seams = seam_score(source, output, prepared.plan.layout, blend)
+                output = output[: len(volumes)]
+                seams = seam_score(source, output, prepared.plan.layout, options.blend)
             patches = options.passes * prepared.plan.patches
             notes = tuple(_notes_of_values(volumes, prepared, inferred.output))
             measures = measures_of(prepared, volumes, inferred.output)
-            measures = measures and replace(measures, distance=study.distance)
+            measures = measures and replace(
+                measures, distance=study.distance, disagreement=disagreement
+            )
             return Translated(
                 volumes, patches, preview, seams, maps, figures, study.resampled, notes, measures
             )
@@ -444,7 +435,7 @@ class StudyTranslator:
             ]
             maps = [
                 (mark, mid_slices(read(_result_at(map_beside(targets[0], mark.kind)), None, empty)))
-                for mark in requested_maps(options)
+                for mark in requested_maps(options, self.model.card)
                 if is_shown(mark)
             ]
         with self.timer.time("finish"):
@@ -507,19 +498,3 @@ def _notes_of_values(
         clipped, asked = output.clipped_in(channel), prepared.plan.results[channel].asked
         clipping = note_of_clipped_values(volume, clipped, scan, asked)
         yield from filter(None, (note_of_one_value(volume), clipping))
-
-
-def _finish_spread(
-    prepared: Prepared, inferred: InferredSpread, empty: Empty
-) -> tuple[tuple[StudyMap, ...], SpreadFigures]:
-    """Return the maps of a spread, in the unit of the result, and its figures."""
-    spread, outward = inferred.spread, prepared.fit.outward[0]
-    of_deviation = replace(outward, scaling=Scaling(0.0, abs(outward.scaling.radius)))
-    spread.end()
-    in_foreground = mean_in_foreground(spread.deviation, prepared.network_input)
-    figures = SpreadFigures(spread.count, of_deviation.scaling.radius * in_foreground)
-    mean = finish_map(prepared, inferred.mean, outward, empty)
-    deviation = finish_map(replace(prepared, fills=(0.0,)), inferred.deviation, of_deviation, empty)
-    volumes = mean, replace(deviation, keeps_unit=False)
-    marks = spread_marks(spread.count)
-    return tuple(map(StudyMap, marks, volumes)), figures

@@ -87,7 +87,7 @@ def patches_again(plan: StudyPlan, source: Stored, count: int, name: str) -> int
 def volume_again_bytes(plan: StudyPlan, count: int) -> int:
     """Return the host bytes of a volume that `--verify` computes again, without feature maps."""
     is_due = count and plan.inference == "volume"
-    return INTENSITY_BYTES * len(plan.results) * prod(plan.layout.extents) if is_due else 0
+    return INTENSITY_BYTES * plan.channels * prod(plan.layout.extents) if is_due else 0
 
 
 @contextmanager

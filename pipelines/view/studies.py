@@ -21,10 +21,14 @@ from ..report.suspicion import NO_ORIGIN, Origin
 from ..results.kept_report import kept_report
 from ..results.resume import preview_of
 
-Role: TypeAlias = Literal["input", "result", "truth", "spread", "cycle"]
+Role: TypeAlias = Literal["input", "result", "truth", "spread", "disagreement", "cycle"]
 """Place of an image in its study, in the order of a page."""
 
-_MAPS: dict[MapKind, Role] = {"spread-sd": "spread", "cycle": "cycle"}
+_MAPS: dict[MapKind, Role] = {
+    "spread-sd": "spread",
+    "disagreement": "disagreement",
+    "cycle": "cycle",
+}
 _AS_MAPS = Choice(take_maps=True)
 
 

@@ -84,8 +84,9 @@ def _grouped(name: str, into: int, out: int, groups: int, kernel: int = 3) -> Co
     return structs.replace(_conv(name, into, out, kernel), groups=groups)
 
 
-def _ensemble(*graphs: Graph) -> Graph:
-    return mean_network([random_network(graph, 0) for graph in graphs]).graph
+def _ensemble(*graphs: Graph, disagreement: bool = False) -> Graph:
+    networks = [random_network(graph, 0) for graph in graphs]
+    return mean_network(networks, disagreement=disagreement).graph
 
 
 _ONE = (1, 1, 1)
@@ -478,6 +479,18 @@ ODD_GRAPHS = {
             )
         ]
         * 3
+    ),
+    "ensemble with disagreement": _ensemble(
+        chain(1, ("conv", _conv("conv", 1, 1))),
+        chain(1, ("conv", _conv("conv", 1, 1, kernel=5)), ("tanh", Tanh())),
+        chain(
+            1,
+            ("a", _conv("a", 1, 8)),
+            ("norm", InstanceNorm(8)),
+            ("relu", Relu()),
+            ("b", _conv("b", 8, 1)),
+        ),
+        disagreement=True,
     ),
 }
 """Layers in unusual company: every parity test goes through them."""

@@ -7,12 +7,12 @@ const viewer = (() => {
   const AXES = { axial: [0, 1, 2], coronal: [0, 2, 1], sagittal: [1, 2, 0] };  // across, down, normal
   const EDGES = { axial: "RLAP", coronal: "RLSI", sagittal: "APSI" };
   const SIDES = ["left", "right", "top", "bottom"];
-  const TITLES = { input: "Input", result: "Result", truth: "Truth", spread: "Spread", cycle: "Cycle error",
-    difference: "Result − input", error: "Result − truth" };
+  const TITLES = { input: "Input", result: "Result", truth: "Truth", spread: "Spread",
+    disagreement: "Disagreement", cycle: "Cycle error", difference: "Result − input", error: "Result − truth" };
   const PAIRS = { difference: ["input", "result"], error: ["truth", "result"] };
-  const ORDER = ["input", "result", "difference", "truth", "error", "spread", "cycle"];
+  const ORDER = ["input", "result", "difference", "truth", "error", "spread", "disagreement", "cycle"];
   const ONE_WINDOW = ["input", "result", "truth"];
-  const MAPS = ["spread", "cycle"];
+  const MAPS = { spread: "result", disagreement: "result", cycle: "input" };  // and the image whose unit they have
   const CACHED_BYTES = 64 << 20;
   const AHEAD = 3;
 
@@ -20,7 +20,7 @@ const viewer = (() => {
   const part = (name) => root.querySelector(`[data-part="${name}"]`);
   const state = {
     study: null, info: null, cursor: [0, 0, 0], main: "axial", mode: "side", mix: 0.5, stride: 1,
-    windows: {}, presets: {}, isOneWindow: false, hidden: new Set(["spread", "cycle"]), grey: false, opened: 0, ahead: null,
+    windows: {}, presets: {}, isOneWindow: false, hidden: new Set(Object.keys(MAPS)), grey: false, opened: 0, ahead: null,
     zoom: 1, centre: [0.5, 0.5, 0.5], pointed: null, ruler: null,
   };
 
@@ -146,7 +146,7 @@ const viewer = (() => {
       return;
     }
     const levels = levelsOf(first, windowOf(second ? "input" : role));
-    if (!second) { paintLevels(pixels, levels, MAPS.includes(role) ? HEAT : GREY); return; }
+    if (!second) { paintLevels(pixels, levels, role in MAPS ? HEAT : GREY); return; }
     const other = levelsOf(second, windowOf("result"));
     if (state.mode === "overlay") paintOverlay(pixels, levels, other);
     else paintChecks(pixels, levels, other, first.columns);
@@ -163,7 +163,7 @@ const viewer = (() => {
       return [-most, most];
     }
     const [low, high] = state.info.images[role].window;
-    return MAPS.includes(role) ? [0, Math.max(high, 1e-6)] : [low, high];
+    return role in MAPS ? [0, Math.max(high, 1e-6)] : [low, high];
   }
 
   // Images in one unit are compared by values, others by grey levels.
@@ -267,7 +267,7 @@ const viewer = (() => {
 
   // Of the difference of two images that both have one unit, that; else none is known.
   function unitOf(role) {
-    const units = (PAIRS[role] || [MAPS.includes(role) ? { spread: "result", cycle: "input" }[role] : role]).map((one) => state.info.images[one]?.unit || "");
+    const units = (PAIRS[role] || [MAPS[role] || role]).map((one) => state.info.images[one]?.unit || "");
     return units.every((unit) => unit === units[0]) ? units[0] : "";
   }
 
@@ -284,7 +284,7 @@ const viewer = (() => {
     const made = element("div", { class: "frame" }, canvas, ...lines, drawing, length);
     made.style.setProperty("--aspect", (shape[across] * spacing[across]) / (shape[down] * spacing[down]));
     const cell = element("div", { class: "plane", "data-plane": plane, "data-main": String(plane === state.main) }, made, ...letters, label,
-      plane === state.main && (PAIRS[role] || MAPS.includes(role)) ? colourBar(role) : null);
+      plane === state.main && (PAIRS[role] || role in MAPS) ? colourBar(role) : null);
     const frame = { role, plane, canvas, element: made, cell, label, line, length };
     tools.listen(frame);
     return frame;

@@ -230,6 +230,9 @@ def _pixel_elements(stored: StoredPixels) -> DataSet:
 
 
 _FIRST_DERIVED_NUMBER = 10_000
+_BEFORE_CHANNELS = 4
+"""Ten thousands in the numbers of results and of maps, before those of further channels."""
+
 _LARGEST_NUMBER = 2**31 - 1
 
 
@@ -241,10 +244,11 @@ def derived_uid(derivation: Derivation, *parts: str) -> str:
 def derived_number(series: Series, derivation: Derivation) -> int:
     """Return a SeriesNumber that shows the source series and is unused in the study.
 
-    Each kind of map and each further channel of a model has numbers of its own.
+    Each kind of map and each further channel of a model has numbers of its own. Only models of one
+    channel have a disagreement, so its map has the numbers of a second channel.
     """
     kinds, shows = get_args(MapKind), derivation.shows
-    further = 1 + len(kinds) + derivation.channel if derivation.channel else 1
+    further = _BEFORE_CHANNELS + derivation.channel if derivation.channel else 1
     first = _FIRST_DERIVED_NUMBER * (2 + kinds.index(shows.kind) if shows else further)
     last = series.label.rpartition("-")[2]
     part = int(last) if len(last) < HASH_DIGITS else 0

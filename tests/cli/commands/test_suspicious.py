@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.model.intensity_maps import Window
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.pipelines.report.suspicion import FEWEST
+from cuda_cyclegan.pipelines.report.result_groups import FEWEST
 
 FAIL = "--fail-on-suspicious"
 

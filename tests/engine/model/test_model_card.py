@@ -17,7 +17,7 @@ from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import ModelFileError
 from cuda_cyclegan.engine.model.calibration import CycleReference, Expectations, Typical
-from cuda_cyclegan.engine.model.intensity_maps import MinMax, Percentiles, Window
+from cuda_cyclegan.engine.model.intensity_maps import Logarithm, MinMax, Percentiles, Steps, Window
 from cuda_cyclegan.engine.model.model_card import (
     ModelCard,
     ScanCrop,
@@ -75,6 +75,34 @@ def test_a_tiling_that_cannot_be_is_refused(path: str, value: Json) -> None:
     node[last] = value
     with pytest.raises(ModelFileError, match=last if parents else path):
         card_from_json(json.dumps(card))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"disagreement": -1}, "must be 0, or a number of networks from 2 on"),
+        ({"disagreement": 1}, "must be 0, or a number of networks from 2 on"),
+        ({"disagreement": 2.5}, "disagreement"),
+        ({"disagreement": 0}, "'output_channels' must name 2"),
+        ({"output_channels": ("T2", "T3")}, "must be 0 if there are several output channels"),
+        (
+            {"architecture": structs.replace(CARD.architecture, out_channels=3)},
+            "one more output channel",
+        ),
+        ({"intensity_out": Steps((Logarithm(1.0), MinMax()))}, "a logarithm or a gamma curve"),
+    ],
+)
+def test_a_disagreement_that_cannot_be_is_refused(changes: Json, reason: str) -> None:
+    sound = replace(
+        CARD,
+        architecture=structs.replace(CARD.architecture, out_channels=2),
+        output_channels=("T2",),
+        disagreement=3,
+    )
+    assert card_from_json(card_to_json(sound)) == sound
+    assert "disagreement" not in card_to_json(CARD)
+    with pytest.raises(ModelFileError, match=reason):
+        card_to_json(replace(sound, **changes))
 
 
 def changed(path: str, value: Json) -> str:

@@ -55,6 +55,19 @@ def test_its_output_is_the_mean_of_theirs(graphs: tuple[Graph, ...], *, is_scale
     assert isinstance(mean.graph.nodes[-1].layer, ChannelAffine) == is_scaled
 
 
+@pytest.mark.parametrize("graphs", [(RESNET, UNET), (PLAIN, PLAIN, PLAIN), (PLAIN, SHARED, UNET)])
+def test_its_last_channel_is_the_mean_deviation_of_theirs(graphs: tuple[Graph, ...]) -> None:
+    networks = [random_network(graph, seed) for seed, graph in enumerate(graphs)]
+    patch = np.random.default_rng(9).uniform(-1, 1, (2, 1, 16, 16, 24)).astype(np.float32)
+    outputs = np.stack([output(network, patch) for network in networks])
+    made = output(mean_network(networks, disagreement=True), patch)
+    wanted = np.abs(outputs - outputs.mean(axis=0)).mean(axis=0)
+    largest = np.abs(outputs).max()
+    assert np.abs(made[:, :1] - outputs.mean(axis=0)).max() <= 1e-6 * largest
+    assert np.abs(made[:, 1:] - wanted).max() <= 1e-6 * largest
+    assert wanted.max() > 0.1
+
+
 def test_one_network_stays_as_it_is() -> None:
     network = random_network(PLAIN, 0)
     assert mean_network([network]) is network

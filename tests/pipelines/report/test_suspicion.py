@@ -13,15 +13,13 @@ from support.reports import BATCH, written
 
 from cuda_cyclegan.cli.render.review import MEASURES
 from cuda_cyclegan.pipelines.report.codec import read_report
+from cuda_cyclegan.pipelines.report.measure_rules import RULES, MeasureRule
 from cuda_cyclegan.pipelines.report.report import BatchReport, Content, Failure, StudyReport
+from cuda_cyclegan.pipelines.report.result_groups import FEWEST, reference_of
 from cuda_cyclegan.pipelines.report.suspicion import (
-    FEWEST,
-    RULES,
-    MeasureRule,
     Origin,
     has_suspicious,
     reading_order,
-    reference_of,
     suspicions,
 )
 from cuda_cyclegan.pipelines.study.figures import CycleError, Measures, SpreadFigures
@@ -44,6 +42,7 @@ def usual(number: int, **changed: Any) -> StudyReport:
         levels=((0.0, random.gauss(400, 5), random.gauss(700, 10)),),
         spacing=(1.0, 1.0, 2.0),
         patterns=(f"{random.getrandbits(128):032x}", f"{random.getrandbits(128):032x}"),
+        disagreement=random.gauss(20, 1),
     )
     name = f"{number}.nii"
     content = Content(1, 100, f"{number:064x}")
@@ -84,6 +83,7 @@ def test_among_usual_results_none_is_suspicious() -> None:
         ("values", {"values": 8}),
         ("levels.0.0", {"levels": ((-1024.0, 400.0, 700.0),)}),
         ("levels.0.2", {"levels": ((0.0, 400.0, 1100.0),)}),
+        ("disagreement", {"disagreement": 40.0}),
     ],
 )
 def test_an_odd_measure_is_named_with_its_usual_range(key: str, changed: Any) -> None:

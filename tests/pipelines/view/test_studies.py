@@ -36,7 +36,7 @@ def test_folders_are_paired_by_name_and_maps_lie_beside_results(tmp_path: Path) 
         scan(tmp_path / folder / "p1" / "a.nii.gz")
     scan(tmp_path / "scans" / "b.nii.gz")
     scan(tmp_path / "results" / "c.nii")
-    for kind in ("spread-sd", "spread-mean", "cycle"):
+    for kind in ("spread-sd", "spread-mean", "disagreement", "cycle"):
         scan(tmp_path / "results" / "p1" / f"a.map-{kind}.nii.gz")
     viewing = find_viewing((tmp_path / "scans", tmp_path / "results"), tmp_path / "truth")
     assert images(viewing) == {
@@ -45,6 +45,7 @@ def test_folders_are_paired_by_name_and_maps_lie_beside_results(tmp_path: Path) 
             "input": "a.nii.gz",
             "result": "a.nii.gz",
             "spread": "a.map-spread-sd.nii.gz",
+            "disagreement": "a.map-disagreement.nii.gz",
             "cycle": "a.map-cycle.nii.gz",
             "truth": "a.nii.gz",
         },
