@@ -34,6 +34,7 @@ from .limits import LONGEST_COMMAND, LONGEST_LIST, LONGEST_REQUEST
 from .negotiation import (
     COMMITMENT,
     IMAGES,
+    REJECTION_NOTE,
     VERIFICATION,
     PresentationContext,
     abortion,
@@ -254,12 +255,18 @@ class Transmission:
 
 
 def sending_to(
-    peer: Peer, calling: str, tls: ssl.SSLContext | None = None, judge: ReportJudge | None = None
+    peer: Peer,
+    calling: str,
+    tls: ssl.SSLContext | None = None,
+    judge: ReportJudge | None = None,
+    *,
+    rejects: bool = False,
 ) -> AbstractContextManager[Transmission]:
     """An association for objects, for the block. calling: our AE title. judge: also for storage
-    commitment, whose reports it judges. Raises NetworkError.
+    commitment, whose reports it judges. rejects: also for rejection notes. Raises NetworkError.
     """
-    classes = (VERIFICATION, *IMAGES, *([COMMITMENT] if judge else []))
+    notes = [REJECTION_NOTE] if rejects else []
+    classes = (VERIFICATION, *IMAGES, *notes, *([COMMITMENT] if judge else []))
     asked = association_request(calling, peer.title, classes, LONGEST_REQUEST)
     return _associated(peer, asked, tls, judge)
 
