@@ -20,6 +20,8 @@ from support.web_server import Archive, web_server
 from cuda_cyclegan.io.dicom_network.sending import Peer
 from cuda_cyclegan.io.dicom_network.web import WebPeer
 from cuda_cyclegan.io.errors import WriteError
+from cuda_cyclegan.pipelines.jobs.queue.job import Interval
+from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
 from cuda_cyclegan.pipelines.node import delivery, periodic_thread, rejections
 from cuda_cyclegan.pipelines.node.events import NotSent, Sent, Trouble
 from cuda_cyclegan.pipelines.node.records import SeriesRecord
@@ -111,8 +113,16 @@ def test_a_note_is_valid(world: NodeInProcess) -> None:
     assert conformance_errors(file) == set()
 
 
-def test_each_earlier_result_is_rejected_once(world: NodeInProcess) -> None:
-    images = slices()
+def test_each_earlier_result_is_rejected_once(
+    world: NodeInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, jobs, record_sent = slices(), list[str](), Queue.record_sent
+
+    def noted(queue: Queue, job: str, interval: Interval) -> None:
+        jobs.append(job)
+        record_sent(queue, job, interval)
+
+    monkeypatch.setattr(Queue, "record_sent", noted)
     with archive(port=world.destination, more=[NOTE]) as (_, held):
         for count, part in ((1, images[:8]), (3, images[8:10]), (5, images[10:])):
             translate(world, part)
@@ -124,6 +134,7 @@ def test_each_earlier_result_is_rejected_once(world: NodeInProcess) -> None:
     assert [one.rejects for one in notes(world)] == by_round[:2]
     assert len(rejected_by(first)) == 8
     assert len(rejected_by(second)) == 10
+    assert {*jobs} == {one.job for one in results(world)}  # a note has none
     assert len(world.events(Sent)) == 5
 
 
