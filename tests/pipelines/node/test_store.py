@@ -294,3 +294,9 @@ def test_a_disk_without_shared_memory_is_refused(
     monkeypatch.setattr(store_module, "_connection", lambda path: connect(path, where))
     with pytest.raises(ConfigError, match="has no shared memory"), open_store(tmp_path, NOW):
         pass
+
+
+def test_rows_with_fewer_columns_are_rescued(tmp_path: Path) -> None:
+    store_module._rescue(stored_by_version_1(tmp_path))
+    with open_store(tmp_path, NOW) as store:
+        assert store.studies() == [study()]
