@@ -201,7 +201,9 @@ MAY_IMPORT = {
     "io.contrast": "",
     "io.conversion": "io.discovery io.errors io.formats io.reading io.volume",
     "io.dicom": "io.choice io.errors io.files io.volume",
-    "io.dicom.derived": "io.contrast io.dicom io.dicom.pixels io.errors io.maps io.volume",
+    "io.dicom.derived": (
+        "io.contrast io.dicom io.dicom.pixels io.errors io.files io.maps io.volume"
+    ),
     "io.dicom.pixels": "io.dicom io.errors io.files io.volume",
     "io.dicom_network": "io.dicom io.files",
     "io.discovery": (
@@ -297,7 +299,7 @@ MAY_IMPORT = {
     ),
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (
-        "engine.errors engine.model io.channels io.dicom_network io.errors "
+        "engine.errors engine.model io.channels io.dicom.derived io.dicom_network io.errors "
         "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
         "pipelines.request pipelines.results pipelines.retries"
     ),

@@ -23,7 +23,7 @@ _LARGEST, _LONGEST = "source-object-limit", "source-list-limit"
 _SOURCE = ("source", "source-query", *token_keys("source"), "poll", _LARGEST, _LONGEST)
 _OWN = (
     *("callers", "destination", *token_keys("destination"), "commitment", "tls", "batch-name"),
-    *(*_SOURCE, *_TIMES),
+    *("reject-superseded", *_SOURCE, *_TIMES),
 )
 
 
@@ -87,6 +87,7 @@ def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route"
             ),
             source=_source(asked),
             commitment=_commitment(asked),
+            rejects_superseded=_flag(asked, "reject-superseded"),
             uses_tls=_flag(asked, "tls"),
             batch=BatchPattern.parse(str(asked.get("batch-name", ""))),
             **{key.replace("-", "_"): _seconds(key, asked[key]) for key in _TIMES if key in asked},

@@ -23,6 +23,8 @@ COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1"
 
 IMAGES: tuple[str, ...] = (*SCANS, uids.SecondaryCaptureImageStorage)
 """Classes of the objects of scans and derived series."""
+REJECTION_NOTE: str = uids.KeyObjectSelectionDocumentStorage
+"""Class of rejection notes on results, which have no pixels."""
 
 PLAIN: tuple[str, ...] = (uids.ExplicitVRLittleEndian, uids.ImplicitVRLittleEndian)
 

@@ -20,6 +20,7 @@ from .limits import LONGEST_REQUEST
 from .negotiation import (
     COMMITMENT,
     IMAGES,
+    REJECTION_NOTE,
     VERIFICATION,
     PresentationContext,
     association_request,
@@ -147,12 +148,18 @@ class Transmission(Requestor):
 
 
 def sending_to(
-    peer: Peer, calling: str, tls: ssl.SSLContext | None = None, judge: ReportJudge | None = None
+    peer: Peer,
+    calling: str,
+    tls: ssl.SSLContext | None = None,
+    judge: ReportJudge | None = None,
+    *,
+    rejects: bool = False,
 ) -> AbstractContextManager[Transmission]:
     """An association for objects, for the block. calling: our AE title. judge: also for storage
-    commitment, whose reports it judges. Raises NetworkError.
+    commitment, whose reports it judges. rejects: also for rejection notes. Raises NetworkError.
     """
-    classes = (VERIFICATION, *IMAGES, *([COMMITMENT] if judge else []))
+    notes = [REJECTION_NOTE] if rejects else []
+    classes = (VERIFICATION, *IMAGES, *notes, *([COMMITMENT] if judge else []))
     asked = association_request(calling, peer.title, classes, LONGEST_REQUEST)
     return associated(peer, asked, tls, partial(Transmission, judge=judge))
 

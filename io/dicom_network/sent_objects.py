@@ -13,6 +13,7 @@ from ..dicom.dataset import PARSING_ERRORS, DataSet, encoded, pydicom, tag_of, w
 from ..dicom.stored_text import all_as_stored
 from ..files.regular import open_regular
 from .errors import RefusedError
+from .negotiation import REJECTION_NOTE
 
 _DAMAGED = "a result on disk is damaged"
 _META_LENGTH = tag_of("FileMetaInformationGroupLength")
@@ -37,14 +38,18 @@ class SentObject:
 
 
 def object_in(file: BinaryIO) -> SentObject:
-    """Return the object of a file, whose pixels are all there. Raises RefusedError."""
+    """Return the object of a file, whose pixels, if it has any, are all there.
+
+    Raises RefusedError.
+    """
     with _parsed():
         dataset = pydicom.dcmread(file, stop_before_pixels=True)
         start = _META_AT + 12 + int(dataset.file_meta[_META_LENGTH].value)
         study, series = (word(dataset, name) for name in ("StudyInstanceUID", "SeriesInstanceUID"))
-    if not _has_pixels(file):
+    identity = _identity(dataset.file_meta)
+    if identity[0] != REJECTION_NOTE and not _has_pixels(file):
         raise RefusedError(_DAMAGED)
-    return SentObject(*_identity(dataset.file_meta), study, series, start)
+    return SentObject(*identity, study, series, start)
 
 
 def identity_of(file: Path) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from ...io.dicom_network.errors import CertificateError, NetworkError
 from ...io.dicom_network.syslog import SyslogServer, frame_of, send
 from ...io.dicom_network.tls import Certificates
+from ...io.errors import WriteError
 from ...io.files.atomic import whole_file
 from ...io.files.regular import open_regular, read_regular
 from ..errors import ConfigError
@@ -126,7 +127,7 @@ class AuditSender:
                 send(self._server, self._context(), frames)
             if position:
                 self._store(position)
-        except (NetworkError, OSError) as error:
+        except (NetworkError, WriteError, OSError) as error:
             self._backoff.lengthen()
             self._note(error)
             return False
@@ -134,7 +135,7 @@ class AuditSender:
         self._backoff.reset()
         return position is not None
 
-    def _note(self, error: NetworkError | OSError) -> None:
+    def _note(self, error: NetworkError | WriteError | OSError) -> None:
         reason = f"{error.strerror}" if isinstance(error, OSError) else str(error)
         if not self._trouble.is_new(reason):
             return
@@ -206,7 +207,7 @@ class AuditSender:
             ) from None
 
     def _store(self, position: _Position) -> None:
-        """Store the position. Raises OSError."""
+        """Store the position. Raises WriteError."""
         with whole_file(self._folder / POSITION) as part:
             part.write_text(json.dumps({"file": position.file, "offset": position.offset}))
 

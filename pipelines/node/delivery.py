@@ -47,19 +47,21 @@ class Destination:
     """Receiver of results, as one association reaches it.
 
     peer: the receiver. calling: calling AE title. uses_tls: whether to connect over TLS. commits:
-    whether it is to report storage commitment.
+    whether it is to report storage commitment. rejects: whether it gets rejection notes.
     """
 
     peer: Peer | WebPeer
     calling: str
     uses_tls: bool
     commits: bool = False
+    rejects: bool = False
 
     @classmethod
     def of(cls, route: Route) -> Self:
         """Return the destination of a route's results."""
         commits = route.commitment is not None
-        return cls(route.destination, route.title, route.uses_tls, commits)
+        rejects = route.rejects_superseded
+        return cls(route.destination, route.title, route.uses_tls, commits, rejects)
 
     def connected(
         self,
@@ -74,7 +76,8 @@ class Destination:
         if isinstance(self.peer, WebPeer):
             return web_link(self.peer, certificates, tokens=tokens)
         context = self.tls_context(certificates)
-        return sending_to(self.peer, self.calling, context, judge if self.commits else None)
+        reports = judge if self.commits else None
+        return sending_to(self.peer, self.calling, context, reports, rejects=self.rejects)
 
     def tls_context(self, certificates: Certificates | None) -> ssl.SSLContext | None:
         """Return the TLS context for it, or None without TLS. Raises CertificateError."""

@@ -94,7 +94,9 @@ class SeriesRecord:
     work there. state: progress. reason: of a failure or wait. queued, done, begun, sent: when the
     job was queued and had ended, and when sending began and ended, in seconds since 1970; 0 before.
     received: from when to when its objects arrived. others: names of further results of a model
-    with several. remark: note on an incomplete source in its result.
+    with several. remark: note on an incomplete source in its result. model: hash of the model file.
+    destination: what it was sent to; "" before. rejects: place of the earlier result that this one,
+    a rejection note, is about; "" for a result. The last three are "" in records of 0.2.0.
     """
 
     label: str
@@ -112,6 +114,9 @@ class SeriesRecord:
     begun: float = 0.0
     others: tuple[str, ...] = ()
     remark: str = ""
+    model: str = ""
+    destination: str = ""
+    rejects: str = ""
 
     @property
     def place(self) -> str:

@@ -204,6 +204,8 @@ class Route:
     with a failure. batch: name of the batches that its jobs join. source:
     archive whose studies it fetches, or None. commitment: seconds that the destination has
     to report storage commitment until it is requested again; None without storage commitment.
+    rejects_superseded: whether the destination gets a rejection note on an earlier result, once it
+    has one of more images.
     """
 
     title: str
@@ -220,6 +222,7 @@ class Route:
     batch: BatchPattern = EACH_NIGHT
     source: Source | None = None
     commitment: float | None = None
+    rejects_superseded: bool = False
 
     def admits(self, title: str, address: str) -> bool:
         """Whether a peer may send here."""

@@ -5,7 +5,7 @@ a report, storage commitment is requested again until `retry` is over.
 """
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,12 +14,14 @@ from ...io.dicom_network.errors import RefusedError
 from ...io.dicom_network.sending import Transmission
 from ...io.dicom_network.sent_objects import identity_of
 from ...io.dicom_network.storage_commitment import Commitment, CommitmentReport, Referenced
+from ...io.errors import UnreadableScanError
 from .audit import party_of, result_facts_of
 from .audit_messages import begin_transfer, transferred
 from .context import NodeContext
-from .events import CommitmentRequested, NotCommitted, ReportRefused, Sent
+from .events import CommitmentRequested, NotCommitted, ReportRefused, Sent, Trouble
 from .inbox import SUFFIX
 from .records import Attempt, SeriesRecord, StudyName, StudyRecord, output_of
+from .rejections import rejection_notes
 from .routes import Route
 
 _AWAITED = "its destination stored all objects, but has not reported storage commitment"
@@ -33,19 +35,22 @@ _NO_RECORD = Refusal(DimseStatus.FAILED, "the report could not be written to dis
 class Result:
     """Result to be sent.
 
-    study, series: its source. route: its route. folders: its files, one folder per channel.
+    study, series: its source. route: its route. folder: of all results of the study. folders: its
+    files, one folder per channel.
     """
 
     study: StudyName
     series: SeriesRecord
     route: Route
+    folder: Path
     folders: tuple[Path, ...]
 
     @classmethod
     def of(cls, results: Path, study: StudyName, series: SeriesRecord, route: Route) -> "Result":
         """Return the result of a series. results: folder of all results."""
         output = output_of(results, study.route, study.day) / study.name
-        return cls(study, series, route, tuple(output / place for place in series.places))
+        folders = tuple(output / place for place in series.places)
+        return cls(study, series, route, output, folders)
 
     @property
     def name(self) -> str:
@@ -79,12 +84,18 @@ class SendingRecords:
     ) -> None:
         self._node, self._store, self._on_sent = node, node.store, on_sent
 
-    def change(self, result: Result, **fields: object) -> None:
-        """Store other fields of a result's record, unless it is replaced by now. Raises OSError."""
+    def change(
+        self, result: Result, *, notes: Sequence[SeriesRecord] = (), **fields: object
+    ) -> None:
+        """Store other fields of a result's record, unless it is replaced by now. Raises OSError.
+
+        notes: rejection notes that follow it.
+        """
 
         def changed(record: StudyRecord) -> StudyRecord:
             now = next((s for s in record.series if s.place == result.series.place), None)
-            return record.with_series(replace(now, **fields)) if now else record
+            found = record.with_series(replace(now, **fields)) if now else record
+            return replace(found, series=(*found.series, *notes))
 
         self._store.change(str(result.study), changed)
 
@@ -94,12 +105,44 @@ class SendingRecords:
         count: number of its objects. began, seconds: start and duration of sending. remark:
         warnings of the destination.
         """
-        self.change(result, state="sent", reason=remark, begun=began, sent=self._node.clock())
+        self._put_sent(result, reason=remark, begun=began)
         self.audit(result)
         self._store.forget_confirmations(result.name)
-        self._on_sent(result.series.job, (began, began + seconds))
+        if not result.series.rejects:
+            self._on_sent(result.series.job, (began, began + seconds))
         destination = str(result.route.destination)
         self._node.emit(Sent(result.name, destination, count, seconds, remark))
+
+    def _put_sent(self, result: Result, **fields: object) -> None:
+        """Store that a result is sent, and with it the rejection notes that are to follow.
+
+        The notes are on disk before, so that after a kill there are both or neither.
+        """
+        destination, now = str(result.route.destination), self._node.clock()
+        with self._store.alone():
+            sent = replace(result.series, destination=destination)
+            notes = self._rejection_notes(result, sent, now) if self._rejects(result) else ()
+            self.change(
+                result, notes=notes, state="sent", sent=now, destination=destination, **fields
+            )
+
+    @staticmethod
+    def _rejects(result: Result) -> bool:
+        return result.route.rejects_superseded and not result.series.rejects
+
+    def _rejection_notes(
+        self, result: Result, sent: SeriesRecord, now: float
+    ) -> Sequence[SeriesRecord]:
+        record = self._store.study(str(result.study))
+        if record is None:
+            return ()
+        try:
+            return tuple(rejection_notes(record, sent, result.folder, now))
+        except UnreadableScanError as error:
+            self._node.emit(
+                Trouble(f"{result.name}: no rejection note on an earlier result: {error}")
+            )
+            return ()
 
     def audit(self, result: Result, failure: str = "", *, begins: bool = False) -> None:
         """Record in the audit trail that a result is about to be sent, was sent, or failed."""

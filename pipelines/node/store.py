@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...io.dicom_network.storage_commitment import Commitment, Referenced
 from ...io.files.atomic import whole_file
@@ -76,6 +76,11 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE commitment (
             transaction_uid TEXT NOT NULL PRIMARY KEY, study TEXT NOT NULL, place TEXT NOT NULL,
             moment REAL NOT NULL) WITHOUT ROWID""",
+    ),
+    (
+        "ALTER TABLE series ADD COLUMN model TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE series ADD COLUMN destination TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE series ADD COLUMN rejects TEXT NOT NULL DEFAULT ''",
     ),
 )
 """Statements that lead from each version of the file to the next, the first from an empty one."""
@@ -238,15 +243,17 @@ class NodeStore:
             studies = self._rows(
                 f"SELECT {_names(_STUDY)} FROM study {where} ORDER BY rowid", *values
             )
+            known = {name for _, name, *_ in self._rows("PRAGMA table_info(series)")}
+            columns = [name for name in _SERIES if name in known]  # an older file has fewer
             series = self._rows(
-                f"SELECT study, {_names(_SERIES)} FROM series "
+                f"SELECT study, {_names(columns)} FROM series "
                 f"WHERE study IN (SELECT study FROM study {where}) ORDER BY rowid",
                 *values,
             )
         of_study: dict[str, list[SeriesRecord]] = {}
         with _os_errors(self._path):
             for name, *row in series:
-                of_study.setdefault(name, []).append(SeriesRecord(**_fields(_SERIES, row)))
+                of_study.setdefault(name, []).append(SeriesRecord(**_fields(columns, row)))
             return [
                 StudyRecord(**_fields(_STUDY, row), series=tuple(of_study.get(row[0], ())))
                 for row in studies
@@ -487,7 +494,7 @@ def _os_errors(path: Path) -> Generator[None]:
         raise OSError(number, os.strerror(number) if is_full else str(error), str(path)) from error
 
 
-def _create(path: Path, rows: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
+def _create(path: Path, rows: "Mapping[str, Sequence[_Row]]") -> None:
     """Write a new file, whole or not at all. rows: its first ones, by table. Raises WriteError."""
     with whole_file(path) as part:
         part.chmod(0o600)
@@ -551,7 +558,7 @@ def _names(columns: Sequence[str]) -> str:
     return ", ".join(columns)
 
 
-def _marks(columns: Sequence[object]) -> str:
+def _marks(columns: Collection[object]) -> str:
     return ", ".join("?" * len(columns))
 
 
@@ -605,15 +612,22 @@ def _rescue(path: Path) -> None:
     _create(path, rows)
 
 
-def _readable_rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+_Row: TypeAlias = dict[str, Any]
+"""Values by column; older versions of a table have fewer."""
+
+
+def _readable_rows(connection: sqlite3.Connection, table: str) -> Iterator[_Row]:
     with suppress(sqlite3.Error):
-        yield from connection.execute(f"SELECT * FROM {table}")
+        found = connection.execute(f"SELECT * FROM {table}")
+        columns = [str(each[0]) for each in found.description]
+        yield from (dict(zip(columns, row, strict=True)) for row in found)
 
 
-def _fill(connection: sqlite3.Connection, rows: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
+def _fill(connection: sqlite3.Connection, rows: Mapping[str, Sequence[_Row]]) -> None:
     connection.execute("BEGIN")
     for table, found in rows.items():
         for row in found:
             with suppress(sqlite3.Error):  # a damaged row
-                connection.execute(f"INSERT INTO {table} VALUES ({_marks(row)})", row)
+                into = f"{table} ({_names(tuple(row))})"
+                connection.execute(f"INSERT INTO {into} VALUES ({_marks(row)})", [*row.values()])
     connection.execute("COMMIT")

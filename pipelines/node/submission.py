@@ -281,6 +281,7 @@ def _new_series(looked: _Examined, found: Submission) -> Iterator[tuple[StudyJob
                 received=_received(job),
                 others=tuple(other.name for other in other_results(name, found.outputs)),
                 remark=looked.remark,
+                model=job.model_sha256,
             ),
         )
 
@@ -313,7 +314,7 @@ class QueueSync:
             one.job: (one.begun, one.sent)
             for record in self._store.present()
             for one in record.series
-            if one.sent
+            if one.sent and not one.rejects
         }
 
     def note(self) -> None:

@@ -24,7 +24,12 @@ from cuda_cyclegan.io.dicom.derived import elements
 from cuda_cyclegan.io.dicom_network import negotiation, query_keys, querying, requesting, retrieval
 from cuda_cyclegan.io.dicom_network.commands import DimseStatus, is_success
 from cuda_cyclegan.io.dicom_network.limits import DEFAULT_LIMITS, DEFAULT_WEB_LIMITS
-from cuda_cyclegan.io.dicom_network.negotiation import COMMITMENT, IMAGES, VERIFICATION
+from cuda_cyclegan.io.dicom_network.negotiation import (
+    COMMITMENT,
+    IMAGES,
+    REJECTION_NOTE,
+    VERIFICATION,
+)
 from cuda_cyclegan.io.dicom_network.web import PAGE as ROWS_OF_A_PAGE
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.maps import MapMark
@@ -84,8 +89,8 @@ def _classes() -> Iterator[str]:
 
 
 def _used() -> tuple[str, ...]:
-    """Classes that the program uses besides storage."""
-    return (COMMITMENT, retrieval.GET, querying.FIND, querying.MOVE)
+    """Classes that the program uses besides storage of images."""
+    return (REJECTION_NOTE, COMMITMENT, retrieval.GET, querying.FIND, querying.MOVE)
 
 
 def accepted_classes() -> dict[str, tuple[str, ...]]:

@@ -132,11 +132,12 @@ def archive(
     port: int = 0,
     calling: str = "NODE",
     aborts: Callable[[Any], bool] = lambda _: False,
+    more: Sequence[str] = (),
 ) -> Generator[tuple[Peer, list[Any]]]:
     """A storage SCP by pynetdicom that only `calling` may call, and the data sets that it got.
 
     status: that it answers, or what it makes of a data set. sop_class: that it takes. aborts: at
-    which data sets it breaks the association off.
+    which data sets it breaks the association off. more: further classes that it takes.
     """
     held: list[Any] = []
 
@@ -151,7 +152,8 @@ def archive(
     entity.acse_timeout = entity.dimse_timeout = entity.network_timeout = ENOUGH
     entity.require_calling_aet = [calling]
     entity.require_called_aet = True
-    entity.add_supported_context(sop_class, list(syntaxes or (ExplicitVRLittleEndian,)))
+    for one in (sop_class, *more):
+        entity.add_supported_context(one, list(syntaxes or (ExplicitVRLittleEndian,)))
     entity.add_supported_context(Verification)
     server = entity.start_server(
         ("127.0.0.1", port), block=False, evt_handlers=[(evt.EVT_C_STORE, store)]

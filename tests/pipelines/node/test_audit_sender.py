@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import NoReturn
 from xml.etree import ElementTree
 
 import pytest
@@ -17,6 +18,7 @@ from support.certificates import authority
 from cuda_cyclegan.io.dicom_network import syslog
 from cuda_cyclegan.io.dicom_network.syslog import SyslogServer
 from cuda_cyclegan.io.dicom_network.tls import Certificates
+from cuda_cyclegan.io.errors import WriteError
 from cuda_cyclegan.pipelines.node import audit_messages, audit_sender, delivery
 from cuda_cyclegan.pipelines.node.audit_files import AuditFiles, trail_files
 from cuda_cyclegan.pipelines.node.audit_sender import POSITION, AuditSender, audit_trail
@@ -228,3 +230,24 @@ def test_the_stop_message_is_sent_too(tmp_path: Path, receiver: Receiver, issue:
     assert len(receiver.messages()) == 2
     assert codes(folder) == ["110100/110120/0", "110100/110121/0"]
     assert not events
+
+
+def test_a_position_that_cannot_be_stored_is_reported(
+    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise WriteError("sent.json was not written: the disk is full.")
+
+    world.record()
+    sender = world.sender()
+    with monkeypatch.context() as full:
+        full.setattr(audit_sender, "whole_file", fail)
+        full.setattr(delivery, "FIRST_PAUSE", 100.0)
+        sender = world.sender()
+        assert not sender.send_pending()
+        assert not sender.send_pending()  # after a pause only
+    assert len(receiver.messages()) == 1
+    [trouble] = world.troubles()
+    assert "sent.json was not written: the disk is full." in trouble
+    assert world.sender().send_pending()
+    assert len(receiver.messages()) == 2  # twice rather than never

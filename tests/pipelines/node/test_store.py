@@ -77,6 +77,15 @@ def test_records_are_read_back_as_they_were_put(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_model_and_destination_of_a_result_are_read_back(tmp_path: Path) -> None:
+    [series] = study().series
+    sent = replace(series, model="hash", destination="PACS@host:104", rejects="1/series")
+    with open_store(tmp_path, NOW) as store:
+        store.put(replace(study(), series=(sent,)))
+    with read_store(tmp_path) as store:
+        assert store.studies() == [replace(study(), series=(sent,))]
+
+
 def test_a_removed_study_is_known_for_a_year(tmp_path: Path) -> None:
     removed = study(emptied=NOW)
     with open_store(tmp_path, NOW) as store:
@@ -285,3 +294,9 @@ def test_a_disk_without_shared_memory_is_refused(
     monkeypatch.setattr(store_module, "_connection", lambda path: connect(path, where))
     with pytest.raises(ConfigError, match="has no shared memory"), open_store(tmp_path, NOW):
         pass
+
+
+def test_rows_with_fewer_columns_are_rescued(tmp_path: Path) -> None:
+    store_module._rescue(stored_by_version_1(tmp_path))
+    with open_store(tmp_path, NOW) as store:
+        assert store.studies() == [study()]

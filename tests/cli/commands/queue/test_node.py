@@ -95,6 +95,7 @@ def test_check_rejects_a_route_whose_model_does_not_exist(world: NodeWorld) -> N
         ("keep = 30", "'keep': '30' is not a duration such as '30 s'"),
         ('keep = "soon"', "'soon' is not a duration such as '30 s'"),
         ('tls = "yes"', "tls must be true or false"),
+        ("reject-superseded = 1", "reject-superseded must be true or false"),
         ("tls = true", "sends over TLS, which needs --tls-certificate"),
         ('window = "noon"', "is not a time window"),
         ('modality = "1"', "not a list of modalities"),
