@@ -43,7 +43,7 @@ _STUDIES = 25
 _PER_WORKER = 4
 _CONNECT_SECONDS = 10
 _POLL_SECONDS = 1.0
-_QUIET = {
+_QUIET: Mapping[str, object] = {
     "distributed.admin.system-monitor.interval": "5s",
     "distributed.admin.tick.interval": "1s",
     "distributed.scheduler.http.routes": [],
@@ -281,7 +281,8 @@ class _ShardedBatch:
             with suppress(KeyboardInterrupt):
                 self._follow(listen, flag.set)
         finally:
-            client.unsubscribe_topic(TOPIC)
+            if client.status == "running":  # else this error would hide that of the batch
+                client.unsubscribe_topic(TOPIC)
         if self._error:
             raise self._error
         return self._rows(), self._parts
@@ -305,11 +306,7 @@ class _ShardedBatch:
             try:
                 news = self._inbox.get(timeout=_POLL_SECONDS)
             except Empty:
-                if self._cluster.client.status != "running":
-                    raise PipelineError(
-                        f"The scheduler {self._cluster.address} was lost; results so far are kept, "
-                        "and the same command continues."
-                    ) from None
+                self._check_scheduler()
                 self._note_absence(listen)
                 continue
             if news in self._open:
@@ -318,6 +315,14 @@ class _ShardedBatch:
             run, number, pickled = news
             if run == self._run:  # not of the batch of another client
                 self._handle(number, pickle.loads(pickled), listen)
+
+    def _check_scheduler(self) -> None:
+        """Raise PipelineError if the scheduler was lost."""
+        if self._cluster.client.status != "running":
+            raise PipelineError(
+                f"The scheduler {self._cluster.address} was lost; results so far are kept, and the "
+                "same command continues."
+            ) from None
 
     def _note_absence(self, listen: Listen) -> None:
         """Report once that the last worker has left."""
@@ -351,6 +356,8 @@ class _ShardedBatch:
     def _end(self, future: Any, listen: Listen, stop: Callable[[], None]) -> None:
         import distributed
 
+        if future.status != "finished":
+            self._check_scheduler()
         shard = self._open.pop(future)
         error = future.exception() if future.status == "error" else None
         if isinstance(error, distributed.KilledWorker) and not self._error:

@@ -133,6 +133,12 @@ def _errors_named() -> Generator[None]:
         is_missing = isinstance(error, DeviceUnavailableError)
         kind = DeviceUnavailableError if is_missing else PipelineError
         raise kind(f"On {socket.gethostname()}: {error}") from None
+    except OSError as error:
+        what, reason = error.filename or "a file", error.strerror or type(error).__name__
+        raise PipelineError(
+            f"On {socket.gethostname()}: {what} is not accessible ({reason}); the worker's user "
+            "needs to read inputs and model, and to write the output folder."
+        ) from None
 
 
 def _job_there(order: Order) -> Job:

@@ -1,10 +1,12 @@
 """Batches on a Dask cluster: real schedulers and workers, and what they must refuse."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -14,7 +16,7 @@ import pytest
 from support.batch_world import scan, tiny_model
 from support.dask_workers import DEADLY, dask_workers
 from support.processes import descendants, runs, started
-from support.translate_world import COMMAND, World, one_sentence
+from support.translate_world import COMMAND, World, one_sentence, without_privileges
 from support.waiting import eventually, wait_for
 
 from cuda_cyclegan.engine.model.model_file import load_model
@@ -249,6 +251,86 @@ def test_ctrl_c_ends_a_local_cluster_and_its_processes(world: World) -> None:
     eventually(lambda: not any(map(runs, of_run)))
     assert 0 < len(load(world.output)) < len(STUDIES) + 60
     assert [*world.output.rglob("*.part*")] == []
+
+
+@pytest.mark.slow
+def test_a_second_client_with_the_same_folder_is_refused(world: World) -> None:
+    options = ("--scheduler", "local", "--device", "cpu")
+    assert world.translate(*options).exit_code == 0
+    group = json.loads((world.kept_report().parent / "sharers.json").read_text())
+    sharers = Sharers(group["who"], group["alike"])
+    with (
+        Manifest(world.output, shared=sharers) as manifest,
+        manifest.sole("dask.lock", "it"),
+    ):
+        assert "A batch on Dask is running already" in one_sentence(world.translate(*options))
+    assert world.translate(*options).exit_code == 0
+    assert len(load(world.output)) == len(STUDIES)
+
+
+@pytest.mark.slow
+def test_a_lost_scheduler_costs_no_result(tmp_path: Path, world: World) -> None:
+    import distributed
+
+    for seed in range(60):
+        scan(world.inputs / "more" / f"{seed}.nii", seed=seed, shape=(40, 40, 40))
+    with dask_workers(tmp_path, 2) as address:
+        with distributed.Client(address, set_as_default=False) as client:
+            of_cluster: list[int] = [*client.run(os.getpid).values()]
+            lost: Any = client.run_on_scheduler(os.getpid)
+        command = [*COMMAND, *world.arguments("--scheduler", address, "--device", "cpu")]
+        with started(command, stderr=subprocess.PIPE, text=True) as running:
+            wait_for(running, "translated")
+            os.kill(lost, signal.SIGKILL)
+            _, error = running.communicate()
+        assert running.returncode == 2, error
+        [sentence] = [line for line in error.splitlines() if line.startswith("Error: ")]
+        assert f"The scheduler {address} was lost; results so far are kept" in sentence
+        eventually(lambda: not any(map(runs, of_cluster)))
+    on_record = len(load(world.output))
+    assert 0 < on_record < len(STUDIES) + 60
+    again = world.run("--device", "cpu")
+    assert again.returncode == 0, again.stderr
+    assert f"{on_record} up to date" in again.stderr
+    assert len(load(world.output)) == len(STUDIES) + 60
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_a_worker_of_another_user_is_refused(tmp_path: Path, world: World) -> None:
+    with dask_workers(tmp_path, 1, without_privileges()) as address:
+        options = ("--scheduler", address, "--device", "cpu")
+        for path, why in (
+            (world.model, "model.safetensors"),
+            (world.inputs.parent, "the worker's user needs to read inputs"),
+        ):
+            with of_another_user(path):
+                assert why in one_error(world.run(*options))
+        world.output.mkdir()
+        with of_another_user(world.output, 0o755):
+            assert str(world.output) in one_error(world.run(*options))
+        assert not world.files()
+        assert world.run(*options).returncode == 0
+    assert len(load(world.output)) == len(STUDIES)
+
+
+@contextmanager
+def of_another_user(path: Path, mode: int = 0o700) -> Generator[None]:
+    """Give a path to another user during the block."""
+    before = path.stat()
+    os.chown(path, 65534, 65534)
+    path.chmod(mode)
+    yield
+    os.chown(path, before.st_uid, before.st_gid)
+    path.chmod(before.st_mode)
+
+
+def one_error(done: "subprocess.CompletedProcess[str]") -> str:
+    """Return the error of a command that was refused, one line without a traceback."""
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    [error] = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    return error
 
 
 def listening(process: int) -> list[tuple[str, int]]:
