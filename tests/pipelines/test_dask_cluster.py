@@ -276,7 +276,7 @@ def test_a_lost_scheduler_costs_no_result(tmp_path: Path, world: World) -> None:
         scan(world.inputs / "more" / f"{seed}.nii", seed=seed, shape=(40, 40, 40))
     with dask_workers(tmp_path, 2) as address:
         with distributed.Client(address, set_as_default=False) as client:
-            of_cluster: list[int] = [*client.run(os.getpid).values()]
+            of_cluster: dict[str, int] = client.run(os.getpid)
             lost: Any = client.run_on_scheduler(os.getpid)
         command = [*COMMAND, *world.arguments("--scheduler", address, "--device", "cpu")]
         with started(command, stderr=subprocess.PIPE, text=True) as running:
@@ -286,7 +286,7 @@ def test_a_lost_scheduler_costs_no_result(tmp_path: Path, world: World) -> None:
         assert running.returncode == 2, error
         [sentence] = [line for line in error.splitlines() if line.startswith("Error: ")]
         assert f"The scheduler {address} was lost; results so far are kept" in sentence
-        eventually(lambda: not any(map(runs, of_cluster)))
+        eventually(lambda: not any(map(runs, of_cluster.values())))
     on_record = len(load(world.output))
     assert 0 < on_record < len(STUDIES) + 60
     again = world.run("--device", "cpu")
