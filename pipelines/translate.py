@@ -50,7 +50,7 @@ from .timeline import Opening, Timeline
 from .timestamps import iso_time
 
 if TYPE_CHECKING:
-    from .run.spare_workers import SpareWorkers
+    from .run.shared_batch import StartedWorkers
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Job:
     discovery: Discovery
     back: Model | None = None
     networks: Networks | None = None
-    spares: "SpareWorkers | None" = None
+    spares: "StartedWorkers | None" = None
 
     @property
     def recipe(self) -> Recipe:

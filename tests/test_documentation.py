@@ -190,7 +190,8 @@ def run(words: list[str], workplace: Path) -> Result:
 def test_every_option_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text("utf-8")
     ours = re.sub(
-        r"```text\n[^`]*```|`(pip|sbatch|bosh|python -m benchmarks) [^`]*`|^\.venv/.*|^python3 .*",
+        r"```text\n[^`]*```|`(pip|sbatch|bosh|snakemake|python -m benchmarks) [^`]*`"
+        r"|^\.venv/.*|^python3 .*",
         "",
         text,
         flags=re.MULTILINE,

@@ -247,10 +247,14 @@ MAY_IMPORT = {
         "pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.dask_cluster": (
-        "engine.devices engine.errors engine.model io.discovery io.errors io.files pipelines.cycle "
+        "engine.errors engine.model pipelines.cycle pipelines.dask_worker pipelines.errors "
+        "pipelines.events pipelines.program pipelines.report pipelines.request pipelines.results "
+        "pipelines.retries pipelines.run pipelines.shard pipelines.translate"
+    ),
+    "pipelines.dask_worker": (
+        "engine.devices engine.errors engine.model io.discovery io.errors io.files "
         "pipelines.errors pipelines.events pipelines.program pipelines.report pipelines.request "
-        "pipelines.results pipelines.retries pipelines.run pipelines.settings pipelines.shard "
-        "pipelines.translate"
+        "pipelines.results pipelines.run pipelines.settings pipelines.translate"
     ),
     "pipelines.decisions": (
         "engine.devices engine.errors engine.model engine.network engine.options engine.probe "

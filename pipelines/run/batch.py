@@ -18,8 +18,7 @@ from .source import BatchStudies, JobKind, ListSource
 from .worker import LAST_MOMENT, PATIENCE, Worker
 
 if TYPE_CHECKING:
-    from .shared_batch import SharedBatch
-    from .spare_workers import SpareWorkers
+    from .shared_batch import SharedBatch, StartedWorkers
 
 
 class Batch:
@@ -87,7 +86,7 @@ def batch_on(
     planned: Sequence[PlannedStudy],
     manifest: Manifest,
     networks: Networks,
-    spares: "SpareWorkers | None" = None,
+    spares: "StartedWorkers | None" = None,
     *,
     isolated: bool = False,
 ) -> Batch:

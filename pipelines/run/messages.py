@@ -22,6 +22,18 @@ class FinishJobs:
 
 
 @dataclass(frozen=True, slots=True)
+class JobAssigned:
+    """Order to a prewarmed worker of a batch: its job, without the model's weights, which it has
+    read itself.
+
+    worker: pickled job. sha256: hash of the model's file.
+    """
+
+    worker: bytes
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class StopWork:
     """Order to a worker: end at the next patch, but store what the network has finished."""
 
@@ -67,6 +79,6 @@ class Ended:
     trouble: str | None = None
 
 
-BatchOrder: TypeAlias = StudyAssigned | ResultRecorded | StopWork | StopStoring
+BatchOrder: TypeAlias = StudyAssigned | ResultRecorded | StopWork | StopStoring | JobAssigned
 QueueOrder: TypeAlias = Begin | FinishJobs | StopWork
 BatchNews: TypeAlias = "Event | StudyRequested | ResultMade | Ended"

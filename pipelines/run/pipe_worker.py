@@ -28,6 +28,7 @@ from .messages import (
     BatchNews,
     BatchOrder,
     Ended,
+    JobAssigned,
     ResultMade,
     ResultRecorded,
     StopStoring,
@@ -45,13 +46,14 @@ from .worker import Worker
 class PipeSource(JobSource):
     """Source of jobs from the process that owns studies and manifest, for all threads of a worker.
 
-    place: output place of the manifest.
+    place: output place of the manifest. following: the worker's next job, if it is kept for one.
     """
 
     def __init__(
         self, kind: JobKind, channel: Channel[BatchNews, BatchOrder], place: OutputPlace
     ) -> None:
         self.place = place
+        self.following: SimpleQueue[JobAssigned] = SimpleQueue()
         self._kinds = iter([kind])
         self._channel = channel
         self._recording = threading.Lock()
@@ -88,7 +90,9 @@ class PipeSource(JobSource):
             raise error
 
     def obey(self, worker: Worker) -> None:
-        """Follow the supervisor's orders; exit the process immediately when it is gone."""
+        """Follow the supervisor's orders up to the next job; exit the process immediately when
+        the supervisor is gone.
+        """
         while True:
             try:
                 order = self._channel.receive()
@@ -103,6 +107,9 @@ class PipeSource(JobSource):
                     worker.stop()
                 case StopStoring():
                     worker.abort()
+                case JobAssigned():
+                    self.following.put(order)
+                    return
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +130,16 @@ class PipeWorker:
     open_network: OpenNetwork = open_network
 
     def __call__(self, channel: Channel[BatchNews, BatchOrder]) -> None:
-        """Translate the studies received until there are no more."""
+        """Translate the studies received until there are no more, and end."""
+        if self.run(channel, self.networks(channel)):
+            release_output()
+            channel.send(Ended())
+
+    def networks(self, channel: Channel[BatchNews, BatchOrder], *, keeps: bool = False) -> Networks:
+        """Return the networks of its device, which report each opening.
+
+        keeps: whether they stay open between jobs.
+        """
 
         @contextmanager
         def opened(
@@ -137,8 +153,14 @@ class PipeWorker:
                 channel.send(DeviceOpened(generator.device))  # before a study can end the process
                 yield generator
 
+        return Networks(self.device, keeps=keeps, is_halved=True, open_network=opened)
+
+    def run(self, channel: Channel[BatchNews, BatchOrder], networks: Networks) -> PipeSource | None:
+        """Translate the studies received until there are no more, and return their source.
+
+        Returns None after an error that ended this work and was reported.
+        """
         source = PipeSource(self.kind, channel, self.place)
-        networks = Networks(self.device, is_halved=True, open_network=opened)
         worker = Worker(networks, source, lambda: self.concurrency)
         threading.Thread(target=source.obey, args=(worker,), daemon=True).start()
         try:
@@ -146,6 +168,5 @@ class PipeWorker:
                 channel.send(event)
         except (EngineError, DeviceLostError) as error:
             source.reclaim(str(error))
-            return
-        release_output()
-        channel.send(Ended())
+            return None
+        return source

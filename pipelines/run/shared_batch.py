@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, Protocol
 
 from ...engine.devices import Device, in_a_process_of_its_own, with_half_the_memory
 from ...engine.errors import EngineError
@@ -31,7 +32,6 @@ from .pipe_worker import PipeWorker
 from .pipeline import concurrency_of
 from .process import WorkerProcess, device_of, ending, launch, process_names
 from .source import BatchStudies, JobKind
-from .spare_workers import SpareWorkers
 from .supervisor import Restart, Supervisor
 from .worker import LAST_MOMENT
 
@@ -60,6 +60,14 @@ def pipe_workers(devices: Sequence[Device], kind: JobKind, place: OutputPlace) -
     ]
 
 
+class StartedWorkers(Protocol):
+    """Worker processes that were started before their batch."""
+
+    def take(self, job: PipeWorker, /) -> WorkerProcess[Any, Any] | None:
+        """Send a worker its job, and return it; None if none of its name is left."""
+        ...
+
+
 @dataclass(slots=True)
 class _AtWork:
     """State of a process.
@@ -80,10 +88,10 @@ class SharedBatch:
     Studies of a process that dies go to another one, alone, to find out which of them was the
     cause. The process is replaced if its device had opened, unless too many die on that device one
     after another. studies: studies to translate. processes: at least one for each device.
-    manifest: manifest of the output folder. spares: the first workers of these names, if they were
-    started already; then this process is a command, which may end before its workers have closed
-    their GPUs. opened: names of devices whose opening was reported before; it is reported once for
-    each device, not for each process.
+    manifest: manifest of the output folder. spares: workers that were started already; with them,
+    no worker's end is awaited: the command may end before they have closed their GPUs, or they are
+    kept for the next batch. opened: names of devices whose opening was reported before; it is
+    reported once for each device, not for each process.
     """
 
     def __init__(
@@ -91,7 +99,7 @@ class SharedBatch:
         studies: BatchStudies,
         processes: Sequence[PipeWorker],
         manifest: Manifest,
-        spares: SpareWorkers | None = None,
+        spares: StartedWorkers | None = None,
         opened: Collection[str] = (),
     ) -> None:
         self.outcomes = studies.outcomes
@@ -245,7 +253,7 @@ class SharedBatch:
 
 
 def _launched(
-    process: PipeWorker, spares: SpareWorkers | None
+    process: PipeWorker, spares: StartedWorkers | None
 ) -> WorkerProcess[BatchOrder, BatchNews]:
     spare = spares.take(process) if spares else None
     return spare or launch(process, device=device_of(process.name))

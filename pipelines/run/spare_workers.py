@@ -5,7 +5,7 @@ while the job is still being examined. Imports little, to start them early.
 import io
 import pickle
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine.errors import ModelFileError
 from ...engine.probe.gpus import CudaDevice, only_usable_gpu
+from .messages import JobAssigned
 from .process import Channel, WorkerProcess, device_of, launch, process_names
 
 if TYPE_CHECKING:
+    from ...engine.model.model_file import Model
     from .pipe_worker import PipeWorker
 
 
@@ -25,17 +27,6 @@ class GpuFound:
     """Message to the supervisor. gpu: the one GPU that a spare worker sees, None if unusable."""
 
     gpu: CudaDevice | None
-
-
-@dataclass(frozen=True, slots=True)
-class JobAssigned:
-    """Message to a spare worker: its job, without the model's weights, which it has read itself.
-
-    worker: pickled job. sha256: hash of the model's file.
-    """
-
-    worker: bytes
-    sha256: str
 
 
 class SpareWorkers:
@@ -63,7 +54,7 @@ class SpareWorkers:
             return None
         self._gpu(job.name)  # receives GpuFound, which the job's supervisor does not expect
         worker = self._workers.pop(job.name)
-        worker.channel.send(JobAssigned(_without_weights(job), job.kind.model.sha256))
+        worker.channel.send(job_assigned(job))
         return worker
 
     def end(self) -> None:
@@ -110,31 +101,41 @@ def _work(model: Path, channel: Channel[Any, Any]) -> int | None:
 
     read_model = early_model(model)
     threading.Thread(target=lambda: channel.send(GpuFound(only_usable_gpu())), daemon=True).start()
-    from .pipe_worker import PipeWorker
+    from .pipe_worker import PipeWorker  # loads its libraries while the job is awaited
 
     try:
         assigned: JobAssigned = channel.receive()
     except EOFError:  # the supervisor is gone
         return None
-    try:
-        read = read_model()
-    except ModelFileError:
-        return _NOT_THE_MODEL
-    if read.sha256 != assigned.sha256:
-        return _NOT_THE_MODEL
-    worker = _WithWeights(io.BytesIO(assigned.worker), read.network.weights).load()
-    assert isinstance(worker, PipeWorker)
-    return worker(channel)
+    worker: PipeWorker | None = assigned_worker(assigned, read_model)
+    return worker(channel) if worker else _NOT_THE_MODEL
 
 
 _WEIGHTS = "weights"
 
 
-def _without_weights(worker: "PipeWorker") -> bytes:
-    """Pickle a worker without its weights, for a process that has read the same model."""
-    pickled = io.BytesIO()
-    _WithoutWeights(pickled, worker.kind.model.network.weights).dump(worker)
-    return pickled.getvalue()
+def job_assigned(worker: "PipeWorker") -> JobAssigned:
+    """Return the message with a worker's job, for a process that has read the same model."""
+    pickled, model = io.BytesIO(), worker.kind.model
+    _WithoutWeights(pickled, model.network.weights).dump(worker)
+    return JobAssigned(pickled.getvalue(), model.sha256)
+
+
+def assigned_worker(
+    assigned: JobAssigned, read_model: "Callable[[], Model]"
+) -> "PipeWorker | None":
+    """Return the worker of a message; None if the model that was read is not the job's."""
+    from .pipe_worker import PipeWorker
+
+    try:
+        read = read_model()
+    except ModelFileError:
+        return None
+    if read.sha256 != assigned.sha256:
+        return None
+    worker = _WithWeights(io.BytesIO(assigned.worker), read.network.weights).load()
+    assert isinstance(worker, PipeWorker)
+    return worker
 
 
 class _WithoutWeights(pickle.Pickler):

@@ -1,22 +1,26 @@
 """Batches on a Dask cluster: real schedulers and workers, and what they must refuse."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from support.batch_world import scan, tiny_model
-from support.dask_workers import dask_workers
-from support.processes import started
-from support.translate_world import COMMAND, World, one_sentence
+from support.dask_workers import DEADLY, dask_workers
+from support.processes import descendants, runs, started
+from support.translate_world import COMMAND, World, one_sentence, without_privileges
 from support.waiting import eventually, wait_for
 
 from cuda_cyclegan.engine.model.model_file import load_model
-from cuda_cyclegan.pipelines import dask_cluster
+from cuda_cyclegan.pipelines import dask_cluster, dask_worker
 from cuda_cyclegan.pipelines.errors import PipelineError
 from cuda_cyclegan.pipelines.program import program_version
 from cuda_cyclegan.pipelines.request import Request
@@ -40,7 +44,7 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
         yield address
 
 
-def order(world: World, **changes: Any) -> "dask_cluster._Order":
+def order(world: World, **changes: Any) -> dask_worker.Order:
     """Return what the client sends for this world, with some of it changed."""
     request = Request((world.inputs,), world.model, world.output, device="cpu")
     stated = {
@@ -49,7 +53,7 @@ def order(world: World, **changes: Any) -> "dask_cluster._Order":
         "program": program_version(),
         "model": load_model(world.model).sha256,
     }
-    return dask_cluster._Order(**{**stated, **changes})
+    return dask_worker.Order(**{**stated, **changes})
 
 
 def test_a_word_that_is_no_address_is_refused(world: World) -> None:
@@ -80,7 +84,7 @@ def test_a_scheduler_that_is_not_there_is_named(
 
 def test_a_worker_with_another_version_is_refused(world: World) -> None:
     with pytest.raises(PipelineError, match="install the same version on client, sch") as caught:
-        dask_cluster._decided_there(order(world, program="0.0.1"))
+        dask_worker._RunHere(order(world, program="0.0.1"))
     assert str(caught.value).startswith(f"On {socket.gethostname()}: cuda-cyclegan ")
 
 
@@ -88,29 +92,29 @@ def test_a_worker_with_another_model_is_refused(world: World) -> None:
     stated = order(world)
     tiny_model(world.model, seed=1)
     with pytest.raises(PipelineError, match="another file than the client's model"):
-        dask_cluster._decided_there(stated)
+        dask_worker._RunHere(stated)
 
 
 def test_a_worker_that_does_not_see_the_scans_is_refused(world: World) -> None:
     stated = order(world)
     world.inputs.rename(world.inputs.with_name("elsewhere"))
     with pytest.raises(PipelineError, match="scans does not exist; client and workers"):
-        dask_cluster._decided_there(stated)
+        dask_worker._RunHere(stated)
 
 
 def test_an_output_folder_local_to_a_host_is_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dask_cluster, "_SEEN_SECONDS", 0.0)
+    monkeypatch.setattr(dask_worker, "_SEEN_SECONDS", 0.0)
     stated = order(world)
     for _ in range(2):
         with pytest.raises(PipelineError, match="is not the client's folder of that path"):
-            dask_cluster._check_folder(stated)
+            dask_worker._check_folder(stated)
         with (
             Manifest(world.output) as manifest,
-            dask_cluster._marked(manifest.record, "0"),
+            dask_worker.marked(manifest.record, "0"),
         ):
-            dask_cluster._check_folder(stated)
+            dask_worker._check_folder(stated)
 
 
 def test_no_argument_of_work_is_shown_in_logs(world: World) -> None:
@@ -210,3 +214,134 @@ def test_a_killed_worker_costs_no_study(tmp_path: Path, world: World) -> None:
         eventually(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2)
     assert len(world.rows()) == len(STUDIES) + 30
     assert {row["status"] for row in world.rows().values()} == {"translated"}
+
+
+@pytest.mark.slow
+def test_a_local_cluster_translates_and_takes_no_work_from_outside(world: World) -> None:
+    scan(world.inputs / "deadly.nii", seed=99)
+    deadly = {**os.environ, "PYTHONPATH": str(DEADLY)}
+    arguments = world.arguments(*("--scheduler", "local", "--report", str(world.report)))
+    with started([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, env=deadly) as running:
+        wait_for(running, "translated")
+        for address, port in listening(running.pid):
+            assert address == "0100007F", "not 127.0.0.1"
+            with pytest.raises(HTTPError, match="404"):
+                urlopen(f"http://127.0.0.1:{port}/json/counts.json")
+        _, error = running.communicate()
+    assert running.returncode == 1, error
+    failed = {name: row for name, row in world.rows().items() if row["status"] == "failed"}
+    assert {*failed} == {"deadly.nii"}
+    assert "killed by SIGKILL" in failed["deadly.nii"]["reason"]
+    assert len(world.rows()) == len(STUDIES) + 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_local_cluster_and_its_processes(world: World) -> None:
+    for seed in range(60):
+        scan(world.inputs / "more" / f"{seed}.nii", seed=seed, shape=(40, 40, 40))
+    command = [*COMMAND, *world.arguments("--scheduler", "local", "--device", "cpu")]
+    with started(command, stderr=subprocess.PIPE, text=True) as running:
+        wait_for(running, "translated")
+        of_run = descendants(running.pid)
+        assert of_run
+        os.kill(running.pid, signal.SIGINT)
+        _, error = running.communicate()
+    assert running.returncode == 130
+    assert "Stopped with" in error
+    eventually(lambda: not any(map(runs, of_run)))
+    assert 0 < len(load(world.output)) < len(STUDIES) + 60
+    assert [*world.output.rglob("*.part*")] == []
+
+
+@pytest.mark.slow
+def test_a_second_client_with_the_same_folder_is_refused(world: World) -> None:
+    options = ("--scheduler", "local", "--device", "cpu")
+    assert world.translate(*options).exit_code == 0
+    group = json.loads((world.kept_report().parent / "sharers.json").read_text())
+    sharers = Sharers(group["who"], group["alike"])
+    with (
+        Manifest(world.output, shared=sharers) as manifest,
+        manifest.sole("dask.lock", "it"),
+    ):
+        assert "A batch on Dask is running already" in one_sentence(world.translate(*options))
+    assert world.translate(*options).exit_code == 0
+    assert len(load(world.output)) == len(STUDIES)
+
+
+@pytest.mark.slow
+def test_a_lost_scheduler_costs_no_result(tmp_path: Path, world: World) -> None:
+    import distributed
+
+    for seed in range(60):
+        scan(world.inputs / "more" / f"{seed}.nii", seed=seed, shape=(40, 40, 40))
+    with dask_workers(tmp_path, 2) as address:
+        with distributed.Client(address, set_as_default=False) as client:
+            of_cluster: dict[str, int] = client.run(os.getpid)
+            lost: Any = client.run_on_scheduler(os.getpid)
+        command = [*COMMAND, *world.arguments("--scheduler", address, "--device", "cpu")]
+        with started(command, stderr=subprocess.PIPE, text=True) as running:
+            wait_for(running, "translated")
+            os.kill(lost, signal.SIGKILL)
+            _, error = running.communicate()
+        assert running.returncode == 2, error
+        [sentence] = [line for line in error.splitlines() if line.startswith("Error: ")]
+        assert f"The scheduler {address} was lost; results so far are kept" in sentence
+        eventually(lambda: not any(map(runs, of_cluster.values())))
+    on_record = len(load(world.output))
+    assert 0 < on_record < len(STUDIES) + 60
+    again = world.run("--device", "cpu")
+    assert again.returncode == 0, again.stderr
+    assert f"{on_record} up to date" in again.stderr
+    assert len(load(world.output)) == len(STUDIES) + 60
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_a_worker_of_another_user_is_refused(tmp_path: Path, world: World) -> None:
+    with dask_workers(tmp_path, 1, without_privileges()) as address:
+        options = ("--scheduler", address, "--device", "cpu")
+        for path, why in (
+            (world.model, "model.safetensors"),
+            (world.inputs.parent, "the worker's user needs to read inputs"),
+        ):
+            with of_another_user(path):
+                assert why in one_error(world.run(*options))
+        world.output.mkdir()
+        with of_another_user(world.output, 0o755):
+            assert str(world.output) in one_error(world.run(*options))
+        assert not world.files()
+        assert world.run(*options).returncode == 0
+    assert len(load(world.output)) == len(STUDIES)
+
+
+@contextmanager
+def of_another_user(path: Path, mode: int = 0o700) -> Generator[None]:
+    """Give a path to another user during the block."""
+    before = path.stat()
+    os.chown(path, 65534, 65534)
+    path.chmod(mode)
+    yield
+    os.chown(path, before.st_uid, before.st_gid)
+    path.chmod(before.st_mode)
+
+
+def one_error(done: "subprocess.CompletedProcess[str]") -> str:
+    """Return the error of a command that was refused, one line without a traceback."""
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    [error] = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    return error
+
+
+def listening(process: int) -> list[tuple[str, int]]:
+    """Return the addresses and ports of the IPv4 and IPv6 sockets on which a process listens."""
+    files = [
+        file.readlink().name for file in Path(f"/proc/{process}/fd").iterdir() if file.is_symlink()
+    ]
+    rows = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]
+    ]
+    own = [row[1].split(":") for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in files]
+    return [(address, int(port, 16)) for address, port in own]

@@ -24,15 +24,15 @@ if __name__ == "__main__":
 
 
 @contextmanager
-def dask_workers(folder: Path, count: int) -> Generator[str]:
+def dask_workers(folder: Path, count: int, prefix: tuple[str, ...] = ()) -> Generator[str]:
     """Address of a scheduler with this many workers, which die of a study named deadly.nii.
 
-    folder: for its program and log.
+    folder: for its program and log. prefix: words before the command.
     """
     program, log = folder / "cluster.py", folder / "cluster.log"
     program.write_text(_CLUSTER)
     environment = {**os.environ, "PYTHONPATH": str(DEADLY)}
-    command = [sys.executable, program, str(count)]
+    command = [*prefix, sys.executable, program, str(count)]
     pipe = subprocess.PIPE
     with (
         log.open("w") as shown,

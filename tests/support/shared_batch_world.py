@@ -23,9 +23,8 @@ from cuda_cyclegan.pipelines.run.batch import Batch, run_batch
 from cuda_cyclegan.pipelines.run.networks import Networks, OpenNetwork
 from cuda_cyclegan.pipelines.run.pipe_worker import PipeWorker
 from cuda_cyclegan.pipelines.run.pipeline import Concurrency
-from cuda_cyclegan.pipelines.run.shared_batch import SharedBatch
+from cuda_cyclegan.pipelines.run.shared_batch import SharedBatch, StartedWorkers
 from cuda_cyclegan.pipelines.run.source import BatchStudies, JobKind, ListSource
-from cuda_cyclegan.pipelines.run.spare_workers import SpareWorkers
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 NAMES = [f"{letter}.nii" for letter in "abcdef"]
@@ -47,7 +46,7 @@ class SharedBatchWorld:
     def run(self, *openers: Opener) -> list[StudyReport]:
         return self._run_shared(openers)
 
-    def run_with(self, spares: SpareWorkers, *openers: Opener) -> list[StudyReport]:
+    def run_with(self, spares: StartedWorkers, *openers: Opener) -> list[StudyReport]:
         """Run with workers that were started before."""
         return self._run_shared(openers, spares)
 

@@ -1,6 +1,9 @@
 """Shards of one command: each does its share, together they do all, and the record has it all."""
 
+import errno
+import fcntl
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -183,6 +186,22 @@ def test_the_same_shard_runs_once_at_a_time(world: World) -> None:
         assert "Another run" in one_sentence(world.translate())
         other = world.translate("--shard", "2/3", "--overwrite")
         assert "differ in their number are writing" in one_sentence(other)
+
+
+def test_a_folder_without_locks_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on NFS without its lock daemon, or Lustre without -o flock."""
+
+    def missing(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as without_locks:
+        without_locks.setattr(fcntl, "flock", missing)
+        for number in (1, 2):
+            refused = world.translate("--shard", f"{number}/2")
+            assert refused.exit_code == 2
+            assert "cannot be locked (No locks available), so two" in one_sentence(refused)
+    assert not world.files()
+    assert [world.translate("--shard", f"{number}/2").exit_code for number in (1, 2)] == [0, 0]
 
 
 def test_runs_of_one_kind_share_a_folder(tmp_path: Path) -> None:
