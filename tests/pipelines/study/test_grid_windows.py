@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from support.numerics_models import OPTIONS, card, volume
 from support.tiers import examples
@@ -74,7 +74,11 @@ _VOXELS = st.tuples(*3 * [st.integers(0, 14)])
 def test_steps_do_what_they_do_one_after_another(steps: Any, is_edge: bool) -> None:
     values = scan().voxels
     rule = window(*steps, padding="edge" if is_edge else -3.0)
-    wanted, made = values, placed(rule, SHAPE)
+    try:
+        made = placed(rule, SHAPE)
+    except PreparationError:  # nothing but padding would be left
+        reject()
+    wanted = values
     for step in steps:
         one = placed(window(step, padding=rule.padding), triple(wanted.shape))
         out = np.empty(one.extents, np.float32)
