@@ -104,13 +104,17 @@ def _differences(card: ModelCard, back: ModelCard) -> Iterator[str]:
     if not (card.is_one_to_one and back.is_one_to_one):
         yield "one of them has several channels; only models of one channel can translate back"
     if any(
-        each.crop or each.grid or each.grid_rule == "nnunet" or each.maps_on == "grid"
+        each.crop
+        or each.grid
+        or each.grid_window
+        or each.grid_rule == "nnunet"
+        or each.maps_on == "grid"
         for each in (card, back)
     ):
         yield (
-            "one of them crops scans, resizes them to a fixed grid, resamples as nnU-Net does or "
-            "maps intensities after resampling, and results of such models cannot be translated "
-            "back"
+            "one of them crops or pads scans, resizes them to a fixed grid, resamples as nnU-Net "
+            "does or maps intensities after resampling, and results of such models cannot be "
+            "translated back"
         )
     if is_bent(card.maps_in[0]) or is_bent(card.maps_out[0]):
         yield "one of them maps intensities by a logarithm or a gamma curve"

@@ -15,6 +15,7 @@ from ..options.model import (
     parsed_axes,
     parsed_crop,
     parsed_extents,
+    parsed_grid_window,
     parsed_maps,
     parsed_names,
     parsed_padding,
@@ -231,11 +232,11 @@ def import_(
         ),
     ] = None,
     maps_on: Annotated[
-        Literal["scan", "grid"] | None,
+        Literal["scan", "grid", "window"] | None,
         typer.Option(
-            metavar="scan|grid",
-            help="Whether intensities are measured and mapped before or after resampling.  "
-            "[default: scan]",
+            metavar="scan|grid|window",
+            help="Whether intensities are measured and mapped before resampling, after it, or "
+            "after --grid-window too.  [default: scan]",
         ),
     ] = None,
     omit: Annotated[
@@ -263,6 +264,15 @@ def import_(
             metavar="VOXELS:FILL[,MARGIN]",
             help="Crop scans to the box around their nonzero, positive or above-mean voxels. FILL "
             "is the value of results outside of it, in their unit; A/B/... for each of several.",
+        ),
+    ] = None,
+    grid_window: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE:VOXELS[+...]",
+            help="Crop or pad scans after resampling: extents, at-least, at-most, multiple, "
+            "before, after, positive or positive-padded, with voxels along D/H/W, and perhaps "
+            ",padding=VALUE and ,fill=VALUE, such as extents:96/96/64,padding=edge.",
         ),
     ] = None,
     small_volume_padding: Annotated[
@@ -333,6 +343,7 @@ def import_(
             input_range=input_range,
             output_range=output_range,
             crop=parsed_crop(crop),
+            grid_window=parsed_grid_window(grid_window),
             grid=parsed_extents(grid, "--grid"),
             tiling=tiled,
             grid_rule=grid_rule,

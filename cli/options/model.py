@@ -11,6 +11,7 @@ import typer
 from .values import parsed_patch, wrong_value
 
 if TYPE_CHECKING:
+    from ...engine.model.grid_window import GridWindow, WindowStep
     from ...engine.model.intensity_maps import ChannelMaps, IntensityMap, IntensityStep, Voxels
     from ...engine.model.model_card import ScanCrop
     from ...engine.model.tiling import Tiling
@@ -177,6 +178,51 @@ def parsed_crop(text: str | None) -> "ScanCrop | None":
                 f"positive:-1000,4 or, for a result each, nonzero:0/-30, with voxels "
                 f"{', '.join(_VOXELS)}.",
             )
+
+
+def parsed_grid_window(text: str | None) -> "GridWindow | None":
+    """Parse RULE:VOXELS[+RULE:VOXELS][,padding=WORD][,fill=NUMBER]. Raises BadParameter."""
+    if text is None:
+        return None
+    from ...engine.model.grid_window import GridWindow, invalid_window
+
+    stated, *options = text.strip().lower().split(",")
+    steps = [_window_step(step) for step in stated.split("+")]
+    padding: PatchPadding = 0.0
+    fill, is_known = 0.0, True
+    for option in options:
+        match option.partition("="):
+            case "padding", _, "edge":
+                padding = "edge"
+            case "padding", _, value if (number := _numbers(value)) and len(number) == 1:
+                [padding] = number
+            case "fill", _, value if (number := _numbers(value)) and len(number) == 1:
+                [fill] = number
+            case _:
+                is_known = False
+    known = tuple(step for step in steps if step)
+    window = GridWindow(known, padding, fill)
+    if not is_known or len(known) < len(steps) or invalid_window(window):
+        raise wrong_value(
+            "--grid-window",
+            f"{text!r} is not RULE:VOXELS such as extents:96/96/64, multiple:16 or "
+            "positive:4+at-least:96, perhaps with ,padding=edge or ,padding=-1 and ,fill=-1000.",
+        )
+    return window
+
+
+def _window_step(text: str) -> "WindowStep | None":
+    """Return a step of a window, whose one number stands for all axes; None for another word."""
+    from ...engine.model.grid_window import WindowRule, WindowStep
+
+    rules: dict[str, WindowRule] = {rule: rule for rule in get_args(WindowRule)}
+    word, _, stated = text.partition(":")
+    numbers = _numbers(stated.replace("/", ",")) or ()
+    voxels = numbers * 3 if len(numbers) == 1 else numbers
+    if word not in rules or len(voxels) != 3 or not all(one.is_integer() for one in voxels):
+        return None
+    depth, height, width = map(int, voxels)
+    return WindowStep(rules[word], (depth, height, width))
 
 
 def parsed_training_patch(text: str | None) -> "tuple[tuple[int, int, int] | None, bool]":

@@ -10,6 +10,7 @@ from ...engine.importing.checkpoint.evidence import Fact, Question
 from ...engine.importing.checkpoint.recognise import Recognised
 from ...engine.model.architecture_json import architecture_to_json
 from ...engine.model.calibration import PERCENTILES, Typical
+from ...engine.model.grid_window import GridWindow
 from ...engine.model.intensity_maps import (
     ChannelMaps,
     ClipPercentiles,
@@ -216,7 +217,8 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
             ("spacing", spacing),
             *([("cropped to", _spelled_crop(card.crop))] if card.crop else []),
             *([("grid rule", card.grid_rule)] if card.spacing else []),
-            *([("intensities", "mapped after resampling")] if card.maps_on == "grid" else []),
+            *([("grid window", spelled_window(card.grid_window))] if card.grid_window else []),
+            *([("intensities", _MAPPED[card.maps_on])] if card.maps_on in _MAPPED else []),
             ("patch", _times(card.patch)),
             ("tiling", spelled_tiling(card.tiling)),
             ("small volumes", str(card.padding)),
@@ -439,6 +441,19 @@ def spelled_tiling(tiling: Tiling) -> str:
 
 def _share(shares: Shares) -> str:
     return "/".join(map(_plain, shares)) if len(set(shares)) > 1 else _plain(shares[0])
+
+
+_MAPPED = {
+    "grid": "mapped after resampling",
+    "window": "mapped after cropping and padding of the grid",
+}
+
+
+def spelled_window(window: GridWindow) -> str:
+    """Return a window on the grid as `model import --grid-window` takes it."""
+    steps = [f"{step.rule}:{_share(step.voxels)}" for step in window.steps]
+    padding = window.padding if isinstance(window.padding, str) else _plain(window.padding)
+    return f"{'+'.join(steps)},padding={padding},fill={_plain(window.fill)}"
 
 
 def _spelled_crop(crop: ScanCrop) -> str:

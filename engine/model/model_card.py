@@ -15,6 +15,7 @@ from ..options import Inference
 from ..patch_grid import PatchPadding
 from .architecture_json import architecture_from_json, architecture_to_json
 from .calibration import CycleReference, Expectations, ResultReference, check_calibration
+from .grid_window import GridWindow, invalid_window
 from .intensity_maps import (
     USUAL_RANGE,
     ChannelMaps,
@@ -110,6 +111,9 @@ class PipelineProof:
     allowed: float
 
 
+MapsOn: TypeAlias = Literal["scan", "grid", "window"]
+"""Voxels that intensity maps measure and change."""
+
 GridRule: TypeAlias = Literal["cover", "monai", "monai-scan", "torchio", "simpleitk", "nnunet"]
 """Code whose grid of a spacing is followed: its extents, its step and its origin.
 
@@ -137,10 +141,11 @@ class ModelCard:
     inference: default inference mode; None leaves it to the norms. input_range, output_range: of
     the network's values. crop: of scans; None for none. grid: extents that every scan is resized
     to, instead of a spacing. tiling: of patches. grid_rule: of grids of a spacing. maps_on: voxels
-    that intensity maps measure and change, those of the scan, or those of the model's grid.
-    pipeline: proof of these fields by a whole scan; None if there is none. disagreement: number of
-    networks whose disagreement is one more channel that the network computes, after those of
-    `output_channels`: the mean absolute deviation from their mean; 0 if there is none.
+    that intensity maps measure and change, those of the scan, of the model's grid, or of the window
+    on it. grid_window: of scans on the model's grid; None for none. pipeline: proof of these fields
+    by a whole scan; None if there is none. disagreement: number of networks whose disagreement is
+    one more channel that the network computes, after those of `output_channels`: the mean absolute
+    deviation from their mean; 0 if there is none.
     """
 
     name: str
@@ -168,10 +173,11 @@ class ModelCard:
     grid: Triple | None = None
     tiling: Tiling = EVEN
     grid_rule: GridRule = "cover"
-    maps_on: Literal["scan", "grid"] = "scan"
+    maps_on: MapsOn = "scan"
     pipeline: PipelineProof | None = None
     results: ResultReference | None = None
     disagreement: int = 0
+    grid_window: GridWindow | None = None
 
     @property
     def padding(self) -> PatchPadding:
@@ -203,6 +209,12 @@ class ModelCard:
     def fills(self) -> tuple[float, ...]:
         """Value of each output channel outside the crop; 0 if scans are not cropped."""
         return _each(self.crop.fill if self.crop else 0.0, len(self.output_channels))
+
+    @property
+    def is_cropped_by_values(self) -> bool:
+        """Whether a scan's extents in the network depend on its values."""
+        window = self.grid_window
+        return self.crop is not None or (window is not None and window.is_measured)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -334,6 +346,10 @@ def _check_grid(card: ModelCard) -> None:
             raise refusal("crop.around", "must not be 'all'")
         if not 0 <= card.crop.margin <= _LARGEST_EXTENT:
             raise refusal("crop.margin", f"must lie from 0 to {_LARGEST_EXTENT}")
+    if card.grid_window and (wrong := invalid_window(card.grid_window)):
+        raise refusal(f"grid_window.{wrong[0]}", wrong[1])
+    if card.maps_on == "window" and card.grid_window is None:
+        raise refusal("maps_on", "must not be 'window' without a 'grid_window'")
     if wrong := invalid_tiling(card.tiling):
         raise refusal(f"tiling.{wrong[0]}", wrong[1])
     if card.tiling.code == "nnunet" and card.inference == "volume":
@@ -395,7 +411,7 @@ def stated_grids(card: ModelCard) -> dict[str, Json]:
     """Return fields about grids and patches that differ from the default."""
     plain = card_as_json(card)
     assert isinstance(plain, dict)
-    names = ("crop", "grid", "scheme", "tiling", "grid_rule", "maps_on")
+    names = ("crop", "grid", "scheme", "tiling", "grid_rule", "maps_on", "grid_window")
     return {name: plain[name] for name in names if name in plain}
 
 

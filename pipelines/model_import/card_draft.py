@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ...engine.importing.checkpoint.evidence import Fact, Question
+from ...engine.model.grid_window import GridWindow
 from ...engine.model.intensity_maps import USUAL_RANGE, ChannelMaps, NetworkRange, has_ends
-from ...engine.model.model_card import GridRule, ScanCrop
+from ...engine.model.model_card import GridRule, MapsOn, ScanCrop
 from ...engine.model.tiling import Tiling
 from ...engine.network.layers import Triple
 from ...engine.options import Inference
@@ -26,8 +27,8 @@ class CardDraft:
     by default formed from source and target. intensity_in, intensity_out, small_volume_padding,
     licence: as in ModelCard and its Provenance. input_range, output_range: as in ModelCard.
     output_range_stated: whether the output range was stated, and not derived from the network.
-    crop, grid, tiling, grid_rule, maps_on, inference: as in ModelCard; a grid takes the place of a
-    spacing.
+    crop, grid, grid_window, tiling, grid_rule, maps_on, inference: as in ModelCard; a grid takes
+    the place of a spacing.
     """
 
     source: tuple[str, ...] | None = None
@@ -44,10 +45,11 @@ class CardDraft:
     output_range: NetworkRange | None = None
     output_range_stated: bool = False
     crop: ScanCrop | None = None
+    grid_window: GridWindow | None = None
     grid: Triple | None = None
     tiling: Tiling | None = None
     grid_rule: GridRule | None = None
-    maps_on: Literal["scan", "grid"] | None = None
+    maps_on: MapsOn | None = None
     inference: Inference | None = None
 
     def with_network(self, patch: Triple | None, output_ends: NetworkRange | None) -> "CardDraft":

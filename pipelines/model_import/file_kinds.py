@@ -207,6 +207,7 @@ def _of_bundle(request: ImportRequest) -> FoundNetwork:
         input_range=None if stated.intensity_in else data.input_range,
         maps_on=data.maps_on,
         crop=data.crop,
+        grid_window=data.grid_window,
         patch=data.patch,
         small_volume_padding=data.padding,
         tiling=data.tiling,
@@ -232,6 +233,7 @@ def _facts_of_bundle(data: BundleData) -> Iterator[Fact]:
         ("their range", data.input_range),
         ("measured on", data.maps_on and f"the {data.maps_on}"),
         ("cropped to", data.crop and str(data.crop)),
+        ("window on the grid", data.grid_window and str(data.grid_window)),
         ("patch", whole or (data.patch and times(data.patch))),
         ("tiling", tiling and f"MONAI's, overlap {tiling.overlap}, {tiling.blend}"),
     ):

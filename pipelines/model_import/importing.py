@@ -317,6 +317,7 @@ def _card(survey: Survey, reference: Reference) -> ModelCard:
         input_range=draft.input_range or USUAL_RANGE,
         output_range=draft.output_range or USUAL_RANGE,
         crop=draft.crop,
+        grid_window=draft.grid_window,
         grid=draft.grid,
         tiling=draft.tiling or EVEN,
         grid_rule=draft.grid_rule or "cover",

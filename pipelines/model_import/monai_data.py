@@ -6,9 +6,10 @@ nothing.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal
 
 from ...engine.importing.known_networks.monai_config import BundleConfig, Component, Unread
+from ...engine.model.grid_window import GridWindow, WindowRule, WindowStep
 from ...engine.model.intensity_maps import (
     ClipPercentiles,
     ClipValues,
@@ -23,11 +24,12 @@ from ...engine.model.intensity_maps import (
     Window,
     ZScore,
 )
-from ...engine.model.model_card import GridRule, ScanCrop, is_axes_code
+from ...engine.model.model_card import GridRule, MapsOn, ScanCrop, is_axes_code
 from ...engine.model.tiling import Shares, Tiling
 from ...engine.network.layers import Triple
 from ...engine.options import Blend, Inference
 from ...engine.patch_grid import PatchPadding
+from .monai_arguments import ComponentArguments, Refused, listed
 
 _WITHOUT_EFFECT = frozenset(
     (
@@ -40,7 +42,9 @@ _WITHOUT_EFFECT = frozenset(
 _BEFORE, _AFTER = "preprocessing", "postprocessing"
 _RANGES: dict[tuple[float, float], NetworkRange] = {(-1.0, 1.0): "-1..1", (0.0, 1.0): "0..1"}
 
-Answer = Literal["axes", "spacing", "grid", "intensity_in", "crop", "tiling", "patch", "omit"]
+Answer = Literal[
+    "axes", "spacing", "grid", "intensity_in", "crop", "grid_window", "tiling", "patch", "omit"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,9 @@ class NotReproduced:
 class BundleData:
     """Statements of a bundle about scans and patches; None is not stated.
 
-    axes, spacing, grid_rule, grid, intensity_in, input_range, maps_on, crop, patch, tiling,
-    inference: as in ModelCard. padding: of small volumes, as there. left: parts that are not
-    reproduced.
+    axes, spacing, grid_rule, grid, intensity_in, input_range, maps_on, crop, grid_window, patch,
+    tiling, inference: as in ModelCard. padding: of small volumes, as there. left: parts that are
+    not reproduced.
     """
 
     axes: str | None = None
@@ -70,8 +74,9 @@ class BundleData:
     grid: Triple | None = None
     intensity_in: IntensityMap | None = None
     input_range: NetworkRange | None = None
-    maps_on: Literal["scan", "grid"] | None = None
+    maps_on: MapsOn | None = None
     crop: ScanCrop | None = None
+    grid_window: GridWindow | None = None
     patch: Triple | None = None
     tiling: Tiling | None = None
     padding: PatchPadding | None = None
@@ -91,74 +96,6 @@ class _Pad:
     padding: PatchPadding
 
 
-class _Refused(Exception):  # noqa: N818
-    """A transform with arguments that are not reproduced; its text says which."""
-
-
-def _listed(value: object) -> list[object]:
-    return cast("list[object]", value) if isinstance(value, list) else [value]
-
-
-class _Arguments:
-    """Arguments of one component; each is taken once, and what is left over is not reproduced."""
-
-    def __init__(self, component: Component, ignored: frozenset[str]) -> None:
-        self.name = component.name
-        self._held = {key: one for key, one in component.arguments.items() if key not in ignored}
-
-    def take(self, name: str, default: object) -> object:
-        value = self._held.pop(name, default)
-        if isinstance(value, Unread):
-            raise _Refused(f"its {name} is the expression {value.text[:60]}")
-        return value
-
-    def drop(self, *names: str) -> None:
-        """Ignore arguments that change nothing, whatever they are."""
-        for name in names:
-            self._held.pop(name, None)
-
-    def only(self, name: str, usual: object, *more: object) -> None:
-        """Refuse an argument with a value that is none of these."""
-        value = self.take(name, usual)
-        for one in _listed(value):
-            if one not in (usual, *more) or isinstance(one, bool) != isinstance(usual, bool):
-                raise _Refused(f"its {name} is {one}")
-
-    def number(self, name: str, default: float | None = None) -> float:
-        value = self.take(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _Refused(f"its {name} is {value}")
-        return float(value)
-
-    def optional(self, name: str) -> float | None:
-        return None if self._held.get(name) is None else self.number(name)
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self.take(name, default)
-        if not isinstance(value, bool):
-            raise _Refused(f"its {name} is {value}")
-        return value
-
-    def numbers(self, name: str, default: object = None) -> Shares:
-        """Return three numbers; one stands for all axes."""
-        value = self.take(name, default)
-        listed = _listed(value)
-        values = listed * 3 if len(listed) == 1 else listed
-        numbers = [
-            float(one)
-            for one in values
-            if isinstance(one, int | float) and not isinstance(one, bool)
-        ]
-        if len(values) != 3 or len(numbers) != 3:
-            raise _Refused(f"its {name} is {value}")
-        first, second, third = numbers
-        return first, second, third
-
-    def check_taken(self) -> None:
-        for name in self._held:
-            raise _Refused(f"its {name} is not known")
-
-
 _COMMON = frozenset(("keys", "allow_missing_keys", "dtype", "lazy", "device", "meta_keys"))
 
 
@@ -175,7 +112,8 @@ class _Reader:
     """Reading of one bundle, in the order of its transforms.
 
     chain: intensity steps so far. over: voxels that they measure. keys: images that transforms
-    change. omit: as of `bundle_data`. pad: padding that the inferer's windows have yet to match.
+    change. omit: as of `bundle_data`. pad: last transform, if the inferer's windows may pad alike.
+    window: steps on the model's grid so far. padding: of those that pad.
     """
 
     config: BundleConfig
@@ -186,6 +124,8 @@ class _Reader:
     keys: frozenset[str] | None = None
     omit: Collection[str] = ()
     pad: _Pad | None = None
+    window: list[WindowStep] = field(default_factory=list[WindowStep])
+    padding: PatchPadding | None = None
 
     def read(self) -> BundleData:
         for found in self.config.composed(_BEFORE):
@@ -200,7 +140,10 @@ class _Reader:
             )
         else:
             self._take(inferer, _INFERERS, ("tiling",))
-        self._leave_pad("the windows of the inferer have other extents, or there are none")
+        self._pad_the_grid()
+        if self.window:
+            padding = 0.0 if self.padding is None else self.padding
+            self.data.grid_window = GridWindow(tuple(self.window), padding)
         return self.data
 
     def _take(
@@ -217,24 +160,41 @@ class _Reader:
             return
         plain = next((name for name in names if name in table), found.name)
         if table is _TRANSFORMS and plain != "ConcatItems":
-            self._leave_pad(f"{found.name} follows it")
+            self._pad_the_grid()
         read, known = table.get(plain, (_unknown, answers))
         try:
             if table is _TRANSFORMS:
                 self._check_keys(plain, found)
-            arguments = _Arguments(found, _COMMON)
+            arguments = ComponentArguments(found, _COMMON)
             read(self, arguments)
             arguments.check_taken()
-        except _Refused as refused:
+        except Refused as refused:
             if "intensity_in" in known and self.data.maps_on is None:
                 self.data.maps_on = self._grid()
             self.data.left.append(NotReproduced(found.name, str(refused), known))
 
-    def _leave_pad(self, why: str) -> None:
-        """Name a padding that is not reproduced, if there is one."""
-        if self.pad is not None:
-            self.data.left.append(NotReproduced(self.pad.name, why, ("omit",)))
-            self.pad = None
+    def _pad_the_grid(self) -> None:
+        """Take a padding that the inferer's windows do not do as a step on the model's grid."""
+        if self.pad is None:
+            return
+        pad, self.pad = self.pad, None
+        try:
+            self.add_step("at-least", pad.extents, pad.padding)
+        except Refused as refused:
+            self.data.left.append(NotReproduced(pad.name, str(refused), _WINDOW))
+
+    def add_step(
+        self, rule: WindowRule, voxels: Shares, padding: PatchPadding | None = None
+    ) -> None:
+        """Add a step on the model's grid. padding: of the step; None for one that never pads."""
+        if not all(count.is_integer() for count in voxels):
+            raise Refused("it has fractions of voxels")
+        if padding is not None and self.padding not in (None, padding):
+            raise Refused(f"it pads with {padding}, and a transform before it with {self.padding}")
+        if padding is not None:
+            self.padding = padding
+        depth, height, width = (max(int(count), 0) for count in voxels)
+        self.window.append(WindowStep(rule, (depth, height, width)))
 
     def pad_windows(self, roi: Triple) -> None:
         """Let the windows of the inferer pad small volumes, if that is what the padding did.
@@ -254,13 +214,13 @@ class _Reader:
         """Refuse a transform of other images than those before it change."""
         if "keys" not in found.arguments:
             return
-        keys = frozenset(map(str, _listed(found.arguments["keys"])))
+        keys = frozenset(map(str, listed(found.arguments["keys"])))
         if plain == "ConcatItems":
             self.keys = frozenset((str(found.arguments.get("name")),))
         elif self.keys in (None, keys):
             self.keys = keys
         else:
-            raise _Refused(f"it changes {', '.join(sorted(keys))} alone")
+            raise Refused(f"it changes {', '.join(sorted(keys))} alone")
 
     def _finish_chain(self) -> None:
         """State the intensity map unless one of its transforms was left."""
@@ -284,12 +244,17 @@ class _Reader:
             data.intensity_in = data.input_range = None
         on = self._grid()
         if data.maps_on not in (None, on):
-            raise _Refused("other intensity transforms come before the resampling, this one after")
+            raise Refused(
+                "other intensity transforms come before the resampling, cropping or padding, this "
+                "one after"
+            )
         data.maps_on = on
         self.chain += steps
 
-    def _grid(self) -> Literal["scan", "grid"]:
+    def _grid(self) -> MapsOn:
         """Return where the next intensity transform measures."""
+        if self.window:
+            return "window"
         is_resampled = self.data.spacing is not None or self.data.grid is not None
         return "grid" if is_resampled else "scan"
 
@@ -302,11 +267,11 @@ class _Reader:
             self.data.intensity_in, self.data.input_range = single, onto
 
 
-_Read = Callable[[_Reader, _Arguments], None]
+_Read = Callable[[_Reader, ComponentArguments], None]
 
 
-def _unknown(_reader: _Reader, _arguments: _Arguments) -> None:
-    raise _Refused("it is not known")
+def _unknown(_reader: _Reader, _arguments: ComponentArguments) -> None:
+    raise Refused("it is not known")
 
 
 def _on_open_range(single: IntensityMap, onto: NetworkRange) -> tuple[IntensityStep, ...]:
@@ -331,22 +296,29 @@ def _line(low: float, high: float, bottom: float, top: float) -> Standard:
     return Standard(low - bottom * sd, sd)
 
 
-def _orientation(reader: _Reader, arguments: _Arguments) -> None:
+def _orientation(reader: _Reader, arguments: ComponentArguments) -> None:
     axes = arguments.take("axcodes", None)
     if arguments.flag("as_closest_canonical", default=False):
         axes = "RAS"
     arguments.drop("labels")
     if not isinstance(axes, str) or not is_axes_code(axes.upper()):
-        raise _Refused(f"its axcodes is {axes}")
+        raise Refused(f"its axcodes is {axes}")
     if reader.data.axes is not None:
-        raise _Refused("it is the second one")
+        raise Refused("it is the second one")
+    _check_first(reader)
     if reader.data.spacing is not None and len(set(reader.data.spacing)) > 1:
         reader.data.spacing = None
-        raise _Refused("Spacing comes before it, along the axes of each file")
+        raise Refused("Spacing comes before it, along the axes of each file")
     reader.data.axes = axes.upper()
 
 
-def _spacing(reader: _Reader, arguments: _Arguments) -> None:
+def _check_first(reader: _Reader) -> None:
+    """Refuse a transform of axes or grid after cropping or padding of the grid before it."""
+    if reader.window:
+        raise Refused("it follows cropping or padding, which is reproduced on the last grid alone")
+
+
+def _spacing(reader: _Reader, arguments: ComponentArguments) -> None:
     arguments.only("mode", "bilinear", "linear", "trilinear", 1)
     arguments.only("padding_mode", "border", "nearest")
     arguments.only("diagonal", usual=False)
@@ -356,16 +328,17 @@ def _spacing(reader: _Reader, arguments: _Arguments) -> None:
     arguments.drop("align_corners", "recompute_affine")
     edges = arguments.numbers("pixdim")
     if min(edges) <= 0:
-        raise _Refused("its pixdim keeps the spacing of some axes")
+        raise Refused("its pixdim keeps the spacing of some axes")
     if reader.data.spacing is not None:
-        raise _Refused("it is the second one")
+        raise Refused("it is the second one")
+    _check_first(reader)
     if reader.data.axes is None and len(set(edges)) > 1:
-        raise _Refused("it comes before any Orientation, so its pixdim is along each file's axes")
+        raise Refused("it comes before any Orientation, so its pixdim is along each file's axes")
     reader.data.spacing = edges
     reader.data.grid_rule = "monai" if reader.data.axes else "monai-scan"
 
 
-def _resize(reader: _Reader, arguments: _Arguments) -> None:
+def _resize(reader: _Reader, arguments: ComponentArguments) -> None:
     arguments.only("mode", "trilinear")
     arguments.only("size_mode", "all")
     arguments.only("align_corners", False, None)
@@ -373,23 +346,24 @@ def _resize(reader: _Reader, arguments: _Arguments) -> None:
     arguments.drop("anti_aliasing_sigma")
     sizes = arguments.numbers("spatial_size")
     if reader.data.spacing is not None or reader.data.grid is not None:
-        raise _Refused("it is a second resampling")
+        raise Refused("it is a second resampling")
+    _check_first(reader)
     if min(sizes) < 2 or not all(size.is_integer() for size in sizes):
-        raise _Refused("its spatial_size keeps some extents")
+        raise Refused("its spatial_size keeps some extents")
     reader.data.grid = int(sizes[0]), int(sizes[1]), int(sizes[2])
 
 
-def _scale_range(reader: _Reader, arguments: _Arguments) -> None:
+def _scale_range(reader: _Reader, arguments: ComponentArguments) -> None:
     low, high = arguments.number("a_min"), arguments.number("a_max")
     bottom, top = arguments.optional("b_min"), arguments.optional("b_max")
     clips = arguments.flag("clip", default=False)
     if not low < high or (bottom is None) != (top is None):
-        raise _Refused("its limits are not a range")
+        raise Refused("its limits are not a range")
     if clips and bottom is None:
-        raise _Refused("it clips to no limits")
+        raise Refused("it clips to no limits")
     bottom, top = (0.0, 1.0) if bottom is None or top is None else (bottom, top)
     if not bottom < top:
-        raise _Refused("its limits are not a range")
+        raise Refused("its limits are not a range")
     onto = _RANGES.get((bottom, top))
     if clips and onto:
         reader.set_map(Window(low, high), onto)
@@ -399,10 +373,10 @@ def _scale_range(reader: _Reader, arguments: _Arguments) -> None:
 
 def _check_channels(reader: _Reader, *, channel_wise: bool) -> None:
     if reader.channels > 1 and not channel_wise:
-        raise _Refused("it measures all channels together")
+        raise Refused("it measures all channels together")
 
 
-def _scale(reader: _Reader, arguments: _Arguments) -> None:
+def _scale(reader: _Reader, arguments: ComponentArguments) -> None:
     channel_wise = arguments.flag("channel_wise", default=False)
     bottom, top = arguments.number("minv", 0.0), arguments.number("maxv", 1.0)
     arguments.only("factor", usual=None)
@@ -413,10 +387,10 @@ def _scale(reader: _Reader, arguments: _Arguments) -> None:
     elif bottom < top:
         reader.add(MinMax(), _line(-1.0, 1.0, bottom, top))
     else:
-        raise _Refused("its limits are not a range")
+        raise Refused("its limits are not a range")
 
 
-def _scale_percentiles(reader: _Reader, arguments: _Arguments) -> None:
+def _scale_percentiles(reader: _Reader, arguments: ComponentArguments) -> None:
     lower, upper = arguments.number("lower"), arguments.number("upper")
     bottom, top = arguments.optional("b_min"), arguments.optional("b_max")
     clips = arguments.flag("clip", default=False)
@@ -424,7 +398,7 @@ def _scale_percentiles(reader: _Reader, arguments: _Arguments) -> None:
     arguments.only("relative", usual=False)
     _check_channels(reader, channel_wise=channel_wise)
     if bottom is None or top is None or not bottom < top or not 0 <= lower < upper <= 100:
-        raise _Refused("its limits are not a range")
+        raise Refused("its limits are not a range")
     onto = _RANGES.get((bottom, top))
     if clips and onto:
         reader.set_map(Percentiles(lower, upper), onto)
@@ -435,90 +409,105 @@ def _scale_percentiles(reader: _Reader, arguments: _Arguments) -> None:
         reader.add(Percentiles(lower, upper), _line(-1.0, 1.0, bottom, top))
 
 
-def _normalize(reader: _Reader, arguments: _Arguments) -> None:
+def _normalize(reader: _Reader, arguments: ComponentArguments) -> None:
     mean, sd = arguments.optional("subtrahend"), arguments.optional("divisor")
     nonzero = arguments.flag("nonzero", default=False)
     channel_wise = arguments.flag("channel_wise", default=False)
     if (mean is None) != (sd is None):
-        raise _Refused("it measures only one of mean and standard deviation")
+        raise Refused("it measures only one of mean and standard deviation")
     if mean is None or sd is None:
         _check_channels(reader, channel_wise=channel_wise)
     if nonzero and (reader.chain or reader.data.intensity_in is not None):
-        raise _Refused("its nonzero voxels are those of another intensity transform")
+        raise Refused("its nonzero voxels are those of another intensity transform")
     reader.add(ZScore() if mean is None or sd is None else Standard(mean, sd))
     if nonzero:
         reader.over = "nonzero"
 
 
-def _clip_percentiles(reader: _Reader, arguments: _Arguments) -> None:
+def _clip_percentiles(reader: _Reader, arguments: ComponentArguments) -> None:
     lower, upper = arguments.number("lower"), arguments.number("upper")
     channel_wise = arguments.flag("channel_wise", default=False)
     arguments.only("sharpness_factor", usual=None)
     arguments.only("return_clipping_values", usual=False)
     _check_channels(reader, channel_wise=channel_wise)
     if not 0 <= lower < upper <= 100:
-        raise _Refused("its limits are not a range")
+        raise Refused("its limits are not a range")
     reader.add(ClipPercentiles(lower, upper))
 
 
-def _contrast(reader: _Reader, arguments: _Arguments) -> None:
+def _contrast(reader: _Reader, arguments: ComponentArguments) -> None:
     gamma = arguments.number("gamma")
     arguments.only("invert_image", usual=False)
     arguments.only("retain_stats", usual=False)
     if (reader.data.intensity_in, reader.data.input_range) != (MinMax(), "0..1") or gamma <= 0:
-        raise _Refused("it does not follow ScaleIntensity onto 0..1")
+        raise Refused("it does not follow ScaleIntensity onto 0..1")
     reader.add(GammaCurve(gamma))
 
 
-def _crop(reader: _Reader, arguments: _Arguments) -> None:
+def _crop(reader: _Reader, arguments: ComponentArguments) -> None:
     arguments.drop("source_key", "start_coord_key", "end_coord_key")
+    if reader.keys is not None and len(reader.keys) > 1:
+        raise Refused("it measures one of several images")
     arguments.only("select_fn", usual=None)
     arguments.only("channel_indices", usual=None)
     arguments.only("k_divisible", 1)
-    arguments.only("mode", "constant")
-    margin = arguments.number("margin", 0.0)
+    margin, padding = arguments.numbers("margin", 0.0), arguments.padding()
     smaller = arguments.flag("allow_smaller", default=False)
-    if margin < 0 or not margin.is_integer() or (margin and not smaller):
-        raise _Refused(f"it pads where its margin of {margin:g} goes beyond the scan")
-    if reader.data.spacing is not None or reader.data.grid is not None:
-        raise _Refused("it follows a resampling")
-    if reader.chain or reader.data.intensity_in is not None:
-        raise _Refused("it follows an intensity transform")
-    reader.data.crop = ScanCrop("positive", int(margin), 0.0)
+    if min(margin) < 0 or not all(edge.is_integer() for edge in margin):
+        raise Refused(f"its margin is {margin}")
+    data, pads = reader.data, max(margin) > 0 and not smaller
+    is_changed = bool(reader.window or reader.chain or data.crop or data.intensity_in)
+    is_on_scan = data.spacing is None and data.grid is None and not is_changed
+    if is_on_scan and not pads and len(set(margin)) == 1:
+        data.crop = ScanCrop("positive", int(margin[0]), 0.0)
+    elif pads:
+        reader.add_step("positive-padded", margin, padding)
+    else:
+        reader.add_step("positive", margin)
 
 
-def _spatial_pad(reader: _Reader, arguments: _Arguments) -> None:
+def _spatial_pad(reader: _Reader, arguments: ComponentArguments) -> None:
     extents = arguments.numbers("spatial_size")
     arguments.only("method", "symmetric")
-    mode = arguments.take("mode", "constant")
-    value = arguments.number("value", 0.0)
-    if mode == "constant":
-        reader.pad = _Pad(arguments.name, extents, value)
-    elif mode in ("edge", "replicate"):
-        reader.pad = _Pad(arguments.name, extents, "edge")
-    else:
-        raise _Refused(f"its mode is {mode}")
+    reader.pad = _Pad(arguments.name, extents, arguments.padding())
 
 
-def _to_extents(_reader: _Reader, _arguments: _Arguments) -> None:
-    raise _Refused("it crops or pads each scan to extents of its own")
+def _to_extents(reader: _Reader, arguments: ComponentArguments) -> None:
+    arguments.only("method", "symmetric")
+    reader.add_step("extents", arguments.numbers("spatial_size"), arguments.padding())
 
 
-def _concat(_reader: _Reader, arguments: _Arguments) -> None:
+def _to_multiple(reader: _Reader, arguments: ComponentArguments) -> None:
+    arguments.only("method", "symmetric")
+    reader.add_step("multiple", arguments.numbers("k", 16), arguments.padding())
+
+
+def _to_centre(reader: _Reader, arguments: ComponentArguments) -> None:
+    reader.add_step("at-most", arguments.numbers("roi_size"))
+
+
+def _border(reader: _Reader, arguments: ComponentArguments) -> None:
+    before, after = arguments.sides("spatial_border")
+    padding = arguments.padding()
+    reader.add_step("before", before, padding)
+    reader.add_step("after", after, padding)
+
+
+def _concat(_reader: _Reader, arguments: ComponentArguments) -> None:
     arguments.drop("name")
     arguments.only("dim", 0)
 
 
-def _invert(reader: _Reader, arguments: _Arguments) -> None:
+def _invert(reader: _Reader, arguments: ComponentArguments) -> None:
     nearest = arguments.take("nearest_interp", default=True)
     arguments.drop("transform", "orig_keys", "orig_meta_keys", "meta_key_postfix", "to_tensor")
     arguments.only("post_func", usual=None)
-    is_linear = all(one is False for one in _listed(nearest))
+    is_linear = all(one is False for one in listed(nearest))
     if not is_linear and (reader.data.spacing or reader.data.grid):
-        raise _Refused(
-            "it takes results back by nearest neighbours, as nearest_interp is not false"
-        )
+        raise Refused("it takes results back by nearest neighbours, as nearest_interp is not false")
 
+
+_WINDOW: tuple[Answer, ...] = ("grid_window", "omit")
 
 _TRANSFORMS: Mapping[str, tuple[_Read, tuple[Answer, ...]]] = {
     "Orientation": (_orientation, ("axes",)),
@@ -533,11 +522,12 @@ _TRANSFORMS: Mapping[str, tuple[_Read, tuple[Answer, ...]]] = {
     "ThresholdIntensity": (_unknown, ("intensity_in",)),
     "ShiftIntensity": (_unknown, ("intensity_in",)),
     "HistogramNormalize": (_unknown, ("intensity_in",)),
-    "CropForeground": (_crop, ("crop",)),
-    "ResizeWithPadOrCrop": (_to_extents, ("omit",)),
-    "SpatialPad": (_spatial_pad, ("omit",)),
-    "DivisiblePad": (_to_extents, ("omit",)),
-    "CenterSpatialCrop": (_to_extents, ("omit",)),
+    "CropForeground": (_crop, ("crop", "grid_window")),
+    "ResizeWithPadOrCrop": (_to_extents, _WINDOW),
+    "SpatialPad": (_spatial_pad, _WINDOW),
+    "DivisiblePad": (_to_multiple, _WINDOW),
+    "CenterSpatialCrop": (_to_centre, _WINDOW),
+    "BorderPad": (_border, _WINDOW),
     "ConcatItems": (_concat, ("omit",)),
 }
 _POST_TRANSFORMS: Mapping[str, tuple[_Read, tuple[Answer, ...]]] = {
@@ -545,7 +535,7 @@ _POST_TRANSFORMS: Mapping[str, tuple[_Read, tuple[Answer, ...]]] = {
 }
 
 
-def _sliding(reader: _Reader, arguments: _Arguments) -> None:
+def _sliding(reader: _Reader, arguments: ComponentArguments) -> None:
     arguments.drop(*_OF_MEMORY)
     arguments.only("with_coord", usual=False)
     roi = arguments.numbers("roi_size")
@@ -555,13 +545,13 @@ def _sliding(reader: _Reader, arguments: _Arguments) -> None:
     padding = arguments.take("padding_mode", "constant")
     cval = arguments.number("cval", 0.0)
     if mode not in _BLENDS:
-        raise _Refused(f"its mode is {mode}")
+        raise Refused(f"its mode is {mode}")
     if padding != "constant" and padding not in _PADDINGS:
-        raise _Refused(f"its padding_mode is {padding}")
+        raise Refused(f"its padding_mode is {padding}")
     if not all(0 <= share < 1 for share in overlap) or min(sigma) <= 0:
-        raise _Refused("its overlap or sigma_scale is out of range")
+        raise Refused("its overlap or sigma_scale is out of range")
     if not all(edge.is_integer() for edge in roi):
-        raise _Refused(f"its roi_size is {roi}")
+        raise Refused(f"its roi_size is {roi}")
     data = reader.data
     if max(roi) <= 0:
         data.inference = "volume"
@@ -583,7 +573,7 @@ def _sliding(reader: _Reader, arguments: _Arguments) -> None:
     reader.pad_windows(data.patch)
 
 
-def _simple(reader: _Reader, _arguments: _Arguments) -> None:
+def _simple(reader: _Reader, _arguments: ComponentArguments) -> None:
     reader.data.inference = "volume"
 
 

@@ -151,7 +151,7 @@ def with_facts(draft: CardDraft, found: CardDraft) -> CardDraft:
     """Return a draft completed with what a folder says; what the user says comes first."""
     names = ("source", "target", "intensity_in", "intensity_out", "input_range", "output_range")
     more = ("axes", "spacing", "patch", "crop", "small_volume_padding", "tiling", "grid_rule")
-    last = ("maps_on", "inference", "grid")
+    last = ("maps_on", "inference", "grid", "grid_window")
     known = {
         name: getattr(draft, name) if getattr(draft, name) is not None else getattr(found, name)
         for name in (*names, *more, *last)

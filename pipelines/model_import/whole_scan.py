@@ -19,7 +19,6 @@ from ..settings import ResolvedOptions, TranslateOptions
 from ..stopwatch import Stopwatch
 from ..study.finish import Canvas, canvas, finish
 from ..study.inference import SlidingWindow, translate_array, translate_at_once
-from ..study.intensities import crop_box
 from ..study.patches import UNFLIPPED, Box, PatchLayout
 from ..study.prepare import Prepared
 from ..study.translator import Scans, StudyTranslator
@@ -73,8 +72,9 @@ def translated(
     all. Raises EngineError and PipelineError.
     """
     translator = StudyTranslator(model, resolved(model))
-    plan = translator.plan_volumes(volumes, in_network=True, crop=crop_box(volumes, model.card))
-    study = translator.prepare(Scans(tuple(volumes), ()), plan, is_compared=False)
+    scans = Scans(tuple(volumes), ())
+    plan = translator.plan(scans, in_network=True)
+    study = translator.prepare(scans, plan, is_compared=False)
     prepared = study.prepared
     source, output, timer = prepared.network_input, canvas(prepared), Stopwatch()
     if plan.inference == "volume":
@@ -83,7 +83,7 @@ def translated(
             translate_at_once(source, output.target, whole, UNFLIPPED, timer, _ignore)
         return TranslatedScan(prepared, output, model.card.axes, is_part=False)
     layout, blend = plan.layout, translator.options.blend
-    can_be_part = _can_be_part(layout, blend, is_cropped=plan.crop is not None)
+    can_be_part = _can_be_part(layout, blend, is_cropped=bool(plan.crop or plan.window))
     part = _part(prepared, around) if around and can_be_part else _Part.all_of(layout)
     window = SlidingWindow(part.layout, blend, model.card.padding)
     cut = replace(source, values=source.values[:, *part.cover])

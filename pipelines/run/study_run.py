@@ -425,7 +425,7 @@ def make_network_ready(
     """
     scan = planned.study.channels[0]
     card = kind.model.card
-    if generator is None or scan.is_dicom or card.crop:
+    if generator is None or scan.is_dicom or card.is_cropped_by_values:
         return
     with suppress(ScanError, PreparationError, EngineError):
         grid = read_grid(scan)

@@ -59,5 +59,6 @@ def _deviation(prepared: Prepared, output: Canvas, empty: Empty) -> tuple[Volume
     outward = prepared.fit.outward[0]
     fitted = replace(outward, scaling=Scaling(0.0, abs(outward.scaling.radius)))
     in_foreground = mean_in_foreground(output.target.values[-1], prepared.network_input)
-    volume = finish_map(replace(prepared, fills=(0.0,)), output, fitted, empty)
+    blank = replace(prepared, fills=(0.0,), window_fill=0.0)
+    volume = finish_map(blank, output, fitted, empty)
     return replace(volume, keeps_unit=False), fitted.scaling.radius * in_foreground

@@ -12,7 +12,7 @@ from ...engine.scaling import NOTHING_CLIPPED, Clipped, Scaling, Stored
 from ...io.formats.registry import format_named
 from ...io.volume import Empty, Volume
 from ..settings import OutputType
-from .geometry import slabs
+from .geometry import rows, slabs
 from .intensities import FittedMap
 from .prepare import Prepared, lying_alike, mapped_voxels
 from .statistics import Range, extremes
@@ -56,7 +56,7 @@ def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
 def map_canvas(prepared: Prepared, empty: Empty) -> Canvas:
     """Allocate a canvas for network intensities of a map: its own voxels if on the scan's grid."""
     plan = prepared.plan
-    if plan.resampling is None and plan.crop is None:
+    if plan.is_on_scan and plan.crop is None:
         volume, _ = _blank(prepared, 0, _MAP_VOXELS, empty)
         return Canvas(Stored(plan.orientation.oriented(volume.voxels)[None]), volume)
     return Canvas(Stored(lying_alike(prepared.network_input.values[0], 1, empty)))
@@ -162,6 +162,8 @@ def _voxel_type(network: FloatArray, channel: int, prepared: Prepared) -> VoxelT
     if prepared.plan.crop:
         fill = prepared.fills[channel]
         low, high = min(low, fill), max(high, fill)
+    if prepared.plan.window and not prepared.plan.window.keeps_all:
+        low, high = min(low, prepared.window_fill), max(high, prepared.window_fill)
     source = voxel_type_of(prepared.source)
     is_whole = source.dtype.kind != "f"
     steps = min(ENOUGH_STEPS, prepared.fit.steps) if is_whole else ENOUGH_STEPS
@@ -196,13 +198,18 @@ def _scatter(network: FloatArray, prepared: Prepared, volume: Volume, fitted: Fi
     """
     plan = prepared.plan
     target = mapped_voxels(plan.part(volume), fitted, plan.orientation)
-    resample = plan.resampling
-    if resample is None:
+    resample, window = plan.resampling, plan.window
+    if plan.is_on_scan:
         parts = in_parallel(lambda slab: target.write(network[slab], slab), slabs(network))
         return sum(parts, NOTHING_CLIPPED)
+    crops = window is not None and not window.keeps_all
+    fill = fitted.network(prepared.window_fill) if crops else 0.0
 
     def read(start: int, stop: int) -> FloatArray:
-        return network[start:stop]
+        return window.rows(network, start, stop, fill) if window else network[start:stop]
 
+    if resample is None:
+        pieces = rows(plan.grid)
+        return sum((target.write(read(*ends), slice(*ends)) for ends in pieces), NOTHING_CLIPPED)
     resampled = resample.inverse.parts(read)
     return sum((target.write(values, part) for part, values in resampled), NOTHING_CLIPPED)

@@ -8,7 +8,7 @@ one; the steps before it, and the region of voxels that a chain is for, are appl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from math import sqrt
+from math import isfinite, sqrt
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -101,6 +101,23 @@ class FittedMap:
         for step in reversed(self.steps):
             values = inverse(step, values)
         return values
+
+    def network(self, value: float) -> float:
+        """Return the network intensity whose scan value is `value`, also beyond what is clipped.
+
+        Raises PreparationError if there is none.
+        """
+        values: Values = np.array([value])
+        with np.errstate(all="ignore"):
+            for step in self.steps:
+                values = values if isinstance(step, ClipValues) else forward(step, values)
+            network = float((values[0] - self.scaling.centre) / self.scaling.radius)
+        if not isfinite(network):
+            raise PreparationError(
+                f"Results cannot be filled with {value:g}, which the model's output intensities "
+                "cannot have; import the model with another fill in setting grid-window."
+            )
+        return network
 
     @property
     def ends(self) -> tuple[float, float]:

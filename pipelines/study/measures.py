@@ -57,7 +57,7 @@ def measures_of(prepared: Prepared, volumes: Sequence[Volume], output: Canvas) -
     edges = triple(edge * step for edge, step in zip(spacing, steps, strict=True))
     each = list[Measures | None]()
     for channel, volume in enumerate(volumes):
-        if plan.resampling:
+        if not plan.is_on_scan:
             result, outward = output.target.values[channel], prepared.fit.outward[channel]
             each.append(measure(scan, result, edges, outward.values))
         else:

@@ -17,6 +17,7 @@ from ...io.volume import Affine, Volume, spacing_of
 from ..errors import PreparationError
 from ..settings import OutputType, ResolvedOptions
 from .geometry import Orientation, VoxelSpacing, orientation
+from .grid_windows import PlacedWindow, placed
 from .patches import Box, PatchLayout, cover
 from .resampling import Resampling, is_rectangular, resampling, resizing
 from .voxel_type import VoxelType, foreseen_voxel_type, voxel_type_of
@@ -72,12 +73,13 @@ class StudyPlan:
     how their voxels are stored on the way.
 
     orientation: from the scans' axes to the model's. resampling: None if the scans have the model's
-    spacing. layout: of the model's grid. is_input_as_stored: whether the
+    spacing. layout: of the model's grid, or of the window on it. is_input_as_stored: whether the
     one scan's own voxels are the network's input. results: one for each output channel.
     is_output_as_stored: whether the network fills the one result's own voxels. footprint: exact if
     the voxel types are known, else a little more than needed. inference: by patches, or of the
-    whole volume. crop: part of the scans that is translated; None for all. has_disagreement:
-    whether the network's last channel is the disagreement of several.
+    whole volume. crop: part of the scans that is translated; None for all. window: on the model's
+    grid; None for all of it. has_disagreement: whether the network's last channel is the
+    disagreement of several.
     """
 
     orientation: Orientation
@@ -89,12 +91,23 @@ class StudyPlan:
     footprint: Footprint
     inference: Inference = "patches"
     crop: Box | None = None
+    window: PlacedWindow | None = None
     has_disagreement: bool = False
 
     @property
     def channels(self) -> int:
         """Number of channels that the network computes."""
         return len(self.results) + self.has_disagreement
+
+    @property
+    def grid(self) -> Triple:
+        """Extents of the model's grid, of which the network may get a window."""
+        return self.window.grid if self.window else self.layout.extents
+
+    @property
+    def is_on_scan(self) -> bool:
+        """Whether the network gets the voxels of the scan's own grid."""
+        return self.resampling is None and self.window is None
 
     def part(self, volume: Volume) -> Volume:
         """View the part of a volume on the scan's grid that is translated."""
@@ -122,14 +135,16 @@ def plan_study(
     in_network: bool = False,
     spreads: bool = False,
     crop: Box | None = None,
+    window: PlacedWindow | None = None,
 ) -> StudyPlan:
     """Plan a study without looking at its voxels.
 
     volumes: in the model's order of channels, all on one grid. stride: the network's, see
     `Graph.stride`. in_network: keep network intensities on the host even if they could be stored as
     the scan. spreads: plan maps over several translations. crop: part of the scans to translate, by
-    `crop_box`. Raises PreparationError if the affine or the grid is unusable, if the model takes
-    another number of scans, or if there can be no spread.
+    `crop_box`. window: on the model's grid, by `measured_window`; None if the card has none, or for
+    the largest that the scan can have. Raises PreparationError if the affine or the grid is
+    unusable, if the model takes another number of scans, or if there can be no spread.
     """
     check_count(volumes, card)
     if spreads and is_bent(card.maps_out[0]):
@@ -140,9 +155,13 @@ def plan_study(
     volume = volumes[0]
     shape = volume.shape if crop is None else triple(edge.stop - edge.start for edge in crop)
     turned, resample, extents = _onto_model(shape, volume.affine, card)
+    if card.grid_window:
+        _check_extents(volume, extents)
+        window = window or placed(card.grid_window, extents)
+        extents = window.extents
     _check_extents(volume, extents)
     layout = cover(extents, options.patch, options.overlap, stride, card.tiling)
-    is_whole = resample is None and card.crop is None
+    is_whole = resample is None and card.crop is None and window is None
     keeps_voxels = is_whole and not in_network
     # A GPU applies one map to all channels.
     is_input_stored = (
@@ -173,8 +192,11 @@ def plan_study(
         footprint = _with_disagreement(footprint, volume, layout)
     if any(isinstance(each, Steps) for each in (*card.maps_in, *card.maps_out)):
         footprint = replace(footprint, read=footprint.read + _FITTING * volume.voxels.size)
-    if resample and card.maps_on == "grid":
-        scans = len(volumes) * prod(layout.extents) * INTENSITY_BYTES
+    grid = window.grid if window else layout.extents
+    scans = len(volumes) * prod(grid) * INTENSITY_BYTES
+    if (resample and card.maps_on == "grid") or card.maps_on == "window":
+        footprint = replace(footprint, read=footprint.read + scans)
+    if window:  # the whole grid next to it
         footprint = replace(footprint, read=footprint.read + scans)
     if spreads:
         footprint = _with_maps(footprint, volume, layout, is_resampled=not is_whole)
@@ -189,6 +211,7 @@ def plan_study(
         inference=options.inference,
         crop=crop,
         has_disagreement=card.disagreement > 0,
+        window=window,
     )
 
 
@@ -200,11 +223,12 @@ def _results(volume: Volume, card: ModelCard, asked: OutputType | None) -> Itera
 
 
 def model_extents(extents: Triple, affine: Affine, card: ModelCard) -> Triple:
-    """Return the extents (D, H, W) on the model's grid of a scan (i, j, k) from its header.
+    """Return the extents (D, H, W) that the network gets of a scan (i, j, k), from its header.
 
     affine: (4, 4), RAS+, millimetres. Raises PreparationError if it or the grid is unusable.
     """
-    return _onto_model(extents, affine, card)[-1]
+    grid = _onto_model(extents, affine, card)[-1]
+    return placed(card.grid_window, grid).extents if card.grid_window else grid
 
 
 def _onto_model(

@@ -22,6 +22,7 @@ from ...io.formats.registry import format_named
 from ...io.volume import AnyArray, Empty, SyntheticMark, Volume
 from ..errors import PreparationError
 from .geometry import Orientation, Slab, memory_order, slabs
+from .grid_windows import PlacedWindow
 from .input_figures import InputFigures, input_figures
 from .intensities import FittedMap, MappedVoxels, fit_map, region
 from .plan import StudyPlan
@@ -143,6 +144,7 @@ class Prepared:
     model's axes if they can be taken as stored; otherwise network intensities. source: the first
     scan without the memory of its voxels. fit: of their intensities. marks: of the results of all
     channels. fills: value of each channel's result outside of the part that is translated.
+    window_fill: value outside of the window on the model's grid.
     """
 
     plan: StudyPlan
@@ -151,6 +153,7 @@ class Prepared:
     fit: Fit
     marks: tuple[SyntheticMark, ...] = ()
     fills: tuple[float, ...] = ()
+    window_fill: float = 0.0
 
     def figures(self) -> InputFigures:
         """Return figures of the scan as the model sees it."""
@@ -175,23 +178,28 @@ def prepare(
     Raises PreparationError as `fit_scans`.
     """
     source, volumes = volumes[0], [plan.part(volume) for volume in volumes]
-    resample = plan.resampling
-    if resample and card.maps_on == "grid":
-        volumes = [on_grid(volume, plan.orientation, resample) for volume in volumes]
+    resample, window, turned = plan.resampling, plan.window, plan.orientation
+    is_remapped = False
+    if resample and card.maps_on != "scan":
+        volumes, is_remapped = [on_grid(volume, turned, resample) for volume in volumes], True
         resample = None
+    if window and card.maps_on == "window":
+        volumes, is_remapped = [in_window(volume, turned, window) for volume in volumes], True
+        window = None
     fitted = fit_scans(volumes, card)
     scans = [
-        mapped_voxels(volume, fitted_map, plan.orientation)
+        mapped_voxels(volume, fitted_map, turned)
         for volume, fitted_map in zip(volumes, fitted.inward, strict=True)
     ]
     if plan.is_input_as_stored:
         network_input = Stored(scans[0].voxels[None], scans[0].scaling)
     else:
-        network_input = _in_network(scans, plan, resample, empty)
-    if resample is not plan.resampling:
+        network_input = _in_network(scans, plan, resample, window, empty)
+    if is_remapped:
         outward = _outward_on_scan(fitted, plan.part(source), card)
         fitted = replace(fitted, outward=outward, steps=fitted.steps / abs(source.slope))
-    return Prepared(plan, network_input, _without_voxels(source), fitted, fills=card.fills)
+    blank, fill = _without_voxels(source), card.grid_window.fill if card.grid_window else 0.0
+    return Prepared(plan, network_input, blank, fitted, fills=card.fills, window_fill=fill)
 
 
 def on_grid(volume: Volume, turned: Orientation, resample: Resampling) -> Volume:
@@ -208,6 +216,16 @@ def on_grid(volume: Volume, turned: Orientation, resample: Resampling) -> Volume
     made = np.empty(resample.target, np.float32)
     for part, values in resample.parts(read):
         made[part] = values
+    return volume.with_voxels(turned.in_scan(made))
+
+
+def in_window(volume: Volume, turned: Orientation, window: PlacedWindow) -> Volume:
+    """Return a scan on the model's grid cropped and padded, before its intensities are mapped.
+
+    Its voxels lie along the scan's own axes; its affine stays that of the scan.
+    """
+    made = np.empty(window.extents, np.float32)
+    window.cut(turned.oriented(volume.values().astype(np.float32, copy=False)), made)
     return volume.with_voxels(turned.in_scan(made))
 
 
@@ -252,13 +270,15 @@ def unfilled(volumes: Sequence[Volume], plan: StudyPlan) -> Stored:
     view = plan.orientation.oriented(plan.part(volumes[0]).voxels)
     if plan.is_input_as_stored:
         return Stored(view[None])
+    if plan.window:
+        return Stored(np.empty((len(volumes), *plan.window.extents), np.float32))
     return Stored(network_array(view, len(volumes), plan, np.empty))
 
 
 def network_array(view: AnyArray, channels: int, plan: StudyPlan, empty: Empty) -> FloatArray:
     """Allocate [C, D, H, W] for the network intensities of scans seen as a 3D array."""
     if plan.resampling:
-        return empty((channels, *plan.layout.extents), np.float32)
+        return empty((channels, *plan.grid), np.float32)
     return lying_alike(view, channels, empty)
 
 
@@ -326,16 +346,28 @@ def mapped_voxels(volume: Volume, fitted: FittedMap, orientation: Orientation) -
 
 
 def _in_network(
-    scans: Sequence[MappedVoxels], plan: StudyPlan, resample: Resampling | None, empty: Empty
+    scans: Sequence[MappedVoxels],
+    plan: StudyPlan,
+    resample: Resampling | None,
+    window: PlacedWindow | None,
+    empty: Empty,
 ) -> Stored:
-    """Return network intensities of all scans, resampled if required."""
-    array = network_array(scans[0].voxels, len(scans), plan, empty)
+    """Return network intensities of all scans, resampled, cropped and padded if required."""
+    if plan.window and window is None:
+        array = lying_alike(scans[0].voxels, len(scans), empty)
+    else:
+        array = network_array(scans[0].voxels, len(scans), plan, empty)
     for scan, channel in zip(scans, array, strict=True):
         if resample is None:
             _map(scan, channel)
         else:
             _resample(scan, resample, channel)
-    return Stored(array)
+    if window is None:
+        return Stored(array)
+    made = empty((len(scans), *window.extents), np.float32)
+    for whole, part in zip(array, made, strict=True):
+        window.cut(whole, part)
+    return Stored(made)
 
 
 def _map(scan: MappedVoxels, channel: FloatArray) -> None:

@@ -57,7 +57,7 @@ class Resampling:
     def inverse(self) -> "Resampling":
         """Resampling from the output grid back onto the input grid."""
         steps = triple(1 / step for step in self.steps)
-        origin = triple(-self._origin(axis) / self.steps[axis] for axis in range(3))
+        origin = triple(-self.first(axis) / self.steps[axis] for axis in range(3))
         return replace(
             self,
             extents=self.target,
@@ -88,12 +88,12 @@ class Resampling:
         Beyond the outermost voxel centres the outermost values continue.
         """
         sitk: Any = import_module("SimpleITK")  # late, as few scans need it; it ships no types
-        first = self._origin(0) + start * self.steps[0]
-        last = self._origin(0) + (stop - 1) * self.steps[0]
+        first = self.first(0) + start * self.steps[0]
+        last = self.first(0) + (stop - 1) * self.steps[0]
         lowest = min(max(floor(first), 0), self.extents[0] - 1)
         highest = min(max(ceil(last), 0), self.extents[0] - 1)
         values = np.ascontiguousarray(read(lowest, highest + 1))
-        origin = first - lowest, self._origin(1), self._origin(2)
+        origin = first - lowest, self.first(1), self.first(2)
         if self.clamps:
             ends = last - lowest, *map(self._end, (1, 2))
             around = [
@@ -118,9 +118,9 @@ class Resampling:
 
     def _end(self, axis: int) -> float:
         """Return the input coordinate of the last output voxel."""
-        return self._origin(axis) + (self.target[axis] - 1) * self.steps[axis]
+        return self.first(axis) + (self.target[axis] - 1) * self.steps[axis]
 
-    def _origin(self, axis: int) -> float:
+    def first(self, axis: int) -> float:
         """Return the input coordinate of output voxel 0."""
         if self.origin is not None:
             return self.origin[axis]

@@ -38,7 +38,9 @@ from .finish import (
     note_of_clipped_values,
     note_of_one_value,
 )
+from .foreground import measured_window
 from .geometry import Slice, mid_slices
+from .grid_windows import PlacedWindow
 from .grids import on_one_grid
 from .inference import (
     SlidingWindow,
@@ -195,25 +197,35 @@ class StudyTranslator:
         )
         return Scans(aligned, (*notes, *resampled), resampled)
 
-    def plan(self, scans: Scans) -> StudyPlan:
-        """Plan a study.
+    def plan(self, scans: Scans, *, in_network: bool = False) -> StudyPlan:
+        """Plan a study; in_network: as in `plan_volumes`.
 
         Raises PreparationError, and PatchShapeError for a volume on which whole-volume inference
         is impossible.
         """
         with self.timer.time("prepare"):
-            plan = self.plan_volumes(scans.volumes, crop=crop_box(scans.volumes, self.model.card))
+            volumes, card = scans.volumes, self.model.card
+            crop = crop_box(volumes, card)
+            plan = self.plan_volumes(volumes, in_network=in_network, crop=crop)
+            window = measured_window(volumes, plan, card)
+            if window != plan.window:
+                plan = self.plan_volumes(volumes, in_network=in_network, crop=crop, window=window)
             if self.options.output_type and not scans.has_scale:
                 check_scale(plan)
             return plan
 
     def plan_volumes(
-        self, volumes: Sequence[Volume], *, in_network: bool = False, crop: Box | None = None
+        self,
+        volumes: Sequence[Volume],
+        *,
+        in_network: bool = False,
+        crop: Box | None = None,
+        window: PlacedWindow | None = None,
     ) -> StudyPlan:
         """Plan as `plan` does, for volumes on one grid, also before their voxels are read.
 
         in_network: keep network intensities on the host, even if they could be stored as the scan.
-        crop: part of them to translate.
+        crop: part of them to translate. window: on the model's grid, if it was measured.
         """
         options, graph = self.options, self.model.network.graph
         plan = plan_study(
@@ -224,6 +236,7 @@ class StudyTranslator:
             in_network=in_network or options.seam_score,
             spreads=options.spread > 0,
             crop=crop,
+            window=window,
         )
         check_volume(plan, graph)
         return plan
@@ -242,7 +255,7 @@ class StudyTranslator:
             unlike = _unlike_expected(far, model.card, options)
             shown = tuple(map(mid_slices, scans.volumes if options.preview else ()))
             scan = scans.volumes[0] if options.cycle_check else None
-            notes = *prepared.fit.notes, *unlike, *self._notes_of_extents()
+            notes = *prepared.fit.notes, *unlike, *self._notes_of_extents(), *_notes_of_window(plan)
             distance = max((each.far for each in far), default=None)
             return PreparedStudy(prepared, shown, scans.resampled, notes, scan, distance)
 
@@ -257,7 +270,8 @@ class StudyTranslator:
             return study.prepared.network_input, (*study.notes, *self._notes_of_padding(plan))
         with self.timer.time("prepare"):
             fitted = fit_scans([plan.part(volume) for volume in scans.volumes], self.model.card)
-            notes = *fitted.notes, *self._notes_of_extents(), *self._notes_of_padding(plan)
+            notes = *fitted.notes, *self._notes_of_extents(), *_notes_of_window(plan)
+            notes = *notes, *self._notes_of_padding(plan)
             return unfilled(scans.volumes, plan), notes
 
     def _notes_of_extents(self) -> Iterator[str]:
@@ -456,6 +470,15 @@ def smaller_than_trained(model: Model, options: ResolvedOptions) -> str:
     if not (is_smaller and sees_whole_patch(model.network.graph)):
         return ""
     return "whole volumes" if is_whole else f"patches of {times(card.patch)}"
+
+
+def _notes_of_window(plan: StudyPlan) -> Iterator[str]:
+    """Yield a note if the window on the model's grid may be another one in the training code."""
+    if plan.window and plan.window.depends_on_rounding:
+        yield (
+            "it is cropped to its values above 0 after resampling, next to which it is exactly 0; "
+            "the training code's own box may have one voxel more there, which its rounding decides"
+        )
 
 
 def _result_at(target: Path) -> Study:

@@ -51,7 +51,7 @@ class SharedBatchWorld:
         return self._run_shared(openers, spares)
 
     def _run_shared(
-        self, openers: Sequence[Opener], spares: SpareWorkers | None = None
+        self, openers: Sequence[Opener], spares: StartedWorkers | None = None
     ) -> list[StudyReport]:
         def begun(planned: Sequence[PlannedStudy], manifest: Manifest) -> Batch:
             studies, processes = BatchStudies(planned), self._processes(openers, manifest)

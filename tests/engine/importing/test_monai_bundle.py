@@ -17,6 +17,7 @@ from cuda_cyclegan.engine.errors import CheckpointError
 from cuda_cyclegan.engine.importing.known_networks.monai_bundle import is_bundle, read_bundle
 from cuda_cyclegan.engine.importing.known_networks.monai_config import BundleConfig
 from cuda_cyclegan.engine.importing.operators.converter import convert_graph
+from cuda_cyclegan.engine.model.grid_window import GridWindow, WindowStep
 from cuda_cyclegan.engine.model.intensity_maps import (
     ClipValues,
     Percentiles,
@@ -25,9 +26,11 @@ from cuda_cyclegan.engine.model.intensity_maps import (
     Window,
     ZScore,
 )
+from cuda_cyclegan.engine.model.model_card import ScanCrop
 from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.model.tiling import OWN, Tiling
-from cuda_cyclegan.pipelines.model_import.monai_data import bundle_data
+from cuda_cyclegan.engine.network.layers import triple
+from cuda_cyclegan.pipelines.model_import.monai_data import BundleData, bundle_data
 
 NEAR = 2e-6
 """Relative L2; max(5e-6, 1.5 times PyTorch's own error) is asked."""
@@ -251,8 +254,10 @@ def test_intensity_transforms_become_maps(case: str) -> None:
         ({"_target_": "Spacingd", "keys": "image", "pixdim": 1, "mode": "nearest"}, 1),
         ({"_target_": "Spacingd", "keys": "image", "pixdim": 1, "new": 3}, 1),
         ({"_target_": "NormalizeIntensityd", "keys": "image"}, 2),
-        ({"_target_": "CropForegroundd", "keys": "image", "margin": 3}, 1),
-        ({"_target_": "ResizeWithPadOrCropd", "keys": "image", "spatial_size": [8, 8, 8]}, 1),
+        ({"_target_": "CropForegroundd", "keys": "image", "k_divisible": 4}, 1),
+        ({"_target_": "DivisiblePadd", "keys": "image", "k": 8, "method": "end"}, 1),
+        ({"_target_": "BorderPadd", "keys": "image", "spatial_border": [1, 2]}, 1),
+        ({"_target_": "CenterSpatialCropd", "keys": "image", "roi_size": [8, 8, 8.5]}, 1),
         ("$some.expression()", 1),
         ("@missing", 1),
     ],
@@ -263,33 +268,103 @@ def test_nothing_is_ignored_in_silence(one: Any, channels: int) -> None:
     assert len(before_inferer) == 1
 
 
-SPACED = {"_target_": "Spacingd", "keys": "image", "pixdim": 1}
+def step(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"_target_": name, "keys": "image", **arguments}
+
+
+def read_data(*transforms: Any, inferer: Any = None, channels: int = 1) -> BundleData:
+    inferer = inferer or {"_target_": "SimpleInferer"}
+    content: Any = {"preprocessing": {"transforms": list(transforms)}, "inferer": inferer}
+    return bundle_data(BundleConfig(content), channels)
+
+
+SPACED = step("Spacingd", pixdim=1)
+RANGED = step("ScaleIntensityRanged", a_min=0, a_max=9, b_min=0, b_max=1, clip=True)
+FOREGROUND = step("CropForegroundd", source_key="image")
+CENTRE = step("CenterSpatialCropd", roi_size=[8, -1, 9])
 
 
 @pytest.mark.parametrize(
-    ("transforms", "why", "answer"),
+    ("transforms", "wanted", "maps_on"),
     [
         (
-            [SPACED, {"_target_": "CropForegroundd", "keys": "image"}],
-            "it follows a resampling",
-            "crop",
+            [SPACED, RANGED, step("ResizeWithPadOrCropd", spatial_size=[8, 9, -1], value=-1)],
+            GridWindow((WindowStep("extents", (8, 9, 0)),), -1.0),
+            "grid",
         ),
-        *(
-            ([{"_target_": name, "keys": "image"}], "it crops or pads each scan", "omit")
-            for name in (
-                "ResizeWithPadOrCropd",
-                "DivisiblePad",
-                "CenterSpatialCropd",
-            )
+        (
+            [step("DivisiblePad", k=8, mode="replicate"), RANGED],
+            GridWindow((WindowStep("multiple", (8, 8, 8)),), "edge"),
+            "window",
+        ),
+        ([CENTRE], GridWindow((WindowStep("at-most", (8, 0, 9)),)), None),
+        (
+            [RANGED, step("BorderPadd", spatial_border=[1, 2, 3, 4, 5, 6])],
+            GridWindow((WindowStep("before", (1, 3, 5)), WindowStep("after", (2, 4, 6)))),
+            "scan",
+        ),
+        ([SPACED, FOREGROUND], GridWindow((WindowStep("positive", (0, 0, 0)),)), None),
+        (
+            [{**FOREGROUND, "margin": 3, "value": -9}, RANGED],
+            GridWindow((WindowStep("positive-padded", (3, 3, 3)),), -9.0),
+            "window",
+        ),
+        (
+            [FOREGROUND, CENTRE, {**FOREGROUND, "margin": 1, "allow_smaller": True}],
+            GridWindow((WindowStep("at-most", (8, 0, 9)), WindowStep("positive", (1, 1, 1)))),
+            None,
+        ),
+        (
+            [step("SpatialPadd", spatial_size=8), RANGED],
+            GridWindow((WindowStep("at-least", (8, 8, 8)),)),
+            "window",
         ),
     ],
 )
-def test_other_extents_are_refused_in_words(transforms: Any, why: str, answer: str) -> None:
-    config = BundleConfig({"preprocessing": {"transforms": transforms}})
-    [left] = [each for each in bundle_data(config, 1).left if each.name != "inferer"]
+def test_crops_and_pads_become_a_window_on_the_grid(
+    transforms: Any, wanted: GridWindow, maps_on: str | None
+) -> None:
+    data = read_data(*transforms)
+    assert data.left == []
+    assert (data.grid_window, data.maps_on) == (wanted, maps_on)
+    is_first = transforms[0] is FOREGROUND
+    assert data.crop == (ScanCrop("positive", 0, 0.0) if is_first else None)
+
+
+@pytest.mark.parametrize(
+    ("transforms", "why", "answers"),
+    [
+        ([CENTRE, SPACED], "it follows cropping or padding", ("spacing",)),
+        ([CENTRE, step("Orientationd", axcodes="RAS")], "it follows cropping", ("axes",)),
+        (
+            [CENTRE, step("Resized", spatial_size=[8, 8, 8], mode="trilinear")],
+            "it follows cropping",
+            ("grid",),
+        ),
+        (
+            [step("DivisiblePadd", k=8, value=1), step("BorderPadd", spatial_border=1)],
+            "it pads with 0.0, and a transform before it with 1.0",
+            ("grid_window", "omit"),
+        ),
+        (
+            [RANGED, CENTRE, step("NormalizeIntensityd")],
+            "other intensity transforms come before",
+            ("intensity_in",),
+        ),
+        (
+            [{**FOREGROUND, "keys": ["a", "b"]}],
+            "it measures one of several images",
+            ("crop", "grid_window"),
+        ),
+    ],
+)
+def test_orders_that_are_not_reproduced_are_refused_in_words(
+    transforms: Any, why: str, answers: tuple[str, ...]
+) -> None:
+    [left] = read_data(*transforms).left
     assert left.name == transforms[-1]["_target_"]
     assert left.why.startswith(why)
-    assert left.answers == (answer,)
+    assert left.answers == answers
 
 
 PAD = {"_target_": "SpatialPadd", "keys": "image", "spatial_size": [8, 12, 16]}
@@ -320,11 +395,6 @@ WINDOWS = {"_target_": "SlidingWindowInferer", "roi_size": [8, 12, 16]}
 @pytest.mark.parametrize(
     ("transforms", "inferer", "why"),
     [
-        ([{**PAD, "spatial_size": 8}], WINDOWS, "the windows of the inferer have other extents"),
-        ([PAD], {**WINDOWS, "roi_size": -1}, "the windows of the inferer have other extents"),
-        ([PAD], {"_target_": "SimpleInferer"}, "the windows of the inferer have other extents"),
-        ([PAD, {"_target_": "ScaleIntensityd", "keys": "image"}], WINDOWS, "ScaleIntensityd foll"),
-        ([{**PAD, "spatial_size": [-1, 12, 16], "value": 1}], WINDOWS, "the windows of the inf"),
         ([{**PAD, "method": "end"}], WINDOWS, "its method is end"),
         ([{**PAD, "mode": "reflect"}], WINDOWS, "its mode is reflect"),
         ([{**PAD, "constant_values": 1}], WINDOWS, "its constant_values is not known"),
@@ -335,7 +405,27 @@ def test_other_paddings_are_refused_in_words(transforms: Any, inferer: Any, why:
     [left] = bundle_data(BundleConfig(content), 1).left
     assert left.name == "SpatialPadd"
     assert left.why.startswith(why)
-    assert left.answers == ("omit",)
+    assert left.answers == ("grid_window", "omit")
+
+
+@pytest.mark.parametrize(
+    ("pad", "inferer"),
+    [
+        ({"spatial_size": [8, 8, 8]}, WINDOWS),
+        ({}, {**WINDOWS, "roi_size": -1}),
+        ({}, {"_target_": "SimpleInferer"}),
+        ({"spatial_size": [-1, 12, 16], "value": 1}, WINDOWS),
+    ],
+)
+def test_a_padding_that_the_windows_do_not_do_is_a_window_on_the_grid(
+    pad: Any, inferer: Any
+) -> None:
+    data = read_data({**PAD, **pad}, inferer=inferer)
+    extents = triple(max(edge, 0) for edge in {**PAD, **pad}["spatial_size"])
+    assert data.left == []
+    assert data.grid_window == GridWindow(
+        (WindowStep("at-least", extents),), float(pad.get("value", 0))
+    )
 
 
 def test_a_spacing_before_the_axes_are_turned_keeps_the_files_first_voxel() -> None:

@@ -17,6 +17,7 @@ from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import ModelFileError
 from cuda_cyclegan.engine.model.calibration import CycleReference, Expectations, Typical
+from cuda_cyclegan.engine.model.grid_window import GridWindow, WindowStep
 from cuda_cyclegan.engine.model.intensity_maps import Logarithm, MinMax, Percentiles, Steps, Window
 from cuda_cyclegan.engine.model.model_card import (
     ModelCard,
@@ -46,12 +47,27 @@ def test_a_card_comes_back_from_its_json(card: ModelCard) -> None:
 def test_a_card_that_names_nnunets_scheme_keeps_its_bytes() -> None:
     """Files were written so before model cards had a tiling and a grid rule."""
     plain = json.loads(card_to_json(CARD))
-    assert not plain.keys() & {"scheme", "tiling", "grid_rule", "maps_on"}
+    assert not plain.keys() & {"scheme", "tiling", "grid_rule", "maps_on", "grid_window"}
     text = json.dumps({**plain, "scheme": "nnunet"}, ensure_ascii=False, separators=(",", ":"))
     card = card_from_json(text)
     assert (card.tiling, card.grid_rule, card.padding) == (EARLIER_NNUNET, "nnunet", 0.0)
     assert json.loads(card_to_json(card)) == json.loads(text)
     assert stated_grids(card) == {"scheme": "nnunet"}
+
+
+WINDOW: Json = {
+    "steps": [{"rule": "extents", "voxels": [8, 8, 8]}],
+    "padding": 0.0,
+    "fill": 0.0,
+}
+
+
+def test_a_window_on_the_grid_comes_back_from_its_json() -> None:
+    card = replace(CARD, grid_window=GridWindow((WindowStep("extents", (8, 8, 8)),)))
+    text = card_to_json(card)
+    assert json.loads(text)["grid_window"] == WINDOW
+    assert stated_grids(card).keys() == {"grid_window"}
+    assert card_from_json(text) == card
 
 
 @pytest.mark.parametrize(
@@ -64,6 +80,13 @@ def test_a_card_that_names_nnunets_scheme_keeps_its_bytes() -> None:
         ("tiling.blend", "cubic"),
         ("grid_rule", "other"),
         ("maps_on", "patch"),
+        ("maps_on", "window"),
+        ("grid_window", {**WINDOW, "steps": []}),
+        ("grid_window", {**WINDOW, "steps": [{"rule": "extents", "voxels": [8, 8, -1]}]}),
+        (
+            "grid_window",
+            {**WINDOW, "padding": "reflect"},
+        ),
     ],
 )
 def test_a_tiling_that_cannot_be_is_refused(path: str, value: Json) -> None:
