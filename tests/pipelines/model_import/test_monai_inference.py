@@ -176,7 +176,10 @@ WINDOWS: dict[str, tuple[Any, ...]] = {
     "the centre": (ROI, ORIENTED, SPACED, CENTRE, Z_SCORED),
     "a border": (ROI, ORIENTED, SPACED, RANGED, BORDER),
     "foreground": (ROI, ORIENTED, SPACED, FOREGROUND, RANGED),
-    "foreground of network values": (ROI, ORIENTED, RANGED, SPACED, FOREGROUND, FIXED),
+    "foreground of network values": (
+        *(ROI, ORIENTED, RANGED, SPACED, FOREGROUND),
+        {**FIXED, "mode": "constant"},
+    ),
 }
 
 
