@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from threading import Lock
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -101,10 +101,13 @@ class OpenVino:
             "PERF_COUNT": profiled,
         }
 
-    def compiled(self, model: "ModelProto", shapes: Mapping[str, Sequence[int]]) -> "CompiledModel":
-        """Compile the model for inputs of these shapes, by name."""
+    def compiled(
+        self, model: "ModelProto", shapes: Mapping[str, Sequence[int]] = MappingProxyType({})
+    ) -> "CompiledModel":
+        """Compile a model. shapes: of inputs that it leaves open, by name."""
         read = self._core.read_model(model.SerializeToString())
-        read.reshape({name: [*shape] for name, shape in shapes.items()})
+        if shapes:
+            read.reshape({name: [*shape] for name, shape in shapes.items()})
         return CompiledModel(self._core.compile_model(read, _CPU, self._options))
 
 
@@ -118,11 +121,19 @@ class CompiledModel:
 
     def __call__(self, inputs: Mapping[str, FloatArray]) -> FloatArray:
         output = np.empty(self._request.get_output_tensor(0).shape, np.float32)
+        self.into(inputs, output)
+        return output
+
+    def into(self, inputs: Mapping[str, FloatArray], output: FloatArray) -> None:
+        """Compute the output into memory of the caller; all arrays are contiguous."""
         for name, array in inputs.items():
             self._request.set_tensor(name, self._tensor(array, shared_memory=True))
         self._request.set_output_tensor(0, self._tensor(output, shared_memory=True))
         self._request.infer()
-        return output
+
+    def release(self) -> None:
+        """Free the memory of tensors between operators; the next run allocates it again."""
+        self._compiled.release_memory()
 
     def operators(self) -> Iterator["TimedOperator"]:
         """Yield all operators in order; those that took less than a microsecond took none."""

@@ -2,11 +2,10 @@
 
 import tempfile
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
-from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -33,7 +32,8 @@ from .slabs import Piece, SlabPiece, SlabPlan, all_shapes, cut, filter_name, pla
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from .openvino import OpenVino
+    from .openvino import CompiledModel, OpenVino
+    from .slab_model import SlabModel
 
 
 _Doubles: TypeAlias = npt.NDArray[np.float64]
@@ -49,10 +49,22 @@ class MapMoments:
 
     @classmethod
     def of(cls, slab: FloatArray) -> "MapMoments":
-        """Return the moments of [C, D, H, W]."""
-        moments = in_parallel(_moments, slab)
-        mean, squares = np.array(moments).T
-        return cls(prod(slab.shape[1:]), mean, squares)
+        """Return the moments of [D, H, W, C]."""
+        first, *others = in_parallel(cls._of_row, slab)
+        for other in others:
+            first = first.merged(other)
+        return first
+
+    @classmethod
+    def _of_row(cls, row: FloatArray) -> "MapMoments":
+        """Return the moments of [H, W, C]. Sums are taken along H first, in long vectors."""
+        height, width, channels = row.shape
+        values = row.reshape(height, -1).astype(np.float64)
+        count = height * width
+        mean = values.sum(axis=0).reshape(width, channels).sum(axis=0) / count
+        values -= np.tile(mean, width)
+        np.square(values, out=values)
+        return cls(count, mean, values.sum(axis=0).reshape(width, channels).sum(axis=0))
 
     def merged(self, other: "MapMoments") -> "MapMoments":
         """Return the moments of both together."""
@@ -74,21 +86,10 @@ class MapMoments:
 
 @dataclass(frozen=True, slots=True)
 class ChannelMap:
-    """value * scale + shift by channel, [C, 1, 1, 1] each."""
+    """value * scale + shift by channel, [C] each."""
 
     scale: FloatArray
     shift: FloatArray
-
-    def __call__(self, slab: FloatArray) -> FloatArray:
-        """Return [C, D, H, W] mapped, in new memory."""
-        output = np.empty(slab.shape, np.float32)
-
-        def fill(channel: int) -> None:
-            np.multiply(slab[channel], self.scale[channel], out=output[channel])
-            output[channel] += self.shift[channel]
-
-        in_parallel(fill, range(len(slab)))
-        return output
 
 
 def normalisation(node: Node, moments: MapMoments, weights: Mapping[str, FloatArray]) -> ChannelMap:
@@ -102,25 +103,7 @@ def normalisation(node: Node, moments: MapMoments, weights: Mapping[str, FloatAr
     shift = -found.mean * scale
     if layer.shift:
         shift = shift + weights[layer.shift]
-    return ChannelMap(_by_channel(scale), _by_channel(shift))
-
-
-def _by_channel(values: _Doubles) -> FloatArray:
-    return values.astype(np.float32).reshape(-1, 1, 1, 1)
-
-
-def _moments(channel: FloatArray) -> tuple[float, float]:
-    values = channel.astype(np.float64)
-    mean = float(values.mean())
-    values -= mean
-    np.square(values, out=values)
-    return mean, float(values.sum())
-
-
-_LONG = 1 << 34
-"""FLOP of a map from which OpenVINO computes it: compiling up to three slabs takes 0.1 s, as much
-as it gains on so many.
-"""
+    return ChannelMap(scale.astype(np.float32), shift.astype(np.float32))
 
 
 @contextmanager
@@ -135,7 +118,8 @@ def open_cpu_volume_generator(
     words = f"CPU, {threads} threads, ONNX Runtime {onnxruntime().__version__}"
     if is_installed():
         words += f", OpenVINO {version('openvino')}"
-    yield SlabGenerator(network, memory, threads, words)
+    with closing(SlabGenerator(network, memory, threads, words)) as generator:
+        yield generator
 
 
 class SlabGenerator:
@@ -146,7 +130,11 @@ class SlabGenerator:
         self.device = device
         self._network = network
         self._memory = memory
-        self._threads = threads
+        self._models = _Models(network, threads)
+
+    def close(self) -> None:
+        """Free the compiled slabs, even if this generator is still referenced."""
+        self._models.close()
 
     def translate_volume(
         self, source: Stored, target: Stored, on_share: Callable[[float], None]
@@ -155,7 +143,7 @@ class SlabGenerator:
         d, h, w = source.values.shape[1:]
         plan = plan_slabs(self.graph, (d, h, w), self._memory)
         start = perf_counter()
-        _Passage(self._network, plan, source, target, self._threads).run(on_share)
+        _Passage(self._network, plan, source, target, self._models).run(on_share)
         return [Timing("compute", start, perf_counter())]
 
 
@@ -163,14 +151,14 @@ class _Passage:
     """One volume in flight. maps: outputs that are still to be read."""
 
     def __init__(
-        self, network: Network, plan: SlabPlan, source: Stored, target: Stored, threads: int
+        self, network: Network, plan: SlabPlan, source: Stored, target: Stored, models: "_Models"
     ) -> None:
         self._network, self._plan = network, plan
         self._source, self._target = source, target
         self._pieces = cut(network.graph)
         self._shapes = all_shapes(network.graph, self._pieces, plan.padded)
         self._work = layer_flops(network.graph, plan.padded)
-        self._runs = _Runs(network, self._shapes, threads)
+        self._models = models
         self._maps = dict[str, FloatArray]()
         self._norms = dict[str, ChannelMap]()
 
@@ -194,11 +182,14 @@ class _Passage:
         output = None if is_last else self._allocate(piece.output, shape)
         moments: MapMoments | None = None
         for rows in self._plan.slabs(piece.output, shape.extents[0]):
-            slab = self._slab(piece, rows)
+            slab = (
+                np.empty((len(rows), *shape.extents[1:], shape.channels), np.float32)
+                if output is None
+                else output[rows.start : rows.stop]
+            )
+            self._compute(piece, rows, slab)
             if output is None:
                 self._put(slab, rows)
-            else:
-                output[:, rows.start : rows.stop] = slab
             if piece.output in self._pieces.measured:
                 found = MapMoments.of(slab)
                 moments = moments.merged(found) if moments else found
@@ -206,7 +197,7 @@ class _Passage:
         if output is not None:
             self._maps[piece.output] = output
         self._record_moments(piece.output, moments)
-        self._runs.forget()
+        self._models.rest(keeps=bool(self._plan.kept_bytes))
 
     def _record_moments(self, name: str, moments: MapMoments | None) -> None:
         for norm, node in self._pieces.norms.items():
@@ -220,19 +211,20 @@ class _Passage:
             moments = moments.merged(found) if moments else found
         self._record_moments(INPUT, moments)
 
-    def _slab(self, piece: Piece, rows: Rows) -> FloatArray:
+    def _compute(self, piece: Piece, rows: Rows, out: FloatArray) -> None:
         slab = slab_piece(piece, self._shapes, rows)
         inputs = {name: self._rows(name, taken) for name, taken in slab.reads.items()}
-        if not slab.nodes:
-            return inputs[slab.output]
-        return self._runs(slab, inputs, is_long=self._work.get(piece.output, 0) >= _LONG)
+        norms = {name: self._norms[name] for name in inputs if name in self._norms}
+        if slab.nodes or norms:
+            is_long = piece.output in self._plan.long
+            self._models(slab, inputs, norms, out, is_long=is_long)
+        else:
+            out[...] = inputs[slab.output]
 
     def _rows(self, source: str, rows: Rows) -> FloatArray:
-        """Return rows of a map or the input, normalised if the source is a norm."""
+        """Return rows of the map or the input that a source is, not yet normalised."""
         name = self._pieces.map_of(source)
-        taken = self._input(rows) if name == INPUT else self._maps[name][:, rows.start : rows.stop]
-        norm = self._norms.get(source)
-        return norm(taken) if norm else taken
+        return self._input(rows) if name == INPUT else self._maps[name][rows.start : rows.stop]
 
     def _input(self, rows: Rows) -> FloatArray:
         """Return rows of the network's input volume, padded after its last voxels."""
@@ -247,55 +239,102 @@ class _Passage:
                 for padded, edge in zip(self._plan.padded[1:], values.shape[2:], strict=True)
             ),
         ]
-        return np.pad(inside, [(0, 0), *((0, more) for more in beyond)], mode="edge")
+        padded = np.pad(inside, [(0, 0), *((0, more) for more in beyond)], mode="edge")
+        return np.ascontiguousarray(np.moveaxis(padded, 0, -1))
 
     def _put(self, slab: FloatArray, rows: Rows) -> None:
         values = self._target.values
         _, depth, height, width = values.shape
-        seen = slab[:, : max(0, depth - rows.start), :height, :width]
+        seen = np.moveaxis(slab, -1, 0)[:, : max(0, depth - rows.start), :height, :width]
         if not np.isfinite(seen).all():
             raise PrecisionOverflowError.of("fp32")
         for row in range(seen.shape[1]):
             self._target.store(seen[:, row], rows.start + row)
 
     def _allocate(self, name: str, shape: TensorShape) -> FloatArray:
-        extents = shape.channels, *shape.extents
+        extents = *shape.extents, shape.channels
         if name not in self._plan.in_files:
             return np.empty(extents, np.float32)
         with tempfile.TemporaryFile(prefix="cuda-cyclegan-") as file:
             return np.memmap(file, np.float32, "w+", shape=extents)
 
 
-class _Runs:
-    """Compiled slabs of a piece; slabs in the same position relative to the borders share one."""
+@dataclass(frozen=True, slots=True)
+class _OpenSlab:
+    """A slab ready to run. run: compute it from all inputs, by name, into the second argument."""
 
-    def __init__(self, network: Network, shapes: dict[str, TensorShape], threads: int) -> None:
+    model: "SlabModel"
+    run: Callable[[dict[str, FloatArray], FloatArray], None]
+
+
+class _Models:
+    """Slabs ready to run; equal ones share one in OpenVINO, which is kept between volumes.
+
+    A session of ONNX Runtime has threads and memory of its own, and is made anew in 2 ms.
+    """
+
+    def __init__(self, network: Network, threads: int) -> None:
+        channels = network.graph.channels()
         filters = {
-            filter_name(node): node.layer.weight(shapes[node.inputs[0]].channels)
+            filter_name(node): node.layer.weight(channels[node.inputs[0]])
             for node in network.graph.nodes
             if isinstance(node.layer, Downsample)
         }
         self._weights = {**network.weights, **filters}
-        self._channels = {name: shape.channels for name, shape in shapes.items()}
         self._threads = threads
-        self._open = dict[tuple[Any, ...], Callable[[dict[str, FloatArray]], FloatArray]]()
+        self._open = dict[tuple[Any, ...], _OpenSlab]()
+        self._compiled = dict[bytes, "CompiledModel"]()
 
     def __call__(
-        self, slab: SlabPiece, inputs: dict[str, FloatArray], *, is_long: bool
-    ) -> FloatArray:
-        """Return the rows [C, D, H, W] of a slab. is_long: whether OpenVINO is worth compiling."""
-        feeds = {name: np.ascontiguousarray(rows)[None] for name, rows in inputs.items()}
-        shapes = {name: array.shape for name, array in feeds.items()}
+        self,
+        slab: SlabPiece,
+        inputs: dict[str, FloatArray],
+        norms: Mapping[str, ChannelMap],
+        out: FloatArray,
+        *,
+        is_long: bool,
+    ) -> None:
+        """Compute the rows [D, H, W, C] of a slab. is_long: whether to compile it in OpenVINO."""
+        shapes = {name: (1, *rows.shape) for name, rows in inputs.items()}
         key = slab.nodes, slab.output, *shapes.items()
         if key not in self._open:
-            opened = self._in_openvino if is_long and is_installed() else self._in_onnxruntime
-            self._open[key] = opened(slab, shapes)
-        [output] = self._open[key](feeds)
-        return output
+            self._open[key] = self._opened(slab, shapes, norms, is_long=is_long)
+        model = self._open[key].model
+        feeds = {model.rows[name]: rows[None] for name, rows in inputs.items()}
+        for name, norm in norms.items():
+            feeds[model.scales[name]], feeds[model.shifts[name]] = norm.scale, norm.shift
+        self._open[key].run({**feeds, **model.weights}, out[None])
 
-    def forget(self) -> None:
-        """Free the compiled slabs of a piece."""
+    def rest(self, *, keeps: bool) -> None:
+        """Free what a piece needs only while it is computed; keeps: not what is compiled."""
         self._open.clear()
+        if not keeps:
+            self._compiled.clear()
+        for compiled in self._compiled.values():
+            compiled.release()
+
+    def close(self) -> None:
+        """Free all compiled slabs."""
+        self._open.clear()
+        self._compiled.clear()
+
+    def _opened(
+        self,
+        slab: SlabPiece,
+        shapes: Mapping[str, tuple[int, ...]],
+        norms: Mapping[str, ChannelMap],
+        *,
+        is_long: bool,
+    ) -> _OpenSlab:
+        from .slab_model import slab_model  # late: with ONNX
+
+        model = slab_model(slab, shapes, norms.keys(), self._weights)
+        if not (is_long and is_installed()):
+            return _OpenSlab(model, self._in_onnxruntime(model.onnx))
+        key = model.onnx.SerializeToString(deterministic=True)
+        if key not in self._compiled:
+            self._compiled[key] = self._openvino.compiled(model.onnx)
+        return _OpenSlab(model, self._compiled[key].into)
 
     @cached_property
     def _openvino(self) -> "OpenVino":
@@ -303,29 +342,18 @@ class _Runs:
 
         return OpenVino("fp32", self._threads)
 
-    def _in_openvino(
-        self, slab: SlabPiece, shapes: Mapping[str, tuple[int, ...]]
-    ) -> Callable[[dict[str, FloatArray]], FloatArray]:
-        return self._openvino.compiled(self._model(slab, by_phases=True), shapes)
-
     def _in_onnxruntime(
-        self, slab: SlabPiece, _shapes: Mapping[str, tuple[int, ...]]
-    ) -> Callable[[dict[str, FloatArray]], FloatArray]:
-        running = session(self._model(slab), session_options(self._threads))
-        return lambda feeds: running.run(None, feeds)[0]
+        self, model: "ModelProto"
+    ) -> Callable[[dict[str, FloatArray], FloatArray], None]:
+        running = session(model, session_options(self._threads))
+        [output] = running.get_outputs()
 
-    def _model(self, slab: SlabPiece, *, by_phases: bool = False) -> "ModelProto":
-        from .onnx_model import nodes_to_onnx
+        def run(feeds: dict[str, FloatArray], out: FloatArray) -> None:
+            binding = running.io_binding()
+            for name, array in feeds.items():
+                binding.bind_cpu_input(name, array)
+            place = out.ctypes.data
+            binding.bind_output(output.name, "cpu", 0, np.float32, out.shape, place)
+            running.run_with_iobinding(binding)
 
-        channels = dict(self._channels)
-        for node in slab.nodes:
-            channels.setdefault(node.name, channels[node.inputs[0]])
-        return nodes_to_onnx(
-            slab.nodes,
-            channels,
-            slab.reads,
-            slab.output,
-            self._weights,
-            by_columns=True,
-            by_phases=by_phases,
-        )
+        return run

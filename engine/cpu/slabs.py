@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from ..errors import DeviceMemoryError
 from ..network.graph import INPUT, Graph, Node, TensorShape, times
+from ..network.graph_analysis import layer_flops
 from ..network.layers import (
     Clip,
     Constant,
@@ -35,6 +36,7 @@ from ..network.layers import (
     Triple,
     Upsample,
     VoxelwiseLayer,
+    kind_of,
 )
 from ..patch_grid import Rows
 from ..whole_volume import padded_extents
@@ -357,7 +359,8 @@ _COPIES = 3
 class SlabPlan:
     """Plan for a volume. padded: its extents (D, H, W) in the network. host_bytes: peak memory, of
     maps and slabs. file_bytes: of maps in temporary files. in_files: which maps. slab_rows: of each
-    map, how many are computed at a time.
+    map, how many are computed at a time. long: maps for which OpenVINO is worth compiling.
+    kept_bytes: part of host_bytes, of compiled slabs that are kept; 0 if they do not fit.
     """
 
     padded: Triple
@@ -365,6 +368,8 @@ class SlabPlan:
     file_bytes: int
     in_files: frozenset[str]
     slab_rows: dict[str, int]
+    long: frozenset[str]
+    kept_bytes: int
 
     def slabs(self, output: str, extent: int) -> Iterator[Rows]:
         """Yield the rows of a map, slab after slab."""
@@ -401,7 +406,16 @@ def plan_slabs(graph: Graph, extents: Triple, limit: int) -> SlabPlan:
             in_files,
             free,
         )
-    return SlabPlan(padded, in_memory + working, in_files, names, rows)
+    long = _long_maps(graph, pieces, shapes, padded)
+    kept = sum(
+        _compiled_bytes(piece, shapes, rows[piece.output])
+        for piece in pieces.pieces
+        if piece in long
+    )
+    host = in_memory + working
+    kept = kept if host + kept <= limit else 0
+    outputs = frozenset(map_ for maps in long.values() for map_ in maps)
+    return SlabPlan(padded, host + kept, in_files, names, rows, outputs, kept)
 
 
 def all_shapes(graph: Graph, pieces: CutGraph, padded: Triple) -> dict[str, TensorShape]:
@@ -433,6 +447,44 @@ def _working_bytes(piece: Piece, shapes: dict[str, TensorShape], rows: int) -> i
     read = sum(len(taken) * _row_bytes(shapes[name]) for name, taken in slab.reads.items())
     inside = sum(rows * _row_bytes(shapes[node.name]) for node in piece.nodes)
     return int(_COPIES * (2 * read + inside))
+
+
+_LONG = 1 << 33
+"""FLOP of equal maps from which OpenVINO computes them: compiling up to three slabs takes 0.1 s, as
+much as it gains on so many.
+"""
+_POSITIONS = 3
+"""Slabs that differ: at the start, in the middle, and at the end of a map."""
+_COMPILED_BYTES, _WEIGHTS = 1 << 20, 3
+"""Bytes of a compiled slab, and copies of its weights there; measured."""
+
+
+def _long_maps(
+    graph: Graph, pieces: CutGraph, shapes: dict[str, TensorShape], padded: Triple
+) -> dict[Piece, frozenset[str]]:
+    """Return the maps for which OpenVINO is worth compiling, by one of several equal pieces."""
+    work = layer_flops(graph, padded)
+    equal = dict[tuple[object, ...], list[Piece]]()
+    for piece in pieces.pieces:
+        layers = tuple(kind_of(node.layer) for node in piece.nodes)
+        reads = tuple(shapes[name] for name in piece.sources)
+        equal.setdefault((layers, reads, shapes[piece.output]), []).append(piece)
+    return {
+        alike[0]: frozenset(piece.output for piece in alike)
+        for alike in equal.values()
+        if sum(work.get(piece.output, 0) for piece in alike) >= _LONG
+    }
+
+
+def _compiled_bytes(piece: Piece, shapes: dict[str, TensorShape], rows: int) -> int:
+    """Return the bytes of the compiled slabs of a piece."""
+    slabs = -(-shapes[piece.output].extents[0] // rows)
+    weights = sum(
+        prod(node.layer.kernel) * node.layer.in_channels * node.layer.out_channels
+        for node in piece.nodes
+        if isinstance(node.layer, Conv3d | ConvTranspose3d)
+    )
+    return min(slabs, _POSITIONS) * (_COMPILED_BYTES + _WEIGHTS * _FLOAT * weights)
 
 
 def _row_bytes(shape: TensorShape) -> int:

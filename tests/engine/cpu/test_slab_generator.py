@@ -150,15 +150,15 @@ def test_moments_of_slabs_are_those_of_the_whole(
     channels: int, heights: list[int], offset: float
 ) -> None:
     random = np.random.default_rng(0)
-    whole = (random.normal(0, 1, (channels, sum(heights), 3, 4)) + offset).astype(np.float32)
-    parts = np.split(whole, np.cumsum(heights)[:-1], axis=1)
+    whole = (random.normal(0, 1, (sum(heights), 3, 4, channels)) + offset).astype(np.float32)
+    parts = np.split(whole, np.cumsum(heights)[:-1])
     merged = MapMoments.of(parts[0])
     for part in parts[1:]:
         merged = merged.merged(MapMoments.of(part))
-    flat = whole.reshape(channels, -1).astype(np.float64)
-    assert merged.count == flat.shape[1]
-    np.testing.assert_allclose(merged.mean, flat.mean(axis=1), rtol=1e-12, atol=1e-9)
-    squares = flat.var(axis=1) * flat.shape[1]
+    flat = whole.reshape(-1, channels).astype(np.float64)
+    assert merged.count == len(flat)
+    np.testing.assert_allclose(merged.mean, flat.mean(axis=0), rtol=1e-12, atol=1e-9)
+    squares = flat.var(axis=0) * len(flat)
     np.testing.assert_allclose(merged.squares, squares, rtol=1e-9, atol=1e-6)
 
 

@@ -10,12 +10,14 @@ from msgspec.structs import replace
 from support.covering_networks import SPECS, covering
 from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, chain, random_network
 from support.network_features import FEATURES, trained
-from support.volumes_at_once import at_once, in_one_pass, off, volume_for
+from support.volumes_at_once import ENOUGH, ODD, at_once, in_one_pass, off, volume_for
 
-from cuda_cyclegan.engine.cpu import slab_generator, slabs
+from cuda_cyclegan.engine.cpu import slabs
+from cuda_cyclegan.engine.cpu.slab_generator import open_cpu_volume_generator
 from cuda_cyclegan.engine.network.architectures import ResNetSpec
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import Conv3d, ConvTranspose3d, FloatArray, Pool, Triple
+from cuda_cyclegan.engine.scaling import Stored
 
 TORCH = ("leaky relu", "group norm", "anti-aliasing", "U-Net of two levels", "U-Net, added input")
 
@@ -134,10 +136,39 @@ def test_long_maps_are_the_same_in_openvino(name: str, monkeypatch: pytest.Monke
     network = trained(SPECS[name])
     volume = volume_for(network)
     usual = at_once(network, volume)
-    monkeypatch.setattr(slab_generator, "_LONG", 0)
+    monkeypatch.setattr(slabs, "_LONG", 0)
     monkeypatch.setattr(slabs, "_SLAB_BYTES", 1 << 16)
     made = at_once(network, volume)
     assert 0 < off(made, usual) < 1e-5
+
+
+def test_equal_pieces_are_compiled_once_for_all_volumes(monkeypatch: pytest.MonkeyPatch) -> None:
+    openvino = pytest.importorskip("cuda_cyclegan.engine.cpu.openvino").OpenVino
+    compiled = openvino.compiled
+    models = list[str]()
+
+    def counted(self: object, model: object) -> object:
+        models.append(str(model))
+        return compiled(self, model)
+
+    monkeypatch.setattr(slabs, "_LONG", 0)
+    monkeypatch.setattr(openvino, "compiled", counted)
+    network = trained(ResNetSpec(1, 1, 4, 3, norm="instance_affine"))
+    volume = volume_for(network)
+    first, second = (np.empty_like(volume) for _ in range(2))
+    with open_cpu_volume_generator(network, ENOUGH) as opened:
+        opened.translate_volume(Stored(volume), Stored(first), lambda _: None)
+        of_the_first = len(models)
+        opened.translate_volume(Stored(volume), Stored(second), lambda _: None)
+    assert len(models) == of_the_first == len({*models}) == 11  # of 17 pieces
+    assert off(first, in_one_pass(network, volume)) < 1e-5
+    assert second.tobytes() == first.tobytes()
+    plan = slabs.plan_slabs(network.graph, ODD, ENOUGH)
+    assert plan.kept_bytes
+    without = slabs.plan_slabs(network.graph, ODD, plan.host_bytes - 1)
+    assert not without.kept_bytes
+    assert at_once(network, volume, plan.host_bytes - 1).tobytes() == first.tobytes()
+    assert len(models) > 2 * of_the_first  # nothing was kept
 
 
 def test_a_mean_far_from_zero_is_no_trouble() -> None:
