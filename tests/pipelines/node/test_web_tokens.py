@@ -40,7 +40,8 @@ class Provider:
                 return Reply(401, encoded({"error": "invalid_client"}))
             self.issued += 1
             self.left = self.uses
-            return Reply(body=encoded({"access_token": f"t{self.issued}"}))
+            token = {"access_token": f"t{self.issued}", "token_type": "Bearer"}
+            return Reply(body=encoded(token))
         self.left -= 1
         if self.left < 0 or asked.headers.get("Authorization") != f"Bearer t{self.issued}":
             return Reply(401)
