@@ -320,8 +320,9 @@ RENAMED = {
     "vram-limit": "vram",
 }
 ONLY_OF_COMMANDS = {
-    *("address", "any-truth", "compare-inference", "config", "data-range", "folder", "metrics"),
-    *("on-failure", "pairs", "port", "queue", "reader", "reference-scan", "report", "scheduler"),
+    *("address", "any-truth", "audit", "audit-syslog", "compare-inference", "config", "data-range"),
+    *("folder", "metrics", "on-failure", "pairs", "port", "queue", "reader", "reference-scan"),
+    *("report", "scheduler"),
     *("shard", "tls-certificate", "tls-key", "tls-trusted", "verbose", "yield-to-others"),
 }
 
