@@ -1,10 +1,11 @@
 """Orthanc pushes series to a node and gets results back, while all that takes part is ended.
 
-Run in tests/: `python -m benchmarks.node_chaos [--postgresql | --dicomweb]`; with the first, the
-queue is on a server, which is killed as well; with the second, the node fetches the series and
-stores the results by DICOMweb, and Orthanc is killed. `--commitment` requests storage commitment of
-the results, and `--seed` draws other moments. The figures go into results/node_chaos.json, whose
-name then ends in _server, _web or _committed.
+Run in tests/: `python -m benchmarks.node_chaos [--postgresql | --dicomweb | --moved]`; with the
+first, the queue is on a server, which is killed as well; with the second, the node fetches the
+series and stores the results by DICOMweb, and with the third, it fetches them by C-MOVE; Orthanc is
+killed then. `--commitment` requests storage commitment of the results, and `--seed` draws other
+moments. The node keeps an audit trail, whose messages are counted. The figures go into
+results/node_chaos.json, whose name then ends in _server, _web, _moved or _committed.
 """
 
 import argparse
@@ -31,8 +32,11 @@ from support.node_world import NodeWorld, phantom
 from support.ports import reserved_port
 from support.queue_world import children
 
+from cuda_cyclegan.pipelines.node.audit_files import trail_files
+
 RESULTS = Path(__file__).parent / "results" / "node_chaos.json"
 PATIENCE = 3600.0
+ANYONE = {"DicomAlwaysAllowFind": True, "DicomAlwaysAllowMove": True}
 PUSHED_TOGETHER = 10
 """Series of one request to Orthanc, and so of one association."""
 
@@ -52,11 +56,18 @@ class Trial:
     judged: int = 100
     """Derived series of which dciodvfy sees an object."""
     over_the_web: bool = False
-    """Whether the node fetches and stores by DICOMweb; Orthanc is killed, not restarted, then."""
+    """Whether the node fetches and stores by DICOMweb."""
+    moves: bool = False
+    """Whether the node fetches by C-MOVE."""
     commits: bool = False
     """Whether results are sent only by Orthanc's report of storage commitment."""
     seed: int = 1
     """Seed of the order of events, and of their moments."""
+
+    @property
+    def fetches(self) -> bool:
+        """Whether the node fetches the series; Orthanc is killed, not restarted, then."""
+        return self.over_the_web or self.moves
 
 
 @dataclass
@@ -85,14 +96,20 @@ class Supervised:
 
 def run(folder: Path, trial: Trial, server: queue_postgres.Server | None = None) -> dict[str, Any]:
     """Figures of one run; kills are spread over it evenly. server: that has the queue."""
-    options = web_options() if trial.over_the_web else {}
+    options = web_options() if trial.over_the_web else ANYONE if trial.moves else {}
     with reserved_port() as port, orthanc(folder / "orthanc", {"T1TOT2": port}, **options) as pacs:
         queue = server.url if server else ""
         world = NodeWorld(folder, pacs.dicom_port, port=port, queue=queue)
+        world.options = ("--audit", str(folder / "audit"))
         web = f"http://127.0.0.1:{pacs.http_port}/dicom-web"
         lines = ['commitment = "20 s"'] * trial.commits
-        if trial.over_the_web:
-            lines += [f'source = "{web}"', 'source-query = "StudyDate=19000101-"', 'poll = "2 s"']
+        if trial.fetches:
+            source = web if trial.over_the_web else f"ORTHANC@127.0.0.1:{pacs.dicom_port}"
+            lines += [
+                f'source = "{source}"',
+                'source-query = "StudyDate=19000101-"',
+                'poll = "2 s"',
+            ]
         destination = web if trial.over_the_web else ""
         world.configure("\n".join(lines), callers="ORTHANC@127.0.0.1", destination=destination)
         try:
@@ -113,7 +130,7 @@ def _run(
     pushing = [
         threading.Thread(target=push, args=(pacs, names), daemon=True)
         for names in shares_of(sorted(pacs.ask("/series")), trial.associations)
-        if not trial.over_the_web
+        if not trial.fetches
     ]
     for thread in pushing:
         thread.start()
@@ -131,7 +148,7 @@ def _run(
             assert server
             back.append(outage(server, found, pacs, trial, moments))
         else:
-            if trial.over_the_web:
+            if trial.fetches:
                 pacs.kill()
             else:
                 pacs.stop()
@@ -148,7 +165,7 @@ def _run(
         "associations": trial.associations,
         "seed": trial.seed,
         "kills": dict(found.killed),
-        f"{'kills' if trial.over_the_web else 'restarts'} of Orthanc": trial.restarts,
+        f"{'kills' if trial.fetches else 'restarts'} of Orthanc": trial.restarts,
         **(_of_outages(world, back) if back else {}),
         "seconds": round(seconds, 1),
         **_outcome(world, pacs, trial),
@@ -226,8 +243,19 @@ def _outcome(world: NodeWorld, pacs: Pacs, trial: Trial) -> dict[str, Any]:
         ),
         "judged by dciodvfy": len(sampled),
         "with errors": sum(bool(conformance_errors(path)) for path in sampled),
+        "audit messages": dict(audited(world.folder / "audit")),
         "unfinished files": len(list((world.state / "incoming").iterdir())),
     }
+
+
+def audited(folder: Path) -> Counter[str]:
+    """Messages of an audit trail by their event and its action."""
+    events = (
+        json.loads(line)["EventIdentification"]
+        for file in trail_files(folder)
+        for line in file.read_text().splitlines()
+    )
+    return Counter(f"{one['EventID']['originalText']} {one['EventActionCode']}" for one in events)
 
 
 def wait_for(condition: Callable[[], bool], evidence: Callable[[], object] = lambda: "") -> None:
@@ -246,6 +274,7 @@ def main() -> None:
     parser.add_argument("--restarts", type=int, default=2)
     parser.add_argument("--postgresql", action="store_true")
     parser.add_argument("--dicomweb", action="store_true")
+    parser.add_argument("--moved", action="store_true")
     parser.add_argument("--commitment", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--outages", type=int, default=10)
@@ -256,6 +285,7 @@ def main() -> None:
         restarts=asked.restarts,
         outages=asked.outages if asked.postgresql else 0,
         over_the_web=asked.dicomweb,
+        moves=asked.moved,
         commits=asked.commitment,
         seed=asked.seed,
     )
@@ -266,6 +296,7 @@ def main() -> None:
     kinds = {
         "server": asked.postgresql,
         "web": asked.dicomweb,
+        "moved": asked.moved,
         "committed": asked.commitment,
     }
     name = "_".join([RESULTS.stem, *(kind for kind, is_asked in kinds.items() if is_asked)])

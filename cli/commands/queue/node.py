@@ -182,7 +182,8 @@ def node(
       0  stopped with SIGTERM or Ctrl-C; with --status: shown, whether or not a
          node is running; with --check: all destinations and sources answered;
          with --test: the series came back
-      1  with --check: a destination or source did not answer; with --test: a step failed
+      1  with --check: a destination or source did not answer;
+         with --test: a step failed
       2  wrong usage, an invalid config file, a route's model cannot be used,
          or the folder or port is in use
       4  pynetdicom is not installed

@@ -105,6 +105,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             **dict.fromkeys(["match", "mirrored", "shift", "empty", "breaks", "local"], "float"),
             "values": "int",
             **dict.fromkeys(["levels", "spacing", "patterns"], "list"),
+            "disagreement": "NoneType",
         },
         "suspicion": {"state": "str", "far": "float", "why": "NoneType", "findings": "list"},
         "maps": "list",

@@ -130,7 +130,18 @@ def test_effects_that_were_judged_once_stay() -> None:
     # Each of these would let a folder of a stranger do harm.
     assert {option for command, option in OPTIONS if effect_of(command, option)} == {
         *("address", "against", "allow-synthetic", "any-contrast", "any-modality", "associations"),
-        *("compare", "csv", "cudnn", "export", "folder", "follow-links", "force", "html"),
+        *(
+            "audit",
+            "audit-syslog",
+            "compare",
+            "csv",
+            "cudnn",
+            "export",
+            "folder",
+            "follow-links",
+            "force",
+            "html",
+        ),
         *("inbox-limit", "input", "json", "keep-private-tags", "layout", "log-file", "mask"),
         *("metrics", "on-failure", "output", "overwrite", "pairs", "plot", "port", "queue"),
         *("reader", "release", "report", "reserve", "result-name", "review", "show-marks"),
