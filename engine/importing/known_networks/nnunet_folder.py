@@ -40,7 +40,15 @@ class _Architecture:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The plans of one configuration, such as 3d_fullres; field names are nnU-Net's."""
+    """The plans of one configuration, such as 3d_fullres; field names are nnU-Net's.
+
+    patch_size: of the training, along the axes as transposed. spacing: of the model's grid, in mm,
+    likewise. normalization_schemes: of each channel, by class name. use_mask_for_norm: whether a
+    channel's statistics are those of non-zero voxels. resampling_fn_data,
+    resampling_fn_probabilities: functions that resample scans and outputs, with arguments in
+    resampling_fn_data_kwargs and resampling_fn_probabilities_kwargs. architecture: the network.
+    previous_stage: configuration whose output is another input; None for none.
+    """
 
     patch_size: Triple
     spacing: tuple[float, float, float]
@@ -56,7 +64,11 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Intensity:
-    """Intensities of a channel over the foreground of the training set; names are nnU-Net's."""
+    """Intensities of a channel over the foreground of the training set; names are nnU-Net's.
+
+    mean, std: mean and standard deviation. percentile_00_5, percentile_99_5: percentiles 0.5 and
+    99.5.
+    """
 
     mean: float
     std: float
@@ -66,7 +78,12 @@ class Intensity:
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """Content of plans.json for all configurations; field names are nnU-Net's."""
+    """Content of plans.json for all configurations; field names are nnU-Net's.
+
+    configurations: the plans of each, by name. transpose_forward: order of the scan's axes in the
+    network. foreground_intensity_properties_per_channel: intensities, by channel number.
+    image_reader_writer: class that reads scans.
+    """
 
     configurations: dict[str, dict[str, Any]]
     transpose_forward: Triple
@@ -76,7 +93,10 @@ class Plans:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Content of dataset.json; field names are nnU-Net's."""
+    """Content of dataset.json; field names are nnU-Net's.
+
+    channel_names: names of the input channels, by number. labels: numbers of the classes, by name.
+    """
 
     channel_names: dict[str, str]
     labels: dict[str, Any] = field(default_factory=dict[str, Any])

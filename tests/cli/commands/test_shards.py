@@ -189,7 +189,7 @@ def test_the_same_shard_runs_once_at_a_time(world: World) -> None:
 
 
 def test_a_folder_without_locks_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on NFS without its lock daemon, or Lustre without -o flock."""
+    """The error is that of NFS without its lock daemon, or of Lustre without -o flock."""
 
     def missing(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
