@@ -321,7 +321,17 @@ RENAMED = {
 }
 ONLY_OF_COMMANDS = {
     *("address", "any-truth", "audit", "audit-syslog", "compare-inference", "config", "data-range"),
-    *("folder", "metrics", "on-failure", "pairs", "port", "queue", "reader", "reference-scan"),
+    *(
+        "folder",
+        "inbox-limit",
+        "metrics",
+        "on-failure",
+        "pairs",
+        "port",
+        "queue",
+        "reader",
+        "reference-scan",
+    ),
     *("report", "scheduler"),
     *("shard", "tls-certificate", "tls-key", "tls-trusted", "verbose", "yield-to-others"),
 }
