@@ -163,6 +163,14 @@ BENCHMARKS = (
     ),
     Benchmark(
         "node_chaos",
+        ("node_chaos_moved.json",),
+        NODE,
+        "other",
+        "Orthanc, dciodvfy",
+        ("--moved", "--series", "40", "--kills", "10"),
+    ),
+    Benchmark(
+        "node_chaos",
         ("node_chaos_committed.json",),
         NODE,
         "other",
