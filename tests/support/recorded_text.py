@@ -147,7 +147,7 @@ def _unpacked(content: bytes) -> bytes:
 def rough(text: str) -> str:
     """The words of a benchmark without any number, bar or order."""
     lines = re.sub(r"[\d.█▏▎▍▌▋▊▉]+[kMGT]?|<n>|^More than .*", " ", text, flags=re.M).splitlines()
-    return "\n".join(sorted(" ".join(line.split()) for line in lines))
+    return "\n".join(sorted(" ".join(line.split()) for line in lines if line.strip()))
 
 
 def _rows(lines: list[str]) -> Iterator[str]:
