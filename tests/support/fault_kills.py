@@ -142,7 +142,11 @@ class Kills:
         """
         kind = self._random.choices(("starting", "going on", "storing"), (1, 3, 3))[0]
         done = len(self._visible("*.nii.gz"))
-        if kind == "starting" or done == len(self.names):
+        is_made = done == len(self.names)
+        if is_made and self._random.random() < 0.5:
+            process.wait(ENOUGH)  # or the record might never be complete, and nothing begin anew
+            return False
+        if kind == "starting" or is_made:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(self._random.uniform(0, self.tally.first_result))
             return False
