@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from math import log, sqrt
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -53,24 +54,32 @@ def measures_of(prepared: Prepared, volumes: Sequence[Volume], output: Canvas) -
     """
     plan, scan = prepared.plan, prepared.network_input.values[0]
     spacing = plan.orientation.sorted_spacing(prepared.source.spacing)
+    sign = sign_of(prepared.source) if plan.is_input_as_stored else 1
     steps = plan.resampling.steps if plan.resampling else (1.0, 1.0, 1.0)
     edges = triple(edge * step for edge, step in zip(spacing, steps, strict=True))
     each = list[Measures | None]()
     for channel, volume in enumerate(volumes):
         if not plan.is_on_scan:
             result, outward = output.target.values[channel], prepared.fit.outward[channel]
-            each.append(measure(scan, result, edges, outward.values))
+            each.append(measure(scan, result, edges, outward.values, (sign, 1)))
         else:
             stored = plan.orientation.oriented(plan.part(volume).voxels)
-            each.append(measure(scan, stored, edges, partial(_values, volume)))
+            signs = sign, sign_of(volume)
+            each.append(measure(scan, stored, edges, partial(values_of, volume), signs))
     found = worst(each)
     levels = tuple(chain.from_iterable(one.levels for one in each if one))
     is_complete = len(levels) == len(volumes)
     return found and replace(found, levels=levels if is_complete else (), spacing=spacing)
 
 
-def _values(volume: Volume, stored: AnyArray) -> AnyArray:
+def values_of(volume: Volume, stored: AnyArray) -> AnyArray:
+    """Return the values of stored ones of a volume."""
     return stored * volume.slope + volume.intercept
+
+
+def sign_of(volume: Volume) -> Literal[-1, 1]:
+    """Return -1 if a volume's values descend as the stored ones ascend."""
+    return -1 if volume.slope < 0 else 1
 
 
 def measure(
@@ -78,18 +87,20 @@ def measure(
     result: AnyArray,
     spacing: tuple[float, float, float] = (1.0, 1.0, 1.0),
     unit: Callable[[AnyArray], AnyArray] = np.asarray,
+    signs: tuple[int, int] = (1, 1),
 ) -> Measures | None:
     """Return the measures of a result, or None if they are not defined, as of a scan of one value
     or of images without numbers.
 
     scan, result: scan and result [D, H, W] on one grid, in any unit. spacing: along D, H and W, in
     millimetres. unit: returns values of the result, which the levels are, from the stored ones.
+    signs: of scan and result, by `sign_of`.
     """
     with np.errstate(all="ignore"):
-        found = _measured(scan, result)
+        found = _measured(scan, result, signs)
     if not found or not np.isfinite((found.cut_off, found.edges, found.detail)).all():
         return None
-    whole = structure(scan, result, spacing)
+    whole = structure(scan, result, spacing, signs)
     if found is _CONSTANT or whole is None:
         return found
     return replace(
@@ -131,8 +142,9 @@ def worst(each: Sequence[Measures | None]) -> Measures | None:
     )
 
 
-def _measured(scan: AnyArray, result: AnyArray) -> Measures | None:
+def _measured(scan: AnyArray, result: AnyArray, signs: tuple[int, int]) -> Measures | None:
     pair = _planes(scan, result)
+    pair *= np.array(signs, np.float32).reshape(2, 1, 1, 1)
     low, high = (end(pair, axis=(1, 2, 3), keepdims=True) for end in (np.min, np.max))
     size = high - low
     if not np.isfinite(size).all() or not size[0].item() > 0:

@@ -69,24 +69,32 @@ class Structure:
 
 
 def structure(
-    scan: AnyArray, result: AnyArray, spacing: tuple[float, float, float]
+    scan: AnyArray,
+    result: AnyArray,
+    spacing: tuple[float, float, float],
+    signs: tuple[int, int] = (1, 1),
 ) -> Structure | None:
     """Return the structure of a result, or None if an image has one value or is not finite, or the
     scan has no edges on the lattice.
 
-    scan, result: [D, H, W] on one grid, in any unit. spacing: along D, H and W, in millimetres. The
-    levels are as the result is stored.
+    scan, result: [D, H, W] on one grid, in any unit. spacing: along D, H and W, in millimetres.
+    signs: -1 for an image whose values descend as the stored ones ascend. The levels are as the
+    result is stored.
     """
     with np.errstate(all="ignore"):
-        found = _structure(scan, result, spacing)
+        found = _structure(scan, result, spacing, signs)
     return found if found and np.isfinite(found.figures).all() else None
 
 
 def _structure(
-    scan: AnyArray, result: AnyArray, spacing: tuple[float, float, float]
+    scan: AnyArray,
+    result: AnyArray,
+    spacing: tuple[float, float, float],
+    signs: tuple[int, int],
 ) -> Structure | None:
     order = memory_order(scan)
     pair, every = _lattice(scan.transpose(order), result.transpose(order))
+    pair *= np.array(signs, np.float32).reshape(2, 1, 1, 1)
     low = pair.min(axis=(1, 2, 3), keepdims=True)
     size = pair.max(axis=(1, 2, 3), keepdims=True) - low
     if not (size > 0).all() or not np.isfinite(size).all() or min(pair.shape[1:]) < 2:
@@ -108,7 +116,7 @@ def _structure(
         breaks=_breaks(edges),
         values=values,
         local=_local(bins[0], pair[1]),
-        levels=triple(float(low[1].item() + size[1].item() * level) for level in levels),
+        levels=triple(signs[1] * float(low[1].item() + size[1].item() * level) for level in levels),
         patterns=(_pattern(pair[0]), _pattern(pair[1])),
     )
 

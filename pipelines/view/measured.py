@@ -8,12 +8,12 @@ import numpy as np
 
 from ...io.errors import ScanError
 from ...io.reading import read
-from ...io.volume import AnyArray, Volume
+from ...io.volume import Volume
 from ..errors import PipelineError
 from ..report.report import StudyReport
 from ..study.figures import Measures
 from ..study.grids import grid_difference
-from ..study.measures import measure
+from ..study.measures import measure, sign_of, values_of
 from .studies import ImageFile, ViewedStudy, Viewing
 
 
@@ -53,20 +53,11 @@ def _row(study: ViewedStudy) -> StudyReport:
 
 
 def _volume(image: ImageFile) -> Volume:
-    """Return an image whose values ascend with what is stored, as its measures need."""
     study = image.study()
-    volume = read(study, None if study.is_dicom else 0)
-    if volume.slope >= 0:
-        return volume
-    precise = np.result_type(volume.voxels, np.float32)
-    return replace(volume, voxels=np.negative(volume.voxels, dtype=precise), slope=-volume.slope)
+    return read(study, None if study.is_dicom else 0)
 
 
 def _measures(scan: Volume, result: Volume) -> Measures | None:
-    unit = partial(_values, result)
-    found = measure(scan.voxels, result.voxels, scan.spacing, unit)
+    unit, signs = partial(values_of, result), (sign_of(scan), sign_of(result))
+    found = measure(scan.voxels, result.voxels, scan.spacing, unit, signs)
     return found and replace(found, spacing=scan.spacing)
-
-
-def _values(volume: Volume, stored: AnyArray) -> AnyArray:
-    return stored * volume.slope + volume.intercept

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import nibabel
 import numpy as np
 import pytest
 from support.batch_world import identity_model, model_bytes, scan
+from support.calibration_scans import head
 from support.pages import json_in
 from typer.testing import CliRunner
 
@@ -33,6 +35,20 @@ def translated(folder: Path, model: Path, *options: str) -> tuple[int, str, dict
     words = [folder / each if each in ("in", "out") else each for each in words]
     done = CliRunner().invoke(app, ["translate", *map(str, words)])
     return done.exit_code, " ".join(done.output.split()), json.loads(report.read_text())
+
+
+def test_a_negative_slope_of_a_scan_changes_no_measure(tmp_path: Path) -> None:
+    stored = np.rint(head(1) / head(1).max() * 200).astype(np.int16)
+    (tmp_path / "in").mkdir()
+    for name, sign in (("plain.nii", 1), ("turned.nii", -1)):
+        image = nibabel.Nifti1Image(sign * stored, np.eye(4))
+        image.header.set_slope_inter(sign * 2, 0)
+        nibabel.save(image, tmp_path / "in" / name)
+    _, _, report = translated(tmp_path, identity_model(tmp_path / "model"))
+    plain, turned = (one["measures"] for one in report["studies"])
+    for name in ("cut_off", "edges", "detail", "match", "shift", "values", "local"):
+        assert turned[name] == pytest.approx(plain[name], rel=1e-5, abs=1e-6), name
+    assert turned["levels"][0] == pytest.approx(plain["levels"][0])
 
 
 def test_a_constant_result_is_suspicious_in_any_batch(tmp_path: Path) -> None:

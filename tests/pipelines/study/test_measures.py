@@ -69,6 +69,17 @@ def test_the_unit_does_not_count(scan: Any, good: Any, slope: float, intercept: 
         assert getattr(scaled, one) == pytest.approx(getattr(found, one), rel=1e-2, abs=1e-3)
 
 
+@pytest.mark.parametrize("signs", [(-1, 1), (1, -1), (-1, -1)])
+def test_values_that_descend_as_stored_are_measured_as_values(
+    scan: Any, good: Any, signs: tuple[int, int]
+) -> None:
+    own, made = signs
+    plain = measure(scan, good)
+    turned = measure(own * scan, made * good, unit=lambda stored: made * stored, signs=signs)
+    assert plain
+    assert turned == plain
+
+
 def test_memory_order_does_not_count(scan: Any, good: Any) -> None:
     turned = measured(np.asfortranarray(scan), np.asfortranarray(good))
     assert turned.edges == pytest.approx(measured(scan, good).edges, rel=0.1)
