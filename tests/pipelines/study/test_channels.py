@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.counted_arrays import CountedArrays
 from support.described_gpus import H200
 from support.numerics_models import card, prepared_scan, small_network, volume
 from support.step_interpreter import interpret
@@ -232,26 +233,21 @@ def test_at_the_models_spacing_all_channels_are_resampled() -> None:
 class TestFootprint:
     @pytest.mark.parametrize("name", ["2 to 1", "1 to 2", "2 to 2"])
     def test_large_arrays_are_counted_in_the_memory_estimate(self, name: str) -> None:
-        spec, asked = NETWORKS[name], list[int]()
-
-        def empty(shape: tuple[int, ...], kind: Any) -> Any:
-            array = np.empty(shape, kind)
-            asked.append(array.nbytes)
-            return array
+        spec, arrays = NETWORKS[name], CountedArrays()
 
         volumes = scans(spec.in_channels)
-        prepared = prepared_scan(volumes, card_of(spec), empty)
+        prepared = prepared_scan(volumes, card_of(spec), arrays.empty)
         foreseen = prepared.plan.footprint
         read = sum(each.voxels.nbytes for each in volumes)
-        assert foreseen.read == read + sum(asked)
+        assert foreseen.read == read + sum(arrays.sizes)
         kept = read if not np.shares_memory(prepared.network_input.values, volumes[0].voxels) else 0
-        made = canvas(prepared, empty)
+        made = canvas(prepared, arrays.empty)
         rows = prepared.plan.layout.patch[0] * EXTENTS[1] * EXTENTS[2] * 4
-        held = read - kept + sum(asked)
+        held = read - kept + sum(arrays.sizes)
         assert foreseen.translated == held + (1 + spec.out_channels) * rows
         made.target.values[...] = 0
-        finish(prepared, made, empty)
-        assert foreseen.finished == read - kept + sum(asked)
+        finish(prepared, made, arrays.empty)
+        assert foreseen.finished == read - kept + sum(arrays.sizes)
 
 
 class TestAlignment:

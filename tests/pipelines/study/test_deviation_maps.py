@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.counted_arrays import CountedArrays
 from support.numerics_models import FunctionGenerator, card, shared, volume
 
 from cuda_cyclegan.engine.model.intensity_maps import MinMax, Window
@@ -77,26 +78,21 @@ def test_map_and_measure_have_the_unit_of_the_result(dtype: str, spacing: Any) -
 def test_large_arrays_are_counted_in_the_memory_estimate(
     dtype: str, spacing: Any, spread: int
 ) -> None:
-    asked = list[int]()
-
-    def empty(shape: tuple[int, ...], kind: Any) -> Any:
-        array = np.empty(shape, kind)
-        asked.append(array.nbytes)
-        return array
+    arrays = CountedArrays()
 
     of = card(
         intensity_in=MinMax(), intensity_out=Window(-100, 900), spacing=spacing, disagreement=3
     )
     ensemble = Ensemble(scan_of(dtype), of, spread=spread)
-    inferred = ensemble.inferred(empty)
+    inferred = ensemble.inferred(arrays.empty)
     foreseen, extents = ensemble.plan.footprint, ensemble.plan.layout.extents
     given_values = inferred.study.prepared.network_input.values
     is_given = np.shares_memory(given_values, ensemble.scan.voxels)
     scan = ensemble.scan.voxels.nbytes if is_given else 0
     blended = 3 * min(8, extents[0]) * extents[1] * extents[2] * 4
-    assert foreseen.translated == scan + sum(asked) + blended
-    StudyTranslator(ensemble.model, ensemble.options, empty=empty).finish(inferred)
-    assert foreseen.finished == scan + sum(asked)
+    assert foreseen.translated == scan + sum(arrays.sizes) + blended
+    StudyTranslator(ensemble.model, ensemble.options, empty=arrays.empty).finish(inferred)
+    assert foreseen.finished == scan + sum(arrays.sizes)
 
 
 def test_seams_of_the_disagreement_do_not_count() -> None:

@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from support.counted_arrays import CountedArrays
 from support.numerics_models import FunctionGenerator, card, prepared_scan, volume
 
 from cuda_cyclegan.engine.model.intensity_maps import Identity, MinMax, NetworkRange, Window
@@ -48,31 +49,26 @@ def test_large_arrays_are_counted_in_the_memory_estimate(
 ) -> None:
     study = volume(np.arange(np.prod(EXTENTS)).reshape(EXTENTS).astype(dtype))
     of = card(intensity_in=MinMax(), intensity_out=out, spacing=spacing)
-    asked = list[int]()
+    arrays = CountedArrays()
 
-    def empty(shape: tuple[int, ...], kind: Any) -> Any:
-        array = np.empty(shape, kind)
-        asked.append(array.nbytes)
-        return array
-
-    prepared = prepared_scan(study, of, empty, in_network=in_network)
+    prepared = prepared_scan(study, of, arrays.empty, in_network=in_network)
     foreseen, layout = prepared.plan.footprint, prepared.plan.layout
-    assert foreseen.read == study.voxels.nbytes + sum(asked)
+    assert foreseen.read == study.voxels.nbytes + sum(arrays.sizes)
     kept = (
         0 if np.shares_memory(prepared.network_input.values, study.voxels) else study.voxels.nbytes
     )
-    made = canvas(prepared, empty)
+    made = canvas(prepared, arrays.empty)
     window, generator = SlidingWindow(layout, "gaussian", "edge"), FunctionGenerator()
     translate_array(
         prepared.network_input, made.target, generator, window, Stopwatch(), lambda _: None
     )
     blended = 2 * 8 * layout.extents[1] * layout.extents[2] * 4
-    held = study.voxels.nbytes - kept + sum(asked)
+    held = study.voxels.nbytes - kept + sum(arrays.sizes)
     unknown = 0 if prepared.plan.results[0].voxel_type else study.voxels.size
     assert held + blended <= foreseen.translated <= held + blended + 2 * unknown
     assert (made.volume is not None) == prepared.plan.is_output_as_stored
-    finish(prepared, made, empty)
-    held = study.voxels.nbytes - kept + sum(asked)
+    finish(prepared, made, arrays.empty)
+    held = study.voxels.nbytes - kept + sum(arrays.sizes)
     assert held <= foreseen.finished <= held + 4 * unknown
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.counted_arrays import CountedArrays
 from support.numerics_models import FunctionGenerator, card, shared, through, volume
 
 from cuda_cyclegan.engine.model.intensity_maps import Identity, MinMax, Window
@@ -232,24 +233,19 @@ def test_the_result_has_the_same_bytes_as_without(dtype: str, out: Any, spacing:
 def test_large_arrays_are_counted_in_the_memory_estimate(
     dtype: str, out: Any, spacing: Any
 ) -> None:
-    asked = list[int]()
-
-    def empty(shape: tuple[int, ...], kind: Any) -> Any:
-        array = np.empty(shape, kind)
-        asked.append(array.nbytes)
-        return array
+    arrays = CountedArrays()
 
     study = Study(
         scan_of(dtype), card(intensity_in=MinMax(), intensity_out=out, spacing=spacing), 5
     )
-    inferred = study.inferred(empty)
+    inferred = study.inferred(arrays.empty)
     foreseen, extents = study.plan.footprint, study.plan.layout.extents
     given_values = inferred.study.prepared.network_input.values
     is_given = np.shares_memory(given_values, study.scan.voxels)
     scan = study.scan.voxels.nbytes if is_given else 0
     blended = 2 * min(8, extents[0]) * extents[1] * extents[2] * 4
-    assert foreseen.translated == scan + sum(asked) + blended
-    study.finished(inferred, empty)
-    assert foreseen.finished == scan + sum(asked)
+    assert foreseen.translated == scan + sum(arrays.sizes) + blended
+    study.finished(inferred, arrays.empty)
+    assert foreseen.finished == scan + sum(arrays.sizes)
     alone = Study(study.scan, study.model.card, 0).plan.footprint
     assert foreseen.peak > alone.peak
