@@ -74,8 +74,6 @@ ANY_PRIVATE_WORD = re.compile(
 """Pattern that finds all of them, and more; most modules need no other search."""
 
 ALLOWED: Mapping[tuple[str, str], str] = {
-    ("engine/cuda/tuning/cache.py", "own kernel"): "a name in stored tuning results",
-    ("cli/render/bench.py", "own kernel"): "the name in stored tuning results, shown otherwise",
     ("pipelines/jobs/queue/claims.py", "given up"): "a state of jobs in JSON",
     ("pipelines/jobs/queue/job.py", "given up"): "a state of jobs in JSON",
     ("pipelines/jobs/queue/dbos_queue.py", "given up"): "a state of jobs in JSON",

@@ -152,7 +152,7 @@ def _layer(group: LayerGroup, total: float, longest: float, ceilings: Ceilings |
 
 def _engine(plan: str) -> str:
     """Return the name of a plan for the table, without its knobs, which only the JSON holds."""
-    return plan.split("_k")[0].replace("own kernel", "custom kernel")
+    return plan.split("_k")[0]
 
 
 def _latency(latency: Latency) -> str:

@@ -23,12 +23,12 @@ _ENCODED_EARLY = 256 << 20
 USUAL_SLAB_BYTES = 112 << 20
 """Bound of the tensors of a slab for which there is enough memory."""
 
-TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "own"]
+TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "custom"]
 """Form in which a transposed convolution of stride 2 is lowered.
 
 gradient: as the data gradient of a convolution. subpixel: as a convolution to the 8 voxels of each
 cell of 2^3, some of whose taps are 0. cells: for a kernel of even extents, as a convolution to the
-cells that each pair of its taps leads to; none of its taps is 0. own: by the custom kernel.
+cells that each pair of its taps leads to; none of its taps is 0. custom: by the custom kernel.
 """
 
 
@@ -36,7 +36,7 @@ LayerForm: TypeAlias = TransposedForm | Literal["plain"]
 """Form in which a convolution is lowered; those of `TransposedForm` are for transposed ones.
 
 plain: as it is. cells: for stride 2 and even extents, as a convolution of stride 1 and half the
-extents, from cells of 2^3 voxels. own: by the custom kernel.
+extents, from cells of 2^3 voxels. custom: by the custom kernel.
 """
 
 

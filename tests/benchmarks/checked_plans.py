@@ -98,7 +98,7 @@ def kept_plans(cache: Path, shapes: Iterable[ConvShape]) -> int:
     """Return how many plans are kept of these convolutions; launches of custom kernels are in the
     same file.
     """
-    [known] = cache.glob("plans-*.json")
+    [known] = cache.glob("tactics-*.json")
     findings = json.loads(known.read_text())["findings"]
     return sum(len(findings[key_of(shape)]["candidates"]) for shape in shapes)
 
@@ -137,7 +137,7 @@ def main() -> None:
             )
             begin = time.perf_counter()
             options = CudaOptions(precision, cache=cache, search=search)
-            for known in cache.glob("plans-*.json"):
+            for known in cache.glob("tactics-*.json"):
                 known.unlink()
             with open_cuda_generator(network, options, PATCH, None) as opened:
                 whole = time.perf_counter() - begin

@@ -31,7 +31,7 @@ from cuda_cyclegan.engine.compiler.program.fusion import fused
 from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import Conv
 from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions, open_gpu
-from cuda_cyclegan.engine.cuda.tuning.cache import OWN_FORM, Candidate, TuningCache, form_key
+from cuda_cyclegan.engine.cuda.tuning.cache import CUSTOM_FORM, Candidate, TuningCache, form_key
 from cuda_cyclegan.engine.cuda.tuning.tuner import Tuner
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
@@ -151,7 +151,7 @@ def timed_layers(seconds: float) -> tuple[str, int, list[Timed]]:
 
 def _row(step: Conv, network: str, timed: list[Candidate]) -> Timed:
     own, *others = timed
-    assert own.plan == OWN_FORM
+    assert own.name == CUSTOM_FORM
     best = min(others, key=lambda one: one.microseconds)
     return Timed(
         kernel=str(step.kernel),
@@ -160,7 +160,7 @@ def _row(step: Conv, network: str, timed: list[Candidate]) -> Timed:
         pays=kernel_of(step).pays(step),
         own=round(own.microseconds, 1),
         other=round(best.microseconds, 1),
-        form=best.plan,
+        form=best.name,
     )
 
 

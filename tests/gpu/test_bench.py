@@ -135,7 +135,7 @@ def test_the_command_writes_what_it_measured(tmp_path):
     found = json.loads(target.read_text())
     assert found["setting"]["precision"] == "fp16"
     assert "cuDNN" in found["device"]
-    assert {layer["plan"] for layer in found["layers"]} - {"own kernel"}
+    assert {layer["plan"] for layer in found["layers"]} - {"custom kernel"}
     assert np.isfinite(found["measured"]["ceilings"]["flops"])
 
 

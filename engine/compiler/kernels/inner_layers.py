@@ -175,15 +175,6 @@ def _launch_strided(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int
     return Launch(name, f"{name}_{conv.channels}", grid, block, shared, values)
 
 
-def _convolution_key(conv: Conv) -> str:
-    target = conv.target
-    read = [
-        (part.source.channels, part.source.shuffled, part.table is not None) for part in conv.views
-    ]
-    parts = target.batch, target.extents, target.channels, conv.statistics is not None, read
-    return f"convolution by planes, stride {conv.geometry.stride[0]}, {parts}"
-
-
 def _doubles(conv: Conv) -> bool:
     """Return whether a convolution reads one view and doubles the voxels along each axis.
 
@@ -304,12 +295,6 @@ def _cells_instance(channels: int, outputs: int) -> str:
     return f"conv_transpose_to_cells<{channels}, {outputs}, {boxes}, {stages}>"
 
 
-def _cells_key(conv: Conv) -> str:
-    source, measures = conv.source, conv.statistics is not None
-    parts = source.batch, source.extents, source.channels, conv.outputs, measures
-    return f"transposed convolution {parts}"
-
-
 KERNELS = (
     ConvKernel(
         "convolve_by_planes",
@@ -321,7 +306,6 @@ KERNELS = (
         pack=_pack_planes,
         measures=True,
         forms=("plain",),
-        cache_key=_convolution_key,
     ),
     ConvKernel(
         "convolve_strided",
@@ -334,7 +318,6 @@ KERNELS = (
         measures=True,
         finds_blocks=True,
         forms=("plain",),
-        cache_key=_convolution_key,
     ),
     ConvKernel(
         "conv_transpose_to_cells",
@@ -351,7 +334,6 @@ KERNELS = (
         pack=_pack_cells,
         measures=True,
         forms=("gradient", "subpixel"),
-        cache_key=_cells_key,
         pays=_fills_tiles,
     ),
 )

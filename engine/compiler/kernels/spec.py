@@ -63,12 +63,6 @@ class KernelSpec:
         return has_units and self.source not in layout.without
 
 
-def _described(conv: Conv) -> str:
-    read = [(each.source.channels, each.table is not None) for each in conv.views]
-    parts = conv.batch, conv.output.extents, conv.outputs, conv.statistics is not None, read
-    return f"{conv.kernel} {parts}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvKernel(KernelSpec):
     """A .cu file of a convolution.
@@ -88,9 +82,8 @@ class ConvKernel(KernelSpec):
     that stays float32. measures: whether it may compute statistics of its output. finds_blocks:
     whether it reads neighbours of a block of a volume where these are stored. rows: rows of the
     output in one product; a row's place among them decides how its sums round. forms: how cuDNN may
-    compute the layer instead, by which it is replaced where it is slower. cache_key: key of the
-    times of all forms, which for some kernels is in other words on disk. pays: whether it pays in
-    blocks of a volume, where no times are taken; the last of the forms replaces it there.
+    compute the layer instead, by which it is replaced where it is slower. pays: whether it pays
+    in blocks of a volume, where no times are taken; the last of the forms replaces it there.
     """
 
     launch: Callable[[Conv, Addresses, GpuProperties, int | None], Launch]
@@ -102,5 +95,4 @@ class ConvKernel(KernelSpec):
     finds_blocks: bool = False
     rows: Callable[[Conv], int] = lambda _: 1
     forms: tuple[LayerForm, ...] = ()
-    cache_key: Callable[[Conv], str] = _described
     pays: Callable[[Conv], bool] = lambda _: True

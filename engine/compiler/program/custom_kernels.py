@@ -59,7 +59,7 @@ def append_custom(
 
     wanted: the convolution without inputs, of its layer's geometry; its output need not be there.
     """
-    if builder.layout.forms.get(wanted.layer) not in (None, "own"):
+    if builder.layout.forms.get(wanted.layer) not in (None, "custom"):
         return None
     for operand in operands:
         pad = operand.pad

@@ -25,21 +25,15 @@ plan: 256 to 256 channels at 16^3 take 29.4 us by either plan on an H200, and in
 with a workspace, 30 and 27 without.
 """
 
-_KEPT_AS = {"split_fp16": "halves"}
-"""Names of fields in stored keys."""
-
-_USUAL = {"dilation": (1, 1, 1), "groups": 1}
-"""Default values of newer fields, which keys omit."""
-
-CUSTOM = "own kernel"
+CUSTOM = "custom kernel"
 """Name of the tactic that needs no cuDNN plan."""
 
-OWN_FORM: LayerForm = "own"
+CUSTOM_FORM: LayerForm = "custom"
 
-_COMPARED = 3
+_FORMS_VERSION = 1
 """Raised when custom kernels become faster, or are compared otherwise, to compare them again."""
 
-_PLACES_VERSION = "2"
+_PLACES_VERSION = 1
 """Raised when the comparison of places finds more than before, so that plans are compared again."""
 
 _EFFORTS: tuple[Effort, ...] = ("off", "auto", "quick", "full")
@@ -49,20 +43,15 @@ _EFFORTS: tuple[Effort, ...] = ("off", "auto", "quick", "full")
 class Candidate:
     """A tactic of a convolution, or a form of a layer.
 
-    plan: its name: cuDNN's of a plan, `CUSTOM`, or that of the form. workspace: bytes that it takes
-    besides its tensors. microseconds: 0 if not measured. proof: version of the check that many of
-    its runs have passed, empty before.
+    name: cuDNN's of a plan, `CUSTOM`, or that of the form. workspace: bytes that it takes besides
+    its tensors. microseconds: 0 if not measured. proof: version of the check that many of its runs
+    have passed, empty before.
     """
 
-    plan: str
+    name: str
     workspace: int
     microseconds: float
     proof: str = ""
-
-    @property
-    def name(self) -> str:
-        """Name as a tactic has it; the file keeps the older word."""
-        return self.plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +86,13 @@ class TuningResult:
     def with_proof(self, plan: str, proof: str) -> "TuningResult":
         """Return the result with a plan that passed its check."""
         candidates = tuple(
-            replace(one, proof=proof) if one.plan == plan else one for one in self.candidates
+            replace(one, proof=proof) if one.name == plan else one for one in self.candidates
         )
         return replace(self, candidates=candidates)
 
     def without(self, plan: str, wrong: str) -> "TuningResult":
         """Return the result with a plan rejected."""
-        candidates = tuple(one for one in self.candidates if one.plan != plan)
+        candidates = tuple(one for one in self.candidates if one.name != plan)
         return replace(self, candidates=candidates, refused={**self.refused, plan: wrong})
 
     def merged_after(self, earlier: "TuningResult") -> "TuningResult":
@@ -113,7 +102,7 @@ class TuningResult:
         """
         refused = {**earlier.refused, **self.refused}
         kept = earlier if earlier.covers(self.effort, self.workspace) else self
-        candidates = tuple(one for one in kept.candidates if one.plan not in refused)
+        candidates = tuple(one for one in kept.candidates if one.name not in refused)
         return replace(kept, candidates=candidates, refused=refused)
 
 
@@ -142,12 +131,8 @@ def _position_key(shape: ConvShape, plan: str) -> str:
 
 
 def key_of(shape: ConvShape) -> str:
-    """Return the cache key of a convolution, without later fields of the usual value."""
-    values = asdict(shape)
-    for name, usual in _USUAL.items():
-        if values[name] == usual:
-            del values[name]
-    return " ".join(f"{_KEPT_AS.get(name, name)}={value}" for name, value in values.items())
+    """Return the cache key of a convolution."""
+    return " ".join(f"{name}={value}" for name, value in asdict(shape).items())
 
 
 class TuningCache:
@@ -162,7 +147,7 @@ class TuningCache:
     def __init__(self, folder: Path | None, identity: Mapping[str, str]) -> None:
         """identity: what results are valid for. folder: of the file, None to keep nothing."""
         name = "-".join(_plain(part) for part in identity.values())
-        self._path = folder / f"plans-{name}.json" if folder else None
+        self._path = folder / f"tactics-{name}.json" if folder else None
         self._known = self._read(Measurements(dict(identity)))
 
     def get(self, key: str) -> TuningResult:
@@ -256,14 +241,19 @@ def _plain(text: str) -> str:
 
 def form_key(step: Conv) -> str:
     """Return the cache key of the times of a layer in each of its forms."""
-    return f"{kernel_of(step).cache_key(step)}, compared {_COMPARED}"
+    read = [
+        (view.source.channels, view.source.shuffled, view.table is not None) for view in step.views
+    ]
+    parts = step.batch, step.source.extents, step.output.extents, step.outputs, read
+    measures = step.statistics is not None
+    return f"{step.kernel} {parts} {step.geometry} {measures=}, forms {_FORMS_VERSION}"
 
 
 def faster_forms(lowered: Lowered, cache: TuningCache) -> Mapping[str, LayerForm]:
     """Return the forms that were faster than the custom kernel, by layer."""
     found: dict[str, LayerForm] = {}
     for step in compared(lowered):
-        names = {one.plan for one in cache.get(form_key(step)).candidates[:1]}
+        names = {one.name for one in cache.get(form_key(step)).candidates[:1]}
         others = kernel_of(step).forms
         found.update((step.layer, form) for form in others if form in names)
     return found

@@ -26,7 +26,7 @@ from . import layer_check
 from .bench import TrialBench, open_bench, time_of_steps
 from .cache import (
     CUSTOM,
-    OWN_FORM,
+    CUSTOM_FORM,
     Candidate,
     TuningCache,
     TuningResult,
@@ -273,12 +273,12 @@ class Tuner:
     def _proven(self, shape: ConvShape, workspace: int, effort: Effort) -> Tactic | None:
         """Return a tactic that needs neither a check nor a measurement."""
         best = self.cache.best(shape, workspace, effort)
-        if best is None or best.proof != self._proof(shape, best.plan):
+        if best is None or best.proof != self._proof(shape, best.name):
             return None
-        if best.plan == CUSTOM:
+        if best.name == CUSTOM:
             return CUSTOM_TACTIC
-        alone = named(plans_of(self._gpu, shape, best.plan), best.plan, workspace)
-        return alone or named(plans_of(self._gpu, shape), best.plan, workspace)
+        alone = named(plans_of(self._gpu, shape, best.name), best.name, workspace)
+        return alone or named(plans_of(self._gpu, shape), best.name, workspace)
 
     def _found(self, shape: ConvShape, workspace: int, effort: Effort, seconds: float) -> Tactic:
         """Return the fastest right tactic, of those that were kept before or else of all.
@@ -295,7 +295,7 @@ class Tuner:
                 trial = replace(trial, plans=plans)
                 if tactic := self._of_plans(trial, seconds):
                     return tactic
-            self._measure_own(trial)
+            self._measure_custom(trial)
             if tactic := self._verified(trial):
                 return tactic
         raise self._nothing_right(shape)
@@ -312,21 +312,21 @@ class Tuner:
         """Return the fastest kept candidate that is right in many runs; reject those before it."""
         shape, workspace = trial.shape, trial.workspace
         while best := self.cache.best(shape, workspace, trial.effort):
-            tactic = named(trial.plans, best.plan, workspace)
+            tactic = named(trial.plans, best.name, workspace)
             if tactic is None:
                 return None
-            proof = self._proof(shape, best.plan)
+            proof = self._proof(shape, best.name)
             if best.proof == proof:
                 return tactic
             run = self._run_on_bench(trial, tactic)
             wrong = None
-            if best.plan not in trial.right:
+            if best.name not in trial.right:
                 wrong = trial.check.verdict(run, tactic.workspace).wrong
             wrong = wrong or trial.check.unsteady(run, tactic.workspace, self._prepare_next)
             if wrong is None:
-                self.cache.put(key_of(shape), self._known(shape).with_proof(best.plan, proof))
+                self.cache.put(key_of(shape), self._known(shape).with_proof(best.name, proof))
                 return tactic
-            self._reject(trial, best.plan, wrong)
+            self._reject(trial, best.name, wrong)
         return None
 
     def _reject(self, trial: _Trial, plan: str, wrong: str) -> None:
@@ -376,7 +376,7 @@ class Tuner:
                 found.append(candidate)
         self._keep(trial, found)
         if trial.effort != "off" and _custom_may_be_fastest(trial.shape):
-            self._measure_own(trial)
+            self._measure_custom(trial)
         best = self.cache.best(trial.shape, trial.workspace, trial.effort)
         return bool(found) or best is not None
 
@@ -411,7 +411,7 @@ class Tuner:
         trial.right.add(tactic.name)
         return True
 
-    def _measure_own(self, trial: _Trial) -> None:
+    def _measure_custom(self, trial: _Trial) -> None:
         known = self._known(trial.shape)
         if CUSTOM in known.refused:
             return
@@ -429,8 +429,8 @@ class Tuner:
         return self.cache.get(key_of(shape))
 
     def _timed_forms(self, network: Network, lowered: Lowered, step: Conv) -> Iterator[Candidate]:
-        own = step, *passes_over(lowered, step.target)
-        yield Candidate(OWN_FORM, 0, self._time(own, lowered))
+        custom = step, *passes_over(lowered, step.target)
+        yield Candidate(CUSTOM_FORM, 0, self._time(custom, lowered))
         for form in other_forms(network, lowered, step):
             shape = form.convolve.shape
             self.convolutions([shape], WORKSPACE_BYTES)

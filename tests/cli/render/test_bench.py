@@ -8,8 +8,8 @@ LATENCY = Latency(0.003, 0.003, 0.003, 10)
 
 def test_a_stored_name_of_a_custom_kernel_is_shown_in_plain_words() -> None:
     times = (
-        LayerTime("first", "conv 7x7x7", "own kernel", 0.001, 1000, 1000),
-        LayerTime("second", "conv 3x3x3", "own kernel, 4 rows, 32 columns", 0.001, 1000, 1000),
+        LayerTime("first", "conv 7x7x7", "custom kernel", 0.001, 1000, 1000),
+        LayerTime("second", "conv 3x3x3", "custom kernel, 4 rows, 32 columns", 0.001, 1000, 1000),
         LayerTime("third", "conv 1x1x1", "eng62_k2=1", 0.001, 1000, 1000),
     )
     measured = Measured("a GPU", 1, 1, 3000, LATENCY, LATENCY, MemoryUse(None, 1), times)

@@ -148,12 +148,12 @@ def test_all_forms_of_transposed_convolutions_agree(form):
     check(build(UNET), (8, 8, 8), forms={f"up{level}": form for level in range(3)})
 
 
-@pytest.mark.parametrize("form", ["plain", "own"])
+@pytest.mark.parametrize("form", ["plain", "custom"])
 def test_an_own_form_is_taken_where_it_is_not_asked_for_another(form):
     graph, patch = halving_graph(InstanceNorm(32), Relu()), (4, 6, 8)
     layout = Layout(patch, 1, "fp16", wgmma=True, forms={"down": form})
     steps = lower(random_network(graph, 1), layout, H200).steps
-    assert bool(computed_by(steps, "convolve_strided")) == (form == "own")
+    assert bool(computed_by(steps, "convolve_strided")) == (form == "custom")
     check(graph, patch, wgmma=True, forms={"down": form})
 
 

@@ -96,14 +96,14 @@ def test_a_layer_that_is_slower_by_its_own_kernel_is_planned_as_it_is_faster(
     fitted = fit(network, WANTED, ROOM, measured)
     [own] = computed_by(fitted.lowered.steps, kernel)
     cache.put_time(program_key(network.graph, fitted), 3.0)
-    assert planned({"own": 1.0, form: 2.0}) == ProgramPlan(fitted.memory.bytes, 2, 0.003)
-    assert planned({form: 1.0, "own": 2.0}) is None
+    assert planned({"custom": 1.0, form: 2.0}) == ProgramPlan(fitted.memory.bytes, 2, 0.003)
+    assert planned({form: 1.0, "custom": 2.0}) is None
     forms = faster_forms(fitted.lowered, cache)
     assert forms == {own.layer: form}
     other = fit(network, replace(WANTED, forms=forms), ROOM, measured)
     assert not computed_by(other.lowered.steps, kernel)
     cache.put_time(program_key(network.graph, other), 2.0)
-    assert planned({form: 1.0, "own": 2.0}) == ProgramPlan(other.memory.bytes, 2, 0.002)
+    assert planned({form: 1.0, "custom": 2.0}) == ProgramPlan(other.memory.bytes, 2, 0.002)
     faster = in_faster_forms(network, WANTED, fitted, ROOM, measured, cache)
     assert faster.memory == other.memory
     none = MemoryBudget(ROOM.free, allowed=1)
@@ -124,7 +124,7 @@ def test_workspaces_count_into_the_bytes(cache: TuningCache) -> None:
     assert known.bytes > bare.memory.bytes
 
 
-NONE = Candidate("own kernel", 0, 1.0)
+NONE = Candidate("custom kernel", 0, 1.0)
 
 
 class TestArrays:

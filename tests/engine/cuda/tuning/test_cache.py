@@ -131,7 +131,7 @@ def test_refusal_of_one_program_is_not_undone_by_another(tmp_path):
     assert other.get("a convolution") == refused
     other.put("a convolution", other.get("a convolution").with_proof("eng2", "1"))
     third = TuningCache(tmp_path, IDENTITY).get("a convolution")
-    assert [one.plan for one in third.candidates] == ["eng2"]
+    assert [one.name for one in third.candidates] == ["eng2"]
     assert third.refused == {"eng1": "wrong results"}
 
 
@@ -165,7 +165,7 @@ def test_a_plan_without_workspace_is_taken_where_it_is_as_fast(time, taken):
     found = TuningResult("full", 8192, (fast, Candidate("greedy", 8192, 10.05), lean))
     best = found.best(8192)
     assert best is not None
-    assert best.plan == taken
+    assert best.name == taken
 
 
 def test_findings_serve_searches_that_are_no_harder_and_no_wider():

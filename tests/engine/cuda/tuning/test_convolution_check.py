@@ -178,12 +178,12 @@ def plan_tensors(shape):
     )
 
 
-def test_the_own_kernel_of_single_channels_is_measured_beside_the_plans(world, tmp_path):
+def test_the_custom_kernel_of_single_channels_is_measured_beside_the_plans(world, tmp_path):
     """Matrix units do not help them; here every way takes as long, and the first is kept."""
     for name, shape in GROUPED.items():
         searches = Searches(world, {"plan": None}, tmp_path, shape)
         searches.start("full", shape)
-        kept = [one.plan for one in searches.cache.get(key_of(shape)).candidates]
+        kept = [one.name for one in searches.cache.get(key_of(shape)).candidates]
         [launch] = launches_of(shape)
         assert custom_kernel(shape).source == launch.source
         assert kept == (["plan", CUSTOM] if name == "each channel by itself" else ["plan"])
@@ -223,7 +223,7 @@ def test_plain_kernel_replaces_plans_that_are_all_wrong(world):
 
 def test_a_convolution_that_nothing_does_rightly_is_refused(world, monkeypatch):
     searches = Searches(world, {"wrong": last_channel_dropped})
-    monkeypatch.setattr(Tuner, "_measure_own", lambda *_: None)
+    monkeypatch.setattr(Tuner, "_measure_custom", lambda *_: None)
     with pytest.raises(CudaError, match="no plan computes"):
         searches.start()
 

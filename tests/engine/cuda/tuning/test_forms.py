@@ -85,11 +85,11 @@ def test_forms_of_layers_are_compared_with_the_passes_around_them(
     for _ in range(2):
         tuner.Tuner(gpu, cache, room, SearchSettings()).compare_forms(network, lowered)
         found = [
-            {one.plan: one.microseconds for one in cache.get(form_key(step)).candidates}
+            {one.name: one.microseconds for one in cache.get(form_key(step)).candidates}
             for step in (halving, doubling)
         ]
-        of_halving = {"plain": 2.0 + 1.5 + 3.0, "own": 4.0 + 3.0}
-        of_doubling = {"gradient": 2.0 + 1.5, "subpixel": 1.0 + 2.5 + 4.0, "own": 7.0 + 4.0}
+        of_halving = {"plain": 2.0 + 1.5 + 3.0, "custom": 4.0 + 3.0}
+        of_doubling = {"gradient": 2.0 + 1.5, "subpixel": 1.0 + 2.5 + 4.0, "custom": 7.0 + 4.0}
         assert found == ([{}, {}] if full else [of_halving, of_doubling])
 
 
