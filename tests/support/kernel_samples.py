@@ -177,7 +177,7 @@ SAMPLES: Mapping[str, tuple[Conv, ...]] = {
     "conv_transpose_to_cells": (_doubling(64), _doubling(128)),
     "conv_transpose_to_patches": (last_transposed((view("source", (2, 4, 26), 32),)),),
     "convolve": (_planned("fp16", 32), _planned("fp32", 128)),
-    "convolve_by_planes": (_by_planes(32), _by_planes(64, 64)),
+    "convolve_by_planes": (_by_planes(32), _by_planes(32, 32)),
     "convolve_depthwise": (_planned("fp16", 64, groups=64),),
     "convolve_patches": (_measuring_first("convolve_patches", 5, (12, 9, 130)),),
     "convolve_patches_wgmma": (

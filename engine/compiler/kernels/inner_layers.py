@@ -25,10 +25,8 @@ from .launch import (
 )
 from .spec import HALF, ConvKernel
 
-_PLANE_RINGS = {32: (6, 1), 64: (5, 2), 128: (5, 2)}
-"""Tiles and weight chunks in the shared memory of convolve_by_planes.cu, by the channels that it
-reads.
-"""
+_PLANE_RINGS = {32: 6, 64: 5}
+"""Tiles in the shared memory of convolve_by_planes.cu, by the channels that it reads."""
 
 _BEGINNING, _BEGINNING_OF_STRIDED = 2.3, 1.2
 """Fixed cost of a depth loop, in planes; convolve_by_planes.cu begins with the halo of the loop's
@@ -125,7 +123,7 @@ def _plane_loops(
 
 def _launch_planes(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
     name = "convolve_by_planes"
-    tile, (boxes, held) = constants(f"{name}.cu"), _PLANE_RINGS[conv.channels]
+    tile, boxes, chunks = constants(f"{name}.cu"), _PLANE_RINGS[conv.channels], conv.channels // 32
     grid, planes = _plane_loops(conv, name, _BEGINNING, gpu)
     values = structure(f"{name}.cu", "ConvolveByPlanes")(
         parts=tuple(part_of(part, at) for part in conv.views),
@@ -137,15 +135,14 @@ def _launch_planes(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int 
         outputs=conv.outputs,
         planes=planes,
     )
-    rings = boxes * (tile["BOX"] + 3 * BARRIER_BYTES) + held * (tile["CHUNK"] + BARRIER_BYTES)
+    rings = boxes * (tile["BOX"] + 3 * BARRIER_BYTES) + chunks * (tile["CHUNK"] + BARRIER_BYTES)
     shared = rings + 2 * tile["WARPS"] * tile["OUTPUTS"] * MOMENTS_BYTES
     block = tile["THREADS"], 1, 1
     return Launch(name, _planes_instance(conv.channels), grid, block, shared, values)
 
 
 def _planes_instance(channels: int) -> str:
-    boxes, held = _PLANE_RINGS[channels]
-    return f"convolve_by_planes<{channels // 32}, {boxes}, {held}>"
+    return f"convolve_by_planes<{channels // 32}, {_PLANE_RINGS[channels]}>"
 
 
 def _launch_strided(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:

@@ -1,19 +1,18 @@
 """Other forms of layers, with which the custom kernels of inner layers compete.
 
 They are timed on each GPU, as no rule on shapes was found that decides as well. On an H200 in fp16,
-2026-11-29, 470 distinct layers of 255 networks (tests/benchmarks/form_losses.py):
+2026-11-29, 422 distinct layers of 255 networks (tests/benchmarks/form_losses.py):
 
     custom kernel             layers   another form is faster   by more than 5 %   at most
-    convolve_by_planes           280                       77                 70      99 %
+    convolve_by_planes           232                       33                 27      34 %
       of 32 channels             107                        1                  0       2 %
       of 64                      125                       32                 27      34 %
-      of 128                      48                       44                 43      99 %
     convolve_strided              90                        8                  6      14 %
     conv_transpose_to_cells      100                       39                 32     214 %
       if `pays`                  100                       25                 18     180 %
 
-For convolve_by_planes the best rule found (32 channels; 64 from 32,000 voxels; never 128) leaves 9
-layers that lose more than 5 %, at most 23 %.
+For convolve_by_planes the best rule found (32 channels; 64 from 32,000 voxels) leaves 9 layers that
+lose more than 5 %, at most 23 %.
 """
 
 from collections.abc import Iterator

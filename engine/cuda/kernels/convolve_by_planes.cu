@@ -1,7 +1,7 @@
 // Convolution of kernel 3^3, stride 1 and padding 1, by wgmma. It normalises and activates its input as it
 // reads it, and computes statistics of its output.
 //
-// source [N, D, H, W, C], C 32, 64 or 128 -> target [N, D, H, W, K], K a multiple of 32. The input of the
+// source [N, D, H, W, C], C 32 or 64 -> target [N, D, H, W, K], K a multiple of 32. The input of the
 // convolution is activation(source * factor + summand), with zeros around it. If there are two sources,
 // their channels follow each other. No slope is above 1.
 //
@@ -14,13 +14,13 @@
 // A block loops over planes of 8 x 32 voxels. Two producer warpgroups load boxes of the source and activate
 // them on the way to shared memory. Two consumer warpgroups have half of the columns each, with the sums of
 // three planes; the plane that is complete is written, and the next one takes its place. For the planes
-// that a block reads but does not write, only a third is computed. The weights of up to 64 channels stay in
-// shared memory, and the consumers take turns; those of 128 channels are loaded again for each plane.
+// that a block reads but does not write, only a third is computed. All weights stay in shared memory, and the
+// consumers take turns. 128 channels would need their weights loaded again for each plane: cuDNN with its
+// passes was faster in 43 of 48 such layers (2026-11-29).
 //
 // An earlier version had boxes of 16 x 32 voxels and consumers that did not take turns. Times of this one
 // and (of that one) on an H200 in fp16, with activation and statistics: at 128^3 32 to 32 channels 0.20 ms
-// (0.28), 64 to 32, half of them space-to-depth, 0.37 (0.48); at 64^3 128 to 64 0.19 (0.25), 64 to 64
-// 0.106 (0.141).
+// (0.28), 64 to 32, half of them space-to-depth, 0.37 (0.48); at 64^3 64 to 64 0.106 (0.141).
 //
 // Measured 2026-11-23 (H200, fp16; bounds as in docs/gpu-engine.md): 32 to 32 channels, 128^3, with
 // statistics 0.20 ms, bound by 116 GFLOP, 76 % of it.
@@ -74,27 +74,25 @@ struct Task {
     }
 };
 
-// Of a source of CHUNKS times 32 channels, shared memory holds a ring of boxes and some chunks of the
-// weights. If it holds all weights, the consumer groups are ordered: a box goes from its producers to
-// group 0, from there to group 1, and back, so that one group writes while the other multiplies.
-template <int CHUNKS_, int BOXES_, int HELD_>
+// Of a source of CHUNKS times 32 channels, shared memory holds a ring of boxes and all weights. A box goes
+// from its producers to consumer group 0, from there to group 1, and back, so that one group writes while
+// the other multiplies.
+template <int CHUNKS_, int BOXES_>
 struct Shared {
-    static constexpr int CHUNKS = CHUNKS_, BOXES = BOXES_, HELD = HELD_;
-    static constexpr bool ORDERED = HELD == CHUNKS;
-    static_assert(HELD < BOXES);
+    static constexpr int CHUNKS = CHUNKS_, BOXES = BOXES_;
 
-    char boxes[BOXES][BOX];     // [PIECES][voxels, 6][8]
-    char weights[HELD][CHUNK];  // [9][PIECES][N][8]
+    char boxes[BOXES][BOX];       // [PIECES][voxels, 6][8]
+    char weights[CHUNKS][CHUNK];  // [9][PIECES][N][8]
     Moments joined[2 * WARPS][OUTPUTS];
-    Barrier full[BOXES], passed[BOXES], empty[BOXES], weights_full[HELD];
+    Barrier full[BOXES], passed[BOXES], empty[BOXES], weights_full[CHUNKS];
 
     __device__ __forceinline__ void begin() {
         if (threadIdx.x < BOXES) {
             full[threadIdx.x].init(LOADERS / 32);
             passed[threadIdx.x].init(WARPS);
-            empty[threadIdx.x].init(ORDERED ? WARPS : 2 * WARPS);
+            empty[threadIdx.x].init(WARPS);
         }
-        if (threadIdx.x < HELD) weights_full[threadIdx.x].init(1);
+        if (threadIdx.x < CHUNKS) weights_full[threadIdx.x].init(1);
         fence_async_proxy();
         __syncthreads();
     }
@@ -134,17 +132,15 @@ struct Seen {
 // Box i holds chunk i % CHUNKS of the source's plane i / CHUNKS.
 template <class Held>
 __device__ __forceinline__ void load(const ConvolveByPlanes& p, const Task& task, Held& shared) {
-    constexpr int CHUNKS = Held::CHUNKS, BEHIND = Held::BOXES - Held::HELD;
+    constexpr int CHUNKS = Held::CHUNKS;
     const Seen seen(p, task);
     const int count = (task.end_seen - task.first_seen) * CHUNKS;
     uint4 words[Seen::EACH];
 
     auto load_weights = [&](int chunk) {
-        if (threadIdx.x % LOADERS) return;
         const char* const from = reinterpret_cast<const char*>(p.weights) +
-                                 ((Index)task.run * CHUNKS + chunk % CHUNKS) * CHUNK;
-        const int held = chunk % Held::HELD;
-        shared.weights_full[held].arrive_with_bytes(shared.weights[held], from, CHUNK);
+                                 ((Index)task.run * CHUNKS + chunk) * CHUNK;
+        shared.weights_full[chunk].arrive_with_bytes(shared.weights[chunk], from, CHUNK);
     };
     auto is_second = [&](int i) { return i % CHUNKS * DEPTH >= p.parts[0].channels; };
     auto channel = [&](int i) {
@@ -170,15 +166,14 @@ __device__ __forceinline__ void load(const ConvolveByPlanes& p, const Task& task
             if (voxel < VOXELS) *reinterpret_cast<uint4*>(box + seen.piece * PIECE + voxel * 16) = word;
         }
     };
-    for (int chunk = 0; chunk < Held::HELD; ++chunk) load_weights(chunk);
+    if (threadIdx.x % LOADERS == 0) {
+        for (int chunk = 0; chunk < CHUNKS; ++chunk) load_weights(chunk);
+    }
     load_box(0);
     RingSlot<Held::BOXES> box;
 #pragma unroll 1
-    for (int i = 0; i < count + (Held::ORDERED ? 0 : BEHIND); ++i, box.advance()) {
+    for (int i = 0; i < count; ++i, box.advance()) {
         if (box.phase) shared.empty[box.index].wait(box.phase - 1);
-        // Who has released the box that was there has released its weights as well.
-        if (!Held::ORDERED && box.phase && i - BEHIND < count) load_weights(i - BEHIND);
-        if (i >= count) continue;
         store_box(i, shared.boxes[box.index]);
         shared.full[box.index].arrive_warp();
         if (i + 1 < count) load_box(i + 1);
@@ -222,7 +217,6 @@ struct Products {
     Held& shared;
     float sums[TILES][N / 2] = {};
     RingSlot<Held::BOXES> box;
-    RingSlot<Held::HELD> held;
     unsigned first_voxels;
     unsigned long long first_weights;
 
@@ -274,28 +268,22 @@ struct Products {
         for (int tile = 0; tile < TILES; ++tile) fence_operand(sums[tile]);
     }
 
-    // Those of the next box, for so many thirds of the columns, from third `first` on.
-    template <int THIRDS>
-    __device__ __forceinline__ void add_next(int first) {
-        const bool is_second = Held::ORDERED && threadIdx.x >= GROUP;
-        const bool is_first = Held::ORDERED && threadIdx.x < GROUP;
-        shared.weights_full[held.index].wait(Held::ORDERED ? 0 : held.phase);
-        (is_second ? shared.passed : shared.full)[box.index].wait(box.phase);
-        add_box<THIRDS>(
-            first_voxels + box.index * BOX,
-            first_weights + (held.index * CHUNK + first * OUTPUTS * 16) / 16
-        );
-        (is_first ? shared.passed : shared.empty)[box.index].arrive_warp();
-        box.advance(), held.advance();
-    }
-
-    // Those of a plane. ptxas takes long for what is unrolled, but around a loop it overlaps products of one
-    // width and the narrowest alone.
+    // Those of a plane, for so many thirds of the columns, from third `first` on. Unrolled, as ptxas overlaps
+    // no products around a loop within another.
     template <int THIRDS>
     __device__ __forceinline__ void add_plane(int first) {
-        constexpr int UNROLLED = Held::ORDERED || THIRDS > 1 ? Held::CHUNKS : 1;
-#pragma unroll UNROLLED
-        for (int chunk = 0; chunk < Held::CHUNKS; ++chunk) add_next<THIRDS>(first);
+        const bool is_second = threadIdx.x >= GROUP;
+#pragma unroll
+        for (int chunk = 0; chunk < Held::CHUNKS; ++chunk) {
+            shared.weights_full[chunk].wait(0);
+            (is_second ? shared.passed : shared.full)[box.index].wait(box.phase);
+            add_box<THIRDS>(
+                first_voxels + box.index * BOX,
+                first_weights + (chunk * CHUNK + first * OUTPUTS * 16) / 16
+            );
+            (is_second ? shared.empty : shared.passed)[box.index].arrive_warp();
+            box.advance();
+        }
     }
 
     // The sums of a plane that is done give way to those of the next.
@@ -347,20 +335,10 @@ __device__ __forceinline__ void multiply(const ConvolveByPlanes& p, const Task& 
     const int last_d = task.first_d + task.planes - 1;
     if (task.first_seen < task.first_d) products.template add_plane<1>(2);
     products.template add_plane<2>(1);
-    if constexpr (Held::ORDERED) {
 #pragma unroll 1
-        for (int d = task.first_d; d + 1 < last_d; ++d) {
-            products.template add_plane<3>(0);
-            finish(d);
-        }
-    } else {
-        // One loop over planes and chunks: around a loop within another ptxas overlaps no products.
-        const int boxes = (task.planes - 2) * Held::CHUNKS;
-#pragma unroll 1
-        for (int i = 0; i < boxes; ++i) {
-            products.template add_next<3>(0);
-            if (i % Held::CHUNKS == Held::CHUNKS - 1) finish(task.first_d + i / Held::CHUNKS);
-        }
+    for (int d = task.first_d; d + 1 < last_d; ++d) {
+        products.template add_plane<3>(0);
+        finish(d);
     }
     if (task.planes > 1) {
         products.template add_plane<2>(0);
@@ -399,9 +377,9 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
     store_partial(p.partials, task.number, p.outputs, task.run * OUTPUTS + threadIdx.x, moments);
 }
 
-template <int CHUNKS, int BOXES, int HELD>
+template <int CHUNKS, int BOXES>
 __global__ void __launch_bounds__(THREADS, 1) convolve_by_planes(ConvolveByPlanes p) {
-    convolve<Shared<CHUNKS, BOXES, HELD>>(p);
+    convolve<Shared<CHUNKS, BOXES>>(p);
 }
 
 #endif

@@ -228,9 +228,8 @@ def test_transposed_convolution_to_cells_and_its_statistics(batch, channels, out
         (1, (32,), 32, (9, 8, 7), False, 5),
         (1, (32, 32), 32, (4, 6, 34), True, 4),
         (1, (64,), 32, (2, 17, 5), False, 2),
-        (1, (64, 64), 64, (4, 6, 10), True, 4),
-        (1, (64, 64), 32, (7, 5, 9), False, 4),
-        (1, (64, 64), 32, (3, 5, 9), False, 1),
+        (1, (32, 32), 32, (7, 5, 9), False, 4),
+        (1, (64,), 32, (3, 5, 9), False, 1),
     ],
 )
 def test_convolution_by_planes_and_its_statistics(
