@@ -138,7 +138,7 @@ def timed_layers(seconds: float) -> tuple[str, int, list[Timed]]:
                 break
             networks += 1
             wanted = ProgramRequest(patch, batch, "fp16", gpu.context.properties)
-            lowered = lower(network, next(wanted.layouts()), wanted.gpu)
+            lowered = lower(network, wanted.fastest, wanted.gpu)
             lowered = replace(lowered, steps=fused(lowered.steps, wanted.gpu))
             for step in compared(lowered):
                 if form_key(step) not in found and monotonic() < until:

@@ -213,7 +213,7 @@ def test_kernels_of_the_outermost_layers(gpu, spec, precision, monkeypatch):
     _, kernels, stream = gpu
     network = random_network(build(spec), 0)
     wanted = ProgramRequest((40, 48, 56), 2, precision, kernels[precision].gpu)
-    lowered = lower(network, next(wanted.layouts()), wanted.gpu)
+    lowered = lower(network, wanted.fastest, wanted.gpu)
     outer = [step for step in checked(lowered.steps) if step.patches or step.translated]
     assert len(outer) == 2
     for step in outer:
@@ -236,7 +236,7 @@ def test_kernels_of_halving_and_doubling_layers(gpu, extents, precision, monkeyp
     _, kernels, stream = gpu
     network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
     wanted = ProgramRequest(extents, 2, precision, kernels[precision].gpu)
-    lowered = lower(network, next(wanted.layouts()), wanted.gpu)
+    lowered = lower(network, wanted.fastest, wanted.gpu)
     inner = [s for s in checked(lowered.steps) if not (s.patches or s.translated)]
     assert len(inner) == (3 if wanted.gpu.capability == WGMMA_CAPABILITY else 0)
     for step in inner:
@@ -261,7 +261,7 @@ def test_statistics_of_layers_by_own_kernels(gpu, edge, precision, monkeypatch):
     _, kernels, stream = gpu
     network = random_network(build(ResNetSpec(1, 1, 32, 1, first_kernel=edge)), 0)
     wanted = ProgramRequest((128, 128, 128), 2, precision, kernels[precision].gpu)
-    lowered = lower(network, next(wanted.layouts()), wanted.gpu)
+    lowered = lower(network, wanted.fastest, wanted.gpu)
     measured = [step for step in checked(lowered.steps) if step.statistics is not None]
     assert measured[0].patches
     for step in measured:
@@ -288,7 +288,7 @@ def test_kernels_of_blocks_measure_right(gpu, edge, extents):
     _, kernels, stream = gpu
     network = random_network(build(ResNetSpec(1, 1, 32, 1, first_kernel=edge)), 0)
     wanted = ProgramRequest(extents, 1, "fp16", kernels["fp16"].gpu)
-    layout = replace(next(wanted.layouts()), in_blocks=True)
+    layout = replace(wanted.fastest, in_blocks=True)
     steps = with_fused_statistics(lower(network, layout, wanted.gpu).steps)
     names = "convolve_patches_wgmma", "convolve_patches", "conv_transpose_to_cells"
     measuring = [step for step in computed_by(steps, *names) if step.statistics is not None]

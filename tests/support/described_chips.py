@@ -123,7 +123,7 @@ def main() -> None:
         convolutions.cudnn = Described(frontend, DESCRIBED[text])
         found[text] = {}
         for precision in PRECISIONS:
-            layout = next(ProgramRequest(PATCH, 1, precision, gpu).layouts())
+            layout = ProgramRequest(PATCH, 1, precision, gpu).fastest
             found[text][precision] = {}
             for name, network in networks.items():
                 steps = lower(network, layout, gpu).steps

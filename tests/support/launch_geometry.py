@@ -52,7 +52,7 @@ def network(name: str) -> Network:
 
 def lowered(name: str, wanted: ProgramRequest) -> Lowered:
     """The fastest layout for what is wanted."""
-    return lower(network(name), next(wanted.layouts()), wanted.gpu)
+    return lower(network(name), wanted.fastest, wanted.gpu)
 
 
 def launched(program: Lowered) -> Iterator[tuple[Step, list[Launch]]]:

@@ -90,28 +90,29 @@ class ProgramRequest:
     without: frozenset[str] = frozenset()
     forms: Mapping[str, LayerForm] = field(default_factory=dict[str, LayerForm])
 
-    def layouts(self) -> Iterator[Layout]:
-        """Yield layouts from the fastest to the smallest."""
+    @property
+    def fastest(self) -> Layout:
+        """Fastest layout, which takes most memory."""
         capability = self.gpu.capability
         has_matrix = self.precision in ("fp16", "bf16") and capability >= _MATRIX_CAPABILITY
-        has_wgmma = has_matrix and capability == WGMMA_CAPABILITY
-        split_fp16 = (
-            split_fp16_pays(self.precision, capability) and SPLIT_KERNEL not in self.without
+        has_split = split_fp16_pays(self.precision, capability) and SPLIT_KERNEL not in self.without
+        return Layout(
+            self.patch,
+            self.batch,
+            self.precision,
+            matrix_kernels=has_matrix,
+            wgmma=has_matrix and capability == WGMMA_CAPABILITY,
+            forms=self.forms,
+            split_fp16=has_split,
+            without=tuple(sorted(self.without & TENSOR_CORE_KERNELS)),
         )
-        batch = self.batch
+
+    def layouts(self) -> Iterator[Layout]:
+        """Yield layouts from the fastest to the smallest."""
+        fastest, batch = self.fastest, self.batch
         while batch:
             for slab_bytes in _SLABS:
-                yield Layout(
-                    self.patch,
-                    batch,
-                    self.precision,
-                    slab_bytes,
-                    has_matrix,
-                    has_wgmma,
-                    self.forms,
-                    split_fp16=split_fp16,
-                    without=tuple(sorted(self.without & TENSOR_CORE_KERNELS)),
-                )
+                yield replace(fastest, batch=batch, slab_bytes=slab_bytes)
             batch //= 2
 
 

@@ -166,7 +166,7 @@ def lowered_blocks(
     without: custom kernels, by their .cu files, that are wrong on the GPU.
     """
     request = ProgramRequest(grid.block, grid.batch, precision, gpu, without)
-    layout = replace(next(request.layouts()), in_blocks=True)
+    layout = replace(request.fastest, in_blocks=True)
     lowered = lower(network, layout, gpu)
     if forms := _other_forms(lowered):
         layout = replace(layout, forms=forms)
