@@ -14,6 +14,7 @@ from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import Triple
+from cuda_cyclegan.engine.options import Inference
 
 nibabel: Any = _nibabel
 WINDOW = Window(-1000, 1000)
@@ -51,9 +52,16 @@ def write_model(
 
 
 def write_generator(
-    path: Path, spec: Spec, patch: Triple, intensity: IntensityMap | None = None
+    path: Path,
+    spec: Spec,
+    patch: Triple,
+    intensity: IntensityMap | None = None,
+    inference: Inference | None = None,
 ) -> Path:
-    """Write a generator of random weights."""
+    """Write a generator of random weights.
+
+    inference: the model's default; if it is set, no first study is compared with its whole volume.
+    """
     graph, random = build(spec), np.random.default_rng(0)
     weights = {
         name: random.normal(0, 1 / np.sqrt(max(1, np.prod(shape[1:]))), shape).astype(np.float32)
@@ -75,6 +83,7 @@ def write_generator(
         intensity_in=intensity,
         intensity_out=intensity,
         small_volume_padding="edge",
+        inference=inference,
         provenance=Provenance("none", "0" * 64, "none", "benchmark"),
         reference=Reference(
             array_sha256(reference_input), array_sha256(reference_output), "cuda-cyclegan"

@@ -22,6 +22,14 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
         ("_retained", AFTER, "context ready"),
     ],
     "engine.model.model_file": [("decode_model", AFTER, "model read")],
+    "engine.cpu.openvino": [
+        ("OpenVino.compiled", BEFORE, "network to be compiled"),
+        ("OpenVino.compiled", AFTER, "network compiled"),
+    ],
+    "engine.cpu.session": [
+        ("session", BEFORE, "network to be compiled"),
+        ("session", AFTER, "network compiled"),
+    ],
     "engine.cuda.patches.patch_generator": [("CudaGenerator.warm_up", AFTER, "program open")],
     "engine.cuda.volume.preparation": [
         ("Preparation.prepare", BEFORE, "memory asked for"),
