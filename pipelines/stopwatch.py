@@ -66,6 +66,10 @@ class Stopwatch:
         finally:
             self.add(stage, threading.current_thread().name, start, self._clock())
 
+    def now(self) -> float:
+        """Return the time on this stopwatch's clock, in any thread."""
+        return self._clock()
+
     def add(self, stage: Stage, track: str, start: float, stop: float) -> None:
         """Count a span that was measured elsewhere."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + stop - start

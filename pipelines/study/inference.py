@@ -1,6 +1,8 @@
 """A prepared array through the network, by patches or as a whole, and the spread over flips."""
 
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import fsum
 from typing import TypeVar
@@ -120,19 +122,32 @@ def _patch_by_patch(
     timer: Stopwatch,
     on_patches: Callable[[int], None],
 ) -> None:
+    """Run the network patch by patch; another thread blends each result during the next patch."""
     layout = window.layout
     blender = Blender(layout, generator.graph.out_channels, window.blend)
     cutter = Cutter(source, layout, window.padding)
-    for origin in layout:
-        with timer.time("blend"):
-            patch = flipped_in_memory(cutter.cut(origin), window.flip)
-        with timer.time("infer"):
-            [result] = flipped(generator(patch), window.flip)
-        with timer.time("blend"):
-            slab = blender.add(origin, result)
-            if slab is not None:
-                _store(slab, target)
-        on_patches(1)
+
+    def blend(origin: Triple, result: FloatArray) -> tuple[str, float, float]:
+        """Return the thread, and when it began and ended."""
+        start = timer.now()
+        slab = blender.add(origin, result)
+        if slab is not None:
+            _store(slab, target)
+        return threading.current_thread().name, start, timer.now()
+
+    with ThreadPoolExecutor(1, "blend") as other:
+        blending: Future[tuple[str, float, float]] | None = None
+        for origin in layout:
+            with timer.time("blend"):
+                patch = flipped_in_memory(cutter.cut(origin), window.flip)
+            with timer.time("infer"):
+                [result] = flipped(generator(patch), window.flip)
+            if blending:
+                timer.add("blend", *blending.result())
+            blending = other.submit(blend, origin, result)
+            on_patches(1)
+        if blending:
+            timer.add("blend", *blending.result())
 
 
 def _stream(

@@ -1,5 +1,7 @@
 """Arrays through a generator, patch by patch."""
 
+from itertools import count
+from threading import Event
 from typing import get_args
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, small_resnet, through, translated
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
@@ -16,7 +19,7 @@ from cuda_cyclegan.engine.scaling import Scaling, Stored
 from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.inference import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.patches import cover
+from cuda_cyclegan.pipelines.study.patches import BlendedSlab, Blender, cover
 
 edges = st.tuples(st.integers(1, 14), st.integers(1, 14), st.integers(1, 14))
 
@@ -107,6 +110,26 @@ def test_stored_voxels_are_mapped_on_their_way(radius: float, padding: SmallVolu
     outward.store(network, expected)
     np.testing.assert_array_equal(made, expected)
     assert len(np.unique(made)) > 30
+
+
+def test_a_result_is_blended_during_the_next_patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    add, next_begins, calls = Blender.add, Event(), count(1)
+
+    def add_once_the_next_begins(
+        blender: Blender, origin: Triple, patch: FloatArray
+    ) -> BlendedSlab | None:
+        assert next_begins.wait(ENOUGH)
+        return add(blender, origin, patch)
+
+    def network(patches: FloatArray) -> FloatArray:
+        if next(calls) == 2:
+            next_begins.set()
+        return patches
+
+    monkeypatch.setattr(Blender, "add", add_once_the_next_begins)
+    array = np.random.default_rng(0).uniform(-1, 1, (1, 8, 8, 14)).astype(np.float32)
+    made = translated(array, FunctionGenerator(network), cover((8, 8, 14), (8, 8, 8), 0.25))
+    np.testing.assert_allclose(made, array, rtol=0, atol=1e-6)
 
 
 def test_an_interrupt_passes_through() -> None:
