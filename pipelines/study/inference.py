@@ -1,6 +1,5 @@
 """A prepared array through the network, by patches or as a whole, and the spread over flips."""
 
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -46,6 +45,9 @@ from .plan import PERCENT
 from .statistics import extremes, level_of
 
 Value = TypeVar("Value")
+
+_BLEND = "blend"
+"""Name of the thread that blends patches of a generator that does not."""
 
 _STAGES: dict[Phase, Stage] = {
     "copy in": "copy",
@@ -127,27 +129,27 @@ def _patch_by_patch(
     blender = Blender(layout, generator.graph.out_channels, window.blend)
     cutter = Cutter(source, layout, window.padding)
 
-    def blend(origin: Triple, result: FloatArray) -> tuple[str, float, float]:
-        """Return the thread, and when it began and ended."""
+    def blend(origin: Triple, result: FloatArray) -> tuple[float, float]:
+        """Blend a result into the array; return when that began and ended."""
         start = timer.now()
         slab = blender.add(origin, result)
         if slab is not None:
             _store(slab, target)
-        return threading.current_thread().name, start, timer.now()
+        return start, timer.now()
 
-    with ThreadPoolExecutor(1, "blend") as other:
-        blending: Future[tuple[str, float, float]] | None = None
+    with ThreadPoolExecutor(1, _BLEND) as other:
+        blending: Future[tuple[float, float]] | None = None
         for origin in layout:
             with timer.time("blend"):
                 patch = flipped_in_memory(cutter.cut(origin), window.flip)
             with timer.time("infer"):
                 [result] = flipped(generator(patch), window.flip)
             if blending:
-                timer.add("blend", *blending.result())
+                timer.add("blend", _BLEND, *blending.result())
             blending = other.submit(blend, origin, result)
             on_patches(1)
         if blending:
-            timer.add("blend", *blending.result())
+            timer.add("blend", _BLEND, *blending.result())
 
 
 def _stream(

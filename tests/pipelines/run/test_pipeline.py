@@ -452,6 +452,7 @@ def test_a_trace_shows_every_span_on_the_row_of_its_thread(
     assert seen == {
         *(("read", stage) for stage in ("read", "prepare")),
         *(("infer", stage) for stage in ("infer", "blend")),
+        ("blend", "blend"),
         *(("write", stage) for stage in ("finish", "write")),
     }
     assert {e["args"]["study"] for e in spans} == {f"{name}.nii" for name in "abcde"}

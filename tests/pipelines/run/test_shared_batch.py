@@ -30,7 +30,8 @@ def test_the_studies_are_shared_and_the_rows_are_one_summary(world: SharedBatchW
     assert len(opener.processes()) == 2
     assert sum(isinstance(event, DeviceOpened) for event in world.events) == 2
     tracks = {event.span.track for event in world.events if isinstance(event, Worked)}
-    assert tracks == {f"cpu:{n}: {track}" for n in range(2) for track in ("read", "infer", "write")}
+    threads = "read", "infer", "blend", "write"
+    assert tracks == {f"cpu:{n}: {thread}" for n in range(2) for thread in threads}
     entries = load(world.output)
     assert {name: entry.status for name, entry in entries.items()} == dict.fromkeys(
         NAMES, "written"
